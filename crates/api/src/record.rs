@@ -1,0 +1,291 @@
+//! A key's record, kept in its encoded form.
+//!
+//! A record is encoded once, when it is written, and those bytes are what the backend stores, what the
+//! hashes cover and what every reply carries: a reply splices them in and nobody decodes and encodes
+//! them again. [`KeyValue`] stands in for the generated message of that name, and reads single fields
+//! on demand.
+//!
+//! # Invariants
+//!
+//! * [`KeyValue::new`] writes the canonical form: fields in number order, zero values left out. Members
+//!   of a cluster compare hashes over these bytes.
+//! * Cloning copies no bytes.
+//!
+//! # Not here
+//!
+//! Where records are stored (`state::mvcc`).
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use prost::DecodeError;
+use prost::encoding::{DecodeContext, WireType, bytes as bytes_field, encode_varint, int64};
+
+/// `mvccpb.KeyValue` in encoded form.
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub struct KeyValue {
+    encoded: Bytes,
+}
+
+/// The fields of one record, borrowed from its encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Fields<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// Revision at which the key's generation began.
+    pub create_revision: i64,
+    /// Revision of the last change.
+    pub mod_revision: i64,
+    /// Changes since the generation began, 1 for the creating put.
+    pub version: i64,
+    /// The value.
+    pub value: &'a [u8],
+    /// The lease the key is attached to, 0 for none.
+    pub lease: i64,
+}
+
+impl Fields<'_> {
+    /// Length of the canonical encoding, in bytes.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        bytes_len(self.key)
+            + int64_len(self.create_revision)
+            + int64_len(self.mod_revision)
+            + int64_len(self.version)
+            + bytes_len(self.value)
+            + int64_len(self.lease)
+    }
+
+    /// Appends the canonical encoding to `buf`.
+    pub fn encode(&self, buf: &mut impl BufMut) {
+        put_bytes(1, self.key, buf);
+        put_int64(2, self.create_revision, buf);
+        put_int64(3, self.mod_revision, buf);
+        put_int64(4, self.version, buf);
+        put_bytes(5, self.value, buf);
+        put_int64(6, self.lease, buf);
+    }
+}
+
+impl KeyValue {
+    /// Encodes a record.
+    #[must_use]
+    pub fn new(fields: &Fields<'_>) -> Self {
+        let mut encoded = BytesMut::with_capacity(fields.encoded_len());
+        fields.encode(&mut encoded);
+        Self { encoded: encoded.freeze() }
+    }
+
+    /// Takes bytes that are a record's encoding, as they were stored. Bytes that are none read as far as
+    /// they can be understood; [`KeyValue::try_fields`] tells.
+    #[must_use]
+    pub const fn from_encoded(encoded: Bytes) -> Self {
+        Self { encoded }
+    }
+
+    /// The encoding.
+    #[must_use]
+    pub const fn encoded(&self) -> &Bytes {
+        &self.encoded
+    }
+
+    /// Reads all fields. What cannot be understood reads as absent.
+    #[must_use]
+    pub fn fields(&self) -> Fields<'_> {
+        parse(&self.encoded).0
+    }
+
+    /// Reads all fields, or `None` if the bytes are no valid encoding.
+    #[must_use]
+    pub fn try_fields(&self) -> Option<Fields<'_>> {
+        let (fields, valid) = parse(&self.encoded);
+        valid.then_some(fields)
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        self.fields().key
+    }
+
+    /// The value.
+    #[must_use]
+    pub fn value(&self) -> &[u8] {
+        self.fields().value
+    }
+}
+
+impl std::fmt::Debug for KeyValue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.fields().fmt(f)
+    }
+}
+
+impl From<Fields<'_>> for KeyValue {
+    fn from(fields: Fields<'_>) -> Self {
+        Self::new(&fields)
+    }
+}
+
+impl prost::Message for KeyValue {
+    fn encode_raw(&self, buf: &mut impl BufMut) {
+        buf.put_slice(&self.encoded);
+    }
+
+    fn merge_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        buf: &mut impl Buf,
+        ctx: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        // The field is appended as it came; a later value of the same field wins when read.
+        let mut out = BytesMut::from(std::mem::take(&mut self.encoded));
+        match tag {
+            1 | 5 => {
+                let mut value = Bytes::new();
+                bytes_field::merge(wire_type, &mut value, buf, ctx)?;
+                out.reserve(value.len() + 12);
+                put_bytes(tag, &value, &mut out);
+            }
+            2 | 3 | 4 | 6 => {
+                let mut value = 0;
+                int64::merge(wire_type, &mut value, buf, ctx)?;
+                put_int64(tag, value, &mut out);
+            }
+            _ => prost::encoding::skip_field(wire_type, tag, buf, ctx)?,
+        }
+        self.encoded = out.freeze();
+        Ok(())
+    }
+
+    fn encoded_len(&self) -> usize {
+        self.encoded.len()
+    }
+
+    fn clear(&mut self) {
+        self.encoded = Bytes::new();
+    }
+}
+
+fn bytes_len(value: &[u8]) -> usize {
+    if value.is_empty() {
+        0
+    } else {
+        1 + prost::encoding::encoded_len_varint(value.len() as u64) + value.len()
+    }
+}
+
+fn int64_len(value: i64) -> usize {
+    if value == 0 { 0 } else { 1 + prost::encoding::encoded_len_varint(value.cast_unsigned()) }
+}
+
+fn put_bytes(tag: u32, value: &[u8], buf: &mut impl BufMut) {
+    if !value.is_empty() {
+        encode_varint(u64::from(tag << 3 | WireType::LengthDelimited as u32), buf);
+        encode_varint(value.len() as u64, buf);
+        buf.put_slice(value);
+    }
+}
+
+fn put_int64(tag: u32, value: i64, buf: &mut impl BufMut) {
+    if value != 0 {
+        encode_varint(u64::from(tag << 3 | WireType::Varint as u32), buf);
+        encode_varint(value.cast_unsigned(), buf);
+    }
+}
+
+/// Reads what can be read, and says whether that was everything.
+fn parse(mut rest: &[u8]) -> (Fields<'_>, bool) {
+    let mut fields = Fields::default();
+    while !rest.is_empty() {
+        let Some((tag, number)) = take_varint(&mut rest).map(|key| (key >> 3, key & 7)) else {
+            return (fields, false);
+        };
+        let complete = match (tag, number) {
+            (1, 2) => take_bytes(&mut rest).map(|value| fields.key = value),
+            (5, 2) => take_bytes(&mut rest).map(|value| fields.value = value),
+            (2, 0) => take_int64(&mut rest).map(|value| fields.create_revision = value),
+            (3, 0) => take_int64(&mut rest).map(|value| fields.mod_revision = value),
+            (4, 0) => take_int64(&mut rest).map(|value| fields.version = value),
+            (6, 0) => take_int64(&mut rest).map(|value| fields.lease = value),
+            _ => None,
+        };
+        if complete.is_none() {
+            return (fields, false);
+        }
+    }
+    (fields, true)
+}
+
+fn take_varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (&byte, tail) = rest.split_first()?;
+        *rest = tail;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+fn take_int64(rest: &mut &[u8]) -> Option<i64> {
+    take_varint(rest).map(u64::cast_signed)
+}
+
+fn take_bytes<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let len = usize::try_from(take_varint(rest)?).ok()?;
+    let (value, tail) = rest.split_at_checked(len)?;
+    *rest = tail;
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prost::Message;
+
+    fn sample() -> Fields<'static> {
+        Fields {
+            key: b"foo2",
+            create_revision: 3,
+            mod_revision: 3,
+            version: 1,
+            value: b"bar2",
+            lease: 0,
+        }
+    }
+
+    #[test]
+    fn encodes_as_etcd_does() {
+        let record = KeyValue::new(&sample());
+        assert_eq!(&record.encoded()[..], b"\x0a\x04foo2\x10\x03\x18\x03\x20\x01\x2a\x04bar2");
+        assert_eq!(record.encoded().len(), sample().encoded_len());
+    }
+
+    #[test]
+    fn reads_back_every_field() {
+        let fields = Fields { lease: -7, create_revision: i64::MAX, ..sample() };
+        assert_eq!(KeyValue::new(&fields).try_fields(), Some(fields));
+        assert_eq!(KeyValue::default().try_fields(), Some(Fields::default()));
+    }
+
+    #[test]
+    fn travels_inside_a_message() {
+        let reply = crate::etcdserverpb::RangeResponse {
+            kvs: vec![KeyValue::new(&sample()), KeyValue::default()],
+            count: 2,
+            ..Default::default()
+        };
+        let decoded = crate::etcdserverpb::RangeResponse::decode(&*reply.encode_to_vec());
+        assert_eq!(decoded, Ok(reply));
+    }
+
+    #[test]
+    fn a_cut_encoding_is_told_apart() {
+        let whole = KeyValue::new(&sample()).encoded().clone();
+        for len in [1, 3, 5, 7, whole.len() - 1] {
+            assert_eq!(KeyValue::from_encoded(whole.slice(..len)).try_fields(), None, "{len}");
+        }
+    }
+}
