@@ -91,7 +91,8 @@ impl<A> Outbox<A> {
     }
 
     pub(crate) fn push(&mut self, address: Address<A>, answer: A) {
-        let known = self.heaps.iter().position(|(mailbox, _)| Arc::ptr_eq(mailbox, &address.mailbox));
+        let known =
+            self.heaps.iter().position(|(mailbox, _)| Arc::ptr_eq(mailbox, &address.mailbox));
         let at = known.unwrap_or_else(|| {
             self.heaps.push((address.mailbox, Vec::new()));
             self.heaps.len() - 1

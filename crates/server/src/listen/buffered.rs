@@ -15,6 +15,7 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Most bytes that wait for a flush.
@@ -27,14 +28,22 @@ const GATHERED_BYTES_KEPT: usize = 32 * 1024;
 #[derive(Debug)]
 pub(crate) struct Buffered<T> {
     inner: T,
+    /// What was read from the connection before it was wrapped.
+    prefix: Bytes,
     gathered: Vec<u8>,
     /// How much of `gathered` the kernel has taken.
     sent: usize,
 }
 
 impl<T> Buffered<T> {
+    #[cfg(test)]
     pub(crate) const fn new(inner: T) -> Self {
-        Self { inner, gathered: Vec::new(), sent: 0 }
+        Self { inner, prefix: Bytes::new(), gathered: Vec::new(), sent: 0 }
+    }
+
+    /// Wraps a connection of which `prefix` has already been read; it is read again first.
+    pub(crate) fn with_prefix(inner: T, prefix: Vec<u8>) -> Self {
+        Self { inner, prefix: prefix.into(), gathered: Vec::new(), sent: 0 }
     }
 }
 
@@ -61,6 +70,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for Buffered<T> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.prefix.is_empty() {
+            let count = self.prefix.len().min(buf.remaining());
+            buf.put_slice(&self.prefix.split_to(count));
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.inner).poll_read(cx, buf)
     }
 }
@@ -116,6 +130,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Buffered<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test]
@@ -149,8 +164,9 @@ mod tests {
         io.write_all(b"ab").await.unwrap();
         io.write_all(b"cd").await.unwrap();
         let mut byte = [0; 8];
-        let early =
-            std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut far).poll_read(cx, &mut ReadBuf::new(&mut byte)).is_pending()));
+        let early = std::future::poll_fn(|cx| {
+            Poll::Ready(Pin::new(&mut far).poll_read(cx, &mut ReadBuf::new(&mut byte)).is_pending())
+        });
         assert!(early.await);
         io.flush().await.unwrap();
         assert_eq!(far.read(&mut byte).await.unwrap(), 4);
