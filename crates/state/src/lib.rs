@@ -1,1 +1,17 @@
-//! placeholder
+//! The replicated state machine: what the keyspace, its watchers and its leases hold after each log entry.
+//!
+//! Every member applies the same entries in the same order and must arrive at the same state, byte for
+//! byte: peers compare hashes over it. Nothing here reads a clock, draws a random number, starts a thread
+//! or waits: time arrives as an argument, and the server owns the threads.
+//!
+//! `schema` ← `backend` ← `mvcc`; nothing below knows what is above it.
+//!
+//! # Not here
+//!
+//! Bytes on disk (`quorate-storage`), consensus (`quorate-raft`), sockets and clocks (`quorate-server`).
+
+#![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::wildcard_enum_match_arm)]
+
+pub mod backend;
+pub mod mvcc;
+pub mod schema;

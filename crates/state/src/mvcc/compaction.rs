@@ -1,0 +1,212 @@
+//! Forgetting history: what a compaction lets go of, found without a look at what stays.
+//!
+//! Garbage of a compaction at R is every change that a later one replaced at or below R, which stands at the
+//! front of the history, and every tombstone below R, which stands at the front of a queue kept here. A
+//! tombstone at R itself stays until the next compaction, as it does in etcd.
+//!
+//! The work is cut into steps. First the garbage is gathered in sorted runs, then the runs are merged and
+//! deleted from the file in revision order, which is the order of its pages.
+//!
+//! # Invariants
+//!
+//! * No record is deleted before every older garbage record is: a file that was left in between never
+//!   shows a deleted key alive or an old value as the newest.
+//! * Compactions are worked off one after the other.
+//!
+//! # Not here
+//!
+//! The pace of the steps (the server).
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use super::history::History;
+use super::tree::Tree;
+use crate::backend::Batch;
+use crate::schema::{RecordKey, Revision, meta};
+
+/// Garbage sorted at once.
+const RUN_LEN: usize = 8192;
+/// Gathering a record costs this much less than deleting it.
+const GATHER_FACTOR: usize = 16;
+
+/// What a step of a compaction did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct GarbageStep {
+    /// Records that the batch now deletes.
+    pub deleted_count: usize,
+    /// The compaction that the batch completes.
+    pub finished: Option<i64>,
+    /// Whether there is more to do.
+    pub more: bool,
+}
+
+/// Compactions that were accepted, and the tombstones they will ask for.
+#[derive(Debug, Default)]
+pub(super) struct Compactor {
+    pub(super) tombstones: TombstoneQueue,
+    jobs: VecDeque<Job>,
+}
+
+#[derive(Debug)]
+struct Job {
+    revision: i64,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Gather { runs: Vec<Vec<RecordKey>> },
+    Delete { runs: BinaryHeap<Reverse<Run>> },
+}
+
+/// Sorted garbage, the next to delete first.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Run {
+    next: RecordKey,
+    /// The rest, the next at the end.
+    rest: Vec<RecordKey>,
+}
+
+impl Compactor {
+    pub(super) fn is_idle(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    pub(super) fn schedule(&mut self, revision: i64) {
+        self.jobs.push_back(Job { revision, stage: Stage::Gather { runs: Vec::new() } });
+    }
+
+    /// Does one step of the oldest compaction.
+    pub(super) fn step(
+        &mut self,
+        tree: &mut Tree,
+        history: &mut History,
+        count_max: usize,
+        batch: &mut Batch,
+    ) -> GarbageStep {
+        let Some(job) = self.jobs.front_mut() else { return GarbageStep::default() };
+        let revision = job.revision;
+        let mut step = GarbageStep { more: true, ..GarbageStep::default() };
+        if let Stage::Gather { runs } = &mut job.stage {
+            let mut gather = Gather { runs, revision, tree, history };
+            if !gather.step(&mut self.tombstones, count_max.saturating_mul(GATHER_FACTOR)) {
+                return step;
+            }
+            let runs = std::mem::take(runs).into_iter().filter_map(Run::new).map(Reverse).collect();
+            job.stage = Stage::Delete { runs };
+        }
+        if let Stage::Delete { runs } = &mut job.stage {
+            while step.deleted_count < count_max
+                && let Some(mut run) = runs.peek_mut()
+            {
+                batch.delete_record(run.0.next);
+                step.deleted_count += 1;
+                match run.0.rest.pop() {
+                    Some(next) => run.0.next = next,
+                    None => drop(std::collections::binary_heap::PeekMut::pop(run)),
+                }
+            }
+            if runs.is_empty() {
+                batch.put_compaction(meta::FINISHED_COMPACTION, revision);
+                step.finished = Some(revision);
+                self.jobs.pop_front();
+                step.more = !self.jobs.is_empty();
+            }
+        }
+        step
+    }
+}
+
+struct Gather<'a> {
+    runs: &'a mut Vec<Vec<RecordKey>>,
+    revision: i64,
+    tree: &'a mut Tree,
+    history: &'a mut History,
+}
+
+impl Gather<'_> {
+    /// Takes up some garbage; tells whether that was all.
+    fn step(&mut self, tombstones: &mut TombstoneQueue, count_max: usize) -> bool {
+        for _ in 0..count_max {
+            if let Some(front) =
+                self.history.front().filter(|front| front.superseded_by <= self.revision)
+            {
+                // Tombstones have their own queue: one at the revision itself stays.
+                if !front.tombstone {
+                    self.push(RecordKey { revision: front.revision(), tombstone: false });
+                }
+                self.history.pop_front();
+            } else if let Some((revision, key)) =
+                tombstones.front().filter(|(revision, _)| revision.main < self.revision)
+            {
+                self.tree.remove(key, |entry| entry.tombstone && entry.revision() == revision);
+                self.push(RecordKey { revision, tombstone: true });
+                tombstones.pop_front();
+            } else {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn push(&mut self, key: RecordKey) {
+        match self.runs.last_mut() {
+            Some(run) if run.len() < RUN_LEN => run.push(key),
+            Some(_) | None => self.runs.push(vec![key]),
+        }
+    }
+}
+
+impl Run {
+    fn new(mut garbage: Vec<RecordKey>) -> Option<Self> {
+        garbage.sort_unstable_by(|a, b| b.cmp(a));
+        Some(Self { next: garbage.pop()?, rest: garbage })
+    }
+}
+
+/// Tombstones in revision order, each with its key.
+#[derive(Debug, Default)]
+pub(super) struct TombstoneQueue {
+    segments: VecDeque<TombstoneSegment>,
+}
+
+#[derive(Debug, Default)]
+struct TombstoneSegment {
+    keys: Vec<u8>,
+    /// Each with the end of its key.
+    tombstones: Vec<(Revision, usize)>,
+    /// How many were taken.
+    taken: usize,
+}
+
+impl TombstoneQueue {
+    const SEGMENT_LEN: usize = 1024;
+
+    pub(super) fn push(&mut self, revision: Revision, key: &[u8]) {
+        let full =
+            self.segments.back().is_none_or(|back| back.tombstones.len() == Self::SEGMENT_LEN);
+        if full {
+            self.segments.push_back(TombstoneSegment::default());
+        }
+        let back = self.segments.back_mut().expect("a segment was just added");
+        back.keys.extend_from_slice(key);
+        back.tombstones.push((revision, back.keys.len()));
+    }
+
+    fn front(&self) -> Option<(Revision, &[u8])> {
+        let segment = self.segments.front()?;
+        let (revision, end) = *segment.tombstones.get(segment.taken)?;
+        let start = segment.taken.checked_sub(1).map_or(0, |before| segment.tombstones[before].1);
+        Some((revision, &segment.keys[start..end]))
+    }
+
+    fn pop_front(&mut self) {
+        if let Some(segment) = self.segments.front_mut() {
+            segment.taken += 1;
+            if segment.taken == segment.tombstones.len() {
+                self.segments.pop_front();
+            }
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! Range requests: filters, sorts, limits and counts over a snapshot.
+//!
+//! The options do what etcd's do, oddities included: `count` ignores limit and filters, a limit without an
+//! explicit order is taken in key order before the sort, and keys without values are answered from the
+//! index alone, which knows no lease.
+//!
+//! # Invariants
+//!
+//! * A range at the snapshot's own revision that is read in key order touches no more of the index than
+//!   its answer, however large the range.
+//! * Equal sort values keep key order, so that every member answers alike.
+//!
+//! # Not here
+//!
+//! Checking a request (the server), cutting a range into a stream of answers (the server).
+
+use std::cmp::Ordering;
+use std::ops::ControlFlow;
+
+use bytes::{Bytes, BytesMut};
+use quorate_api::etcdserverpb::{RangeRequest, range_request};
+use quorate_api::record::{Fields, KeyValue};
+
+use super::error::{Fault, MvccError};
+use super::key_range::KeyRange;
+use super::snapshot::{Found, Snapshot};
+
+/// In which order the answer comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum SortOrder {
+    /// None was asked for: ascending, and cheaper where there is a limit.
+    #[default]
+    None,
+    /// Smallest first.
+    Ascend,
+    /// Largest first.
+    Descend,
+}
+
+/// By what the answer is sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum SortTarget {
+    /// The key.
+    #[default]
+    Key,
+    /// Changes since creation.
+    Version,
+    /// The revision of creation.
+    Create,
+    /// The revision of the last change.
+    Mod,
+    /// The value.
+    Value,
+}
+
+/// A range request.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct RangeQuery {
+    /// The first key, or the only one.
+    pub key: Bytes,
+    /// The end of the range, see [`KeyRange::new`].
+    pub range_end: Bytes,
+    /// Keys to return at most; 0 and below for all.
+    pub limit: i64,
+    /// The revision to read; 0 and below for the newest.
+    pub revision: i64,
+    /// In which order.
+    pub sort_order: SortOrder,
+    /// By what.
+    pub sort_target: SortTarget,
+    /// Leave out values.
+    pub keys_only: bool,
+    /// Only count.
+    pub count_only: bool,
+    /// Drop keys modified before, unless 0.
+    pub min_mod_revision: i64,
+    /// Drop keys modified after, unless 0.
+    pub max_mod_revision: i64,
+    /// Drop keys created before, unless 0.
+    pub min_create_revision: i64,
+    /// Drop keys created after, unless 0.
+    pub max_create_revision: i64,
+}
+
+/// The answer to a [`RangeQuery`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeResult {
+    /// The newest revision at the time of reading.
+    pub revision: i64,
+    /// The records.
+    pub kvs: Vec<KeyValue>,
+    /// Whether the limit cut something off.
+    pub more: bool,
+    /// Live keys in the range, whatever the limit and the filters.
+    pub count: i64,
+}
+
+impl RangeQuery {
+    /// Reads a request; `None` if it names a sort that does not exist.
+    #[must_use]
+    pub fn from_request(request: &RangeRequest) -> Option<Self> {
+        let sort_order = match range_request::SortOrder::try_from(request.sort_order).ok()? {
+            range_request::SortOrder::None => SortOrder::None,
+            range_request::SortOrder::Ascend => SortOrder::Ascend,
+            range_request::SortOrder::Descend => SortOrder::Descend,
+        };
+        let sort_target = match range_request::SortTarget::try_from(request.sort_target).ok()? {
+            range_request::SortTarget::Key => SortTarget::Key,
+            range_request::SortTarget::Version => SortTarget::Version,
+            range_request::SortTarget::Create => SortTarget::Create,
+            range_request::SortTarget::Mod => SortTarget::Mod,
+            range_request::SortTarget::Value => SortTarget::Value,
+        };
+        Some(Self {
+            key: request.key.clone(),
+            range_end: request.range_end.clone(),
+            limit: request.limit,
+            revision: request.revision,
+            sort_order,
+            sort_target,
+            keys_only: request.keys_only,
+            count_only: request.count_only,
+            min_mod_revision: request.min_mod_revision,
+            max_mod_revision: request.max_mod_revision,
+            min_create_revision: request.min_create_revision,
+            max_create_revision: request.max_create_revision,
+        })
+    }
+
+    /// The keys asked for.
+    #[must_use]
+    pub fn range(&self) -> KeyRange<'_> {
+        KeyRange::new(&self.key, &self.range_end)
+    }
+
+    fn limit(&self) -> Option<usize> {
+        usize::try_from(self.limit).ok().filter(|limit| *limit > 0)
+    }
+
+    const fn filters_mod(&self) -> bool {
+        self.min_mod_revision != 0 || self.max_mod_revision != 0
+    }
+
+    const fn filters_create(&self) -> bool {
+        self.min_create_revision != 0 || self.max_create_revision != 0
+    }
+
+    fn in_key_order(&self) -> bool {
+        self.sort_target == SortTarget::Key && self.sort_order != SortOrder::Descend
+    }
+
+    /// Whether the answer needs create revision and version of every candidate.
+    fn needs_generation(&self) -> bool {
+        self.filters_create()
+            || matches!(self.sort_target, SortTarget::Create | SortTarget::Version)
+    }
+
+    /// How many candidates the index has to yield.
+    fn candidates(&self) -> Candidates {
+        // One more than the limit tells whether there is more.
+        let wanted = self.limit().map_or(usize::MAX, |limit| limit.saturating_add(1));
+        if self.filters_mod() || self.filters_create() {
+            Candidates::First(usize::MAX)
+        } else if self.in_key_order() || self.sort_order == SortOrder::None {
+            Candidates::First(wanted)
+        } else if self.sort_target == SortTarget::Key {
+            Candidates::Last(wanted)
+        } else {
+            Candidates::First(usize::MAX)
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Candidates {
+    First(usize),
+    Last(usize),
+}
+
+impl<'a> Snapshot<'a> {
+    /// Answers a range request.
+    pub fn range(&self, query: &RangeQuery) -> Result<RangeResult, MvccError> {
+        let revision = self.readable(query.revision)?;
+        if query.count_only {
+            let count = self.count_at(query.range(), revision);
+            return Ok(self.result(Vec::new(), false, count));
+        }
+        let (mut found, count) = self.collect(query.range(), revision, query.candidates());
+        if query.needs_generation() {
+            for candidate in &mut found {
+                self.load_generation(candidate)?;
+            }
+        }
+        if query.filters_mod() {
+            let (min, max) = (query.min_mod_revision, query.max_mod_revision);
+            found.retain(|found| within(found.modified.main, min, max));
+        }
+        if query.filters_create() {
+            let (min, max) = (query.min_create_revision, query.max_create_revision);
+            found.retain(|found| within(created(found), min, max));
+        }
+        let limit = query.limit().unwrap_or(usize::MAX);
+        let more = found.len() > limit;
+        if query.sort_target == SortTarget::Value {
+            let kvs = self.sorted_by_value(&found, query, limit)?;
+            return Ok(self.result(kvs, more, count));
+        }
+        sort(&mut found, query, limit);
+        found.truncate(limit);
+        let kvs = if query.keys_only {
+            self.keys_without_values(&mut found)?
+        } else {
+            self.records_of(&found)?
+        };
+        Ok(self.result(kvs, more, count))
+    }
+
+    /// Number of keys of a range that were live at a revision that can be read.
+    pub(super) fn count_at(&self, range: KeyRange<'_>, revision: i64) -> usize {
+        if revision == self.tree_revision {
+            return self.count(range);
+        }
+        self.collect(range, revision, Candidates::First(0)).1
+    }
+
+    fn result(&self, kvs: Vec<KeyValue>, more: bool, count: usize) -> RangeResult {
+        let count = i64::try_from(count).expect("keys fit in memory");
+        RangeResult { revision: self.current, kvs, more, count }
+    }
+
+    /// The candidates in key order, and the number of live keys in the whole range.
+    fn collect(
+        &self,
+        range: KeyRange<'_>,
+        revision: i64,
+        candidates: Candidates,
+    ) -> (Vec<Found<'a>>, usize) {
+        let newest = revision == self.tree_revision;
+        let mut count = if newest { self.count(range) } else { 0 };
+        let (skip, wanted) = match candidates {
+            Candidates::First(wanted) => (0, wanted),
+            Candidates::Last(wanted) if newest => (count.saturating_sub(wanted), wanted),
+            Candidates::Last(_) => (0, usize::MAX),
+        };
+        let mut found = Vec::with_capacity(if newest { wanted.min(count) } else { 0 });
+        if newest && wanted == 0 {
+            return (found, count);
+        }
+        self.walk(range, skip, |key, entry| {
+            if let Some(visible) = self.visible(key, entry, revision) {
+                count += usize::from(!newest);
+                if found.len() < wanted {
+                    found.push(visible);
+                }
+                if newest && found.len() == wanted {
+                    return ControlFlow::Break(());
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        (found, count)
+    }
+
+    fn load_generation(&self, found: &mut Found<'_>) -> Result<(i64, i64), Fault> {
+        if let Some(generation) = found.generation {
+            return Ok(generation);
+        }
+        let record = self.record(found.modified)?;
+        let fields = record.fields();
+        Ok(*found.generation.insert((fields.create_revision, fields.version)))
+    }
+
+    fn records_of(&self, found: &[Found<'_>]) -> Result<Vec<KeyValue>, Fault> {
+        let records = self.records.get_all(found.iter().map(|found| found.modified))?;
+        Ok(records.into_iter().map(KeyValue::from_encoded).collect())
+    }
+
+    /// Records made from the index: without value, and without lease.
+    fn keys_without_values(&self, found: &mut [Found<'_>]) -> Result<Vec<KeyValue>, Fault> {
+        let mut buffer = BytesMut::new();
+        found
+            .iter_mut()
+            .map(|found| {
+                let (create_revision, version) = self.load_generation(found)?;
+                let fields = Fields {
+                    key: found.key,
+                    create_revision,
+                    mod_revision: found.modified.main,
+                    version,
+                    ..Fields::default()
+                };
+                Ok(encode_into(&mut buffer, &fields))
+            })
+            .collect()
+    }
+
+    fn sorted_by_value(
+        &self,
+        found: &[Found<'_>],
+        query: &RangeQuery,
+        limit: usize,
+    ) -> Result<Vec<KeyValue>, Fault> {
+        let mut kvs = self.records_of(found)?;
+        kvs.sort_by(|a, b| in_order(query.sort_order, a.value().cmp(b.value())));
+        kvs.truncate(limit);
+        if query.keys_only {
+            let mut buffer = BytesMut::new();
+            for kv in &mut kvs {
+                *kv = encode_into(&mut buffer, &Fields { value: b"", ..kv.fields() });
+            }
+        }
+        Ok(kvs)
+    }
+}
+
+/// Encodes records into shared allocations.
+fn encode_into(buffer: &mut BytesMut, fields: &Fields<'_>) -> KeyValue {
+    const SHARED_BYTES: usize = 16 << 10;
+    let len = fields.encoded_len();
+    if buffer.capacity() < len {
+        *buffer = BytesMut::with_capacity(SHARED_BYTES.max(len));
+    }
+    fields.encode(buffer);
+    KeyValue::from_encoded(buffer.split().freeze())
+}
+
+/// A bound of 0 is none.
+const fn within(value: i64, min: i64, max: i64) -> bool {
+    (min == 0 || value >= min) && (max == 0 || value <= max)
+}
+
+fn created(found: &Found<'_>) -> i64 {
+    found.generation.expect("loaded before it is used").0
+}
+
+fn version(found: &Found<'_>) -> i64 {
+    found.generation.expect("loaded before it is used").1
+}
+
+const fn in_order(order: SortOrder, ordering: Ordering) -> Ordering {
+    match order {
+        SortOrder::None | SortOrder::Ascend => ordering,
+        SortOrder::Descend => ordering.reverse(),
+    }
+}
+
+/// Brings the first `limit` into order; candidates come in key order.
+fn sort(found: &mut [Found<'_>], query: &RangeQuery, limit: usize) {
+    let order = query.sort_order;
+    let compare = |a: &Found<'_>, b: &Found<'_>| match query.sort_target {
+        SortTarget::Key | SortTarget::Value => in_order(order, a.key.cmp(b.key)),
+        SortTarget::Version => in_order(order, version(a).cmp(&version(b))).then(a.key.cmp(b.key)),
+        SortTarget::Create => in_order(order, created(a).cmp(&created(b))).then(a.key.cmp(b.key)),
+        SortTarget::Mod => {
+            in_order(order, a.modified.main.cmp(&b.modified.main)).then(a.key.cmp(b.key))
+        }
+    };
+    if query.in_key_order() {
+        return;
+    }
+    if query.sort_target == SortTarget::Key {
+        found.reverse();
+        return;
+    }
+    let first = if limit < found.len() {
+        let (first, _, _) = found.select_nth_unstable_by(limit, compare);
+        first
+    } else {
+        found
+    };
+    first.sort_unstable_by(compare);
+}

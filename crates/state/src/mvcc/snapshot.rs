@@ -1,0 +1,163 @@
+//! The keyspace at one moment: what every read, compare and range is answered from.
+//!
+//! A [`Snapshot`] borrows an index, the history behind it and the records; a published `View` lends one, and
+//! so does a write transaction for what it has written so far.
+//!
+//! # Not here
+//!
+//! The options of a range request (`range`).
+
+use std::ops::ControlFlow;
+
+use quorate_api::record::KeyValue;
+
+use super::error::{Fault, MvccRefusal};
+use super::history::HistoryView;
+use super::key_range::KeyRange;
+use super::records::Records;
+use super::tree::{Entry, Tree};
+use crate::schema::Revision;
+
+/// What is known of a live key's newest change without its record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// The change itself.
+    pub modified: Revision,
+    /// Main revision at which the key was created.
+    pub create_revision: i64,
+    /// Changes since, 1 for the creation.
+    pub version: i64,
+}
+
+/// The keyspace at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Snapshot<'a> {
+    pub(super) tree: &'a Tree,
+    /// The revision whose newest state the index shows.
+    pub(super) tree_revision: i64,
+    pub(super) history: &'a HistoryView,
+    pub(super) records: Records<'a>,
+    pub(super) current: i64,
+    pub(super) compacted: i64,
+}
+
+/// A key as it was at the revision read.
+#[derive(Clone, Debug)]
+pub(super) struct Found<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) modified: Revision,
+    /// Create revision and version; the history does not keep them, the record does.
+    pub(super) generation: Option<(i64, i64)>,
+}
+
+impl Entry {
+    pub(super) fn revision(&self) -> Revision {
+        Revision::new(self.main, self.sub.into())
+    }
+
+    /// The change as a version, unless it deleted the key.
+    pub(super) fn live(&self) -> Option<Version> {
+        (!self.tombstone).then(|| Version {
+            modified: self.revision(),
+            create_revision: self.create,
+            version: self.version,
+        })
+    }
+}
+
+impl<'a> Snapshot<'a> {
+    /// The newest revision there is.
+    #[must_use]
+    pub const fn current_revision(&self) -> i64 {
+        self.current
+    }
+
+    /// The revision below which nothing can be read, -1 if there never was a compaction.
+    #[must_use]
+    pub const fn compacted_revision(&self) -> i64 {
+        self.compacted
+    }
+
+    /// The newest version of a key, if it is live.
+    #[must_use]
+    pub fn get(&self, key: &[u8]) -> Option<Version> {
+        self.tree.get(key)?.live()
+    }
+
+    /// Visits the live keys of a range with their newest versions, in order, until told to stop.
+    pub fn for_each_live(
+        &self,
+        range: KeyRange<'_>,
+        mut visit: impl FnMut(&'a [u8], Version) -> ControlFlow<()>,
+    ) {
+        self.walk(range, 0, |key, entry| match entry.live() {
+            Some(version) => visit(key, version),
+            None => ControlFlow::Continue(()),
+        });
+    }
+
+    /// Number of live keys in a range, now.
+    #[must_use]
+    pub fn count(&self, range: KeyRange<'_>) -> usize {
+        match range.bounds() {
+            Ok((from, to)) => self.tree.count(from, to),
+            Err(key) => usize::from(self.get(key).is_some()),
+        }
+    }
+
+    /// Fetches the record of a version.
+    pub fn record(&self, modified: Revision) -> Result<KeyValue, Fault> {
+        self.records.get(modified).map(KeyValue::from_encoded)
+    }
+
+    /// Fetches a key's record as it was at a revision that can be read.
+    pub fn record_at(&self, key: &[u8], revision: i64) -> Result<Option<KeyValue>, Fault> {
+        self.tree
+            .get(key)
+            .and_then(|entry| self.visible(&[], entry, revision))
+            .map(|found| self.record(found.modified))
+            .transpose()
+    }
+
+    /// The revision that a request reads: 0 and below stand for the newest.
+    pub fn readable(&self, revision: i64) -> Result<i64, MvccRefusal> {
+        if revision <= 0 {
+            Ok(self.current)
+        } else if revision > self.current {
+            Err(MvccRefusal::FutureRevision)
+        } else if revision < self.compacted {
+            Err(MvccRefusal::Compacted)
+        } else {
+            Ok(revision)
+        }
+    }
+
+    pub(super) fn walk(
+        &self,
+        range: KeyRange<'_>,
+        skip: usize,
+        mut visit: impl FnMut(&'a [u8], &'a Entry) -> ControlFlow<()>,
+    ) {
+        match range.bounds() {
+            Ok((from, to)) => self.tree.walk(from, to, skip, visit),
+            Err(key) => {
+                if skip == 0
+                    && let Some((key, entry)) = self.tree.get_key_value(key)
+                {
+                    let (ControlFlow::Continue(()) | ControlFlow::Break(())) = visit(key, entry);
+                }
+            }
+        }
+    }
+
+    /// The change of a key that shows at `revision`, unless it is a deletion.
+    pub(super) fn visible(&self, key: &'a [u8], entry: &Entry, revision: i64) -> Option<Found<'a>> {
+        if entry.main <= revision {
+            let version = entry.live()?;
+            let generation = Some((version.create_revision, version.version));
+            return Some(Found { key, modified: version.modified, generation });
+        }
+        let older = self.history.at_or_below(entry.previous, revision)?;
+        (!older.tombstone).then(|| Found { key, modified: older.revision(), generation: None })
+    }
+}

@@ -1,0 +1,241 @@
+//! The key index: every key that has history, in order, with what is known of its newest change.
+//!
+//! A counting B-tree whose nodes are shared: cloning a [`Tree`] costs one reference, the clone never
+//! changes, and changing the original copies only the nodes on the way down that a clone still shows. Each
+//! inner node knows how many live keys stand below each child, so counting a range or finding the n-th key
+//! of it costs the depth of the tree.
+//!
+//! The applier owns and changes one tree; readers hold clones.
+//!
+//! # Not here
+//!
+//! Older versions of a key (`history`), records (`records`).
+
+mod key_block;
+mod node;
+#[cfg(test)]
+mod tests;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use self::key_block::KeyBlock;
+use self::node::{Child, INNER_MAX, Inner, LEAF_MAX, Leaf, Node, separator};
+
+/// What the index knows of a key's newest change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// Main revision of the change.
+    pub(super) main: i64,
+    /// Main revision of the change that began the generation.
+    pub(super) create: i64,
+    /// Changes since the generation began.
+    pub(super) version: i64,
+    /// The change before it: its position in the history, plus one; 0 for none.
+    pub(super) previous: u64,
+    /// Sub revision of the change.
+    pub(super) sub: u32,
+    /// Whether the change deleted the key.
+    pub(super) tombstone: bool,
+}
+
+/// One end of a range of keys.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Bound<'a> {
+    /// Before the first key.
+    First,
+    /// Before this key.
+    Key(&'a [u8]),
+    /// Behind the last key.
+    End,
+}
+
+/// The index at one moment.
+#[derive(Clone)]
+pub(super) struct Tree {
+    root: Node,
+    live: usize,
+    len: usize,
+}
+
+impl Tree {
+    pub(super) fn new() -> Self {
+        let leaf = Leaf { keys: KeyBlock::empty(), entries: Vec::new() };
+        Self { root: Node::Leaf(Arc::new(leaf)), live: 0, len: 0 }
+    }
+
+    /// Number of keys with history.
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Number of keys that are not deleted.
+    pub(super) const fn live(&self) -> usize {
+        self.live
+    }
+
+    /// What is known of a key, deleted or not.
+    pub(super) fn get(&self, key: &[u8]) -> Option<&Entry> {
+        self.root.find(key)
+    }
+
+    /// The index's own copy of a key, with what is known of it.
+    pub(super) fn get_key_value(&self, key: &[u8]) -> Option<(&[u8], &Entry)> {
+        self.root.find_key_value(key)
+    }
+
+    /// Number of live keys in a range.
+    pub(super) fn count(&self, from: Bound<'_>, to: Bound<'_>) -> usize {
+        let below = match to {
+            Bound::End => self.live,
+            Bound::First | Bound::Key(_) => self.root.rank(to),
+        };
+        let above = match from {
+            Bound::First => 0,
+            Bound::Key(_) | Bound::End => self.root.rank(from),
+        };
+        below.saturating_sub(above)
+    }
+
+    /// Visits keys in order, deleted ones too, until told to stop. The first `skip` live keys of the range
+    /// are passed over, and deleted ones before them.
+    pub(super) fn walk<'a>(
+        &'a self,
+        from: Bound<'_>,
+        to: Bound<'_>,
+        mut skip: usize,
+        mut visit: impl FnMut(&'a [u8], &'a Entry) -> ControlFlow<()>,
+    ) {
+        if let (Bound::Key(from), Bound::Key(to)) = (from, to)
+            && from >= to
+        {
+            return;
+        }
+        // Whether the walk was stopped is the visitor's affair.
+        let (ControlFlow::Continue(()) | ControlFlow::Break(())) =
+            self.root.walk(from, to, &mut skip, &mut visit);
+    }
+
+    /// Replaces what is known of a key, or adds the key.
+    pub(super) fn update(&mut self, key: &[u8], mut change: impl FnMut(Option<&Entry>) -> Entry) {
+        let changed = self.root.update(key, &mut change);
+        self.live = self.live.strict_add_signed(changed.live);
+        self.len += usize::from(changed.inserted);
+        if let Some((separator, right)) = changed.split {
+            let left = Child { live: self.live - right.live, node: self.root.clone() };
+            let separators = KeyBlock::build(std::iter::once(&*separator));
+            self.root = Node::Inner(Arc::new(Inner { separators, children: vec![left, right] }));
+        }
+    }
+
+    /// Removes a key if `doomed` says so of what is known of it.
+    pub(super) fn remove(&mut self, key: &[u8], mut doomed: impl FnMut(&Entry) -> bool) -> bool {
+        let Some(live) = self.root.remove(key, &mut doomed) else { return false };
+        self.live = self.live.strict_add_signed(live);
+        self.len -= 1;
+        loop {
+            self.root = match &self.root {
+                Node::Inner(inner) if inner.children.len() == 1 => inner.children[0].node.clone(),
+                Node::Inner(inner) if inner.children.is_empty() => return self.clear(),
+                Node::Leaf(_) | Node::Inner(_) => return true,
+            };
+        }
+    }
+
+    fn clear(&mut self) -> bool {
+        *self = Self::new();
+        true
+    }
+
+    /// Builds a tree from keys in order.
+    pub(super) fn build<'a>(keys: impl Iterator<Item = (&'a [u8], Entry)>) -> Self {
+        let mut builder = Builder::default();
+        for (key, entry) in keys {
+            builder.push(key, entry);
+        }
+        builder.finish()
+    }
+}
+
+impl std::fmt::Debug for Tree {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tree").field("len", &self.len).field("live", &self.live).finish()
+    }
+}
+
+/// How full a node is when built at once: room for some keys before it splits.
+const LEAF_FILL: usize = LEAF_MAX - LEAF_MAX / 8;
+const INNER_FILL: usize = INNER_MAX - INNER_MAX / 8;
+
+#[derive(Default)]
+struct Builder<'a> {
+    keys: Vec<&'a [u8]>,
+    entries: Vec<Entry>,
+    /// The leaves built, each with the separator before it.
+    leaves: Vec<(Box<[u8]>, Child)>,
+    last_key: &'a [u8],
+    live: usize,
+    len: usize,
+}
+
+impl<'a> Builder<'a> {
+    fn push(&mut self, key: &'a [u8], entry: Entry) {
+        if self.entries.len() == LEAF_FILL {
+            self.finish_leaf();
+        }
+        self.keys.push(key);
+        self.entries.push(entry);
+    }
+
+    fn finish_leaf(&mut self) {
+        let Some((&first, &last)) = self.keys.first().zip(self.keys.last()) else { return };
+        let before: Box<[u8]> = if self.leaves.is_empty() {
+            Box::default()
+        } else {
+            separator(self.last_key, first).into()
+        };
+        self.last_key = last;
+        let leaf = Leaf {
+            keys: KeyBlock::build(self.keys.iter().copied()),
+            entries: self.entries.as_slice().to_vec(),
+        };
+        self.len += leaf.entries.len();
+        self.live += leaf.live();
+        self.leaves.push((before, Child { live: leaf.live(), node: Node::Leaf(Arc::new(leaf)) }));
+        self.keys.clear();
+        self.entries.clear();
+    }
+
+    fn finish(mut self) -> Tree {
+        self.finish_leaf();
+        let mut level = self.leaves;
+        while level.len() > 1 {
+            // Spread evenly, so that no node is left with a single child.
+            let parents = level.len().div_ceil(INNER_FILL);
+            let (each, more) = (level.len() / parents, level.len() % parents);
+            let mut nodes = level.into_iter();
+            level = (0..parents)
+                .map(|parent| {
+                    let group: Vec<_> =
+                        nodes.by_ref().take(each + usize::from(parent < more)).collect();
+                    let separators =
+                        KeyBlock::build(group.iter().skip(1).map(|(before, _)| &**before));
+                    let mut before = Box::default();
+                    let mut children = Vec::with_capacity(group.len());
+                    for (position, (separator, child)) in group.into_iter().enumerate() {
+                        if position == 0 {
+                            before = separator;
+                        }
+                        children.push(child);
+                    }
+                    let inner = Inner { separators, children };
+                    (before, Child { live: inner.live(), node: Node::Inner(Arc::new(inner)) })
+                })
+                .collect();
+        }
+        match level.pop() {
+            Some((_, root)) => Tree { root: root.node, live: self.live, len: self.len },
+            None => Tree::new(),
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! Nodes of the key index, and the changes that keep them balanced.
+//!
+//! A leaf keeps its keys apart from what is known about them, so that overwriting a key copies a small
+//! array and shares the keys. A node that nobody else holds is changed in place; one that a published
+//! root still shows is copied first.
+//!
+//! # Invariants
+//!
+//! * Separator `i` of an inner node is above every key of child `i` and not above any of child `i + 1`.
+//! * All leaves stand at the same depth, and no node but an empty root is empty.
+//! * A child's `live` is the number of keys below it that are not deleted.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::key_block::{KeyBlock, common_prefix_len};
+use super::{Bound, Entry};
+
+pub(super) const LEAF_MAX: usize = 64;
+pub(super) const INNER_MAX: usize = 16;
+/// Below this, a node looks for a neighbour to merge with.
+const LEAF_MIN: usize = LEAF_MAX / 4;
+const INNER_MIN: usize = INNER_MAX / 4;
+
+#[derive(Clone)]
+pub(super) enum Node {
+    Leaf(Arc<Leaf>),
+    Inner(Arc<Inner>),
+}
+
+#[derive(Clone)]
+pub(super) struct Leaf {
+    pub(super) keys: KeyBlock,
+    pub(super) entries: Vec<Entry>,
+}
+
+#[derive(Clone)]
+pub(super) struct Inner {
+    pub(super) separators: KeyBlock,
+    pub(super) children: Vec<Child>,
+}
+
+#[derive(Clone)]
+pub(super) struct Child {
+    pub(super) live: usize,
+    pub(super) node: Node,
+}
+
+/// What a change below a node means for the node above.
+pub(super) struct Changed {
+    pub(super) live: isize,
+    pub(super) inserted: bool,
+    /// A node that was split off to the right, with the separator before it.
+    pub(super) split: Option<(Box<[u8]>, Child)>,
+}
+
+impl Leaf {
+    pub(super) fn live(&self) -> usize {
+        live_count(&self.entries)
+    }
+
+    fn position(&self, bound: Bound<'_>) -> usize {
+        match bound {
+            Bound::First => 0,
+            Bound::Key(key) => self.keys.search(key).unwrap_or_else(|position| position),
+            Bound::End => self.entries.len(),
+        }
+    }
+}
+
+impl Inner {
+    /// The child in which a key stands, if it stands anywhere.
+    pub(super) fn child_of(&self, key: &[u8]) -> usize {
+        self.separators.search(key).map_or_else(|position| position, |position| position + 1)
+    }
+
+    fn position(&self, bound: Bound<'_>) -> usize {
+        match bound {
+            Bound::First => 0,
+            Bound::Key(key) => self.child_of(key),
+            Bound::End => self.children.len() - 1,
+        }
+    }
+
+    pub(super) fn live(&self) -> usize {
+        self.children.iter().map(|child| child.live).sum()
+    }
+}
+
+fn live_count(entries: &[Entry]) -> usize {
+    entries.iter().filter(|entry| !entry.tombstone).count()
+}
+
+impl Node {
+    pub(super) fn live(&self) -> usize {
+        match self {
+            Self::Leaf(leaf) => leaf.live(),
+            Self::Inner(inner) => inner.live(),
+        }
+    }
+
+    /// Number of live keys before `bound`.
+    pub(super) fn rank(&self, bound: Bound<'_>) -> usize {
+        let mut node = self;
+        let mut before = 0;
+        loop {
+            match node {
+                Self::Leaf(leaf) => {
+                    return before + live_count(&leaf.entries[..leaf.position(bound)]);
+                }
+                Self::Inner(inner) => {
+                    let position = inner.position(bound);
+                    before +=
+                        inner.children[..position].iter().map(|child| child.live).sum::<usize>();
+                    node = &inner.children[position].node;
+                }
+            }
+        }
+    }
+
+    /// Visits the keys between two bounds, after passing over the first `skip` live ones.
+    pub(super) fn walk<'a>(
+        &'a self,
+        from: Bound<'_>,
+        to: Bound<'_>,
+        skip: &mut usize,
+        visit: &mut impl FnMut(&'a [u8], &'a Entry) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        match self {
+            Self::Leaf(leaf) => {
+                for position in leaf.position(from)..leaf.position(to) {
+                    let entry = &leaf.entries[position];
+                    if *skip > 0 {
+                        *skip -= usize::from(!entry.tombstone);
+                    } else {
+                        visit(leaf.keys.key(position), entry)?;
+                    }
+                }
+            }
+            Self::Inner(inner) => {
+                let (first, last) = (inner.position(from), inner.position(to));
+                for position in first..=last {
+                    let child = &inner.children[position];
+                    let below_from = if position == first { from } else { Bound::First };
+                    let below_to = if position == last { to } else { Bound::End };
+                    let whole = matches!((below_from, below_to), (Bound::First, Bound::End));
+                    if whole && *skip >= child.live && *skip > 0 {
+                        *skip -= child.live;
+                    } else {
+                        child.node.walk(below_from, below_to, skip, visit)?;
+                    }
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Replaces the entry of a key, or adds the key.
+    pub(super) fn update(
+        &mut self,
+        key: &[u8],
+        change: &mut dyn FnMut(Option<&Entry>) -> Entry,
+    ) -> Changed {
+        match self {
+            Self::Leaf(leaf) => match leaf.keys.search(key) {
+                Ok(position) => {
+                    let entry = &mut Arc::make_mut(leaf).entries[position];
+                    let before = *entry;
+                    *entry = change(Some(&before));
+                    let live = isize::from(!entry.tombstone) - isize::from(!before.tombstone);
+                    Changed { live, inserted: false, split: None }
+                }
+                Err(position) => {
+                    let entry = change(None);
+                    let live = isize::from(!entry.tombstone);
+                    let split = insert_entry(leaf, position, key, entry);
+                    Changed { live, inserted: true, split }
+                }
+            },
+            Self::Inner(inner) => {
+                let inner = Arc::make_mut(inner);
+                let position = inner.child_of(key);
+                let child = &mut inner.children[position];
+                let mut changed = child.node.update(key, change);
+                child.live = child.live.strict_add_signed(changed.live);
+                if let Some((separator, right)) = changed.split.take() {
+                    child.live -= right.live;
+                    changed.split = insert_child(inner, position, &separator, right);
+                }
+                changed
+            }
+        }
+    }
+
+    /// Removes a key if `doomed` says so of its entry; tells the change in live keys if it was removed.
+    pub(super) fn remove(
+        &mut self,
+        key: &[u8],
+        doomed: &mut dyn FnMut(&Entry) -> bool,
+    ) -> Option<isize> {
+        match self {
+            Self::Leaf(leaf) => {
+                let position = leaf.keys.search(key).ok()?;
+                let entry = leaf.entries[position];
+                if !doomed(&entry) {
+                    return None;
+                }
+                let keys = leaf.keys.remove(position);
+                let mut entries = Vec::with_capacity(leaf.entries.len() - 1);
+                entries.extend_from_slice(&leaf.entries[..position]);
+                entries.extend_from_slice(&leaf.entries[position + 1..]);
+                *leaf = Arc::new(Leaf { keys, entries });
+                Some(-isize::from(!entry.tombstone))
+            }
+            Self::Inner(inner) => {
+                let position = inner.child_of(key);
+                // Looked at first: most tombstones were overwritten, and need no copy of the path.
+                inner.children[position].node.find(key).filter(|entry| doomed(entry))?;
+                let inner = Arc::make_mut(inner);
+                let child = &mut inner.children[position];
+                let live = child.node.remove(key, doomed)?;
+                child.live = child.live.strict_add_signed(live);
+                rebalance(inner, position);
+                Some(live)
+            }
+        }
+    }
+
+    pub(super) fn find(&self, key: &[u8]) -> Option<&Entry> {
+        self.find_position(key).map(|(leaf, position)| &leaf.entries[position])
+    }
+
+    pub(super) fn find_key_value(&self, key: &[u8]) -> Option<(&[u8], &Entry)> {
+        let (leaf, position) = self.find_position(key)?;
+        Some((leaf.keys.key(position), &leaf.entries[position]))
+    }
+
+    fn find_position(&self, key: &[u8]) -> Option<(&Leaf, usize)> {
+        let mut node = self;
+        loop {
+            match node {
+                Self::Leaf(leaf) => {
+                    return leaf.keys.search(key).ok().map(|position| (&**leaf, position));
+                }
+                Self::Inner(inner) => node = &inner.children[inner.child_of(key)].node,
+            }
+        }
+    }
+
+    /// Number of keys or children.
+    fn len(&self) -> usize {
+        match self {
+            Self::Leaf(leaf) => leaf.entries.len(),
+            Self::Inner(inner) => inner.children.len(),
+        }
+    }
+}
+
+/// The shortest key that is above `left` and not above `right`.
+pub(super) fn separator<'a>(left: &[u8], right: &'a [u8]) -> &'a [u8] {
+    &right[..common_prefix_len(left, right) + 1]
+}
+
+fn insert_entry(
+    leaf: &mut Arc<Leaf>,
+    position: usize,
+    key: &[u8],
+    entry: Entry,
+) -> Option<(Box<[u8]>, Child)> {
+    if leaf.entries.len() < LEAF_MAX {
+        let keys = leaf.keys.insert(position, key);
+        if let Some(leaf) = Arc::get_mut(leaf) {
+            leaf.keys = keys;
+            if leaf.entries.len() == leaf.entries.capacity() {
+                leaf.entries.reserve_exact(LEAF_MAX / 8);
+            }
+            leaf.entries.insert(position, entry);
+        } else {
+            let mut entries = Vec::with_capacity(leaf.entries.len() + 1);
+            entries.extend_from_slice(&leaf.entries[..position]);
+            entries.push(entry);
+            entries.extend_from_slice(&leaf.entries[position..]);
+            *leaf = Arc::new(Leaf { keys, entries });
+        }
+        return None;
+    }
+    // Keys that come in order leave full leaves behind.
+    let middle = if position == LEAF_MAX { LEAF_MAX } else { LEAF_MAX / 2 };
+    let part = |positions: std::ops::Range<usize>| Leaf {
+        keys: leaf.keys.slice(positions.clone()),
+        entries: leaf.entries[positions].to_vec(),
+    };
+    let (mut left, mut right) = (part(0..middle), part(middle..LEAF_MAX));
+    let (half, position) = if position <= middle && middle < LEAF_MAX {
+        (&mut left, position)
+    } else {
+        (&mut right, position - middle)
+    };
+    half.keys = half.keys.insert(position, key);
+    half.entries.insert(position, entry);
+    let separator = separator(left.keys.key(left.entries.len() - 1), right.keys.key(0)).into();
+    let right = Child { live: right.live(), node: Node::Leaf(Arc::new(right)) };
+    *leaf = Arc::new(left);
+    Some((separator, right))
+}
+
+/// Adds a child behind the one at `position`.
+fn insert_child(
+    inner: &mut Inner,
+    position: usize,
+    separator: &[u8],
+    child: Child,
+) -> Option<(Box<[u8]>, Child)> {
+    inner.separators = inner.separators.insert(position, separator);
+    inner.children.insert(position + 1, child);
+    let count = inner.children.len();
+    if count <= INNER_MAX {
+        return None;
+    }
+    let middle = if position + 2 == count { count - 2 } else { count / 2 };
+    let children = inner.children.split_off(middle);
+    let separator = inner.separators.key(middle - 1).into();
+    let right = Inner { separators: inner.separators.slice(middle..count - 1), children };
+    inner.separators = inner.separators.slice(0..middle - 1);
+    let right = Child { live: right.live(), node: Node::Inner(Arc::new(right)) };
+    Some((separator, right))
+}
+
+/// Restores the balance after the child at `position` lost a key or a child.
+fn rebalance(inner: &mut Inner, position: usize) {
+    let child_len = inner.children[position].node.len();
+    if child_len == 0 {
+        inner.children.remove(position);
+        if !inner.children.is_empty() {
+            inner.separators = inner.separators.remove(position.saturating_sub(1));
+        }
+        return;
+    }
+    let (min, max) = match inner.children[position].node {
+        Node::Leaf(_) => (LEAF_MIN, LEAF_MAX),
+        Node::Inner(_) => (INNER_MIN, INNER_MAX),
+    };
+    if child_len >= min {
+        return;
+    }
+    let fits = |left: usize| {
+        let pair = inner.children.get(left..left + 2)?;
+        (pair[0].node.len() + pair[1].node.len() <= max / 4 * 3).then_some(left)
+    };
+    let Some(left) = fits(position).or_else(|| fits(position.checked_sub(1)?)) else { return };
+    let merged = match (&inner.children[left].node, &inner.children[left + 1].node) {
+        (Node::Leaf(a), Node::Leaf(b)) => Node::Leaf(Arc::new(Leaf {
+            keys: KeyBlock::build(a.keys.iter().chain(b.keys.iter())),
+            entries: [&a.entries[..], &b.entries[..]].concat(),
+        })),
+        (Node::Inner(a), Node::Inner(b)) => {
+            let between = std::iter::once(inner.separators.key(left));
+            Node::Inner(Arc::new(Inner {
+                separators: KeyBlock::build(
+                    a.separators.iter().chain(between).chain(b.separators.iter()),
+                ),
+                children: [&a.children[..], &b.children[..]].concat(),
+            }))
+        }
+        (Node::Leaf(_), Node::Inner(_)) | (Node::Inner(_), Node::Leaf(_)) => {
+            unreachable!("all leaves stand at the same depth")
+        }
+    };
+    let live = inner.children[left].live + inner.children[left + 1].live;
+    inner.separators = inner.separators.remove(left);
+    inner.children.remove(left + 1);
+    inner.children[left] = Child { live, node: merged };
+}

@@ -1,0 +1,176 @@
+//! The index against a sorted map, through every change that splits, merges and shares nodes.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use proptest::prelude::*;
+
+use super::node::{INNER_MAX, LEAF_MAX, Node};
+use super::*;
+
+type Model = BTreeMap<Vec<u8>, Entry>;
+
+fn entry(main: i64, tombstone: bool) -> Entry {
+    Entry { main, create: main, version: 1, previous: 0, sub: 0, tombstone }
+}
+
+fn put(tree: &mut Tree, model: &mut Model, key: &[u8], entry: Entry) {
+    tree.update(key, |before| {
+        assert_eq!(before, model.get(key));
+        entry
+    });
+    model.insert(key.to_vec(), entry);
+}
+
+fn listed(tree: &Tree, from: Bound<'_>, to: Bound<'_>, skip: usize) -> Vec<(Vec<u8>, Entry)> {
+    let mut found = Vec::new();
+    tree.walk(from, to, skip, |key, entry| {
+        found.push((key.to_vec(), *entry));
+        ControlFlow::Continue(())
+    });
+    found
+}
+
+/// Checks the invariants of the node header; returns depth, keys and live keys.
+fn check_node(node: &Node, from: &[u8], to: Option<&[u8]>, root: bool) -> (usize, usize, usize) {
+    let inside = |key: &[u8]| from <= key && to.is_none_or(|to| key < to);
+    match node {
+        Node::Leaf(leaf) => {
+            assert!(root || !leaf.entries.is_empty());
+            assert!(leaf.entries.len() <= LEAF_MAX);
+            assert_eq!(leaf.keys.len(), leaf.entries.len());
+            assert!(leaf.keys.iter().all(inside));
+            assert!(leaf.keys.iter().is_sorted());
+            (0, leaf.entries.len(), leaf.live())
+        }
+        Node::Inner(inner) => {
+            let count = inner.children.len();
+            assert!(count <= INNER_MAX && inner.separators.len() + 1 == count);
+            assert!(inner.separators.iter().all(inside) && inner.separators.iter().is_sorted());
+            let (mut keys, mut live, mut depths) = (0, 0, Vec::new());
+            for (position, child) in inner.children.iter().enumerate() {
+                let from = if position == 0 { from } else { inner.separators.key(position - 1) };
+                let to =
+                    if position + 1 == count { to } else { Some(inner.separators.key(position)) };
+                let (depth, child_keys, child_live) = check_node(&child.node, from, to, false);
+                assert_eq!(child.live, child_live);
+                depths.push(depth);
+                keys += child_keys;
+                live += child_live;
+            }
+            assert!(depths.windows(2).all(|pair| pair[0] == pair[1]), "leaves at one depth");
+            (depths[0] + 1, keys, live)
+        }
+    }
+}
+
+fn check(tree: &Tree, model: &Model) {
+    let (_, keys, live) = check_node(&tree.root, b"", None, true);
+    assert_eq!((keys, live), (tree.len(), tree.live()));
+    let all: Vec<_> = model.iter().map(|(key, entry)| (key.clone(), *entry)).collect();
+    assert_eq!(listed(tree, Bound::First, Bound::End, 0), all);
+}
+
+fn check_ranges(tree: &Tree, model: &Model, ends: &[Vec<u8>]) {
+    for from in ends {
+        assert_eq!(tree.get(from), model.get(from));
+        for to in ends {
+            let expected: Vec<_> = if from < to {
+                model
+                    .range(from.clone()..to.clone())
+                    .map(|(key, entry)| (key.clone(), *entry))
+                    .collect()
+            } else {
+                Vec::new()
+            };
+            let live: Vec<_> = expected.iter().filter(|(_, entry)| !entry.tombstone).collect();
+            let bounds = (Bound::Key(from), Bound::Key(to));
+            assert_eq!(tree.count(bounds.0, bounds.1), live.len());
+            assert_eq!(listed(tree, bounds.0, bounds.1, 0), expected);
+            let skipped: Vec<_> = listed(tree, bounds.0, bounds.1, live.len() / 2)
+                .into_iter()
+                .filter(|(_, entry)| !entry.tombstone)
+                .collect();
+            assert!(
+                skipped.iter().eq(live
+                    .into_iter()
+                    .skip(expected.iter().filter(|(_, entry)| !entry.tombstone).count() / 2))
+            );
+        }
+    }
+}
+
+fn key_strategy() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        // Many keys, long shared prefixes, prefixes of each other, zero bytes, the empty key.
+        (0..2000_u16).prop_map(|n| format!("/registry/pods/{n:05}").into_bytes()),
+        (0..300_u16).prop_map(|n| n.to_be_bytes().to_vec()),
+        proptest::collection::vec(prop_oneof![Just(0_u8), Just(b'a'), Just(0xff)], 0..12),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn behaves_as_a_sorted_map(
+        changes in proptest::collection::vec((key_strategy(), 0..10_u8), 1..3000),
+        ends in proptest::collection::vec(key_strategy(), 6),
+    ) {
+        let (mut tree, mut model) = (Tree::new(), Model::new());
+        let mut held = Vec::new();
+        for (at, (key, action)) in changes.iter().enumerate() {
+            let main = i64::try_from(at).unwrap();
+            match action {
+                0..2 => {
+                    let removed = tree.remove(key, |_| true);
+                    prop_assert_eq!(removed, model.remove(key).is_some());
+                }
+                2 => prop_assert!(!tree.remove(key, |_| false)),
+                3 => put(&mut tree, &mut model, key, entry(main, true)),
+                _ => put(&mut tree, &mut model, key, entry(main, false)),
+            }
+            if at % 500 == 7 {
+                held.push((tree.clone(), model.clone()));
+            }
+        }
+        check(&tree, &model);
+        check_ranges(&tree, &model, &ends);
+        for (tree, model) in &held {
+            check(tree, model);
+        }
+        let built = Tree::build(model.iter().map(|(key, entry)| (&**key, *entry)));
+        check(&built, &model);
+        check_ranges(&built, &model, &ends);
+        for key in model.keys() {
+            prop_assert!(tree.remove(key, |_| true));
+        }
+        check(&tree, &Model::new());
+    }
+}
+
+#[test]
+fn keys_in_order_fill_their_leaves() {
+    let (mut tree, mut model) = (Tree::new(), Model::new());
+    for n in 0..20_000_u32 {
+        put(&mut tree, &mut model, &n.to_be_bytes(), entry(n.into(), false));
+    }
+    check(&tree, &model);
+    fn leaves(node: &Node) -> usize {
+        match node {
+            Node::Leaf(_) => 1,
+            Node::Inner(inner) => inner.children.iter().map(|child| leaves(&child.node)).sum(),
+        }
+    }
+    assert_eq!(leaves(&tree.root), 20_000_usize.div_ceil(LEAF_MAX));
+}
+
+#[test]
+fn trees_of_every_size_are_built_balanced() {
+    for count in (0..300).chain([1000, 10_000, 33_333]) {
+        let keys: Vec<_> = (0..count).map(|n: u32| n.to_be_bytes()).collect();
+        let model: Model = keys.iter().map(|key| (key.to_vec(), entry(1, false))).collect();
+        let tree = Tree::build(keys.iter().map(|key| (&key[..], entry(1, false))));
+        check(&tree, &model);
+    }
+}

@@ -1,0 +1,225 @@
+//! The changes of one log entry, applied to the keyspace as they are asked for.
+//!
+//! All changes of an entry share one main revision and count their own sub revisions. An entry that changes
+//! nothing takes no revision. What a transaction wrote shows to its own reads at once, and to readers with
+//! the next publication.
+//!
+//! # Not here
+//!
+//! Whether an entry may write (`apply` checks alarms, permissions, leases and compares first: a
+//! transaction cannot be taken back).
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use quorate_api::record::{Fields, KeyValue};
+
+use super::Store;
+use super::changes::{Change, ChangeKind, Changes, Previous};
+use super::error::{Fault, MvccError};
+use super::history::{History, Superseded};
+use super::key_range::KeyRange;
+use super::range::{RangeQuery, RangeResult};
+use super::snapshot::{Snapshot, Version};
+use super::tree::Entry;
+use crate::backend::Batch;
+use crate::schema::{RecordKey, Revision};
+
+/// An open write transaction. [`WriteTxn::finish`] yields what watchers are told.
+#[derive(Debug)]
+pub struct WriteTxn<'a> {
+    store: &'a mut Store,
+    batch: &'a mut Batch,
+    events: Vec<Change>,
+}
+
+/// What a put did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Put {
+    /// The change.
+    pub revision: Revision,
+    /// The version it replaced, if the key was live; [`WriteTxn::record`] fetches it.
+    pub previous: Option<Version>,
+}
+
+/// A key that was deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deleted {
+    /// The key.
+    pub key: Bytes,
+    /// Its last version; [`WriteTxn::record`] fetches it.
+    pub previous: Version,
+}
+
+impl<'a> WriteTxn<'a> {
+    pub(super) const fn new(store: &'a mut Store, batch: &'a mut Batch) -> Self {
+        Self { store, batch, events: Vec::new() }
+    }
+
+    /// The newest revision as seen inside: one more than before once something was written.
+    #[must_use]
+    pub const fn revision(&self) -> i64 {
+        self.store.current
+    }
+
+    /// Whether anything was written.
+    #[must_use]
+    pub const fn has_written(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// The keyspace with what was written so far.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot<'_> {
+        self.store.snapshot()
+    }
+
+    /// The newest version of a key, if it is live.
+    #[must_use]
+    pub fn get(&self, key: &[u8]) -> Option<Version> {
+        self.store.snapshot().get(key)
+    }
+
+    /// Fetches the record of a version.
+    pub fn record(&self, modified: Revision) -> Result<KeyValue, Fault> {
+        self.store.snapshot().record(modified)
+    }
+
+    /// Answers a range request; without a revision it sees what was written so far.
+    pub fn range(&self, query: &RangeQuery) -> Result<RangeResult, MvccError> {
+        self.store.snapshot().range(query)
+    }
+
+    /// Creates or overwrites a key.
+    pub fn put(&mut self, key: &[u8], value: &[u8], lease: i64) -> Put {
+        let revision = self.next_revision();
+        let Store { tree, history, window, .. } = &mut *self.store;
+        let mut replaced = None;
+        let mut written = None;
+        tree.update(key, |entry| {
+            replaced = entry.copied();
+            let (create, version) = match entry {
+                Some(entry) if !entry.tombstone => (entry.create, entry.version + 1),
+                Some(_) | None => (revision.main, 1),
+            };
+            let entry = new_entry(revision, create, version, entry, history);
+            written = Some(entry);
+            entry
+        });
+        let entry = written.expect("an update always writes");
+        let fields = Fields {
+            key,
+            create_revision: entry.create,
+            mod_revision: revision.main,
+            version: entry.version,
+            value,
+            lease,
+        };
+        let record = window.append(revision, &fields);
+        self.batch.put_record(RecordKey { revision, tombstone: false }, record.clone());
+        let previous = match entry.create {
+            create if create == revision.main => Previous::Absent,
+            _ => before_entry(&entry, history),
+        };
+        let record = KeyValue::from_encoded(record);
+        self.events.push(Change { kind: ChangeKind::Put, record, previous });
+        Put { revision, previous: replaced.and_then(|entry| entry.live()) }
+    }
+
+    /// Deletes the live keys of a range, in key order.
+    pub fn delete_range(&mut self, range: KeyRange<'_>) -> Vec<Deleted> {
+        if let KeyRange::One(key) = range {
+            return self.get(key).map(|version| self.delete(key, version)).into_iter().collect();
+        }
+        // The keys are set aside first: deleting changes the index that lists them.
+        let mut keys = Vec::new();
+        let mut versions = Vec::new();
+        self.snapshot().for_each_live(range, |key, version| {
+            keys.extend_from_slice(key);
+            versions.push((keys.len(), version));
+            ControlFlow::Continue(())
+        });
+        let mut start = 0;
+        versions
+            .into_iter()
+            .map(|(end, version)| {
+                let key = &keys[std::mem::replace(&mut start, end)..end];
+                self.delete(key, version)
+            })
+            .collect()
+    }
+
+    /// Ends the transaction. `None` if it changed nothing.
+    #[must_use]
+    pub fn finish(self) -> Option<Arc<Changes>> {
+        let revision = self.revision();
+        let events = self.events;
+        (!events.is_empty()).then(|| Arc::new(Changes { revision, events }))
+    }
+
+    fn delete(&mut self, key: &[u8], previous: Version) -> Deleted {
+        let revision = self.next_revision();
+        let Store { tree, history, window, compactor, .. } = &mut *self.store;
+        let mut written = None;
+        tree.update(key, |entry| {
+            let (create, version) = (previous.create_revision, previous.version);
+            let entry =
+                Entry { tombstone: true, ..new_entry(revision, create, version, entry, history) };
+            written = Some(entry);
+            entry
+        });
+        compactor.tombstones.push(revision, key);
+        // Watchers are told key and revision; the stored record is the key alone, which comes first.
+        let fields = Fields { key, mod_revision: revision.main, ..Fields::default() };
+        let record = window.append(revision, &fields);
+        let stored = record.slice(..Fields { key, ..Fields::default() }.encoded_len());
+        let key_at = stored.len() - key.len();
+        let key = stored.slice(key_at..);
+        self.batch.put_record(RecordKey { revision, tombstone: true }, stored);
+        let entry = written.expect("an update always writes");
+        self.events.push(Change {
+            kind: ChangeKind::Delete,
+            record: KeyValue::from_encoded(record),
+            previous: before_entry(&entry, history),
+        });
+        Deleted { key, previous }
+    }
+
+    fn next_revision(&mut self) -> Revision {
+        if self.events.is_empty() {
+            self.store.current += 1;
+        }
+        let sub = i64::try_from(self.events.len()).expect("changes fit in memory");
+        Revision::new(self.store.current, sub)
+    }
+}
+
+/// The entry of a change; what it replaces goes into the history.
+fn new_entry(
+    revision: Revision,
+    create: i64,
+    version: i64,
+    replaced: Option<&Entry>,
+    history: &mut History,
+) -> Entry {
+    let previous = replaced.map_or(0, |entry| {
+        history.push(&Superseded {
+            main: entry.main,
+            sub: entry.sub,
+            tombstone: entry.tombstone,
+            superseded_by: revision.main,
+            previous: entry.previous,
+        })
+    });
+    let sub = u32::try_from(revision.sub).expect("an entry makes fewer than 2^32 changes");
+    Entry { main: revision.main, create, version, previous, sub, tombstone: false }
+}
+
+/// Where the key stood before the entry that made this change.
+fn before_entry(entry: &Entry, history: &History) -> Previous {
+    match history.view().at_or_below(entry.previous, entry.main - 1) {
+        Some(before) if !before.tombstone => Previous::At(before.revision()),
+        Some(_) | None => Previous::Absent,
+    }
+}

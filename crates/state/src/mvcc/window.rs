@@ -1,0 +1,303 @@
+//! The newest records, kept in memory in revision order.
+//!
+//! Records stand in buffers of some 64 KiB and leave as slices of them. A chunk is a fixed table of such
+//! slices; the applier fills the newest chunk while readers look at the part that was filled before their
+//! view was published, so that publishing costs two references however much was written. The oldest chunks
+//! fall out when the budget is spent, but never one that holds a record the file does not hold yet.
+//!
+//! # Invariants
+//!
+//! * Within a chunk main revisions follow each other without a gap.
+//! * Every record written since the file's last commit is in the window.
+//!
+//! # Not here
+//!
+//! Records that fell out (`records` reads them from the file).
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use bytes::{Bytes, BytesMut};
+use quorate_api::record::Fields;
+
+use crate::schema::Revision;
+
+/// Records in one chunk.
+const CHUNK_LEN: usize = 1024;
+/// A chunk that holds this many bytes is closed early.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Records share allocations of this size: a slice that is held for long keeps no more than that alive.
+const BUFFER_BYTES: usize = 64 << 10;
+
+#[derive(Debug)]
+struct Chunk {
+    first: Revision,
+    records: Box<[OnceLock<Bytes>]>,
+    /// By main revision, counted from the first: where its first record stands.
+    starts: Box<[AtomicU32]>,
+}
+
+/// A chunk, and how much of it is there to be read.
+#[derive(Clone, Debug)]
+struct Part {
+    first: Revision,
+    last_main: i64,
+    filled: usize,
+    chunk: Arc<Chunk>,
+}
+
+/// The window as a reader sees it.
+#[derive(Clone, Debug)]
+pub(super) struct WindowView {
+    sealed: Arc<Vec<Part>>,
+    active: Option<Part>,
+}
+
+/// The window as the applier extends it.
+#[derive(Debug)]
+pub(super) struct Window {
+    view: WindowView,
+    buffer: BytesMut,
+    active_bytes: usize,
+    /// Bytes of each sealed chunk, oldest first.
+    sealed_bytes: std::collections::VecDeque<usize>,
+    byte_count: usize,
+    bytes_max: usize,
+}
+
+impl Chunk {
+    fn new(first: Revision) -> Self {
+        Self {
+            first,
+            records: (0..CHUNK_LEN).map(|_| OnceLock::new()).collect(),
+            starts: (0..CHUNK_LEN).map(|_| AtomicU32::new(0)).collect(),
+        }
+    }
+}
+
+impl Part {
+    /// Where the first record of `main` stands.
+    fn start(&self, main: i64) -> Option<usize> {
+        let relative = usize::try_from(main.checked_sub(self.first.main)?).ok()?;
+        let start = self.chunk.starts.get(relative)?.load(Ordering::Relaxed);
+        (main <= self.last_main).then_some(start as usize)
+    }
+
+    /// The sub revision of the first record of `main`.
+    fn first_sub(&self, main: i64) -> i64 {
+        if main == self.first.main { self.first.sub } else { 0 }
+    }
+
+    fn record(&self, revision: Revision) -> Option<&Bytes> {
+        let start = self.start(revision.main)?;
+        let offset = revision.sub.checked_sub(self.first_sub(revision.main))?;
+        let position = start.checked_add(usize::try_from(offset).ok()?)?;
+        let end = self.start(revision.main + 1).unwrap_or(self.filled);
+        if position >= end {
+            return None;
+        }
+        self.chunk.records[position].get()
+    }
+
+    /// Visits the records of `main` that stand in this part.
+    fn records_of(&self, main: i64) -> impl Iterator<Item = (Revision, &Bytes)> {
+        let start = self.start(main).unwrap_or(self.filled);
+        let end = self.start(main + 1).unwrap_or(self.filled);
+        let first_sub = self.first_sub(main);
+        self.chunk.records[start..end].iter().zip(first_sub..).map(move |(record, sub)| {
+            let record = record.get().expect("a record was filled before its view was published");
+            (Revision::new(main, sub), record)
+        })
+    }
+}
+
+impl WindowView {
+    /// A record by its revision, if it is in the window.
+    pub(super) fn record(&self, revision: Revision) -> Option<&Bytes> {
+        let part = match &self.active {
+            Some(active) if active.first <= revision => active,
+            _ => {
+                let behind = self.sealed.partition_point(|part| part.first <= revision);
+                self.sealed.get(behind.checked_sub(1)?)?
+            }
+        };
+        part.record(revision)
+    }
+
+    /// The oldest main revision whose records are all in the window.
+    pub(super) fn first_main(&self) -> Option<i64> {
+        let oldest = self.sealed.first().or(self.active.as_ref())?;
+        Some(oldest.first.main + i64::from(oldest.first.sub > 0))
+    }
+
+    /// Records from main revision `from` on, in order, as far as they are in the window.
+    pub(super) fn since(&self, from: i64) -> impl Iterator<Item = (Revision, &Bytes)> {
+        let behind = self.sealed.partition_point(|part| part.last_main < from);
+        self.sealed[behind..]
+            .iter()
+            .chain(&self.active)
+            .flat_map(move |part| {
+                (part.first.main.max(from)..=part.last_main).map(move |main| (part, main))
+            })
+            .flat_map(|(part, main)| part.records_of(main))
+    }
+}
+
+impl Window {
+    pub(super) fn new(bytes_max: usize) -> Self {
+        Self {
+            view: WindowView { sealed: Arc::default(), active: None },
+            buffer: BytesMut::new(),
+            active_bytes: 0,
+            sealed_bytes: std::collections::VecDeque::new(),
+            byte_count: 0,
+            bytes_max,
+        }
+    }
+
+    pub(super) const fn view(&self) -> &WindowView {
+        &self.view
+    }
+
+    /// Bytes of the records held.
+    pub(super) const fn byte_count(&self) -> usize {
+        self.byte_count
+    }
+
+    /// Encodes a record and keeps it.
+    pub(super) fn append(&mut self, revision: Revision, fields: &Fields<'_>) -> Bytes {
+        let len = fields.encoded_len();
+        if self.buffer.capacity() < len {
+            self.buffer = BytesMut::with_capacity(BUFFER_BYTES.max(len));
+        }
+        fields.encode(&mut self.buffer);
+        let record = self.buffer.split().freeze();
+        self.keep(revision, record.clone());
+        record
+    }
+
+    /// Keeps a record; revisions come in order.
+    pub(super) fn keep(&mut self, revision: Revision, record: Bytes) {
+        let full = self.view.active.as_ref().is_some_and(|active| {
+            active.filled == CHUNK_LEN
+                || self.active_bytes >= CHUNK_BYTES
+                || revision.main - active.last_main > 1
+        });
+        if full {
+            self.seal();
+        }
+        let active = self.view.active.get_or_insert_with(|| Part {
+            first: revision,
+            last_main: revision.main,
+            filled: 0,
+            chunk: Arc::new(Chunk::new(revision)),
+        });
+        if revision.main != active.last_main {
+            active.last_main = revision.main;
+            let relative = usize::try_from(revision.main - active.first.main)
+                .expect("a chunk's main revisions follow each other");
+            let start = u32::try_from(active.filled).expect("a chunk is short");
+            active.chunk.starts[relative].store(start, Ordering::Relaxed);
+        }
+        let size = record.len() + size_of::<OnceLock<Bytes>>();
+        self.active_bytes += size;
+        self.byte_count += size;
+        active.chunk.records[active.filled].set(record).expect("a position is filled once");
+        active.filled += 1;
+    }
+
+    /// Lets the oldest chunks fall out until the budget is kept, as far as the file holds their records.
+    pub(super) fn trim(&mut self, persisted: i64) {
+        let mut spare = 0;
+        while self.byte_count > self.bytes_max
+            && self.view.sealed.get(spare).is_some_and(|part| part.last_main <= persisted)
+        {
+            let oldest = self.sealed_bytes.pop_front().expect("every sealed chunk has its size");
+            self.byte_count -= oldest;
+            spare += 1;
+        }
+        if spare > 0 {
+            Arc::make_mut(&mut self.view.sealed).drain(..spare);
+        }
+    }
+
+    fn seal(&mut self) {
+        if let Some(part) = self.view.active.take() {
+            Arc::make_mut(&mut self.view.sealed).push(part);
+            self.sealed_bytes.push_back(std::mem::take(&mut self.active_bytes));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window_of(mains: impl IntoIterator<Item = (i64, i64)>, bytes_max: usize) -> Window {
+        let mut window = Window::new(bytes_max);
+        for (main, subs) in mains {
+            for sub in 0..subs {
+                let key = format!("{main}/{sub}");
+                let fields = Fields { key: key.as_bytes(), ..Fields::default() };
+                window.append(Revision::new(main, sub), &fields);
+            }
+        }
+        window
+    }
+
+    fn names<'a>(records: impl Iterator<Item = (Revision, &'a Bytes)>) -> Vec<(String, String)> {
+        let key = |record: &Bytes| String::from_utf8(record[2..].to_vec()).unwrap();
+        records.map(|(revision, record)| (revision.to_string(), key(record))).collect()
+    }
+
+    #[test]
+    fn records_are_found_by_revision_across_chunks() {
+        // Entries of one and of several changes, one longer than two chunks, and a gap.
+        let mains = [(2, 3), (3, 1), (4, 3000), (5, 1), (9, 2)];
+        let window = window_of(mains, usize::MAX);
+        for (main, subs) in mains {
+            for sub in 0..subs {
+                let revision = Revision::new(main, sub);
+                let found = window.view().record(revision).unwrap();
+                assert_eq!(&found[2..], revision.to_string().as_bytes());
+            }
+            assert_eq!(
+                window.view().record(Revision::new(main, subs)).map(|found| &found[2..]),
+                None
+            );
+        }
+        for absent in [0, 1, 6, 8, 10] {
+            assert_eq!(window.view().record(Revision::new(absent, 0)), None, "{absent}");
+        }
+        let all = names(window.view().since(0));
+        assert_eq!(all.len(), 3007);
+        assert!(all.iter().all(|(revision, key)| revision == key));
+        assert_eq!(names(window.view().since(5)).len(), 3);
+        assert_eq!(names(window.view().since(6)).len(), 2);
+        assert_eq!(names(window.view().since(10)).len(), 0);
+    }
+
+    #[test]
+    fn a_view_shows_nothing_that_was_written_after_it() {
+        let mut window = window_of([(2, 1), (3, 1)], usize::MAX);
+        let held = window.view().clone();
+        for main in 4..4000 {
+            window.append(Revision::new(main, 0), &Fields { key: b"later", ..Fields::default() });
+        }
+        assert_eq!(names(held.since(0)).len(), 2);
+        assert_eq!(held.record(Revision::new(4, 0)), None);
+    }
+
+    #[test]
+    fn what_the_file_does_not_hold_stays() {
+        let mut window = window_of((2..5000).map(|main| (main, 1)), 1);
+        window.trim(1);
+        assert_eq!(window.view().first_main(), Some(2));
+        window.trim(2 + 1024);
+        assert_eq!(window.view().first_main(), Some(2 + 1024));
+        window.trim(5000);
+        let first = window.view().first_main().unwrap();
+        assert!((4000..5000).contains(&first), "only the chunk being filled stays: {first}");
+        assert_eq!(names(window.view().since(0)).len(), usize::try_from(5000 - first).unwrap());
+    }
+}

@@ -1,0 +1,303 @@
+//! Buckets, keys and encodings of the backend file: the only place that knows them.
+//!
+//! The file is etcd's, so every name and byte here is fixed by what etcd reads and writes. Revisions are
+//! stored as `main` in eight big-endian bytes, `_`, `sub` in eight big-endian bytes; the record of a
+//! deletion carries a `t` behind that. Byte order is therefore revision order.
+//!
+//! # Invariants
+//!
+//! * [`RecordKey::decode`] accepts exactly what [`RecordKey::encode`] writes, and nothing panics on foreign
+//!   bytes.
+//!
+//! # Not here
+//!
+//! Who writes when (`backend`), what the records mean together (`mvcc`).
+
+use std::fmt;
+
+use quorate_api::record::Fields;
+
+/// A bucket of the backend file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Bucket {
+    /// Raised alarms.
+    Alarm,
+    /// Whether authentication is on, and its revision.
+    Auth,
+    /// Roles by name.
+    AuthRoles,
+    /// Users by name.
+    AuthUsers,
+    /// Cluster version and downgrade.
+    Cluster,
+    /// Records by revision.
+    Key,
+    /// Leases by id.
+    Lease,
+    /// Members by id.
+    Members,
+    /// Ids of removed members.
+    MembersRemoved,
+    /// Facts about the file itself.
+    Meta,
+}
+
+impl Bucket {
+    /// All buckets, in the order the file keeps them.
+    pub const ALL: [Self; 10] = [
+        Self::Alarm,
+        Self::Auth,
+        Self::AuthRoles,
+        Self::AuthUsers,
+        Self::Cluster,
+        Self::Key,
+        Self::Lease,
+        Self::Members,
+        Self::MembersRemoved,
+        Self::Meta,
+    ];
+
+    /// The bucket's name in the file.
+    #[must_use]
+    pub const fn name(self) -> &'static [u8] {
+        match self {
+            Self::Alarm => b"alarm",
+            Self::Auth => b"auth",
+            Self::AuthRoles => b"authRoles",
+            Self::AuthUsers => b"authUsers",
+            Self::Cluster => b"cluster",
+            Self::Key => b"key",
+            Self::Lease => b"lease",
+            Self::Members => b"members",
+            Self::MembersRemoved => b"members_removed",
+            Self::Meta => b"meta",
+        }
+    }
+}
+
+/// Keys of bucket `meta`.
+pub mod meta {
+    /// Raft index up to which the file is complete, eight bytes.
+    pub const CONSISTENT_INDEX: &[u8] = b"consistent_index";
+    /// Raft term of that entry, eight bytes.
+    pub const TERM: &[u8] = b"term";
+    /// Voters and learners, JSON.
+    pub const CONF_STATE: &[u8] = b"confState";
+    /// Revision of the last compaction accepted.
+    pub const SCHEDULED_COMPACTION: &[u8] = b"scheduledCompactRev";
+    /// Revision of the last compaction whose garbage is gone.
+    pub const FINISHED_COMPACTION: &[u8] = b"finishedCompactRev";
+    /// Version of the file's content, as `3.6.0`.
+    pub const STORAGE_VERSION: &[u8] = b"storageVersion";
+}
+
+/// A point in the keyspace's history: `main` counts the entries that changed something, `sub` the changes
+/// within one entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Revision {
+    /// The entry, from 2; 1 is the empty keyspace.
+    pub main: i64,
+    /// The change within the entry, from 0.
+    pub sub: i64,
+}
+
+impl Revision {
+    /// Length of the encoding.
+    pub const ENCODED_LEN: usize = 17;
+
+    /// The revision of change `sub` of entry `main`.
+    #[must_use]
+    pub const fn new(main: i64, sub: i64) -> Self {
+        Self { main, sub }
+    }
+
+    /// The stored form.
+    #[must_use]
+    pub fn encode(self) -> [u8; Self::ENCODED_LEN] {
+        let mut bytes = [b'_'; Self::ENCODED_LEN];
+        bytes[..8].copy_from_slice(&self.main.to_be_bytes());
+        bytes[9..].copy_from_slice(&self.sub.to_be_bytes());
+        bytes
+    }
+
+    /// Reads the stored form; `None` if it is none.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (main, rest) = bytes.split_first_chunk()?;
+        let (&separator, rest) = rest.split_first()?;
+        let sub: &[u8; 8] = rest.try_into().ok()?;
+        let revision = Self { main: i64::from_be_bytes(*main), sub: i64::from_be_bytes(*sub) };
+        (separator == b'_' && revision.main >= 0 && revision.sub >= 0).then_some(revision)
+    }
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.main, self.sub)
+    }
+}
+
+/// The key of a record in bucket `key`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecordKey {
+    /// When the change happened.
+    pub revision: Revision,
+    /// Whether the change was a deletion.
+    pub tombstone: bool,
+}
+
+/// The stored form of a [`RecordKey`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EncodedRecordKey {
+    bytes: [u8; RecordKey::ENCODED_LEN_MAX],
+    len: usize,
+}
+
+impl RecordKey {
+    /// Length of the longer encoding, that of a deletion.
+    pub const ENCODED_LEN_MAX: usize = Revision::ENCODED_LEN + 1;
+
+    const TOMBSTONE_MARK: u8 = b't';
+
+    /// The stored form.
+    #[must_use]
+    pub fn encode(self) -> EncodedRecordKey {
+        let mut bytes = [Self::TOMBSTONE_MARK; Self::ENCODED_LEN_MAX];
+        bytes[..Revision::ENCODED_LEN].copy_from_slice(&self.revision.encode());
+        EncodedRecordKey { bytes, len: Revision::ENCODED_LEN + usize::from(self.tombstone) }
+    }
+
+    /// Reads the stored form; `None` if it is none.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (revision, mark) = bytes.split_at_checked(Revision::ENCODED_LEN)?;
+        let tombstone = match mark {
+            [] => false,
+            [Self::TOMBSTONE_MARK] => true,
+            _ => return None,
+        };
+        Some(Self { revision: Revision::decode(revision)?, tombstone })
+    }
+}
+
+impl AsRef<[u8]> for EncodedRecordKey {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl fmt::Debug for EncodedRecordKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.as_ref().escape_ascii())
+    }
+}
+
+/// Reads the fields of a stored record without taking hold of its bytes; `None` if they are no valid
+/// encoding. The empty record reads as all zero: a restore that marks history as compacted leaves one.
+#[must_use]
+pub fn record_fields(mut rest: &[u8]) -> Option<Fields<'_>> {
+    let mut fields = Fields::default();
+    while !rest.is_empty() {
+        let tag = take_varint(&mut rest)?;
+        match tag {
+            0x0a => fields.key = take_bytes(&mut rest)?,
+            0x10 => fields.create_revision = take_varint(&mut rest)?.cast_signed(),
+            0x18 => fields.mod_revision = take_varint(&mut rest)?.cast_signed(),
+            0x20 => fields.version = take_varint(&mut rest)?.cast_signed(),
+            0x2a => fields.value = take_bytes(&mut rest)?,
+            0x30 => fields.lease = take_varint(&mut rest)?.cast_signed(),
+            _ => return None,
+        }
+    }
+    Some(fields)
+}
+
+fn take_varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (&byte, tail) = rest.split_first()?;
+        *rest = tail;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+fn take_bytes<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let len = usize::try_from(take_varint(rest)?).ok()?;
+    let (value, tail) = rest.split_at_checked(len)?;
+    *rest = tail;
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn bucket_names_are_in_file_order() {
+        assert!(Bucket::ALL.is_sorted_by_key(|bucket| bucket.name()));
+    }
+
+    #[test]
+    fn a_revision_is_stored_as_etcd_stores_it() {
+        let key = RecordKey { revision: Revision::new(0x0102, 3), tombstone: true };
+        assert_eq!(key.encode().as_ref(), b"\0\0\0\0\0\0\x01\x02_\0\0\0\0\0\0\0\x03t");
+    }
+
+    #[test]
+    fn foreign_keys_are_refused() {
+        let good = RecordKey { revision: Revision::new(7, 0), tombstone: false }.encode();
+        for len in 0..Revision::ENCODED_LEN {
+            assert_eq!(RecordKey::decode(&good.as_ref()[..len]), None, "{len}");
+        }
+        for (at, byte) in [(8, b'-'), (0, 0xff), (9, 0x80)] {
+            let mut bad = good.as_ref().to_vec();
+            bad[at] = byte;
+            assert_eq!(RecordKey::decode(&bad), None, "byte {at}");
+        }
+        for tail in [&b"x"[..], b"tt"] {
+            assert_eq!(RecordKey::decode(&[good.as_ref(), tail].concat()), None);
+        }
+    }
+
+    #[test]
+    fn cut_records_are_refused() {
+        let fields = Fields {
+            key: b"foo",
+            create_revision: 300,
+            mod_revision: 301,
+            version: 2,
+            value: b"bar",
+            lease: -1,
+        };
+        let record = quorate_api::record::KeyValue::new(&fields);
+        assert_eq!(record_fields(record.encoded()), Some(fields));
+        assert_eq!(record_fields(b""), Some(Fields::default()));
+        assert_eq!(record_fields(b"\x0a\x05foo"), None);
+        assert_eq!(record_fields(b"\x10\xff"), None);
+        assert_eq!(record_fields(b"\x42\x00"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn record_keys_keep_their_order(a: (u32, u32, bool), b: (u32, u32, bool)) {
+            let key = |(main, sub, tombstone): (u32, u32, bool)| RecordKey {
+                revision: Revision::new(main.into(), sub.into()),
+                tombstone,
+            };
+            let (a, b) = (key(a), key(b));
+            prop_assert_eq!(RecordKey::decode(a.encode().as_ref()), Some(a));
+            prop_assert_eq!(a.cmp(&b), a.encode().as_ref().cmp(b.encode().as_ref()));
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_panic(bytes: Vec<u8>) {
+            let _key = RecordKey::decode(&bytes);
+            let _fields = record_fields(&bytes);
+        }
+    }
+}
