@@ -8,7 +8,12 @@ use crate::endpoint::Endpoint;
 
 /// Puts load on an etcd-compatible server and reports latency, throughput, and what it cost the server.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "quorate bench", arg_required_else_help = true)]
+#[command(
+    name = "bench",
+    bin_name = "quorate bench",
+    no_binary_name = true,
+    arg_required_else_help = true
+)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) options: Options,

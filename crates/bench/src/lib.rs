@@ -44,7 +44,7 @@ use clap::Parser;
 /// code is 0 if every operation succeeded, 1 if some failed or the run could not be made, 2 if the
 /// arguments are wrong.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match cli::Cli::try_parse_from(args) {
+    let cli = match cli::Cli::try_parse_from(args.into_iter().skip(1)) {
         Ok(cli) => cli,
         Err(error) => {
             let printed = error.print();
