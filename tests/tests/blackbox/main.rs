@@ -1,0 +1,10 @@
+//! The black-box tests: everything that a client, an operator or a file can see.
+//!
+//! One module per concern. See the library beside this for how a test is run.
+
+#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
+
+mod range;
+mod requests;
+mod txn;
+mod write;
