@@ -16,3 +16,5 @@
 
 pub mod checksum;
 pub mod disk;
+mod proto;
+pub mod wal;
