@@ -1,8 +1,8 @@
 //! A member driven by hand: what it hands out, and what it refuses.
 
 use super::*;
-use crate::storage::MemoryStorage;
 use crate::Snapshot;
+use crate::storage::MemoryStorage;
 
 /// Storage of a member of a group of `voters` that has applied everything up to index 10, term 1.
 fn storage(voters: &[MemberId]) -> MemoryStorage {
