@@ -1,0 +1,169 @@
+//! The world of files, seen through one trait.
+//!
+//! Everything in this crate that touches a file does so through a [`Disk`] and the [`DiskFile`]s it
+//! opens. [`RealDisk`] is the machine; [`FaultyDisk`] is the machine with injected failures and a
+//! memory of what a power cut could still undo, for crash tests and simulation.
+//!
+//! # What a caller may rely on
+//!
+//! * Reads and writes carry their offset; there is no file cursor to share or lose.
+//! * Written bytes are durable after [`DiskFile::sync_data`] (which also makes the length durable
+//!   that is needed to read them back); a created, renamed or removed name is durable after
+//!   [`Disk::sync_dir`] of its directory. Nothing else promises durability.
+//! * After a failed sync the state on the medium is unknown, and a later successful sync says
+//!   nothing about the earlier writes. The caller must stop trusting the file.
+//! * Locks belong to the open file and end with it.
+//!
+//! # Not here
+//!
+//! What the bytes mean, and when to sync: `wal`, `snap`, `bolt`.
+
+mod faulty;
+mod mapping;
+mod real;
+
+use std::ffi::OsString;
+use std::fmt::Debug;
+use std::io::{self, IoSlice};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+pub use faulty::{Fault, FaultyDisk, Operation};
+pub use mapping::Mapping;
+pub use real::RealDisk;
+
+/// How [`Disk::open`] treats an existing or a missing file.
+///
+/// The number is the permission bits of a file that has to be created, before the umask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// Reads an existing file.
+    Read,
+    /// Reads and writes an existing file.
+    ReadWrite,
+    /// Reads and writes a file, creating it when missing.
+    Create(u32),
+    /// Creates a file that must not exist yet.
+    CreateNew(u32),
+    /// Creates a file, or empties the existing one in place.
+    Truncate(u32),
+}
+
+/// A lock on an open file, held against other processes and other opens of the same file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockKind {
+    /// An exclusive open-file-description record lock over the whole file, as etcd takes on log
+    /// segments; `flock` where the system has no such locks.
+    OfdExclusive,
+    /// An exclusive `flock`, as bbolt takes on the backend file.
+    FlockExclusive,
+    /// A shared `flock`, as bbolt takes when it only reads.
+    FlockShared,
+}
+
+/// What a directory says about one of its names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileFacts {
+    /// Length in bytes; without meaning for a directory.
+    pub len: u64,
+    /// Whether the name is a directory.
+    pub is_dir: bool,
+    /// Permission bits (the low 12 bits of `st_mode`).
+    pub mode: u32,
+    /// Last modification, where the file system keeps it.
+    pub modified: Option<SystemTime>,
+}
+
+/// A tree of files and directories.
+pub trait Disk: Send + Sync + Debug {
+    /// Opens or creates a file.
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Creates a directory and its missing ancestors, each with `mode` less the umask.
+    ///
+    /// An existing directory is left as it is.
+    fn create_dir_all(&self, path: &Path, mode: u32) -> io::Result<()>;
+
+    /// Returns the names in a directory in bytewise order.
+    fn read_dir(&self, path: &Path) -> io::Result<Vec<OsString>>;
+
+    /// Gives a file or directory another name, replacing a file of that name in one step.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file's name. Open handles and locks on it stay valid.
+    fn remove_file(&self, path: &Path) -> io::Result<()>;
+
+    /// Removes a directory and everything below it; a missing one is not an error.
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes the names created, renamed and removed in a directory durable.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Returns what is known about a name, or `None` when there is no such name.
+    fn metadata(&self, path: &Path) -> io::Result<Option<FileFacts>>;
+}
+
+/// An open file.
+pub trait DiskFile: Send + Sync + Debug {
+    /// Reads up to `buffer.len()` bytes at `offset`; 0 means the end of the file.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Writes all of `bytes` at `offset`, growing the file as needed.
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Writes all slices one after the other starting at `offset`, in as few calls as possible.
+    fn write_all_vectored_at(&self, slices: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        let mut at = offset;
+        for slice in slices {
+            self.write_all_at(slice, at)?;
+            at += slice.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Fills `buffer` from `offset`, or fails with `UnexpectedEof`.
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.read_at(&mut buffer[done..], offset + done as u64)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => done += count,
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the file's length in bytes.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Returns whether the file holds no byte.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Cuts the file off at `len`, or extends it with zeros that take no space yet.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// Reserves space so that the file is at least `len` bytes long; new bytes read as zeros.
+    ///
+    /// Falls back to [`DiskFile::set_len`] where the file system cannot reserve. Never shortens.
+    fn allocate(&self, len: u64) -> io::Result<()>;
+
+    /// Makes written bytes, and the length needed to read them, durable (`fdatasync`).
+    fn sync_data(&self) -> io::Result<()>;
+
+    /// Makes the bytes and every attribute durable (`fsync`).
+    fn sync_all(&self) -> io::Result<()>;
+
+    /// Tries to take a lock without waiting; `false` means somebody else holds it.
+    fn try_lock(&self, kind: LockKind) -> io::Result<bool>;
+
+    /// Maps the first `len` bytes of the file for reading, shared with later writes to it.
+    ///
+    /// `len` may exceed the file's length to leave room for growth: see [`Mapping`].
+    fn map(&self, len: usize) -> io::Result<Mapping>;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+//! The machine's own files, by the system calls that etcd uses on them.
+#![expect(unsafe_code, reason = "open-file-description locks have no safe wrapper")]
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, IoSlice};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+
+use super::{Disk, DiskFile, FileFacts, LockKind, Mapping, OpenMode};
+
+/// The file systems of this machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealDisk;
+
+/// Most systems refuse more slices than this in one vectored write.
+const SLICES_PER_WRITE_MAX: usize = 1024;
+
+impl Disk for RealDisk {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(RealFile { file: Arc::new(open_file(path, mode)?) }))
+    }
+
+    fn create_dir_all(&self, path: &Path, mode: u32) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(mode).create(path)
+    }
+
+    fn read_dir(&self, path: &Path) -> io::Result<Vec<OsString>> {
+        let mut names =
+            fs::read_dir(path)?.map(|e| Ok(e?.file_name())).collect::<io::Result<Vec<_>>>()?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        match fs::remove_dir_all(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => result,
+        }
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn metadata(&self, path: &Path) -> io::Result<Option<FileFacts>> {
+        match fs::metadata(path) {
+            Ok(found) => Ok(Some(FileFacts {
+                len: found.len(),
+                is_dir: found.is_dir(),
+                mode: found.permissions().mode() & 0o7777,
+                modified: found.modified().ok(),
+            })),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// An open file of the machine.
+#[derive(Debug)]
+struct RealFile {
+    file: Arc<File>,
+}
+
+impl DiskFile for RealFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        loop {
+            match self.file.read_at(buffer, offset) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn write_all_vectored_at(&self, slices: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        let mut at = offset;
+        for group in slices.chunks(SLICES_PER_WRITE_MAX) {
+            at = write_group(&self.file, group, at)?;
+        }
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        match fallocate(&*self.file, FallocateFlags::empty(), 0, len) {
+            Ok(()) => Ok(()),
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::INTR) => {
+                if self.len()? < len {
+                    self.file.set_len(len)
+                } else {
+                    Ok(())
+                }
+            }
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
+    fn try_lock(&self, kind: LockKind) -> io::Result<bool> {
+        match kind {
+            LockKind::OfdExclusive => try_lock_ofd(&self.file),
+            LockKind::FlockExclusive => {
+                try_flock(&self.file, FlockOperation::NonBlockingLockExclusive)
+            }
+            LockKind::FlockShared => try_flock(&self.file, FlockOperation::NonBlockingLockShared),
+        }
+    }
+
+    fn map(&self, len: usize) -> io::Result<Mapping> {
+        Mapping::new(Arc::clone(&self.file), len)
+    }
+}
+
+/// Opens a file the way `mode` says, always closed on exec.
+pub(super) fn open_file(path: &Path, mode: OpenMode) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    match mode {
+        OpenMode::Read => {}
+        OpenMode::ReadWrite => {
+            options.write(true);
+        }
+        OpenMode::Create(bits) => {
+            options.write(true).create(true).truncate(false).mode(bits);
+        }
+        OpenMode::CreateNew(bits) => {
+            options.write(true).create_new(true).mode(bits);
+        }
+        OpenMode::Truncate(bits) => {
+            options.write(true).create(true).truncate(true).mode(bits);
+        }
+    }
+    options.open(path)
+}
+
+/// Writes one group of slices and returns the offset behind them.
+fn write_group(file: &File, group: &[IoSlice<'_>], mut at: u64) -> io::Result<u64> {
+    let mut rest = group.to_vec();
+    let mut rest = rest.as_mut_slice();
+    IoSlice::advance_slices(&mut rest, 0);
+    while !rest.is_empty() {
+        match rustix::io::pwritev(file, rest, at) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => {
+                at += count as u64;
+                IoSlice::advance_slices(&mut rest, count);
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(at)
+}
+
+fn try_flock(file: &File, operation: FlockOperation) -> io::Result<bool> {
+    match flock(file, operation) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn try_lock_ofd(file: &File) -> io::Result<bool> {
+    // From the start to wherever the end will be, with the process id 0 that these locks demand.
+    let range = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open for the length of the call, and the kernel only reads `range`,
+    // which has the type that F_OFD_SETLK expects.
+    let answer = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) };
+    if answer == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EACCES) => Ok(false),
+        // Kernels and file systems without such locks: what etcd falls back to as well.
+        Some(libc::EINVAL) => try_flock(file, FlockOperation::NonBlockingLockExclusive),
+        _ => Err(error),
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn try_lock_ofd(file: &File) -> io::Result<bool> {
+    try_flock(file, FlockOperation::NonBlockingLockExclusive)
+}
