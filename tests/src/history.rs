@@ -83,6 +83,11 @@ impl History {
         self.records.is_empty()
     }
 
+    /// The revisions that deleted something, in order.
+    pub fn tombstones(&self) -> impl Iterator<Item = i64> {
+        self.records.iter().filter(|record| record.tombstone).map(|record| record.main)
+    }
+
     /// What `HashKV` must answer for a revision, after a compaction when there was one.
     #[must_use]
     pub fn hash_kv(&self, compacted: Option<i64>, revision: i64) -> u32 {

@@ -23,6 +23,7 @@ const LOG_LINES: usize = 40;
 #[derive(Clone, Debug)]
 pub struct Options {
     kind: Kind,
+    name: Option<String>,
     flags: Vec<String>,
     environment: Vec<(String, String)>,
     wrapper: Vec<String>,
@@ -37,6 +38,7 @@ impl Options {
     pub const fn new(kind: Kind) -> Self {
         Self {
             kind,
+            name: None,
             flags: Vec::new(),
             environment: Vec::new(),
             wrapper: Vec::new(),
@@ -44,6 +46,13 @@ impl Options {
             quick_elections: true,
             addresses: true,
         }
+    }
+
+    /// Gives the member a name other than etcd's default.
+    #[must_use]
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = Some(name.to_owned());
+        self
     }
 
     /// Adds a flag, written `--name=value`.
@@ -86,6 +95,13 @@ impl Options {
     pub const fn no_addresses(mut self) -> Self {
         self.addresses = false;
         self
+    }
+
+    /// Starts the server on a directory that may be in use, and gives it a moment. Nothing is returned
+    /// when it does not serve by then, whether it ended or waits.
+    pub async fn start_within_a_moment(self) -> Option<Server> {
+        let patience = Duration::from_secs(3);
+        tokio::time::timeout(patience, self.try_start()).await.ok()?.ok()
     }
 
     /// Starts the server and waits until it serves.
@@ -167,27 +183,24 @@ impl Server {
     /// The same, for a server that may refuse.
     pub async fn try_start_again(&mut self) -> Result<(), Exit> {
         assert!(self.child.is_none(), "the server runs already");
-        let seen = self.log().len();
+        let seen = std::fs::read(&self.log).unwrap_or_default().len();
         let log = File::options().create(true).append(true).open(&self.log).unwrap();
         let mut command = self.command();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-        let mut child = command.spawn().unwrap();
+        // Owned from the first moment, so that giving up on the start ends the process.
+        let child = self.child.insert(command.spawn().unwrap());
         let start = Instant::now();
         loop {
             let ended = child.try_wait().unwrap();
-            let log = self.log();
-            let said = log.get(seen..).unwrap_or_default();
-            if ended.is_some() {
-                return Err(Exit { status: ended, log: said.to_owned() });
-            }
-            if said.contains(READY) {
-                self.child = Some(child);
+            let log = std::fs::read(&self.log).unwrap_or_default();
+            let said = String::from_utf8_lossy(log.get(seen..).unwrap_or_default());
+            if said.contains(READY) && ended.is_none() {
                 return Ok(());
             }
-            if start.elapsed() > DEADLINE {
-                child.kill().unwrap();
-                child.wait().unwrap();
-                return Err(Exit { status: None, log: said.to_owned() });
+            if ended.is_some() || start.elapsed() > DEADLINE {
+                let exit = Exit { status: ended, log: said.into_owned() };
+                self.end_child();
+                return Err(exit);
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -217,7 +230,11 @@ impl Server {
             command.arg(format!("--advertise-client-urls={client}"));
             command.arg(format!("--listen-peer-urls={peer}"));
             command.arg(format!("--initial-advertise-peer-urls={peer}"));
-            command.arg(format!("--initial-cluster=default={peer}"));
+            if let Some(name) = &self.options.name {
+                command.arg(format!("--name={name}"));
+            }
+            let name = self.options.name.as_deref().unwrap_or("default");
+            command.arg(format!("--initial-cluster={name}={peer}"));
         }
         if self.options.quick_elections {
             command.args(["--heartbeat-interval=10", "--election-timeout=100"]);
@@ -343,6 +360,14 @@ impl Server {
         child.wait().unwrap();
     }
 
+    fn end_child(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // Already gone is fine.
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+
     /// Sends a signal by name (`TERM`, `INT`).
     pub fn signal(&self, name: &str) {
         let pid = self.pid().to_string();
@@ -373,11 +398,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            // Already gone is fine.
-            drop(child.kill());
-            drop(child.wait());
-        }
+        self.end_child();
         if std::thread::panicking() {
             eprintln!("--- {:?} said last:\n{}", self.options.kind, tail(&self.log()));
         }

@@ -4,7 +4,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
+mod flags;
+mod http;
+mod lease;
+mod maintenance;
+mod quota;
 mod range;
 mod requests;
+mod tools;
 mod txn;
+mod watch;
+mod watch_flow;
 mod write;
