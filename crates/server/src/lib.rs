@@ -2,8 +2,14 @@
 //!
 //! See `ARCHITECTURE.md` for the threads and how a request travels through them.
 
+pub mod config;
+pub mod duration;
 mod listen;
+pub mod log;
 mod mailbox;
+pub mod metrics;
 mod progress;
+pub mod quote;
+pub mod release;
 mod request_id;
 mod runtime;
