@@ -2,8 +2,14 @@
 //!
 //! See `ARCHITECTURE.md` for the threads and how a request travels through them.
 
+pub mod config;
+pub mod duration;
 mod listen;
+pub mod log;
 mod mailbox;
-mod progress;
+pub mod metrics;
+pub mod quote;
+pub mod release;
 mod request_id;
 mod runtime;
+mod standing;

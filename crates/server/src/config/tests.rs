@@ -1,0 +1,1 @@
+//! The whole of configuration, from arguments to a configuration or an exit.
