@@ -14,5 +14,6 @@
 //!   panic.
 //! * A failed write or sync is final for the object it happened to: it refuses everything after.
 
+pub mod bolt;
 pub mod checksum;
 pub mod disk;
