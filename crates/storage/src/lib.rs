@@ -14,6 +14,7 @@
 //!   panic.
 //! * A failed write or sync is final for the object it happened to: it refuses everything after.
 
+pub mod bolt;
 pub mod checksum;
 pub mod disk;
 mod proto;

@@ -1,0 +1,332 @@
+//! Committing: the one place that writes to the file, and the order in which it does.
+//!
+//! ```text
+//! 1  shape every edited tree into pages, give each page a free place       nothing written yet
+//! 2  grow the file if the places reach beyond it, sync                     harmless if it fails
+//! 3  write the pages in order of their places; sync
+//! 4  write the meta page txid % 2; sync                                    now it counts
+//! 5  publish the new state; what it replaced waits for its readers
+//! ```
+//!
+//! # Invariants
+//!
+//! * Steps 1-3 touch no page that the durable state or a live snapshot reaches.
+//! * An error before step 3 leaves everything as it was. From the first write on an error poisons
+//!   the writer: what the file holds is then either this state or the one before, and only opening
+//!   it anew can tell.
+//!
+//! # Tests
+//!
+//! Power cuts after every operation of a commit: `tests/crash.rs`.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::db::{Shared, Writer, io_fault, map_capacity};
+use super::error::Result;
+use super::free::FreePages;
+use super::meta::{Meta, NO_FREELIST};
+use super::page::{HEADER_BYTES, put_branch, put_leaf};
+use super::shape::shape;
+use super::snapshot::{Pin, Snapshot};
+use super::source::Source;
+use super::tree::{Body, Link, Tree};
+use super::write::WriteTx;
+use super::{PageId, Run, TxId};
+use crate::disk::Mapping;
+
+/// Pages are collected into writes of about this size where their places are consecutive.
+const WRITE_BYTES: usize = 1 << 20;
+/// The encoding buffer is given back when a large value made it grow beyond this.
+const BUFFER_BYTES_KEPT: usize = 4 << 20;
+
+/// What a commit did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CommitStats {
+    /// Number of the state that readers get now.
+    pub txid: u64,
+    /// Pages written, without the meta page; 0 when there was nothing to commit.
+    pub pages_written: u64,
+    /// Pages that this commit replaced or removed.
+    pub pages_freed: u64,
+}
+
+/// A node and the place it was given.
+struct Placed {
+    tree: usize,
+    node: usize,
+    run: Run,
+}
+
+/// The pages of a commit before they are written.
+#[derive(Default)]
+struct Layout {
+    trees: Vec<Tree>,
+    /// The page numbers of each tree's nodes.
+    ids: Vec<Vec<PageId>>,
+    placed: Vec<Placed>,
+    freed: Vec<Run>,
+}
+
+/// Commits a transaction; `force` writes a meta page even when nothing was edited.
+pub(super) fn commit(tx: &mut WriteTx<'_>, force: bool) -> Result<CommitStats> {
+    let mut layout = Layout::default();
+    let root = match lay_out(tx, &mut layout) {
+        Ok(Some(root)) => root,
+        Ok(None) if force => tx.source.snapshot.meta.root,
+        Ok(None) => {
+            let txid = tx.source.snapshot.meta.txid.0;
+            return Ok(CommitStats { txid, ..CommitStats::default() });
+        }
+        Err(e) => {
+            give_back(&mut tx.writer.free, &layout);
+            return Err(e);
+        }
+    };
+    layout.freed.append(&mut tx.writer.superseded.clone());
+    let prepared = check_freed(&tx.source.snapshot, &tx.writer.free, &mut layout.freed)
+        .and_then(|()| prepare(tx, root));
+    let (snapshot, pin) = match prepared {
+        Ok(prepared) => prepared,
+        Err(e) => {
+            give_back(&mut tx.writer.free, &layout);
+            return Err(e);
+        }
+    };
+    let meta = snapshot.meta;
+    if let Err(e) = write(tx, &mut layout, &meta) {
+        tx.writer.poisoned = Some(e.to_string().into());
+        return Err(e);
+    }
+    Ok(publish(tx, layout, snapshot, &pin))
+}
+
+/// Shapes all edited trees and gives their nodes places. `None`: nothing was edited.
+fn lay_out(tx: &mut WriteTx<'_>, layout: &mut Layout) -> Result<Option<PageId>> {
+    let page_bytes = tx.source.snapshot.page_bytes();
+    for mut edit in std::mem::take(&mut tx.edits) {
+        if !edit.tree.is_changed() {
+            continue;
+        }
+        shape(&mut edit.tree, &tx.source, page_bytes)?;
+        let inline = inline_page(&edit.tree, &tx.source, page_bytes);
+        layout.freed.append(&mut edit.tree.freed);
+        let root = match inline {
+            Some(_) => PageId(0),
+            None => place(&mut tx.writer.free, layout, edit.tree, page_bytes),
+        };
+        let mut value = [root.0.to_le_bytes(), edit.sequence.to_le_bytes()].concat();
+        value.extend_from_slice(&inline.unwrap_or_default());
+        tx.root.put(&mut tx.source, &edit.name, Bytes::from(value), true)?;
+    }
+    if !tx.root.is_changed() {
+        return Ok(None);
+    }
+    let mut root = std::mem::replace(&mut tx.root, Tree::empty());
+    shape(&mut root, &tx.source, page_bytes)?;
+    layout.freed.append(&mut root.freed);
+    Ok(Some(place(&mut tx.writer.free, layout, root, page_bytes)))
+}
+
+/// The page image of a bucket that is small enough to live in its parent's leaf.
+fn inline_page(tree: &Tree, source: &Source, page_bytes: usize) -> Option<Vec<u8>> {
+    let Link::Node(root) = tree.root else { return None };
+    let node = &tree.nodes[root];
+    let Body::Leaf(items) = &node.body else { return None };
+    let bytes = node.page_bytes();
+    if bytes > page_bytes / 4 || items.iter().any(|item| item.is_bucket) {
+        return None;
+    }
+    let mut page = Vec::with_capacity(bytes);
+    let entries =
+        items.iter().map(|item| (source.bytes(item.key), source.bytes(item.value), false));
+    put_leaf(&mut page, PageId(0), 0, entries);
+    Some(page)
+}
+
+/// Gives every loaded node of a tree a place, children first and in key order. Returns the root's.
+fn place(free: &mut FreePages, layout: &mut Layout, tree: Tree, page_bytes: usize) -> PageId {
+    let index = layout.trees.len();
+    let mut ids = vec![PageId(0); tree.nodes.len()];
+    let mut pending = vec![(tree.root, false)];
+    while let Some((link, children_placed)) = pending.pop() {
+        let Link::Node(node) = link else { continue };
+        if let Body::Branch(children) = &tree.nodes[node].body
+            && !children_placed
+        {
+            pending.push((link, true));
+            pending.extend(children.iter().rev().map(|child| (child.link, false)));
+            continue;
+        }
+        let count = tree.nodes[node].page_bytes().div_ceil(page_bytes) as u64;
+        let start = free.allocate(count);
+        ids[node] = start;
+        layout.placed.push(Placed { tree: index, node, run: Run { start, count } });
+    }
+    let root = match tree.root {
+        Link::Page(id) => id,
+        Link::Node(node) => ids[node],
+    };
+    layout.trees.push(tree);
+    layout.ids.push(ids);
+    root
+}
+
+fn give_back(free: &mut FreePages, layout: &Layout) {
+    for placed in &layout.placed {
+        free.release(placed.run);
+    }
+}
+
+/// Freeing a page twice, or one that is free, would give it to two owners later.
+fn check_freed(snapshot: &Snapshot, free: &FreePages, freed: &mut [Run]) -> Result<()> {
+    freed.sort_unstable();
+    let overlap = freed.windows(2).find(|pair| pair[0].end() > pair[1].start).map(|pair| pair[1]);
+    if let Some(run) = overlap.or_else(|| freed.iter().copied().find(|run| free.overlaps(*run))) {
+        return Err(snapshot.corrupt(run.start, 0, "page belongs to two owners"));
+    }
+    Ok(())
+}
+
+/// Grows and maps the file as far as the new state needs, and wraps that state.
+fn prepare(tx: &mut WriteTx<'_>, root: PageId) -> Result<(Snapshot, Arc<Pin>)> {
+    let (shared, writer) = (tx.shared, &mut *tx.writer);
+    let base = &tx.source.snapshot.meta;
+    let meta = Meta {
+        root,
+        freelist: NO_FREELIST,
+        high_water: writer.free.high_water(),
+        txid: TxId(base.txid.0 + 1),
+        ..*base
+    };
+    let needed = meta.image_bytes();
+    if needed > writer.file_bytes {
+        grow(shared, writer, needed)?;
+    }
+    let fault = |operation| io_fault(&shared.path, operation, needed);
+    if (writer.mapping.capacity() as u64) < needed {
+        let capacity = map_capacity(writer.file_bytes, &shared.options);
+        let mapping: Mapping = shared.file.map(capacity).map_err(fault("map"))?;
+        writer.mapping = Arc::new(mapping);
+    } else {
+        writer.mapping.refresh().map_err(fault("read the length"))?;
+    }
+    let (path, file) = (Arc::clone(&shared.path), Arc::clone(&shared.file));
+    Snapshot::new(meta, path, file, Arc::clone(&writer.mapping))
+}
+
+/// Makes the file at least `needed` bytes long, with room for more if the disk has it.
+fn grow(shared: &Shared, writer: &mut Writer, needed: u64) -> Result<()> {
+    let ample = needed.saturating_add(shared.options.growth_bytes);
+    let mut len = ample;
+    if shared.file.allocate(ample).is_err() {
+        len = needed;
+        let fault = io_fault(&shared.path, "grow the file", needed);
+        shared.file.allocate(needed).map_err(fault)?;
+    }
+    if !shared.options.no_sync
+        && let Err(source) = shared.file.sync_all()
+    {
+        // A failed sync may have swallowed anything, also from before: nothing can be trusted.
+        let e = io_fault(&shared.path, "sync the grown file", len)(source);
+        writer.poisoned = Some(e.to_string().into());
+        return Err(e);
+    }
+    writer.file_bytes = len;
+    Ok(())
+}
+
+/// Steps 3 and 4.
+fn write(tx: &mut WriteTx<'_>, layout: &mut Layout, meta: &Meta) -> Result<()> {
+    let shared = tx.shared;
+    let page_bytes = u64::from(meta.page_bytes);
+    let mut buffer = std::mem::take(&mut tx.writer.buffer);
+    let flush = |buffer: &mut Vec<u8>, end: PageId| {
+        if buffer.is_empty() {
+            return Ok(());
+        }
+        let offset = end.0 * page_bytes - buffer.len() as u64;
+        let written = shared.file.write_all_at(buffer, offset);
+        buffer.clear();
+        written.map_err(io_fault(&shared.path, "write pages", offset))
+    };
+    layout.placed.sort_unstable_by_key(|placed| placed.run.start);
+    let mut end = PageId(0);
+    for placed in &layout.placed {
+        if placed.run.start != end || buffer.len() >= WRITE_BYTES {
+            flush(&mut buffer, end)?;
+        }
+        encode(&mut buffer, &tx.source, layout, placed, page_bytes as usize);
+        end = placed.run.end();
+    }
+    flush(&mut buffer, end)?;
+    let sync = |offset| match shared.options.no_sync {
+        true => Ok(()),
+        false => shared.file.sync_data().map_err(io_fault(&shared.path, "sync pages", offset)),
+    };
+    if !layout.placed.is_empty() {
+        sync(0)?;
+    }
+    let slot = PageId(meta.txid.0 % 2);
+    meta.put(&mut buffer, slot);
+    flush(&mut buffer, PageId(slot.0 + 1))?;
+    sync(slot.0 * page_bytes)?;
+    if buffer.capacity() <= BUFFER_BYTES_KEPT {
+        tx.writer.buffer = buffer;
+    }
+    Ok(())
+}
+
+/// Appends one page, padded to its full size.
+fn encode(out: &mut Vec<u8>, source: &Source, layout: &Layout, placed: &Placed, page_bytes: usize) {
+    let Placed { tree, node, run } = *placed;
+    let (ids, end) = (&layout.ids[tree], out.len() + run.count as usize * page_bytes);
+    out.reserve(end - out.len());
+    let overflow = u32::try_from(run.count - 1).expect("keys and values are below 4 GiB together");
+    match &layout.trees[tree].nodes[node].body {
+        Body::Leaf(items) => {
+            let entries = items
+                .iter()
+                .map(|item| (source.bytes(item.key), source.bytes(item.value), item.is_bucket));
+            put_leaf(out, run.start, overflow, entries);
+        }
+        Body::Branch(children) => {
+            let entries = children.iter().map(|child| {
+                let id = match child.link {
+                    Link::Page(id) => id,
+                    Link::Node(node) => ids[node],
+                };
+                (source.bytes(child.key), id)
+            });
+            put_branch(out, run.start, overflow, entries);
+        }
+    }
+    debug_assert!(out.len() <= end && out.len() > end - page_bytes.max(HEADER_BYTES));
+    out.resize(end, 0);
+}
+
+/// Step 5.
+fn publish(
+    tx: &mut WriteTx<'_>,
+    layout: Layout,
+    snapshot: Snapshot,
+    pin: &Arc<Pin>,
+) -> CommitStats {
+    let writer = &mut *tx.writer;
+    let txid = snapshot.meta.txid;
+    writer.superseded.clear();
+    let allocated: Vec<Run> = layout.placed.iter().map(|placed| placed.run).collect();
+    let stats = CommitStats {
+        txid: txid.0,
+        pages_written: allocated.iter().map(|run| run.count).sum(),
+        pages_freed: layout.freed.iter().map(|run| run.count).sum(),
+    };
+    writer.pending.committed(txid, &allocated, layout.freed);
+    let mut published = tx.shared.published.lock();
+    published.publish(snapshot, pin);
+    published.free_pages = writer.free.count();
+    published.pending_pages = writer.pending.count();
+    published.file_bytes = writer.file_bytes;
+    stats
+}

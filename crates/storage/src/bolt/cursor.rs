@@ -1,0 +1,195 @@
+//! A position in a bucket's sorted entries that can move both ways.
+//!
+//! A cursor keeps the path of pages from the root to its entry. It reads a constant snapshot, so
+//! nothing can move under it. Empty leaves are stepped over wherever they are.
+
+use super::DEPTH_MAX;
+use super::error::Result;
+use super::page::{Page, PageFault, PageKind};
+use super::read::BucketReader;
+use super::snapshot::Snapshot;
+
+/// One entry of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'tx> {
+    /// The key.
+    pub key: &'tx [u8],
+    /// The value; for a bucket its description, which only this engine reads.
+    pub value: &'tx [u8],
+    /// Whether the key names a bucket instead of a value.
+    pub is_bucket: bool,
+}
+
+/// A position in a bucket. See [`BucketReader::cursor`].
+#[derive(Clone, Debug)]
+pub struct Cursor<'tx> {
+    snapshot: &'tx Snapshot,
+    root: Page<'tx>,
+    /// From the root to the leaf. Empty: before the first entry, or behind the last.
+    path: Vec<(Page<'tx>, usize)>,
+    behind_last: bool,
+}
+
+/// Which way to look for the next leaf.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Up,
+    Down,
+}
+
+impl<'tx> Cursor<'tx> {
+    pub(super) fn new(bucket: &BucketReader<'tx>) -> Self {
+        Self {
+            snapshot: bucket.snapshot(),
+            root: bucket.root(),
+            path: Vec::new(),
+            behind_last: false,
+        }
+    }
+
+    /// Moves to the first entry.
+    pub fn first(&mut self) -> Result<Option<Entry<'tx>>> {
+        self.reset();
+        let moved = self.descend(self.root, Way::Up).and_then(|()| self.settle(Way::Up));
+        self.or_reset(moved)
+    }
+
+    /// Moves to the last entry.
+    pub fn last(&mut self) -> Result<Option<Entry<'tx>>> {
+        self.reset();
+        let moved = self.descend(self.root, Way::Down).and_then(|()| self.settle(Way::Down));
+        self.or_reset(moved)
+    }
+
+    /// Moves to the first entry at or above `key`.
+    pub fn seek(&mut self, key: &[u8]) -> Result<Option<Entry<'tx>>> {
+        self.reset();
+        let moved = self.seek_leaf(key).and_then(|()| self.settle(Way::Up));
+        self.or_reset(moved)
+    }
+
+    fn seek_leaf(&mut self, key: &[u8]) -> Result<()> {
+        let mut page = self.root;
+        loop {
+            match page.kind {
+                PageKind::Branch => {
+                    let index = page.branch_seek(key).map_err(|e| self.fault(&page, e))?;
+                    self.push(page, index)?;
+                    page = self.child(&page, index)?;
+                }
+                PageKind::Leaf => {
+                    let (index, _) = page.leaf_seek(key).map_err(|e| self.fault(&page, e))?;
+                    return self.push(page, index);
+                }
+            }
+        }
+    }
+
+    /// Moves one entry up; from before the first entry, to the first.
+    #[expect(clippy::should_implement_trait, reason = "fallible, and moves both ways")]
+    pub fn next(&mut self) -> Result<Option<Entry<'tx>>> {
+        if self.path.is_empty() {
+            return if self.behind_last { Ok(None) } else { self.first() };
+        }
+        if let Some((_, index)) = self.path.last_mut() {
+            *index += 1;
+        }
+        let moved = self.settle(Way::Up);
+        self.or_reset(moved)
+    }
+
+    /// Moves one entry down; from behind the last entry, to the last.
+    pub fn prev(&mut self) -> Result<Option<Entry<'tx>>> {
+        match self.path.last_mut() {
+            None => {
+                return if self.behind_last { self.last() } else { Ok(None) };
+            }
+            Some((_, index)) if *index > 0 => *index -= 1,
+            Some(_) => {
+                self.path.pop();
+                let moved = self.advance(Way::Down);
+                self.or_reset(moved)?;
+            }
+        }
+        let moved = self.settle(Way::Down);
+        self.or_reset(moved)
+    }
+
+    /// After a fault the path may end anywhere: the cursor goes back to before the first entry.
+    fn or_reset<T>(&mut self, moved: Result<T>) -> Result<T> {
+        if moved.is_err() {
+            self.reset();
+        }
+        moved
+    }
+
+    fn reset(&mut self) {
+        self.path.clear();
+        self.behind_last = false;
+    }
+
+    /// Returns the entry under the cursor, moving on over leaves that have none.
+    fn settle(&mut self, way: Way) -> Result<Option<Entry<'tx>>> {
+        while let Some(&(page, index)) = self.path.last() {
+            if index < page.count() {
+                let found = page.leaf_element(index).map_err(|e| self.fault(&page, e))?;
+                let (key, value, is_bucket) = (found.key, found.value, found.is_bucket);
+                return Ok(Some(Entry { key, value, is_bucket }));
+            }
+            self.path.pop();
+            self.advance(way)?;
+        }
+        self.behind_last = way == Way::Up;
+        Ok(None)
+    }
+
+    /// With the leaf popped: goes to the next leaf that way, or leaves the path empty.
+    fn advance(&mut self, way: Way) -> Result<()> {
+        while let Some((page, index)) = self.path.last_mut() {
+            let next = match way {
+                Way::Up => Some(*index + 1).filter(|next| *next < page.count()),
+                Way::Down => index.checked_sub(1),
+            };
+            if let Some(next) = next {
+                *index = next;
+                let page = *page;
+                let child = self.child(&page, next)?;
+                return self.descend(child, way);
+            }
+            self.path.pop();
+        }
+        Ok(())
+    }
+
+    /// Goes from `page` to its outermost leaf: the first one on the way up, else the last.
+    fn descend(&mut self, mut page: Page<'tx>, way: Way) -> Result<()> {
+        loop {
+            let index = match way {
+                Way::Up => 0,
+                // An empty leaf has no last entry: an index that `settle` finds outside.
+                Way::Down => page.count().checked_sub(1).unwrap_or(usize::MAX),
+            };
+            self.push(page, index)?;
+            if page.kind == PageKind::Leaf {
+                return Ok(());
+            }
+            page = self.child(&page, index)?;
+        }
+    }
+
+    fn push(&mut self, page: Page<'tx>, index: usize) -> Result<()> {
+        if self.path.len() == DEPTH_MAX {
+            return Err(self.snapshot.corrupt(page.id, 0, "tree is too deep or has a cycle"));
+        }
+        self.path.push((page, index));
+        Ok(())
+    }
+
+    fn child(&self, page: &Page<'tx>, index: usize) -> Result<Page<'tx>> {
+        self.snapshot.page(page.child(index).map_err(|e| self.fault(page, e))?)
+    }
+
+    fn fault(&self, page: &Page<'tx>, fault: PageFault) -> super::BoltError {
+        self.snapshot.fault(page.id, fault)
+    }
+}

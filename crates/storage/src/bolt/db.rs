@@ -1,0 +1,382 @@
+//! The open file: who may read which state, who writes, and what is free.
+//!
+//! [`Db`] is a counted handle. Readers take the published snapshot under a lock held for a few
+//! nanoseconds. The writer's lock is held for a whole write transaction; what it guards is known to
+//! no reader. Which snapshots are alive is seen from the weak references kept beside each published
+//! state, so that ending a read transaction, wherever its last `Bytes` dies, costs nothing here.
+//!
+//! # Not here
+//!
+//! Waiting for the file's lock: [`Db::open`] answers [`BoltError::Locked`] at once. Building and
+//! committing a transaction (`write`, `commit`), giving space back (`reclaim`).
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::error::{BoltError, Result};
+use super::free::{FreePages, PendingPages};
+use super::meta::{self, Meta};
+use super::page::{FLAG_FREELIST, Header, put_header, put_leaf};
+use super::reach::{self, Reach};
+use super::read::ReadTx;
+use super::reclaim::Pass;
+use super::snapshot::{Pin, Snapshot};
+use super::write::WriteTx;
+use super::{PageId, Run, TxId};
+use crate::disk::{Disk, DiskFile, LockKind, Mapping, OpenMode};
+
+/// Permission bits of a new file, as etcd sets them.
+const FILE_MODE: u32 = 0o600;
+/// Pages of a new file: two metas, an empty free list, an empty leaf.
+const NEW_FILE_PAGES: u64 = 4;
+
+/// How to open a file.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// Only read: the file must exist and stays as it is; its lock is shared with other readers.
+    pub read_only: bool,
+    /// Page size of a file that has to be created. An existing file's own is used.
+    pub page_bytes_new: usize,
+    /// Commits do not wait for the disk: for files that are thrown away when the machine stops.
+    pub no_sync: bool,
+    /// How much longer the file becomes than needed when it has to grow.
+    pub growth_bytes: u64,
+    /// Address space taken at least, so that a growing file is seldom mapped anew.
+    pub map_bytes_min: usize,
+    /// The caller vouches that no bucket holds buckets, as in every file of etcd.
+    ///
+    /// Opening then reads a hundredth of the file. Where the promise is false, writing destroys the
+    /// inner buckets.
+    pub flat: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            page_bytes_new: 4096,
+            no_sync: false,
+            growth_bytes: 16 << 20,
+            map_bytes_min: 1 << 30,
+            flat: false,
+        }
+    }
+}
+
+/// What the file holds and who uses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stats {
+    /// Length of the file.
+    pub file_bytes: u64,
+    /// Bytes up to the high-water mark: what etcd reports as the size, and a snapshot's length.
+    pub size_bytes: u64,
+    /// `size_bytes` without the free pages.
+    pub in_use_bytes: u64,
+    /// Pages that can be written.
+    pub free_pages: u64,
+    /// Pages that become free when the snapshots that need them end.
+    pub pending_pages: u64,
+    /// Read transactions alive, clones included.
+    pub open_readers: usize,
+    /// States kept alive besides the current one, by read transactions or by bytes taken from them.
+    pub pinned_states: usize,
+    /// Size of a page.
+    pub page_bytes: u32,
+    /// Number of the last commit.
+    pub txid: u64,
+}
+
+/// An open backend file. Clones are handles to the same one.
+#[derive(Clone, Debug)]
+pub struct Db {
+    pub(super) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) path: Arc<Path>,
+    pub(super) file: Arc<dyn DiskFile>,
+    pub(super) options: Options,
+    pub(super) published: Mutex<Published>,
+    pub(super) writer: Mutex<Writer>,
+}
+
+/// What readers start from.
+#[derive(Debug)]
+pub(super) struct Published {
+    pub(super) snapshot: Arc<Snapshot>,
+    /// The states that may be alive, oldest first; the last one is `snapshot`.
+    tracked: Vec<Tracked>,
+    pub(super) free_pages: u64,
+    pub(super) pending_pages: u64,
+    pub(super) file_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Tracked {
+    txid: TxId,
+    high_water: PageId,
+    pin: Weak<Pin>,
+    handles: Weak<Snapshot>,
+}
+
+/// What only the writer knows.
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub(super) poisoned: Option<Arc<str>>,
+    pub(super) free: FreePages,
+    pub(super) pending: PendingPages,
+    pub(super) mapping: Arc<Mapping>,
+    pub(super) file_bytes: u64,
+    /// Pages that the durable state names besides its trees: freed by the next commit.
+    pub(super) superseded: Vec<Run>,
+    pub(super) pass: Option<Pass>,
+    /// Scratch space for encoding pages, kept between commits.
+    pub(super) buffer: Vec<u8>,
+}
+
+impl Published {
+    /// Makes `snapshot` what readers get from now on.
+    pub(super) fn publish(&mut self, snapshot: Snapshot, pin: &Arc<Pin>) {
+        self.snapshot = Arc::new(snapshot);
+        self.tracked.push(Tracked::new(&self.snapshot, pin));
+    }
+
+    /// The live states before the current one, oldest first, with their high-water marks.
+    pub(super) fn older_states(&mut self) -> Vec<(TxId, PageId)> {
+        let current = self.snapshot.meta.txid;
+        self.tracked.retain(|state| state.txid == current || state.pin.strong_count() > 0);
+        // A count that was seen to be zero: everything its last owner read was read before.
+        fence(Ordering::Acquire);
+        let older = self.tracked.iter().filter(|state| state.txid != current);
+        older.map(|state| (state.txid, state.high_water)).collect()
+    }
+}
+
+impl Tracked {
+    fn new(snapshot: &Arc<Snapshot>, pin: &Arc<Pin>) -> Self {
+        Self {
+            txid: snapshot.meta.txid,
+            high_water: snapshot.meta.high_water,
+            pin: Arc::downgrade(pin),
+            handles: Arc::downgrade(snapshot),
+        }
+    }
+}
+
+impl Db {
+    /// Opens a file, creating it first when it is missing or empty and may be written.
+    ///
+    /// The file's lock is held until the last handle, reader and writer is gone. Only the meta pages
+    /// and, for writing, the branch pages are read; a damaged page elsewhere is found when it is
+    /// used, or by [`ReadTx::check`].
+    pub fn open(disk: &Arc<dyn Disk>, path: &Path, options: Options) -> Result<Self> {
+        if !meta::is_page_size(options.page_bytes_new) {
+            return Err(BoltError::Options { reason: "page size is not a power of two, 1-64 KiB" });
+        }
+        let path: Arc<Path> = Arc::from(path);
+        let file = open_file(&**disk, &path, &options)?;
+        let meta = meta::read_current(&*file, &path)?;
+        let fault = |operation, offset| io_fault(&path, operation, offset);
+        let file_bytes = file.len().map_err(fault("read the length", 0))?;
+        let needed = meta.image_bytes();
+        if file_bytes < needed {
+            return Err(BoltError::CutOff { path, len: file_bytes, needed });
+        }
+        let capacity = map_capacity(file_bytes, &options);
+        let mapping = file.map(capacity).map_err(fault("map", file_bytes))?;
+        let mapping = Arc::new(mapping);
+        let (snapshot, pin) =
+            Snapshot::new(meta, Arc::clone(&path), Arc::clone(&file), Arc::clone(&mapping))?;
+        let reach = if options.read_only {
+            Reach { free: FreePages::all_free(PageId(2)), stored_list: None }
+        } else {
+            reach::reach(&snapshot, options.flat)?
+        };
+        let snapshot = Arc::new(snapshot);
+        let published = Published {
+            tracked: vec![Tracked::new(&snapshot, &pin)],
+            snapshot,
+            free_pages: reach.free.count(),
+            pending_pages: 0,
+            file_bytes,
+        };
+        let writer = Writer {
+            poisoned: None,
+            free: reach.free,
+            pending: PendingPages::default(),
+            mapping,
+            file_bytes,
+            superseded: reach.stored_list.into_iter().collect(),
+            pass: None,
+            buffer: Vec::new(),
+        };
+        let (published, writer) = (Mutex::new(published), Mutex::new(writer));
+        Ok(Self { shared: Arc::new(Shared { path, file, options, published, writer }) })
+    }
+
+    /// A view of the last committed state.
+    #[must_use]
+    pub fn read(&self) -> ReadTx {
+        ReadTx::new(Arc::clone(&self.shared.published.lock().snapshot))
+    }
+
+    /// Starts a write transaction, after the one that may be under way.
+    ///
+    /// Dropping it instead of committing leaves no trace.
+    pub fn write(&self) -> Result<WriteTx<'_>> {
+        WriteTx::begin(&self.shared)
+    }
+
+    /// What the file holds and who uses it, as of the last commit.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let published = self.shared.published.lock();
+        let meta = published.snapshot.meta;
+        let page_bytes = meta.page_bytes;
+        let free_bytes = published.free_pages * u64::from(page_bytes);
+        let handles = published.tracked.iter().map(|state| state.handles.strong_count());
+        let alive = published.tracked.iter().filter(|state| state.pin.strong_count() > 0);
+        Stats {
+            file_bytes: published.file_bytes,
+            size_bytes: meta.image_bytes(),
+            in_use_bytes: meta.image_bytes().saturating_sub(free_bytes),
+            free_pages: published.free_pages,
+            pending_pages: published.pending_pages,
+            // One handle is the one that new readers are given.
+            open_readers: handles.sum::<usize>().saturating_sub(1),
+            pinned_states: alive.count().saturating_sub(1),
+            page_bytes,
+            txid: meta.txid.0,
+        }
+    }
+
+    /// Where the file is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.shared.path
+    }
+
+    /// Makes everything committed so far durable, for files opened with `no_sync`.
+    pub fn sync(&self) -> Result<()> {
+        let synced = self.shared.file.sync_data();
+        synced.map_err(io_fault(&self.shared.path, "sync", 0))
+    }
+
+    /// Pins the file's mapped pages in memory, so that no read waits for the disk.
+    pub fn lock_in_memory(&self) -> Result<()> {
+        let mapping = Arc::clone(&self.shared.writer.lock().mapping);
+        mapping.lock_in_memory().map_err(io_fault(&self.shared.path, "lock in memory", 0))
+    }
+}
+
+/// How much address space to take for a file of this length.
+pub(super) fn map_capacity(file_bytes: u64, options: &Options) -> usize {
+    let len = usize::try_from(file_bytes).unwrap_or(usize::MAX);
+    if options.read_only {
+        return len;
+    }
+    len.saturating_mul(2).min(1 << 46).max(len).max(options.map_bytes_min)
+}
+
+/// Names the file and the place of a failed system call.
+pub(super) fn io_fault(
+    path: &Arc<Path>,
+    operation: &'static str,
+    offset: u64,
+) -> impl FnOnce(std::io::Error) -> BoltError {
+    let path = Arc::clone(path);
+    move |source| BoltError::Io { path, operation, offset, source }
+}
+
+/// Opens and locks the file, and fills it first if it is new.
+fn open_file(disk: &dyn Disk, path: &Arc<Path>, options: &Options) -> Result<Arc<dyn DiskFile>> {
+    let found = disk.metadata(path).map_err(io_fault(path, "look for the file", 0))?;
+    if found.is_some_and(|facts| facts.len > 0) || options.read_only {
+        let mode = if options.read_only { OpenMode::Read } else { OpenMode::ReadWrite };
+        let file = disk.open(path, mode).map_err(io_fault(path, "open", 0))?;
+        lock(&*file, path, options)?;
+        return Ok(file);
+    }
+    create(disk, path, options)
+}
+
+/// Fills a new file under another name and moves it into place, so that `path` never names half a
+/// file. The name starts as those do that etcd clears away when it starts.
+fn create(disk: &dyn Disk, path: &Arc<Path>, options: &Options) -> Result<Arc<dyn DiskFile>> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".tmp.new");
+    let temporary: Arc<Path> = Arc::from(PathBuf::from(temporary));
+    let fault = |operation| io_fault(&temporary, operation, 0);
+    let file = disk.open(&temporary, OpenMode::Create(FILE_MODE)).map_err(fault("create"))?;
+    lock(&*file, path, options)?;
+    let content = new_file(options.page_bytes_new);
+    file.set_len(0).map_err(fault("empty"))?;
+    file.write_all_at(&content, 0).map_err(fault("write"))?;
+    file.sync_all().map_err(fault("sync"))?;
+    disk.rename(&temporary, path).map_err(fault("rename"))?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new("."));
+    disk.sync_dir(directory).map_err(io_fault(path, "sync the directory of", 0))?;
+    Ok(file)
+}
+
+fn lock(file: &dyn DiskFile, path: &Arc<Path>, options: &Options) -> Result<()> {
+    let kind = if options.read_only { LockKind::FlockShared } else { LockKind::FlockExclusive };
+    if file.try_lock(kind).map_err(io_fault(path, "lock", 0))? {
+        Ok(())
+    } else {
+        Err(BoltError::Locked { path: Arc::clone(path) })
+    }
+}
+
+/// What bbolt puts into a new file: metas of transactions 0 and 1, no free pages, no buckets.
+fn new_file(page_bytes: usize) -> Vec<u8> {
+    let mut content = Vec::with_capacity(NEW_FILE_PAGES as usize * page_bytes);
+    for index in 0..2 {
+        let meta = Meta {
+            page_bytes: u32::try_from(page_bytes)
+                .expect("a page size was accepted: at most 64 KiB"),
+            root: PageId(3),
+            root_sequence: 0,
+            freelist: PageId(2),
+            high_water: PageId(NEW_FILE_PAGES),
+            txid: TxId(index),
+        };
+        meta.put(&mut content, PageId(index));
+    }
+    let freelist = Header { id: PageId(2), flags: FLAG_FREELIST, count: 0, overflow: 0 };
+    put_header(&mut content, &freelist);
+    content.resize(3 * page_bytes, 0);
+    put_leaf(&mut content, PageId(3), 0, std::iter::empty());
+    content.resize(4 * page_bytes, 0);
+    content
+}
+
+#[cfg(test)]
+impl Db {
+    /// Pages below the allocator's mark that are not exactly one of: reached by the current state,
+    /// waiting for a snapshot, free.
+    pub(super) fn unaccounted_pages(&self) -> Vec<u64> {
+        let writer = self.shared.writer.lock();
+        let snapshot = Arc::clone(&self.shared.published.lock().snapshot);
+        let reach = reach::reach(&snapshot, false).expect("a sound state can be walked");
+        let flat = reach::reach(&snapshot, true).expect("a sound state can be walked");
+        let waiting: Vec<Run> = writer.pending.runs().chain(writer.superseded.clone()).collect();
+        let mark = snapshot.meta.high_water.max(writer.free.high_water());
+        let wrong = (2..mark.0).filter(|&page| {
+            let reached = page < snapshot.meta.high_water.0
+                && !reach.free.is_free(PageId(page))
+                && !writer.superseded.iter().any(|run| (run.start.0..run.end().0).contains(&page));
+            let waits = waiting.iter().filter(|run| (run.start.0..run.end().0).contains(&page));
+            let free = writer.free.is_free(PageId(page)) || page >= writer.free.high_water().0;
+            let same = reach.free.is_free(PageId(page)) == flat.free.is_free(PageId(page));
+            usize::from(reached) + waits.count() + usize::from(free) != 1 || !same
+        });
+        wrong.collect()
+    }
+}

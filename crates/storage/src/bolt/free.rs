@@ -1,0 +1,362 @@
+//! Which pages may be written: free ones, and freed ones that a snapshot still needs.
+//!
+//! [`FreePages`] is a bitmap of the pages below the high-water mark. It gives out the lowest fitting
+//! place, so that data sinks towards the start of the file and the tail empties by itself.
+//! [`PendingPages`] holds what committed transactions freed until no snapshot can reach it. Neither
+//! is ever stored: `reach` computes the bitmap when the file is opened.
+//!
+//! # Invariants
+//!
+//! * A page is at most one of: reachable from the durable state, pending, free.
+//! * A page that transaction `a` allocated and transaction `t` freed is needed by the snapshots `s`
+//!   with `a <= s < t`, and by no others; that is what keeps a file from growing under a long-lived
+//!   snapshot by more than what the snapshot itself pins.
+
+use std::collections::HashMap;
+
+use super::{PageId, Run, TxId};
+
+const WORD_BITS: u64 = u64::BITS as u64;
+/// Sizes of runs for which the place to search from is remembered.
+const HINTS: usize = 64;
+
+/// The free pages below the high-water mark.
+#[derive(Debug)]
+pub(super) struct FreePages {
+    /// Bit `n % 64` of word `n / 64`: whether page `n` is free. Bits beyond the mark are 0.
+    words: Vec<u64>,
+    high_water: u64,
+    free_count: u64,
+    /// No run of `i + 1` free pages starts below `search_from[i]`.
+    search_from: [u64; HINTS],
+}
+
+impl FreePages {
+    /// Everything free from page 2 up to the mark.
+    pub(super) fn all_free(high_water: PageId) -> Self {
+        let mut pages =
+            Self { words: Vec::new(), high_water: 2, free_count: 0, search_from: [0; HINTS] };
+        pages.extend(high_water.0.max(2));
+        pages.set(Run { start: PageId(2), count: pages.high_water - 2 });
+        pages
+    }
+
+    pub(super) fn high_water(&self) -> PageId {
+        PageId(self.high_water)
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.free_count
+    }
+
+    pub(super) fn is_free(&self, page: PageId) -> bool {
+        self.words
+            .get((page.0 / WORD_BITS) as usize)
+            .is_some_and(|word| word >> (page.0 % WORD_BITS) & 1 != 0)
+    }
+
+    /// Whether any page of `run` is free.
+    pub(super) fn overlaps(&self, run: Run) -> bool {
+        self.next_free(run.start.0, run.end().0).is_some()
+    }
+
+    /// Takes the lowest place for `count` pages, raising the high-water mark if there is none.
+    pub(super) fn allocate(&mut self, count: u64) -> PageId {
+        let start = self.find(count).unwrap_or_else(|| {
+            let start = self.high_water - self.trailing_free();
+            self.extend_free(start + count);
+            start
+        });
+        let run = Run { start: PageId(start), count };
+        self.clear(run);
+        self.searched(count, run.end().0);
+        PageId(start)
+    }
+
+    /// Takes a run out of the free pages; false when part of it was not free.
+    pub(super) fn take(&mut self, run: Run) -> bool {
+        let free = (run.start.0..run.end().0).all(|page| self.is_free(PageId(page)));
+        if free {
+            self.clear(run);
+        }
+        free
+    }
+
+    /// Makes a run free.
+    pub(super) fn release(&mut self, run: Run) {
+        self.set(run);
+        for (index, from) in self.search_from.iter_mut().enumerate() {
+            // Joined with free pages before it, the run may begin up to that much earlier.
+            *from = (*from).min(run.start.0.saturating_sub(index as u64));
+        }
+    }
+
+    /// Lowers the high-water mark over the free pages below it.
+    pub(super) fn drop_tail(&mut self) {
+        let trailing = self.trailing_free();
+        if trailing > 0 {
+            let mark = self.high_water - trailing;
+            self.clear(Run { start: PageId(mark), count: trailing });
+            self.high_water = mark;
+            self.words.truncate(mark.div_ceil(WORD_BITS) as usize);
+        }
+    }
+
+    fn find(&mut self, count: u64) -> Option<u64> {
+        if self.free_count < count {
+            return None;
+        }
+        let mut from = self.search_from[(count.clamp(1, HINTS as u64) - 1) as usize];
+        loop {
+            let Some(start) = self.next_free(from, self.high_water) else {
+                self.searched(count, self.high_water);
+                return None;
+            };
+            let end = self.next_used(start, start + count);
+            if end - start == count {
+                return Some(start);
+            }
+            from = end;
+        }
+    }
+
+    /// Remembers that no free run of `count` pages starts below `from`.
+    fn searched(&mut self, count: u64, from: u64) {
+        // Runs longer than the table start from what is known about its longest.
+        if let Some(hint) = self.search_from.get_mut(count.saturating_sub(1) as usize) {
+            *hint = from;
+        }
+    }
+
+    /// The first free page in `from..to`.
+    fn next_free(&self, from: u64, to: u64) -> Option<u64> {
+        let mut index = (from / WORD_BITS) as usize;
+        let mut word = *self.words.get(index)? & (u64::MAX << (from % WORD_BITS));
+        while word == 0 {
+            index += 1;
+            if index as u64 * WORD_BITS >= to {
+                return None;
+            }
+            word = *self.words.get(index)?;
+        }
+        let page = index as u64 * WORD_BITS + u64::from(word.trailing_zeros());
+        (page < to).then_some(page)
+    }
+
+    /// The first page in `from..to` that is not free, else `to`.
+    fn next_used(&self, from: u64, to: u64) -> u64 {
+        let mut page = from;
+        while page < to {
+            let word = self.words.get((page / WORD_BITS) as usize).copied().unwrap_or(0);
+            let used = !word >> (page % WORD_BITS);
+            if used != 0 {
+                let next = page + u64::from(used.trailing_zeros());
+                // Zeros shifted in from above are no used pages.
+                if next / WORD_BITS == page / WORD_BITS {
+                    return next.min(to);
+                }
+            }
+            page = (page / WORD_BITS + 1) * WORD_BITS;
+        }
+        to
+    }
+
+    /// How many pages right below the high-water mark are free.
+    fn trailing_free(&self) -> u64 {
+        let mut page = self.high_water;
+        while page > 2 && self.is_free(PageId(page - 1)) {
+            if page.is_multiple_of(WORD_BITS)
+                && self.words[(page / WORD_BITS) as usize - 1] == u64::MAX
+            {
+                page -= WORD_BITS;
+            } else {
+                page -= 1;
+            }
+        }
+        self.high_water - page
+    }
+
+    fn extend(&mut self, high_water: u64) {
+        self.high_water = high_water;
+        self.words.resize(high_water.div_ceil(WORD_BITS) as usize, 0);
+    }
+
+    /// Raises the mark; the pages in between become free.
+    fn extend_free(&mut self, high_water: u64) {
+        let start = self.high_water;
+        self.extend(high_water);
+        self.set(Run { start: PageId(start), count: high_water - start });
+    }
+
+    fn set(&mut self, run: Run) {
+        self.for_words(run, |word, mask| {
+            let added = mask & !*word;
+            *word |= mask;
+            i64::from(added.count_ones())
+        });
+    }
+
+    fn clear(&mut self, run: Run) {
+        self.for_words(run, |word, mask| {
+            let removed = mask & *word;
+            *word &= !mask;
+            -i64::from(removed.count_ones())
+        });
+    }
+
+    fn for_words(&mut self, run: Run, mut change: impl FnMut(&mut u64, u64) -> i64) {
+        let (mut page, end) = (run.start.0, run.end().0.min(self.high_water));
+        while page < end {
+            let word_start = page / WORD_BITS * WORD_BITS;
+            let stop = end.min(word_start + WORD_BITS);
+            let low = u64::MAX << (page - word_start);
+            let high = u64::MAX >> (word_start + WORD_BITS - stop);
+            let delta = change(&mut self.words[(page / WORD_BITS) as usize], low & high);
+            self.free_count = self.free_count.wrapping_add_signed(delta);
+            page = stop;
+        }
+    }
+}
+
+/// Pages that committed transactions freed, until no snapshot needs them.
+#[derive(Debug, Default)]
+pub(super) struct PendingPages {
+    /// In order of the transactions that freed them.
+    batches: Vec<Batch>,
+    /// Which transaction allocated a page, for pages younger than the oldest snapshot held.
+    allocated_by: HashMap<PageId, TxId>,
+    /// The older snapshots alive when `batches` were last looked through.
+    seen_older: Vec<TxId>,
+    count: u64,
+}
+
+#[derive(Debug)]
+struct Batch {
+    freed_by: TxId,
+    runs: Vec<(Run, TxId)>,
+    looked_through: bool,
+}
+
+impl PendingPages {
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    #[cfg(test)]
+    pub(super) fn runs(&self) -> impl Iterator<Item = Run> {
+        self.batches.iter().flat_map(|batch| batch.runs.iter().map(|(run, _)| *run))
+    }
+
+    /// Notes what the durable transaction `by` allocated and freed.
+    pub(super) fn committed(&mut self, by: TxId, allocated: &[Run], freed: Vec<Run>) {
+        let mut runs = Vec::with_capacity(freed.len());
+        for run in freed {
+            let allocated_by = self.allocated_by.remove(&run.start).unwrap_or(TxId(0));
+            self.count += run.count;
+            runs.push((run, allocated_by));
+        }
+        for run in allocated {
+            self.allocated_by.insert(run.start, by);
+        }
+        if !runs.is_empty() {
+            self.batches.push(Batch { freed_by: by, runs, looked_through: false });
+        }
+    }
+
+    /// Moves to `free` what no snapshot needs any more.
+    ///
+    /// `older` are the live snapshots before the current state, ascending.
+    pub(super) fn release(&mut self, older: &[TxId], free: &mut FreePages) {
+        if self.seen_older != older {
+            self.batches.iter_mut().for_each(|batch| batch.looked_through = false);
+            older.clone_into(&mut self.seen_older);
+        }
+        for batch in &mut self.batches {
+            if batch.looked_through {
+                continue;
+            }
+            batch.looked_through = true;
+            let freed_by = batch.freed_by;
+            let count = &mut self.count;
+            batch.runs.retain(|&(run, allocated_by)| {
+                let first = older.partition_point(|snapshot| *snapshot < allocated_by);
+                let needed = older.get(first).is_some_and(|snapshot| *snapshot < freed_by);
+                if !needed {
+                    free.release(run);
+                    *count -= run.count;
+                }
+                needed
+            });
+        }
+        self.batches.retain(|batch| !batch.runs.is_empty());
+        if older.is_empty() {
+            // Whoever comes later sees every page allocated so far.
+            self.allocated_by.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(start: u64, count: u64) -> Run {
+        Run { start: PageId(start), count }
+    }
+
+    #[test]
+    fn the_lowest_fitting_place_is_taken() {
+        let mut free = FreePages::all_free(PageId(300));
+        assert_eq!(free.count(), 298);
+        assert_eq!(free.allocate(290), PageId(2));
+        for freed in [run(5, 1), run(60, 3), run(126, 5), run(8, 1)] {
+            free.release(freed);
+        }
+        assert_eq!(free.allocate(3), PageId(60));
+        assert_eq!(free.allocate(2), PageId(126));
+        assert_eq!(free.allocate(1), PageId(5));
+        assert_eq!(free.allocate(1), PageId(8));
+        assert_eq!(free.allocate(1), PageId(128));
+        assert_eq!(free.allocate(9), PageId(292), "the free tail is extended");
+        assert_eq!(free.high_water(), PageId(301));
+        assert_eq!(free.count(), 2);
+    }
+
+    #[test]
+    fn freed_neighbours_join() {
+        let mut free = FreePages::all_free(PageId(200));
+        assert_eq!(free.allocate(198), PageId(2));
+        free.release(run(64, 2));
+        assert_eq!(free.allocate(4), PageId(200));
+        free.release(run(66, 2));
+        assert_eq!(free.allocate(4), PageId(64));
+    }
+
+    #[test]
+    fn the_tail_is_dropped_up_to_the_last_used_page() {
+        let mut free = FreePages::all_free(PageId(500));
+        assert!(free.take(run(130, 2)));
+        assert!(!free.take(run(131, 2)));
+        free.drop_tail();
+        assert_eq!((free.high_water(), free.count()), (PageId(132), 128));
+        free.release(run(130, 2));
+        free.drop_tail();
+        assert_eq!((free.high_water(), free.count()), (PageId(2), 0));
+        assert_eq!(free.allocate(1), PageId(2));
+    }
+
+    #[test]
+    fn pages_wait_for_the_snapshots_that_see_them_only() {
+        let mut free = FreePages::all_free(PageId(50));
+        assert_eq!(free.allocate(48), PageId(2));
+        let mut pending = PendingPages::default();
+        // Snapshot 4 is held. Transaction 5 replaces page 10 by 11, 6 replaces 11 by 12.
+        pending.committed(TxId(5), &[run(11, 1)], vec![run(10, 1)]);
+        pending.committed(TxId(6), &[run(12, 1)], vec![run(11, 1)]);
+        pending.release(&[TxId(4)], &mut free);
+        assert!(!free.is_free(PageId(10)) && free.is_free(PageId(11)));
+        pending.release(&[], &mut free);
+        assert!(free.is_free(PageId(10)) && !free.is_free(PageId(12)));
+        assert_eq!(pending.count(), 0);
+    }
+}

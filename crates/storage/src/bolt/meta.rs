@@ -1,0 +1,153 @@
+//! Meta pages: which tree is the current state, and how the file's page size is found.
+//!
+//! ```text
+//! +16 magic u32 | version u32 | page bytes u32 | flags u32
+//! +32 root page u64 | root sequence u64 | free list page u64 | high-water mark u64
+//! +64 transaction id u64 | FNV-1a 64 of the 56 bytes from +16 u64
+//! ```
+//!
+//! Pages 0 and 1 are metas; the valid one with the higher transaction id rules. A live file writes
+//! transaction `t` to page `t % 2`, but a streamed image has the newer on page 0 whatever its
+//! number, so the position never decides.
+//!
+//! # Not here
+//!
+//! Whether the file is as long as the meta demands, and what the tree holds (`db`, `check`).
+
+use super::error::{BoltError, Result};
+use super::page::{FLAG_META, HEADER_BYTES, Header, put_header};
+use super::{PageId, TxId};
+use crate::disk::DiskFile;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+const MAGIC: u32 = 0xED0C_DAED;
+const VERSION: u32 = 2;
+/// The free list's page id when no free list is stored.
+pub(super) const NO_FREELIST: PageId = PageId(u64::MAX);
+const META_END: usize = 80;
+const CHECKED_BYTES: usize = 56;
+/// Page sizes that are accepted, as powers of two.
+const PAGE_BYTES_MIN: usize = 1 << 10;
+const PAGE_BYTES_MAX: usize = 1 << 16;
+
+/// The facts of one committed state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Meta {
+    pub(super) page_bytes: u32,
+    pub(super) root: PageId,
+    pub(super) root_sequence: u64,
+    pub(super) freelist: PageId,
+    /// The first page number that was never allocated.
+    pub(super) high_water: PageId,
+    pub(super) txid: TxId,
+}
+
+impl Meta {
+    /// Reads a meta page; `None` unless magic, version and checksum hold.
+    pub(super) fn parse(page: &[u8]) -> Option<Self> {
+        let body = page.get(HEADER_BYTES..META_END)?;
+        let u32_at = |at: usize| Some(u32::from_le_bytes(*body.get(at..)?.first_chunk()?));
+        let u64_at = |at: usize| Some(u64::from_le_bytes(*body.get(at..)?.first_chunk()?));
+        let sum = fnv1a(&body[..CHECKED_BYTES]);
+        if u32_at(0)? != MAGIC || u32_at(4)? != VERSION || u64_at(CHECKED_BYTES)? != sum {
+            return None;
+        }
+        Some(Self {
+            page_bytes: u32_at(8)?,
+            root: PageId(u64_at(16)?),
+            root_sequence: u64_at(24)?,
+            freelist: PageId(u64_at(32)?),
+            high_water: PageId(u64_at(40)?),
+            txid: TxId(u64_at(48)?),
+        })
+    }
+
+    /// Appends a whole meta page with the number `id`.
+    pub(super) fn put(&self, out: &mut Vec<u8>, id: PageId) {
+        let start = out.len();
+        put_header(out, &Header { id, flags: FLAG_META, count: 0, overflow: 0 });
+        for field in [MAGIC, VERSION, self.page_bytes, 0] {
+            out.extend_from_slice(&field.to_le_bytes());
+        }
+        let words =
+            [self.root.0, self.root_sequence, self.freelist.0, self.high_water.0, self.txid.0];
+        for word in words {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        let sum = fnv1a(&out[start + HEADER_BYTES..]);
+        out.extend_from_slice(&sum.to_le_bytes());
+        out.resize(start + self.page_bytes as usize, 0);
+    }
+
+    /// Length of the file up to the high-water mark.
+    pub(super) fn image_bytes(&self) -> u64 {
+        self.high_water.0.saturating_mul(u64::from(self.page_bytes))
+    }
+}
+
+/// Whether the engine works with pages of this size.
+pub(super) fn is_page_size(bytes: usize) -> bool {
+    bytes.is_power_of_two() && (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&bytes)
+}
+
+/// Reads both meta pages and returns the one that rules.
+pub(super) fn read_current(file: &dyn DiskFile, path: &Arc<Path>) -> Result<Meta> {
+    let invalid = |second_meta: usize, reason| BoltError::NotABackend {
+        path: Arc::clone(path),
+        second_meta: second_meta as u64,
+        reason,
+    };
+    let read = |at: usize| -> Result<Option<Meta>> {
+        let mut page = [0; META_END];
+        match file.read_exact_at(&mut page, at as u64) {
+            Ok(()) => Ok(Meta::parse(&page)),
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(source) => Err(BoltError::Io {
+                path: Arc::clone(path),
+                operation: "read a meta page",
+                offset: at as u64,
+                source,
+            }),
+        }
+    };
+    let accepted = |meta: &Meta| is_page_size(meta.page_bytes as usize);
+    let first = read(0)?;
+    let page_bytes = match first {
+        Some(meta) if accepted(&meta) => meta.page_bytes as usize,
+        Some(meta) => {
+            return Err(invalid(meta.page_bytes as usize, "page size is not supported"));
+        }
+        None => {
+            // The first meta is damaged: its sibling sits at the page size, which is unknown.
+            let mut candidate = PAGE_BYTES_MIN;
+            loop {
+                if candidate > PAGE_BYTES_MAX {
+                    return Err(invalid(4096, "magic, version or checksum is wrong"));
+                }
+                if read(candidate)?.is_some_and(|meta| meta.page_bytes as usize == candidate) {
+                    break candidate;
+                }
+                candidate *= 2;
+            }
+        }
+    };
+    let second = read(page_bytes)?.filter(|meta| meta.page_bytes as usize == page_bytes);
+    let current = [first, second].into_iter().flatten().max_by_key(|meta| meta.txid);
+    let meta = current.ok_or_else(|| invalid(page_bytes, "magic, version or checksum is wrong"))?;
+    let pages = PageId(2).0..meta.high_water.0;
+    if !pages.contains(&meta.root.0) {
+        return Err(invalid(page_bytes, "root page lies outside of the file"));
+    }
+    if meta.freelist != NO_FREELIST && !pages.contains(&meta.freelist.0) {
+        return Err(invalid(page_bytes, "free list page lies outside of the file"));
+    }
+    Ok(meta)
+}
+
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}

@@ -1,0 +1,316 @@
+//! Tree pages: the one place that knows their byte layout, for reading and for writing.
+//!
+//! ```text
+//! header   id u64 | flags u16 | count u16 | overflow u32
+//! leaf     count x { flags u32, pos u32, key bytes u32, value bytes u32 }   then keys and values
+//! branch   count x { pos u32, key bytes u32, child id u64 }                 then keys
+//! ```
+//!
+//! All little-endian. `pos` counts from the element itself. A page takes `1 + overflow` pages of the
+//! file; only the first has a header. Inline pages (small buckets, inside a leaf's value) look the
+//! same, but lie at any address, so nothing here assumes alignment.
+//!
+//! # Invariants
+//!
+//! * A [`Page`] exists only after its header was checked; every element access checks the element.
+//! * No byte of a page can cause a panic: each failure is a [`PageFault`].
+//!
+//! # Not here
+//!
+//! Meta pages (`meta`), the free list (`free`), and whether keys ascend (`check`, and `tree`
+//! before it rewrites a page).
+
+use std::cmp::Ordering;
+
+use super::PageId;
+
+/// Size of a page header, and of one element of either table.
+pub(super) const HEADER_BYTES: usize = 16;
+/// Size of one element of the leaf or branch table.
+pub(super) const ELEMENT_BYTES: usize = 16;
+
+const FLAG_BRANCH: u16 = 0x01;
+const FLAG_LEAF: u16 = 0x02;
+pub(super) const FLAG_META: u16 = 0x04;
+pub(super) const FLAG_FREELIST: u16 = 0x10;
+const ELEMENT_IS_BUCKET: u32 = 0x01;
+
+/// What is wrong with a page, before it is known whose file it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PageFault {
+    /// Byte within the page.
+    pub(super) offset: usize,
+    pub(super) reason: &'static str,
+}
+
+impl PageFault {
+    fn at(offset: usize, reason: &'static str) -> Self {
+        Self { offset, reason }
+    }
+}
+
+/// What a tree page holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PageKind {
+    Branch,
+    Leaf,
+}
+
+/// A tree page with a checked header.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Page<'a> {
+    /// The page with its overflow.
+    bytes: &'a [u8],
+    count: usize,
+    pub(super) kind: PageKind,
+    /// The page's number; 0 for an inline page.
+    pub(super) id: PageId,
+}
+
+/// One entry of a leaf.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LeafElement<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) value: &'a [u8],
+    pub(super) is_bucket: bool,
+}
+
+impl<'a> Page<'a> {
+    /// Reads the page `id` that starts at `bytes[0]`; `bytes` may go on behind it.
+    pub(super) fn parse(bytes: &'a [u8], id: PageId, page_bytes: usize) -> Result<Self, PageFault> {
+        let header = header(bytes)?;
+        if header.id != id {
+            return Err(PageFault::at(0, "page does not carry its own number"));
+        }
+        let pages = u64::from(header.overflow) + 1;
+        let len = usize::try_from(pages * page_bytes as u64)
+            .ok()
+            .filter(|&len| len <= bytes.len())
+            .ok_or_else(|| PageFault::at(12, "overflow reaches beyond the last page"))?;
+        Self::with_header(&bytes[..len], &header)
+    }
+
+    /// Reads an inline page, which fills `bytes` up to its end.
+    pub(super) fn parse_inline(bytes: &'a [u8]) -> Result<Self, PageFault> {
+        let header = header(bytes)?;
+        let page = Self::with_header(bytes, &header)?;
+        if header.id != PageId(0) || header.overflow != 0 || page.kind != PageKind::Leaf {
+            return Err(PageFault::at(0, "inline bucket is not a single leaf"));
+        }
+        Ok(page)
+    }
+
+    fn with_header(bytes: &'a [u8], header: &Header) -> Result<Self, PageFault> {
+        let kind = match header.flags {
+            FLAG_BRANCH => PageKind::Branch,
+            FLAG_LEAF => PageKind::Leaf,
+            _ => return Err(PageFault::at(8, "neither a branch nor a leaf page")),
+        };
+        let count = usize::from(header.count);
+        if HEADER_BYTES + count * ELEMENT_BYTES > bytes.len() {
+            return Err(PageFault::at(10, "element table reaches beyond the page"));
+        }
+        if kind == PageKind::Branch && count == 0 {
+            return Err(PageFault::at(10, "branch page without children"));
+        }
+        Ok(Self { bytes, count, kind, id: header.id })
+    }
+
+    /// Number of elements.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Bytes of the page with its overflow.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn element(&self, index: usize) -> Result<(usize, &'a [u8; ELEMENT_BYTES]), PageFault> {
+        let at = HEADER_BYTES + index * ELEMENT_BYTES;
+        match self.bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+            Some(element) if index < self.count => Ok((at, element)),
+            _ => Err(PageFault::at(10, "no such element")),
+        }
+    }
+
+    /// The bytes `pos..pos + len` behind the element at `at`.
+    fn data(&self, at: usize, pos: u32, len: u64) -> Result<&'a [u8], PageFault> {
+        let start = at as u64 + u64::from(pos);
+        let range = usize::try_from(start).ok().zip(usize::try_from(start + len).ok());
+        range
+            .and_then(|(start, end)| self.bytes.get(start..end))
+            .ok_or_else(|| PageFault::at(at, "element reaches beyond the page"))
+    }
+
+    /// Entry `index` of a leaf.
+    pub(super) fn leaf_element(&self, index: usize) -> Result<LeafElement<'a>, PageFault> {
+        let (at, element) = self.element(index)?;
+        let (key_len, value_len) = (u32_at(element, 8), u32_at(element, 12));
+        let data = self.data(at, u32_at(element, 4), u64::from(key_len) + u64::from(value_len))?;
+        let (key, value) = data.split_at(key_len as usize);
+        Ok(LeafElement { key, value, is_bucket: u32_at(element, 0) & ELEMENT_IS_BUCKET != 0 })
+    }
+
+    /// What entry `index` of a leaf takes of the page.
+    pub(super) fn element_bytes(&self, index: usize) -> Result<usize, PageFault> {
+        let (_, element) = self.element(index)?;
+        Ok(ELEMENT_BYTES + u32_at(element, 8) as usize + u32_at(element, 12) as usize)
+    }
+
+    /// Key `index` of a leaf.
+    pub(super) fn leaf_key(&self, index: usize) -> Result<&'a [u8], PageFault> {
+        let (at, element) = self.element(index)?;
+        self.data(at, u32_at(element, 4), u64::from(u32_at(element, 8)))
+    }
+
+    /// Key `index` of a branch.
+    pub(super) fn branch_key(&self, index: usize) -> Result<&'a [u8], PageFault> {
+        let (at, element) = self.element(index)?;
+        self.data(at, u32_at(element, 0), u64::from(u32_at(element, 4)))
+    }
+
+    /// Child `index` of a branch.
+    pub(super) fn child(&self, index: usize) -> Result<PageId, PageFault> {
+        let (_, element) = self.element(index)?;
+        Ok(PageId(u64_at(element, 8)))
+    }
+
+    /// Position of the first leaf entry at or above `key`, and whether it is `key` itself.
+    pub(super) fn leaf_seek(&self, key: &[u8]) -> Result<(usize, bool), PageFault> {
+        let (mut low, mut high) = (0, self.count);
+        while low < high {
+            let middle = low.midpoint(high);
+            match self.leaf_key(middle)?.cmp(key) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Equal => return Ok((middle, true)),
+                Ordering::Greater => high = middle,
+            }
+        }
+        Ok((low, false))
+    }
+
+    /// Position of the child that covers `key`: the last whose key is not above it, else the first.
+    pub(super) fn branch_seek(&self, key: &[u8]) -> Result<usize, PageFault> {
+        let (mut low, mut high) = (1, self.count);
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.branch_key(middle)? <= key {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low - 1)
+    }
+
+    /// The byte behind the last one that an element uses, counted from the page's start.
+    pub(super) fn used_bytes(&self) -> Result<usize, PageFault> {
+        let mut used = HEADER_BYTES + self.count * ELEMENT_BYTES;
+        for index in 0..self.count {
+            let (at, element) = self.element(index)?;
+            let end = match self.kind {
+                PageKind::Leaf => {
+                    let bytes = u64::from(u32_at(element, 8)) + u64::from(u32_at(element, 12));
+                    u64::from(u32_at(element, 4)) + bytes
+                }
+                PageKind::Branch => u64::from(u32_at(element, 0)) + u64::from(u32_at(element, 4)),
+            } + at as u64;
+            if end > self.bytes.len() as u64 {
+                return Err(PageFault::at(at, "element reaches beyond the page"));
+            }
+            used = used.max(end as usize);
+        }
+        Ok(used)
+    }
+}
+
+/// The first 16 bytes of any page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Header {
+    pub(super) id: PageId,
+    pub(super) flags: u16,
+    pub(super) count: u16,
+    pub(super) overflow: u32,
+}
+
+/// Reads a page header without judging it.
+pub(super) fn header(bytes: &[u8]) -> Result<Header, PageFault> {
+    let bytes: &[u8; HEADER_BYTES] =
+        bytes.first_chunk().ok_or_else(|| PageFault::at(0, "page header is cut off"))?;
+    Ok(Header {
+        id: PageId(u64_at(bytes, 0)),
+        flags: u16::from_le_bytes([bytes[8], bytes[9]]),
+        count: u16::from_le_bytes([bytes[10], bytes[11]]),
+        overflow: u32_at(bytes, 12),
+    })
+}
+
+/// Appends a page header.
+pub(super) fn put_header(out: &mut Vec<u8>, header: &Header) {
+    out.extend_from_slice(&header.id.0.to_le_bytes());
+    out.extend_from_slice(&header.flags.to_le_bytes());
+    out.extend_from_slice(&header.count.to_le_bytes());
+    out.extend_from_slice(&header.overflow.to_le_bytes());
+}
+
+/// Appends a leaf page without padding. Entries come as key, value, and whether a bucket.
+pub(super) fn put_leaf<'a>(
+    out: &mut Vec<u8>,
+    id: PageId,
+    overflow: u32,
+    entries: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8], bool)> + Clone,
+) {
+    let count = entries.len();
+    put_header(out, &Header { id, flags: FLAG_LEAF, count: count_u16(count), overflow });
+    let mut pos = count * ELEMENT_BYTES;
+    for (key, value, is_bucket) in entries.clone() {
+        let flags = if is_bucket { ELEMENT_IS_BUCKET } else { 0 };
+        let mut element = [0; ELEMENT_BYTES];
+        element[0..4].copy_from_slice(&flags.to_le_bytes());
+        element[4..8].copy_from_slice(&(pos as u32).to_le_bytes());
+        element[8..12].copy_from_slice(&(key.len() as u32).to_le_bytes());
+        element[12..16].copy_from_slice(&(value.len() as u32).to_le_bytes());
+        out.extend_from_slice(&element);
+        pos = pos + key.len() + value.len() - ELEMENT_BYTES;
+    }
+    for (key, value, _) in entries {
+        out.extend_from_slice(key);
+        out.extend_from_slice(value);
+    }
+}
+
+/// Appends a branch page without padding. Entries come as key and child.
+pub(super) fn put_branch<'a>(
+    out: &mut Vec<u8>,
+    id: PageId,
+    overflow: u32,
+    entries: impl ExactSizeIterator<Item = (&'a [u8], PageId)> + Clone,
+) {
+    let count = entries.len();
+    put_header(out, &Header { id, flags: FLAG_BRANCH, count: count_u16(count), overflow });
+    let mut pos = count * ELEMENT_BYTES;
+    for (key, child) in entries.clone() {
+        let mut element = [0; ELEMENT_BYTES];
+        element[0..4].copy_from_slice(&(pos as u32).to_le_bytes());
+        element[4..8].copy_from_slice(&(key.len() as u32).to_le_bytes());
+        element[8..16].copy_from_slice(&child.0.to_le_bytes());
+        out.extend_from_slice(&element);
+        pos = pos + key.len() - ELEMENT_BYTES;
+    }
+    for (key, _) in entries {
+        out.extend_from_slice(key);
+    }
+}
+
+fn count_u16(count: usize) -> u16 {
+    u16::try_from(count).expect("a page holds fewer than 65,535 elements by its size")
+}
+
+fn u32_at(bytes: &[u8; 16], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn u64_at(bytes: &[u8; 16], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}

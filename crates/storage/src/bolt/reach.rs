@@ -1,0 +1,166 @@
+//! Which pages a state reaches: the walk that finds the free pages of a file when it is opened.
+//!
+//! A stored free list is never trusted and never needed: every page below the high-water mark that
+//! no tree reaches is free. Branch pages are read. Leaf pages are mostly not: in a tree without
+//! nested buckets a leaf matters only by the pages it covers, and a leaf whose next page is itself
+//! reached covers one. So opening a file of 1 GB reads a few MB.
+//!
+//! # Not here
+//!
+//! Full verification (`check`), which reads everything and collects findings instead of stopping.
+
+use super::error::Result;
+use super::free::FreePages;
+use super::meta::NO_FREELIST;
+use super::page::{self, FLAG_FREELIST, PageKind};
+use super::read::bucket_header;
+use super::snapshot::Snapshot;
+use super::{DEPTH_MAX, PageId, Run};
+
+const TWICE: &str = "page is reached twice";
+
+/// What is free in a state.
+#[derive(Debug)]
+pub(super) struct Reach {
+    pub(super) free: FreePages,
+    /// The stored free list, which the durable state still names: free once that is superseded.
+    pub(super) stored_list: Option<Run>,
+}
+
+/// Walks the state. `flat`: buckets hold no buckets, so leaves below the top level are not read.
+pub(super) fn reach(snapshot: &Snapshot, flat: bool) -> Result<Reach> {
+    let mut walk = Walk {
+        snapshot,
+        free: FreePages::all_free(snapshot.meta.high_water),
+        unread_leaves: Vec::new(),
+    };
+    let stored_list = walk.take_stored_list()?;
+    // The top level is always read in full: its leaves name the buckets.
+    let mut pending = vec![(snapshot.meta.root, true)];
+    while let Some((root, read_leaves)) = pending.pop() {
+        walk.tree(root, read_leaves, &mut |bucket| pending.push((bucket, !flat)))?;
+    }
+    walk.take_overflow_of_unread()?;
+    Ok(Reach { free: walk.free, stored_list })
+}
+
+/// Collects every page of the tree at `root`, with the buckets inside it.
+pub(super) fn tree_pages(snapshot: &Snapshot, root: PageId) -> Result<Vec<Run>> {
+    let mut runs = Vec::new();
+    let mut pending = vec![(root, 0)];
+    while let Some((id, depth)) = pending.pop() {
+        let page = snapshot.page(id)?;
+        if depth == DEPTH_MAX || runs.len() as u64 > snapshot.meta.high_water.0 {
+            return Err(snapshot.corrupt(id, 0, TWICE));
+        }
+        runs.push(Run { start: id, count: (page.len() / snapshot.page_bytes()) as u64 });
+        for index in 0..page.count() {
+            match page.kind {
+                PageKind::Branch => {
+                    let child = page.child(index).map_err(|e| snapshot.fault(id, e))?;
+                    pending.push((child, depth + 1));
+                }
+                PageKind::Leaf => {
+                    let element = page.leaf_element(index).map_err(|e| snapshot.fault(id, e))?;
+                    let root = bucket_header(element.value).filter(|_| element.is_bucket);
+                    if let Some((root, _)) = root.filter(|(root, _)| *root != PageId(0)) {
+                        pending.push((root, depth + 1));
+                    }
+                }
+            }
+        }
+    }
+    Ok(runs)
+}
+
+struct Walk<'s> {
+    snapshot: &'s Snapshot,
+    free: FreePages,
+    unread_leaves: Vec<PageId>,
+}
+
+impl Walk<'_> {
+    fn take(&mut self, run: Run) -> Result<()> {
+        let inside = run.start.0 >= 2 && run.end() <= self.snapshot.meta.high_water;
+        if inside && self.free.take(run) {
+            return Ok(());
+        }
+        let reason = if inside { TWICE } else { "page number lies outside of the file" };
+        Err(self.snapshot.corrupt(run.start, 0, reason))
+    }
+
+    fn take_stored_list(&mut self) -> Result<Option<Run>> {
+        let start = self.snapshot.meta.freelist;
+        if start == NO_FREELIST {
+            return Ok(None);
+        }
+        let offset = start.0 as usize * self.snapshot.page_bytes();
+        let header = self.snapshot.data.get(offset..).map(page::header);
+        let count = match header {
+            Some(Ok(header)) if header.flags == FLAG_FREELIST => u64::from(header.overflow) + 1,
+            _ => return Err(self.snapshot.corrupt(start, 8, "not a free list page")),
+        };
+        let run = Run { start, count };
+        self.take(run)?;
+        Ok(Some(run))
+    }
+
+    /// Takes the pages of one tree and reports the roots of the buckets in its leaves.
+    fn tree(
+        &mut self,
+        root: PageId,
+        read_leaves: bool,
+        found_bucket: &mut impl FnMut(PageId),
+    ) -> Result<()> {
+        let snapshot = self.snapshot;
+        let mut pending = vec![root];
+        while let Some(id) = pending.pop() {
+            let page = snapshot.page(id)?;
+            self.take(Run { start: id, count: (page.len() / snapshot.page_bytes()) as u64 })?;
+            let fault = |e| snapshot.fault(id, e);
+            if page.kind == PageKind::Leaf {
+                for index in 0..page.count() {
+                    let element = page.leaf_element(index).map_err(fault)?;
+                    if element.is_bucket {
+                        match bucket_header(element.value) {
+                            Some((PageId(0), _)) => {}
+                            Some((root, _)) => found_bucket(root),
+                            None => {
+                                return Err(snapshot.corrupt(id, 0, "bucket header is cut off"));
+                            }
+                        }
+                    }
+                }
+                continue;
+            }
+            // All children of a branch are of one kind, as all leaves of a tree are equally deep.
+            let first = snapshot.page(page.child(0).map_err(fault)?)?;
+            for index in 0..page.count() {
+                let child = page.child(index).map_err(fault)?;
+                if first.kind == PageKind::Leaf && !read_leaves {
+                    self.take(Run { start: child, count: 1 })?;
+                    self.unread_leaves.push(child);
+                } else {
+                    pending.push(child);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks only at those leaves that have room behind them to be longer than one page.
+    fn take_overflow_of_unread(&mut self) -> Result<()> {
+        for leaf in std::mem::take(&mut self.unread_leaves) {
+            let next = PageId(leaf.0 + 1);
+            if !self.free.is_free(next) {
+                continue;
+            }
+            let page = self.snapshot.page(leaf)?;
+            let count = (page.len() / self.snapshot.page_bytes()) as u64;
+            if count > 1 {
+                self.take(Run { start: next, count: count - 1 })?;
+            }
+        }
+        Ok(())
+    }
+}

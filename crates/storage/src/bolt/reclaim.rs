@@ -1,0 +1,308 @@
+//! Giving space back while everything goes on: what bbolt needs an offline copy for.
+//!
+//! Free pages are given out lowest first, so rewriting a page moves it down as long as there is a
+//! free place below. A *pass* walks all trees in key order and rewrites, in small write
+//! transactions, the pages that lie at or above a boundary (where the file would end if it had no
+//! free pages) and, in the first pass, runs of leaves that would fit into clearly fewer pages. What
+//! remains above is free; the high-water mark falls to the last page in use, and the file is cut
+//! off there once no snapshot reaches further.
+//!
+//! Between two steps other transactions commit as they like: a pass keeps its place as a bucket and
+//! a key, not as pages. Each step writes about as many pages as it was allowed to.
+//!
+//! # Invariants
+//!
+//! * The file is cut only at or above the durable high-water mark and that of every live snapshot.
+//!
+//! # Not here
+//!
+//! When to do this and how fast (the server). Buckets inside buckets are left where they are.
+
+use std::sync::Arc;
+
+use super::commit;
+use super::db::{Db, Shared, io_fault};
+use super::error::Result;
+use super::page::{Page, PageKind};
+use super::shape::leaf_pages;
+use super::snapshot::Snapshot;
+use super::source::Source;
+use super::tree::{Link, Tree};
+use super::window::Window;
+use super::write::{WriteTx, release_pages};
+use super::{DEPTH_MAX, PageId, Run};
+
+/// More passes than this never gain anything.
+const PASSES_MAX: u32 = 6;
+/// Neighbouring leaves are joined when that leaves at most this part of their pages.
+const JOIN_BELOW_PERCENT: usize = 85;
+/// Leaves that a step looks at for each page that it may write.
+const EXAMINED_PER_WRITTEN: u64 = 16;
+
+/// What one step of [`Db::reclaim`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reclaimed {
+    /// Pages that were rewritten somewhere else.
+    pub moved_pages: u64,
+    /// Bytes that the file became shorter by.
+    pub truncated_bytes: u64,
+    /// There is nothing more to gain for now. While snapshots from before the last steps live, they
+    /// keep the pages they can see: once they are gone another round may free those.
+    pub done: bool,
+}
+
+/// The place of an unfinished pass.
+#[derive(Debug)]
+pub(super) struct Pass {
+    number: u32,
+    /// Pages from here on should move down.
+    boundary: PageId,
+    high_water_before: PageId,
+    /// Bucket and key to go on from; buckets are walked in order of their names.
+    bucket: Vec<u8>,
+    key: Vec<u8>,
+    moved_pages: u64,
+}
+
+impl Db {
+    /// Does a part of the work of making the file as small as its content.
+    ///
+    /// Call it until it says `done`. Each call is a write transaction that rewrites about
+    /// `budget_pages` pages, so writers wait no longer than for any other commit of that size.
+    pub fn reclaim(&self, budget_pages: u64) -> Result<Reclaimed> {
+        let mut tx = self.write()?;
+        let unfinished = tx.writer.pass.take();
+        let mut pass = unfinished.unwrap_or_else(|| Pass::start(&tx, 0));
+        let (moved_pages, finished) = pass.step(&mut tx, budget_pages.max(1))?;
+        pass.moved_pages += moved_pages;
+        commit::commit(&mut tx, false)?;
+        drop(tx);
+        let mut done = false;
+        let mut truncated_bytes = 0;
+        if finished {
+            truncated_bytes = self.lower()?;
+            let mut tx = self.write()?;
+            let gain = pass.high_water_before.0.saturating_sub(tx.writer.free.high_water().0);
+            let little = pass.number > 0 && gain * 100 < pass.high_water_before.0;
+            done = pass.moved_pages == 0 || little || pass.number == PASSES_MAX;
+            let next = (!done).then(|| Pass::start(&tx, pass.number + 1));
+            tx.writer.pass = next;
+        } else {
+            self.shared.writer.lock().pass = Some(pass);
+        }
+        Ok(Reclaimed { moved_pages, truncated_bytes, done })
+    }
+
+    /// Writes down a lower high-water mark if the tail is free, and cuts the file there.
+    fn lower(&self) -> Result<u64> {
+        let mut tx = self.write()?;
+        if tx.writer.free.high_water() < tx.source.snapshot.meta.high_water {
+            commit::commit(&mut tx, true)?;
+        }
+        drop(tx);
+        truncate(&self.shared)
+    }
+}
+
+/// Cuts the file off behind the last page that any live state reaches.
+fn truncate(shared: &Shared) -> Result<u64> {
+    let mut writer = shared.writer.lock();
+    release_pages(shared, &mut writer);
+    let (older, meta) = {
+        let mut published = shared.published.lock();
+        (published.older_states(), published.snapshot.meta)
+    };
+    let reach = older.into_iter().fold(meta.high_water, |reach, (_, mark)| reach.max(mark));
+    let len = reach.0 * u64::from(meta.page_bytes);
+    let cut = writer.file_bytes.saturating_sub(len);
+    if cut == 0 {
+        return Ok(0);
+    }
+    // No state older than these can come back: new readers get the current one.
+    writer.mapping.hide_from(usize::try_from(len).unwrap_or(usize::MAX));
+    shared.file.set_len(len).map_err(io_fault(&shared.path, "shorten the file", len))?;
+    writer.file_bytes = len;
+    shared.published.lock().file_bytes = len;
+    Ok(cut)
+}
+
+impl Pass {
+    fn start(tx: &WriteTx<'_>, number: u32) -> Self {
+        let free = &tx.writer.free;
+        Self {
+            number,
+            boundary: PageId(free.high_water().0 - free.count()),
+            high_water_before: tx.source.snapshot.meta.high_water,
+            bucket: Vec::new(),
+            key: Vec::new(),
+            moved_pages: 0,
+        }
+    }
+
+    /// Marks pages for rewriting from where the pass stands. Returns how many, and whether the pass
+    /// came to its end.
+    fn step(&mut self, tx: &mut WriteTx<'_>, budget_pages: u64) -> Result<(u64, bool)> {
+        let snapshot = Arc::clone(&tx.source.snapshot);
+        let mut walk = Walk {
+            window: Window::new(Arc::clone(&snapshot)),
+            snapshot: &snapshot,
+            boundary: self.boundary,
+            join_leaves: self.number == 0,
+            moved_pages: 0,
+            moved_max: budget_pages,
+            examined_leaves: 0,
+        };
+        let view = tx.base();
+        let names = view.bucket_names()?;
+        for name in names {
+            if name < self.bucket.as_slice() {
+                continue;
+            }
+            if name != self.bucket {
+                self.key.clear();
+                name.clone_into(&mut self.bucket);
+            }
+            let index = tx.edited(name)?;
+            if let Some(key) = walk.tree(&tx.source, &mut tx.edits[index].tree, &self.key)? {
+                self.key = key;
+                return Ok((walk.moved_pages, false));
+            }
+        }
+        walk.join_leaves = false;
+        walk.moved_max = u64::MAX;
+        walk.tree(&tx.source, &mut tx.root, &[])?;
+        Ok((walk.moved_pages, true))
+    }
+}
+
+/// A step's way through the trees, which it reads as they were when the step began.
+struct Walk<'s> {
+    snapshot: &'s Snapshot,
+    window: Window,
+    boundary: PageId,
+    join_leaves: bool,
+    moved_pages: u64,
+    moved_max: u64,
+    examined_leaves: u64,
+}
+
+/// Branches from the root down, each with the position of the next.
+type Path<'s> = Vec<(Page<'s>, usize)>;
+
+impl<'s> Walk<'s> {
+    /// Goes through a tree from `from` on. Returns the key to go on from if the step is over before
+    /// the tree is.
+    fn tree(&mut self, source: &Source, tree: &mut Tree, from: &[u8]) -> Result<Option<Vec<u8>>> {
+        let Link::Page(root) = tree.root else { return Ok(None) };
+        let page = self.snapshot.page(root)?;
+        let mut freed_before = tree.freed.len();
+        let mut path = Vec::new();
+        if page.kind == PageKind::Leaf {
+            if root >= self.boundary {
+                tree.load_root(source)?;
+            }
+        } else {
+            self.descend(&mut path, page, from)?;
+        }
+        while let Some(&(parent, _)) = path.last() {
+            let key = parent.branch_key(0).map_err(|e| self.snapshot.fault(parent.id, e))?;
+            let over = self.moved_pages >= self.moved_max
+                || self.examined_leaves / EXAMINED_PER_WRITTEN >= self.moved_max;
+            if over {
+                return Ok(Some(key.to_vec()));
+            }
+            self.visit(source, tree, &path)?;
+            self.moved_pages += pages_of(&tree.freed[freed_before..]);
+            freed_before = tree.freed.len();
+            self.advance(&mut path)?;
+        }
+        self.moved_pages += pages_of(&tree.freed[freed_before..]);
+        Ok(None)
+    }
+
+    /// Marks the branches on the path and the leaves below its last one.
+    fn visit(&mut self, source: &Source, tree: &mut Tree, path: &Path<'s>) -> Result<()> {
+        let mut positions: Vec<usize> = path.iter().map(|(_, at)| *at).collect();
+        for (depth, (page, _)) in path.iter().enumerate() {
+            if page.id >= self.boundary {
+                tree.load_at(source, &positions[..depth])?;
+            }
+        }
+        let Some(((parent, _), depth)) = path.last().zip(path.len().checked_sub(1)) else {
+            return Ok(());
+        };
+        let children = (0..parent.count()).map(|at| parent.child(at));
+        let children = children.collect::<Result<Vec<_>, _>>();
+        let children = children.map_err(|e| self.snapshot.fault(parent.id, e))?;
+        self.examined_leaves += children.len() as u64;
+        let join = self.join_leaves && self.is_sparse(&children)?;
+        for (at, child) in children.iter().enumerate() {
+            if join || *child >= self.boundary {
+                positions[depth] = at;
+                tree.load_at(source, &positions)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether neighbouring leaves would fit into clearly fewer pages.
+    fn is_sparse(&mut self, leaves: &[PageId]) -> Result<bool> {
+        let page_bytes = self.snapshot.page_bytes();
+        let mut sizes = Vec::new();
+        let mut pages = 0;
+        for (index, &id) in leaves.iter().enumerate() {
+            let at = self.window.load(id, leaves[index + 1..].iter().copied())?;
+            let page = self.window.page(id, at)?;
+            pages += page.len() / page_bytes;
+            for index in 0..page.count() {
+                let size = page.element_bytes(index);
+                sizes.push(size.map_err(|e| self.snapshot.fault(id, e))?);
+            }
+        }
+        Ok(leaf_pages(&sizes, page_bytes) * 100 <= pages * JOIN_BELOW_PERCENT)
+    }
+
+    /// Extends the path from `page` down to the branch above the leaves that covers `key`.
+    fn descend(&self, path: &mut Path<'s>, mut page: Page<'s>, key: &[u8]) -> Result<()> {
+        while path.len() < DEPTH_MAX {
+            let fault = |e| self.snapshot.fault(page.id, e);
+            let first = self.snapshot.page(page.child(0).map_err(fault)?)?;
+            if first.kind == PageKind::Leaf {
+                path.push((page, 0));
+                return Ok(());
+            }
+            let at = page.branch_seek(key).map_err(fault)?;
+            path.push((page, at));
+            let child = self.snapshot.page(page.child(at).map_err(fault)?)?;
+            if child.kind == PageKind::Leaf {
+                let reason = "leaves of one tree are not equally deep";
+                return Err(self.snapshot.corrupt(child.id, 8, reason));
+            }
+            page = child;
+        }
+        Err(self.snapshot.corrupt(page.id, 0, "tree is too deep or has a cycle"))
+    }
+
+    /// Moves the path to the next branch above leaves, or empties it.
+    fn advance(&self, path: &mut Path<'s>) -> Result<()> {
+        path.pop();
+        while let Some((page, at)) = path.last_mut() {
+            if *at + 1 < page.count() {
+                *at += 1;
+                let child = page.child(*at).map_err(|e| self.snapshot.fault(page.id, e))?;
+                let child = self.snapshot.page(child)?;
+                if child.kind == PageKind::Leaf {
+                    let reason = "leaves of one tree are not equally deep";
+                    return Err(self.snapshot.corrupt(child.id, 8, reason));
+                }
+                return self.descend(path, child, &[]);
+            }
+            path.pop();
+        }
+        Ok(())
+    }
+}
+
+fn pages_of(runs: &[Run]) -> u64 {
+    runs.iter().map(|run| run.count).sum()
+}

@@ -1,0 +1,114 @@
+//! One committed state and the memory that shows it.
+//!
+//! Everything that reads goes through [`Snapshot::page`], which is where page numbers from the file
+//! are held against the state's bounds and faults get their file name and offset.
+//!
+//! # Invariants
+//!
+//! * `data` covers the pages below the high-water mark, all of which the file holds for as long as
+//!   the snapshot or any slice of `data` lives (`db` watches [`Pin`] before reusing or cutting).
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::PageId;
+use super::error::{BoltError, Result};
+use super::meta::Meta;
+use super::page::{HEADER_BYTES, Page, PageFault};
+use crate::disk::{DiskFile, Mapping};
+
+/// A state that stays readable while it lives.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    pub(super) meta: Meta,
+    pub(super) path: Arc<Path>,
+    pub(super) file: Arc<dyn DiskFile>,
+    /// The file's bytes up to the high-water mark.
+    pub(super) data: Bytes,
+}
+
+/// What keeps a snapshot's pages in place: alive while anything that may touch them is.
+#[derive(Debug)]
+pub(super) struct Pin;
+
+/// The owner behind [`Snapshot::data`] and every slice of it.
+struct PinnedBytes {
+    mapping: Arc<Mapping>,
+    len: usize,
+    _pin: Arc<Pin>,
+}
+
+impl AsRef<[u8]> for PinnedBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.mapping[..self.len]
+    }
+}
+
+impl Snapshot {
+    /// Wraps the state `meta`, which `mapping` shows, and returns it with the pin to watch.
+    pub(super) fn new(
+        meta: Meta,
+        path: Arc<Path>,
+        file: Arc<dyn DiskFile>,
+        mapping: Arc<Mapping>,
+    ) -> Result<(Self, Arc<Pin>)> {
+        let needed = meta.image_bytes();
+        let visible = mapping.len();
+        let len = usize::try_from(needed).ok().filter(|&len| len <= visible);
+        let Some(len) = len else {
+            return Err(BoltError::CutOff { path, len: visible as u64, needed });
+        };
+        let pin = Arc::new(Pin);
+        let owner = PinnedBytes { mapping, len, _pin: Arc::clone(&pin) };
+        Ok((Self { meta, path, file, data: Bytes::from_owner(owner) }, pin))
+    }
+
+    pub(super) fn page_bytes(&self) -> usize {
+        self.meta.page_bytes as usize
+    }
+
+    /// Reads a tree page.
+    pub(super) fn page(&self, id: PageId) -> Result<Page<'_>> {
+        // A number beyond the high-water mark is a place beyond `data`, whose length is a `usize`.
+        let start = (id.0 as usize).checked_mul(self.page_bytes());
+        let bytes = start.and_then(|start| self.data.get(start..)).filter(|_| id.0 >= 2);
+        let Some(bytes) = bytes else {
+            return Err(self.corrupt(id, 0, "page number lies outside of the file"));
+        };
+        Page::parse(bytes, id, self.page_bytes()).map_err(|fault| self.fault(id, fault))
+    }
+
+    /// Reads the inline page inside a bucket's `value`, whose element lies on page `holder`.
+    pub(super) fn inline_page<'a>(&self, value: &'a [u8], holder: PageId) -> Result<Page<'a>> {
+        let bytes = value.get(HEADER_BYTES..).unwrap_or_default();
+        Page::parse_inline(bytes).map_err(|fault| self.fault(holder, fault))
+    }
+
+    /// Names the file and the place of a fault on page `id`.
+    pub(super) fn fault(&self, id: PageId, fault: PageFault) -> BoltError {
+        self.corrupt(id, fault.offset, fault.reason)
+    }
+
+    /// A corruption at byte `offset` of page `id`.
+    pub(super) fn corrupt(&self, id: PageId, offset: usize, reason: &'static str) -> BoltError {
+        let start = id.0.saturating_mul(self.page_bytes() as u64);
+        BoltError::Corrupt {
+            path: Arc::clone(&self.path),
+            page: id.0,
+            offset: start.saturating_add(offset as u64),
+            reason,
+        }
+    }
+
+    /// Where `slice`, which must be part of `data`, begins in the file.
+    pub(super) fn offset_of(&self, slice: &[u8]) -> usize {
+        let offset = slice.as_ptr().addr().wrapping_sub(self.data.as_ptr().addr());
+        assert!(
+            offset.checked_add(slice.len()).is_some_and(|end| end <= self.data.len()),
+            "only slices of the snapshot's own bytes have a place in it"
+        );
+        offset
+    }
+}

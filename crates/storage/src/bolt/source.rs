@@ -1,0 +1,78 @@
+//! The bytes that a transaction's edits refer to, without holding any themselves.
+//!
+//! An edited entry is two [`Span`]s: places in the base snapshot's map, in the transaction's key
+//! buffer, or among the values that were handed over. Loading a page therefore copies nothing, and
+//! moving entries between nodes moves plain numbers.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::snapshot::Snapshot;
+
+/// Everything that spans of one transaction refer to. Bytes are added and never taken away.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) snapshot: Arc<Snapshot>,
+    keys: Vec<u8>,
+    values: Vec<Bytes>,
+}
+
+/// A piece of bytes in the [`Source`] that made the span.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    at: u64,
+    len: u32,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// `at` is a position in the snapshot's bytes.
+    Mapped,
+    /// `at` is a position in the key buffer.
+    Keys,
+    /// `at` is an index into the values.
+    Values,
+}
+
+impl Source {
+    pub(super) fn new(snapshot: Arc<Snapshot>) -> Self {
+        Self { snapshot, keys: Vec::new(), values: Vec::new() }
+    }
+
+    pub(super) fn bytes(&self, span: Span) -> &[u8] {
+        let at = span.at as usize;
+        match span.place {
+            Place::Mapped => &self.snapshot.data[at..at + span.len as usize],
+            Place::Keys => &self.keys[at..at + span.len as usize],
+            Place::Values => &self.values[at],
+        }
+    }
+
+    /// Copies a key, whose length was checked.
+    pub(super) fn add_key(&mut self, key: &[u8]) -> Span {
+        let at = self.keys.len() as u64;
+        self.keys.extend_from_slice(key);
+        Span { at, len: key.len() as u32, place: Place::Keys }
+    }
+
+    /// Keeps a value, whose length was checked.
+    pub(super) fn add_value(&mut self, value: Bytes) -> Span {
+        let (at, len) = (self.values.len() as u64, value.len() as u32);
+        self.values.push(value);
+        Span { at, len, place: Place::Values }
+    }
+
+    /// The span of a slice that the base snapshot handed out.
+    pub(super) fn mapped(&self, slice: &[u8]) -> Span {
+        let at = if slice.is_empty() { 0 } else { self.snapshot.offset_of(slice) as u64 };
+        Span { at, len: slice.len() as u32, place: Place::Mapped }
+    }
+}
+
+impl Span {
+    pub(super) fn len(self) -> usize {
+        self.len as usize
+    }
+}

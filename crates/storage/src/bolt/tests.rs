@@ -1,0 +1,68 @@
+//! Tests of the engine as a whole; each file says what it proves.
+
+mod model;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::*;
+use crate::disk::{Disk, RealDisk};
+
+/// A directory for one test's files.
+struct Place {
+    directory: tempfile::TempDir,
+    disk: Arc<dyn Disk>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("the test needs a directory");
+        Self { directory, disk: Arc::new(RealDisk) }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("db")
+    }
+
+    fn open(&self) -> Db {
+        self.open_with(small())
+    }
+
+    fn open_with(&self, options: Options) -> Db {
+        Db::open(&self.disk, &self.path(), options).expect("the file opens")
+    }
+}
+
+/// Options that make a file grow often and syncs cost nothing.
+fn small() -> Options {
+    Options {
+        no_sync: true,
+        growth_bytes: 64 << 10,
+        map_bytes_min: 1 << 20,
+        page_bytes_new: 1024,
+        ..Options::default()
+    }
+}
+
+fn assert_sound(db: &Db, context: &str) {
+    let problems = db.read().check();
+    assert!(problems.is_empty(), "{context}: {problems:?}");
+    let leaked = db.unaccounted_pages();
+    assert!(leaked.is_empty(), "{context}: pages neither used, pending nor free: {leaked:?}");
+}
+
+/// A small, fast generator of test input: xorshift, seeded.
+struct Draw(u64);
+
+impl Draw {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % bound
+    }
+}

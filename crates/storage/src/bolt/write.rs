@@ -1,0 +1,183 @@
+//! Write transactions: edits collected in memory until they are committed as one.
+//!
+//! There is one at a time. It reads the state of the last commit plus its own edits; readers see
+//! nothing of it before [`WriteTx::commit`] has made it durable. Dropping it undoes nothing, because
+//! nothing was done: pages are given out and written during the commit only.
+//!
+//! # Not here
+//!
+//! The order of writes and syncs (`commit`), the edited tree (`tree`).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::MutexGuard;
+
+use super::commit::{self, CommitStats};
+use super::db::{Shared, Writer};
+use super::error::{BoltError, Result};
+use super::read::{ReadTx, bucket_header, root_bucket};
+use super::snapshot::Snapshot;
+use super::source::Source;
+use super::tree::Tree;
+use super::{KEY_BYTES_MAX, PageId, TxId, VALUE_BYTES_MAX};
+
+/// The one write transaction. See [`super::Db::write`].
+#[derive(Debug)]
+pub struct WriteTx<'db> {
+    pub(super) shared: &'db Shared,
+    pub(super) writer: MutexGuard<'db, Writer>,
+    pub(super) source: Source,
+    pub(super) root: Tree,
+    pub(super) edits: Vec<BucketEdit>,
+    /// The edited bucket that was used last.
+    recent: usize,
+}
+
+/// A bucket that was opened for writing.
+#[derive(Debug)]
+pub(super) struct BucketEdit {
+    pub(super) name: Box<[u8]>,
+    pub(super) sequence: u64,
+    pub(super) tree: Tree,
+}
+
+impl<'db> WriteTx<'db> {
+    pub(super) fn begin(shared: &'db Shared) -> Result<Self> {
+        if shared.options.read_only {
+            return Err(BoltError::ReadOnly { path: Arc::clone(&shared.path) });
+        }
+        let mut writer = shared.writer.lock();
+        if let Some(cause) = &writer.poisoned {
+            let (path, cause) = (Arc::clone(&shared.path), Arc::clone(cause));
+            return Err(BoltError::Poisoned { path, cause });
+        }
+        let snapshot = release_pages(shared, &mut writer);
+        let root = Tree::on_page(snapshot.meta.root);
+        let source = Source::new(snapshot);
+        Ok(Self { shared, writer, source, root, edits: Vec::new(), recent: 0 })
+    }
+
+    /// The state before this transaction, as a view of its own.
+    #[must_use]
+    pub fn base(&self) -> ReadTx {
+        ReadTx::new(Arc::clone(&self.source.snapshot))
+    }
+
+    /// Creates a bucket unless there is one.
+    pub fn create_bucket_if_missing(&mut self, name: &[u8]) -> Result<()> {
+        check_key(name)?;
+        if self.open(name)?.is_none() {
+            let tree = Tree::empty();
+            self.recent = self.edits.len();
+            self.edits.push(BucketEdit { name: name.into(), sequence: 0, tree });
+        }
+        Ok(())
+    }
+
+    /// Sets the value of a key.
+    ///
+    /// Ascending keys are fastest; the bytes of `value` are copied once, when the page is written.
+    pub fn put(&mut self, bucket: &[u8], key: &[u8], value: Bytes) -> Result<()> {
+        check_key(key)?;
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(BoltError::ValueLength { len: value.len() });
+        }
+        let index = self.edited(bucket)?;
+        self.edits[index].tree.put(&mut self.source, key, value, false)
+    }
+
+    /// Removes a key and returns whether it was there.
+    pub fn delete(&mut self, bucket: &[u8], key: &[u8]) -> Result<bool> {
+        let index = self.edited(bucket)?;
+        self.edits[index].tree.delete(&self.source, key)
+    }
+
+    /// Removes keys, which must ascend, and returns how many were there.
+    ///
+    /// For long lists: every leaf is visited once. A refusal may come after some keys are gone.
+    pub fn delete_sorted<K: AsRef<[u8]>>(&mut self, bucket: &[u8], keys: &[K]) -> Result<u64> {
+        let index = self.edited(bucket)?;
+        self.edits[index].tree.delete_sorted(&self.source, keys)
+    }
+
+    /// Removes everything in a bucket, buckets inside it included.
+    pub fn clear_bucket(&mut self, bucket: &[u8]) -> Result<()> {
+        let index = self.edited(bucket)?;
+        self.edits[index].tree.clear(&self.source)
+    }
+
+    /// Returns the value of a key with all edits so far; `None` when there is none.
+    pub fn get(&self, bucket: &[u8], key: &[u8]) -> Result<Option<&[u8]>> {
+        if let Some(edit) = self.edits.iter().find(|edit| *edit.name == *bucket) {
+            let found = edit.tree.get(&self.source, key)?;
+            return Ok(found.filter(|(_, is_bucket)| !is_bucket).map(|(value, _)| value));
+        }
+        match root_bucket(&self.source.snapshot)?.bucket(bucket)? {
+            Some(found) => found.get(key),
+            None => Err(BoltError::BucketMissing { name: bucket.into() }),
+        }
+    }
+
+    /// Writes everything to the file, makes it durable and shows it to readers from then on.
+    ///
+    /// Without edits nothing is written. After an [`BoltError::Io`] from here the outcome is unknown
+    /// and the writer refuses to go on; the exception is a file that could not grow, which leaves
+    /// everything as it was.
+    pub fn commit(mut self) -> Result<CommitStats> {
+        commit::commit(&mut self, false)
+    }
+
+    /// Position in `edits` of an existing bucket.
+    pub(super) fn edited(&mut self, name: &[u8]) -> Result<usize> {
+        match self.edits.get(self.recent) {
+            Some(edit) if *edit.name == *name => Ok(self.recent),
+            _ => self.open(name)?.ok_or_else(|| BoltError::BucketMissing { name: name.into() }),
+        }
+    }
+
+    fn open(&mut self, name: &[u8]) -> Result<Option<usize>> {
+        if let Some(index) = self.edits.iter().position(|edit| *edit.name == *name) {
+            self.recent = index;
+            return Ok(Some(index));
+        }
+        let Some((value, is_bucket)) = self.root.get(&self.source, name)? else {
+            return Ok(None);
+        };
+        if !is_bucket {
+            return Err(BoltError::WrongKind { key: name.into() });
+        }
+        let snapshot: &Snapshot = &self.source.snapshot;
+        let holder = snapshot.meta.root;
+        let Some((root, sequence)) = bucket_header(value) else {
+            return Err(snapshot.corrupt(holder, 0, "bucket header is cut off"));
+        };
+        let tree = if root == PageId(0) {
+            Tree::from_inline(&self.source, &snapshot.inline_page(value, holder)?, holder)?
+        } else {
+            Tree::on_page(root)
+        };
+        self.recent = self.edits.len();
+        self.edits.push(BucketEdit { name: name.into(), sequence, tree });
+        Ok(Some(self.recent))
+    }
+}
+
+/// Makes pages free that no snapshot needs any more, and returns the current state.
+pub(super) fn release_pages(shared: &Shared, writer: &mut Writer) -> Arc<Snapshot> {
+    let mut published = shared.published.lock();
+    let older: Vec<TxId> = published.older_states().into_iter().map(|(txid, _)| txid).collect();
+    let snapshot = Arc::clone(&published.snapshot);
+    drop(published);
+    writer.pending.release(&older, &mut writer.free);
+    writer.free.drop_tail();
+    snapshot
+}
+
+fn check_key(key: &[u8]) -> Result<()> {
+    if (1..=KEY_BYTES_MAX).contains(&key.len()) {
+        Ok(())
+    } else {
+        Err(BoltError::KeyLength { len: key.len() })
+    }
+}
