@@ -44,6 +44,7 @@ pub use self::contents::{Contents, read, snapshot_marks};
 pub use self::error::WalError;
 pub use self::open::{Repair, exists};
 pub use self::record::{Entry, EntryRef, HardState, SnapshotMark};
+pub(crate) use self::segment::parse_hex;
 pub use self::segment::{Listing, SegmentName, list};
 
 use self::record::RecordEncoder;

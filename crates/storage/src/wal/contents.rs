@@ -152,10 +152,13 @@ pub fn read(disk: &dyn Disk, dir: &Path, start: &SnapshotMark) -> Result<Content
 
 /// Returns the marks of all snapshots in a log that are not beyond its last known commit index.
 ///
-/// The whole log is read, from its first segment on. These are the snapshots a member may start
+/// All segments up to the last are read that follow each other without a gap: a crash while old ones
+/// were purged may have left one before a gap. These are the snapshots a member may start
 /// from: a mark beyond the commit index belongs to a snapshot whose installation never finished.
 pub fn snapshot_marks(disk: &dyn Disk, dir: &Path) -> Result<Vec<SnapshotMark>, WalError> {
-    let segments = open_all(disk, dir, &list(disk, dir)?.segments)?;
+    let names = list(disk, dir)?.segments;
+    let gap = names.windows(2).rposition(|pair| !pair[0].precedes(&pair[1]));
+    let segments = open_all(disk, dir, &names[gap.map_or(0, |position| position + 1)..])?;
     let mut scanner = Scanner::new(&segments)?;
     let mut marks = Vec::new();
     let mut state = HardState::default();

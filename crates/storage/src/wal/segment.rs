@@ -29,6 +29,11 @@ impl SegmentName {
         let (sequence, index) = name.strip_suffix(".wal")?.split_once('-')?;
         Some(Self { sequence: parse_hex(sequence)?, index: parse_hex(index)? })
     }
+
+    /// Returns whether `next` is the segment after this one.
+    pub(super) fn precedes(&self, next: &Self) -> bool {
+        self.sequence.checked_add(1) == Some(next.sequence)
+    }
 }
 
 /// Reads up to 16 hexadecimal digits, without a sign.
@@ -73,8 +78,7 @@ pub(super) fn select(
         .rposition(|segment| segment.index <= index)
         .ok_or(WalError::NoSegmentForSnapshot { index })?;
     let chosen = &segments[position..];
-    let gapless =
-        chosen.windows(2).all(|pair| pair[0].sequence.checked_add(1) == Some(pair[1].sequence));
+    let gapless = chosen.windows(2).all(|pair| pair[0].precedes(&pair[1]));
     if !gapless {
         return Err(WalError::SequenceGap { position, dir: dir.to_path_buf() });
     }

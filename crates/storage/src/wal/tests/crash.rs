@@ -119,14 +119,13 @@ fn a_power_cut_during_repair_leaves_a_log_that_can_be_repaired() {
         wal.close().unwrap();
         let mut bytes = fs::read(last_segment(&dir)).unwrap();
         bytes[end - 2000..end].fill(0);
-        // And something behind the end, which is to be cleared.
-        bytes[end + 600..end + 1400].fill(0x33);
         fs::write(last_segment(&dir), bytes).unwrap();
         dir
     };
     for stop in 0..20 {
         let root = tempfile::tempdir().unwrap();
         let dir = prepare(root.path());
+        let original = fs::read(last_segment(&dir)).unwrap();
         let disk = FaultyDisk::new(root.path()).unwrap();
         disk.stop_at(stop);
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
@@ -141,9 +140,43 @@ fn a_power_cut_during_repair_leaves_a_log_that_can_be_repaired() {
         for seed in 0..6 {
             let image = tempfile::tempdir().unwrap();
             disk.crash(seed, image.path()).unwrap();
-            let (_, contents) = open(&image.path().join("wal")).unwrap();
+            let dir = image.path().join("wal");
+            let damaged = fs::read(last_segment(&dir)).unwrap();
+            if damaged != original {
+                let backup = format!("{}.broken", last_segment(&dir).display());
+                assert_eq!(fs::read(backup).unwrap(), original, "stop {stop} seed {seed}");
+            }
+            let (_, contents) = open(&dir).unwrap();
             assert!(contents.entries.len() >= acknowledged, "stop {stop} seed {seed}");
         }
+    }
+}
+
+#[test]
+fn what_stands_behind_the_end_never_comes_back() {
+    for seed in 0..40 {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("wal");
+        let wal = create(&dir);
+        let end = wal.tail.written() as usize;
+        wal.close().unwrap();
+        let mut bytes = fs::read(last_segment(&dir)).unwrap();
+        // Where the second of the records to come will end: lengths that fit, of junk.
+        for place in bytes[end + 2112..end + 9000].as_chunks_mut().0 {
+            *place = 64u64.to_le_bytes();
+        }
+        fs::write(last_segment(&dir), bytes).unwrap();
+        let disk = FaultyDisk::new(root.path()).unwrap();
+        let options = Options { zero_step_bytes: 0, ..small_options() };
+        let opened = Wal::open(Arc::new(disk.clone()), &dir, &SnapshotMark::default(), options);
+        let (mut wal, _) = opened.unwrap();
+        disk.inject(Fault::nth(Operation::Sync, 0, 5));
+        let two = [1, 2].map(|index| entry(index, 1, &[1; 1024]));
+        assert!(wal.save(None, &two).is_err());
+        assert_eq!(wal.tail.written() as usize, end + 2112);
+        let image = tempfile::tempdir().unwrap();
+        disk.crash(seed, image.path()).unwrap();
+        assert!(open(&image.path().join("wal")).is_ok(), "seed {seed}");
     }
 }
 

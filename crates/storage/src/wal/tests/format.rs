@@ -73,8 +73,9 @@ fn a_cut_starts_a_segment_that_can_be_read_alone() {
     let mut wal = create(&dir);
     let mut segments = Vec::new();
     for index in 1..=60 {
-        let saved =
-            wal.save(Some(&state(3, 7, index - 1)), &[entry(index, 3, &[b'x'; 1000])]).unwrap();
+        // The state is saved in the first segment alone; later ones repeat it.
+        let state = (index < 10).then(|| state(3, 7, index - 1));
+        let saved = wal.save(state.as_ref(), &[entry(index, 3, &[b'x'; 1000])]).unwrap();
         if let Some(path) = saved.new_segment {
             segments.push((index, path));
         }
@@ -95,7 +96,7 @@ fn a_cut_starts_a_segment_that_can_be_read_alone() {
     fs::remove_file(dir.join("0000000000000000-0000000000000000.wal")).unwrap();
     let (wal, contents) = Wal::open(real(), &dir, &mark(55, 3), small_options()).unwrap();
     assert_eq!(contents.metadata, Some(metadata()));
-    assert_eq!(contents.hard_state, state(3, 7, 59));
+    assert_eq!(contents.hard_state, state(3, 7, 8));
     assert_eq!(contents.entries.len(), 5);
     assert_eq!((contents.last_index, wal.last_index()), (60, 60));
     assert!(contents.start_marked);
