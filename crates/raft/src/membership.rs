@@ -50,11 +50,14 @@ impl<S: Storage> Raft<S> {
         }
         if self.advance_commit() {
             // A smaller quorum may already hold more.
+            self.release_parked_reads();
             self.broadcast_append();
         } else {
             // New members need not wait for the next heartbeat or proposal.
             self.append_to_all(WhenEmpty::Skip);
         }
+        // Nor do reads need answers from members that have left.
+        self.answer_confirmed_reads();
         if !self.tracker.config.voters.contains(self.transferee) {
             self.transferee = NONE;
         }

@@ -486,6 +486,12 @@ impl<S: Storage> Node<S> {
         self.raft.log.last_index()
     }
 
+    /// The term of the entry at `index`, written or not, if the log still knows it.
+    #[must_use]
+    pub fn term_at(&self, index: LogIndex) -> Option<Term> {
+        self.raft.log.term(index).ok()
+    }
+
     /// Whether an entry of the current term is committed. Before that a new leader does not know
     /// how far its predecessors had committed.
     #[must_use]

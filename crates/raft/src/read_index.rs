@@ -82,13 +82,11 @@ impl PendingReads {
 
 impl<S: Storage> Raft<S> {
     pub(crate) fn handle_read_index(&mut self, request: Message) {
-        if self.tracker.is_singleton() {
-            let commit = self.log.committed();
-            self.answer_read(request, commit);
-        } else if self.has_committed_in_term() {
+        if self.has_committed_in_term() {
             self.confirm_leadership_for(request);
         } else {
-            // The commit index may still be behind what earlier leaders have answered for.
+            // The commit index may still be behind what earlier leaders have answered for, or this
+            // member itself before a crash.
             self.parked_reads.push(request);
         }
     }
@@ -101,15 +99,16 @@ impl<S: Storage> Raft<S> {
 
     fn confirm_leadership_for(&mut self, request: Message) {
         let commit = self.log.committed();
-        match self.config.read_only {
-            ReadOnlyOption::Safe => {
-                self.reads.push(request, commit);
-                let context = self.reads.heartbeat_context();
-                self.reads.acknowledge(self.config.id, &context);
-                self.broadcast_heartbeat();
-            }
-            ReadOnlyOption::LeaseBased => self.answer_read(request, commit),
+        let is_sure = self.config.read_only == ReadOnlyOption::LeaseBased
+            || self.tracker.is_sole_voter(self.config.id);
+        if is_sure {
+            self.answer_read(request, commit);
+            return;
         }
+        self.reads.push(request, commit);
+        let context = self.reads.heartbeat_context();
+        self.reads.acknowledge(self.config.id, &context);
+        self.broadcast_heartbeat();
     }
 
     /// Takes up the reads that came before anything was committed in this term.
@@ -144,6 +143,11 @@ impl<S: Storage> Raft<S> {
             );
             return;
         }
+        self.answer_confirmed_reads();
+    }
+
+    /// Answers what the acknowledgements so far suffice for, in the configuration in force.
+    pub(crate) fn answer_confirmed_reads(&mut self) {
         let confirmed = self.reads.quorum_confirmed(&self.tracker.config.voters);
         while let Some((request, commit)) = self.reads.pop_confirmed(confirmed) {
             self.answer_read(request, commit);

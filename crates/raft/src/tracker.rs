@@ -126,9 +126,10 @@ impl Tracker {
         self.peers.get(position).copied()
     }
 
-    /// Whether one single voter decides alone.
-    pub(crate) fn is_singleton(&self) -> bool {
-        self.config.voters.incoming.0.len() == 1 && !self.config.voters.is_joint()
+    /// Whether `id` decides alone.
+    pub(crate) fn is_sole_voter(&self, id: MemberId) -> bool {
+        let voters = &self.config.voters;
+        voters.incoming.0.len() == 1 && voters.incoming.0.contains(&id) && !voters.is_joint()
     }
 
     /// The highest index that a quorum has acknowledged.

@@ -2,7 +2,8 @@
 
 use quorate_raft::{
     AnyConfChange, ConfChange, ConfChangeV2, Config, MemberId, MemoryStorage, Message, MessageKind,
-    Node, NoteLevel, ReadOnlyOption, Role, Snapshot, Storage, Transition, is_local_target,
+    Node, NoteLevel, ReadOnlyOption, Role, Snapshot, SnapshotOutcome, Storage, Transition,
+    is_local_target,
 };
 
 use crate::confchange::{describe_progress, parse_steps};
@@ -93,6 +94,13 @@ impl Environment {
             "propose-conf-change" => return self.propose_conf_change(id, command),
             // report-unreachable 1 2: tell 1 that 2 is unreachable
             "report-unreachable" => self.with_node(id, |node| node.report_unreachable(ids[1])),
+            // report-snapshot 1 3 failed: tell 1 how its snapshot to 3 ended (or finished)
+            "report-snapshot" => {
+                let is_failed = command.plain().any(|word| word == "failed");
+                let outcome =
+                    if is_failed { SnapshotOutcome::Failed } else { SnapshotOutcome::Finished };
+                self.with_node(id, |node| node.report_snapshot(ids[1], outcome));
+            }
             // read-index 1 context
             "read-index" => {
                 let context = command.plain().nth(1).expect("a context is given").to_owned();

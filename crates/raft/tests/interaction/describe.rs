@@ -17,7 +17,10 @@ pub(crate) fn ready(ready: &Ready) -> String {
     }
     if !ready.read_states.is_empty() {
         let states = ready.read_states.iter();
-        let states = states.map(|state| format!("{{{} {:?}}}", state.index, state.context));
+        let states = states.map(|state| {
+            let context: Vec<_> = state.context.iter().map(ToString::to_string).collect();
+            format!("{{{} [{}]}}", state.index, context.join(" "))
+        });
         writeln!(out, "ReadStates [{}]", states.collect::<Vec<_>>().join(" ")).unwrap();
     }
     if !ready.entries.is_empty() {
