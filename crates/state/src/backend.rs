@@ -14,120 +14,143 @@
 //!
 //! Pages, transactions and syncs (`quorate_storage::bolt`), when to commit (the server).
 
-use bytes::Bytes;
+mod batch;
+mod fault;
+mod view;
 
-use crate::schema::{Bucket, RecordKey, Revision, meta};
+use std::path::Path;
+use std::sync::Arc;
 
-/// Changes to the backend file, in order.
-#[derive(Debug, Default)]
-pub struct Batch {
-    operations: Vec<Operation>,
-    byte_count: usize,
-    last_revision: Option<i64>,
-    consistent_index: Option<(u64, u64)>,
-    conf_state: Option<Bytes>,
+use quorate_storage::bolt::{Db, Options, Stats, WriteTx};
+use quorate_storage::disk::Disk;
+
+pub use self::batch::Batch;
+use self::batch::Operation;
+pub use self::fault::Fault;
+pub use self::view::BackendView;
+use crate::schema::{Bucket, RecordKey};
+
+/// The open backend file. Clones are handles to the same one.
+#[derive(Clone, Debug)]
+pub struct Backend {
+    db: Db,
 }
 
-#[derive(Debug)]
-pub(crate) enum Operation {
-    /// Keys of records are made by the thread that writes them.
-    PutRecord(RecordKey, Bytes),
-    DeleteRecord(RecordKey),
-    Put(Bucket, Bytes, Bytes),
-    Delete(Bucket, Bytes),
+/// What a commit brought the file to.
+#[derive(Clone, Debug)]
+pub struct Committed {
+    /// The file's content after it.
+    pub view: BackendView,
+    /// Main revision of the newest record written, if there was one.
+    pub last_revision: Option<i64>,
+    /// Raft index and term that were written, if any were.
+    pub consistent_index: Option<(u64, u64)>,
 }
 
-impl Batch {
-    /// A batch without changes.
+impl Backend {
+    /// Opens the file, creating it and its buckets as far as they are missing.
+    pub fn open(disk: &Arc<dyn Disk>, path: &Path, mut options: Options) -> Result<Self, Fault> {
+        let read_only = options.read_only;
+        // No bucket of ours holds another one.
+        options.flat = true;
+        let backend = Self { db: Db::open(disk, path, options)? };
+        if !read_only {
+            backend.create_buckets()?;
+        }
+        Ok(backend)
+    }
+
+    fn create_buckets(&self) -> Result<(), Fault> {
+        let read = self.db.read();
+        let names = read.bucket_names()?;
+        if Bucket::ALL.iter().all(|bucket| names.contains(&bucket.name())) {
+            return Ok(());
+        }
+        let mut tx = self.db.write()?;
+        for bucket in Bucket::ALL {
+            tx.create_bucket_if_missing(bucket.name())?;
+        }
+        tx.commit()?;
+        Ok(())
+    }
+
+    /// The file's content as of the last commit.
     #[must_use]
-    pub fn new() -> Self {
-        Self::default()
+    pub fn read(&self) -> BackendView {
+        BackendView::new(self.db.read(), self.db.path().into())
     }
 
-    /// Sets a key. Records go through [`Batch::put_record`].
-    pub fn put(&mut self, bucket: Bucket, key: impl Into<Bytes>, value: impl Into<Bytes>) {
-        let (key, value) = (key.into(), value.into());
-        assert!(bucket != Bucket::Key, "records are put by revision");
-        self.byte_count += key.len() + value.len();
-        self.operations.push(Operation::Put(bucket, key, value));
+    /// Writes a batch in one transaction and makes it durable.
+    pub fn commit(&self, batch: Batch) -> Result<Committed, Fault> {
+        let (last_revision, consistent_index) = (batch.last_revision(), batch.consistent_index());
+        if !batch.is_empty() {
+            let mut tx = self.db.write()?;
+            write_batch(&mut tx, batch)?;
+            tx.commit()?;
+        }
+        Ok(Committed { view: self.read(), last_revision, consistent_index })
     }
 
-    /// Removes a key, if it is there.
-    pub fn delete(&mut self, bucket: Bucket, key: impl Into<Bytes>) {
-        let key = key.into();
-        assert!(bucket != Bucket::Key, "records are deleted by revision");
-        self.byte_count += key.len();
-        self.operations.push(Operation::Delete(bucket, key));
-    }
-
-    /// Adds a record.
-    pub fn put_record(&mut self, key: RecordKey, value: Bytes) {
-        self.byte_count += RecordKey::ENCODED_LEN_MAX + value.len();
-        self.last_revision = Some(key.revision.main);
-        self.operations.push(Operation::PutRecord(key, value));
-    }
-
-    /// Removes a record.
-    pub fn delete_record(&mut self, key: RecordKey) {
-        self.byte_count += RecordKey::ENCODED_LEN_MAX;
-        self.operations.push(Operation::DeleteRecord(key));
-    }
-
-    /// Says which raft entry the changes so far complete. Index 0 is never stored.
-    pub fn set_consistent_index(&mut self, index: u64, term: u64) {
-        self.consistent_index = Some((index, term));
-    }
-
-    /// Stores the cluster's voters and learners, as JSON.
-    pub fn set_conf_state(&mut self, json: impl Into<Bytes>) {
-        self.conf_state = Some(json.into());
-    }
-
-    /// The raft index and term the batch brings the file to, if it does.
+    /// Sizes and readers, as of the last commit.
     #[must_use]
-    pub const fn consistent_index(&self) -> Option<(u64, u64)> {
-        self.consistent_index
+    pub fn stats(&self) -> Stats {
+        self.db.stats()
     }
 
-    /// Number of changes, not counting index and conf state.
+    /// The file's length in use and out of use: what counts against the quota.
     #[must_use]
-    pub fn op_count(&self) -> usize {
-        self.operations.len()
+    pub fn size_bytes(&self) -> u64 {
+        self.stats().size_bytes
     }
 
-    /// Bytes of keys and values.
+    /// The part of [`Backend::size_bytes`] that holds something.
     #[must_use]
-    pub const fn byte_count(&self) -> usize {
-        self.byte_count
+    pub fn size_in_use_bytes(&self) -> u64 {
+        self.stats().in_use_bytes
     }
 
-    /// Whether a commit would write nothing at all.
+    /// The engine itself: giving space back, checking, images.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.operations.is_empty() && self.consistent_index.is_none() && self.conf_state.is_none()
+    pub const fn db(&self) -> &Db {
+        &self.db
     }
+}
 
-    /// Main revision of the newest record, if the batch holds any.
-    #[must_use]
-    pub const fn last_revision(&self) -> Option<i64> {
-        self.last_revision
+fn write_batch(tx: &mut WriteTx<'_>, mut batch: Batch) -> Result<(), Fault> {
+    let operations = std::mem::take(&mut batch.operations);
+    let mut deletions = Vec::new();
+    for operation in operations {
+        if let Operation::DeleteRecord(key) = operation {
+            deletions.push(key);
+            continue;
+        }
+        flush_deletions(tx, &mut deletions)?;
+        match operation {
+            Operation::PutRecord(key, value) => {
+                tx.put(Bucket::Key.name(), key.encode().as_ref(), value)?;
+            }
+            Operation::Put(bucket, key, value) => tx.put(bucket.name(), &key, value)?,
+            Operation::Delete(bucket, key) => {
+                tx.delete(bucket.name(), &key)?;
+            }
+            Operation::DeleteRecord(_) => unreachable!("set aside above"),
+        }
     }
+    flush_deletions(tx, &mut deletions)?;
+    for (key, value) in batch.meta_operations() {
+        tx.put(Bucket::Meta.name(), key, value)?;
+    }
+    Ok(())
+}
 
-    pub(crate) fn put_compaction(&mut self, name: &'static [u8], revision: i64) {
-        let value = Bytes::copy_from_slice(&Revision::new(revision, 0).encode());
-        self.put(Bucket::Meta, name, value);
+/// Deletes a run of records that nothing was put between.
+fn flush_deletions(tx: &mut WriteTx<'_>, keys: &mut Vec<RecordKey>) -> Result<(), Fault> {
+    if !keys.is_empty() {
+        // Steps of two compactions may meet in one batch.
+        keys.sort_unstable();
+        keys.dedup();
+        let encoded: Vec<_> = keys.drain(..).map(RecordKey::encode).collect();
+        tx.delete_sorted(Bucket::Key.name(), &encoded)?;
     }
-
-    /// The raft index, term and conf state as changes to bucket `meta`.
-    pub(crate) fn meta_operations(&self) -> impl Iterator<Item = (&'static [u8], Bytes)> {
-        let number = |value: u64| Bytes::copy_from_slice(&value.to_be_bytes());
-        let (index, term) = self.consistent_index.unwrap_or((0, 0));
-        [
-            (index > 0).then(|| (meta::CONSISTENT_INDEX, number(index))),
-            (index > 0 && term > 0).then(|| (meta::TERM, number(term))),
-            self.conf_state.clone().map(|json| (meta::CONF_STATE, json)),
-        ]
-        .into_iter()
-        .flatten()
-    }
+    Ok(())
 }

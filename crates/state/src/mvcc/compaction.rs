@@ -69,6 +69,10 @@ struct Run {
 }
 
 impl Compactor {
+    pub(super) fn new(tombstones: TombstoneQueue) -> Self {
+        Self { tombstones, jobs: VecDeque::new() }
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.jobs.is_empty()
     }
@@ -92,6 +96,9 @@ impl Compactor {
             let mut gather = Gather { runs, revision, tree, history };
             if !gather.step(&mut self.tombstones, count_max.saturating_mul(GATHER_FACTOR)) {
                 return step;
+            }
+            if let Some(last) = runs.last_mut().filter(|last| last.len() < RUN_LEN) {
+                sort_run(last);
             }
             let runs = std::mem::take(runs).into_iter().filter_map(Run::new).map(Reverse).collect();
             job.stage = Stage::Delete { runs };
@@ -152,7 +159,12 @@ impl Gather<'_> {
 
     fn push(&mut self, key: RecordKey) {
         match self.runs.last_mut() {
-            Some(run) if run.len() < RUN_LEN => run.push(key),
+            Some(run) if run.len() < RUN_LEN => {
+                run.push(key);
+                if run.len() == RUN_LEN {
+                    sort_run(run);
+                }
+            }
             Some(_) | None => self.runs.push(vec![key]),
         }
     }
@@ -160,9 +172,13 @@ impl Gather<'_> {
 
 impl Run {
     fn new(mut garbage: Vec<RecordKey>) -> Option<Self> {
-        garbage.sort_unstable_by(|a, b| b.cmp(a));
         Some(Self { next: garbage.pop()?, rest: garbage })
     }
+}
+
+/// Last things first: a run is taken from its end.
+fn sort_run(run: &mut [RecordKey]) {
+    run.sort_unstable_by(|a, b| b.cmp(a));
 }
 
 /// Tombstones in revision order, each with its key.

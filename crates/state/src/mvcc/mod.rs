@@ -23,24 +23,30 @@
 mod changes;
 mod compaction;
 mod error;
+mod hash;
 mod history;
 mod key_range;
 mod range;
 mod records;
+mod recover;
 mod snapshot;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod txn;
 mod view;
 mod window;
 
-use std::path::Path;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 
 pub use self::changes::{Change, ChangeKind, Changes, Previous};
 pub use self::compaction::GarbageStep;
-pub use self::error::{Fault, MvccError, MvccRefusal};
+pub use self::error::{MvccError, MvccRefusal};
+pub use self::hash::{Compaction, HashKv};
 pub use self::key_range::KeyRange;
 pub use self::range::{RangeQuery, RangeResult, SortOrder, SortTarget};
 pub use self::snapshot::{Snapshot, Version};
@@ -50,22 +56,26 @@ pub use self::view::{StoreReader, View};
 use self::compaction::Compactor;
 use self::history::History;
 use self::records::Records;
+use self::recover::{Rebuild, Rebuilt, newest_records};
 use self::tree::Tree;
-use self::view::Pins;
+use self::view::Shared;
 use self::window::Window;
-use crate::backend::Batch;
-use crate::schema::meta;
+pub use crate::backend::Fault;
+use crate::backend::{Backend, BackendView, Batch, Committed};
+use crate::schema::{Bucket, meta};
 
 /// How much memory the keyspace may take beyond its index.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreOptions {
     /// Bytes of records kept in memory once the file holds them.
     pub window_bytes_max: usize,
+    /// Bytes of records that a restart reads into memory at once.
+    pub recovered_bytes_max: usize,
 }
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        Self { window_bytes_max: 256 << 20 }
+        Self { window_bytes_max: 256 << 20, recovered_bytes_max: 32 << 20 }
     }
 }
 
@@ -76,39 +86,84 @@ pub struct Store {
     history: History,
     window: Window,
     compactor: Compactor,
-    path: Arc<Path>,
+    file: Option<BackendView>,
+    /// The newest main revision that `file` holds.
+    persisted: i64,
     current: i64,
     compacted: i64,
     published: Arc<ArcSwap<View>>,
-    pins: Arc<Pins>,
+    shared: Arc<Shared>,
+}
+
+/// What a restart found besides the keyspace itself.
+#[derive(Debug)]
+pub struct Recovered {
+    /// Keys that are attached to a lease, in key order.
+    pub leases: Vec<(Bytes, i64)>,
+    /// A compaction whose garbage is not all gone: [`Store::next_garbage`] has work.
+    pub resume_compaction: Option<i64>,
 }
 
 impl Store {
     /// An empty keyspace.
     #[must_use]
     pub fn new(options: StoreOptions) -> Self {
-        let (tree, history) = (Tree::new(), History::new());
+        Self::from_parts(Rebuild::default().finish(), options)
+    }
+
+    /// The keyspace as the file holds it.
+    pub fn recover(backend: &Backend, options: StoreOptions) -> Result<(Self, Recovered), Fault> {
+        let file = backend.read();
+        let mut rebuild = Rebuild::default();
+        file.scan(Bucket::Key, |key, value| {
+            rebuild.push(key, value)?;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        let mut rebuilt = rebuild.finish();
+        let leases = std::mem::take(&mut rebuilt.leases);
+        let mut store = Self::from_parts(rebuilt, options);
+        store.persisted = store.current;
+        let finished = file.compaction(meta::FINISHED_COMPACTION)?;
+        let scheduled = file.compaction(meta::SCHEDULED_COMPACTION)?;
+        store.compacted = finished.unwrap_or(-1);
+        let resume_compaction = scheduled.filter(|scheduled| *scheduled > store.compacted);
+        if let Some(revision) = resume_compaction {
+            store.compacted = revision;
+            store.compactor.schedule(revision);
+        }
+        store.current = store.current.max(store.compacted);
+        newest_records(&file, store.compacted, options.recovered_bytes_max, &mut store.window)?;
+        store.file = Some(file);
+        store.publish();
+        Ok((store, Recovered { leases, resume_compaction }))
+    }
+
+    fn from_parts(parts: Rebuilt, options: StoreOptions) -> Self {
+        let Rebuilt { tree, history, tombstones, leases: _, last_main } = parts;
         let window = Window::new(options.window_bytes_max);
-        let (path, pins) = (Arc::from(Path::new("")), Arc::<Pins>::default());
+        let shared = Arc::<Shared>::default();
+        let current = last_main.unwrap_or(1);
         let view = View {
             tree: tree.clone(),
             history: history.view().clone(),
             window: window.view().clone(),
-            path: Arc::clone(&path),
-            current: 1,
+            file: None,
+            persisted: 0,
+            current,
             compacted: -1,
-            pins: Arc::clone(&pins),
+            shared: Arc::clone(&shared),
         };
         Self {
             tree,
             history,
             window,
-            compactor: Compactor::default(),
-            path,
-            current: 1,
+            compactor: Compactor::new(tombstones),
+            file: None,
+            persisted: 0,
+            current,
             compacted: -1,
             published: Arc::new(ArcSwap::from_pointee(view)),
-            pins,
+            shared,
         }
     }
 
@@ -124,6 +179,12 @@ impl Store {
         self.compacted
     }
 
+    /// Bytes of records in memory.
+    #[must_use]
+    pub const fn window_bytes(&self) -> usize {
+        self.window.byte_count()
+    }
+
     /// Begins the changes of one entry.
     pub const fn write<'a>(&'a mut self, batch: &'a mut Batch) -> WriteTxn<'a> {
         WriteTxn::new(self, batch)
@@ -136,7 +197,11 @@ impl Store {
             tree: &self.tree,
             tree_revision: self.current,
             history: self.history.view(),
-            records: Records { window: self.window.view(), path: &self.path },
+            records: Records {
+                window: self.window.view(),
+                file: self.file.as_ref(),
+                persisted: self.persisted,
+            },
             current: self.current,
             compacted: self.compacted,
         }
@@ -148,17 +213,18 @@ impl Store {
         &mut self,
         revision: i64,
         batch: &mut Batch,
-    ) -> Result<(), MvccRefusal> {
+    ) -> Result<Compaction, MvccRefusal> {
         if revision <= self.compacted {
             return Err(MvccRefusal::Compacted);
         }
         if revision > self.current {
             return Err(MvccRefusal::FutureRevision);
         }
-        self.compacted = revision;
+        let previous_finished = self.compactor.is_idle();
+        let previous_revision = std::mem::replace(&mut self.compacted, revision);
         batch.put_compaction(meta::SCHEDULED_COMPACTION, revision);
         self.compactor.schedule(revision);
-        Ok(())
+        Ok(Compaction { revision, previous_revision, previous_finished })
     }
 
     /// Does one step of the compactions accepted: adds the deletion of at most `count_max` records to the
@@ -176,16 +242,26 @@ impl Store {
 
     /// Shows readers everything applied so far.
     pub fn publish(&mut self) {
-        self.pins.trim(self.current, self.compacted);
+        self.shared.pins.trim(self.current, self.compacted);
         self.published.store(Arc::new(View {
             tree: self.tree.clone(),
             history: self.history.view().clone(),
             window: self.window.view().clone(),
-            path: Arc::clone(&self.path),
+            file: self.file.clone(),
+            persisted: self.persisted,
             current: self.current,
             compacted: self.compacted,
-            pins: Arc::clone(&self.pins),
+            shared: Arc::clone(&self.shared),
         }));
+    }
+
+    /// Takes note that batches were committed, in the order in which they were filled: records that the
+    /// file holds now may leave memory. Readers follow with the next publication, and until then keep the
+    /// file's former state in place.
+    pub fn committed(&mut self, committed: Committed) {
+        self.file = Some(committed.view);
+        self.persisted = self.persisted.max(committed.last_revision.unwrap_or(0));
+        self.window.trim(self.persisted);
     }
 
     /// What connection threads read from.

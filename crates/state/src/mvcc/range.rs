@@ -21,9 +21,10 @@ use bytes::{Bytes, BytesMut};
 use quorate_api::etcdserverpb::{RangeRequest, range_request};
 use quorate_api::record::{Fields, KeyValue};
 
-use super::error::{Fault, MvccError};
+use super::error::MvccError;
 use super::key_range::KeyRange;
 use super::snapshot::{Found, Snapshot};
+use crate::backend::Fault;
 
 /// In which order the answer comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -185,6 +186,9 @@ impl<'a> Snapshot<'a> {
             let count = self.count_at(query.range(), revision);
             return Ok(self.result(Vec::new(), false, count));
         }
+        if let KeyRange::One(key) = query.range() {
+            return self.range_one(key, revision, query);
+        }
         let (mut found, count) = self.collect(query.range(), revision, query.candidates());
         if query.needs_generation() {
             for candidate in &mut found {
@@ -213,6 +217,36 @@ impl<'a> Snapshot<'a> {
             self.records_of(&found)?
         };
         Ok(self.result(kvs, more, count))
+    }
+
+    /// Answers for a single key, which needs no sort and no limit.
+    fn range_one(
+        &self,
+        key: &[u8],
+        revision: i64,
+        query: &RangeQuery,
+    ) -> Result<RangeResult, MvccError> {
+        let found = self.tree.get_key_value(key);
+        let found = found.and_then(|(key, entry)| self.visible(key, entry, revision));
+        let Some(mut found) = found else { return Ok(self.result(Vec::new(), false, 0)) };
+        let (min, max) = (query.min_mod_revision, query.max_mod_revision);
+        let mut wanted = within(found.modified.main, min, max);
+        if query.filters_create() {
+            self.load_generation(&mut found)?;
+            let (min, max) = (query.min_create_revision, query.max_create_revision);
+            wanted &= within(created(&found), min, max);
+        }
+        let kvs = if !wanted {
+            Vec::new()
+        } else if !query.keys_only {
+            vec![self.record(found.modified)?]
+        } else if query.sort_target == SortTarget::Value {
+            let record = self.record(found.modified)?;
+            vec![KeyValue::new(&Fields { value: b"", ..record.fields() })]
+        } else {
+            self.keys_without_values(&mut [found])?
+        };
+        Ok(self.result(kvs, false, 1))
     }
 
     /// Number of keys of a range that were live at a revision that can be read.
@@ -320,7 +354,8 @@ fn encode_into(buffer: &mut BytesMut, fields: &Fields<'_>) -> KeyValue {
     if buffer.capacity() < len {
         *buffer = BytesMut::with_capacity(SHARED_BYTES.max(len));
     }
-    fields.encode(buffer);
+    buffer.resize(len, 0);
+    fields.encode(&mut &mut buffer[..]);
     KeyValue::from_encoded(buffer.split().freeze())
 }
 

@@ -1,19 +1,27 @@
-//! Where a record is found: in the window, or in the file.
+//! Where a record is found: in the window, else in the file.
+//!
+//! # Invariants
+//!
+//! * Every record up to `persisted` that is not garbage is in the file, every newer one in the window.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use quorate_api::record::{Fields, KeyValue};
 
-use super::error::Fault;
+use super::changes::{Change, ChangeKind, Changes, Previous};
 use super::window::WindowView;
-use crate::schema::Revision;
+use crate::backend::{BackendView, Fault};
+use crate::schema::{Bucket, RecordKey, Revision, record_fields};
 
 /// The records that an index refers to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Records<'a> {
     pub(super) window: &'a WindowView,
-    pub(super) path: &'a Arc<Path>,
+    pub(super) file: Option<&'a BackendView>,
+    pub(super) persisted: i64,
 }
 
 impl Records<'_> {
@@ -21,7 +29,7 @@ impl Records<'_> {
     pub(super) fn get(&self, revision: Revision) -> Result<Bytes, Fault> {
         match self.window.record(revision) {
             Some(record) => Ok(record.clone()),
-            None => Err(Fault::MissingRecord { path: self.path.to_path_buf(), revision }),
+            None => self.stored(revision),
         }
     }
 
@@ -38,8 +46,139 @@ impl Records<'_> {
             .into_iter()
             .map(|(revision, place)| match place {
                 Some(record) => Ok(record.clone()),
-                None => self.get(revision),
+                None => self.stored(revision),
             })
             .collect()
     }
+
+    fn stored(&self, revision: Revision) -> Result<Bytes, Fault> {
+        let key = RecordKey { revision, tombstone: false }.encode();
+        let found = match self.file {
+            Some(file) => file.get(Bucket::Key, key.as_ref())?,
+            None => None,
+        };
+        found.ok_or_else(|| {
+            let path =
+                self.file.map_or_else(|| Arc::from(Path::new("")), |file| Arc::clone(file.path()));
+            Fault::MissingRecord { path, revision }
+        })
+    }
+
+    /// Visits every record up to a main revision in order, with its key and value as they are stored.
+    /// Garbage is among them as long as it was not deleted.
+    pub(super) fn for_each(
+        &self,
+        last_main: i64,
+        mut visit: impl FnMut(RecordKey, &[u8]),
+    ) -> Result<(), Fault> {
+        if let Some(file) = self.file {
+            let last_main = last_main.min(self.persisted);
+            file.scan(Bucket::Key, |key, value| {
+                let key = RecordKey::decode(key).ok_or("the key is no revision")?;
+                if key.revision.main > last_main {
+                    return Ok(ControlFlow::Break(()));
+                }
+                visit(key, value);
+                Ok(ControlFlow::Continue(()))
+            })?;
+        }
+        for (revision, record) in self.window.since(self.persisted + 1) {
+            if revision.main > last_main {
+                break;
+            }
+            let (tombstone, value) = as_stored(record);
+            visit(RecordKey { revision, tombstone }, value);
+        }
+        Ok(())
+    }
+
+    /// The changes from main revision `from` on, those of `revisions_max` revisions at most.
+    pub(super) fn changes_since(
+        &self,
+        from: i64,
+        revisions_max: usize,
+    ) -> Result<Vec<Changes>, Fault> {
+        let mut changes = Collected { found: Vec::new(), revisions_max };
+        let in_window = self.window.first_main().unwrap_or(self.persisted + 1);
+        if let Some(file) = self.file
+            && from < in_window
+        {
+            let full = changes_in_file(file, from, in_window, &mut changes)?;
+            if full.is_break() {
+                return Ok(changes.found);
+            }
+        }
+        for (revision, record) in self.window.since(from.max(in_window)) {
+            let (tombstone, _) = as_stored(record);
+            let record = KeyValue::from_encoded(record.clone());
+            if changes.push(revision.main, tombstone, record).is_break() {
+                break;
+            }
+        }
+        Ok(changes.found)
+    }
+}
+
+/// Whether a record of the window is a deletion, and the part of it that the file stores. A deletion is
+/// kept as watchers see it, with its revision behind the key; it is the only record without a version.
+fn as_stored(record: &[u8]) -> (bool, &[u8]) {
+    let fields = record_fields(record).unwrap_or_default();
+    if fields.version != 0 || record.is_empty() {
+        return (false, record);
+    }
+    let stored_len = Fields { key: fields.key, ..Fields::default() }.encoded_len();
+    (true, &record[..stored_len])
+}
+
+struct Collected {
+    found: Vec<Changes>,
+    revisions_max: usize,
+}
+
+impl Collected {
+    fn push(&mut self, main: i64, tombstone: bool, record: KeyValue) -> ControlFlow<()> {
+        let kind = if tombstone { ChangeKind::Delete } else { ChangeKind::Put };
+        let change = Change { kind, record, previous: Previous::Unknown };
+        let count = self.found.len();
+        match self.found.last_mut() {
+            Some(last) if last.revision == main => last.events.push(change),
+            Some(_) | None if count == self.revisions_max => return ControlFlow::Break(()),
+            Some(_) | None => self.found.push(Changes { revision: main, events: vec![change] }),
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn changes_in_file(
+    file: &BackendView,
+    from: i64,
+    to: i64,
+    changes: &mut Collected,
+) -> Result<ControlFlow<()>, Fault> {
+    let read = file.transaction();
+    let Some(bucket) = read.bucket(Bucket::Key.name())? else {
+        return Ok(ControlFlow::Continue(()));
+    };
+    let mut cursor = bucket.cursor();
+    let mut entry = cursor.seek(&Revision::new(from.max(0), 0).encode())?;
+    while let Some(found) = entry {
+        let corrupt = |problem| file.corrupt(Bucket::Key, 0, found.key, problem);
+        let key = RecordKey::decode(found.key).ok_or_else(|| corrupt("the key is no revision"))?;
+        let main = key.revision.main;
+        if main >= to {
+            break;
+        }
+        let fields = record_fields(found.value).ok_or_else(|| corrupt("the value is no record"))?;
+        let record = if key.tombstone {
+            KeyValue::new(&Fields { key: fields.key, mod_revision: main, ..Fields::default() })
+        } else {
+            KeyValue::from_encoded(read.bytes(found.value))
+        };
+        // The mark of a restore that compacted everything is no change of a key.
+        if !found.value.is_empty() && changes.push(main, key.tombstone, record).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+        entry = cursor.next()?;
+    }
+    Ok(ControlFlow::Continue(()))
 }

@@ -11,11 +11,12 @@ use std::ops::ControlFlow;
 
 use quorate_api::record::KeyValue;
 
-use super::error::{Fault, MvccRefusal};
+use super::error::MvccRefusal;
 use super::history::HistoryView;
 use super::key_range::KeyRange;
 use super::records::Records;
 use super::tree::{Entry, Tree};
+use crate::backend::Fault;
 use crate::schema::Revision;
 
 /// What is known of a live key's newest change without its record.
@@ -159,5 +160,14 @@ impl<'a> Snapshot<'a> {
         }
         let older = self.history.at_or_below(entry.previous, revision)?;
         (!older.tombstone).then(|| Found { key, modified: older.revision(), generation: None })
+    }
+
+    /// The deletion of a key that shows at `revision`, if it is one that shows.
+    pub(super) fn deletion(&self, entry: &Entry, revision: i64) -> Option<Revision> {
+        if entry.main <= revision {
+            return entry.tombstone.then(|| entry.revision());
+        }
+        let older = self.history.at_or_below(entry.previous, revision)?;
+        older.tombstone.then(|| older.revision())
     }
 }

@@ -17,13 +17,13 @@ use quorate_api::record::{Fields, KeyValue};
 
 use super::Store;
 use super::changes::{Change, ChangeKind, Changes, Previous};
-use super::error::{Fault, MvccError};
+use super::error::MvccError;
 use super::history::{History, Superseded};
 use super::key_range::KeyRange;
 use super::range::{RangeQuery, RangeResult};
 use super::snapshot::{Snapshot, Version};
 use super::tree::Entry;
-use crate::backend::Batch;
+use crate::backend::{Batch, Fault};
 use crate::schema::{RecordKey, Revision};
 
 /// An open write transaction. [`WriteTxn::finish`] yields what watchers are told.

@@ -11,7 +11,6 @@
 //! Publishing (`Store::publish`).
 
 use std::collections::VecDeque;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -19,14 +18,16 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use quorate_api::record::KeyValue;
 
-use super::changes::{Change, ChangeKind, Changes, Previous};
-use super::error::{Fault, MvccError, MvccRefusal};
+use super::changes::{Change, Changes, Previous};
+use super::error::{MvccError, MvccRefusal};
+use super::hash::RememberedHashes;
 use super::history::HistoryView;
 use super::range::{RangeQuery, RangeResult};
 use super::records::Records;
 use super::snapshot::Snapshot;
 use super::tree::Tree;
 use super::window::WindowView;
+use crate::backend::{BackendView, Fault};
 
 /// Yields the newest published view. Clones share it.
 #[derive(Clone, Debug)]
@@ -48,10 +49,18 @@ pub struct View {
     pub(super) tree: Tree,
     pub(super) history: HistoryView,
     pub(super) window: WindowView,
-    pub(super) path: Arc<Path>,
+    pub(super) file: Option<BackendView>,
+    pub(super) persisted: i64,
     pub(super) current: i64,
     pub(super) compacted: i64,
-    pub(super) pins: Arc<Pins>,
+    pub(super) shared: Arc<Shared>,
+}
+
+/// What views add to, for those that come after.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    pub(super) pins: Pins,
+    pub(super) hashes: RememberedHashes,
 }
 
 impl View {
@@ -65,6 +74,12 @@ impl View {
     #[must_use]
     pub const fn compacted_revision(&self) -> i64 {
         self.compacted
+    }
+
+    /// Number of keys with history, deleted ones included.
+    #[must_use]
+    pub const fn key_count(&self) -> usize {
+        self.tree.len()
     }
 
     /// Number of live keys.
@@ -84,13 +99,13 @@ impl View {
     pub fn range(&self, query: &RangeQuery) -> Result<RangeResult, MvccError> {
         if query.revision > 0
             && query.revision < self.current
-            && let Some(tree) = self.pins.get(query.revision)
+            && let Some(tree) = self.shared.pins.get(query.revision)
         {
             return self.snapshot_of(&tree, query.revision).range(query);
         }
         let result = self.snapshot().range(query)?;
         if result.more && (query.revision <= 0 || query.revision == self.current) {
-            self.pins.insert(self.current, &self.tree);
+            self.shared.pins.insert(self.current, &self.tree);
         }
         Ok(result)
     }
@@ -105,21 +120,7 @@ impl View {
         if from < self.compacted {
             return Err(MvccRefusal::Compacted.into());
         }
-        let mut found: Vec<Changes> = Vec::new();
-        for (revision, record) in self.window.since(from) {
-            let record = KeyValue::from_encoded(record.clone());
-            let change = change_of(record);
-            match found.last_mut() {
-                Some(last) if last.revision == revision.main => last.events.push(change),
-                Some(_) | None => {
-                    if found.len() == revisions_max {
-                        break;
-                    }
-                    found.push(Changes { revision: revision.main, events: vec![change] });
-                }
-            }
-        }
-        Ok(found)
+        Ok(self.snapshot().records.changes_since(from, revisions_max)?)
     }
 
     /// The record before a change that happened at `revision`, unless there was none or it is compacted.
@@ -151,17 +152,15 @@ impl View {
             tree,
             tree_revision,
             history: &self.history,
-            records: Records { window: &self.window, path: &self.path },
+            records: Records {
+                window: &self.window,
+                file: self.file.as_ref(),
+                persisted: self.persisted,
+            },
             current: self.current,
             compacted: self.compacted,
         }
     }
-}
-
-/// A deletion is the only record without a version.
-fn change_of(record: KeyValue) -> Change {
-    let kind = if record.fields().version == 0 { ChangeKind::Delete } else { ChangeKind::Put };
-    Change { kind, record, previous: Previous::Unknown }
 }
 
 /// Index roots kept for lists that go on page by page at one revision.

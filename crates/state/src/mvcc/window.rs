@@ -31,7 +31,6 @@ const BUFFER_BYTES: usize = 64 << 10;
 
 #[derive(Debug)]
 struct Chunk {
-    first: Revision,
     records: Box<[OnceLock<Bytes>]>,
     /// By main revision, counted from the first: where its first record stands.
     starts: Box<[AtomicU32]>,
@@ -66,9 +65,8 @@ pub(super) struct Window {
 }
 
 impl Chunk {
-    fn new(first: Revision) -> Self {
+    fn new() -> Self {
         Self {
-            first,
             records: (0..CHUNK_LEN).map(|_| OnceLock::new()).collect(),
             starts: (0..CHUNK_LEN).map(|_| AtomicU32::new(0)).collect(),
         }
@@ -88,7 +86,18 @@ impl Part {
         if main == self.first.main { self.first.sub } else { 0 }
     }
 
+    /// Whether every main revision of the part has exactly one record.
+    fn is_plain(&self) -> bool {
+        self.first.sub == 0 && (self.first.main + self.filled as i64 - 1) == self.last_main
+    }
+
     fn record(&self, revision: Revision) -> Option<&Bytes> {
+        if self.is_plain() {
+            // Spares a look at `starts`, which is seldom in a cache.
+            let position = usize::try_from(revision.main - self.first.main).ok()?;
+            let found = revision.sub == 0 && position < self.filled;
+            return if found { self.chunk.records[position].get() } else { None };
+        }
         let start = self.start(revision.main)?;
         let offset = revision.sub.checked_sub(self.first_sub(revision.main))?;
         let position = start.checked_add(usize::try_from(offset).ok()?)?;
@@ -116,12 +125,29 @@ impl WindowView {
     pub(super) fn record(&self, revision: Revision) -> Option<&Bytes> {
         let part = match &self.active {
             Some(active) if active.first <= revision => active,
-            _ => {
-                let behind = self.sealed.partition_point(|part| part.first <= revision);
-                self.sealed.get(behind.checked_sub(1)?)?
-            }
+            _ => self.sealed_part(revision)?,
         };
         part.record(revision)
+    }
+
+    /// The last sealed part that begins at or below a revision.
+    fn sealed_part(&self, revision: Revision) -> Option<&Part> {
+        // Parts span about as many revisions each, so the first guess is mostly right.
+        let (first, last) = (self.sealed.first()?, self.sealed.last()?);
+        let span = last.last_main - first.first.main + 1;
+        let offset = revision.main.checked_sub(first.first.main)?.clamp(0, span - 1);
+        let guess =
+            usize::try_from(i128::from(offset) * self.sealed.len() as i128 / i128::from(span));
+        let guess = guess.unwrap_or(0);
+        let holds = |at: usize| {
+            self.sealed.get(at).is_some_and(|part| part.first <= revision)
+                && self.sealed.get(at + 1).is_none_or(|next| revision < next.first)
+        };
+        if holds(guess) {
+            return self.sealed.get(guess);
+        }
+        let behind = self.sealed.partition_point(|part| part.first <= revision);
+        self.sealed.get(behind.checked_sub(1)?)
     }
 
     /// The oldest main revision whose records are all in the window.
@@ -170,14 +196,26 @@ impl Window {
         if self.buffer.capacity() < len {
             self.buffer = BytesMut::with_capacity(BUFFER_BYTES.max(len));
         }
-        fields.encode(&mut self.buffer);
+        // A slice takes bytes faster than a buffer that could grow.
+        self.buffer.resize(len, 0);
+        fields.encode(&mut &mut self.buffer[..]);
         let record = self.buffer.split().freeze();
         self.keep(revision, record.clone());
         record
     }
 
+    /// Keeps a copy of a record that was encoded before.
+    pub(super) fn append_encoded(&mut self, revision: Revision, record: &[u8]) {
+        if self.buffer.capacity() < record.len() {
+            self.buffer = BytesMut::with_capacity(BUFFER_BYTES.max(record.len()));
+        }
+        self.buffer.extend_from_slice(record);
+        let record = self.buffer.split().freeze();
+        self.keep(revision, record);
+    }
+
     /// Keeps a record; revisions come in order.
-    pub(super) fn keep(&mut self, revision: Revision, record: Bytes) {
+    fn keep(&mut self, revision: Revision, record: Bytes) {
         let full = self.view.active.as_ref().is_some_and(|active| {
             active.filled == CHUNK_LEN
                 || self.active_bytes >= CHUNK_BYTES
@@ -190,7 +228,7 @@ impl Window {
             first: revision,
             last_main: revision.main,
             filled: 0,
-            chunk: Arc::new(Chunk::new(revision)),
+            chunk: Arc::new(Chunk::new()),
         });
         if revision.main != active.last_main {
             active.last_main = revision.main;

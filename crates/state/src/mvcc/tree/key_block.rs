@@ -78,7 +78,15 @@ impl KeyBlock {
     }
 
     pub(super) fn range(&self, positions: Range<usize>) -> impl Iterator<Item = &[u8]> + Clone {
-        positions.map(|position| self.key(position))
+        let (ends_at, keys_at) = (self.ends_at(), self.keys_at());
+        let (ends, _) = self.bytes[ends_at..keys_at].as_chunks::<END_LEN>();
+        let end = |bytes: &[u8; END_LEN]| u32::from_le_bytes(*bytes) as usize;
+        let first = positions.start.checked_sub(1).map_or(0, |before| end(&ends[before]));
+        let keys = &self.bytes[keys_at..];
+        ends[positions].iter().scan(first, move |start, bytes| {
+            let key_at = std::mem::replace(start, end(bytes));
+            Some(&keys[key_at..*start])
+        })
     }
 
     /// Finds a key, or the position it would take.

@@ -92,13 +92,6 @@ fn live_count(entries: &[Entry]) -> usize {
 }
 
 impl Node {
-    pub(super) fn live(&self) -> usize {
-        match self {
-            Self::Leaf(leaf) => leaf.live(),
-            Self::Inner(inner) => inner.live(),
-        }
-    }
-
     /// Number of live keys before `bound`.
     pub(super) fn rank(&self, bound: Bound<'_>) -> usize {
         let mut node = self;
@@ -128,12 +121,13 @@ impl Node {
     ) -> ControlFlow<()> {
         match self {
             Self::Leaf(leaf) => {
-                for position in leaf.position(from)..leaf.position(to) {
-                    let entry = &leaf.entries[position];
+                let positions = leaf.position(from)..leaf.position(to);
+                let entries = &leaf.entries[positions.clone()];
+                for (key, entry) in leaf.keys.range(positions).zip(entries) {
                     if *skip > 0 {
                         *skip -= usize::from(!entry.tombstone);
                     } else {
-                        visit(leaf.keys.key(position), entry)?;
+                        visit(key, entry)?;
                     }
                 }
             }

@@ -1,0 +1,119 @@
+//! The changes that entries leave for the file, until the commit thread writes them.
+
+use bytes::Bytes;
+
+use crate::schema::{Bucket, RecordKey, Revision, meta};
+
+/// Changes to the backend file, in order.
+#[derive(Debug, Default)]
+pub struct Batch {
+    pub(super) operations: Vec<Operation>,
+    byte_count: usize,
+    last_revision: Option<i64>,
+    consistent_index: Option<(u64, u64)>,
+    conf_state: Option<Bytes>,
+}
+
+#[derive(Debug)]
+pub(super) enum Operation {
+    /// Keys of records are made by the thread that writes them.
+    PutRecord(RecordKey, Bytes),
+    DeleteRecord(RecordKey),
+    Put(Bucket, Bytes, Bytes),
+    Delete(Bucket, Bytes),
+}
+
+impl Batch {
+    /// A batch without changes.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets a key. Records go through [`Batch::put_record`].
+    pub fn put(&mut self, bucket: Bucket, key: impl Into<Bytes>, value: impl Into<Bytes>) {
+        let (key, value) = (key.into(), value.into());
+        assert!(bucket != Bucket::Key, "records are put by revision");
+        self.byte_count += key.len() + value.len();
+        self.operations.push(Operation::Put(bucket, key, value));
+    }
+
+    /// Removes a key, if it is there.
+    pub fn delete(&mut self, bucket: Bucket, key: impl Into<Bytes>) {
+        let key = key.into();
+        assert!(bucket != Bucket::Key, "records are deleted by revision");
+        self.byte_count += key.len();
+        self.operations.push(Operation::Delete(bucket, key));
+    }
+
+    /// Adds a record.
+    pub fn put_record(&mut self, key: RecordKey, value: Bytes) {
+        self.byte_count += RecordKey::ENCODED_LEN_MAX + value.len();
+        self.last_revision = Some(key.revision.main);
+        self.operations.push(Operation::PutRecord(key, value));
+    }
+
+    /// Removes a record.
+    pub fn delete_record(&mut self, key: RecordKey) {
+        self.byte_count += RecordKey::ENCODED_LEN_MAX;
+        self.operations.push(Operation::DeleteRecord(key));
+    }
+
+    /// Says which raft entry the changes so far complete. Index 0 is never stored.
+    pub fn set_consistent_index(&mut self, index: u64, term: u64) {
+        self.consistent_index = Some((index, term));
+    }
+
+    /// Stores the cluster's voters and learners, as JSON.
+    pub fn set_conf_state(&mut self, json: impl Into<Bytes>) {
+        self.conf_state = Some(json.into());
+    }
+
+    /// The raft index and term the batch brings the file to, if it does.
+    #[must_use]
+    pub const fn consistent_index(&self) -> Option<(u64, u64)> {
+        self.consistent_index
+    }
+
+    /// Number of changes, not counting index and conf state.
+    #[must_use]
+    pub fn op_count(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Bytes of keys and values.
+    #[must_use]
+    pub const fn byte_count(&self) -> usize {
+        self.byte_count
+    }
+
+    /// Whether a commit would write nothing at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty() && self.consistent_index.is_none() && self.conf_state.is_none()
+    }
+
+    /// Main revision of the newest record, if the batch holds any.
+    #[must_use]
+    pub const fn last_revision(&self) -> Option<i64> {
+        self.last_revision
+    }
+
+    pub(crate) fn put_compaction(&mut self, name: &'static [u8], revision: i64) {
+        let value = Bytes::copy_from_slice(&Revision::new(revision, 0).encode());
+        self.put(Bucket::Meta, name, value);
+    }
+
+    /// The raft index, term and conf state as changes to bucket `meta`.
+    pub(super) fn meta_operations(&self) -> impl Iterator<Item = (&'static [u8], Bytes)> {
+        let number = |value: u64| Bytes::copy_from_slice(&value.to_be_bytes());
+        let (index, term) = self.consistent_index.unwrap_or((0, 0));
+        [
+            (index > 0).then(|| (meta::CONSISTENT_INDEX, number(index))),
+            (index > 0 && term > 0).then(|| (meta::TERM, number(term))),
+            self.conf_state.clone().map(|json| (meta::CONF_STATE, json)),
+        ]
+        .into_iter()
+        .flatten()
+    }
+}

@@ -1,0 +1,1 @@
+//! Files written by etcd, and what etcd itself said of them.
