@@ -13,5 +13,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::wildcard_enum_match_arm)]
 
 pub mod backend;
+pub mod lease;
 pub mod mvcc;
 pub mod schema;
+pub mod units;
