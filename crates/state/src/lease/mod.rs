@@ -15,13 +15,14 @@
 //! # Not here
 //!
 //! Deleting the keys of a revoked lease, and writing leases down: `apply` does both, in one batch. Who
-//! may do what with a lease: `auth`. How a record looks in its bucket: `schema`.
+//! may do what with a lease: `auth`.
 //!
 //! # Tests
 //!
 //! `tests.rs`: the rules one by one, and the expiry queue against a model that looks at every lease.
 
 mod deadlines;
+mod record;
 mod shared;
 
 #[cfg(test)]
@@ -30,6 +31,7 @@ mod tests;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+pub use self::record::LeaseRecord;
 pub use self::shared::{Checkpoint, Leases, Renewal, TimeToLive};
 use crate::units::{LeaseId, Millis};
 
@@ -73,17 +75,6 @@ impl Default for LessorOptions {
             resubmit_millis: 7_000,
         }
     }
-}
-
-/// The replicated facts of one lease, as they are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeaseRecord {
-    /// The lease.
-    pub id: LeaseId,
-    /// Granted lifetime, in seconds.
-    pub ttl_secs: i64,
-    /// Checkpointed remaining lifetime, in seconds; 0 for none.
-    pub remaining_secs: i64,
 }
 
 /// The applier's half: the leases themselves and the keys attached to them.

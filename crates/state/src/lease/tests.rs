@@ -36,6 +36,16 @@ fn grants_follow_the_rules() {
 }
 
 #[test]
+fn a_record_is_stored_as_etcd_stores_it() {
+    let record = LeaseRecord { id: LeaseId(-2), ttl_secs: 300, remaining_secs: 0 };
+    assert_eq!(&LeaseRecord::key(record.id)[..], b"\xff\xff\xff\xff\xff\xff\xff\xfe");
+    let value = b"\x08\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01\x10\xac\x02";
+    assert_eq!(&record.encode()[..], value);
+    assert_eq!(LeaseRecord::decode(value), Some(record));
+    assert_eq!(LeaseRecord::decode(b"\x08"), None);
+}
+
+#[test]
 fn a_key_belongs_to_one_lease() {
     let mut lessor = lessor(LessorOptions::default());
     granted(&mut lessor, 1, 10, 0);

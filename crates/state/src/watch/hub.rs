@@ -18,11 +18,12 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::events::{Event, EventSet, Form};
-use super::history::{History, Source};
+use super::history::{History, Source, event_of};
 use super::index::{Index, Watched};
 use super::queue::{Events, Full, Item, Queue, QueueLimits};
 use super::slab::{Handle, Slab};
 use super::stream::WatchStream;
+use crate::mvcc::Changes;
 
 /// Watchers in one group. More than that open another one: a group's list is copied when it changes
 /// while items with it are queued.
@@ -291,9 +292,22 @@ pub struct Publication<'a> {
 }
 
 impl Publication<'_> {
-    /// Hands the changes of one revision to the watchers of their keys. Revisions come in order; one
-    /// without a call is one without changes.
-    pub fn deliver(&mut self, revision: i64, events: &[Event<'_>]) {
+    /// Hands the changes of one revision to the watchers of their keys. Revisions come in order, each
+    /// once.
+    pub fn deliver(&mut self, changes: &Changes) {
+        if self.state.index.is_empty() {
+            // Nobody watches: the keys need not even be looked at.
+            self.state.deliver(changes.revision, &[]);
+        } else if let [change] = &changes.events[..] {
+            self.state.deliver(changes.revision, &[event_of(change)]);
+        } else {
+            let events: Vec<_> = changes.events.iter().map(event_of).collect();
+            self.state.deliver(changes.revision, &events);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn deliver_events(&mut self, revision: i64, events: &[Event<'_>]) {
         self.state.deliver(revision, events);
     }
 }

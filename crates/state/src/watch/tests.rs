@@ -125,7 +125,7 @@ impl Keyspace {
         facts.changes.extend(made.clone());
         facts.current = revision;
         drop(facts);
-        publication.deliver(revision, &made.iter().map(event).collect::<Vec<_>>());
+        publication.deliver_events(revision, &made.iter().map(event).collect::<Vec<_>>());
     }
 
     fn put(&self, hub: &Hub, key: &[u8], value: &[u8]) {
