@@ -31,6 +31,7 @@ mod history;
 mod http;
 mod kind;
 mod ports;
+mod random;
 mod requests;
 mod server;
 mod watch;
@@ -41,6 +42,7 @@ pub use ctl::{Ctl, Finished, run_to_end};
 pub use history::History;
 pub use http::{Response, get, request};
 pub use kind::{Kind, is_long, notice};
+pub use random::Random;
 pub use requests::{
     bytes, compare, delete, from_key, get_op, key, op, prefix, prefix_end, put, put_leased, put_op,
     range, txn, txn_when, watch_key, watch_prefix, write_op,

@@ -4,13 +4,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
+mod crash;
+mod damage;
 mod flags;
 mod http;
 mod lease;
+mod limits;
 mod maintenance;
 mod quota;
 mod range;
 mod requests;
+mod takeover;
 mod tools;
 mod txn;
 mod watch;
