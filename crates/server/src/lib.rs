@@ -4,6 +4,7 @@
 
 pub mod config;
 pub mod duration;
+pub mod http;
 mod listen;
 pub mod log;
 mod mailbox;
@@ -12,4 +13,5 @@ pub mod quote;
 pub mod release;
 mod request_id;
 mod runtime;
+pub mod signals;
 mod standing;

@@ -171,7 +171,7 @@ pub fn joined(urls: &[Url]) -> String {
 }
 
 /// Reads a list of URLs between commas; sorted, each once.
-pub fn parse_list(text: &str) -> Result<Vec<Url>, UrlError> {
+pub(super) fn parse_list(text: &str) -> Result<Vec<Url>, UrlError> {
     let mut urls = text.split(',').map(Url::parse).collect::<Result<Vec<_>, _>>()?;
     urls.sort();
     urls.dedup();

@@ -3,7 +3,7 @@
 //! Callers use the macros ([`debug!`], [`info!`], [`warn!`], [`error!`], [`fatal!`]), which take a
 //! message and then fields under etcd's own names:
 //!
-//! ```ignore
+//! ```text
 //! log::info!("published local member to cluster through raft",
 //!     "local-member-id" = member_id, "publish-timeout" = timeout);
 //! ```
@@ -15,8 +15,8 @@
 //! * The caller formats its line on its own stack and hands it to one writer thread through a bounded
 //!   queue ([`output`]). A stuck terminal or disk therefore never holds up a raft or apply thread:
 //!   when the queue is full the line is dropped, counted, and the count is logged once there is room.
-//! * Lines from `error` upward wait, up to a bound, until they are written, because the process may
-//!   be about to end.
+//! * Lines from `dpanic` upward wait, up to a bound, until they are written, because the process is
+//!   about to end.
 //! * No `stacktrace` key: a Rust panic prints its own.
 //!
 //! # Not here
@@ -182,7 +182,7 @@ pub fn write(level: Level, source: Source, message: &str, fields: &[(&str, Value
     let mut text = Vec::with_capacity(256);
     encode::line(&mut text, logger.format, &head, fields);
     logger.outputs.send(level, source, text);
-    if level >= Level::Error {
+    if level >= Level::DPanic {
         logger.outputs.flush(FLUSH_TIMEOUT);
     }
 }
