@@ -77,7 +77,9 @@ impl Wal {
         };
         wal.push_head();
         wal.save_snapshot(&SnapshotMark::default())?;
-        wal.disk.sync_dir(&building).map_err(WalError::io("sync", &building))?;
+        if wal.options.sync {
+            wal.disk.sync_dir(&building).map_err(WalError::io("sync", &building))?;
+        }
         wal.publish(&building)?;
         wal.held[0].path = dir.join(wal.held[0].name.file_name());
         Ok(wal)
@@ -88,6 +90,9 @@ impl Wal {
         let (disk, dir) = (&*self.disk, self.dir.as_path());
         disk.remove_dir_all(dir).map_err(WalError::io("remove", dir))?;
         disk.rename(building, dir).map_err(WalError::io("rename", building))?;
+        if !self.options.sync {
+            return Ok(());
+        }
         disk.sync_dir(parent(dir)).map_err(|source| {
             // The log must not be found by the next start, which would take it for a member's.
             drop(disk.rename(dir, building));

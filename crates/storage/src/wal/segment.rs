@@ -27,7 +27,9 @@ impl SegmentName {
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let (sequence, index) = name.strip_suffix(".wal")?.split_once('-')?;
-        Some(Self { sequence: parse_hex(sequence)?, index: parse_hex(index)? })
+        let name = Self { sequence: parse_hex(sequence)?, index: parse_hex(index)? };
+        // Nothing could come after it.
+        (name.sequence < u64::MAX).then_some(name)
     }
 
     /// Returns whether `next` is the segment after this one.

@@ -1,5 +1,7 @@
 //! Damage at every byte of the last record, each with the outcome that etcd's reader has.
 
+use proptest::prelude::*;
+
 use super::*;
 
 /// How opening a damaged log ends.
@@ -29,7 +31,8 @@ impl Sample {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("wal");
-        let mut wal = create(&dir);
+        let options = Options { sync: false, ..small_options() };
+        let mut wal = Wal::create(real(), &dir, metadata(), options).unwrap();
         wal.save(Some(&state(2, 9, 1)), &[entry(1, 2, b"one"), entry(2, 2, &[7; 900])]).unwrap();
         let start = wal.tail.written() as usize;
         let _ = wal.save(None, &[entry(3, 2, &[0x55; 1828])]).unwrap();
@@ -268,4 +271,24 @@ fn the_error_text_names_checksums_file_and_position() {
     let tail = format!(": in file '{}' at position: {}", path.display(), sample.start);
     assert!(text.ends_with(&tail), "{text}");
     assert_eq!(snapshot_marks(&RealDisk, &sample.dir()).unwrap_err().to_string(), text);
+}
+
+#[test]
+fn any_bytes_are_read_or_refused() {
+    let sample = Sample::new();
+    let changes = proptest::collection::vec((0usize..3000, any::<u8>()), 1..12);
+    proptest!(ProptestConfig::with_cases(400), |(changes in changes, kept in 100usize..6000)| {
+        let mut bytes = sample.bytes.clone();
+        for (at, byte) in changes {
+            bytes[at] = byte;
+        }
+        bytes.truncate(kept);
+        fs::write(last_segment(&sample.dir()), &bytes).unwrap();
+        drop(snapshot_marks(&RealDisk, &sample.dir()));
+        let seen = read(&RealDisk, &sample.dir(), &SnapshotMark::default());
+        // Opening for writing accepts no more than reading does, and finds the same.
+        if let Ok((_, contents)) = open(&sample.dir()) {
+            prop_assert_eq!(contents.entries, seen.unwrap().entries);
+        }
+    });
 }
