@@ -1,6 +1,7 @@
 //! The keyspace against a naive model, on a real file: writes, reads of every kind, compactions, commits
 //! and restarts in any order.
 
+mod cases;
 mod golden;
 mod model;
 
@@ -415,6 +416,10 @@ fn run(steps: &[Step], queries: &[RangeQuery]) {
             Step::Query(query) => bed.query(query),
         }
     }
+    let committed = bed.batch.is_empty();
+    let view = bed.view();
+    check_view(&view, &bed.model, committed && bed.unfinished.is_empty());
+    bed.commit();
     bed.check();
     for query in queries {
         bed.query(query);

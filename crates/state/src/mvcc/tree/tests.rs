@@ -110,7 +110,7 @@ fn key_strategy() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(10))]
 
     #[test]
     fn behaves_as_a_sorted_map(

@@ -1,0 +1,221 @@
+//! Single cases that a random run seldom or never meets.
+
+use super::*;
+use crate::backend::BackendView;
+
+fn put(store: &mut Store, batch: &mut Batch, key: &[u8], value: &[u8]) -> Put {
+    let mut txn = store.write(batch);
+    let put = txn.put(key, value, 0);
+    assert!(txn.finish().is_some());
+    put
+}
+
+fn whole(revision: i64) -> RangeQuery {
+    let zero: Bytes = b"\0"[..].into();
+    RangeQuery { key: zero.clone(), range_end: zero, revision, ..RangeQuery::default() }
+}
+
+fn kept(view: &BackendView) -> Vec<String> {
+    let mut kept = Vec::new();
+    view.scan(Bucket::Key, |key, _| {
+        let key = RecordKey::decode(key).unwrap();
+        kept.push(format!("{}{}", key.revision, if key.tombstone { "t" } else { "" }));
+        Ok(ControlFlow::Continue(()))
+    })
+    .unwrap();
+    kept
+}
+
+#[test]
+fn an_entry_without_effect_takes_no_revision() {
+    let (mut store, mut batch) = (Store::new(StoreOptions::default()), Batch::new());
+    let mut txn = store.write(&mut batch);
+    assert_eq!(txn.delete_range(KeyRange::new(b"a", b"\0")), []);
+    assert_eq!((txn.revision(), txn.has_written()), (1, false));
+    assert!(txn.finish().is_none());
+    assert_eq!((store.current_revision(), batch.op_count()), (1, 0));
+}
+
+#[test]
+fn a_future_revision_is_refused_before_a_compacted_one() {
+    let (mut store, mut batch) = (Store::new(StoreOptions::default()), Batch::new());
+    assert_eq!(store.schedule_compaction(-1, &mut batch), Err(MvccRefusal::Compacted));
+    assert_eq!(store.schedule_compaction(2, &mut batch), Err(MvccRefusal::FutureRevision));
+    assert!(store.schedule_compaction(0, &mut batch).is_ok());
+    assert_eq!(store.schedule_compaction(0, &mut batch), Err(MvccRefusal::Compacted));
+    put(&mut store, &mut batch, b"a", b"");
+    assert!(store.schedule_compaction(2, &mut batch).is_ok());
+    let refusal = |revision| match store.snapshot().range(&whole(revision)) {
+        Err(MvccError::Refusal(refusal)) => Some(refusal),
+        Err(MvccError::Fault(fault)) => panic!("{fault}"),
+        Ok(_) => None,
+    };
+    assert_eq!(refusal(3), Some(MvccRefusal::FutureRevision));
+    assert_eq!(refusal(1), Some(MvccRefusal::Compacted));
+    assert_eq!((refusal(2), refusal(0), refusal(-5)), (None, None, None));
+}
+
+#[test]
+fn a_key_deleted_and_written_by_one_entry_outlives_its_compaction() {
+    let mut bed = Bed::new();
+    put(&mut bed.store, &mut bed.batch, b"k", b"old");
+    let mut txn = bed.store.write(&mut bed.batch);
+    assert_eq!(txn.delete_range(KeyRange::From(b"k")).len(), 1);
+    txn.put(b"k", b"new", 0);
+    let changes = txn.finish().unwrap();
+    // Both are told, and the value before the entry belongs to the deletion.
+    let kinds: Vec<_> =
+        changes.events.iter().map(|change| (change.kind, change.previous)).collect();
+    let old = Revision::new(2, 0);
+    assert_eq!(
+        kinds,
+        [(ChangeKind::Delete, Previous::At(old)), (ChangeKind::Put, Previous::Absent)]
+    );
+    bed.store.schedule_compaction(3, &mut bed.batch).unwrap();
+    while bed.store.next_garbage(10, &mut bed.batch).more {}
+    bed.commit();
+    let view = bed.view();
+    assert_eq!(view.range(&whole(3)).unwrap().kvs[0].value(), b"new");
+    assert_eq!(kept(&bed.backend.read()), ["3/0t", "3/1"]);
+    let (store, _) = Store::recover(&open_again(&bed), OPTIONS).unwrap();
+    assert_eq!(store.snapshot().range(&whole(0)).unwrap().kvs[0].value(), b"new");
+}
+
+#[test]
+fn what_one_entry_wrote_twice_is_told_with_the_value_before_the_entry() {
+    let mut bed = Bed::new();
+    put(&mut bed.store, &mut bed.batch, b"k", b"before");
+    let mut txn = bed.store.write(&mut bed.batch);
+    txn.put(b"k", b"between", 0);
+    txn.put(b"n", b"", 0);
+    txn.delete_range(KeyRange::From(b"k"));
+    let changes = txn.finish().unwrap();
+    bed.commit();
+    let view = bed.view();
+    let told = view.changes_since(3, 10).unwrap();
+    for changes in [&*changes, &told[0]] {
+        let previous = changes.events.iter().map(|change| {
+            view.previous_record(3, change).unwrap().map(|record| record.value().to_vec())
+        });
+        let before = Some(b"before".to_vec());
+        assert_eq!(previous.collect::<Vec<_>>(), [before.clone(), None, before, None]);
+    }
+}
+
+#[test]
+fn the_mark_of_a_restore_compacts_everything_and_shows_nowhere() {
+    let bed = Bed::new();
+    let mut batch = Batch::new();
+    let record = |key: &[u8], main| {
+        let fields = Fields {
+            key,
+            create_revision: main,
+            mod_revision: main,
+            version: 1,
+            ..Fields::default()
+        };
+        KeyValue::new(&fields).encoded().clone()
+    };
+    let at = |main| RecordKey { revision: Revision::new(main, 0), tombstone: false };
+    batch.put_record(at(2), record(b"a", 2));
+    batch.put_record(at(3), record(b"a", 3));
+    batch.put_record(at(1_000_003), Bytes::new());
+    batch.put_compaction(meta::SCHEDULED_COMPACTION, 1_000_003);
+    bed.backend.commit(batch).unwrap();
+    let (mut store, recovered) = Store::recover(&bed.backend, OPTIONS).unwrap();
+    assert_eq!(recovered.resume_compaction, Some(1_000_003));
+    assert_eq!((store.current_revision(), store.compacted_revision()), (1_000_003, 1_000_003));
+    let mut batch = Batch::new();
+    while store.next_garbage(10, &mut batch).more {}
+    bed.backend.commit(batch).unwrap();
+    assert_eq!(kept(&bed.backend.read()), ["3/0", "1000003/0"]);
+    for _ in 0..2 {
+        let listed = store.snapshot().range(&whole(0)).unwrap();
+        assert_eq!((listed.count, listed.kvs[0].key()), (1, &b"a"[..]));
+        assert_eq!(store.reader().view().changes_since(1_000_003, 10).unwrap(), []);
+        assert_eq!(put(&mut store, &mut Batch::new(), b"b", b"").revision.main, 1_000_004);
+        store = Store::recover(&bed.backend, OPTIONS).unwrap().0;
+    }
+}
+
+#[test]
+fn a_record_that_is_none_is_a_fault_that_names_it() {
+    let bed = Bed::new();
+    let good = RecordKey { revision: Revision::new(2, 0), tombstone: false };
+    let mut tx = bed.backend.db().write().unwrap();
+    tx.put(b"key", good.encode().as_ref(), Bytes::from_static(b"\x0a\x01a")).unwrap();
+    tx.put(b"key", b"no revision", Bytes::new()).unwrap();
+    tx.commit().unwrap();
+    let fault = Store::recover(&bed.backend, OPTIONS).map(|_| ()).unwrap_err();
+    let text = fault.to_string();
+    let path = bed.backend.db().path().display().to_string();
+    for part in [&path, "bucket key", "no revision", "entry 1", "the key is no revision"] {
+        assert!(text.contains(part), "{part:?} in {text:?}");
+    }
+}
+
+#[test]
+fn a_missing_record_is_a_fault_that_names_it() {
+    let mut bed = Bed::new();
+    put(&mut bed.store, &mut bed.batch, b"k", b"");
+    for _ in 0..2000 {
+        put(&mut bed.store, &mut bed.batch, b"other", &[0; 600]);
+    }
+    bed.batch.delete_record(RecordKey { revision: Revision::new(2, 0), tombstone: false });
+    bed.commit();
+    let view = bed.view();
+    let query = RangeQuery { key: b"k"[..].into(), ..RangeQuery::default() };
+    let fault = view.range(&query).unwrap_err().to_string();
+    assert!(fault.contains("2/0") && fault.contains("missing"), "{fault}");
+}
+
+#[test]
+fn pages_of_a_list_read_the_root_that_the_first_one_left() {
+    let (mut store, mut batch) = (Store::new(StoreOptions::default()), Batch::new());
+    for n in 0..100_u8 {
+        put(&mut store, &mut batch, &[b'k', n], &[n]);
+    }
+    store.publish();
+    let first = store.reader().view().range(&RangeQuery { limit: 10, ..whole(0) }).unwrap();
+    assert_eq!((first.kvs.len(), first.more, first.count), (10, true, 100));
+    for n in 0..100_u8 {
+        store.write(&mut batch).delete_range(KeyRange::One(&[b'k', n]));
+    }
+    store.publish();
+    let next = RangeQuery { key: vec![b'k', 10].into(), limit: 10, ..whole(first.revision) };
+    let page = store.reader().view().range(&next).unwrap();
+    assert_eq!((page.kvs[0].value(), page.more, page.count), (&[10][..], true, 90));
+    assert_eq!(page.revision, store.current_revision());
+    // A compaction takes the root along; the history still answers at the revision itself.
+    store.schedule_compaction(first.revision + 50, &mut batch).unwrap();
+    store.publish();
+    let refused = store.reader().view().range(&next);
+    assert!(matches!(refused, Err(MvccError::Refusal(MvccRefusal::Compacted))));
+}
+
+#[test]
+fn the_hash_of_the_file_leaves_out_what_members_differ_in() {
+    let bed = Bed::new();
+    let before = bed.backend.read().hash().unwrap();
+    let mut batch = Batch::new();
+    batch.set_consistent_index(7, 2);
+    batch.put(Bucket::Meta, meta::STORAGE_VERSION, &b"3.7.0"[..]);
+    let committed = bed.backend.commit(batch).unwrap();
+    assert_eq!(committed.view.consistent_index().unwrap(), (7, 2));
+    assert_eq!(committed.view.hash().unwrap(), before);
+    let mut batch = Batch::new();
+    batch.set_conf_state(&b"{}"[..]);
+    let committed = bed.backend.commit(batch).unwrap();
+    assert_eq!(committed.view.conf_state().unwrap(), Some(Bytes::from_static(b"{}")));
+    let mut expected = 0;
+    for bucket in Bucket::ALL {
+        expected = crc32c::crc32c_append(expected, bucket.name());
+        for (key, value) in committed.view.entries(bucket).unwrap() {
+            if bucket != Bucket::Meta || &key[..] == meta::CONF_STATE {
+                expected = crc32c::crc32c_append(crc32c::crc32c_append(expected, &key), &value);
+            }
+        }
+    }
+    assert_ne!(expected, before);
+    assert_eq!(committed.view.hash().unwrap(), expected);
+}
