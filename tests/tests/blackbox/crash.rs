@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
-    Client, History, Kind, Options, Random, Server, delete, is_long, on_both_servers, put_op, txn,
-    write_op,
+    Client, History, Kind, Options, Random, Server, delete, eventually, is_long, on_both_servers,
+    put_op, txn, write_op,
 };
 use tokio::task::JoinSet;
 
@@ -16,6 +16,7 @@ on_both_servers! {
     stopped_under_load,
     a_restart_keeps_everything,
     killed_while_compacting,
+    snapshots_are_taken_and_started_from,
 }
 
 /// How often the load is interrupted.
@@ -222,4 +223,29 @@ async fn killed_while_compacting(kind: Kind) {
         let past = pb::RangeRequest { revision: revision - 4, ..quorate_tests::key("k1") };
         assert_eq!(client.range(past).await.unwrap_err().code(), tonic::Code::OutOfRange);
     }
+}
+
+async fn snapshots_are_taken_and_started_from(kind: Kind) {
+    let mut server = Options::new(kind).flag("--snapshot-count=20").start().await;
+    for round in 0..3 {
+        let client = server.client();
+        for number in 0..50 {
+            client.write(format!("k{number}"), round.to_string()).await;
+        }
+        let saved = "saved snapshot";
+        eventually("the log line that tools wait for", async || {
+            server.log().contains(saved).then_some(())
+        })
+        .await;
+        server.kill();
+        server.start_again().await;
+        let client = server.client();
+        assert_eq!(client.revision().await, 51 + round * 50);
+        verify_hash(&client).await;
+    }
+    let folder = server.data().join("member").join("snap");
+    let snapshots = std::fs::read_dir(folder).unwrap().filter(|entry| {
+        entry.as_ref().unwrap().path().extension().is_some_and(|end| end == "snap")
+    });
+    assert!(snapshots.count() > 0);
 }
