@@ -27,50 +27,83 @@ impl Finished {
     }
 }
 
-/// `etcdctl` and `etcdutl`, pointed at a server.
+/// Which program plays the part of `etcdctl`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tool {
+    /// Debian's `etcdctl`.
+    Etcdctl,
+    /// `quorate ctl`.
+    QuorateCtl,
+}
+
+/// A command-line tool, pointed at a server.
 #[derive(Clone, Debug)]
 pub struct Ctl {
+    tool: Tool,
     endpoint: String,
 }
 
 impl Ctl {
-    /// The tools, when they are here.
+    /// The tool, when it is here.
     #[must_use]
-    pub fn of(server: &Server) -> Option<Self> {
-        if Kind::etcd_program("etcdctl").is_none() {
-            notice("no etcdctl (ETCD_BIN_DIR): its tests are skipped");
-            return None;
-        }
-        Some(Self { endpoint: format!("127.0.0.1:{}", server.port()) })
+    pub fn of(tool: Tool, server: &Server) -> Option<Self> {
+        let present = match tool {
+            Tool::Etcdctl => has_etcd_tools(),
+            Tool::QuorateCtl => Kind::Quorate.is_present(),
+        };
+        present.then(|| Self { tool, endpoint: format!("127.0.0.1:{}", server.port()) })
+    }
+
+    /// Which one it is.
+    #[must_use]
+    pub const fn tool(&self) -> Tool {
+        self.tool
     }
 
     /// A command, ready to start.
     #[must_use]
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(Kind::etcd_program("etcdctl").unwrap());
+        let mut command = match self.tool {
+            Tool::Etcdctl => Command::new(Kind::etcd_program("etcdctl").unwrap()),
+            Tool::QuorateCtl => {
+                let mut command = Command::new(Kind::Quorate.program());
+                command.arg("ctl");
+                command
+            }
+        };
         command.arg(format!("--endpoints={}", self.endpoint)).args(args);
         command
     }
 
-    /// Runs `etcdctl`.
+    /// Runs the tool.
     #[must_use]
     pub fn run(&self, args: &[&str]) -> Finished {
         run_to_end(self.command(args), "")
     }
 
-    /// Runs `etcdctl` with something to read.
+    /// Runs the tool with something to read.
     #[must_use]
     pub fn run_with_input(&self, args: &[&str], input: &str) -> Finished {
         run_to_end(self.command(args), input)
     }
+}
 
-    /// Runs `etcdutl`.
-    #[must_use]
-    pub fn utl(args: &[&str]) -> Finished {
-        let mut command = Command::new(Kind::etcd_program("etcdutl").unwrap());
-        command.args(args);
-        run_to_end(command, "")
+/// True when `etcdctl` and `etcdutl` are here.
+#[must_use]
+pub fn has_etcd_tools() -> bool {
+    let present = ["etcdctl", "etcdutl"].into_iter().all(|name| Kind::etcd_program(name).is_some());
+    if !present {
+        notice("no etcdctl and etcdutl (ETCD_BIN_DIR): their tests are skipped");
     }
+    present
+}
+
+/// Runs `etcdutl`.
+#[must_use]
+pub fn etcdutl(args: &[&str]) -> Finished {
+    let mut command = Command::new(Kind::etcd_program("etcdutl").unwrap());
+    command.args(args);
+    run_to_end(command, "")
 }
 
 /// Runs a program until it ends, and fails when it does not.

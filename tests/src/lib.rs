@@ -38,7 +38,7 @@ mod watch;
 
 pub use client::{Client, RawCodec, refused};
 pub use condition::{DEADLINE, eventually, within};
-pub use ctl::{Ctl, Finished, run_to_end};
+pub use ctl::{Ctl, Finished, Tool, etcdutl, has_etcd_tools, run_to_end};
 pub use history::History;
 pub use http::{Response, get, request};
 pub use kind::{Kind, is_long, notice};
@@ -83,6 +83,36 @@ macro_rules! on_both_servers {
             #[test]
             fn etcd() {
                 $crate::run($crate::Kind::Etcd, super::$name);
+            }
+        })*
+    };
+}
+
+/// Makes four tests of each function named: both command-line tools, each against both servers.
+#[macro_export]
+macro_rules! with_both_tools {
+    ($($name:ident),* $(,)?) => {
+        $(mod $name {
+            use $crate::{Kind, Tool, run};
+
+            #[test]
+            fn etcdctl_to_quorate() {
+                run(Kind::Quorate, |kind| super::$name(kind, Tool::Etcdctl));
+            }
+
+            #[test]
+            fn etcdctl_to_etcd() {
+                run(Kind::Etcd, |kind| super::$name(kind, Tool::Etcdctl));
+            }
+
+            #[test]
+            fn quorate_ctl_to_quorate() {
+                run(Kind::Quorate, |kind| super::$name(kind, Tool::QuorateCtl));
+            }
+
+            #[test]
+            fn quorate_ctl_to_etcd() {
+                run(Kind::Etcd, |kind| super::$name(kind, Tool::QuorateCtl));
             }
         })*
     };

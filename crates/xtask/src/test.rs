@@ -13,6 +13,9 @@ use crate::{Outcome, protoc, provision, say, tidy};
 
 const BLACK_BOX: &str = "quorate-tests";
 
+/// Black-box tests at a time: they mostly wait for servers.
+const BLACK_BOX_THREADS: &str = "6";
+
 /// Builds the server and runs every test; `--long` switches the long forms on.
 pub(crate) fn run(args: &[String]) -> Outcome {
     let long = args.iter().any(|arg| arg == "--long");
@@ -40,6 +43,9 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     ])));
 
     let mut black_box = prepare(cargo(&["test", "--package", BLACK_BOX, "--no-fail-fast"]));
+    if std::env::var_os("RUST_TEST_THREADS").is_none() {
+        black_box.env("RUST_TEST_THREADS", BLACK_BOX_THREADS);
+    }
     if std::env::var_os("ETCD_BIN_DIR").is_none() {
         match provision::etcd(provision::DEFAULT_SUITE) {
             Ok(folder) => set_etcd(&mut black_box, &folder),

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
-    Client, History, Kind, Options, Random, Server, delete, is_long, on_both_servers, put_op, txn,
-    write_op,
+    Client, History, Kind, Options, Random, Server, delete, eventually, is_long, on_both_servers,
+    put_op, txn, write_op,
 };
 use tokio::task::JoinSet;
 
@@ -16,6 +16,8 @@ on_both_servers! {
     stopped_under_load,
     a_restart_keeps_everything,
     killed_while_compacting,
+    snapshots_are_taken_and_started_from,
+    old_files_are_purged,
 }
 
 /// How often the load is interrupted.
@@ -111,49 +113,67 @@ async fn verify_hash(client: &Client) -> u32 {
     answer.hash
 }
 
-async fn interrupt(
-    kind: Kind,
-    flags: &[&str],
+/// What is done to a server over and over.
+struct Ordeal {
+    flags: &'static [&'static str],
+    /// Bytes of each value.
     size: usize,
-    mut interruption: impl AsyncFnMut(&mut Server),
-) {
-    let mut random = Random::by_chance();
-    let options = flags.iter().fold(Options::new(kind), |options, flag| options.flag(*flag));
-    let mut server = options.start().await;
-    let progress: Vec<Arc<Progress>> = (0..WRITERS).map(|_| Arc::default()).collect();
-    for round in 0..rounds() {
-        let client = server.client();
-        let load = Load::start(&client, &progress, size);
-        // The moment is the point of the exercise: whatever the server is doing then.
-        tokio::time::sleep(random.millis_below(400)).await;
-        interruption(&mut server).await;
-        load.end().await;
-        server.start_again().await;
-        let client = server.client();
-        verify(&client, &progress).await;
-        if round % 20 == 4 {
-            verify_hash(&client).await;
+    /// Compact after each round, so that large values do not pile up; otherwise the history stays
+    /// whole, and the hash is computed from it.
+    compact: bool,
+}
+
+impl Ordeal {
+    async fn run(self, kind: Kind, mut interruption: impl AsyncFnMut(&mut Server)) {
+        let mut random = Random::by_chance();
+        let options = self.flags.iter().fold(Options::new(kind), |all, flag| all.flag(*flag));
+        let mut server = options.start().await;
+        let progress: Vec<Arc<Progress>> = (0..WRITERS).map(|_| Arc::default()).collect();
+        for round in 0..rounds() {
+            let client = server.client();
+            let load = Load::start(&client, &progress, self.size);
+            // The moment is the point of the exercise: whatever the server is doing then.
+            tokio::time::sleep(random.millis_below(400)).await;
+            interruption(&mut server).await;
+            load.end().await;
+            server.start_again().await;
+            let client = server.client();
+            verify(&client, &progress).await;
+            if self.compact {
+                let request = client.revision().await - 1;
+                // Nothing may have been written since the last time.
+                drop(
+                    client
+                        .compact(pb::CompactionRequest { revision: request, physical: true })
+                        .await,
+                );
+            } else if round % 20 == 4 {
+                verify_hash(&client).await;
+            }
         }
+        let done: i64 = progress.iter().map(|one| one.acknowledged.load(Ordering::Relaxed)).sum();
+        assert!(done > 0, "nothing was ever acknowledged");
     }
-    let done: i64 = progress.iter().map(|one| one.acknowledged.load(Ordering::Relaxed)).sum();
-    assert!(done > 0, "nothing was ever acknowledged");
 }
 
 async fn killed_under_load(kind: Kind) {
-    interrupt(kind, &[], 100, async |server| server.kill()).await;
+    let ordeal = Ordeal { flags: &[], size: 100, compact: false };
+    ordeal.run(kind, async |server| server.kill()).await;
 }
 
 async fn killed_under_load_with_segments_cut_and_snapshots_taken(kind: Kind) {
     // Large steps fill a segment of the log within a round or two.
-    let flags = ["--snapshot-count=50"];
-    interrupt(kind, &flags, 60_000, async |server| server.kill()).await;
+    let ordeal = Ordeal { flags: &["--snapshot-count=50"], size: 60_000, compact: true };
+    ordeal.run(kind, async |server| server.kill()).await;
 }
 
 async fn stopped_under_load(kind: Kind) {
-    interrupt(kind, &[], 100, async |server| {
-        server.stop().await;
-    })
-    .await;
+    let ordeal = Ordeal { flags: &[], size: 100, compact: false };
+    ordeal
+        .run(kind, async |server| {
+            server.stop().await;
+        })
+        .await;
 }
 
 async fn a_restart_keeps_everything(kind: Kind) {
@@ -222,4 +242,58 @@ async fn killed_while_compacting(kind: Kind) {
         let past = pb::RangeRequest { revision: revision - 4, ..quorate_tests::key("k1") };
         assert_eq!(client.range(past).await.unwrap_err().code(), tonic::Code::OutOfRange);
     }
+}
+
+async fn snapshots_are_taken_and_started_from(kind: Kind) {
+    let mut server = Options::new(kind).flag("--snapshot-count=20").start().await;
+    for round in 0..3 {
+        let client = server.client();
+        for number in 0..50 {
+            client.write(format!("k{number}"), round.to_string()).await;
+        }
+        let saved = "saved snapshot";
+        eventually("the log line that tools wait for", async || {
+            server.log().contains(saved).then_some(())
+        })
+        .await;
+        server.kill();
+        server.start_again().await;
+        let client = server.client();
+        assert_eq!(client.revision().await, 51 + round * 50);
+        verify_hash(&client).await;
+    }
+    let folder = server.data().join("member").join("snap");
+    let snapshots = std::fs::read_dir(folder).unwrap().filter(|entry| {
+        entry.as_ref().unwrap().path().extension().is_some_and(|end| end == "snap")
+    });
+    assert!(snapshots.count() > 0);
+}
+
+async fn old_files_are_purged(kind: Kind) {
+    if !is_long() {
+        // Files are looked at every half minute.
+        return;
+    }
+    let flags = ["--snapshot-count=10", "--max-snapshots=2", "--max-wals=2"];
+    let options = flags.iter().fold(Options::new(kind), |all, flag| all.flag(*flag));
+    let mut server = options.start().await;
+    let client = server.client();
+    for number in 0..400 {
+        client.write(format!("k{}", number % 3), vec![b'v'; 1_000_000]).await;
+    }
+    let folder = server.data().join("member").join("snap");
+    let start = std::time::Instant::now();
+    loop {
+        let snapshots = std::fs::read_dir(&folder).unwrap().filter(|entry| {
+            entry.as_ref().unwrap().path().extension().is_some_and(|end| end == "snap")
+        });
+        if snapshots.count() <= 2 && server.wal_files().len() <= 2 {
+            break;
+        }
+        assert!(start.elapsed().as_secs() < 90, "old files stay: {:?}", server.wal_files());
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+    server.kill();
+    server.start_again().await;
+    assert_eq!(server.client().revision().await, 401);
 }

@@ -11,6 +11,7 @@ mod http;
 mod lease;
 mod limits;
 mod maintenance;
+mod model;
 mod quota;
 mod range;
 mod requests;

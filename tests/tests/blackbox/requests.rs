@@ -20,6 +20,7 @@ on_both_servers! {
 }
 
 on_quorate! {
+    a_client_version_that_is_no_text,
     services_to_come_say_so,
 }
 
@@ -136,6 +137,17 @@ async fn metadata_that_asks_for_a_leader(kind: Kind) {
     request.metadata_mut().insert("client-api-version", "3.7".parse().unwrap());
     request.metadata_mut().insert("something-else", "x".parse().unwrap());
     server.client().kv().range(request).await.unwrap();
+}
+
+async fn a_client_version_that_is_no_text(kind: Kind) {
+    // Debian's release dies of it.
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let mut request = Request::new(key("a"));
+    let version = tonic::metadata::AsciiMetadataValue::try_from(&b"3.\xff\xfe"[..]).unwrap();
+    request.metadata_mut().insert("client-api-version", version);
+    let answer = client.kv().range(request).await.map(tonic::Response::into_inner);
+    refused(answer, Code::InvalidArgument, "etcdserver: invalid client api version");
 }
 
 async fn many_requests_share_a_connection(kind: Kind) {

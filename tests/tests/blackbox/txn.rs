@@ -30,6 +30,7 @@ on_both_servers! {
     overlapping_writes,
     accepted_overlaps,
     a_failing_operation_leaves_nothing,
+    concurrent_increments_are_not_lost,
 }
 
 on_quorate! {
@@ -462,4 +463,29 @@ async fn a_put_that_keeps_what_the_transaction_deletes_is_refused(kind: Kind) {
     let request = txn(vec![write_op(delete("a", "\0")), op(Request::RequestPut(keep))]);
     refused(client.txn(request).await, Code::InvalidArgument, "etcdserver: key not found");
     assert_eq!(client.read("k").await.unwrap(), b"v");
+}
+
+async fn concurrent_increments_are_not_lost(kind: Kind) {
+    let server = Server::start(kind).await;
+    server.client().write("counter", "0").await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..10 {
+        let client = server.client();
+        tasks.spawn(async move {
+            let mut done = 0;
+            while done < 20 {
+                let record = client.range(key("counter")).await.unwrap().kvs[0].clone();
+                let count: u64 = std::str::from_utf8(record.value()).unwrap().parse().unwrap();
+                let seen = TargetUnion::ModRevision(record.fields().mod_revision);
+                let unchanged = compare("counter", CompareResult::Equal, seen);
+                let next = put_op("counter", (count + 1).to_string());
+                let request = txn_when(vec![unchanged], vec![next], vec![]);
+                done += u64::from(client.txn(request).await.unwrap().succeeded);
+            }
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+    assert_eq!(server.client().read("counter").await.unwrap(), b"200");
 }
