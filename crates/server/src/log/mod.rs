@@ -17,7 +17,7 @@
 //!   when the queue is full the line is dropped, counted, and the count is logged once there is room.
 //! * Lines from `dpanic` upward wait, up to a bound, until they are written, because the process is
 //!   about to end.
-//! * No `stacktrace` key: a Rust panic prints its own.
+//! * No `stacktrace` key: a panic is a line of the log and then prints its own trace.
 //!
 //! # Not here
 //!
@@ -152,8 +152,19 @@ pub fn init(settings: &Settings) -> Result<(), OpenError> {
     let logger = Logger { format: settings.format, outputs, sampler: Sampler::new() };
     if LOGGER.set(logger).is_ok() {
         LEVEL.store(settings.level as u8, Ordering::Relaxed);
+        log_panics();
     }
     Ok(())
+}
+
+/// Puts a panic into the log before the process dies of it, behind every line that came before.
+fn log_panics() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let error = panic.to_string();
+        crate::log_event!(Panic, "the process panicked", "error" = error);
+        print(panic);
+    }));
 }
 
 /// Whether lines of this level are written at all.
