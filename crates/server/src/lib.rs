@@ -15,3 +15,4 @@ mod request_id;
 mod runtime;
 pub mod signals;
 mod standing;
+pub mod systemd;

@@ -72,16 +72,17 @@ impl StopSignals {
 
     /// Waits for the first signal, on a thread of its own. Later ones stay unread.
     pub fn wait(&mut self) -> StopSignal {
-        loop {
-            for number in self.signals.wait() {
-                let signal = match number {
-                    SIGTERM => StopSignal::Terminated,
-                    _ => StopSignal::Interrupt,
-                };
-                log::info!("received signal; shutting down", "signal" = signal.name());
-                return signal;
+        let number = loop {
+            if let Some(number) = self.signals.wait().next() {
+                break number;
             }
-        }
+        };
+        let signal = match number {
+            SIGTERM => StopSignal::Terminated,
+            _ => StopSignal::Interrupt,
+        };
+        log::info!("received signal; shutting down", "signal" = signal.name());
+        signal
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Config;
-use super::url::{self, Url, UrlError};
+use super::url::{Url, UrlError};
 use crate::quote::go_quote;
 
 /// Members by name, each with its sorted peer URLs.
@@ -81,11 +81,6 @@ impl Config {
         }
         Ok(members)
     }
-
-    /// The log fields of URLs come as texts.
-    pub fn advertised_client_texts(&self) -> Vec<&str> {
-        url::texts(&self.advertise_client_urls)
-    }
 }
 
 #[cfg(test)]
@@ -103,7 +98,7 @@ mod tests {
         let members = members("a", "b=http://y:1,a=http://x:2,,a=http://x:1").unwrap();
         assert_eq!(members.to_string(), "a=http://x:1,a=http://x:2,b=http://y:1");
         assert_eq!(members.count(), 2);
-        assert_eq!(url::joined(members.urls_of("a").unwrap()), "http://x:1,http://x:2");
+        assert_eq!(crate::config::joined(members.urls_of("a").unwrap()), "http://x:1,http://x:2");
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod members;
 mod outcome;
 mod process;
 mod setting;
+mod start;
 mod url;
 mod usage;
 mod validate;
@@ -47,6 +48,7 @@ pub use features::{FeatureGateError, FeatureGates, Gate, Stage};
 pub use members::{InitialClusterError, InitialMembers};
 pub use outcome::{Destination, Exit, Parsed, Pending};
 pub use process::ProcessSurroundings;
+pub use start::StartRefusal;
 pub use url::{Scheme, Url, UrlError, joined, split_host_port, texts};
 pub use validate::RetentionError;
 
@@ -364,4 +366,15 @@ impl Config {
 /// An [`Exit`] whenever the process should not go on as a server: a mistake, `--help`, `--version`.
 pub fn parse(arguments: &[String], surroundings: &dyn Surroundings) -> Result<Parsed, Exit> {
     outcome::parse(arguments, surroundings)
+}
+
+/// Reads the configuration of this process and opens its log.
+///
+/// # Errors
+///
+/// The status to end with; what there was to say is said.
+pub fn load(arguments: &[String]) -> Result<Config, i32> {
+    parse(arguments, &ProcessSurroundings)
+        .and_then(|parsed| parsed.open_log(arguments))
+        .map_err(|exit| exit.report())
 }

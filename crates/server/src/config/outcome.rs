@@ -152,9 +152,9 @@ pub(super) fn parse(arguments: &[String], surroundings: &dyn Surroundings) -> Re
         draft.config_file = named.unwrap_or_default().to_owned();
     }
     let checked = if draft.config_file.is_empty() {
-        reading.from_environment(&mut draft, environment)
+        reading.take_environment(&mut draft, environment)
     } else {
-        reading.from_file(&mut draft, surroundings)
+        reading.take_file(&mut draft, surroundings)
     };
     let mut config = checked.map_err(|stop| reading.stopped(stop))?;
     reading.warn_of_deprecated(&draft);
@@ -230,7 +230,7 @@ impl Reading<'_> {
         Exit { code, stderr, lines: std::mem::take(&mut self.lines), ..Exit::default() }
     }
 
-    fn from_environment(
+    fn take_environment(
         &mut self,
         draft: &mut Draft,
         environment: Vec<(String, String)>,
@@ -245,7 +245,7 @@ impl Reading<'_> {
     }
 
     /// Mistakes in a file are told on standard error: the log of a wrong file is not trusted.
-    fn from_file(
+    fn take_file(
         &mut self,
         draft: &mut Draft,
         surroundings: &dyn Surroundings,

@@ -17,7 +17,7 @@
 //!   when the queue is full the line is dropped, counted, and the count is logged once there is room.
 //! * Lines from `dpanic` upward wait, up to a bound, until they are written, because the process is
 //!   about to end.
-//! * No `stacktrace` key: a Rust panic prints its own.
+//! * No `stacktrace` key: a panic is a line of the log and then prints its own trace.
 //!
 //! # Not here
 //!
@@ -152,8 +152,19 @@ pub fn init(settings: &Settings) -> Result<(), OpenError> {
     let logger = Logger { format: settings.format, outputs, sampler: Sampler::new() };
     if LOGGER.set(logger).is_ok() {
         LEVEL.store(settings.level as u8, Ordering::Relaxed);
+        log_panics();
     }
     Ok(())
+}
+
+/// Puts a panic into the log before the process dies of it, behind every line that came before.
+fn log_panics() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let error = panic.to_string();
+        crate::log_event!(Panic, "the process panicked", "error" = error);
+        print(panic);
+    }));
 }
 
 /// Whether lines of this level are written at all.
@@ -205,22 +216,20 @@ fn write_stderr(head: &encode::Head<'_>, fields: &[(&str, Value<'_>)]) {
 }
 
 /// Writes a line of the given level, if it is enabled; the fields are evaluated only then.
-macro_rules! event {
-    ($level:expr, logger: $logger:literal, $message:expr $(, $key:literal = $value:expr)* $(,)?) => {
-        if $crate::log::enabled($level) {
-            $crate::log::write(
-                $level,
-                $crate::log::Source { file: file!(), line: line!(), logger: Some($logger) },
-                $message,
-                &[$(($key, $crate::log::Field::value(&$value))),*],
-            );
-        }
+#[doc(hidden)]
+#[macro_export]
+macro_rules! log_event {
+    ($level:ident, logger: $logger:literal, $message:expr $(, $key:literal = $value:expr)* $(,)?) => {
+        $crate::log_event!(@write $level, Some($logger), $message $(, $key = $value)*)
     };
-    ($level:expr, $message:expr $(, $key:literal = $value:expr)* $(,)?) => {
-        if $crate::log::enabled($level) {
+    ($level:ident, $message:expr $(, $key:literal = $value:expr)* $(,)?) => {
+        $crate::log_event!(@write $level, None, $message $(, $key = $value)*)
+    };
+    (@write $level:ident, $logger:expr, $message:expr $(, $key:literal = $value:expr)*) => {
+        if $crate::log::enabled($crate::log::Level::$level) {
             $crate::log::write(
-                $level,
-                $crate::log::Source { file: file!(), line: line!(), logger: None },
+                $crate::log::Level::$level,
+                $crate::log::Source { file: file!(), line: line!(), logger: $logger },
                 $message,
                 &[$(($key, $crate::log::Field::value(&$value))),*],
             );
@@ -228,8 +237,9 @@ macro_rules! event {
     };
 }
 
-/// Makes a [`Line`] to be written later, by whoever knows where lines go.
-macro_rules! pending {
+#[doc(hidden)]
+#[macro_export]
+macro_rules! log_pending {
     ($level:ident, $message:expr $(, $key:literal = $value:expr)* $(,)?) => {
         $crate::log::Line {
             level: $crate::log::Level::$level,
@@ -240,25 +250,41 @@ macro_rules! pending {
     };
 }
 
-macro_rules! debug_event {
-    ($($line:tt)*) => { $crate::log::event!($crate::log::Level::Debug, $($line)*) };
-}
-macro_rules! info_event {
-    ($($line:tt)*) => { $crate::log::event!($crate::log::Level::Info, $($line)*) };
-}
-macro_rules! warn_event {
-    ($($line:tt)*) => { $crate::log::event!($crate::log::Level::Warn, $($line)*) };
-}
-macro_rules! error_event {
-    ($($line:tt)*) => { $crate::log::event!($crate::log::Level::Error, $($line)*) };
-}
-/// Says that the process ends now; ending it is the caller's.
-macro_rules! fatal_event {
-    ($($line:tt)*) => { $crate::log::event!($crate::log::Level::Fatal, $($line)*) };
+#[doc(hidden)]
+#[macro_export]
+macro_rules! log_debug {
+    ($($line:tt)*) => { $crate::log_event!(Debug, $($line)*) };
 }
 
-#[expect(unused_imports, reason = "the set is complete, whatever is in use today")]
-pub(crate) use {
-    debug_event as debug, error_event as error, event, fatal_event as fatal, info_event as info,
-    pending, warn_event as warn,
-};
+#[doc(hidden)]
+#[macro_export]
+macro_rules! log_info {
+    ($($line:tt)*) => { $crate::log_event!(Info, $($line)*) };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! log_warn {
+    ($($line:tt)*) => { $crate::log_event!(Warn, $($line)*) };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! log_error {
+    ($($line:tt)*) => { $crate::log_event!(Error, $($line)*) };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! log_fatal {
+    ($($line:tt)*) => { $crate::log_event!(Fatal, $($line)*) };
+}
+
+pub use crate::log_debug as debug;
+pub use crate::log_error as error;
+/// Says that the process ends now; ending it is the caller's.
+pub use crate::log_fatal as fatal;
+pub use crate::log_info as info;
+/// Makes a [`Line`] to be written later, by whoever knows where lines go.
+pub use crate::log_pending as pending;
+pub use crate::log_warn as warn;

@@ -1,18 +1,35 @@
 //! Families with labels: one series per combination of label values, made when it is first asked for.
 //!
-//! Finding a series takes a read lock and a walk over the family, which is short. Who updates often keeps
-//! the handle.
+//! The series form a list that only ever grows at its end, so that finding one takes neither a lock nor
+//! a reference count: a walk over the family, which is short.
+//!
+//! # Invariants
+//!
+//! * A combination has one series, whoever asks first.
+//! * A family has a bounded number of series, even where clients choose the values: what comes after
+//!   shares one series that is not shown.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::OnceLock;
 
-use parking_lot::RwLock;
+/// The most combinations a family keeps apart.
+const SERIES_COUNT_MAX: usize = 1_000;
 
 /// One series per combination of values of these labels.
 pub struct Labelled<M> {
     names: &'static [&'static str],
-    series: RwLock<Vec<(Box<[String]>, Arc<M>)>>,
+    first: Link<M>,
+    /// Stands in for combinations beyond the bound.
+    excess: M,
     make: fn() -> M,
+}
+
+type Link<M> = OnceLock<Box<Series<M>>>;
+
+struct Series<M> {
+    values: Box<[String]>,
+    metric: M,
+    next: Link<M>,
 }
 
 impl<M> fmt::Debug for Labelled<M> {
@@ -31,7 +48,7 @@ impl<M: Default> Labelled<M> {
 impl<M> Labelled<M> {
     /// A family whose series are made by a function.
     pub(super) fn made_by(names: &'static [&'static str], make: fn() -> M) -> Self {
-        Self { names, series: RwLock::new(Vec::new()), make }
+        Self { names, first: OnceLock::new(), excess: make(), make }
     }
 
     /// The series with these label values.
@@ -39,39 +56,83 @@ impl<M> Labelled<M> {
     /// # Panics
     ///
     /// When there are not as many values as labels, which is a bug of the caller.
-    pub fn with(&self, values: &[&str]) -> Arc<M> {
+    pub fn with(&self, values: &[&str]) -> &M {
         assert!(values.len() == self.names.len(), "a series has a value for each label");
-        if let Some(series) = find(&self.series.read(), values) {
-            return series;
+        let mut link = &self.first;
+        let mut count = 0;
+        loop {
+            match link.get() {
+                Some(series) if series.values.iter().zip(values).all(|(a, b)| a == b) => {
+                    return &series.metric;
+                }
+                Some(series) => {
+                    link = &series.next;
+                    count += 1;
+                }
+                None if count >= SERIES_COUNT_MAX => return &self.excess,
+                None => {
+                    let values = values.iter().map(|value| (*value).to_owned()).collect();
+                    let metric = (self.make)();
+                    let series = Box::new(Series { values, metric, next: OnceLock::new() });
+                    // Whoever comes second finds the first one's series here and looks at it.
+                    let _outcome = link.set(series);
+                }
+            }
         }
-        let mut all = self.series.write();
-        if let Some(series) = find(&all, values) {
-            return series;
-        }
-        let made = Arc::new((self.make)());
-        all.push((values.iter().map(|value| (*value).to_owned()).collect(), Arc::clone(&made)));
-        made
     }
 
     /// Visits every series there is.
     pub fn for_each(&self, mut visit: impl FnMut(&M)) {
-        self.series.read().iter().for_each(|(_, series)| visit(series));
+        self.iter().for_each(|series| visit(&series.metric));
     }
 
     /// Every series with the values of its labels, sorted by them.
-    pub(super) fn sorted(&self) -> Vec<(Box<[String]>, Arc<M>)> {
-        let mut all = self.series.read().clone();
-        all.sort_by(|(a, _), (b, _)| a.cmp(b));
+    pub(super) fn sorted(&self) -> Vec<(&[String], &M)> {
+        let mut all: Vec<(&[String], &M)> =
+            self.iter().map(|series| (&*series.values, &series.metric)).collect();
+        all.sort_by_key(|(values, _)| *values);
         all
     }
 
     pub(super) fn names(&self) -> &'static [&'static str] {
         self.names
     }
+
+    fn iter(&self) -> impl Iterator<Item = &Series<M>> {
+        std::iter::successors(self.first.get(), |series| series.next.get()).map(|series| &**series)
+    }
 }
 
-fn find<M>(all: &[(Box<[String]>, Arc<M>)], values: &[&str]) -> Option<Arc<M>> {
-    all.iter()
-        .find(|(known, _)| known.iter().zip(values).all(|(known, value)| known == value))
-        .map(|(_, series)| Arc::clone(series))
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Counter;
+
+    #[test]
+    fn racing_threads_share_their_series() {
+        let family: Labelled<Counter> = Labelled::new(&["name"]);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for number in 0..1_000 {
+                        family.with(&[&format!("{}", number % 50)]).inc();
+                    }
+                });
+            }
+        });
+        assert_eq!(family.sorted().len(), 50);
+        assert!(family.sorted().iter().all(|(_, counter)| counter.value() == 80));
+    }
+
+    #[test]
+    fn the_number_of_series_is_bounded() {
+        let family: Labelled<Counter> = Labelled::new(&["name"]);
+        for number in 0..SERIES_COUNT_MAX + 5 {
+            family.with(&[&number.to_string()]).inc();
+        }
+        assert_eq!(family.sorted().len(), SERIES_COUNT_MAX);
+        assert_eq!(family.excess.value(), 5);
+        family.with(&["7"]).inc();
+        assert_eq!(family.with(&["7"]).value(), 2);
+    }
 }
