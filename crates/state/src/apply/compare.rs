@@ -20,7 +20,7 @@ pub(super) struct Plan<'a> {
     pub(super) succeeded: bool,
     pub(super) operations: &'a [RequestOp],
     /// One for each nested transaction among the operations, in order.
-    pub(super) nested: Vec<Plan<'a>>,
+    pub(super) nested: Vec<Self>,
 }
 
 impl<'a> Plan<'a> {

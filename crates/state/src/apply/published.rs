@@ -9,7 +9,7 @@ use super::State;
 use crate::alarm::Alarms;
 use crate::lease::Leases;
 use crate::members::Members;
-use crate::mvcc::StoreReader;
+use crate::mvcc::{StoreReader, View};
 use crate::quota::Quota;
 use crate::versions::Versions;
 use crate::watch::Hub;
@@ -28,14 +28,14 @@ pub struct Facts {
 /// Handles to everything published, for any thread.
 #[derive(Clone, Debug)]
 pub struct Readers {
-    /// The keyspace.
-    pub store: StoreReader,
     /// Leases; these are not published but always current.
     pub leases: Leases,
     /// Watchers.
     pub hub: Hub,
     /// The effective quota.
     pub quota: Quota,
+    /// Another one when a snapshot replaces the store.
+    pub(super) store: Arc<ArcSwap<StoreReader>>,
     pub(super) facts: Arc<ArcSwap<Facts>>,
     pub(super) applied: Arc<Applied>,
 }
@@ -48,6 +48,12 @@ pub(super) struct Applied {
 }
 
 impl Readers {
+    /// The keyspace as published last.
+    #[must_use]
+    pub fn view(&self) -> Arc<View> {
+        self.store.load().view()
+    }
+
     /// Members, alarms and versions as published last.
     #[must_use]
     pub fn facts(&self) -> Arc<Facts> {

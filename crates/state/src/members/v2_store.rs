@@ -49,7 +49,7 @@ struct Node {
     #[serde(rename = "Value", default)]
     value: String,
     #[serde(rename = "Children", default)]
-    children: Option<BTreeMap<String, Node>>,
+    children: Option<BTreeMap<String, Self>>,
 }
 
 impl Node {
