@@ -1,7 +1,7 @@
-//! Quoting of foreign text inside messages, with the escapes of Go's `%q`.
+//! Foreign text inside messages, as etcd's messages have it: quoted values and system errors.
 //!
-//! Error texts that tools and people search for repeat what they were given in this form.
-//! JSON has other escapes and its own writer (`log::encode`).
+//! Tools and people search for these texts as Go writes them. JSON has other escapes and its own
+//! writer (`log::encode`).
 
 use std::fmt::Write;
 
@@ -33,6 +33,14 @@ pub fn go_quote(text: &str) -> String {
     quoted
 }
 
+/// A system error in the words of the system alone: no number, no capital.
+pub fn go_reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let words = text.split(" (os error ").next().unwrap_or_default();
+    let mut rest = words.chars();
+    rest.next().map_or_else(String::new, |first| first.to_lowercase().chain(rest).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,5 +50,12 @@ mod tests {
         assert_eq!(go_quote("plain"), "\"plain\"");
         assert_eq!(go_quote("a\"b\\c"), "\"a\\\"b\\\\c\"");
         assert_eq!(go_quote("\n\t\u{1}\u{7f}\u{85}\u{e9}"), "\"\\n\\t\\x01\\x7f\\u0085\u{e9}\"");
+    }
+
+    #[test]
+    fn system_errors_are_told_in_the_systems_words() {
+        let missing = std::fs::read("/nonexistent/file").unwrap_err();
+        assert_eq!(go_reason(&missing), "no such file or directory");
+        assert_eq!(go_reason(&std::io::Error::other("")), "");
     }
 }

@@ -3,6 +3,8 @@
 //! Command line first, then the file or the environment, then the checks, then what depends on several
 //! values at once. Every way to end is an [`Exit`] with its code and its texts.
 
+use std::io::ErrorKind;
+
 use super::draft::Draft;
 use super::grammar::{self, CommandLine};
 use super::validate::{self, Refusal, Rejected};
@@ -12,6 +14,7 @@ use super::{
 };
 use crate::duration::SignedDuration;
 use crate::log::{self, Line, Settings};
+use crate::quote::{go_quote, go_reason};
 use crate::release;
 
 /// Which log a line belongs to.
@@ -89,7 +92,7 @@ impl Parsed {
         if let Err(error) = log::init(&self.config.log) {
             let mut lines = self.lines;
             lines.retain(|pending| pending.destination == Destination::Early);
-            refuse(&mut lines, Destination::Early, arguments, &log::error_chain(&error));
+            refuse(&mut lines, Destination::Early, arguments, &error.to_string());
             return Err(Exit { code: 1, lines, ..Exit::default() });
         }
         write_all(&self.lines);
@@ -140,7 +143,7 @@ pub(super) fn parse(arguments: &[String], surroundings: &dyn Surroundings) -> Re
     };
     let mut reading = Reading { arguments, lines: Vec::new() };
     if let Some(word) = leftover.first() {
-        let text = format!("{} is not a valid flag", crate::quote::go_quote(word));
+        let text = format!("{} is not a valid flag", go_quote(word));
         return Err(reading.refused(Destination::Early, &text));
     }
     if draft.print_version {
@@ -187,7 +190,7 @@ impl From<Rejected> for Ended {
     fn from(rejected: Rejected) -> Self {
         let stop = match &rejected.refusal {
             Refusal::UnknownLevel(level) => {
-                let level = crate::quote::go_quote(level);
+                let level = go_quote(level);
                 Stop::Aborted(format!("panic: unrecognized level: {level}\n"))
             }
             other => Stop::Refused(other.to_string()),
@@ -251,9 +254,10 @@ impl Reading<'_> {
         surroundings: &dyn Surroundings,
     ) -> Result<Config, Ended> {
         let path = draft.config_file.clone();
-        let bytes = surroundings
-            .read_file(&path)
-            .map_err(|error| Stop::Refused(format!("open {path}: {}", system_reason(&error))))?;
+        let bytes = surroundings.read_file(&path).map_err(|error| {
+            let action = if error.kind() == ErrorKind::IsADirectory { "read" } else { "open" };
+            Stop::Refused(format!("{action} {path}: {}", go_reason(&error)))
+        })?;
         let mut fresh = Draft::default();
         file::read(&bytes, &mut fresh, &mut self.lines)?;
         let config = validate::check(&fresh, &mut self.lines)
@@ -363,14 +367,4 @@ fn refuse(lines: &mut Vec<Pending>, destination: Destination, arguments: &[Strin
     let running = log::pending!(Info, "Running: ", "args" = arguments);
     let failed = log::pending!(Warn, "failed to verify flags", "error" = text);
     lines.extend([running, failed].map(|line| Pending { destination, line }));
-}
-
-/// A system error in the words that Go has for it, where they differ.
-fn system_reason(error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::NotFound => "no such file or directory".to_owned(),
-        std::io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
-        std::io::ErrorKind::IsADirectory => "is a directory".to_owned(),
-        _ => error.to_string(),
-    }
 }

@@ -28,7 +28,7 @@ impl Surroundings for World {
     fn read_file(&self, path: &str) -> io::Result<Vec<u8>> {
         match self.files.get(path) {
             Some(text) => Ok(text.clone().into_bytes()),
-            None => Err(io::Error::from(io::ErrorKind::NotFound)),
+            None => std::fs::read(path),
         }
     }
 
@@ -660,6 +660,8 @@ fn mistakes_in_a_file_are_refused_with_etcds_texts() {
     }
     let missing = World::default().run("--config-file /none").unwrap_err();
     assert_eq!(refusal(&missing), "open /none: no such file or directory");
+    let folder = World::default().run("--config-file /").unwrap_err();
+    assert_eq!(refusal(&folder), "read /: is a directory");
     let broken = refusal(&file("a: [1\nb: 2").unwrap_err());
     assert!(broken.starts_with("error converting YAML to JSON: yaml: line "), "{broken}");
 }

@@ -20,6 +20,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
 use super::{Format, Level, Output, Settings, Source, encode};
+use crate::quote::{go_quote, go_reason};
 
 /// Lines that may wait for the writer; a few megabytes at most.
 const QUEUE_LINE_COUNT: usize = 8192;
@@ -32,7 +33,7 @@ const JOURNAL_SOCKET: &str = "/run/systemd/journal/socket";
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// A log file cannot be created or appended to.
-    #[error("open sink {}: open {path}: {source}", crate::quote::go_quote(path))]
+    #[error("open sink {}: open {path}: {}", go_quote(path), go_reason(source))]
     File {
         /// The file, as given.
         path: String,
@@ -40,7 +41,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// There is no journal to talk to.
-    #[error("can't find journal ({source})")]
+    #[error("can't find journal ({})", go_reason(source))]
     Journal {
         /// What the system said.
         source: io::Error,

@@ -98,6 +98,7 @@ impl Metrics {
             grpc: GrpcMetrics::new(&mut registry, level),
             state: OnceLock::new(),
             registry: {
+                series::register_always_zero(&mut registry);
                 state::register(&mut registry);
                 process::register(&mut registry);
                 registry

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::exposition::{Kind, Samples};
 use super::labelled::Labelled;
 use super::primitive::{Counter, Gauge, Histogram};
-use super::registry::{Collect, Registry, Scrape};
+use super::registry::{Collect, Registry, Scrape, View};
 
 macro_rules! group {
     (
@@ -256,6 +256,25 @@ group! {
             "Scrapes by status.";
         in_flight: Gauge = gauge(), "promhttp_metric_handler_requests_in_flight",
             "Scrapes being served.";
+    }
+}
+
+/// Series that etcd's server has by accident of its packages and that are always zero: those of its
+/// old store and of its proxy. Their presence is what some checks look for.
+const ALWAYS_ZERO: &[(&str, &str, Kind)] = &[
+    ("etcd_debugging_store_expires_total", "Expired keys of the v2 store.", Kind::Counter),
+    ("etcd_debugging_store_watch_requests_total", "Watches of the v2 store.", Kind::Counter),
+    ("etcd_debugging_store_watchers", "Watchers of the v2 store.", Kind::Gauge),
+    ("etcd_grpc_proxy_cache_hits_total", "Hits of the proxy's cache.", Kind::Gauge),
+    ("etcd_grpc_proxy_cache_keys_total", "Keys in the proxy's cache.", Kind::Gauge),
+    ("etcd_grpc_proxy_cache_misses_total", "Misses of the proxy's cache.", Kind::Gauge),
+    ("etcd_grpc_proxy_events_coalescing_total", "Events the proxy merged.", Kind::Counter),
+    ("etcd_grpc_proxy_watchers_coalescing_total", "Watchers the proxy merged.", Kind::Gauge),
+];
+
+pub(super) fn register_always_zero(registry: &mut Registry) {
+    for (name, help, kind) in ALWAYS_ZERO {
+        registry.add(name, help, View { kind: *kind, read: |_| Some(0.0) });
     }
 }
 
