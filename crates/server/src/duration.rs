@@ -56,7 +56,8 @@ impl SignedDuration {
 
     /// The span as an unsigned duration, `None` when it is zero or negative.
     ///
-    /// Most flags read "zero or less" as "off" or as "the default", which is what `None` stands for.
+    /// Most flags read "zero or less" as "off" or as "the default", which is what `None` stands
+    /// for.
     pub fn positive(self) -> Option<Duration> {
         u64::try_from(self.nanos).ok().filter(|nanos| *nanos > 0).map(Duration::from_nanos)
     }

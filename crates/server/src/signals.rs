@@ -1,9 +1,9 @@
 //! Signals: a clean stop on SIGTERM and SIGINT, and death by the same signal afterwards.
 //!
 //! Handlers are installed only once the member serves; before that the default action applies, so a
-//! start that hangs can be killed. A second signal while the member stops changes nothing. After the
-//! stop the process ends by the signal itself, so that whoever sent it sees it in the status; as
-//! process 1, which the kernel would not let die so, it exits with 0.
+//! start that hangs can be killed. A second signal while the member stops changes nothing. After
+//! the stop the process ends by the signal itself, so that whoever sent it sees it in the status;
+//! as process 1, which the kernel would not let die so, it exits with 0.
 //!
 //! SIGUSR1 and SIGUSR2 are ignored from the start, as a Go program ignores them.
 
@@ -47,7 +47,8 @@ impl StopSignal {
         if rustix::process::getpid().is_init() {
             exit(0);
         }
-        // It returns only where the signal cannot be raised, which leaves the status a shell would show.
+        // It returns only where the signal cannot be raised, which leaves the status a shell would
+        // show.
         let _outcome = signal_hook::low_level::emulate_default_handler(self.number());
         exit(128 + self.number())
     }

@@ -11,7 +11,8 @@ use super::outcome::{Pending, Stop};
 use crate::log;
 use crate::quote::go_quote;
 
-/// A variable that deployments set for the image's sake, and that the flag of that name must not see.
+/// A variable that deployments set for the image's sake, and that the flag of that name must not
+/// see.
 const VERSION_VARIABLE: &str = "ETCD_VERSION";
 
 /// Reads the environment into the draft.

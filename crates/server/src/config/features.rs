@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * A gate set by name keeps its value, whatever `AllAlpha` and `AllBeta` say and in whatever order.
+//! * A gate set by name keeps its value, whatever `AllAlpha` and `AllBeta` say and in whatever
+//!   order.
 //! * Printing lists exactly the gates that are set, one by one or in bulk, sorted by name.
 
 use std::collections::BTreeMap;

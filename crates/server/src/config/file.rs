@@ -4,8 +4,9 @@
 //! Spans of time are whole nanoseconds here. What the flags take as one text between commas (URLs,
 //! origins, host names, gates) is one text here too; lists are lists.
 //!
-//! Keys that etcd knows and this version does not act on are named in a warning, so that nobody believes
-//! them to be in force; where ignoring one would found the wrong cluster, it is an error instead.
+//! Keys that etcd knows and this version does not act on are named in a warning, so that nobody
+//! believes them to be in force; where ignoring one would found the wrong cluster, it is an error
+//! instead.
 
 use std::collections::BTreeMap;
 

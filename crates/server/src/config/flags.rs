@@ -1,8 +1,8 @@
 //! The table of flags.
 //!
 //! One row per flag: its name, its type and place, what help says of it, and its key in the
-//! configuration file where that differs from the name. The environment variable derives from the name
-//! (`--max-wals` is `ETCD_MAX_WALS`), the default from [`super::Config::default`].
+//! configuration file where that differs from the name. The environment variable derives from the
+//! name (`--max-wals` is `ETCD_MAX_WALS`), the default from [`super::Config::default`].
 //!
 //! A flag stands here only when it does something, or when etcd too accepts it without effect. What
 //! etcd has and we do not have yet is unknown here, and says so.

@@ -1,8 +1,9 @@
 //! The command line by the grammar of Go's `flag` package, which etcd's operators know.
 //!
-//! `-x v`, `--x v`, `-x=v` and `--x=v` mean the same; a boolean takes its value behind `=` only; the
-//! first word that is no flag, or `--`, ends the flags. A flag given twice keeps its last value.
-//! Numbers, booleans and spans of time are read as Go reads them, with Go's words for what is wrong.
+//! `-x v`, `--x v`, `-x=v` and `--x=v` mean the same; a boolean takes its value behind `=` only;
+//! the first word that is no flag, or `--`, ends the flags. A flag given twice keeps its last
+//! value. Numbers, booleans and spans of time are read as Go reads them, with Go's words for what
+//! is wrong.
 
 use super::draft::Draft;
 use super::flags;

@@ -1,17 +1,18 @@
-//! What the operator asked for: flags, environment and configuration file, by etcd's grammar and rules.
+//! What the operator asked for: flags, environment and configuration file, by etcd's grammar and
+//! rules.
 //!
 //! [`parse`] is a pure function of the arguments and of [`Surroundings`] (environment, files, the
 //! default route's address). It gives either a [`Config`] that has passed every check, or an
-//! [`Exit`] that says what to print and how to end. Log lines are returned, not written, because where
-//! they go is part of the answer.
+//! [`Exit`] that says what to print and how to end. Log lines are returned, not written, because
+//! where they go is part of the answer.
 //!
 //! # How it is laid out
 //!
-//! * [`flags`] is the one table: each flag with its name, type, place in [`Config`], key in the file
-//!   and help. Parsing, help, environment names and file keys derive from it. To drop a flag,
+//! * [`flags`] is the one table: each flag with its name, type, place in [`Config`], key in the
+//!   file and help. Parsing, help, environment names and file keys derive from it. To drop a flag,
 //!   delete its row.
-//! * [`grammar`] reads the command line, [`environment`] the environment, [`file`] the file, each into
-//!   a [`Draft`]; [`validate`] turns a draft into a [`Config`].
+//! * [`grammar`] reads the command line, [`environment`] the environment, [`file`] the file, each
+//!   into a [`draft`]; [`validate`] turns a draft into a [`Config`].
 //!
 //! # Not here
 //!
@@ -113,8 +114,8 @@ pub enum MetricsLevel {
 
 /// A checked configuration.
 ///
-/// Fields are named after their flags; a span of time that may be "off" or "default" at zero or below
-/// is a [`SignedDuration`], and the method of the same name resolves it.
+/// Fields are named after their flags; a span of time that may be "off" or "default" at zero or
+/// below is a [`SignedDuration`], and the method of the same name resolves it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     // Member.
@@ -128,7 +129,8 @@ pub struct Config {
     pub listen_peer_urls: Vec<Url>,
     /// Where clients are listened to.
     pub listen_client_urls: Vec<Url>,
-    /// Where clients are listened to for HTTP alone; when not empty, the client URLs are for gRPC alone.
+    /// Where clients are listened to for HTTP alone; when not empty, the client URLs are for gRPC
+    /// alone.
     pub listen_client_http_urls: Vec<Url>,
     /// Where scrapers and probes are listened to.
     pub listen_metrics_urls: Vec<Url>,
@@ -218,7 +220,8 @@ pub struct Config {
     pub compaction_batch_limit: i64,
     /// Time between those steps as given; see [`Config::compaction_sleep_interval`].
     pub compaction_sleep_interval: SignedDuration,
-    /// Time between progress notifications as given; see [`Config::watch_progress_notify_interval`].
+    /// Time between progress notifications as given; see
+    /// [`Config::watch_progress_notify_interval`].
     pub watch_progress_notify_interval: SignedDuration,
     /// Behaviour that is not settled.
     pub feature_gates: FeatureGates,

@@ -1,7 +1,7 @@
 //! The whole course of reading a configuration, and what comes of it.
 //!
-//! Command line first, then the file or the environment, then the checks, then what depends on several
-//! values at once. Every way to end is an [`Exit`] with its code and its texts.
+//! Command line first, then the file or the environment, then the checks, then what depends on
+//! several values at once. Every way to end is an [`Exit`] with its code and its texts.
 
 use std::io::ErrorKind;
 

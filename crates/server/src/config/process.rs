@@ -19,8 +19,9 @@ impl Surroundings for ProcessSurroundings {
         std::fs::read(path)
     }
 
-    /// Asks the system which address it would speak from. Connecting a datagram socket sends nothing,
-    /// and the address need not exist: the documentation networks are behind the default route.
+    /// Asks the system which address it would speak from. Connecting a datagram socket sends
+    /// nothing, and the address need not exist: the documentation networks are behind the default
+    /// route.
     fn default_host(&self) -> Result<String, String> {
         let source = |local: &str, remote: &str| -> io::Result<String> {
             let socket = UdpSocket::bind(local)?;

@@ -1,13 +1,14 @@
 //! URLs that members listen on and advertise: `http`, `https`, `unix` and `unixs`.
 //!
-//! Only what etcd accepts in its flags is a [`Url`]: a scheme, a host and a port without a path, or a
-//! socket's path. The error texts are those that etcd prints, with those of Go's URL parser for the
-//! mistakes people make (a missing scheme, a host that is not one).
+//! Only what etcd accepts in its flags is a [`Url`]: a scheme, a host and a port without a path, or
+//! a socket's path. The error texts are those that etcd prints, with those of Go's URL parser for
+//! the mistakes people make (a missing scheme, a host that is not one).
 //!
 //! # Invariants
 //!
 //! * A list of URLs is sorted by text and holds each URL once.
-//! * Printing a URL gives what etcd stores and compares: the text as given, the scheme in lower case.
+//! * Printing a URL gives what etcd stores and compares: the text as given, the scheme in lower
+//!   case.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -141,7 +142,8 @@ impl Url {
         split_host_port(&self.authority).map_or("", |(host, _)| host)
     }
 
-    /// The port as it stands in the URL; empty for a socket file, and where none stands behind the colon.
+    /// The port as it stands in the URL; empty for a socket file, and where none stands behind the
+    /// colon.
     pub fn port(&self) -> &str {
         split_host_port(&self.authority).map_or("", |(_, port)| port)
     }

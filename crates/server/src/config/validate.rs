@@ -1,7 +1,7 @@
 //! The checks on a configuration, in etcd's order and with etcd's words.
 //!
-//! Operators and tools search for these texts, and the first mistake is the one reported, so both the
-//! order and the texts are part of the contract.
+//! Operators and tools search for these texts, and the first mistake is the one reported, so both
+//! the order and the texts are part of the contract.
 
 use super::draft::Draft;
 use super::outcome::Pending;
@@ -262,8 +262,8 @@ pub enum RetentionError {
 impl Config {
     /// What automatic compaction keeps, `None` where it is off.
     ///
-    /// A bare number is hours or revisions, by the mode. etcd takes a span of time in revision mode for
-    /// its count of nanoseconds, which nobody can mean: that is refused here.
+    /// A bare number is hours or revisions, by the mode. etcd takes a span of time in revision mode
+    /// for its count of nanoseconds, which nobody can mean: that is refused here.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! The configuration file's text as a tree of values: YAML, of which JSON is a part.
 //!
-//! etcd reads its file by YAML 1.1: a plain `yes` or `on` is true, `010` is eight, of two equal keys
-//! the last counts. The parser below us knows YAML 1.2 and gives events with the style of each
+//! etcd reads its file by YAML 1.1: a plain `yes` or `on` is true, `010` is eight, of two equal
+//! keys the last counts. The parser below us knows YAML 1.2 and gives events with the style of each
 //! scalar, so the values are resolved here.
 //!
 //! # Invariants

@@ -26,8 +26,8 @@ impl Access {
         Self { hosts: config.host_whitelist.clone(), origins: config.cors.clone() }
     }
 
-    /// Refuses a request without TLS for a host that is not listed, which is how a page in a browser
-    /// would reach a server behind the browser's back.
+    /// Refuses a request without TLS for a host that is not listed, which is how a page in a
+    /// browser would reach a server behind the browser's back.
     pub(super) fn refuse_host<B>(&self, request: &Request<B>, is_tls: bool) -> Option<Reply> {
         if is_tls || self.hosts.is_empty() || self.hosts.contains("*") {
             return None;

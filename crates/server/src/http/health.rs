@@ -1,7 +1,8 @@
 //! Health: `/health` for all in one word, `/livez` and `/readyz` check by check.
 //!
-//! Orchestrators restart a member by `/livez`, route to it by `/readyz`, and older ones ask `/health`.
-//! A full backend makes `/health` fail alone: the member still reads, and restarting it helps nobody.
+//! Orchestrators restart a member by `/livez`, route to it by `/readyz`, and older ones ask
+//! `/health`. A full backend makes `/health` fail alone: the member still reads, and restarting it
+//! helps nobody.
 
 use http::StatusCode;
 use http::header::{HeaderValue, X_CONTENT_TYPE_OPTIONS};

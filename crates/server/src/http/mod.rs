@@ -1,13 +1,13 @@
 //! The HTTP endpoints for clients, probes and scrapers: `/health`, `/livez`, `/readyz`, `/version`,
 //! `/metrics` and `/debug/vars`, with the statuses, headers and bodies of etcd.
 //!
-//! [`Endpoints::answer`] turns a request into a response and knows nothing of connections; listeners
-//! call it. What it needs to know of the member it asks a [`Probe`].
+//! [`Endpoints::answer`] turns a request into a response and knows nothing of connections;
+//! listeners call it. What it needs to know of the member it asks a [`Probe`].
 //!
 //! # Not here
 //!
-//! Which listener serves what (`listen`), gRPC on the same port, and the JSON gateway: `/v3/` is not
-//! found until there is one.
+//! Which listener serves what (`listen`), gRPC on the same port, and the JSON gateway: `/v3/` is
+//! not found until there is one.
 
 mod access;
 mod health;
@@ -56,7 +56,8 @@ pub trait Probe: Send + Sync + 'static {
     /// Whether this member is a learner.
     fn is_learner(&self) -> bool;
 
-    /// Reads as a client would, with the rights of root: from this member alone, or through the leader.
+    /// Reads as a client would, with the rights of root: from this member alone, or through the
+    /// leader.
     ///
     /// The error is the text that a client would see.
     fn read(&self, is_serializable: bool) -> impl Future<Output = Result<(), String>> + Send;

@@ -1,8 +1,8 @@
 //! The bytes of a log line.
 //!
-//! JSON: `level`, `ts`, `logger` (where there is one), `caller`, `msg`, then the fields in the order
-//! given. Console: the same heads between tabs, the fields as JSON in the last column. Field names
-//! and values are escaped; a line never holds a line break of its own.
+//! JSON: `level`, `ts`, `logger` (where there is one), `caller`, `msg`, then the fields in the
+//! order given. Console: the same heads between tabs, the fields as JSON in the last column. Field
+//! names and values are escaped; a line never holds a line break of its own.
 
 use std::fmt::{self, Write as _};
 use std::sync::OnceLock;
@@ -177,8 +177,8 @@ fn timestamp(moment: SystemTime) -> Timestamp {
     Timestamp::try_from(moment).unwrap_or(Timestamp::MIN)
 }
 
-/// Appends a moment in local time with microseconds: `2026-01-02T15:04:05.000000Z`, or with an offset
-/// like `+0100` where local time is not UTC.
+/// Appends a moment in local time with microseconds: `2026-01-02T15:04:05.000000Z`, or with an
+/// offset like `+0100` where local time is not UTC.
 fn time(out: &mut Vec<u8>, moment: Timestamp) {
     static ZONE: OnceLock<TimeZone> = OnceLock::new();
     let zone = ZONE.get_or_init(|| TimeZone::try_system().unwrap_or(TimeZone::UTC));
@@ -204,7 +204,8 @@ pub(super) fn time_in(out: &mut Vec<u8>, moment: Timestamp, zone: &TimeZone) {
     }
 }
 
-/// Appends the last two parts of the source path, the folder `src` not counted, and the line number.
+/// Appends the last two parts of the source path, the folder `src` not counted, and the line
+/// number.
 fn caller(out: &mut Vec<u8>, source: Source) {
     let mut parts = source.file.rsplit(['/', '\\']).filter(|part| *part != "src");
     let file = parts.next().unwrap_or("?");

@@ -1,4 +1,5 @@
-//! The server's log: one line per event, in the form that etcd's tools, dashboards and runbooks read.
+//! The server's log: one line per event, in the form that etcd's tools, dashboards and runbooks
+//! read.
 //!
 //! Callers use the macros ([`debug!`], [`info!`], [`warn!`], [`error!`], [`fatal!`]), which take a
 //! message and then fields under etcd's own names:
@@ -10,11 +11,12 @@
 //!
 //! # Decisions
 //!
-//! * Macros of our own and not `tracing`: lists, spans of time and error texts are fields with a type
-//!   here, and configuration can hand back lines before any output exists ([`Line`]).
-//! * The caller formats its line on its own stack and hands it to one writer thread through a bounded
-//!   queue ([`output`]). A stuck terminal or disk therefore never holds up a raft or apply thread:
-//!   when the queue is full the line is dropped, counted, and the count is logged once there is room.
+//! * Macros of our own and not `tracing`: lists, spans of time and error texts are fields with a
+//!   type here, and configuration can hand back lines before any output exists ([`Line`]).
+//! * The caller formats its line on its own stack and hands it to one writer thread through a
+//!   bounded queue ([`output`]). A stuck terminal or disk therefore never holds up a raft or apply
+//!   thread: when the queue is full the line is dropped, counted, and the count is logged once
+//!   there is room.
 //! * Lines from `dpanic` upward wait, up to a bound, until they are written, because the process is
 //!   about to end.
 //! * No `stacktrace` key: a panic is a line of the log and then prints its own trace.

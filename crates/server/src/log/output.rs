@@ -1,8 +1,8 @@
 //! Where formatted lines end up, and the thread that brings them there.
 //!
-//! One writer thread owns the outputs. Callers hand it whole lines through a bounded queue and never
-//! wait for a descriptor; the thread writes everything queued in one call per output, so that a line
-//! appears as soon as the machine can show it.
+//! One writer thread owns the outputs. Callers hand it whole lines through a bounded queue and
+//! never wait for a descriptor; the thread writes everything queued in one call per output, so that
+//! a line appears as soon as the machine can show it.
 //!
 //! # Invariants
 //!
@@ -228,7 +228,8 @@ impl Sink {
     }
 }
 
-/// The native journal protocol: `KEY=value` lines; a message is one line, so no length form is needed.
+/// The native journal protocol: `KEY=value` lines; a message is one line, so no length form is
+/// needed.
 fn journal_entry(line: &Queued) -> Vec<u8> {
     let priority = match line.level {
         Level::Debug => 7,

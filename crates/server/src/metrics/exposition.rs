@@ -106,8 +106,8 @@ fn escape(text: &mut String, value: &str) {
     }
 }
 
-/// A number in its shortest exact form; from a million up, and below a ten-thousandth, with an exponent
-/// of at least two digits.
+/// A number in its shortest exact form; from a million up, and below a ten-thousandth, with an
+/// exponent of at least two digits.
 pub(super) fn number(value: f64) -> String {
     if !value.is_finite() {
         let text = match value {

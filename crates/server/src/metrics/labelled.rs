@@ -1,13 +1,14 @@
-//! Families with labels: one series per combination of label values, made when it is first asked for.
+//! Families with labels: one series per combination of label values, made when it is first asked
+//! for.
 //!
-//! The series form a list that only ever grows at its end, so that finding one takes neither a lock nor
-//! a reference count: a walk over the family, which is short.
+//! The series form a list that only ever grows at its end, so that finding one takes neither a lock
+//! nor a reference count: a walk over the family, which is short.
 //!
 //! # Invariants
 //!
 //! * A combination has one series, whoever asks first.
-//! * A family has a bounded number of series, even where clients choose the values: what comes after
-//!   shares one series that is not shown.
+//! * A family has a bounded number of series, even where clients choose the values: what comes
+//!   after shares one series that is not shown.
 
 use std::fmt;
 use std::sync::OnceLock;

@@ -1,16 +1,16 @@
 //! Prometheus series under etcd's names: what is counted, and how `/metrics` prints it.
 //!
 //! [`Metrics`] is built once and shared. Its fields are typed handles grouped by what they watch:
-//! updating one is a relaxed atomic operation or two, without a lock and without a lookup. Values that
-//! are views of other state (sizes, revisions, counts of watchers) are not pushed here on every
-//! change: whoever owns the state plugs in one function ([`Metrics::watch_state`]) that is asked at each
-//! scrape.
+//! updating one is a relaxed atomic operation or two, without a lock and without a lookup. Values
+//! that are views of other state (sizes, revisions, counts of watchers) are not pushed here on
+//! every change: whoever owns the state plugs in one function ([`Metrics::watch_state`]) that is
+//! asked at each scrape.
 //!
 //! # Invariants
 //!
 //! * Families are printed sorted by name, each with HELP and TYPE, by the text format 0.0.4.
-//! * A family without labels is printed from the start; a labelled one when it has its first series,
-//!   except the gRPC ones, which exist at zero.
+//! * A family without labels is printed from the start; a labelled one when it has its first
+//!   series, except the gRPC ones, which exist at zero.
 //! * The sum of a histogram's buckets is its count in every scrape.
 //!
 //! # Not here

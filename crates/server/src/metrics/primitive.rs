@@ -103,7 +103,8 @@ impl Histogram {
         Self::new(nanos, NANOS_PER_SECOND)
     }
 
-    /// Spans of time printed in milliseconds; the first bound in microseconds, each next one the double.
+    /// Spans of time printed in milliseconds; the first bound in microseconds, each next one the
+    /// double.
     pub fn millis(first_micros: u64, count: usize) -> Self {
         Self::new(doubling(first_micros * 1_000, count), NANOS_PER_MILLI)
     }
@@ -148,7 +149,8 @@ impl Histogram {
         self.sum.load(Ordering::Relaxed) as f64 / self.scale as f64
     }
 
-    /// The bounds in the printed unit, each with the count of its own bucket; the count above them last.
+    /// The bounds in the printed unit, each with the count of its own bucket; the count above them
+    /// last.
     pub(super) fn snapshot(&self) -> (Vec<(f64, u64)>, u64) {
         let counts = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed));
         let mut counts: Vec<u64> = counts.collect();
