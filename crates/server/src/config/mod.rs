@@ -11,7 +11,7 @@
 //! * [`flags`] is the one table: each flag with its name, type, place in [`Config`], key in the
 //!   file and help. Parsing, help, environment names and file keys derive from it. To drop a flag,
 //!   delete its row.
-//! * [`grammar`] reads the command line, [`environment`] the environment, [`file`] the file, each
+//! * [`grammar`] reads the command line, [`environment`] the environment, [`mod@file`] the file, each
 //!   into a [`draft`]; [`validate`] turns a draft into a [`Config`].
 //!
 //! # Not here
