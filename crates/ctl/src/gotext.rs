@@ -20,7 +20,7 @@ pub(crate) fn quote(bytes: &[u8]) -> String {
                 '\r' => out.push_str("\\r"),
                 '\t' => out.push_str("\\t"),
                 '\x0b' => out.push_str("\\v"),
-                ' ' => out.push(' '),
+                ' ' | '\'' => out.push(c),
                 c if is_printable(c) => out.push(c),
                 c if u32::from(c) < 0x80 => push(&mut out, format_args!("\\x{:02x}", u32::from(c))),
                 c if u32::from(c) < 0x1_0000 => {
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn quotes_and_unquotes_as_go_does() {
         for (bytes, text) in [
-            (&b"a b"[..], r#""a b""#),
+            (&b"it's a b"[..], r#""it's a b""#),
             (b"\"\\\n\t\x00\x7f", r#""\"\\\n\t\x00\x7f""#),
             ("é世\u{200b}\u{a0}".as_bytes(), r#""é世\u200b\u00a0""#),
             (b"\xff\xc3", r#""\xff\xc3""#),
