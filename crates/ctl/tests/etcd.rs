@@ -4,6 +4,8 @@
 //! `ETCD_BIN_DIR` names a folder with `etcd` and `etcdctl` 3.5 or later; without it nothing is compared. Only
 //! what all these releases print alike is.
 
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking")]
+
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Cursor, Write};
 use std::net::TcpListener;
