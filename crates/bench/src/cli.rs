@@ -133,6 +133,9 @@ pub(crate) struct ListArgs {
     /// Go through all keys page by page, at the revision of the first page
     #[arg(long, requires = "limit", conflicts_with = "span")]
     pub(crate) walk: bool,
+    /// Begin the walk at this page
+    #[arg(long, default_value_t = 0, requires = "walk")]
+    pub(crate) first_page: u64,
     /// Read what one member has, without asking the others
     #[arg(long)]
     pub(crate) serializable: bool,

@@ -1,10 +1,11 @@
 //! Who may send the next request, and when: one ticket per operation, drawn by every connection.
 //!
-//! A run ends after a number of operations or at a moment, whichever comes first. With a rate, ticket `n`
+//! A run ends after a number of operations, at a moment, or when it is interrupted, whichever comes first. With a rate, ticket `n`
 //! is due `n / rate` after the start whatever the server does, and latency counts from then: a server that
 //! stalls is charged for the requests that had to wait.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Leave to send one request.
@@ -25,6 +26,7 @@ pub(crate) struct Pace {
     interval: Option<Duration>,
     drawn: AtomicU64,
     done: AtomicU64,
+    interrupted: Arc<AtomicBool>,
 }
 
 impl Pace {
@@ -38,12 +40,18 @@ impl Pace {
             interval: rate.map(|rate| Duration::from_secs_f64(1.0 / rate)),
             drawn: AtomicU64::new(0),
             done: AtomicU64::new(0),
+            interrupted: Arc::default(),
         }
+    }
+
+    /// The flag that ends the run before its time.
+    pub(crate) fn interruption(&self) -> Arc<AtomicBool> {
+        self.interrupted.clone()
     }
 
     /// Draws the next ticket, or `None` when the run is over.
     pub(crate) fn draw(&self, now: Instant) -> Option<Ticket> {
-        if self.end.is_some_and(|end| now >= end) {
+        if self.end.is_some_and(|end| now >= end) || self.interrupted.load(Ordering::Relaxed) {
             return None;
         }
         let number = self.drawn.fetch_add(1, Ordering::Relaxed);
@@ -90,5 +98,13 @@ mod tests {
             std::iter::from_fn(|| pace.draw(start)).map(|ticket| ticket.due - start).collect();
         assert_eq!(due, [0, 250, 500, 750].map(Duration::from_millis));
         assert!(pace.draw(start + Duration::from_secs(2)).is_none());
+    }
+
+    #[test]
+    fn an_interruption_ends_the_run() {
+        let pace = Pace::start(u64::MAX, None, None);
+        assert!(pace.draw(Instant::now()).is_some());
+        pace.interruption().store(true, Ordering::Relaxed);
+        assert!(pace.draw(Instant::now()).is_none());
     }
 }

@@ -9,13 +9,30 @@ use crate::error::BenchError;
 
 /// Ticks in which `/proc` counts CPU time; a constant of Linux's interface.
 const TICK_MICROS: u64 = 10_000;
+/// By how much the ticks of a process may differ from what its threads add up to.
+const TICK_ERROR_MICROS: u64 = 3 * TICK_MICROS;
 
 /// What a process has used and holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) user_micros: u64,
     pub(crate) system_micros: u64,
+    /// What the threads that now live have used, which is exact where the ticks are not.
+    threads_nanos: u64,
     pub(crate) memory: Memory,
+}
+
+/// CPU time between two looks at a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Cpu {
+    pub(crate) user_micros: f64,
+    pub(crate) system_micros: f64,
+}
+
+impl Cpu {
+    pub(crate) fn total_micros(self) -> f64 {
+        self.user_micros + self.system_micros
+    }
 }
 
 /// Resident memory, in bytes.
@@ -32,12 +49,19 @@ pub(crate) struct Memory {
 }
 
 impl Usage {
-    /// CPU time in microseconds since `earlier`: user, system.
-    pub(crate) const fn cpu_since(&self, earlier: &Self) -> (u64, u64) {
-        (
-            self.user_micros.saturating_sub(earlier.user_micros),
-            self.system_micros.saturating_sub(earlier.system_micros),
-        )
+    /// CPU time since `earlier`. The threads' sum counts as long as the ticks confirm it, that is unless
+    /// threads have ended meanwhile; the ticks say how it divides.
+    pub(crate) fn cpu_since(&self, earlier: &Self) -> Cpu {
+        let user = self.user_micros.saturating_sub(earlier.user_micros);
+        let system = self.system_micros.saturating_sub(earlier.system_micros);
+        let threads = self.threads_nanos.saturating_sub(earlier.threads_nanos);
+        let ticks = user + system;
+        let (user_micros, system_micros) = (user as f64, system as f64);
+        if ticks == 0 || (threads / 1000).abs_diff(ticks) > TICK_ERROR_MICROS {
+            return Cpu { user_micros, system_micros };
+        }
+        let scale = threads as f64 / 1e3 / ticks as f64;
+        Cpu { user_micros: user_micros * scale, system_micros: system_micros * scale }
     }
 }
 
@@ -50,7 +74,20 @@ pub(crate) fn usage(pid: u32) -> Result<Usage, BenchError> {
     let malformed = || BenchError::Process { pid, source: io::ErrorKind::InvalidData.into() };
     let (user_micros, system_micros) = parse_stat(&read("stat")?).ok_or_else(malformed)?;
     let memory = parse_status(&read("status")?);
-    Ok(Usage { user_micros, system_micros, memory })
+    let threads_nanos = threads_nanos(pid).unwrap_or_default();
+    Ok(Usage { user_micros, system_micros, threads_nanos, memory })
+}
+
+/// What the living threads have used, in nanoseconds.
+fn threads_nanos(pid: u32) -> io::Result<u64> {
+    let mut total = 0;
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread may end while its fellows are read.
+        let Ok(text) = fs::read_to_string(thread?.path().join("schedstat")) else { continue };
+        let used = text.split_ascii_whitespace().next().and_then(|used| used.parse::<u64>().ok());
+        total += used.unwrap_or_default();
+    }
+    Ok(total)
 }
 
 fn parse_stat(stat: &str) -> Option<(u64, u64)> {
@@ -88,6 +125,22 @@ mod tests {
         let memory = parse_status(status);
         assert_eq!((memory.peak_bytes, memory.resident_bytes), (2_097_152, 1_048_576));
         assert_eq!((memory.anonymous_bytes, memory.file_bytes), (1_024_000, 0));
+    }
+
+    #[test]
+    fn threads_refine_the_ticks_unless_some_have_ended() {
+        let at = |user_micros, system_micros, threads_nanos| Usage {
+            user_micros,
+            system_micros,
+            threads_nanos,
+            memory: Memory::default(),
+        };
+        let start = at(100_000, 0, 100_000_000);
+        let exact = at(160_000, 20_000, 184_000_000).cpu_since(&start);
+        assert!((exact.total_micros() - 84_000.0).abs() < 0.001);
+        assert!((exact.user_micros / exact.system_micros - 3.0).abs() < 0.001);
+        let coarse = at(160_000, 20_000, 40_000_000).cpu_since(&start);
+        assert!((coarse.total_micros() - 80_000.0).abs() < 0.001);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::error::BenchError;
-use crate::process::{Memory, Usage, usage};
+use crate::process::{Cpu, Memory, Usage, usage};
 use crate::record::Record;
 
 /// Takes the figures of the processes before and after the measured part of a run.
@@ -23,15 +23,14 @@ pub(crate) struct Meter {
 #[derive(Debug)]
 pub(crate) struct Cost {
     elapsed: Duration,
-    own_cpu_micros: u64,
+    own: Cpu,
     servers: Vec<ServerCost>,
 }
 
 #[derive(Debug)]
 struct ServerCost {
     pid: u32,
-    user_micros: u64,
-    system_micros: u64,
+    cpu: Cpu,
     memory: Memory,
 }
 
@@ -44,14 +43,13 @@ impl Meter {
 
     pub(crate) fn stop(self) -> Result<Cost, BenchError> {
         let elapsed = self.start.elapsed();
-        let (user, system) = usage(std::process::id())?.cpu_since(&self.own);
+        let own = usage(std::process::id())?.cpu_since(&self.own);
         let servers = self.servers.iter().map(|(pid, before)| {
             let after = usage(*pid)?;
-            let (user_micros, system_micros) = after.cpu_since(before);
-            Ok(ServerCost { pid: *pid, user_micros, system_micros, memory: after.memory })
+            Ok(ServerCost { pid: *pid, cpu: after.cpu_since(before), memory: after.memory })
         });
         let servers = servers.collect::<Result<_, BenchError>>()?;
-        Ok(Cost { elapsed, own_cpu_micros: user + system, servers })
+        Ok(Cost { elapsed, own, servers })
     }
 }
 
@@ -133,17 +131,16 @@ impl Report {
         let seconds = cost.elapsed.as_secs_f64();
         let part = |record: &Record| Part::new(record, seconds);
         let named = kinds.iter().copied().zip(records.iter().map(part));
-        let each = |micros: u64| micros as f64 / all.count().max(1) as f64;
+        let each = |micros: f64| micros / all.count().max(1) as f64;
         let servers = cost.servers.iter().map(|server| {
-            let cpu_micros = server.user_micros + server.system_micros;
+            let cpu_micros = server.cpu.total_micros();
             ServerPart {
                 pid: server.pid,
-                cpu_seconds: cpu_micros as f64 / 1e6,
+                cpu_seconds: cpu_micros / 1e6,
                 cpu_us_per_operation: each(cpu_micros),
-                user_us_per_operation: each(server.user_micros),
-                system_us_per_operation: each(server.system_micros),
-                cpu_us_per_event: events
-                    .map(|events| cpu_micros as f64 / events.count().max(1) as f64),
+                user_us_per_operation: each(server.cpu.user_micros),
+                system_us_per_operation: each(server.cpu.system_micros),
+                cpu_us_per_event: events.map(|events| cpu_micros / events.count().max(1) as f64),
                 memory: server.memory,
             }
         });
@@ -156,7 +153,7 @@ impl Report {
             operations: part(&all),
             kinds: if kinds.len() > 1 { named.collect() } else { BTreeMap::new() },
             events: events.map(part),
-            generator_cpu_us_per_operation: each(cost.own_cpu_micros),
+            generator_cpu_us_per_operation: each(cost.own.total_micros()),
             servers: servers.collect(),
         }
     }
@@ -295,9 +292,13 @@ mod tests {
         writes.add(Duration::ZERO, &Status { code: 8, message: "no".to_owned() }, 0);
         let memory =
             Memory { resident_bytes: 3_000_000, peak_bytes: 9_000_000, ..Memory::default() };
-        let server = ServerCost { pid: 7, user_micros: 60, system_micros: 30, memory };
-        let cost =
-            Cost { elapsed: Duration::from_secs(2), own_cpu_micros: 9, servers: vec![server] };
+        let cpu = Cpu { user_micros: 60.0, system_micros: 30.0 };
+        let server = ServerCost { pid: 7, cpu, memory };
+        let cost = Cost {
+            elapsed: Duration::from_secs(2),
+            own: Cpu { user_micros: 9.0, system_micros: 0.0 },
+            servers: vec![server],
+        };
         let load = "mixed".to_owned();
         let heading = Heading { load, clients: 2, connections: 1, value_size: 8 };
         Report::new(heading, &["read", "write"], &[reads, writes], None, &cost)

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_api::etcdserverpb::{RangeRequest, RangeResponse};
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cli::{Cli, ListArgs, Load, Options, OrderName, WatchArgs};
 use crate::engine::{Records, Run, Spread, call, run_streams, run_unary};
@@ -74,7 +75,7 @@ impl<'a> Session<'a> {
         let count = self.keys.count;
         match name {
             OrderName::Random => Order::Random { count },
-            OrderName::Sequential => Order::Sequential { count, stride: 1 },
+            OrderName::Sequential => Order::Sequential { count },
         }
     }
 
@@ -114,10 +115,11 @@ impl<'a> Session<'a> {
         let (mut total, mut order) = (self.options.total, Order::Random { count: self.keys.count });
         if args.walk {
             let stride = u64::from(args.limit).max(1);
-            let pages = self.keys.count.div_ceil(stride);
+            let first = args.first_page.min(self.keys.count / stride);
+            let pages = self.keys.count.div_ceil(stride).saturating_sub(first).max(1);
             shape.revision = self.revision()?;
             total = total.or(self.options.duration.is_none().then_some(pages));
-            order = Order::Sequential { count: pages * stride, stride };
+            order = Order::Pages { first, pages, stride };
         } else if args.span > 0 {
             // Every range is full.
             order = Order::Random { count: self.keys.count - args.span + 1 };
@@ -201,6 +203,12 @@ impl<'a> Session<'a> {
             (_, duration) => duration,
         };
         let pace = Arc::new(Pace::start(total.unwrap_or(u64::MAX), duration, rate));
+        for signal in [SIGINT, SIGTERM] {
+            // The second signal ends the process, for a server that does not answer.
+            let flag = pace.interruption();
+            signal_hook::flag::register_conditional_shutdown(signal, 1, flag.clone())?;
+            signal_hook::flag::register(signal, flag)?;
+        }
         let _bar = Progress::follow(pace.clone(), total, duration);
         work(&Run { pace, kinds })
     }

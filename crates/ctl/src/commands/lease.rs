@@ -1,0 +1,216 @@
+//! `lease`: grants, revokes, shows and keeps alive leases.
+
+use std::time::Duration;
+
+use quorate_api::etcdserverpb::{
+    LeaseGrantRequest, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseLeasesRequest,
+    LeaseRevokeRequest, LeaseTimeToLiveRequest,
+};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::Status;
+
+use super::lease_id;
+use crate::client::{Client, Repeat};
+use crate::command::{Command, Group};
+use crate::failure::{Failure, exit, status_text};
+use crate::flags::Flag;
+use crate::gotext::parse_int;
+use crate::output::{Format, Reply};
+use crate::session::Session;
+
+pub(crate) const LEASE: Command = Command {
+    usage: "lease <subcommand>",
+    short: "Lease related commands. Use `etcdctl lease --help` to see subcommands",
+    long: "Lease related commands",
+    group: Some(Group::KeyValue),
+    children: &[&GRANT, &KEEP_ALIVE, &LIST, &REVOKE, &TIME_TO_LIVE],
+    ..Command::EMPTY
+};
+
+const GRANT: Command = Command {
+    usage: "grant <ttl>",
+    short: "Creates leases",
+    run: Some(|session| Box::pin(grant(session))),
+    ..Command::EMPTY
+};
+
+const KEEP_ALIVE: Command = Command {
+    usage: "keep-alive [options] <leaseID>",
+    short: "Keeps leases alive (renew)",
+    flags: &[Flag::bool(
+        "once",
+        "Resets the keep-alive time to its original value and exits immediately",
+    )],
+    run: Some(|session| Box::pin(keep_alive(session))),
+    ..Command::EMPTY
+};
+
+const LIST: Command = Command {
+    usage: "list",
+    short: "List all active leases",
+    run: Some(|session| Box::pin(list(session))),
+    ..Command::EMPTY
+};
+
+const REVOKE: Command = Command {
+    usage: "revoke <leaseID>",
+    short: "Revokes leases",
+    run: Some(|session| Box::pin(revoke(session))),
+    ..Command::EMPTY
+};
+
+const TIME_TO_LIVE: Command = Command {
+    usage: "timetolive <leaseID> [options]",
+    short: "Get lease information",
+    flags: &[Flag::bool("keys", "Get keys attached to this lease")],
+    run: Some(|session| Box::pin(time_to_live(session))),
+    ..Command::EMPTY
+};
+
+/// Pause before a lost stream is opened again.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+
+/// The only argument, or a refusal in the command's words.
+fn only_arg(session: &Session, refusal: &str) -> Result<String, Failure> {
+    match (session.matches.arg(0), session.matches.args.len()) {
+        (Some(arg), 1) => Ok(arg),
+        _ => Err(Failure::bad_args(refusal)),
+    }
+}
+
+/// These commands tell a failed call by another code than the rest do.
+fn bad_connection(status: &Status) -> Failure {
+    Failure::new(exit::BAD_CONNECTION, status_text(status))
+}
+
+async fn grant(session: &Session) -> Result<(), Failure> {
+    let ttl = only_arg(session, "lease grant command needs TTL argument")?;
+    let ttl =
+        parse_int(&ttl, 10).map_err(|error| Failure::bad_args(format!("bad TTL ({error})")))?;
+    let client = session.client()?;
+    let grant = async |channel, request| client.lease(channel).lease_grant(request).await;
+    let request = LeaseGrantRequest { ttl, id: 0 };
+    let reply = client.call(Some(session.timeout()), Repeat::Never, request, grant).await;
+    let reply = reply.map_err(|status| {
+        Failure::error(format!("failed to grant lease ({})", status_text(&status)))
+    })?;
+    session.show(&Reply::LeaseGrant(reply))
+}
+
+async fn revoke(session: &Session) -> Result<(), Failure> {
+    let id = lease_id(&only_arg(session, "lease revoke command needs 1 argument")?)?;
+    let client = session.client()?;
+    let revoke = async |channel, request| client.lease(channel).lease_revoke(request).await;
+    let request = LeaseRevokeRequest { id };
+    let reply = client.call(Some(session.timeout()), Repeat::Never, request, revoke).await;
+    let reply = reply.map_err(|status| {
+        Failure::error(format!("failed to revoke lease ({})", status_text(&status)))
+    })?;
+    session.show(&Reply::LeaseRevoke(id, reply))
+}
+
+async fn time_to_live(session: &Session) -> Result<(), Failure> {
+    let id = lease_id(&only_arg(session, "lease timetolive command needs lease ID as argument")?)?;
+    let keys = session.matches.bool("keys");
+    let client = session.client()?;
+    let ask = async |channel, request| client.lease(channel).lease_time_to_live(request).await;
+    let request = LeaseTimeToLiveRequest { id, keys };
+    let reply = client.call(None, Repeat::Safe, request, ask).await;
+    let reply = reply.map_err(|status| bad_connection(&status))?;
+    session.show(&Reply::LeaseTimeToLive(reply, keys))
+}
+
+async fn list(session: &Session) -> Result<(), Failure> {
+    let client = session.client()?;
+    let list = async |channel, request| client.lease(channel).lease_leases(request).await;
+    let reply = client.call(None, Repeat::Safe, LeaseLeasesRequest {}, list).await;
+    session.show(&Reply::LeaseList(reply.map_err(|status| bad_connection(&status))?))
+}
+
+async fn keep_alive(session: &Session) -> Result<(), Failure> {
+    let id = lease_id(&only_arg(session, "lease keep-alive command needs lease ID as argument")?)?;
+    let client = session.client()?;
+    if session.matches.bool("once") {
+        let reply = Stream::open(&client, id).await;
+        let reply = match reply {
+            Ok(mut stream) => stream.renew(id).await,
+            Err(status) => Err(status),
+        };
+        let reply = reply.map_err(|status| bad_connection(&status))?;
+        if reply.ttl <= 0 {
+            let text = "etcdserver: requested lease not found";
+            return Err(Failure::new(exit::BAD_CONNECTION, text));
+        }
+        return session.show(&Reply::LeaseKeepAlive(reply));
+    }
+    keep(session, &client, id).await?;
+    if session.format()? == Format::Simple {
+        session.print(&format!("lease {id:016x} expired or revoked.\n"))?;
+    }
+    Ok(())
+}
+
+/// Renews the lease three times in its life until it is gone: revoked, or out of reach for as long as it
+/// lives.
+async fn keep(session: &Session, client: &Client, id: i64) -> Result<(), Failure> {
+    const FIRST_LIFE: Duration = Duration::from_secs(5);
+    let mut dies = Instant::now() + FIRST_LIFE;
+    let mut stream: Option<Stream> = None;
+    loop {
+        let renewed = async {
+            let mut open = match stream.take() {
+                Some(open) => open,
+                None => Stream::open(client, id).await?,
+            };
+            let reply = open.renew(id).await?;
+            stream = Some(open);
+            Ok::<_, Status>(reply)
+        };
+        match timeout_at(dies, renewed).await {
+            Err(_) => return Ok(()),
+            Ok(Ok(reply)) if reply.ttl <= 0 => return Ok(()),
+            Ok(Ok(reply)) => {
+                let life = Duration::from_secs(u64::try_from(reply.ttl).unwrap_or_default());
+                dies = Instant::now() + life;
+                session.show(&Reply::LeaseKeepAlive(reply))?;
+                sleep(life / 3).await;
+            }
+            Ok(Err(_)) => {
+                client.leave();
+                sleep(RETRY_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// An open stream of renewals.
+struct Stream {
+    requests: mpsc::UnboundedSender<LeaseKeepAliveRequest>,
+    replies: tonic::Streaming<LeaseKeepAliveResponse>,
+    /// Whether opening has sent the first renewal already.
+    asked: bool,
+}
+
+impl Stream {
+    /// Opens a stream and asks for the first renewal, without which a server may not answer at all.
+    async fn open(client: &Client, id: i64) -> Result<Self, Status> {
+        let channel = client.connect(None).await?;
+        let (requests, receiver) = mpsc::unbounded_channel();
+        // The receiver is right here.
+        requests.send(LeaseKeepAliveRequest { id }).ok();
+        let stream = UnboundedReceiverStream::new(receiver);
+        let replies = client.lease(channel).lease_keep_alive(stream).await?.into_inner();
+        Ok(Self { requests, replies, asked: true })
+    }
+
+    async fn renew(&mut self, id: i64) -> Result<LeaseKeepAliveResponse, Status> {
+        if !std::mem::take(&mut self.asked) {
+            let sent = self.requests.send(LeaseKeepAliveRequest { id });
+            sent.map_err(|_| Status::unavailable("the stream is closed"))?;
+        }
+        let reply = self.replies.message().await?;
+        reply.ok_or_else(|| Status::unavailable("the server closed the stream"))
+    }
+}

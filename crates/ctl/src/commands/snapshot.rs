@@ -1,0 +1,140 @@
+//! `snapshot save`: a member's database, whole and consistent, in a file.
+//!
+//! The server sends the database and then its SHA-256 digest; a file with both is complete when its length
+//! is a whole number of sectors and a digest. It is written beside its place and renamed into it, so that a
+//! file of the name asked for is never half a snapshot.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use quorate_api::etcdserverpb::SnapshotRequest;
+use tonic::Status;
+
+use crate::client::Client;
+use crate::command::{Command, Group};
+use crate::failure::{Failure, exit, status_text};
+use crate::gotext::{duration, size};
+use crate::session::Session;
+
+const EXAMPLE: &str = "  \
+  # Save snapshot to a given file
+  etcdctl snapshot save /backup/etcd-snapshot.db
+
+  # Get snapshot from given address and save it to file
+  etcdctl snapshot save --endpoints=127.0.0.1:3000 /backup/etcd-snapshot.db";
+
+pub(crate) const SNAPSHOT: Command = Command {
+    usage: "snapshot <subcommand>",
+    short: "Manages etcd node snapshots",
+    example: EXAMPLE,
+    group: Some(Group::Maintenance),
+    children: &[&SAVE],
+    ..Command::EMPTY
+};
+
+const SAVE: Command = Command {
+    usage: "save <filename>",
+    short: "Stores an etcd node backend snapshot to a given file",
+    example: EXAMPLE,
+    run: Some(|session| Box::pin(save(session))),
+    ..Command::EMPTY
+};
+
+const SECTOR_BYTES: u64 = 512;
+const DIGEST_BYTES: u64 = 32;
+
+async fn save(session: &Session) -> Result<(), Failure> {
+    let path = match (session.matches.arg(0), session.matches.args.len()) {
+        (Some(path), 1) => PathBuf::from(path),
+        _ => return Err(Failure::bad_args("snapshot save expects one argument <filename>")),
+    };
+    let client = session.client()?;
+    let part = PathBuf::from(format!("{}.part", path.display()));
+    // A large database takes its time, so the limit of short commands holds only if it was asked for.
+    let limit = session.matches.changed("command-timeout").then(|| session.timeout());
+    let fetching = fetch(session, &client, &path, &part);
+    let result = match limit {
+        None => fetching.await,
+        Some(limit) => match tokio::time::timeout(limit, fetching).await {
+            Ok(result) => result,
+            Err(_) => Err("context deadline exceeded".to_owned()),
+        },
+    };
+    if result.is_err() {
+        // It may not even have been made.
+        drop(fs::remove_file(&part));
+    }
+    let version = result.map_err(|text| Failure::new(exit::INTERRUPTED, text))?;
+    session.print(&format!("Snapshot saved at {}\n", path.display()))?;
+    if version.is_empty() {
+        return Ok(());
+    }
+    session.print(&format!("Server version {version}\n"))
+}
+
+/// Fetches the snapshot into `part`, renames it to `path`, and returns the server's storage version, which
+/// servers before 3.6 do not tell.
+async fn fetch(
+    session: &Session,
+    client: &Client,
+    path: &Path,
+    part: &Path,
+) -> Result<String, String> {
+    let endpoints = session.endpoints();
+    let [endpoint] = &endpoints[..] else {
+        let endpoints = endpoints.join(" ");
+        return Err(format!(
+            "snapshot must be requested to one selected node, not multiple [{endpoints}]"
+        ));
+    };
+    let (shown, shown_part) = (path.display(), part.display());
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(part)
+        .map_err(|error| format!("could not open {shown_part} ({error})"))?;
+    session.log("info", "created temporary db file", &[("path", shown_part.to_string())]);
+    let start = Instant::now();
+    session.log("info", "fetching snapshot", &[("endpoint", endpoint.clone())]);
+    let (len, version) = receive(client, &mut file).await?;
+    if len % SECTOR_BYTES != DIGEST_BYTES {
+        return Err(format!("sha256 checksum not found [bytes: {len}]"));
+    }
+    file.sync_all().map_err(|error| format!("could not fsync snapshot: {error}"))?;
+    session.log(
+        "info",
+        "fetched snapshot",
+        &[
+            ("endpoint", endpoint.clone()),
+            ("size", size(len)),
+            ("took", duration(start.elapsed())),
+            ("etcd-version", version.clone()),
+        ],
+    );
+    fs::rename(part, path)
+        .map_err(|error| format!("could not rename {shown_part} to {shown} ({error})"))?;
+    session.log("info", "saved", &[("path", shown.to_string())]);
+    Ok(version)
+}
+
+/// Writes what the server sends, and returns its length and the version.
+async fn receive(client: &Client, file: &mut File) -> Result<(u64, String), String> {
+    let failed = |status: Status| format!("could not write snapshot: {}", status_text(&status));
+    let channel = client.connect(None).await.map_err(failed)?;
+    let reply = client.maintenance(channel).snapshot(SnapshotRequest {}).await;
+    let mut stream = reply.map_err(|status| status_text(&status))?.into_inner();
+    let (mut len, mut version) = (0, String::new());
+    while let Some(part) = stream.message().await.map_err(failed)? {
+        file.write_all(&part.blob).map_err(|error| format!("could not write snapshot: {error}"))?;
+        len += part.blob.len() as u64;
+        if version.is_empty() {
+            version = part.version;
+        }
+    }
+    Ok((len, version))
+}

@@ -1,0 +1,412 @@
+//! `watch`: shows events as they happen, and runs a command for each if one is given.
+//!
+//! A watch that loses its connection goes on from the revision after the last one it has shown, so nothing
+//! is missed and nothing comes twice.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::future::poll_fn;
+use std::os::unix::ffi::OsStrExt;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use quorate_api::etcdserverpb::watch_request::RequestUnion;
+use quorate_api::etcdserverpb::{
+    WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
+};
+use quorate_api::mvccpb::Event;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::{Code, Request, Status};
+
+use super::KeyRange;
+use crate::client::Client;
+use crate::command::{Command, Group};
+use crate::failure::{Failure, exit, status_text};
+use crate::flags::{Flag, FlagError, Matches};
+use crate::gotext::quote;
+use crate::output::{Reply, event_name};
+use crate::session::Session;
+use crate::words;
+
+pub(crate) const WATCH: Command = Command {
+    usage: "watch [options] [key or prefix] [range_end] [--] [exec-command arg1 arg2 ...]",
+    short: "Watches events stream on keys or prefixes",
+    group: Some(Group::KeyValue),
+    flags: FLAGS,
+    run: Some(|session| Box::pin(run(session))),
+    ..Command::EMPTY
+};
+
+const FLAGS: &[Flag] = &[
+    Flag::bool("interactive", "Interactive mode").short('i'),
+    Flag::bool("prefix", "Watch on a prefix if prefix is set"),
+    Flag::int("rev", "Revision to start watching"),
+    Flag::bool("prev-kv", "get the previous key-value pair before the event happens"),
+    Flag::bool("progress-notify", "get periodic watch progress notification from server"),
+];
+
+/// Pause before a lost stream is opened again.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// One watch: what to watch, and what to run on every event.
+#[derive(Clone, Debug, PartialEq)]
+struct Watch {
+    create: WatchCreateRequest,
+    exec: Vec<Vec<u8>>,
+}
+
+impl Watch {
+    fn new(matches: &Matches, env: &BTreeMap<String, String>) -> Result<Self, Failure> {
+        let from_env = |name: &str| env.get(name).filter(|value| !value.is_empty());
+        let before = matches.args_before_dashes.unwrap_or(matches.args.len());
+        let (keys, exec) = matches.args.split_at(before);
+        if matches.args_before_dashes.is_some() && exec.is_empty() {
+            let text = "bad number of arguments (found separator --, but no commands)";
+            return Err(Failure::bad_args(text));
+        }
+        let mut keys = keys.to_vec();
+        if let Some(key) = from_env("ETCDCTL_WATCH_KEY") {
+            if !keys.is_empty() {
+                let text = "bad number of arguments (found conflicting environment key)";
+                return Err(Failure::bad_args(text));
+            }
+            keys.push(key.clone().into_bytes());
+            keys.extend(from_env("ETCDCTL_WATCH_RANGE_END").map(|end| end.clone().into_bytes()));
+        }
+        let prefix = matches.bool("prefix");
+        let range = match &keys[..] {
+            [] => return Err(Failure::bad_args("bad number of arguments")),
+            [_, _] if prefix => {
+                let text = "`range_end` and `--prefix` are mutually exclusive";
+                return Err(Failure::bad_args(text));
+            }
+            [key, end] => KeyRange { key: key.clone(), end: end.clone() },
+            [key, ..] if prefix => KeyRange::prefix(key.clone()),
+            [key, ..] => KeyRange { key: key.clone(), end: Vec::new() },
+        };
+        let create = WatchCreateRequest {
+            key: range.key.into(),
+            range_end: range.end.into(),
+            start_revision: matches.int("rev"),
+            prev_kv: matches.bool("prev-kv"),
+            progress_notify: matches.bool("progress-notify"),
+            ..Default::default()
+        };
+        Ok(Self { create, exec: exec.to_vec() })
+    }
+
+    /// Where the watch goes on after this response.
+    fn advance(&mut self, response: &WatchResponse) {
+        let revision = response.header.as_ref().map_or(0, |header| header.revision);
+        if let Some(last) = response.events.last() {
+            let seen = last.kv.as_ref().map_or(0, |record| record.fields().mod_revision);
+            self.create.start_revision = seen + 1;
+        } else if is_progress(response)
+            || (response.created && self.create.start_revision == 0 && !response.canceled)
+        {
+            self.create.start_revision = revision + 1;
+        }
+    }
+}
+
+fn is_progress(response: &WatchResponse) -> bool {
+    let revision = response.header.as_ref().map_or(0, |header| header.revision);
+    response.events.is_empty()
+        && !response.canceled
+        && !response.created
+        && response.compact_revision == 0
+        && revision != 0
+}
+
+async fn run(session: &Session) -> Result<(), Failure> {
+    let end = session.env.get("ETCDCTL_WATCH_RANGE_END").filter(|end| !end.is_empty());
+    if let Some(end) = end
+        && session.env.get("ETCDCTL_WATCH_KEY").is_none_or(String::is_empty)
+    {
+        let end = quote(end.as_bytes());
+        let text = format!("ETCDCTL_WATCH_KEY is empty but got ETCDCTL_WATCH_RANGE_END={end}");
+        return Err(Failure::bad_args(text));
+    }
+    if session.matches.bool("interactive") {
+        return interactive(session).await;
+    }
+    let watch = Watch::new(&session.matches, &session.env)?;
+    let client = session.client()?;
+    let (_nobody, progress) = mpsc::unbounded_channel();
+    follow(session, &client, watch, progress).await?;
+    Err(Failure::new(exit::INTERRUPTED, "watch is canceled by the server"))
+}
+
+/// Shows a watch's events until the server cancels it. Each message on `progress` asks the server how far
+/// the watch has come.
+async fn follow(
+    session: &Session,
+    client: &Client,
+    mut watch: Watch,
+    mut progress: mpsc::UnboundedReceiver<()>,
+) -> Result<(), Failure> {
+    loop {
+        let (requests, receiver) = mpsc::unbounded_channel();
+        let send = |union| {
+            // Fails only when the stream is gone, which its own result tells.
+            drop(requests.send(WatchRequest { request_union: Some(union) }));
+        };
+        send(RequestUnion::CreateRequest(watch.create.clone()));
+        let opened = async {
+            let channel = client.connect(None).await?;
+            let mut request = Request::new(UnboundedReceiverStream::new(receiver));
+            let value = tonic::metadata::MetadataValue::from_static("true");
+            request.metadata_mut().insert("hasleader", value);
+            Ok::<_, Status>(client.watch(channel).watch(request).await?.into_inner())
+        };
+        let lost = match opened.await {
+            Err(status) => Some(status),
+            Ok(mut stream) => loop {
+                let message = tokio::select! {
+                    message = stream.message() => message,
+                    Some(()) = progress.recv() => {
+                        send(RequestUnion::ProgressRequest(WatchProgressRequest {}));
+                        continue;
+                    }
+                };
+                match message {
+                    Ok(Some(response)) => {
+                        watch.advance(&response);
+                        show(session, &response, &watch.exec)?;
+                        if response.canceled {
+                            return Ok(());
+                        }
+                    }
+                    Ok(None) => break None,
+                    Err(status) => break Some(status),
+                }
+            },
+        };
+        if let Some(status) = lost.filter(|status| !can_resume(status)) {
+            session.print_error(&format!("watch was canceled ({})\n", status_text(&status)));
+            return Ok(());
+        }
+        client.leave();
+        tokio::time::sleep(RETRY_PAUSE).await;
+    }
+}
+
+fn can_resume(status: &Status) -> bool {
+    matches!(status.code(), Code::Unavailable | Code::Internal | Code::Unknown | Code::Cancelled)
+}
+
+fn show(session: &Session, response: &WatchResponse, exec: &[Vec<u8>]) -> Result<(), Failure> {
+    if response.created && !response.canceled {
+        return Ok(());
+    }
+    if response.canceled {
+        session.print_error(&format!("watch was canceled ({})\n", cancel_text(response)));
+    }
+    let revision = response.header.as_ref().map_or(0, |header| header.revision);
+    if is_progress(response) {
+        session.print(&format!("progress notify: {revision}\n"))?;
+    }
+    session.show(&Reply::Watch(response.clone()))?;
+    if exec.is_empty() {
+        return Ok(());
+    }
+    response.events.iter().try_for_each(|event| execute(session, exec, revision, event))
+}
+
+fn cancel_text(response: &WatchResponse) -> String {
+    if response.compact_revision != 0 {
+        return "etcdserver: mvcc: required revision has been compacted".to_owned();
+    }
+    if response.cancel_reason.is_empty() {
+        return "etcdserver: mvcc: required revision is a future revision".to_owned();
+    }
+    status_text(&Status::failed_precondition(response.cancel_reason.clone()))
+}
+
+/// Runs the command for one event.
+fn execute(
+    session: &Session,
+    exec: &[Vec<u8>],
+    revision: i64,
+    event: &Event,
+) -> Result<(), Failure> {
+    let record = event.kv.clone().unwrap_or_default();
+    let fields = record.fields();
+    let mut words = exec.iter().map(|word| OsStr::from_bytes(word));
+    let program = words.next().unwrap_or_default();
+    let status = std::process::Command::new(program)
+        .args(words)
+        .env("ETCD_WATCH_REVISION", revision.to_string())
+        .env("ETCD_WATCH_EVENT_TYPE", quote(event_name(event.r#type).as_bytes()))
+        .env("ETCD_WATCH_KEY", quote(fields.key))
+        .env("ETCD_WATCH_VALUE", quote(fields.value))
+        .status();
+    let reason = match status {
+        Ok(status) if status.success() => return Ok(()),
+        Ok(status) => match status.code() {
+            Some(code) => format!("exit status {code}"),
+            None => status.to_string(),
+        },
+        Err(error) => error.to_string(),
+    };
+    let command: Vec<_> = exec.iter().map(|word| quote(word)).collect();
+    session.print_error(&format!("command [{}] error ({reason})\n", command.join(" ")));
+    Err(Failure::silent(exit::ERROR))
+}
+
+type Following<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
+
+/// Reads lines, each a watch to add or a question about progress, while showing the events of all watches.
+async fn interactive(session: &Session) -> Result<(), Failure> {
+    let client = session.client()?;
+    let mut lines = read_lines(session);
+    let mut watches: Vec<Following<'_>> = Vec::new();
+    let mut progress = Vec::new();
+    loop {
+        let line = tokio::select! {
+            line = lines.recv() => line,
+            failure = first_failure(&mut watches) => return Err(failure),
+        };
+        let Some(line) = line else {
+            let text = "error reading watch request line: EOF";
+            return Err(Failure::new(exit::INVALID_INPUT, text));
+        };
+        let shown = String::from_utf8_lossy(&line).into_owned();
+        let words = words::split(&line)?;
+        match words.split_first() {
+            None => session
+                .print_error(&format!("Invalid command: {shown} (watch and progress supported)\n")),
+            Some((name, _)) if name == b"progress" => {
+                // A watch that has ended has nothing to tell.
+                progress.retain(|watch: &mpsc::UnboundedSender<()>| watch.send(()).is_ok());
+            }
+            Some((name, args)) if name == b"watch" => {
+                if args.is_empty() && !session.env.contains_key("ETCDCTL_WATCH_KEY") {
+                    session.print_error(&format!(
+                        "Invalid command {shown} (command type or key is not provided)\n"
+                    ));
+                    continue;
+                }
+                let matches = Matches::parse(FLAGS, args).map_err(|error| match error {
+                    FlagError::Help => Failure::bad_args("pflag: help requested"),
+                    FlagError::Wrong(text) => Failure::bad_args(text),
+                })?;
+                let watch = Watch::new(&matches, &session.env)?;
+                let (sender, receiver) = mpsc::unbounded_channel();
+                progress.push(sender);
+                watches.push(Box::pin(follow(session, &client, watch, receiver)));
+            }
+            Some(_) => {
+                session.print_error(&format!("Invalid command {shown} (only support watch)\n"));
+            }
+        }
+    }
+}
+
+/// Drives the watches until one of them fails; those that end well are taken out.
+async fn first_failure(watches: &mut Vec<Following<'_>>) -> Failure {
+    poll_fn(|context| {
+        let mut failure = None;
+        watches.retain_mut(|watch| match watch.as_mut().poll(context) {
+            Poll::Pending => true,
+            Poll::Ready(Ok(())) => false,
+            Poll::Ready(Err(error)) => {
+                failure = Some(error);
+                false
+            }
+        });
+        failure.map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
+}
+
+/// The lines of standard input, read by a thread of its own, which ends with the input.
+fn read_lines(session: &Session) -> mpsc::UnboundedReceiver<Vec<u8>> {
+    let mut input = session.take_input();
+    let (sender, receiver) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        loop {
+            let mut line = Vec::new();
+            match input.read_until(b'\n', &mut line) {
+                Ok(_) if line.pop_if(|last| *last == b'\n').is_some() => {
+                    if sender.send(line).is_err() {
+                        return;
+                    }
+                }
+                _ => return,
+            }
+        }
+    });
+    receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_api::etcdserverpb::ResponseHeader;
+    use quorate_api::record::{Fields, KeyValue};
+
+    use super::*;
+
+    fn watch(line: &[&str], env: &[(&str, &str)]) -> Result<Watch, Failure> {
+        let line: Vec<_> = line.iter().map(|word| word.as_bytes().to_vec()).collect();
+        let env = env.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Watch::new(&Matches::parse(FLAGS, &line).unwrap(), &env)
+    }
+
+    #[test]
+    fn keys_come_from_arguments_or_the_environment() {
+        let parsed = watch(&["a", "--rev", "5", "c", "--", "echo", "--prefix"], &[]).unwrap();
+        assert_eq!((&parsed.create.key[..], &parsed.create.range_end[..]), (&b"a"[..], &b"c"[..]));
+        assert_eq!((parsed.create.start_revision, parsed.exec.len()), (5, 2));
+        let env = [("ETCDCTL_WATCH_KEY", "k"), ("ETCDCTL_WATCH_RANGE_END", "l")];
+        let parsed = watch(&["--", "echo"], &env).unwrap();
+        assert_eq!((&parsed.create.key[..], &parsed.create.range_end[..]), (&b"k"[..], &b"l"[..]));
+        assert_eq!(&watch(&["a", "--prefix"], &[]).unwrap().create.range_end[..], b"b");
+    }
+
+    #[test]
+    fn mistakes_are_bad_arguments() {
+        let env = [("ETCDCTL_WATCH_KEY", "k")];
+        for (line, env, text) in [
+            (&[][..], &[][..], "bad number of arguments"),
+            (&["a", "--"], &[], "bad number of arguments (found separator --, but no commands)"),
+            (&["a"], &env, "bad number of arguments (found conflicting environment key)"),
+            (&["a", "b", "--prefix"], &[], "`range_end` and `--prefix` are mutually exclusive"),
+        ] {
+            assert_eq!(watch(line, env).unwrap_err(), Failure::bad_args(text), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_watch_goes_on_after_what_it_has_seen() {
+        let mut parsed = watch(&["a"], &[]).unwrap();
+        let header = Some(ResponseHeader { revision: 10, ..Default::default() });
+        let created = WatchResponse { header, created: true, ..Default::default() };
+        parsed.advance(&created);
+        assert_eq!(parsed.create.start_revision, 11);
+        let fields = Fields { key: b"a", mod_revision: 15, ..Fields::default() };
+        let event = Event { kv: Some(KeyValue::new(&fields)), ..Default::default() };
+        parsed.advance(&WatchResponse { events: vec![event], ..created.clone() });
+        assert_eq!(parsed.create.start_revision, 16);
+        let header = Some(ResponseHeader { revision: 20, ..Default::default() });
+        let progress = WatchResponse { header, ..Default::default() };
+        assert!(is_progress(&progress) && !is_progress(&created));
+        parsed.advance(&progress);
+        assert_eq!(parsed.create.start_revision, 21);
+        parsed.advance(&created);
+        assert_eq!(parsed.create.start_revision, 21);
+    }
+
+    #[test]
+    fn cancellations_say_why() {
+        let text = |compact_revision, reason: &str| {
+            let cancel_reason = reason.to_owned();
+            cancel_text(&WatchResponse { compact_revision, cancel_reason, ..Default::default() })
+        };
+        assert_eq!(text(5, "any"), "etcdserver: mvcc: required revision has been compacted");
+        assert_eq!(text(0, ""), "etcdserver: mvcc: required revision is a future revision");
+        assert_eq!(text(0, "x"), "rpc error: code = FailedPrecondition desc = x");
+    }
+}

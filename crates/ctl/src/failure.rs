@@ -1,0 +1,106 @@
+//! How a command fails: a message on standard error and an exit code.
+
+use tonic::{Code, Status};
+
+/// Exit codes, as scripts know them.
+pub(crate) mod exit {
+    pub(crate) const ERROR: u8 = 1;
+    pub(crate) const BAD_CONNECTION: u8 = 2;
+    pub(crate) const INVALID_INPUT: u8 = 3;
+    pub(crate) const BAD_FEATURE: u8 = 4;
+    pub(crate) const INTERRUPTED: u8 = 5;
+    pub(crate) const BAD_ARGS: u8 = 128;
+}
+
+/// The end of a command that did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) code: u8,
+    /// What to print after `Error: `; nothing if it has been said already.
+    pub(crate) message: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
+        Self { code, message: Some(message.into()) }
+    }
+
+    pub(crate) fn error(message: impl Into<String>) -> Self {
+        Self::new(exit::ERROR, message)
+    }
+
+    pub(crate) fn bad_args(message: impl Into<String>) -> Self {
+        Self::new(exit::BAD_ARGS, message)
+    }
+
+    /// A failure whose reason has been printed.
+    pub(crate) const fn silent(code: u8) -> Self {
+        Self { code, message: None }
+    }
+}
+
+/// A call that failed ends a command with code 1, unless the command says otherwise.
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self::error(status_text(&status))
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::error(error.to_string())
+    }
+}
+
+/// Words a refused call as etcd's tools do: the server's own refusals by their message alone, anything else
+/// with its code.
+pub(crate) fn status_text(status: &Status) -> String {
+    let message = status.message();
+    match status.code() {
+        Code::DeadlineExceeded => "context deadline exceeded".to_owned(),
+        Code::Cancelled => "context canceled".to_owned(),
+        _ if message.starts_with("etcdserver: ") || message.starts_with("auth: ") => {
+            message.to_owned()
+        }
+        code => format!("rpc error: code = {} desc = {message}", code_name(code)),
+    }
+}
+
+const fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "Canceled",
+        Code::Unknown => "Unknown",
+        Code::InvalidArgument => "InvalidArgument",
+        Code::DeadlineExceeded => "DeadlineExceeded",
+        Code::NotFound => "NotFound",
+        Code::AlreadyExists => "AlreadyExists",
+        Code::PermissionDenied => "PermissionDenied",
+        Code::ResourceExhausted => "ResourceExhausted",
+        Code::FailedPrecondition => "FailedPrecondition",
+        Code::Aborted => "Aborted",
+        Code::OutOfRange => "OutOfRange",
+        Code::Unimplemented => "Unimplemented",
+        Code::Internal => "Internal",
+        Code::Unavailable => "Unavailable",
+        Code::DataLoss => "DataLoss",
+        Code::Unauthenticated => "Unauthenticated",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_worded_as_etcd_words_them() {
+        let text = |code, message: &str| status_text(&Status::new(code, message));
+        let compacted = "etcdserver: mvcc: required revision has been compacted";
+        assert_eq!(text(Code::OutOfRange, compacted), compacted);
+        assert_eq!(text(Code::DeadlineExceeded, "any"), "context deadline exceeded");
+        assert_eq!(
+            text(Code::Unimplemented, "unknown service"),
+            "rpc error: code = Unimplemented desc = unknown service"
+        );
+    }
+}

@@ -1,0 +1,323 @@
+//! The command-line grammar: pflag's, which is what `etcdctl` has.
+//!
+//! Flags and arguments mix freely; `--` ends the flags; `--name value` and `--name=value` are the same,
+//! except that a boolean takes a value only after `=`; one-letter flags combine. The messages about
+//! mistakes are pflag's as well.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::gotext::{parse_duration, parse_int, quote};
+
+/// What a flag's value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Bool,
+    Int,
+    Text,
+    Duration,
+    /// Comma-separated, and repeats add up.
+    List,
+}
+
+/// A flag that a command takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flag {
+    pub(crate) name: &'static str,
+    pub(crate) short: Option<char>,
+    pub(crate) kind: Kind,
+    /// The default, written as on the command line.
+    pub(crate) default: &'static str,
+    pub(crate) usage: &'static str,
+}
+
+impl Flag {
+    pub(crate) const fn bool(name: &'static str, usage: &'static str) -> Self {
+        Self { name, short: None, kind: Kind::Bool, default: "false", usage }
+    }
+
+    pub(crate) const fn int(name: &'static str, usage: &'static str) -> Self {
+        Self { name, short: None, kind: Kind::Int, default: "0", usage }
+    }
+
+    pub(crate) const fn text(
+        name: &'static str,
+        default: &'static str,
+        usage: &'static str,
+    ) -> Self {
+        Self { name, short: None, kind: Kind::Text, default, usage }
+    }
+
+    pub(crate) const fn duration(
+        name: &'static str,
+        default: &'static str,
+        usage: &'static str,
+    ) -> Self {
+        Self { name, short: None, kind: Kind::Duration, default, usage }
+    }
+
+    pub(crate) const fn short(self, short: char) -> Self {
+        Self { short: Some(short), ..self }
+    }
+
+    /// Says why a text is no value of this flag.
+    fn check(&self, value: &str) -> Result<(), String> {
+        match self.kind {
+            Kind::Bool => parse_bool(value).map(drop),
+            Kind::Int => parse_int(value, 0).map(drop),
+            Kind::Duration => parse_duration(value).map(drop),
+            Kind::Text | Kind::List => Ok(()),
+        }
+    }
+
+    fn display(&self) -> String {
+        match self.short {
+            Some(short) => format!("-{short}, --{}", self.name),
+            None => format!("--{}", self.name),
+        }
+    }
+}
+
+fn parse_bool(value: &str) -> Result<bool, String> {
+    match value {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err(format!("strconv.ParseBool: parsing {}: invalid syntax", quote(value.as_bytes()))),
+    }
+}
+
+/// A mistake on the command line, or the wish for help.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FlagError {
+    Help,
+    Wrong(String),
+}
+
+/// A command line taken apart.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Matches {
+    /// By flag name; every known flag has a value.
+    values: BTreeMap<&'static str, String>,
+    /// The flags that were given.
+    changed: BTreeMap<&'static str, bool>,
+    /// Everything that is no flag.
+    pub(crate) args: Vec<Vec<u8>>,
+    /// How many of `args` stand before `--`, if there was one.
+    pub(crate) args_before_dashes: Option<usize>,
+}
+
+impl Matches {
+    /// Takes `line` apart by the given flags.
+    pub(crate) fn parse(flags: &[Flag], line: &[Vec<u8>]) -> Result<Self, FlagError> {
+        let mut matches = Self::default();
+        for flag in flags {
+            matches.values.insert(flag.name, flag.default.to_owned());
+        }
+        let mut rest = line.iter();
+        while let Some(word) = rest.next() {
+            if word == b"--" {
+                matches.args_before_dashes = Some(matches.args.len());
+                matches.args.extend(rest.cloned());
+                break;
+            }
+            let text = String::from_utf8_lossy(word);
+            if let Some(long) = text.strip_prefix("--") {
+                matches.long(flags, long, &mut rest)?;
+            } else if text.starts_with('-') && text.len() > 1 {
+                matches.short(flags, &text[1..], &mut rest)?;
+            } else {
+                matches.args.push(word.clone());
+            }
+        }
+        Ok(matches)
+    }
+
+    fn long<'a>(
+        &mut self,
+        flags: &[Flag],
+        word: &str,
+        rest: &mut impl Iterator<Item = &'a Vec<u8>>,
+    ) -> Result<(), FlagError> {
+        if word.starts_with(['-', '=']) {
+            return Err(FlagError::Wrong(format!("bad flag syntax: --{word}")));
+        }
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (word, None),
+        };
+        let Some(flag) = flags.iter().find(|flag| flag.name == name) else {
+            return Err(match name {
+                "help" => FlagError::Help,
+                _ => FlagError::Wrong(format!("unknown flag: --{name}")),
+            });
+        };
+        let value = match (value, flag.kind) {
+            (Some(value), _) => value,
+            (None, Kind::Bool) => "true".to_owned(),
+            (None, _) => {
+                let next = rest
+                    .next()
+                    .ok_or_else(|| FlagError::Wrong(format!("flag needs an argument: --{name}")))?;
+                String::from_utf8_lossy(next).into_owned()
+            }
+        };
+        self.give(flag, &value).map_err(FlagError::Wrong)
+    }
+
+    fn short<'a>(
+        &mut self,
+        flags: &[Flag],
+        letters: &str,
+        rest: &mut impl Iterator<Item = &'a Vec<u8>>,
+    ) -> Result<(), FlagError> {
+        let mut left = letters;
+        while let Some(letter) = left.chars().next() {
+            let tail = &left[letter.len_utf8()..];
+            let Some(flag) = flags.iter().find(|flag| flag.short == Some(letter)) else {
+                return Err(match letter {
+                    'h' => FlagError::Help,
+                    _ => FlagError::Wrong(format!(
+                        "unknown shorthand flag: '{letter}' in -{letters}"
+                    )),
+                });
+            };
+            let value = if let Some(value) = tail.strip_prefix('=') {
+                value.to_owned()
+            } else if flag.kind == Kind::Bool {
+                self.give(flag, "true").map_err(FlagError::Wrong)?;
+                left = tail;
+                continue;
+            } else if tail.is_empty() {
+                let next = rest.next().ok_or_else(|| {
+                    let text = format!("flag needs an argument: '{letter}' in -{letters}");
+                    FlagError::Wrong(text)
+                })?;
+                String::from_utf8_lossy(next).into_owned()
+            } else {
+                tail.to_owned()
+            };
+            return self.give(flag, &value).map_err(FlagError::Wrong);
+        }
+        Ok(())
+    }
+
+    /// Sets a flag as if it had been given.
+    pub(crate) fn give(&mut self, flag: &Flag, value: &str) -> Result<(), String> {
+        flag.check(value).map_err(|reason| {
+            let (value, name) = (quote(value.as_bytes()), quote(flag.display().as_bytes()));
+            format!("invalid argument {value} for {name} flag: {reason}")
+        })?;
+        let again = self.changed.insert(flag.name, true).is_some();
+        let slot = self.values.entry(flag.name).or_default();
+        if flag.kind == Kind::List && again {
+            slot.push(',');
+            slot.push_str(value);
+        } else {
+            value.clone_into(slot);
+        }
+        Ok(())
+    }
+
+    /// Whether the flag was given.
+    pub(crate) fn changed(&self, name: &str) -> bool {
+        self.changed.contains_key(name)
+    }
+
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.values.get(name).map(String::as_str).expect("a command asks for its own flags")
+    }
+
+    pub(crate) fn bool(&self, name: &str) -> bool {
+        parse_bool(self.text(name)).expect("values were checked when they were given")
+    }
+
+    pub(crate) fn int(&self, name: &str) -> i64 {
+        parse_int(self.text(name), 0).expect("values were checked when they were given")
+    }
+
+    pub(crate) fn duration(&self, name: &str) -> Duration {
+        parse_duration(self.text(name)).expect("values were checked when they were given")
+    }
+
+    pub(crate) fn list(&self, name: &str) -> Vec<String> {
+        self.text(name).split(',').map(|item| item.trim().to_owned()).collect()
+    }
+
+    /// An argument as text.
+    pub(crate) fn arg(&self, position: usize) -> Option<String> {
+        self.args.get(position).map(|arg| String::from_utf8_lossy(arg).into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FLAGS: &[Flag] = &[
+        Flag::bool("prefix", ""),
+        Flag::bool("interactive", "").short('i'),
+        Flag::int("limit", ""),
+        Flag::text("write-out", "simple", "").short('w'),
+        Flag::duration("dial-timeout", "2s", ""),
+        Flag { name: "endpoints", short: None, kind: Kind::List, default: "d:1", usage: "" },
+    ];
+
+    fn parse(line: &str) -> Result<Matches, FlagError> {
+        let line: Vec<_> = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+        Matches::parse(FLAGS, &line)
+    }
+
+    fn wrong(line: &str) -> String {
+        match parse(line) {
+            Err(FlagError::Wrong(text)) => text,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn flags_and_arguments_mix() {
+        let matches = parse("a --limit 5 b -wjson --prefix c -- --prefix d").unwrap();
+        assert_eq!(matches.args, [&b"a"[..], b"b", b"c", b"--prefix", b"d"]);
+        assert_eq!(matches.args_before_dashes, Some(3));
+        assert_eq!((matches.int("limit"), matches.text("write-out")), (5, "json"));
+        assert!(
+            matches.bool("prefix") && matches.changed("prefix") && !matches.bool("interactive")
+        );
+        assert_eq!(matches.duration("dial-timeout"), Duration::from_secs(2));
+    }
+
+    #[test]
+    fn booleans_take_values_only_after_an_equals_sign() {
+        let matches = parse("--prefix=false -iw table - --limit=-3").unwrap();
+        assert!(!matches.bool("prefix") && matches.bool("interactive"));
+        assert_eq!((matches.text("write-out"), matches.int("limit")), ("table", -3));
+        assert_eq!(matches.args, [b"-"]);
+        assert_eq!(parse("--prefix false").unwrap().args, [b"false"]);
+    }
+
+    #[test]
+    fn lists_add_up_and_replace_the_default() {
+        assert_eq!(parse("x").unwrap().list("endpoints"), ["d:1"]);
+        let matches = parse("--endpoints a:1,b:2 --endpoints=c:3").unwrap();
+        assert_eq!(matches.list("endpoints"), ["a:1", "b:2", "c:3"]);
+    }
+
+    #[test]
+    fn mistakes_are_told_in_pflags_words() {
+        assert_eq!(wrong("--foo"), "unknown flag: --foo");
+        assert_eq!(wrong("-iz"), "unknown shorthand flag: 'z' in -iz");
+        assert_eq!(wrong("--endpoints"), "flag needs an argument: --endpoints");
+        assert_eq!(wrong("-w"), "flag needs an argument: 'w' in -w");
+        assert_eq!(wrong("--=x"), "bad flag syntax: --=x");
+        assert_eq!(
+            wrong("--limit x"),
+            r#"invalid argument "x" for "--limit" flag: strconv.ParseInt: parsing "x": invalid syntax"#
+        );
+        assert_eq!(
+            wrong("-i=x"),
+            r#"invalid argument "x" for "-i, --interactive" flag: strconv.ParseBool: parsing "x": invalid syntax"#
+        );
+        assert_eq!(parse("a -h").unwrap_err(), FlagError::Help);
+        assert_eq!(parse("--help").unwrap_err(), FlagError::Help);
+    }
+}

@@ -1,0 +1,172 @@
+//! Help texts, laid out as cobra does, which people and scripts know.
+
+use crate::command::{Command, Found, Group};
+use crate::flags::{Flag, Kind};
+use crate::gotext::{duration, parse_duration, quote};
+
+/// Width of the column of command names, at least.
+const NAME_WIDTH_MIN: usize = 11;
+
+/// The help of a command. `program` is what the tool was called as.
+pub(crate) fn help(program: &str, found: &Found) -> String {
+    let command = found.command();
+    let about = if command.long.is_empty() { command.short } else { command.long };
+    let mut out = String::new();
+    if !about.is_empty() {
+        out.push_str(about.trim_end());
+        out.push_str("\n\n");
+    }
+    out.push_str(&usage(program, found));
+    out.push_str(&format!(
+        "Use \"{program} options\" for a list of global command-line options (applies to all commands).\n"
+    ));
+    out
+}
+
+/// The part of the help that follows a mistake, too.
+pub(crate) fn usage(program: &str, found: &Found) -> String {
+    let command = found.command();
+    let names: Vec<_> = found.path[1..].iter().map(|command| command.name()).collect();
+    let path = [&[program][..], &names].concat().join(" ");
+    let mut out = String::from("Usage:");
+    if command.run.is_some() {
+        let arguments = command.usage.strip_prefix(command.name()).unwrap_or_default();
+        out.push_str(&format!("\n  {path}{arguments} [flags]"));
+    }
+    if !command.children.is_empty() {
+        out.push_str(&format!("\n  {path} [command]"));
+    }
+    if !command.example.is_empty() {
+        out.push_str(&format!("\n\nExamples:\n{}", command.example));
+    }
+    out.push_str(&children(command));
+    let mut local: Vec<Flag> = command.flags.to_vec();
+    let is_root = found.path.len() == 1;
+    if !is_root {
+        local.extend(command.inherited);
+        // The name is only for the text; `-h` itself is the grammar's.
+        local.push(Flag::bool("help", "").short('h'));
+        let help = format!("help for {}", command.name());
+        out.push_str("\n\nFlags:\n");
+        out.push_str(flag_usages(&local, Some(&help)).trim_end());
+    }
+    let above = &found.path[1..found.path.len().max(2) - 1];
+    let inherited: Vec<Flag> =
+        above.iter().flat_map(|command| command.inherited).copied().collect();
+    if !is_root && !inherited.is_empty() {
+        out.push_str("\n\nGlobal Flags:\n");
+        out.push_str(flag_usages(&inherited, None).trim_end());
+    }
+    if !command.children.is_empty() {
+        out.push_str(&format!(
+            "\n\nUse \"{path} [command] --help\" for more information about a command."
+        ));
+    }
+    out.push('\n');
+    out
+}
+
+fn children(command: &Command) -> String {
+    let width = command.children.iter().map(|child| child.name().len()).max().unwrap_or_default();
+    let width = width.max(NAME_WIDTH_MIN);
+    let list = |group: Option<Group>| -> String {
+        let of_group = command.children.iter().filter(|child| child.group == group);
+        of_group.map(|child| format!("\n  {:width$} {}", child.name(), child.short)).collect()
+    };
+    let mut out = String::new();
+    for (group, title) in Group::ALL {
+        let lines = list(Some(group));
+        if !lines.is_empty() {
+            out.push_str(&format!("\n\n{title}{lines}"));
+        }
+    }
+    let rest = list(None);
+    if !rest.is_empty() {
+        out.push_str(&format!("\n\nAvailable Commands:{rest}"));
+    }
+    out
+}
+
+/// A table of flags in the order of their names. `help` is what the flag of that name is for.
+pub(crate) fn flag_usages(flags: &[Flag], help: Option<&str>) -> String {
+    let mut flags = flags.to_vec();
+    flags.sort_by_key(|flag| flag.name);
+    let left = |flag: &Flag| {
+        let short = flag.short.map_or("    ".to_owned(), |short| format!("-{short}, "));
+        let kind = match flag.kind {
+            Kind::Bool => "",
+            Kind::Int => " int",
+            Kind::Text => " string",
+            Kind::Duration => " duration",
+            Kind::List => " strings",
+        };
+        format!("  {short}--{}{kind}", flag.name)
+    };
+    let width = flags.iter().map(|flag| left(flag).len()).max().unwrap_or_default();
+    let line = |flag: &Flag| {
+        let usage = if flag.name == "help" { help.unwrap_or_default() } else { flag.usage };
+        format!("{:width$}   {usage}{}\n", left(flag), shown_default(flag))
+    };
+    flags.iter().map(line).collect()
+}
+
+/// What a flag's line ends with if its default is not the zero of its kind.
+fn shown_default(flag: &Flag) -> String {
+    match flag.kind {
+        Kind::Bool if flag.default == "false" => String::new(),
+        Kind::Int if flag.default == "0" => String::new(),
+        Kind::Text if flag.default.is_empty() => String::new(),
+        Kind::Bool | Kind::Int => format!(" (default {})", flag.default),
+        Kind::Text => format!(" (default {})", quote(flag.default.as_bytes())),
+        Kind::Duration => match parse_duration(flag.default) {
+            Ok(value) => format!(" (default {})", duration(value)),
+            Err(_) => String::new(),
+        },
+        Kind::List => format!(" (default [{}])", flag.default),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{ROOT, find};
+
+    fn text(line: &str) -> String {
+        let line: Vec<_> = line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect();
+        help("etcdctl", &find(&ROOT, &line).unwrap())
+    }
+
+    #[test]
+    fn the_top_lists_commands_by_group_and_hides_global_flags() {
+        let text = text("");
+        assert!(text.starts_with(
+            "A simple command line client for etcd3.\n\nUsage:\n  etcdctl [command]\n\n\
+             Key-value commands\n  compaction  Compacts the event history in etcd\n"
+        ));
+        assert!(!text.contains("--endpoints"));
+        assert!(text.ends_with(
+            "\n\nUse \"etcdctl [command] --help\" for more information about a command.\n\
+             Use \"etcdctl options\" for a list of global command-line options (applies to all commands).\n"
+        ));
+    }
+
+    #[test]
+    fn a_command_shows_its_flags_aligned() {
+        let text = text("lease timetolive");
+        assert_eq!(
+            text,
+            "Get lease information\n\nUsage:\n  etcdctl lease timetolive <leaseID> [options] [flags]\n\n\
+             Flags:\n  -h, --help   help for timetolive\n      --keys   Get keys attached to this lease\n\
+             Use \"etcdctl options\" for a list of global command-line options (applies to all commands).\n"
+        );
+    }
+
+    #[test]
+    fn defaults_are_shown_where_they_say_something() {
+        assert!(text("get").contains(
+            "      --consistency string   Linearizable(l) or Serializable(s) (default \"l\")\n"
+        ));
+        let inherited = text("endpoint hashkv");
+        assert!(inherited.contains("Global Flags:\n      --cluster   use all endpoints"));
+    }
+}

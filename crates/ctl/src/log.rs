@@ -1,0 +1,72 @@
+//! Log lines on standard error, in the JSON form that `etcdctl` writes.
+
+use std::io::Write;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+
+/// Writes one line. `fields` follow the message in order.
+pub(crate) fn line(
+    out: &mut dyn Write,
+    level: &str,
+    name: Option<&str>,
+    message: &str,
+    fields: &[(&str, String)],
+) {
+    let quoted = |text: &str| Value::from(text).to_string();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut text = format!("{{\"level\":\"{level}\",\"ts\":\"{}\"", timestamp(since));
+    if let Some(name) = name {
+        text.push_str(&format!(",\"logger\":{}", quoted(name)));
+    }
+    text.push_str(&format!(",\"msg\":{}", quoted(message)));
+    for (key, value) in fields {
+        text.push_str(&format!(",{}:{}", quoted(key), quoted(value)));
+    }
+    text.push_str("}\n");
+    // Where standard error is closed there is nobody to tell.
+    drop(out.write_all(text.as_bytes()));
+}
+
+/// A moment since 1970 as RFC 3339 in UTC, with microseconds.
+fn timestamp(since: Duration) -> String {
+    let (seconds, days) = (since.as_secs(), since.as_secs() / 86_400);
+    // Days are counted from March of year 0 in eras of 400 years, which puts leap days last.
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    let micros = since.subsec_micros();
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_dates() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00.000000Z"),
+            (951_782_399, "2000-02-28T23:59:59.000000Z"),
+            (951_782_400, "2000-02-29T00:00:00.000000Z"),
+            (1_795_219_199, "2026-11-20T23:59:59.000000Z"),
+        ] {
+            assert_eq!(timestamp(Duration::from_secs(seconds)), text);
+        }
+    }
+
+    #[test]
+    fn lines_are_json() {
+        let mut out = Vec::new();
+        line(&mut out, "warn", Some("client"), "it \"happened\"", &[("path", "/a".to_owned())]);
+        let value: Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!((&value["level"], &value["logger"]), (&"warn".into(), &"client".into()));
+        assert_eq!((&value["msg"], &value["path"]), (&"it \"happened\"".into(), &"/a".into()));
+    }
+}

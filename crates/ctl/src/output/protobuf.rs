@@ -1,0 +1,31 @@
+//! The format for programs that know the protocol: the reply's encoding and nothing else.
+
+use prost::Message;
+
+use super::{Reply, Shown};
+
+/// Renders a reply, or returns false for one that is no message.
+pub(super) fn render(reply: &Reply, shown: &mut Shown) -> bool {
+    shown.output.extend(match reply {
+        Reply::Put(response) => response.encode_to_vec(),
+        Reply::Get(response, _) => response.encode_to_vec(),
+        Reply::Delete(response) => response.encode_to_vec(),
+        Reply::Txn(response) => response.encode_to_vec(),
+        Reply::Watch(response) => response.encode_to_vec(),
+        Reply::LeaseGrant(response) => response.encode_to_vec(),
+        Reply::LeaseRevoke(_, response) => response.encode_to_vec(),
+        Reply::LeaseKeepAlive(response) => response.encode_to_vec(),
+        Reply::LeaseTimeToLive(response, _) => response.encode_to_vec(),
+        Reply::LeaseList(response) => response.encode_to_vec(),
+        Reply::MemberAdd(response) => response.encode_to_vec(),
+        Reply::MemberRemove(_, response) => response.encode_to_vec(),
+        Reply::MemberUpdate(_, response) => response.encode_to_vec(),
+        Reply::MemberPromote(_, response) => response.encode_to_vec(),
+        Reply::MemberList(response) => response.encode_to_vec(),
+        Reply::MoveLeader { response, .. } => response.encode_to_vec(),
+        Reply::Downgrade(_, response) => response.encode_to_vec(),
+        Reply::Alarm(response) => response.encode_to_vec(),
+        Reply::Health(_) | Reply::Status(_) | Reply::HashKv(_) => return false,
+    });
+    true
+}

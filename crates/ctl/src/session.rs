@@ -1,0 +1,254 @@
+//! One run of the tool: the global options, the terminal, and the way to the servers.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io::{BufRead, Write};
+use std::time::Duration;
+
+use crate::client::{Client, Limits};
+use crate::command::Found;
+use crate::failure::{Failure, exit};
+use crate::flags::{Flag, Kind, Matches};
+use crate::log;
+use crate::output::{Format, Reply};
+
+const ENV_PREFIX: &str = "ETCDCTL_";
+/// Read by `watch` itself.
+const WATCH_ENV: [&str; 2] = ["ETCDCTL_WATCH_KEY", "ETCDCTL_WATCH_RANGE_END"];
+
+/// Flags of every command.
+pub(crate) const GLOBAL_FLAGS: &[Flag] = &[
+    Flag {
+        name: "endpoints",
+        short: None,
+        kind: Kind::List,
+        default: "127.0.0.1:2379",
+        usage: "gRPC endpoints",
+    },
+    Flag::bool("debug", "enable client-side debug logging"),
+    Flag::text(
+        "write-out",
+        "simple",
+        "set the output format (fields, json, protobuf, simple, table)",
+    )
+    .short('w'),
+    Flag::bool("hex", "print byte strings as hex encoded strings"),
+    Flag::duration("dial-timeout", "2s", "dial timeout for client connections"),
+    Flag::duration(
+        "command-timeout",
+        "5s",
+        "timeout for short running command (excluding dial timeout)",
+    ),
+    Flag::duration("keepalive-time", "2s", "keepalive time for client connections"),
+    Flag::duration("keepalive-timeout", "6s", "keepalive timeout for client connections"),
+    Flag::int(
+        "max-request-bytes",
+        "client-side request send limit in bytes (if 0, it defaults to 2.0 MiB (2 * 1024 * 1024).)",
+    ),
+    Flag::int(
+        "max-recv-bytes",
+        "client-side response receive limit in bytes (if 0, it defaults to \"math.MaxInt32\")",
+    ),
+];
+
+/// Where a run reads and writes.
+pub struct Terminal {
+    /// Standard input.
+    pub input: Box<dyn BufRead + Send>,
+    /// Standard output.
+    pub output: Box<dyn Write>,
+    /// Standard error.
+    pub errors: Box<dyn Write>,
+}
+
+impl std::fmt::Debug for Terminal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Terminal").finish_non_exhaustive()
+    }
+}
+
+/// One run of a command.
+pub(crate) struct Session {
+    /// What the tool was called as.
+    pub(crate) program: String,
+    pub(crate) found: Found,
+    pub(crate) matches: Matches,
+    pub(crate) env: BTreeMap<String, String>,
+    terminal: RefCell<Terminal>,
+}
+
+impl Session {
+    /// Adds what the environment says to what the command line says.
+    pub(crate) fn new(
+        program: String,
+        found: Found,
+        mut matches: Matches,
+        env: BTreeMap<String, String>,
+        mut terminal: Terminal,
+    ) -> Result<Self, Failure> {
+        if !found.command().is_local {
+            read_env(&mut matches, &env, &mut *terminal.errors)?;
+        }
+        Ok(Self { program, found, matches, env, terminal: RefCell::new(terminal) })
+    }
+
+    /// The client of the given endpoints' cluster.
+    pub(crate) fn client(&self) -> Result<Client, Failure> {
+        self.client_of(self.endpoints())
+    }
+
+    /// A client of the given endpoints.
+    pub(crate) fn client_of(&self, endpoints: Vec<String>) -> Result<Client, Failure> {
+        // The format is checked before anything is asked, so that a typo changes nothing.
+        self.format()?;
+        let bytes = |name| usize::try_from(self.matches.int(name)).unwrap_or_default();
+        let limits = Limits::new(bytes("max-request-bytes"), bytes("max-recv-bytes"))?;
+        Client::new(
+            endpoints,
+            self.matches.duration("dial-timeout"),
+            self.matches.duration("keepalive-time"),
+            self.matches.duration("keepalive-timeout"),
+            limits,
+        )
+    }
+
+    pub(crate) fn endpoints(&self) -> Vec<String> {
+        self.matches.list("endpoints")
+    }
+
+    /// How long a short command may take.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.matches.duration("command-timeout")
+    }
+
+    pub(crate) fn is_hex(&self) -> bool {
+        self.matches.bool("hex")
+    }
+
+    pub(crate) fn format(&self) -> Result<Format, Failure> {
+        Format::named(self.matches.text("write-out"))
+            .ok_or_else(|| Failure::new(exit::BAD_FEATURE, "unsupported output format"))
+    }
+
+    /// Prints a reply in the format asked for.
+    pub(crate) fn show(&self, reply: &Reply) -> Result<(), Failure> {
+        let mut shown = crate::output::Shown::default();
+        self.format()?.render(reply, self.is_hex(), &mut shown)?;
+        self.print_error(&shown.errors);
+        self.print_bytes(&shown.output)
+    }
+
+    /// Prints to standard output.
+    pub(crate) fn print(&self, text: &str) -> Result<(), Failure> {
+        self.print_bytes(text.as_bytes())
+    }
+
+    fn print_bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
+        let output = &mut self.terminal.borrow_mut().output;
+        output.write_all(bytes).and_then(|()| output.flush())?;
+        Ok(())
+    }
+
+    /// Prints to standard error.
+    pub(crate) fn print_error(&self, text: &str) {
+        // Where standard error is closed there is nobody to tell.
+        drop(self.terminal.borrow_mut().errors.write_all(text.as_bytes()));
+    }
+
+    /// Writes a log line to standard error.
+    pub(crate) fn log(&self, level: &str, message: &str, fields: &[(&str, String)]) {
+        log::line(&mut *self.terminal.borrow_mut().errors, level, Some("client"), message, fields);
+    }
+
+    /// Reads standard input to its end.
+    pub(crate) fn read_input(&self) -> Result<Vec<u8>, Failure> {
+        let mut bytes = Vec::new();
+        self.terminal.borrow_mut().input.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Reads a line of standard input with its end; empty at the end of the input.
+    pub(crate) fn read_line(&self) -> Result<Vec<u8>, Failure> {
+        let mut line = Vec::new();
+        self.terminal.borrow_mut().input.read_until(b'\n', &mut line)?;
+        Ok(line)
+    }
+
+    /// Takes standard input away, for a thread that reads it while the command works.
+    pub(crate) fn take_input(&self) -> Box<dyn BufRead + Send> {
+        std::mem::replace(&mut self.terminal.borrow_mut().input, Box::new(std::io::empty()))
+    }
+}
+
+/// Gives global flags their values from the environment. A variable beside its flag ends the run; one that
+/// no flag has is only told about; a value that its flag refuses is passed over.
+fn read_env(
+    matches: &mut Matches,
+    env: &BTreeMap<String, String>,
+    errors: &mut dyn Write,
+) -> Result<(), Failure> {
+    for (name, value) in env {
+        let Some(rest) = name.strip_prefix(ENV_PREFIX) else { continue };
+        let flag_name = rest.to_lowercase().replace('_', "-");
+        let upper = rest.chars().all(|c| !c.is_lowercase());
+        let flag = GLOBAL_FLAGS.iter().find(|flag| flag.name == flag_name).filter(|_| upper);
+        let field = ("environment-variable", format!("{name}={value}"));
+        match flag {
+            Some(flag) if matches.changed(flag.name) => {
+                let message = "conflicting environment variable is shadowed by corresponding \
+                               command-line flag (either unset environment variable or disable flag))";
+                let field = ("environment-variable", name.clone());
+                log::line(errors, "fatal", None, message, &[field]);
+                return Err(Failure::silent(exit::ERROR));
+            }
+            Some(_) if value.is_empty() => {}
+            Some(flag) => drop(matches.give(flag, value)),
+            None if WATCH_ENV.contains(&name.as_str()) => {}
+            None => {
+                let message = "unrecognized environment variable";
+                log::line(errors, "warn", None, message, &[field]);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &[&str], env: &[(&str, &str)]) -> (Result<Matches, Failure>, String) {
+        let line: Vec<_> = line.iter().map(|word| word.as_bytes().to_vec()).collect();
+        let mut matches = Matches::parse(GLOBAL_FLAGS, &line).unwrap();
+        let env = env.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let mut errors = Vec::new();
+        let result = read_env(&mut matches, &env, &mut errors).map(|()| matches);
+        (result, String::from_utf8(errors).unwrap())
+    }
+
+    #[test]
+    fn the_environment_gives_global_flags() {
+        let env = [("ETCDCTL_ENDPOINTS", "a:1,b:2"), ("ETCDCTL_WRITE_OUT", "json"), ("HOME", "/")];
+        let (matches, errors) = read(&[], &env);
+        let matches = matches.unwrap();
+        assert_eq!(matches.list("endpoints"), ["a:1", "b:2"]);
+        assert_eq!((matches.text("write-out"), errors.as_str()), ("json", ""));
+    }
+
+    #[test]
+    fn a_flag_beside_its_variable_is_a_conflict() {
+        let (result, errors) = read(&["--hex"], &[("ETCDCTL_HEX", "true")]);
+        assert_eq!(result.unwrap_err(), Failure::silent(1));
+        assert!(errors.contains("conflicting environment variable is shadowed"));
+    }
+
+    #[test]
+    fn unknown_variables_are_told_about_and_bad_values_passed_over() {
+        let env = [("ETCDCTL_API", "3"), ("ETCDCTL_DIAL_TIMEOUT", "x"), ("ETCDCTL_WATCH_KEY", "k")];
+        let (matches, errors) = read(&[], &env);
+        assert_eq!(matches.unwrap().duration("dial-timeout"), Duration::from_secs(2));
+        assert_eq!(errors.lines().count(), 1);
+        assert!(errors.contains("\"unrecognized environment variable\""));
+        assert!(errors.contains("\"ETCDCTL_API=3\""));
+    }
+}
