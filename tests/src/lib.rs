@@ -20,6 +20,7 @@
 //! | `ETCD_BIN_DIR` | where `etcd`, `etcdctl` and `etcdutl` are; without it their half is skipped |
 //! | `QUORATE_GOLDEN` | directories written by real etcd, with its answers |
 //! | `QUORATE_LONG` | `1` runs the long form of the tests that have one |
+//! | `QUORATE_SEED` | repeats the choices of a test that failed |
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 #![expect(clippy::print_stderr, reason = "a failing test shows what its server said")]

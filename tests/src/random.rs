@@ -15,12 +15,13 @@ impl Random {
         Self { state: seed | 1 }
     }
 
-    /// A generator seeded by the clock. The seed is printed, for the output of a test that fails.
+    /// A generator seeded by `QUORATE_SEED`, or else by the clock. The seed is printed, for the output
+    /// of a test that fails.
     #[must_use]
     pub fn by_chance() -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        let seed = u64::from(now.subsec_nanos()) << 32 | now.as_secs() & 0xffff_ffff;
-        eprintln!("seed {seed:#x}");
+        let given = std::env::var("QUORATE_SEED").ok();
+        let seed = given.map_or_else(clock, |seed| seed.parse().expect("a decimal seed"));
+        eprintln!("QUORATE_SEED={seed}");
         Self::new(seed)
     }
 
@@ -36,4 +37,9 @@ impl Random {
     pub fn millis_below(&mut self, bound: u64) -> Duration {
         Duration::from_millis(self.below(bound))
     }
+}
+
+fn clock() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    u64::from(now.subsec_nanos()) << 32 | now.as_secs() & 0xffff_ffff
 }

@@ -42,7 +42,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         "--no-fail-fast",
     ])));
 
-    let mut black_box = prepare(cargo(&["test", "--package", BLACK_BOX, "--no-fail-fast"]));
+    let mut black_box = prepare(cargo(&["test", "--package", BLACK_BOX, "--test", "blackbox"]));
     if std::env::var_os("RUST_TEST_THREADS").is_none() {
         black_box.env("RUST_TEST_THREADS", BLACK_BOX_THREADS);
     }

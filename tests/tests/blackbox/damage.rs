@@ -15,6 +15,8 @@ on_both_servers! {
     damage_to_an_older_segment_is_refused,
     what_follows_the_end_of_the_log_is_ignored,
     a_missing_backend_is_refused,
+    damaged_snapshot_files_are_passed_over,
+    leftovers_of_a_crash_do_no_harm,
 }
 
 on_quorate! {
@@ -223,6 +225,56 @@ async fn a_missing_backend_is_refused(kind: Kind) {
     std::fs::remove_file(server.backend()).unwrap();
     let outcome = server.try_start_again().await.map(|()| 0);
     refuses(kind, outcome, "db");
+}
+
+/// A server that has taken disk snapshots, and their files, oldest first.
+async fn with_snapshots(kind: Kind) -> (Server, Vec<PathBuf>) {
+    let mut server = Options::new(kind).flag("--snapshot-count=10").start().await;
+    for number in 0..50 {
+        server.client().write(format!("k{number:02}"), "v").await;
+    }
+    server.kill();
+    let folder = server.data().join("member").join("snap");
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        entries.filter(|path| path.extension().is_some_and(|end| end == "snap")).collect();
+    files.sort();
+    assert!(files.len() > 1, "{files:?}");
+    (server, files)
+}
+
+async fn damaged_snapshot_files_are_passed_over(kind: Kind) {
+    let damages: [fn(&[PathBuf]); 3] = [
+        |files| flip(files.last().unwrap(), 40),
+        |files| truncate(files.last().unwrap(), 0),
+        |files| files.iter().for_each(|file| std::fs::remove_file(file).unwrap()),
+    ];
+    for damage in damages {
+        let (mut server, files) = with_snapshots(kind).await;
+        damage(&files);
+        server.start_again().await;
+        assert_eq!(server.client().range(from_key("k")).await.unwrap().count, 50);
+        server.client().write("k99", "v").await;
+        server.kill();
+        server.start_again().await;
+        assert_eq!(server.client().revision().await, 52);
+    }
+}
+
+async fn leftovers_of_a_crash_do_no_harm(kind: Kind) {
+    let mut stopped = Stopped::new(kind).await;
+    let member = stopped.server.data().join("member");
+    for (name, text) in [
+        ("snap/tmp123456789", "half a snapshot"),
+        ("snap/00000000000000ff.snap.db", "of another time"),
+        ("wal/1.tmp", "half a segment"),
+    ] {
+        std::fs::write(member.join(name), text).unwrap();
+    }
+    assert_eq!(stopped.start().await.unwrap(), 20);
+    stopped.server.client().write("k99", "v").await;
+    stopped.server.kill();
+    assert_eq!(stopped.start().await.unwrap(), 21);
 }
 
 /// Starts a server on a copy with one change, and checks that it is refused by name or harmless.

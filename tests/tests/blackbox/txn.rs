@@ -31,6 +31,7 @@ on_both_servers! {
     accepted_overlaps,
     a_failing_operation_leaves_nothing,
     concurrent_increments_are_not_lost,
+    readers_see_whole_transactions_in_order,
 }
 
 on_quorate! {
@@ -488,4 +489,50 @@ async fn concurrent_increments_are_not_lost(kind: Kind) {
         ended.unwrap();
     }
     assert_eq!(server.client().read("counter").await.unwrap(), b"200");
+}
+
+async fn readers_see_whole_transactions_in_order(kind: Kind) {
+    let server = Server::start(kind).await;
+    let writer = server.client();
+    let last = 300;
+    let writing = tokio::spawn(async move {
+        for number in 1..=last {
+            let value = number.to_string();
+            let puts = ["a", "b", "c"].map(|name| put_op(format!("t/{name}"), &value));
+            writer.txn(txn(puts.to_vec())).await.unwrap();
+            // What is acknowledged, everybody sees.
+            let seen = writer.range(key("t/b")).await.unwrap();
+            assert_eq!(seen.kvs[0].value(), value.as_bytes());
+        }
+    });
+    let mut readers = tokio::task::JoinSet::new();
+    for reader in 0..6 {
+        let client = server.client();
+        readers.spawn(async move {
+            let mut newest = 0;
+            while newest < last {
+                let serializable = reader % 2 == 0;
+                let request = pb::RangeRequest { serializable, ..quorate_tests::prefix("t/") };
+                let answer = client.range(request).await.unwrap();
+                let values: Vec<i64> = answer
+                    .kvs
+                    .iter()
+                    .map(|record| std::str::from_utf8(record.value()).unwrap().parse().unwrap())
+                    .collect();
+                let [a, b, c] = values[..] else {
+                    assert!(values.is_empty(), "half a transaction: {values:?}");
+                    continue;
+                };
+                assert!(a == b && b == c, "half a transaction: {values:?}");
+                assert!(a >= newest, "{a} after {newest}");
+                let revision = answer.header.unwrap().revision;
+                assert!(answer.kvs[0].fields().mod_revision <= revision);
+                newest = a;
+            }
+        });
+    }
+    while let Some(ended) = readers.join_next().await {
+        ended.unwrap();
+    }
+    writing.await.unwrap();
 }
