@@ -14,7 +14,7 @@ use quorate_api::record::{Fields, KeyValue};
 use super::changes::{Change, ChangeKind, Changes, Previous};
 use super::window::WindowView;
 use crate::backend::{BackendView, Fault};
-use crate::schema::{Bucket, RecordKey, Revision, record_fields};
+use crate::schema::{Bucket, EncodedRecordKey, RecordKey, Revision, record_fields};
 
 /// The records that an index refers to.
 #[derive(Clone, Copy, Debug)]
@@ -42,26 +42,43 @@ impl Records<'_> {
         // would otherwise have to wait for one by one.
         let places: Vec<_> =
             revisions.map(|revision| (revision, self.window.record(revision))).collect();
-        places
-            .into_iter()
-            .map(|(revision, place)| match place {
-                Some(record) => Ok(record.clone()),
-                None => self.stored(revision),
-            })
-            .collect()
+        let mut absent = Vec::new();
+        let mut records = Vec::with_capacity(places.len());
+        for (position, (revision, place)) in places.into_iter().enumerate() {
+            if place.is_none() {
+                absent.push((revision, position));
+            }
+            records.push(place.cloned().unwrap_or_default());
+        }
+        // In the order of the file, so that neighbours share the pages on the way.
+        absent.sort_unstable();
+        let mut unanswered = absent.iter();
+        if let Some(file) = self.file {
+            let keys = absent.iter().map(|(revision, _)| put_key(*revision));
+            file.get_each(Bucket::Key, keys, |found| {
+                let (revision, position) = *unanswered.next().expect("one answer for each key");
+                records[position] = found.ok_or_else(|| self.missing(revision))?;
+                Ok(())
+            })?;
+        }
+        match unanswered.next() {
+            Some((revision, _)) => Err(self.missing(*revision)),
+            None => Ok(records),
+        }
     }
 
     fn stored(&self, revision: Revision) -> Result<Bytes, Fault> {
-        let key = RecordKey { revision, tombstone: false }.encode();
         let found = match self.file {
-            Some(file) => file.get(Bucket::Key, key.as_ref())?,
+            Some(file) => file.get(Bucket::Key, put_key(revision).as_ref())?,
             None => None,
         };
-        found.ok_or_else(|| {
-            let path =
-                self.file.map_or_else(|| Arc::from(Path::new("")), |file| Arc::clone(file.path()));
-            Fault::MissingRecord { path, revision }
-        })
+        found.ok_or_else(|| self.missing(revision))
+    }
+
+    fn missing(&self, revision: Revision) -> Fault {
+        let path =
+            self.file.map_or_else(|| Arc::from(Path::new("")), |file| Arc::clone(file.path()));
+        Fault::MissingRecord { path, revision }
     }
 
     /// Visits every record up to a main revision in order, with its key and value as they are stored.
@@ -117,6 +134,10 @@ impl Records<'_> {
         }
         Ok(changes.found)
     }
+}
+
+fn put_key(revision: Revision) -> EncodedRecordKey {
+    RecordKey { revision, tombstone: false }.encode()
 }
 
 /// Whether a record of the window is a deletion, and the part of it that the file stores. A deletion is
