@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use quorate_api::record::{Fields, KeyValue};
 
+use super::buffer::RecordBuffer;
 use super::changes::{Change, ChangeKind, Changes, Previous};
 use super::window::WindowView;
 use crate::backend::{BackendView, Fault};
@@ -30,6 +31,15 @@ impl Records<'_> {
         match self.window.record(revision) {
             Some(record) => Ok(record.clone()),
             None => self.stored(revision),
+        }
+    }
+
+    /// Fetches a record for somebody who may keep it for long: the file would have to keep the page it
+    /// stands on, and all that were current with it.
+    pub(super) fn get_detached(&self, revision: Revision) -> Result<Bytes, Fault> {
+        match self.window.record(revision) {
+            Some(record) => Ok(record.clone()),
+            None => self.stored(revision).map(|record| Bytes::copy_from_slice(&record)),
         }
     }
 
@@ -181,6 +191,8 @@ fn changes_in_file(
         return Ok(ControlFlow::Continue(()));
     };
     let mut cursor = bucket.cursor();
+    // Watchers may be slow, and a slice of the file would keep its pages from being used again.
+    let mut buffer = RecordBuffer::default();
     let mut entry = cursor.seek(&Revision::new(from.max(0), 0).encode())?;
     while let Some(found) = entry {
         let corrupt = |problem| file.corrupt(Bucket::Key, 0, found.key, problem);
@@ -191,10 +203,11 @@ fn changes_in_file(
         }
         let fields = record_fields(found.value).ok_or_else(|| corrupt("the value is no record"))?;
         let record = if key.tombstone {
-            KeyValue::new(&Fields { key: fields.key, mod_revision: main, ..Fields::default() })
+            buffer.encode(&Fields { key: fields.key, mod_revision: main, ..Fields::default() })
         } else {
-            KeyValue::from_encoded(read.bytes(found.value))
+            buffer.copy(found.value)
         };
+        let record = KeyValue::from_encoded(record);
         // The mark of a restore that compacted everything is no change of a key.
         if !found.value.is_empty() && changes.push(main, key.tombstone, record).is_break() {
             return Ok(ControlFlow::Break(()));
