@@ -1,1 +1,132 @@
-//! placeholder
+//! What the black-box tests are made of: real server processes and real clients.
+//!
+//! Each test is one function over a [`Kind`] of server and runs twice, once against Quorate and once
+//! against Debian's etcd, so that what it expects is known to be true of the original. Where Debian's
+//! older release differs from the one that Quorate is, the test asks [`Server::is_3_7`] and states both
+//! answers.
+//!
+//! # Rules
+//!
+//! * A test starts its own server on a port and a directory of its own.
+//! * Nothing waits for time to pass: a test waits for a condition, and fails when it does not come
+//!   true before a deadline.
+//! * A missing Quorate binary is a failure, a missing etcd a notice.
+//!
+//! # Environment
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `QUORATE_BIN` | the server under test; `target/blackbox/quorate` when unset |
+//! | `ETCD_BIN_DIR` | where `etcd`, `etcdctl` and `etcdutl` are; without it their half is skipped |
+//! | `QUORATE_GOLDEN` | directories written by real etcd, with its answers |
+//! | `QUORATE_LONG` | `1` runs the long form of the tests that have one |
+
+#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
+#![expect(clippy::print_stderr, reason = "a failing test shows what its server said")]
+
+mod client;
+mod condition;
+mod ctl;
+mod history;
+mod http;
+mod kind;
+mod ports;
+mod random;
+mod requests;
+mod server;
+mod watch;
+
+pub use client::{Client, RawCodec, refused};
+pub use condition::{DEADLINE, eventually, within};
+pub use ctl::{Ctl, Finished, Tool, etcdutl, has_etcd_tools, run_to_end};
+pub use history::History;
+pub use http::{Response, get, request};
+pub use kind::{Kind, is_long, notice};
+pub use random::Random;
+pub use requests::{
+    bytes, compare, delete, from_key, get_op, key, op, prefix, prefix_end, put, put_leased, put_op,
+    range, txn, txn_when, watch_key, watch_prefix, write_op,
+};
+pub use server::{Exit, Options, Server};
+pub use watch::Watch;
+
+use std::time::Duration;
+
+/// Longest that one test may take.
+const TEST_LIMIT: Duration = Duration::from_secs(120);
+/// The same for the long form.
+const LONG_LIMIT: Duration = Duration::from_secs(3600);
+
+/// Runs one test against one kind of server; the tests call this through [`on_both_servers`].
+pub fn run<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> F) {
+    if !kind.is_present() {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let limit = if is_long() { LONG_LIMIT } else { TEST_LIMIT };
+    runtime.block_on(async {
+        let ended = tokio::time::timeout(limit, body(kind)).await;
+        assert!(ended.is_ok(), "the test took longer than {limit:?}");
+    });
+}
+
+/// Makes two tests of each function named: `name::quorate` and `name::etcd`.
+#[macro_export]
+macro_rules! on_both_servers {
+    ($($name:ident),* $(,)?) => {
+        $(mod $name {
+            #[test]
+            fn quorate() {
+                $crate::run($crate::Kind::Quorate, super::$name);
+            }
+
+            #[test]
+            fn etcd() {
+                $crate::run($crate::Kind::Etcd, super::$name);
+            }
+        })*
+    };
+}
+
+/// Makes four tests of each function named: both command-line tools, each against both servers.
+#[macro_export]
+macro_rules! with_both_tools {
+    ($($name:ident),* $(,)?) => {
+        $(mod $name {
+            use $crate::{Kind, Tool, run};
+
+            #[test]
+            fn etcdctl_to_quorate() {
+                run(Kind::Quorate, |kind| super::$name(kind, Tool::Etcdctl));
+            }
+
+            #[test]
+            fn etcdctl_to_etcd() {
+                run(Kind::Etcd, |kind| super::$name(kind, Tool::Etcdctl));
+            }
+
+            #[test]
+            fn quorate_ctl_to_quorate() {
+                run(Kind::Quorate, |kind| super::$name(kind, Tool::QuorateCtl));
+            }
+
+            #[test]
+            fn quorate_ctl_to_etcd() {
+                run(Kind::Etcd, |kind| super::$name(kind, Tool::QuorateCtl));
+            }
+        })*
+    };
+}
+
+/// Makes one test, against Quorate alone, of each function named: for what it promises beyond etcd.
+#[macro_export]
+macro_rules! on_quorate {
+    ($($name:ident),* $(,)?) => {
+        $(mod $name {
+            #[test]
+            fn quorate() {
+                $crate::run($crate::Kind::Quorate, super::$name);
+            }
+        })*
+    };
+}

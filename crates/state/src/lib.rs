@@ -12,6 +12,14 @@
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::wildcard_enum_match_arm)]
 
+pub mod alarm;
+pub mod apply;
 pub mod backend;
+pub mod lease;
+pub mod members;
 pub mod mvcc;
+pub mod quota;
 pub mod schema;
+pub mod units;
+pub mod versions;
+pub mod watch;

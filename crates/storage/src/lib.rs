@@ -16,4 +16,9 @@
 
 pub mod bolt;
 pub mod checksum;
+pub mod data_dir;
 pub mod disk;
+mod proto;
+pub mod purge;
+pub mod snap;
+pub mod wal;

@@ -1,3 +1,63 @@
-//! Repository chores.
+//! Repository chores: `cargo xtask <chore>`.
+//!
+//! What continuous integration runs, a desk can run, with the toolchain alone. Each chore lives in a
+//! module of its own; this one only tells them apart. Called under the name `protoc`, the program is
+//! the protocol buffer compiler that `etcd-client` asks for when it is built (see [`protoc`]).
 
-fn main() {}
+mod protoc;
+mod provision;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+/// A chore ends well or with a message for the person who asked for it.
+pub(crate) type Outcome = Result<(), String>;
+
+const USAGE: &str = "\
+usage: cargo xtask <chore>
+
+  test [--long] [ARGS]  build the server and run every test; ARGS go to the black-box tests
+  ci                    formatting, lints, tidy, test
+  tidy                  check the rules that no lint knows
+  provision [SUITE]     fetch Debian's etcd for the interop tests and print where it is
+                        (suites: trixie, the default; bookworm; sid)
+";
+
+fn main() -> ExitCode {
+    let mut args = std::env::args();
+    let program = args.next().unwrap_or_default();
+    let args: Vec<String> = args.collect();
+    let outcome = if protoc::is_called_as(&program) {
+        protoc::run(&args)
+    } else {
+        match args.split_first() {
+            Some((chore, rest)) => run(chore, rest),
+            None => Err(USAGE.to_owned()),
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            say(&message);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(chore: &str, args: &[String]) -> Outcome {
+    match chore {
+        "test" => test::run(args),
+        "ci" => test::ci(),
+        "tidy" => tidy::run(),
+        "provision" => provision::run(args),
+        _ => Err(format!("unknown chore {chore}\n\n{USAGE}")),
+    }
+}
+
+/// Tells the person at the terminal something.
+#[expect(clippy::print_stderr, reason = "this is a command-line program")]
+pub(crate) fn say(message: &str) {
+    eprintln!("{message}");
+}

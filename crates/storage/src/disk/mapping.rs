@@ -4,13 +4,14 @@
 //! file needs no new map: only the part that the file covered when last asked is visible.
 #![expect(unsafe_code, reason = "memory maps are what makes backend reads copy-free")]
 
-use std::fs::File;
 use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memmap2::{Mmap, MmapOptions};
+
+use super::real::OpenFile;
 
 /// A read-only view of a file's first bytes, which shows later writes to the same file.
 ///
@@ -22,23 +23,23 @@ use memmap2::{Mmap, MmapOptions};
 #[derive(Debug)]
 pub struct Mapping {
     map: Mmap,
-    file: Arc<File>,
+    file: Arc<OpenFile>,
     visible: AtomicUsize,
 }
 
 impl Mapping {
     /// Maps `len` bytes of `file`; at least one page, as an empty map is not possible.
-    pub(super) fn new(file: Arc<File>, len: usize) -> io::Result<Self> {
+    pub(super) fn new(file: Arc<OpenFile>, len: usize) -> io::Result<Self> {
         // SAFETY: a map of a file is sound while nobody invalidates bytes that are being read.
         // (1) Other programs: the owner of the mapping holds the file's lock (`flock` on the backend
-        // file) for the life of the mapping, which etcd, bbolt and this program all honour, so no
+        // file), which the mapping keeps alive with `file` and which etcd, bbolt and this program all honour, so no
         // other engine writes or truncates it. (2) This program writes to a mapped page only while
         // no reader can reach it: the backend is copy-on-write and never reuses a page that an open
         // transaction can see, and meta pages are copied out and verified by checksum. (3) Bytes
         // beyond the end of the file are never handed out: `deref` stops at `visible`, which is
         // taken from the file's length, and the one place that shortens the file (the backend's own
         // truncation) first waits for the transactions that could see the tail.
-        let map = unsafe { MmapOptions::new().len(len.max(1)).map(&*file)? };
+        let map = unsafe { MmapOptions::new().len(len.max(1)).map(&**file)? };
         let mapping = Self { map, file, visible: AtomicUsize::new(0) };
         mapping.refresh()?;
         Ok(mapping)

@@ -4,10 +4,12 @@
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, IoSlice};
+use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 
@@ -22,7 +24,7 @@ const SLICES_PER_WRITE_MAX: usize = 1024;
 
 impl Disk for RealDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(RealFile { file: Arc::new(open_file(path, mode)?) }))
+        Ok(Arc::new(RealFile { file: Arc::new(OpenFile::new(open_file(path, mode)?)) }))
     }
 
     fn create_dir_all(&self, path: &Path, mode: u32) -> io::Result<()> {
@@ -72,7 +74,66 @@ impl Disk for RealDisk {
 /// An open file of the machine.
 #[derive(Debug)]
 struct RealFile {
-    file: Arc<File>,
+    file: Arc<OpenFile>,
+}
+
+/// What a handle and the mappings made through it share: the file, and its locks until the last of
+/// them is gone.
+///
+/// Locks end with the open file, but a process being forked elsewhere in this one holds the same open
+/// file for a moment. So they are given back explicitly.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    file: File,
+    ofd_locked: AtomicBool,
+    flocked: AtomicBool,
+}
+
+impl OpenFile {
+    const fn new(file: File) -> Self {
+        Self { file, ofd_locked: AtomicBool::new(false), flocked: AtomicBool::new(false) }
+    }
+
+    fn try_lock(&self, kind: LockKind) -> io::Result<bool> {
+        let (granted, flag) = match kind {
+            LockKind::OfdExclusive => match ofd_lock(&self.file, libc::F_WRLCK) {
+                Ok(granted) => (granted, &self.ofd_locked),
+                // Kernels and file systems without such locks: what etcd falls back to as well.
+                Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
+                    return self.try_lock(LockKind::FlockExclusive);
+                }
+                Err(e) => return Err(e),
+            },
+            LockKind::FlockExclusive => {
+                (try_flock(&self.file, FlockOperation::NonBlockingLockExclusive)?, &self.flocked)
+            }
+            LockKind::FlockShared => {
+                (try_flock(&self.file, FlockOperation::NonBlockingLockShared)?, &self.flocked)
+            }
+        };
+        flag.fetch_or(granted, Ordering::AcqRel);
+        Ok(granted)
+    }
+}
+
+impl Deref for OpenFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        // Closing releases them too: a failure here leaves nothing behind.
+        if *self.ofd_locked.get_mut() {
+            ofd_lock(&self.file, libc::F_UNLCK).ok();
+        }
+        if *self.flocked.get_mut() {
+            flock(&self.file, FlockOperation::Unlock).ok();
+        }
+    }
 }
 
 impl DiskFile for RealFile {
@@ -109,7 +170,7 @@ impl DiskFile for RealFile {
         if len == 0 {
             return Ok(());
         }
-        match fallocate(&*self.file, FallocateFlags::empty(), 0, len) {
+        match fallocate(&**self.file, FallocateFlags::empty(), 0, len) {
             Ok(()) => Ok(()),
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::INTR) => {
                 if self.len()? < len {
@@ -131,13 +192,7 @@ impl DiskFile for RealFile {
     }
 
     fn try_lock(&self, kind: LockKind) -> io::Result<bool> {
-        match kind {
-            LockKind::OfdExclusive => try_lock_ofd(&self.file),
-            LockKind::FlockExclusive => {
-                try_flock(&self.file, FlockOperation::NonBlockingLockExclusive)
-            }
-            LockKind::FlockShared => try_flock(&self.file, FlockOperation::NonBlockingLockShared),
-        }
+        self.file.try_lock(kind)
     }
 
     fn map(&self, len: usize) -> io::Result<Mapping> {
@@ -194,11 +249,12 @@ fn try_flock(file: &File, operation: FlockOperation) -> io::Result<bool> {
     }
 }
 
+/// Sets or clears a lock over the whole file; `false` means that another open file holds one.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn try_lock_ofd(file: &File) -> io::Result<bool> {
+fn ofd_lock(file: &File, kind: libc::c_int) -> io::Result<bool> {
     // From the start to wherever the end will be, with the process id 0 that these locks demand.
     let range = libc::flock {
-        l_type: libc::F_WRLCK as libc::c_short,
+        l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: 0,
         l_len: 0,
@@ -213,13 +269,12 @@ fn try_lock_ofd(file: &File) -> io::Result<bool> {
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
         Some(libc::EAGAIN | libc::EACCES) => Ok(false),
-        // Kernels and file systems without such locks: what etcd falls back to as well.
-        Some(libc::EINVAL) => try_flock(file, FlockOperation::NonBlockingLockExclusive),
         _ => Err(error),
     }
 }
 
+/// Reports that there are no such locks here.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn try_lock_ofd(file: &File) -> io::Result<bool> {
-    try_flock(file, FlockOperation::NonBlockingLockExclusive)
+fn ofd_lock(_file: &File, _kind: libc::c_int) -> io::Result<bool> {
+    Err(io::ErrorKind::InvalidInput.into())
 }

@@ -1,0 +1,131 @@
+//! Runs operations over connections and records what became of them.
+//!
+//! Connections are dealt among threads; each thread runs one single-threaded runtime, and on it one task
+//! per connection. A task sends requests while it has free clients and tickets, writes them at once,
+//! sleeps until the socket has something, and books every reply of that read. A client is a place for one
+//! request in flight; it costs nothing.
+//!
+//! # Not here
+//!
+//! What is asked (`workload`), when (`pace`), the protocol (`wire`).
+
+mod link;
+mod stream;
+mod unary;
+
+use std::sync::Arc;
+use std::thread;
+
+use crate::endpoint::Endpoint;
+use crate::error::BenchError;
+use crate::pace::Pace;
+use crate::record::Record;
+
+use link::on_runtime;
+pub(crate) use link::{Link, call, calls};
+pub(crate) use stream::run_streams;
+pub(crate) use unary::run_unary;
+
+/// How the load is spread.
+#[derive(Clone, Debug)]
+pub(crate) struct Spread {
+    pub(crate) endpoints: Vec<Endpoint>,
+    pub(crate) clients: usize,
+    pub(crate) connections: usize,
+    pub(crate) threads: usize,
+}
+
+/// One connection's part of the load.
+pub(crate) struct Part {
+    socket: std::net::TcpStream,
+    endpoint: Endpoint,
+    /// Position among all connections.
+    pub(crate) index: usize,
+    /// Requests in flight, at most.
+    pub(crate) clients: usize,
+}
+
+impl Spread {
+    /// Connects, and deals the connections among the threads.
+    fn parts(&self) -> Result<Vec<Vec<Part>>, BenchError> {
+        let connections = self.connections.clamp(1, self.clients.max(1));
+        let threads = self.threads.clamp(1, connections);
+        let mut parts: Vec<_> = (0..threads).map(|_| Vec::new()).collect();
+        for index in 0..connections {
+            let endpoint = self.endpoints[index % self.endpoints.len()].clone();
+            let clients =
+                self.clients / connections + usize::from(index < self.clients % connections);
+            let socket = endpoint.connect()?;
+            parts[index % threads].push(Part { socket, endpoint, index, clients });
+        }
+        Ok(parts)
+    }
+}
+
+/// A source of requests, one per connection.
+pub(crate) trait Source: Send + 'static {
+    /// Writes the request of operation `number` over `message`, and says which call it is and under which
+    /// of the run's kinds it is recorded.
+    fn request(&mut self, number: u64, message: &mut Vec<u8>) -> (&'static str, usize);
+}
+
+/// Records by kind of operation.
+pub(crate) type Records = Vec<Record>;
+
+/// Runs `task` for each part on its thread and merges what they recorded. The first failure wins, but all
+/// threads are waited for.
+pub(crate) fn run_parts<F, Fut>(
+    spread: &Spread,
+    kinds: usize,
+    task: F,
+) -> Result<Records, BenchError>
+where
+    F: Fn(Part) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Records, BenchError>> + 'static,
+{
+    let task = Arc::new(task);
+    let threads: Vec<_> = spread
+        .parts()?
+        .into_iter()
+        .map(|parts| {
+            let task = task.clone();
+            thread::spawn(move || {
+                on_runtime(async {
+                    let tasks: Vec<_> = parts
+                        .into_iter()
+                        .map(|part| tokio::task::spawn_local(task(part)))
+                        .collect();
+                    let mut records = vec![Record::new(); kinds];
+                    for task in tasks {
+                        let done = task.await.expect("a task is neither cancelled nor panics")?;
+                        merge(&mut records, &done);
+                    }
+                    Ok(records)
+                })
+            })
+        })
+        .collect();
+    let mut records = vec![Record::new(); kinds];
+    let mut failure = None;
+    for thread in threads {
+        match thread.join().expect("a thread does not panic") {
+            Ok(done) => merge(&mut records, &done),
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    failure.map_or(Ok(records), Err)
+}
+
+fn merge(into: &mut Records, from: &Records) {
+    for (into, from) in into.iter_mut().zip(from) {
+        into.merge(from);
+    }
+}
+
+/// What the tasks of one run share.
+#[derive(Clone)]
+pub(crate) struct Run {
+    pub(crate) pace: Arc<Pace>,
+    /// How many kinds of operation are told apart.
+    pub(crate) kinds: usize,
+}

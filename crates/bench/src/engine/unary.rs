@@ -1,0 +1,70 @@
+//! Operations that are one call each.
+
+use std::time::Instant;
+
+use super::{Link, Part, Records, Run, Source, Spread, run_parts};
+use crate::error::BenchError;
+use crate::record::Record;
+use crate::wire::connection::{Event, Replies};
+
+/// A call in flight.
+struct Call {
+    started: Instant,
+    kind: usize,
+}
+
+/// Runs unary calls until the pace has no more tickets and every call has ended. `source` makes a source
+/// for the connection of the given index.
+pub(crate) fn run_unary<S: Source>(
+    spread: &Spread,
+    run: &Run,
+    source: impl Fn(usize) -> S + Send + Sync + 'static,
+) -> Result<Records, BenchError> {
+    let run = run.clone();
+    let kinds = run.kinds;
+    run_parts(spread, kinds, move |part| {
+        let source = source(part.index);
+        connection(part, run.clone(), source)
+    })
+}
+
+async fn connection<S: Source>(part: Part, run: Run, mut source: S) -> Result<Records, BenchError> {
+    let mut records = vec![Record::new(); run.kinds];
+    let clients = part.clients;
+    let mut link = Link::new(part)?;
+    let mut message = Vec::new();
+    let (mut in_flight, mut held, mut over) = (0, None, false);
+    loop {
+        let now = Instant::now();
+        let mut due = None;
+        while in_flight < clients && !over && link.wire.has_room() {
+            let Some(ticket) = held.take().or_else(|| run.pace.draw(now)) else {
+                over = true;
+                break;
+            };
+            if ticket.due > now {
+                due = Some(ticket.due);
+                held = Some(ticket);
+                break;
+            }
+            let (path, kind) = source.request(ticket.number, &mut message);
+            link.wire.unary(path, &message, Replies::Discard, Call { started: ticket.due, kind });
+            in_flight += 1;
+        }
+        if over && in_flight == 0 {
+            return Ok(records);
+        }
+        let before = in_flight;
+        let mut now = None;
+        let mut each = |event: Event<'_, Call>| {
+            if let Event::Closed { tag, status, reply_bytes } = event {
+                // One look at the clock serves all replies of a read.
+                let now = *now.get_or_insert_with(Instant::now);
+                records[tag.kind].add(now.duration_since(tag.started), &status, reply_bytes);
+                in_flight -= 1;
+            }
+        };
+        link.turn(due, &mut each).await?;
+        run.pace.add_done((before - in_flight) as u64);
+    }
+}

@@ -1,0 +1,29 @@
+//! Why a benchmark could not be run.
+
+use std::io;
+
+use crate::wire::WireError;
+
+/// A reason to stop before there is a result. Calls that the server refused are no such reason: they are
+/// counted in the report.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BenchError {
+    #[error("{0}")]
+    Usage(String),
+    #[error("cannot reach {endpoint}: {source}")]
+    Connect { endpoint: String, source: io::Error },
+    #[error("the connection failed: {0}")]
+    Socket(#[from] io::Error),
+    #[error("the server closed the connection")]
+    Closed,
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    #[error("nothing came from the server for {0} seconds")]
+    Stalled(u64),
+    #[error("setting up failed: {call}: {message} (gRPC code {code})")]
+    Refused { call: &'static str, code: u16, message: String },
+    #[error("the answer to {0} cannot be decoded: {1}")]
+    Answer(&'static str, prost::DecodeError),
+    #[error("cannot read the figures of process {pid}: {source}")]
+    Process { pid: u32, source: io::Error },
+}

@@ -1,0 +1,54 @@
+//! The progress bar: on a terminal, and nowhere else.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::pace::Pace;
+
+const REDRAW: Duration = Duration::from_millis(200);
+
+/// A bar that follows a run until it is dropped.
+pub(crate) struct Progress {
+    thread: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Progress {
+    /// Begins to draw if standard error is a terminal. Without a `total` the bar counts up to `duration`.
+    pub(crate) fn follow(pace: Arc<Pace>, total: Option<u64>, duration: Option<Duration>) -> Self {
+        if !std::io::stderr().is_terminal() {
+            return Self { thread: None };
+        }
+        let (stop, stopped) = channel();
+        let thread = std::thread::spawn(move || {
+            let whole = total.or(duration.map(|duration| duration.as_millis() as u64));
+            let bar = ProgressBar::new(whole.unwrap_or_default());
+            let template = "{bar:40} {percent}%  {msg}";
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+            while stopped.recv_timeout(REDRAW) == Err(RecvTimeoutError::Timeout) {
+                let (done, elapsed) = (pace.done(), pace.elapsed());
+                bar.set_position(if total.is_some() { done } else { elapsed.as_millis() as u64 });
+                let rate = done as f64 / elapsed.as_secs_f64();
+                bar.set_message(format!("{done} operations, {rate:.0} per second"));
+            }
+            bar.finish_and_clear();
+        });
+        Self { thread: Some((stop, thread)) }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some((stop, thread)) = self.thread.take() {
+            drop(stop);
+            // A bar that failed to draw is no reason to lose the result.
+            drop(thread.join());
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! The result of a run, for people and as JSON.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::error::BenchError;
+use crate::process::{Memory, Usage, usage};
+use crate::record::Record;
+
+/// Takes the figures of the processes before and after the measured part of a run.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    start: Instant,
+    own: Usage,
+    servers: Vec<(u32, Usage)>,
+}
+
+/// What the measured part of a run took.
+#[derive(Debug)]
+pub(crate) struct Cost {
+    elapsed: Duration,
+    own_cpu_micros: u64,
+    servers: Vec<ServerCost>,
+}
+
+#[derive(Debug)]
+struct ServerCost {
+    pid: u32,
+    user_micros: u64,
+    system_micros: u64,
+    memory: Memory,
+}
+
+impl Meter {
+    pub(crate) fn start(pids: &[u32]) -> Result<Self, BenchError> {
+        let servers = pids.iter().map(|pid| Ok((*pid, usage(*pid)?)));
+        let servers = servers.collect::<Result<_, BenchError>>()?;
+        Ok(Self { servers, own: usage(std::process::id())?, start: Instant::now() })
+    }
+
+    pub(crate) fn stop(self) -> Result<Cost, BenchError> {
+        let elapsed = self.start.elapsed();
+        let (user, system) = usage(std::process::id())?.cpu_since(&self.own);
+        let servers = self.servers.iter().map(|(pid, before)| {
+            let after = usage(*pid)?;
+            let (user_micros, system_micros) = after.cpu_since(before);
+            Ok(ServerCost { pid: *pid, user_micros, system_micros, memory: after.memory })
+        });
+        let servers = servers.collect::<Result<_, BenchError>>()?;
+        Ok(Cost { elapsed, own_cpu_micros: user + system, servers })
+    }
+}
+
+/// The whole result.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    load: String,
+    clients: usize,
+    connections: usize,
+    value_size: usize,
+    seconds: f64,
+    /// All operations together; for watches, the writes.
+    #[serde(flatten)]
+    operations: Part,
+    /// By kind, where there are several.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    kinds: BTreeMap<&'static str, Part>,
+    /// Events that watchers received, with their latency from the moment of writing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    events: Option<Part>,
+    generator_cpu_us_per_operation: f64,
+    servers: Vec<ServerPart>,
+}
+
+/// Figures of one kind of operation.
+#[derive(Clone, Debug, Serialize)]
+struct Part {
+    count: u64,
+    errors: u64,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    error_texts: BTreeMap<String, u64>,
+    per_second: f64,
+    reply_bytes_per_second: f64,
+    latency_us: Latency,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Latency {
+    mean: f64,
+    p50: f64,
+    p90: f64,
+    p99: f64,
+    p999: f64,
+    max: f64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct ServerPart {
+    pid: u32,
+    cpu_seconds: f64,
+    cpu_us_per_operation: f64,
+    user_us_per_operation: f64,
+    system_us_per_operation: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_us_per_event: Option<f64>,
+    memory: Memory,
+}
+
+/// What a report says about the run besides its figures.
+#[derive(Clone, Debug)]
+pub(crate) struct Heading {
+    pub(crate) load: String,
+    pub(crate) clients: usize,
+    pub(crate) connections: usize,
+    pub(crate) value_size: usize,
+}
+
+impl Report {
+    /// Puts a run's figures together. `kinds` names the records in order.
+    pub(crate) fn new(
+        heading: Heading,
+        kinds: &[&'static str],
+        records: &[Record],
+        events: Option<&Record>,
+        cost: &Cost,
+    ) -> Self {
+        let mut all = Record::new();
+        records.iter().for_each(|record| all.merge(record));
+        let seconds = cost.elapsed.as_secs_f64();
+        let part = |record: &Record| Part::new(record, seconds);
+        let named = kinds.iter().copied().zip(records.iter().map(part));
+        let each = |micros: u64| micros as f64 / all.count().max(1) as f64;
+        let servers = cost.servers.iter().map(|server| {
+            let cpu_micros = server.user_micros + server.system_micros;
+            ServerPart {
+                pid: server.pid,
+                cpu_seconds: cpu_micros as f64 / 1e6,
+                cpu_us_per_operation: each(cpu_micros),
+                user_us_per_operation: each(server.user_micros),
+                system_us_per_operation: each(server.system_micros),
+                cpu_us_per_event: events
+                    .map(|events| cpu_micros as f64 / events.count().max(1) as f64),
+                memory: server.memory,
+            }
+        });
+        Self {
+            load: heading.load,
+            clients: heading.clients,
+            connections: heading.connections,
+            value_size: heading.value_size,
+            seconds,
+            operations: part(&all),
+            kinds: if kinds.len() > 1 { named.collect() } else { BTreeMap::new() },
+            events: events.map(part),
+            generator_cpu_us_per_operation: each(cost.own_cpu_micros),
+            servers: servers.collect(),
+        }
+    }
+
+    /// Whether every operation succeeded.
+    pub(crate) const fn clean(&self) -> bool {
+        self.operations.errors == 0
+    }
+
+    pub(crate) fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("a report is plain data with string keys")
+    }
+
+    pub(crate) fn to_text(&self) -> String {
+        let mut out = String::new();
+        // Writing to a string cannot fail.
+        let _infallible = self.write_text(&mut out);
+        out
+    }
+
+    fn write_text(&self, out: &mut String) -> std::fmt::Result {
+        let Self { load, clients, connections, value_size, seconds, .. } = self;
+        writeln!(
+            out,
+            "{load}: {clients} clients on {connections} connections, values of {value_size} bytes\n"
+        )?;
+        let Part { count, errors, per_second, .. } = &self.operations;
+        writeln!(
+            out,
+            "  operations  {count} in {seconds:.2} s, {per_second:.0} per second, {errors} errors"
+        )?;
+        writeln!(out, "  latency     {}", self.operations.latency_us)?;
+        for (name, part) in &self.kinds {
+            writeln!(out, "  {name:<10}  {} operations, {}", part.count, part.latency_us)?;
+        }
+        if let Some(Part { count, per_second, latency_us, .. }) = &self.events {
+            writeln!(out, "  events      {count}, {per_second:.0} per second")?;
+            writeln!(out, "  delivery    {latency_us}")?;
+        }
+        for (text, count) in &self.operations.error_texts {
+            writeln!(out, "  error       {count} times: {text}")?;
+        }
+        let own = self.generator_cpu_us_per_operation;
+        writeln!(out, "  generator   {own:.1} us of CPU per operation")?;
+        for server in &self.servers {
+            writeln!(out, "  server      {server}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Part {
+    fn new(record: &Record, seconds: f64) -> Self {
+        Self {
+            count: record.count(),
+            errors: record.errors,
+            error_texts: record.error_texts.clone(),
+            per_second: record.count() as f64 / seconds,
+            reply_bytes_per_second: record.reply_bytes as f64 / seconds,
+            latency_us: Latency::new(&record.latency),
+        }
+    }
+}
+
+impl Latency {
+    fn new(latency: &Histogram<u64>) -> Self {
+        let quantile = |quantile| latency.value_at_quantile(quantile) as f64 / 1e3;
+        Self {
+            mean: latency.mean() / 1e3,
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p99: quantile(0.99),
+            p999: quantile(0.999),
+            max: latency.max() as f64 / 1e3,
+        }
+    }
+}
+
+impl std::fmt::Display for Latency {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let named = [
+            ("p50", self.p50),
+            ("p90", self.p90),
+            ("p99", self.p99),
+            ("p99.9", self.p999),
+            ("max", self.max),
+            ("mean", self.mean),
+        ];
+        for (position, (name, micros)) in named.into_iter().enumerate() {
+            let gap = if position == 0 { "" } else { "  " };
+            if micros < 1000.0 {
+                write!(f, "{gap}{name} {micros:.0} us")?;
+            } else {
+                write!(f, "{gap}{name} {:.2} ms", micros / 1e3)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for ServerPart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "process {}: {:.1} us of CPU per operation ({:.1} user, {:.1} system)",
+            self.pid,
+            self.cpu_us_per_operation,
+            self.user_us_per_operation,
+            self.system_us_per_operation
+        )?;
+        if let Some(per_event) = self.cpu_us_per_event {
+            write!(f, ", {per_event:.2} us per event")?;
+        }
+        let megabytes = |bytes: u64| bytes as f64 / 1e6;
+        write!(
+            f,
+            "; memory {:.0} MB now ({:.0} own, {:.0} of files), {:.0} MB at most",
+            megabytes(self.memory.resident_bytes),
+            megabytes(self.memory.anonymous_bytes),
+            megabytes(self.memory.file_bytes),
+            megabytes(self.memory.peak_bytes)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Status;
+
+    fn sample() -> Report {
+        let mut reads = Record::new();
+        reads.add(Duration::from_micros(100), &Status::default(), 10);
+        let mut writes = Record::new();
+        writes.add(Duration::from_micros(3000), &Status::default(), 10);
+        writes.add(Duration::ZERO, &Status { code: 8, message: "no".to_owned() }, 0);
+        let memory =
+            Memory { resident_bytes: 3_000_000, peak_bytes: 9_000_000, ..Memory::default() };
+        let server = ServerCost { pid: 7, user_micros: 60, system_micros: 30, memory };
+        let cost =
+            Cost { elapsed: Duration::from_secs(2), own_cpu_micros: 9, servers: vec![server] };
+        let load = "mixed".to_owned();
+        let heading = Heading { load, clients: 2, connections: 1, value_size: 8 };
+        Report::new(heading, &["read", "write"], &[reads, writes], None, &cost)
+    }
+
+    #[test]
+    fn json_has_every_figure() {
+        let json: serde_json::Value = serde_json::from_str(&sample().to_json()).unwrap();
+        assert_eq!(json["count"], 3);
+        assert_eq!(json["per_second"], 1.5);
+        assert_eq!(json["error_texts"]["no (gRPC code 8)"], 1);
+        assert_eq!(json["kinds"]["read"]["count"], 1);
+        assert_eq!(json["servers"][0]["cpu_us_per_operation"], 30.0);
+        assert_eq!(json["servers"][0]["memory"]["peak_bytes"], 9_000_000);
+        assert_eq!(json["generator_cpu_us_per_operation"], 3.0);
+        assert!(json.get("events").is_none());
+    }
+
+    #[test]
+    fn text_says_the_same() {
+        let text = sample().to_text();
+        for part in [
+            "mixed: 2 clients on 1 connections",
+            "3 in 2.00 s, 2 per second, 1 errors",
+            "1 times: no (gRPC code 8)",
+            "process 7: 30.0 us of CPU per operation (20.0 user, 10.0 system)",
+            "memory 3 MB now",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! One run: from the command line to the report.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorate_api::etcdserverpb::{RangeRequest, RangeResponse};
+
+use crate::cli::{Cli, ListArgs, Load, Options, OrderName, WatchArgs};
+use crate::engine::{Records, Run, Spread, call, run_streams, run_unary};
+use crate::error::BenchError;
+use crate::pace::Pace;
+use crate::progress::Progress;
+use crate::random::{Random, Shuffle};
+use crate::report::{Heading, Meter, Report};
+use crate::template::{KeySpace, Values};
+use crate::workload::keyed::{self, Keyed, ListShape, Order};
+use crate::workload::lease::{Grants, Leases};
+use crate::workload::path;
+use crate::workload::watch::{Board, Layout, STAMP_BYTES, Writes, run_watchers};
+
+const DURATION_DEFAULT: Duration = Duration::from_secs(10);
+/// How often the making of watchers is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+const WATCH_LATENCY_RATE: f64 = 100.0;
+
+/// Runs what the command line says.
+pub(crate) fn run(cli: &Cli) -> Result<Report, BenchError> {
+    let session = Session::new(&cli.options)?;
+    match &cli.load {
+        Load::Put { order } => session.put(*order),
+        Load::Fill { order } => session.fill(*order),
+        Load::Range { serializable, order } => session.range(*serializable, *order),
+        Load::List(args) => session.list(args),
+        Load::Txn => session.txn(),
+        Load::Mixed { reads, serializable } => session.mixed(*reads, *serializable),
+        Load::Watch(args) => session.watch("watch", args, cli.options.rate),
+        Load::WatchLatency => {
+            let one = WatchArgs { watchers: 1, streams: 1, watched_keys: 1, watch_connections: 1 };
+            let rate = cli.options.rate.or(Some(WATCH_LATENCY_RATE));
+            session.watch("watch-latency", &one, rate)
+        }
+        Load::LeaseGrant { ttl } => session.lease_grant(*ttl),
+        Load::LeaseKeepalive { ttl } => session.lease_keepalive(*ttl),
+    }
+}
+
+struct Session<'a> {
+    options: &'a Options,
+    keys: KeySpace,
+    values: Values,
+    spread: Spread,
+}
+
+impl<'a> Session<'a> {
+    fn new(options: &'a Options) -> Result<Self, BenchError> {
+        if options.clients == 0 || options.connections == 0 || options.threads == 0 {
+            let text = "clients, connections and threads are at least 1";
+            return Err(BenchError::Usage(text.to_owned()));
+        }
+        Ok(Self {
+            options,
+            keys: KeySpace::new(&options.prefix, options.key_size, options.keys)?,
+            values: Values::new(options.value_size, options.seed),
+            spread: Spread {
+                endpoints: options.endpoints.clone(),
+                clients: options.clients,
+                connections: options.connections.min(options.clients),
+                threads: options.threads,
+            },
+        })
+    }
+
+    fn order(&self, name: OrderName) -> Order {
+        let count = self.keys.count;
+        match name {
+            OrderName::Random => Order::Random { count },
+            OrderName::Sequential => Order::Sequential { count, stride: 1 },
+        }
+    }
+
+    fn put(&self, order: OrderName) -> Result<Report, BenchError> {
+        let load = Keyed::only(keyed::put(&self.keys, &self.values), self.order(order));
+        self.keyed("put", &["put"], load, self.options.total)
+    }
+
+    fn fill(&self, order: OrderName) -> Result<Report, BenchError> {
+        let order = match order {
+            OrderName::Random => Order::Shuffled(Shuffle::new(self.keys.count, self.options.seed)),
+            OrderName::Sequential => self.order(order),
+        };
+        let load = Keyed::only(keyed::put(&self.keys, &self.values), order);
+        let total = self.options.total.unwrap_or(u64::MAX).min(self.keys.count);
+        self.keyed("fill", &["put"], load, Some(total))
+    }
+
+    fn range(&self, serializable: bool, order: OrderName) -> Result<Report, BenchError> {
+        let kind = keyed::get(&self.keys, &self.values, serializable);
+        let name = if serializable { "range, serializable" } else { "range, linearizable" };
+        self.keyed(name, &["range"], Keyed::only(kind, self.order(order)), self.options.total)
+    }
+
+    fn list(&self, args: &ListArgs) -> Result<Report, BenchError> {
+        if args.span > self.keys.count {
+            return Err(BenchError::Usage("the span is larger than the number of keys".to_owned()));
+        }
+        let mut shape = ListShape {
+            span: args.span,
+            limit: args.limit.into(),
+            revision: 0,
+            serializable: args.serializable,
+            keys_only: args.keys_only,
+            count_only: args.count_only,
+        };
+        let (mut total, mut order) = (self.options.total, Order::Random { count: self.keys.count });
+        if args.walk {
+            let stride = u64::from(args.limit).max(1);
+            let pages = self.keys.count.div_ceil(stride);
+            shape.revision = self.revision()?;
+            total = total.or(self.options.duration.is_none().then_some(pages));
+            order = Order::Sequential { count: pages * stride, stride };
+        } else if args.span > 0 {
+            // Every range is full.
+            order = Order::Random { count: self.keys.count - args.span + 1 };
+        }
+        let kind = keyed::list(&self.keys, &self.values, shape);
+        self.keyed("list", &["list"], Keyed::only(kind, order), total)
+    }
+
+    fn txn(&self) -> Result<Report, BenchError> {
+        let kind = keyed::txn(&self.keys, &self.values);
+        let load = Keyed::only(kind, self.order(OrderName::Random));
+        self.keyed("txn", &["txn"], load, self.options.total)
+    }
+
+    fn mixed(&self, reads: u64, serializable: bool) -> Result<Report, BenchError> {
+        let kinds = vec![
+            keyed::get(&self.keys, &self.values, serializable),
+            keyed::put(&self.keys, &self.values),
+        ];
+        let order = self.order(OrderName::Random);
+        let load = Keyed { kinds, first_percent: reads, order };
+        self.keyed("mixed", &["read", "write"], load, self.options.total)
+    }
+
+    fn keyed(
+        &self,
+        name: &str,
+        kinds: &[&'static str],
+        load: Keyed,
+        total: Option<u64>,
+    ) -> Result<Report, BenchError> {
+        let seed = self.options.seed;
+        self.measured(name, kinds, total, |run| {
+            run_unary(&self.spread, run, move |index| {
+                load.source(load.clone(), seed ^ (index as u64 + 1) << 32)
+            })
+        })
+    }
+
+    fn lease_grant(&self, ttl_secs: i64) -> Result<Report, BenchError> {
+        let grants = Grants::new(ttl_secs);
+        self.measured("lease-grant", &["grant"], self.options.total, |run| {
+            run_unary(&self.spread, run, move |_| grants.clone())
+        })
+    }
+
+    fn lease_keepalive(&self, ttl_secs: i64) -> Result<Report, BenchError> {
+        let endpoint = &self.options.endpoints[0];
+        let leases = Leases::grant(endpoint, self.options.clients, ttl_secs)?;
+        let requests = leases.keep_alive_requests();
+        let report = self.measured("lease-keepalive", &["keepalive"], self.options.total, |run| {
+            run_streams(&self.spread, run, path::LEASE_KEEP_ALIVE, requests)
+        });
+        leases.revoke(endpoint)?;
+        report
+    }
+
+    /// Runs `work` between two looks at the processes.
+    fn measured(
+        &self,
+        name: &str,
+        kinds: &[&'static str],
+        total: Option<u64>,
+        work: impl FnOnce(&Run) -> Result<Records, BenchError>,
+    ) -> Result<Report, BenchError> {
+        let meter = Meter::start(&self.options.pids)?;
+        let records = self.paced(total, self.options.rate, kinds.len(), work)?;
+        let cost = meter.stop()?;
+        Ok(Report::new(self.heading(name), kinds, &records, None, &cost))
+    }
+
+    fn paced(
+        &self,
+        total: Option<u64>,
+        rate: Option<f64>,
+        kinds: usize,
+        work: impl FnOnce(&Run) -> Result<Records, BenchError>,
+    ) -> Result<Records, BenchError> {
+        let duration = match (total, self.options.duration) {
+            (None, None) => Some(DURATION_DEFAULT),
+            (_, duration) => duration,
+        };
+        let pace = Arc::new(Pace::start(total.unwrap_or(u64::MAX), duration, rate));
+        let _bar = Progress::follow(pace.clone(), total, duration);
+        work(&Run { pace, kinds })
+    }
+
+    fn watch(&self, name: &str, args: &WatchArgs, rate: Option<f64>) -> Result<Report, BenchError> {
+        if self.options.value_size < STAMP_BYTES {
+            let text = format!("watch needs values of at least {STAMP_BYTES} bytes");
+            return Err(BenchError::Usage(text));
+        }
+        if args.watched_keys == 0 || args.watched_keys > self.keys.count || args.streams == 0 {
+            let text = "there are 1 to --keys watched keys, and 1 or more streams";
+            return Err(BenchError::Usage(text.to_owned()));
+        }
+        let layout = Layout {
+            watchers: args.watchers,
+            watched_keys: args.watched_keys,
+            streams: args.streams,
+        };
+        let board = Arc::new(Board::new());
+        let watchers = {
+            let spread = Spread { connections: args.watch_connections, ..self.spread.clone() };
+            let (layout, keys, board) = (layout.clone(), self.keys.clone(), board.clone());
+            std::thread::spawn(move || run_watchers(&spread, &layout, &keys, &board))
+        };
+        while board.created() < layout.watchers && !board.failed() {
+            std::thread::sleep(LOOK);
+        }
+        let meter = Meter::start(&self.options.pids)?;
+        let writes = Writes {
+            template: keyed::put(&self.keys, &self.values).template,
+            watched_keys: layout.watched_keys,
+            board: board.clone(),
+            random: Random::new(self.options.seed),
+        };
+        let writers = if board.failed() {
+            Ok(Vec::new())
+        } else {
+            self.paced(self.options.total, rate, 1, |run| {
+                run_unary(&self.spread, run, move |_| writes.clone())
+            })
+        };
+        // Watchers wait for what was written; when writing failed, for nothing.
+        let written = writers
+            .as_ref()
+            .map_or(0, |records| records.iter().map(|record| record.count() - record.errors).sum());
+        board.expect(layout.events(written));
+        let watched = watchers.join().expect("the watchers do not panic")?;
+        let records = writers?;
+        let cost = meter.stop()?;
+        Ok(Report::new(self.heading(name), &["put"], &records, watched.first(), &cost))
+    }
+
+    fn heading(&self, load: &str) -> Heading {
+        Heading {
+            load: load.to_owned(),
+            clients: self.spread.clients,
+            connections: self.spread.connections,
+            value_size: self.options.value_size,
+        }
+    }
+
+    /// The newest revision.
+    fn revision(&self) -> Result<i64, BenchError> {
+        let request = RangeRequest { key: vec![0].into(), ..Default::default() };
+        let reply: RangeResponse = call(&self.options.endpoints[0], path::RANGE, &request)?;
+        Ok(reply.header.map_or(0, |header| header.revision))
+    }
+}

@@ -1,0 +1,517 @@
+//! One HTTP/2 connection that carries gRPC calls, as a function from bytes to bytes.
+//!
+//! The `engine` hands in what it has read ([`Connection::receive`]) and writes out what has gathered in
+//! the output buffer ([`Connection::output`], [`Connection::wrote`]). Each call carries a tag of the
+//! caller's, which comes back with every event of that call.
+//!
+//! # Invariants
+//!
+//! * No frame exceeds the server's windows: data that does not fit waits in `blocked`, in order, and later
+//!   data waits behind it.
+//! * Every call that was opened ends in exactly one [`Event::Closed`], unless the connection is lost.
+//!
+//! # Not here
+//!
+//! Whether a call may be opened is the caller's to ask ([`Connection::has_room`]); nothing is queued here.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use super::frame::{FrameHeader, HEADER_LEN, PREFACE, flag, kind, read_u32};
+use super::hpack::{Decoder, Encoder, Field};
+
+const WINDOW_DEFAULT: u32 = 65_535;
+const WINDOW_MAX: u32 = 0x7fff_ffff;
+/// Once this much of a window is used it is filled up again.
+const WINDOW_REFILL_BYTES: u32 = 1 << 29;
+/// Bytes before a gRPC message: compression flag and length.
+const MESSAGE_PREFIX_LEN: usize = 5;
+
+const SETTING_MAX_STREAMS: u16 = 3;
+const SETTING_INITIAL_WINDOW: u16 = 4;
+const SETTING_FRAME_LEN_MAX: u16 = 5;
+const SETTING_ENABLE_PUSH: u16 = 2;
+
+/// gRPC's codes that this side itself makes.
+const UNKNOWN: u16 = 2;
+const UNAVAILABLE: u16 = 14;
+
+/// How a call ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Status {
+    /// gRPC code, 0 for success.
+    pub(crate) code: u16,
+    /// The server's message, empty on success.
+    pub(crate) message: String,
+}
+
+/// Something that happened to a call.
+#[derive(Debug)]
+pub(crate) enum Event<'a, T> {
+    /// A whole message of a call whose replies are collected.
+    Message { tag: &'a mut T, body: &'a [u8] },
+    /// The call is over.
+    Closed { tag: T, status: Status, reply_bytes: u64 },
+}
+
+/// The connection cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WireError {
+    #[error("the server broke the protocol: {0}")]
+    Protocol(&'static str),
+    #[error("the server is closing the connection (HTTP/2 error {code}: {reason})")]
+    GoAway { code: u32, reason: String },
+}
+
+/// What becomes of a call's reply messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replies {
+    /// Counted in bytes and dropped.
+    Discard,
+    /// Handed out one by one.
+    Collect,
+}
+
+/// Names an open call.
+pub(crate) type StreamId = u32;
+
+#[derive(Debug)]
+struct Stream<T> {
+    tag: T,
+    replies: Replies,
+    send_window: i64,
+    /// Bytes received since the window was last filled up.
+    received_bytes: u32,
+    reply_bytes: u64,
+    /// A message of which only the beginning has come.
+    partial: Vec<u8>,
+    http_status: Option<u16>,
+    grpc_status: Option<u16>,
+    message: String,
+}
+
+/// Data that awaits window.
+#[derive(Debug)]
+struct Blocked {
+    stream: StreamId,
+    data: Vec<u8>,
+    sent: usize,
+    ends_stream: bool,
+}
+
+/// A header block whose end has not come yet.
+#[derive(Debug)]
+struct OpenBlock {
+    stream: StreamId,
+    flags: u8,
+    block: Vec<u8>,
+}
+
+/// One connection; `T` is the tag of a call.
+#[derive(Debug)]
+pub(crate) struct Connection<T> {
+    output: Vec<u8>,
+    written: usize,
+    encoder: Encoder,
+    decoder: Decoder,
+    streams: HashMap<StreamId, Stream<T>, BuildHasherDefault<IdHasher>>,
+    next_stream: StreamId,
+    blocked: VecDeque<Blocked>,
+    open_block: Option<OpenBlock>,
+    send_window: i64,
+    received_bytes: u32,
+    settings_seen: bool,
+    peer_window: u32,
+    peer_streams_max: u32,
+    peer_frame_len_max: usize,
+}
+
+impl<T> Connection<T> {
+    /// Makes a connection to `authority` whose output begins with the preface.
+    pub(crate) fn new(authority: String) -> Self {
+        let mut output = PREFACE.to_vec();
+        FrameHeader { len: 12, kind: kind::SETTINGS, flags: 0, stream: 0 }.put(&mut output);
+        for (setting, value) in [(SETTING_ENABLE_PUSH, 0), (SETTING_INITIAL_WINDOW, WINDOW_MAX)] {
+            output.extend_from_slice(&setting.to_be_bytes());
+            output.extend_from_slice(&value.to_be_bytes());
+        }
+        put_window_update(0, WINDOW_MAX - WINDOW_DEFAULT, &mut output);
+        Self {
+            output,
+            written: 0,
+            encoder: Encoder::new(authority),
+            decoder: Decoder::new(),
+            streams: HashMap::default(),
+            next_stream: 1,
+            blocked: VecDeque::new(),
+            open_block: None,
+            send_window: i64::from(WINDOW_DEFAULT),
+            received_bytes: 0,
+            settings_seen: false,
+            peer_window: WINDOW_DEFAULT,
+            peer_streams_max: u32::MAX,
+            peer_frame_len_max: 16_384,
+        }
+    }
+
+    /// Whether another call may be opened now: the server's limits are known and not reached, and no
+    /// earlier request waits for window.
+    pub(crate) fn has_room(&self) -> bool {
+        self.settings_seen
+            && self.blocked.is_empty()
+            && self.streams.len() < self.peer_streams_max as usize
+            && self.next_stream < WINDOW_MAX
+    }
+
+    /// Opens a call with one request and nothing after it.
+    pub(crate) fn unary(&mut self, path: &'static str, message: &[u8], replies: Replies, tag: T) {
+        let stream = self.open(path, replies, tag);
+        self.data(stream, message, true);
+    }
+
+    /// Opens a call that takes more requests through [`Connection::send`].
+    pub(crate) fn open(&mut self, path: &'static str, replies: Replies, tag: T) -> StreamId {
+        let stream = self.next_stream;
+        self.next_stream += 2;
+        let start = self.output.len();
+        self.output.resize(start + HEADER_LEN, 0);
+        self.encoder.encode(path, &mut self.output);
+        let len = self.output.len() - start - HEADER_LEN;
+        let mut header = Vec::with_capacity(HEADER_LEN);
+        FrameHeader { len, kind: kind::HEADERS, flags: flag::END_HEADERS, stream }.put(&mut header);
+        self.output[start..start + HEADER_LEN].copy_from_slice(&header);
+        self.streams.insert(
+            stream,
+            Stream {
+                tag,
+                replies,
+                send_window: i64::from(self.peer_window),
+                received_bytes: 0,
+                reply_bytes: 0,
+                partial: Vec::new(),
+                http_status: None,
+                grpc_status: None,
+                message: String::new(),
+            },
+        );
+        stream
+    }
+
+    /// Sends one more request on an open call. On a call that has ended it does nothing.
+    pub(crate) fn send(&mut self, stream: StreamId, message: &[u8]) {
+        self.data(stream, message, false);
+    }
+
+    /// What is to be written to the socket.
+    pub(crate) fn output(&self) -> &[u8] {
+        &self.output[self.written..]
+    }
+
+    /// Notes that the first `count` bytes of the output have been written.
+    pub(crate) fn wrote(&mut self, count: usize) {
+        self.written += count;
+        if self.written == self.output.len() {
+            self.output.clear();
+            self.written = 0;
+        }
+    }
+
+    /// Takes in what the socket delivered, and returns how many bytes were used; the caller brings the
+    /// rest again with more behind it.
+    pub(crate) fn receive(
+        &mut self,
+        bytes: &[u8],
+        each: &mut impl FnMut(Event<'_, T>),
+    ) -> Result<usize, WireError> {
+        let mut used = 0;
+        while let Some(header) = bytes.get(used..).and_then(FrameHeader::parse) {
+            let start = used + HEADER_LEN;
+            let Some(payload) = bytes.get(start..start + header.len) else { break };
+            self.frame(header, payload, each)?;
+            used = start + header.len;
+        }
+        Ok(used)
+    }
+
+    fn frame(
+        &mut self,
+        header: FrameHeader,
+        payload: &[u8],
+        each: &mut impl FnMut(Event<'_, T>),
+    ) -> Result<(), WireError> {
+        match header.kind {
+            kind::DATA => self.received_data(header, payload, each),
+            kind::HEADERS | kind::CONTINUATION => self.received_headers(header, payload, each),
+            kind::RST_STREAM => {
+                if let Some(stream) = self.streams.remove(&header.stream) {
+                    let code = read_u32(payload).unwrap_or_default();
+                    let message = format!("the server reset the stream (HTTP/2 error {code})");
+                    let status = Status { code: UNAVAILABLE, message };
+                    let Stream { tag, reply_bytes, .. } = stream;
+                    each(Event::Closed { tag, status, reply_bytes });
+                }
+                Ok(())
+            }
+            kind::SETTINGS if !header.has(flag::ACK) => self.received_settings(payload),
+            kind::PING if !header.has(flag::ACK) => {
+                let flags = flag::ACK;
+                FrameHeader { len: payload.len(), kind: kind::PING, flags, stream: 0 }
+                    .put(&mut self.output);
+                self.output.extend_from_slice(payload);
+                Ok(())
+            }
+            kind::GOAWAY => {
+                let code = payload.get(4..).and_then(read_u32).unwrap_or_default();
+                let reason = payload.get(8..).unwrap_or_default();
+                let reason = String::from_utf8_lossy(reason).into_owned();
+                Err(WireError::GoAway { code, reason })
+            }
+            kind::WINDOW_UPDATE => {
+                let more = i64::from(read_u32(payload).unwrap_or_default() & WINDOW_MAX);
+                if header.stream == 0 {
+                    self.send_window += more;
+                } else if let Some(stream) = self.streams.get_mut(&header.stream) {
+                    stream.send_window += more;
+                }
+                self.send_blocked();
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn received_settings(&mut self, payload: &[u8]) -> Result<(), WireError> {
+        for setting in payload.chunks(6) {
+            let &[id0, id1, ref value @ ..] = setting else {
+                return Err(WireError::Protocol("a setting was cut off"));
+            };
+            let Some(value) = read_u32(value) else {
+                return Err(WireError::Protocol("a setting was cut off"));
+            };
+            match u16::from_be_bytes([id0, id1]) {
+                SETTING_MAX_STREAMS => self.peer_streams_max = value,
+                SETTING_INITIAL_WINDOW => {
+                    // Applies to open streams too (RFC 9113, section 6.9.2).
+                    let more = i64::from(value) - i64::from(self.peer_window);
+                    self.peer_window = value;
+                    self.streams.values_mut().for_each(|stream| stream.send_window += more);
+                }
+                SETTING_FRAME_LEN_MAX => self.peer_frame_len_max = value as usize,
+                _ => {}
+            }
+        }
+        self.settings_seen = true;
+        FrameHeader { len: 0, kind: kind::SETTINGS, flags: flag::ACK, stream: 0 }
+            .put(&mut self.output);
+        self.send_blocked();
+        Ok(())
+    }
+
+    fn received_headers(
+        &mut self,
+        header: FrameHeader,
+        payload: &[u8],
+        each: &mut impl FnMut(Event<'_, T>),
+    ) -> Result<(), WireError> {
+        let (stream, flags, joined);
+        let block = if header.kind == kind::CONTINUATION {
+            let Some(mut open) = self.open_block.take() else {
+                return Err(WireError::Protocol("a continuation without its headers"));
+            };
+            open.block.extend_from_slice(payload);
+            if !header.has(flag::END_HEADERS) {
+                self.open_block = Some(open);
+                return Ok(());
+            }
+            (stream, flags, joined) = (open.stream, open.flags, open.block);
+            &joined[..]
+        } else {
+            let Some(block) = header_block(header, payload) else {
+                return Err(WireError::Protocol("a header frame is shorter than its padding"));
+            };
+            (stream, flags) = (header.stream, header.flags);
+            if !header.has(flag::END_HEADERS) {
+                self.open_block = Some(OpenBlock { stream, flags, block: block.to_vec() });
+                return Ok(());
+            }
+            block
+        };
+        let mut open = self.streams.get_mut(&stream);
+        let decoded = self.decoder.decode(block, |field| match (field, open.as_mut()) {
+            (Field::HttpStatus(status), Some(open)) => open.http_status = Some(*status),
+            (Field::GrpcStatus(status), Some(open)) => open.grpc_status = Some(*status),
+            (Field::GrpcMessage(message), Some(open)) => open.message.clone_from(message),
+            (_, None) | (Field::Other, _) => {}
+        });
+        if decoded.is_none() {
+            return Err(WireError::Protocol("a header block cannot be decoded"));
+        }
+        if flags & flag::END_STREAM != 0 {
+            self.ended(stream, each);
+        }
+        Ok(())
+    }
+
+    fn received_data(
+        &mut self,
+        header: FrameHeader,
+        payload: &[u8],
+        each: &mut impl FnMut(Event<'_, T>),
+    ) -> Result<(), WireError> {
+        let len = payload.len() as u32;
+        self.received_bytes += len;
+        if self.received_bytes >= WINDOW_REFILL_BYTES {
+            put_window_update(0, self.received_bytes, &mut self.output);
+            self.received_bytes = 0;
+        }
+        let Some(body) = unpadded(header, payload) else {
+            return Err(WireError::Protocol("a data frame is shorter than its padding"));
+        };
+        let Some(stream) = self.streams.get_mut(&header.stream) else { return Ok(()) };
+        stream.received_bytes += len;
+        if stream.received_bytes >= WINDOW_REFILL_BYTES {
+            put_window_update(header.stream, stream.received_bytes, &mut self.output);
+            stream.received_bytes = 0;
+        }
+        stream.reply_bytes += body.len() as u64;
+        if stream.replies == Replies::Collect {
+            stream.messages(body, each);
+        }
+        if header.has(flag::END_STREAM) {
+            self.ended(header.stream, each);
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, stream: StreamId, each: &mut impl FnMut(Event<'_, T>)) {
+        let Some(stream) = self.streams.remove(&stream) else { return };
+        let status = match (stream.http_status, stream.grpc_status) {
+            (_, Some(0)) => Status::default(),
+            (_, Some(code)) => Status { code, message: stream.message },
+            (Some(http), None) if http != 200 => {
+                Status { code: UNKNOWN, message: format!("HTTP status {http}") }
+            }
+            _ => Status { code: UNKNOWN, message: "the reply has no status".to_owned() },
+        };
+        each(Event::Closed { tag: stream.tag, status, reply_bytes: stream.reply_bytes });
+    }
+
+    /// Writes one message as far as the windows allow and queues the rest.
+    fn data(&mut self, stream: StreamId, message: &[u8], ends_stream: bool) {
+        let Some(window) = self.streams.get(&stream).map(|open| open.send_window) else { return };
+        let len = MESSAGE_PREFIX_LEN + message.len();
+        let fits = self.blocked.is_empty()
+            && len <= self.peer_frame_len_max
+            && len as i64 <= window.min(self.send_window);
+        let prefix = u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes();
+        if fits {
+            self.charge(stream, len);
+            let flags = if ends_stream { flag::END_STREAM } else { 0 };
+            FrameHeader { len, kind: kind::DATA, flags, stream }.put(&mut self.output);
+            self.output.push(0);
+            self.output.extend_from_slice(&prefix);
+            self.output.extend_from_slice(message);
+            return;
+        }
+        let data = [&[0], &prefix[..], message].concat();
+        self.blocked.push_back(Blocked { stream, data, sent: 0, ends_stream });
+        self.send_blocked();
+    }
+
+    fn charge(&mut self, stream: StreamId, len: usize) {
+        self.send_window -= len as i64;
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.send_window -= len as i64;
+        }
+    }
+
+    fn send_blocked(&mut self) {
+        while let Some(mut first) = self.blocked.pop_front() {
+            let Some(open) = self.streams.get(&first.stream) else { continue };
+            let window = open.send_window.min(self.send_window).max(0) as usize;
+            let rest = &first.data[first.sent..];
+            let len = rest.len().min(window).min(self.peer_frame_len_max);
+            if len == 0 {
+                self.blocked.push_front(first);
+                return;
+            }
+            let last = len == rest.len();
+            let flags = if last && first.ends_stream { flag::END_STREAM } else { 0 };
+            FrameHeader { len, kind: kind::DATA, flags, stream: first.stream }
+                .put(&mut self.output);
+            self.output.extend_from_slice(&rest[..len]);
+            self.charge(first.stream, len);
+            if !last {
+                first.sent += len;
+                self.blocked.push_front(first);
+            }
+        }
+    }
+}
+
+impl<T> Stream<T> {
+    /// Hands out the messages that `body` completes, and keeps what is left over.
+    fn messages(&mut self, body: &[u8], each: &mut impl FnMut(Event<'_, T>)) {
+        if self.partial.is_empty() {
+            let used = hand_out(body, &mut self.tag, each);
+            self.partial.extend_from_slice(&body[used..]);
+        } else {
+            self.partial.extend_from_slice(body);
+            let used = hand_out(&self.partial, &mut self.tag, each);
+            self.partial.drain(..used);
+        }
+    }
+}
+
+/// Hands out the whole messages at the front of `bytes` and returns how many bytes they take.
+fn hand_out<T>(bytes: &[u8], tag: &mut T, each: &mut impl FnMut(Event<'_, T>)) -> usize {
+    let mut used = 0;
+    while let Some(len) = bytes.get(used + 1..).and_then(read_u32) {
+        let start = used + MESSAGE_PREFIX_LEN;
+        let Some(body) = bytes.get(start..start + len as usize) else { break };
+        each(Event::Message { tag, body });
+        used = start + len as usize;
+    }
+    used
+}
+
+fn put_window_update(stream: StreamId, more: u32, out: &mut Vec<u8>) {
+    FrameHeader { len: 4, kind: kind::WINDOW_UPDATE, flags: 0, stream }.put(out);
+    out.extend_from_slice(&more.to_be_bytes());
+}
+
+fn unpadded(header: FrameHeader, payload: &[u8]) -> Option<&[u8]> {
+    if !header.has(flag::PADDED) {
+        return Some(payload);
+    }
+    let (&padding, rest) = payload.split_first()?;
+    rest.get(..rest.len().checked_sub(usize::from(padding))?)
+}
+
+fn header_block(header: FrameHeader, payload: &[u8]) -> Option<&[u8]> {
+    let block = unpadded(header, payload)?;
+    if header.has(flag::PRIORITY) { block.get(5..) } else { Some(block) }
+}
+
+/// Stream ids are small consecutive numbers and need no strong hash.
+#[derive(Debug, Default)]
+pub(crate) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u32(&mut self, id: u32) {
+        self.0 = u64::from(id).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,211 @@
+//! Unary calls about keys: put, get, list, txn, and a mix of reads and writes.
+
+use quorate_api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use quorate_api::etcdserverpb::{
+    Compare, PutRequest, RangeRequest, RequestOp, TxnRequest, request_op,
+};
+
+use super::path;
+use crate::engine::Source;
+use crate::random::{Random, Shuffle};
+use crate::template::{KeySpace, Template, Values};
+
+/// Which key an operation is about.
+#[derive(Clone, Debug)]
+pub(crate) enum Order {
+    /// Any of the first `count` keys.
+    Random { count: u64 },
+    /// `number * stride`, beginning again after `count`.
+    Sequential { count: u64, stride: u64 },
+    /// Every key once, in random order.
+    Shuffled(Shuffle),
+}
+
+impl Order {
+    fn key(&self, number: u64, random: &mut Random) -> u64 {
+        match self {
+            Self::Random { count } => random.below(*count),
+            Self::Sequential { count, stride } => number.wrapping_mul(*stride) % count,
+            Self::Shuffled(shuffle) => shuffle.at(number),
+        }
+    }
+}
+
+/// One kind of call within a load.
+#[derive(Clone, Debug)]
+pub(crate) struct Kind {
+    pub(crate) path: &'static str,
+    pub(crate) template: Template,
+}
+
+/// A load of unary calls about keys.
+#[derive(Clone, Debug)]
+pub(crate) struct Keyed {
+    pub(crate) kinds: Vec<Kind>,
+    /// Percent of operations that are of the first kind; the rest are of the second.
+    pub(crate) first_percent: u64,
+    pub(crate) order: Order,
+}
+
+impl Keyed {
+    /// A load of one kind.
+    pub(crate) fn only(kind: Kind, order: Order) -> Self {
+        Self { kinds: vec![kind], first_percent: 100, order }
+    }
+
+    /// The source for one connection.
+    pub(crate) const fn source(&self, load: Self, seed: u64) -> KeyedSource {
+        KeyedSource { load, random: Random::new(seed) }
+    }
+}
+
+/// A connection's share of a [`Keyed`] load.
+#[derive(Debug)]
+pub(crate) struct KeyedSource {
+    load: Keyed,
+    random: Random,
+}
+
+impl Source for KeyedSource {
+    fn request(&mut self, number: u64, message: &mut Vec<u8>) -> (&'static str, usize) {
+        let percent = self.load.first_percent;
+        let kind = usize::from(percent < 100 && self.random.below(100) >= percent);
+        let key = self.load.order.key(number, &mut self.random);
+        let Kind { path, template } = &self.load.kinds[kind];
+        template.fill(key, &mut self.random, message);
+        (path, kind)
+    }
+}
+
+/// Writes one key.
+pub(crate) fn put(keys: &KeySpace, values: &Values) -> Kind {
+    let template = Template::new(keys, values, 0, |markers| PutRequest {
+        key: markers.key.into(),
+        value: markers.value.into(),
+        ..Default::default()
+    });
+    Kind { path: path::PUT, template }
+}
+
+/// Reads one key.
+pub(crate) fn get(keys: &KeySpace, values: &Values, serializable: bool) -> Kind {
+    let template = Template::new(keys, values, 0, |markers| RangeRequest {
+        key: markers.key.into(),
+        serializable,
+        ..Default::default()
+    });
+    Kind { path: path::RANGE, template }
+}
+
+/// How a list is cut.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ListShape {
+    /// Keys in the range; 0 for all from the first key to the last of the run.
+    pub(crate) span: u64,
+    /// Keys in the reply, at most; 0 for all.
+    pub(crate) limit: i64,
+    /// Revision to read at; 0 for the newest.
+    pub(crate) revision: i64,
+    pub(crate) serializable: bool,
+    pub(crate) keys_only: bool,
+    pub(crate) count_only: bool,
+}
+
+/// Reads a range of keys.
+pub(crate) fn list(keys: &KeySpace, values: &Values, shape: ListShape) -> Kind {
+    let template = Template::new(keys, values, shape.span, |markers| RangeRequest {
+        key: markers.key.into(),
+        range_end: if shape.span == 0 { keys.end().into() } else { markers.end.into() },
+        limit: shape.limit,
+        revision: shape.revision,
+        serializable: shape.serializable,
+        keys_only: shape.keys_only,
+        count_only: shape.count_only,
+        ..Default::default()
+    });
+    Kind { path: path::RANGE, template }
+}
+
+/// Compares a key's version, which always holds, and writes the key.
+pub(crate) fn txn(keys: &KeySpace, values: &Values) -> Kind {
+    let template = Template::new(keys, values, 0, |markers| {
+        let put = PutRequest {
+            key: markers.key.clone().into(),
+            value: markers.value.into(),
+            ..Default::default()
+        };
+        let get = RangeRequest { key: markers.key.clone().into(), ..Default::default() };
+        TxnRequest {
+            compare: vec![Compare {
+                result: CompareResult::Greater as i32,
+                target: CompareTarget::Version as i32,
+                key: markers.key.into(),
+                target_union: Some(TargetUnion::Version(-1)),
+                ..Default::default()
+            }],
+            success: vec![RequestOp { request: Some(request_op::Request::RequestPut(put)) }],
+            failure: vec![RequestOp { request: Some(request_op::Request::RequestRange(get)) }],
+        }
+    });
+    Kind { path: path::TXN, template }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+
+    fn load(order: Order, kinds: Vec<Kind>, first_percent: u64) -> KeyedSource {
+        let keyed = Keyed { kinds, first_percent, order };
+        keyed.source(keyed.clone(), 9)
+    }
+
+    fn space() -> (KeySpace, Values) {
+        (KeySpace::new("k", 6, 100).unwrap(), Values::new(10, 3))
+    }
+
+    #[test]
+    fn a_mix_keeps_its_share_and_names_its_kinds() {
+        let (keys, values) = space();
+        let kinds = vec![get(&keys, &values, false), put(&keys, &values)];
+        let mut source = load(Order::Random { count: 100 }, kinds, 80);
+        let mut message = Vec::new();
+        let mut counts = [0, 0];
+        for number in 0..1000 {
+            let (path, kind) = source.request(number, &mut message);
+            assert_eq!(path, [path::RANGE, path::PUT][kind]);
+            counts[kind] += 1;
+        }
+        assert!((750..850).contains(&counts[0]), "{counts:?}");
+    }
+
+    #[test]
+    fn a_txn_compares_and_writes_the_same_key() {
+        let (keys, values) = space();
+        let order = Order::Sequential { count: 100, stride: 1 };
+        let mut source = load(order, vec![txn(&keys, &values)], 100);
+        let mut message = Vec::new();
+        source.request(42, &mut message);
+        let request = TxnRequest::decode(&*message).unwrap();
+        let Some(request_op::Request::RequestPut(put)) = &request.success[0].request else {
+            panic!("a put");
+        };
+        assert_eq!((&put.key[..], &request.compare[0].key[..]), (&b"k00042"[..], &b"k00042"[..]));
+    }
+
+    #[test]
+    fn pages_of_a_walk_follow_each_other_to_the_same_end() {
+        let (keys, values) = space();
+        let shape = ListShape { limit: 30, revision: 7, ..Default::default() };
+        let order = Order::Sequential { count: 100, stride: 30 };
+        let mut source = load(order, vec![list(&keys, &values, shape)], 100);
+        let mut message = Vec::new();
+        for (page, start) in [(0, "k00000"), (1, "k00030"), (3, "k00090")] {
+            source.request(page, &mut message);
+            let request = RangeRequest::decode(&*message).unwrap();
+            assert_eq!(&request.key[..], start.as_bytes());
+            assert_eq!((&request.range_end[..], request.revision), (&b"k:::::"[..], 7));
+        }
+    }
+}

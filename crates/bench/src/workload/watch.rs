@@ -1,0 +1,311 @@
+//! Watch fan-out: watchers on some keys, writers of those keys, and the way of each event from the one
+//! to the others.
+//!
+//! Every written value begins with the moment of its writing, so that each delivery is a latency. The
+//! watchers are all in place before the first write, and stay until every event has come.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use prost::Message;
+use prost::encoding::{WireType, decode_key, decode_varint};
+use quorate_api::etcdserverpb::{WatchCreateRequest, WatchRequest, watch_request};
+
+use super::path;
+use crate::engine::{Link, Part, Records, Source, Spread, run_parts};
+use crate::error::BenchError;
+use crate::random::Random;
+use crate::record::Record;
+use crate::template::{KeySpace, Template};
+use crate::wire::connection::{Event, Replies, StreamId};
+
+/// Bytes of the moment at the beginning of a value.
+pub(crate) const STAMP_BYTES: usize = 8;
+/// How often a watcher looks whether it may stop.
+const LOOK: Duration = Duration::from_millis(50);
+/// Events that have not come after so long without any are given up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How the watchers are laid out.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    pub(crate) watchers: u64,
+    /// Watcher `n` watches key `n` modulo this.
+    pub(crate) watched_keys: u64,
+    pub(crate) streams: usize,
+}
+
+impl Layout {
+    /// How many watchers look at a key.
+    fn watchers_of(&self, key: u64) -> u64 {
+        let more = key < self.watchers % self.watched_keys;
+        self.watchers / self.watched_keys + u64::from(more)
+    }
+
+    /// How many events `writes` writes cause, when write `n` is of key `n` modulo the watched keys.
+    pub(crate) fn events(&self, writes: u64) -> u64 {
+        let rounds = writes / self.watched_keys * self.watchers;
+        rounds + (0..writes % self.watched_keys).map(|key| self.watchers_of(key)).sum::<u64>()
+    }
+}
+
+/// What writers and watchers know of each other.
+#[derive(Debug)]
+pub(crate) struct Board {
+    start: Instant,
+    created: AtomicU64,
+    received: AtomicU64,
+    expected: AtomicU64,
+    failed: AtomicBool,
+}
+
+impl Board {
+    pub(crate) fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            created: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            expected: AtomicU64::new(u64::MAX),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn created(&self) -> u64 {
+        self.created.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// Whether a watcher has given up; the reason comes with its thread's result.
+    pub(crate) fn failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Lets the watchers stop once they have received so many events between them.
+    pub(crate) fn expect(&self, events: u64) {
+        self.expected.store(events, Ordering::Relaxed);
+    }
+
+    fn nanos(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Writes the watched keys in turn.
+#[derive(Clone, Debug)]
+pub(crate) struct Writes {
+    pub(crate) template: Template,
+    pub(crate) watched_keys: u64,
+    pub(crate) board: Arc<Board>,
+    pub(crate) random: Random,
+}
+
+impl Source for Writes {
+    fn request(&mut self, number: u64, message: &mut Vec<u8>) -> (&'static str, usize) {
+        self.template.fill(number % self.watched_keys, &mut self.random, message);
+        self.template.stamp(&self.board.nanos().to_le_bytes(), message);
+        (path::PUT, 0)
+    }
+}
+
+/// Keeps all watchers until the board says that every event has come, and returns the latencies.
+pub(crate) fn run_watchers(
+    spread: &Spread,
+    layout: &Layout,
+    keys: &KeySpace,
+    board: &Arc<Board>,
+) -> Result<Records, BenchError> {
+    let connections = spread.connections.clamp(1, layout.streams.max(1));
+    let spread = Spread { clients: layout.streams, connections, ..spread.clone() };
+    let (layout, keys, shared) = (layout.clone(), keys.clone(), board.clone());
+    let result = run_parts(&spread, 1, move |part| {
+        // Stream `s` of all streams has the watchers `s`, `s + streams`, and so on.
+        let streams = (part.index..layout.streams).step_by(connections);
+        let requests = streams.map(|stream| creations(&layout, &keys, stream)).collect();
+        let board = shared.clone();
+        async move {
+            let result = connection(part, requests, &board).await;
+            board.failed.fetch_or(result.is_err(), Ordering::Relaxed);
+            result
+        }
+    });
+    // A connection that could not even be made has no task to say so.
+    board.failed.fetch_or(result.is_err(), Ordering::Relaxed);
+    result
+}
+
+fn creations(layout: &Layout, keys: &KeySpace, stream: usize) -> Vec<Vec<u8>> {
+    (stream as u64..layout.watchers)
+        .step_by(layout.streams)
+        .map(|watcher| {
+            let key = keys.key(watcher % layout.watched_keys).into();
+            let create = WatchCreateRequest { key, ..Default::default() };
+            let request_union = Some(watch_request::RequestUnion::CreateRequest(create));
+            WatchRequest { request_union }.encode_to_vec()
+        })
+        .collect()
+}
+
+async fn connection(
+    part: Part,
+    creations: Vec<Vec<Vec<u8>>>,
+    board: &Board,
+) -> Result<Records, BenchError> {
+    let mut link: Link<()> = Link::new(part)?;
+    while !link.wire.has_room() {
+        link.turn(None, &mut |_| {}).await?;
+    }
+    for requests in &creations {
+        let stream: StreamId = link.wire.open(path::WATCH, Replies::Collect, ());
+        requests.iter().for_each(|request| link.wire.send(stream, request));
+    }
+    let mut record = Record::new();
+    let mut refused = None;
+    let mut heard = Instant::now();
+    while !board.failed() && board.received() < board.expected.load(Ordering::Relaxed) {
+        let mut news = News::default();
+        let mut now = None;
+        let mut each = |event: Event<'_, ()>| match event {
+            Event::Message { body, .. } => {
+                let now = *now.get_or_insert_with(|| board.nanos());
+                let seen = read_response(body, &mut |sent_nanos| {
+                    record.add_latency(Duration::from_nanos(now.saturating_sub(sent_nanos)));
+                });
+                news.add(&seen);
+            }
+            Event::Closed { status, .. } => refused = Some(status),
+        };
+        link.turn(Some(Instant::now() + LOOK), &mut each).await?;
+        if let Some(status) = refused {
+            let (code, message) = (status.code, status.message);
+            return Err(BenchError::Refused { call: path::WATCH, code, message });
+        }
+        if news.canceled {
+            let message = "the server canceled a watcher".to_owned();
+            return Err(BenchError::Refused { call: path::WATCH, code: 0, message });
+        }
+        board.created.fetch_add(news.created, Ordering::Relaxed);
+        board.received.fetch_add(news.events, Ordering::Relaxed);
+        let writing = board.expected.load(Ordering::Relaxed) == u64::MAX;
+        if news.events > 0 || news.created > 0 || writing {
+            heard = Instant::now();
+        } else if heard.elapsed() > PATIENCE {
+            return Err(BenchError::Stalled(PATIENCE.as_secs()));
+        }
+    }
+    Ok(vec![record])
+}
+
+/// What one or more watch responses said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct News {
+    created: u64,
+    canceled: bool,
+    events: u64,
+}
+
+impl News {
+    const fn add(&mut self, other: &Self) {
+        self.created += other.created;
+        self.canceled |= other.canceled;
+        self.events += other.events;
+    }
+}
+
+/// Reads a response without building it, and hands the stamp of every event to `each`.
+fn read_response(body: &[u8], each: &mut impl FnMut(u64)) -> News {
+    let mut news = News::default();
+    for_fields(body, &mut |number, field| match (number, field) {
+        (3, Field::Number(flag)) => news.created += flag,
+        (4, Field::Number(flag)) => news.canceled |= flag != 0,
+        (11, Field::Bytes(event)) => {
+            news.events += 1;
+            for_fields(event, &mut |number, field| {
+                if let (2, Field::Bytes(record)) = (number, field) {
+                    for_fields(record, &mut |number, field| {
+                        if let (5, Field::Bytes(value)) = (number, field)
+                            && let Some(stamp) = value.first_chunk::<STAMP_BYTES>()
+                        {
+                            each(u64::from_le_bytes(*stamp));
+                        }
+                    });
+                }
+            });
+        }
+        _ => {}
+    });
+    news
+}
+
+enum Field<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+/// Hands out a message's fields, as far as they can be read.
+fn for_fields<'a>(mut rest: &'a [u8], each: &mut impl FnMut(u32, Field<'a>)) {
+    while !rest.is_empty() {
+        let Ok((number, wire_type)) = decode_key(&mut rest) else { return };
+        let Ok(value) = decode_varint(&mut rest) else { return };
+        match wire_type {
+            WireType::Varint => each(number, Field::Number(value)),
+            WireType::LengthDelimited => {
+                let Some((bytes, tail)) = rest.split_at_checked(value as usize) else { return };
+                each(number, Field::Bytes(bytes));
+                rest = tail;
+            }
+            _ => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_api::etcdserverpb::{ResponseHeader, WatchResponse};
+    use quorate_api::mvccpb;
+    use quorate_api::record::{Fields, KeyValue};
+
+    use super::*;
+
+    #[test]
+    fn responses_are_read_as_they_are_written() {
+        let event = |stamp: u64| {
+            let value = [&stamp.to_le_bytes()[..], b"rest"].concat();
+            let fields = Fields { key: b"k", mod_revision: 9, value: &value, ..Fields::default() };
+            mvccpb::Event { kv: Some(KeyValue::new(&fields)), ..Default::default() }
+        };
+        let response = WatchResponse {
+            header: Some(ResponseHeader { revision: 300, ..Default::default() }),
+            watch_id: 5,
+            events: vec![event(17), event(u64::MAX)],
+            ..Default::default()
+        };
+        let mut stamps = Vec::new();
+        let news = read_response(&response.encode_to_vec(), &mut |stamp| stamps.push(stamp));
+        assert_eq!(news, News { events: 2, ..News::default() });
+        assert_eq!(stamps, [17, u64::MAX]);
+
+        let response = WatchResponse { created: true, canceled: true, ..Default::default() };
+        let news = read_response(&response.encode_to_vec(), &mut |_| {});
+        assert_eq!(news, News { created: 1, canceled: true, events: 0 });
+    }
+
+    #[test]
+    fn events_are_counted_for_uneven_layouts() {
+        for (watchers, watched_keys) in [(10, 1), (10, 10), (10, 3), (2, 5)] {
+            let layout = Layout { watchers, watched_keys, streams: 1 };
+            for writes in 0..20 {
+                let naive: u64 = (0..writes)
+                    .flat_map(|write| (0..watchers).map(move |watcher| (write, watcher)))
+                    .map(|(write, watcher)| {
+                        u64::from(write % watched_keys == watcher % watched_keys)
+                    })
+                    .sum();
+                assert_eq!(layout.events(writes), naive);
+            }
+        }
+    }
+}

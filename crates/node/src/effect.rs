@@ -1,0 +1,86 @@
+//! What a member wants done.
+
+use quorate_raft::{Entry, HardState, LogIndex, MemberId, Message, Role, Term};
+
+/// Something to make durable.
+#[derive(Clone, Debug, Default)]
+pub struct Persist {
+    /// Names it in [`crate::Event::Persisted`]; ascending.
+    pub token: u64,
+    /// Entries to append, replacing what the log has from the first one's index on.
+    pub entries: Vec<Entry>,
+    /// The hard state, if it changed.
+    pub hard_state: Option<HardState>,
+}
+
+/// Entries to carry out.
+#[derive(Clone, Debug, Default)]
+pub struct Applying {
+    /// Committed entries, consecutive.
+    pub entries: Vec<Entry>,
+}
+
+/// Who leads, as far as this member knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Leadership {
+    /// The leader, or [`quorate_raft::NONE`].
+    pub leader: MemberId,
+    /// The term it leads in.
+    pub term: Term,
+    /// This member's part.
+    pub role: Role,
+}
+
+/// Why a proposal will not get into the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProposalFailure {
+    /// The consensus core refused it, as it does while leadership is being handed over.
+    Dropped,
+    /// Too many proposals wait for a leader.
+    QueueFull,
+}
+
+/// Why a read barrier cannot be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BarrierFailure {
+    /// Another leader came up while the barrier was under way.
+    LeaderChanged,
+    /// Too many barriers are under way.
+    QueueFull,
+}
+
+/// An output of [`crate::Node::poll_effect`].
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Make durable, then report.
+    Persist(Persist),
+    /// Send to `to`; may be lost.
+    Send(Message),
+    /// Carry out, then report.
+    Apply(Applying),
+    /// Leadership has changed.
+    Leadership(Leadership),
+    /// A read may proceed once the state machine has reached `index`.
+    BarrierPassed {
+        /// The round it answers.
+        round: u64,
+        /// What has to be applied first.
+        index: LogIndex,
+    },
+    /// A read may not proceed.
+    BarrierFailed {
+        /// The round it answers.
+        round: u64,
+        /// Why.
+        failure: BarrierFailure,
+    },
+    /// A proposal is lost, for certain.
+    ProposalFailed {
+        /// The proposal.
+        request_id: u64,
+        /// Why.
+        failure: ProposalFailure,
+    },
+    /// Take a snapshot of the state machine, now.
+    TakeSnapshot,
+}

@@ -1,0 +1,58 @@
+//! What happens to a member.
+
+use bytes::Bytes;
+use quorate_raft::{ConfChange, LogIndex, MemberId, Message};
+
+/// A request for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proposal {
+    /// The caller's name for it; comes back in [`crate::Effect::ProposalFailed`].
+    pub request_id: u64,
+    /// The entry's payload.
+    pub data: Bytes,
+}
+
+/// An input of [`crate::Node::handle`].
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// One heartbeat interval has passed.
+    Tick,
+    /// Requests for the log, in order.
+    Propose(Vec<Proposal>),
+    /// A change of the membership for the log.
+    ProposeConfChange {
+        /// The caller's name for it.
+        request_id: u64,
+        /// The change, with the context that the state machine will read.
+        change: ConfChange,
+    },
+    /// Readers wait to be told an index that is not stale.
+    ReadBarrier {
+        /// The caller's name for this barrier, never used twice.
+        round: u64,
+    },
+    /// A message from a peer.
+    Received(Message),
+    /// Everything up to this token is durable.
+    Persisted {
+        /// From [`crate::Persist::token`].
+        token: u64,
+    },
+    /// The state machine has carried out entries up to here.
+    Applied {
+        /// The last of them.
+        index: LogIndex,
+    },
+    /// The state machine has judged a membership change of the log. `None` means it was refused and
+    /// changes nothing.
+    ConfChangeDecided(Option<ConfChange>),
+    /// A snapshot of the state machine is on disk and recorded in the log.
+    SnapshotTaken {
+        /// The last entry it covers.
+        index: LogIndex,
+    },
+    /// A message to this peer was lost.
+    Unreachable(MemberId),
+    /// Make this member the leader.
+    TransferLeadership(MemberId),
+}

@@ -1,0 +1,22 @@
+//! The bounds of what a node holds, and its pace.
+
+/// Proposals that may wait for a leader. Further ones are refused.
+pub const WAITING_PROPOSALS_MAX: usize = 4096;
+
+/// Barriers that may be under way. Further ones are refused. The caller makes one for many readers.
+pub const BARRIER_ROUNDS_MAX: usize = 1024;
+
+/// Committed entries handed out for applying and not yet reported, in bytes.
+pub const APPLYING_BYTES_MAX: u64 = 64 << 20;
+
+/// Largest append message to a peer, in bytes.
+pub const APPEND_BYTES_MAX: u64 = 1 << 20;
+
+/// Append messages to one peer without an answer.
+pub const INFLIGHT_APPENDS_MAX: usize = 512;
+
+/// The in-memory log is cut back every time this many more entries have been applied.
+pub const LOG_CUT_EVERY: u64 = 100;
+
+/// Ticks after which an unanswered request for a read index is repeated.
+pub const READ_INDEX_RETRY_TICKS: u64 = 5;

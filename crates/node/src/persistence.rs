@@ -1,0 +1,137 @@
+//! What has been handed out to be made durable or to be applied, and what follows when it is.
+//!
+//! The core says what to write and, with it, the messages that may leave only afterwards. Both kinds of
+//! work are finished in the order they were handed out.
+//!
+//! A new commit index alone is not worth a write: losing it is harmless, since it is learnt again, and
+//! etcd does not write it either. It is kept here and joins the next write that has to happen anyway.
+
+use std::collections::VecDeque;
+
+use quorate_raft::{Entry, HardState, LogIndex, Message};
+
+use crate::effect::{Applying, Persist};
+
+/// Writes and applications under way.
+#[derive(Debug, Default)]
+pub(crate) struct Persistence {
+    writes: VecDeque<Write>,
+    applications: VecDeque<Application>,
+    last_token: u64,
+    /// A hard state that differs from the written one in its commit index only.
+    unwritten: Option<HardState>,
+    written: HardState,
+}
+
+/// A finished write: the entries to move into the in-memory log, the messages to deliver.
+#[derive(Debug)]
+pub(crate) struct Write {
+    token: u64,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) responses: Vec<Message>,
+}
+
+#[derive(Debug)]
+struct Application {
+    last_index: LogIndex,
+    responses: Vec<Message>,
+}
+
+impl Persistence {
+    pub(crate) fn new(written: HardState) -> Self {
+        Self { written, ..Self::default() }
+    }
+
+    /// Takes an order to write. Returns what the caller has to write, or, when there is nothing worth a
+    /// write and nothing before it, the messages to deliver at once.
+    pub(crate) fn order_write(&mut self, order: Message) -> Result<Persist, Vec<Message>> {
+        let ordered = HardState { term: order.term, vote: order.vote, commit: order.commit };
+        if !ordered.is_empty() {
+            self.unwritten = Some(ordered);
+        }
+        let vote_changed = !ordered.is_empty()
+            && (ordered.term, ordered.vote) != (self.written.term, self.written.vote);
+        if order.entries.is_empty() && !vote_changed {
+            return match self.writes.back_mut() {
+                Some(last) => {
+                    last.responses.extend(order.responses);
+                    Err(Vec::new())
+                }
+                None => Err(order.responses),
+            };
+        }
+        self.last_token += 1;
+        let hard_state = self.unwritten.take();
+        if let Some(hard_state) = hard_state {
+            self.written = hard_state;
+        }
+        self.writes.push_back(Write {
+            token: self.last_token,
+            entries: order.entries.clone(),
+            responses: order.responses,
+        });
+        Ok(Persist { token: self.last_token, entries: order.entries, hard_state })
+    }
+
+    /// The oldest write up to `token`, if it is still open.
+    pub(crate) fn finish_write(&mut self, token: u64) -> Option<Write> {
+        self.writes.pop_front_if(|write| write.token <= token)
+    }
+
+    pub(crate) fn order_application(&mut self, order: Message) -> Option<Applying> {
+        let last_index = order.entries.last()?.index;
+        self.applications.push_back(Application { last_index, responses: order.responses });
+        Some(Applying { entries: order.entries })
+    }
+
+    /// The messages to deliver now that entries up to `index` are applied.
+    pub(crate) fn finish_applications(&mut self, index: LogIndex) -> Vec<Message> {
+        let mut responses = Vec::new();
+        while let Some(done) = self.applications.pop_front_if(|one| one.last_index <= index) {
+            responses.extend(done.responses);
+        }
+        responses
+    }
+
+    /// The hard state that no write has carried yet.
+    pub(crate) const fn unwritten(&self) -> Option<HardState> {
+        self.unwritten
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_raft::MessageKind;
+
+    fn order(index: u64, term: u64, commit: u64) -> Message {
+        let entries = if index == 0 {
+            Vec::new()
+        } else {
+            vec![Entry { term, index, ..Entry::default() }]
+        };
+        let responses = vec![Message { index, commit, ..Message::new(MessageKind::StorageAppendResponse, 1) }];
+        Message { term, vote: 1, commit, entries, responses, ..Message::default() }
+    }
+
+    #[test]
+    fn a_commit_index_waits_for_the_next_write() {
+        let mut persistence = Persistence::default();
+        let first = persistence.order_write(order(1, 1, 0)).unwrap();
+        assert_eq!(first.hard_state, Some(HardState { term: 1, vote: 1, commit: 0 }));
+        // Nothing to write, but the answer waits for the write before it.
+        assert!(persistence.order_write(order(0, 1, 1)).unwrap_err().is_empty());
+        assert_eq!(persistence.finish_write(first.token).unwrap().responses.len(), 2);
+        assert_eq!(persistence.order_write(order(0, 1, 2)).unwrap_err().len(), 1);
+        assert_eq!(persistence.unwritten(), Some(HardState { term: 1, vote: 1, commit: 2 }));
+        let second = persistence.order_write(order(3, 1, 2)).unwrap();
+        assert_eq!(second.hard_state, Some(HardState { term: 1, vote: 1, commit: 2 }));
+        assert_eq!(persistence.unwritten(), None);
+    }
+
+    #[test]
+    fn a_new_term_is_written_at_once() {
+        let mut persistence = Persistence::new(HardState { term: 1, vote: 1, commit: 5 });
+        assert!(persistence.order_write(order(0, 2, 5)).is_ok());
+    }
+}

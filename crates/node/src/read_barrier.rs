@@ -1,0 +1,111 @@
+//! Read barriers under way: asked for, not yet answered.
+//!
+//! A barrier is a request for a read index (Raft thesis, section 6.4). The core may lose one: when there
+//! is no leader, or when the message to the leader is lost. So each is repeated after a while under a
+//! fresh name, and fails when another leader comes up meanwhile.
+//!
+//! # Names
+//!
+//! On the wire a request is named by 8 bytes that must be unique among all members, because the leader
+//! keys what it holds by them. The caller hands in the first name; each use adds one.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::limits::{BARRIER_ROUNDS_MAX, READ_INDEX_RETRY_TICKS};
+
+/// The barriers of one node.
+#[derive(Debug)]
+pub(crate) struct ReadBarriers {
+    /// By request id; ids ascend, so the oldest request comes first.
+    requests: BTreeMap<u64, Request>,
+    next_request_id: u64,
+}
+
+#[derive(Debug)]
+struct Request {
+    /// All of them wait for this request.
+    rounds: Vec<u64>,
+    ticks_left: u64,
+}
+
+impl ReadBarriers {
+    pub(crate) const fn new(first_request_id: u64) -> Self {
+        Self { requests: BTreeMap::new(), next_request_id: first_request_id }
+    }
+
+    /// Starts a request for `rounds` and returns its name, or gives the rounds back when there are too
+    /// many under way.
+    pub(crate) fn start(&mut self, rounds: Vec<u64>) -> Result<Bytes, Vec<u64>> {
+        let under_way: usize = self.requests.values().map(|request| request.rounds.len()).sum();
+        if under_way + rounds.len() > BARRIER_ROUNDS_MAX {
+            return Err(rounds);
+        }
+        let id = self.next_request_id;
+        self.next_request_id += 1;
+        self.requests.insert(id, Request { rounds, ticks_left: READ_INDEX_RETRY_TICKS });
+        Ok(Bytes::copy_from_slice(&id.to_be_bytes()))
+    }
+
+    /// Takes the rounds that this answer settles: those of the request and of every earlier one, whose
+    /// answers were lost or are late.
+    pub(crate) fn finish(&mut self, name: &[u8]) -> Vec<u64> {
+        let Ok(id) = name.try_into().map(u64::from_be_bytes) else { return Vec::new() };
+        if !self.requests.contains_key(&id) {
+            return Vec::new();
+        }
+        let later = self.requests.split_off(&(id + 1));
+        let settled = std::mem::replace(&mut self.requests, later);
+        settled.into_values().flat_map(|request| request.rounds).collect()
+    }
+
+    /// Takes all rounds under way.
+    pub(crate) fn take_all(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.requests).into_values().flat_map(|request| request.rounds).collect()
+    }
+
+    /// Takes the rounds whose request has to be repeated.
+    pub(crate) fn tick(&mut self) -> Vec<u64> {
+        let mut overdue = Vec::new();
+        for request in self.requests.values_mut() {
+            request.ticks_left = request.ticks_left.saturating_sub(1);
+            if request.ticks_left == 0 {
+                overdue.append(&mut request.rounds);
+            }
+        }
+        self.requests.retain(|_, request| !request.rounds.is_empty());
+        overdue
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_settles_earlier_requests_too() {
+        let mut barriers = ReadBarriers::new(7);
+        let first = barriers.start(vec![1]).unwrap();
+        let second = barriers.start(vec![2, 3]).unwrap();
+        let third = barriers.start(vec![4]).unwrap();
+        assert_eq!(barriers.finish(&second), [1, 2, 3]);
+        assert!(barriers.finish(&first).is_empty());
+        assert_eq!(barriers.finish(&third), [4]);
+        assert!(barriers.finish(b"junk").is_empty());
+    }
+
+    #[test]
+    fn an_unanswered_request_is_repeated() {
+        let mut barriers = ReadBarriers::new(7);
+        let name = barriers.start(vec![1]).unwrap();
+        for _ in 1..READ_INDEX_RETRY_TICKS {
+            assert!(barriers.tick().is_empty());
+        }
+        assert_eq!(barriers.tick(), [1]);
+        let again = barriers.start(vec![1]).unwrap();
+        assert_ne!(name, again);
+        assert!(barriers.finish(&name).is_empty());
+        assert_eq!(barriers.finish(&again), [1]);
+    }
+}

@@ -1,0 +1,251 @@
+//! Membership changes: what they are, how they are written in the log, and how they take effect.
+//!
+//! A change travels through the log like any other entry and takes effect when it is *applied*,
+//! not when it is appended. There are two forms:
+//!
+//! * [`ConfChange`] changes one member. It is the only form etcd proposes.
+//! * [`ConfChangeV2`] changes any number of members. More than one voter at a time needs joint
+//!   consensus (Raft thesis, section 4.3): the group first enters a configuration in which old and
+//!   new majorities must both agree, and leaves it by a second, empty change, which the leader
+//!   proposes by itself unless the change said otherwise.
+//!
+//! The sub-modules: [`wire`] reads and writes the entry payloads, [`Changer`] computes the
+//! configuration that follows from a change.
+
+mod changer;
+pub mod wire;
+
+use std::fmt;
+
+use bytes::Bytes;
+use thiserror::Error;
+
+pub use changer::{Changer, restore};
+
+use crate::entry::{Entry, EntryKind, MemberId};
+
+/// What happens to one member. The discriminants are the numbers on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ConfChangeKind {
+    /// The member becomes a voter, whether it was a learner or unknown.
+    #[default]
+    AddNode = 0,
+    /// The member leaves the group.
+    RemoveNode = 1,
+    /// Nothing happens to the group; the application changes what it knows about the member.
+    UpdateNode = 2,
+    /// The member becomes a learner, whether it was a voter or unknown.
+    AddLearnerNode = 3,
+}
+
+impl ConfChangeKind {
+    /// The kind with this number on the wire.
+    #[must_use]
+    pub fn from_wire(number: u64) -> Option<Self> {
+        match number {
+            0 => Some(Self::AddNode),
+            1 => Some(Self::RemoveNode),
+            2 => Some(Self::UpdateNode),
+            3 => Some(Self::AddLearnerNode),
+            _ => None,
+        }
+    }
+}
+
+/// How a [`ConfChangeV2`] passes through joint consensus.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Transition {
+    /// Joint consensus only if more than one member changes; left automatically.
+    #[default]
+    Auto = 0,
+    /// Joint consensus in any case; left automatically.
+    JointImplicit = 1,
+    /// Joint consensus in any case; left by an empty change that the application proposes.
+    JointExplicit = 2,
+}
+
+impl Transition {
+    /// The transition with this number on the wire.
+    #[must_use]
+    pub fn from_wire(number: u64) -> Option<Self> {
+        match number {
+            0 => Some(Self::Auto),
+            1 => Some(Self::JointImplicit),
+            2 => Some(Self::JointExplicit),
+            _ => None,
+        }
+    }
+}
+
+/// A change of one member.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfChange {
+    /// The application's name for the request; not interpreted here.
+    pub id: u64,
+    /// What happens.
+    pub kind: ConfChangeKind,
+    /// To whom. Zero makes the change a no-op: an application that rejects a change it finds in
+    /// the log applies it with a zero here.
+    pub node_id: MemberId,
+    /// The application's bytes.
+    pub context: Bytes,
+}
+
+/// One step of a [`ConfChangeV2`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConfChangeStep {
+    /// What happens.
+    pub kind: ConfChangeKind,
+    /// To whom; zero for a no-op.
+    pub node_id: MemberId,
+}
+
+/// A change of any number of members; without any, it leaves a joint configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfChangeV2 {
+    /// How joint consensus is used.
+    pub transition: Transition,
+    /// What happens, in order.
+    pub changes: Vec<ConfChangeStep>,
+    /// The application's bytes.
+    pub context: Bytes,
+}
+
+/// What applying a [`ConfChangeV2`] does to the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passage {
+    /// At most one voter changes; one majority decides before and after.
+    Simple,
+    /// The configuration becomes joint.
+    EnterJoint {
+        /// Whether the leader leaves it by itself.
+        auto_leave: bool,
+    },
+    /// The joint configuration ends.
+    LeaveJoint,
+}
+
+impl ConfChangeV2 {
+    /// What applying the change does to the configuration.
+    #[must_use]
+    pub fn passage(&self) -> Passage {
+        match (self.transition, self.changes.len()) {
+            (Transition::Auto, 0) => Passage::LeaveJoint,
+            (Transition::Auto, 1) => Passage::Simple,
+            (Transition::Auto | Transition::JointImplicit, _) => {
+                Passage::EnterJoint { auto_leave: true }
+            }
+            (Transition::JointExplicit, _) => Passage::EnterJoint { auto_leave: false },
+        }
+    }
+
+    /// Whether the change asks for nothing but to leave a joint configuration. Stricter readers
+    /// also look at [`passage`](Self::passage); proposals are judged by this.
+    pub(crate) fn is_leave_request(&self) -> bool {
+        self.changes.is_empty()
+    }
+}
+
+impl From<ConfChange> for ConfChangeV2 {
+    fn from(change: ConfChange) -> Self {
+        let step = ConfChangeStep { kind: change.kind, node_id: change.node_id };
+        Self { transition: Transition::Auto, changes: vec![step], context: change.context }
+    }
+}
+
+impl fmt::Display for ConfChangeV2 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let transition = match self.transition {
+            Transition::Auto => "ConfChangeTransitionAuto",
+            Transition::JointImplicit => "ConfChangeTransitionJointImplicit",
+            Transition::JointExplicit => "ConfChangeTransitionJointExplicit",
+        };
+        write!(f, "transition:{transition}")?;
+        for step in &self.changes {
+            write!(f, " changes:{{type:ConfChange{:?} node_id:{}}}", step.kind, step.node_id)?;
+        }
+        if !self.context.is_empty() {
+            write!(f, " context:{:?}", self.context)?;
+        }
+        Ok(())
+    }
+}
+
+/// A change in either form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AnyConfChange {
+    /// One member.
+    V1(ConfChange),
+    /// Any number of members.
+    V2(ConfChangeV2),
+}
+
+impl AnyConfChange {
+    /// Reads the change out of a log entry; `None` if the entry holds none.
+    pub fn from_entry(entry: &Entry) -> Result<Option<Self>, wire::DecodeError> {
+        match entry.kind {
+            EntryKind::Normal => Ok(None),
+            EntryKind::ConfChange => wire::decode_v1(&entry.data).map(Self::V1).map(Some),
+            EntryKind::ConfChangeV2 => wire::decode_v2(&entry.data).map(Self::V2).map(Some),
+        }
+    }
+
+    /// The entry to propose.
+    #[must_use]
+    pub fn into_entry(self) -> Entry {
+        match self {
+            Self::V1(change) => Entry::proposal(EntryKind::ConfChange, wire::encode_v1(&change)),
+            Self::V2(change) => Entry::proposal(EntryKind::ConfChangeV2, wire::encode_v2(&change)),
+        }
+    }
+}
+
+impl From<ConfChange> for AnyConfChange {
+    fn from(change: ConfChange) -> Self {
+        Self::V1(change)
+    }
+}
+
+impl From<ConfChangeV2> for AnyConfChange {
+    fn from(change: ConfChangeV2) -> Self {
+        Self::V2(change)
+    }
+}
+
+impl From<AnyConfChange> for ConfChangeV2 {
+    fn from(change: AnyConfChange) -> Self {
+        match change {
+            AnyConfChange::V1(change) => change.into(),
+            AnyConfChange::V2(change) => change,
+        }
+    }
+}
+
+/// Why a change cannot be applied to the current configuration.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConfChangeError {
+    /// A joint configuration has to be left before the next one is entered.
+    #[error("config is already joint")]
+    AlreadyJoint,
+    /// There is no majority to be joint with.
+    #[error("can't make a zero-voter config joint")]
+    JointWithoutVoters,
+    /// There is nothing to leave.
+    #[error("can't leave a non-joint config")]
+    NotJoint,
+    /// In a joint configuration the only change is to leave it.
+    #[error("can't apply simple config change in joint config")]
+    SimpleInJoint,
+    /// One majority would not overlap the other.
+    #[error("more than one voter changed without entering joint config")]
+    SeveralVoters,
+    /// Nobody could decide anything any more.
+    #[error("removed all voters")]
+    NoVoters,
+    /// A recorded configuration contradicts itself.
+    #[error("the recorded configuration contradicts itself")]
+    Contradictory,
+}

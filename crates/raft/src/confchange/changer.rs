@@ -1,0 +1,215 @@
+//! The configuration that follows from a membership change.
+//!
+//! A [`Changer`] holds a configuration with its members' progress and computes, without touching
+//! them, what they become. It refuses a change that would break the rules which make changes safe:
+//!
+//! * without joint consensus at most one voter changes, so that any old majority and any new one
+//!   share a member;
+//! * a joint configuration is left before anything else changes;
+//! * there is always a voter.
+//!
+//! # Not here
+//!
+//! When a change takes effect and what a leader does then (`membership`), and who may propose one
+//! (`proposal`).
+//!
+//! # Tests
+//!
+//! Outside scenario files (`confchange/*.txt`), and a property test that any sequence of changes
+//! reached by joint steps equals the same done one by one, in `tests/`.
+
+use std::collections::BTreeSet;
+
+use super::{ConfChangeError, ConfChangeKind, ConfChangeStep, ConfChangeV2, Passage};
+use crate::entry::{LogIndex, MemberId};
+use crate::progress::Progress;
+use crate::state::ConfState;
+use crate::tracker::{Configuration, InflightLimits, ProgressMap};
+
+/// A configuration about to be changed.
+#[derive(Clone, Debug)]
+pub struct Changer {
+    /// The configuration.
+    pub config: Configuration,
+    /// The books about its members.
+    pub progress: ProgressMap,
+    /// The end of the local log, where probing of a new member starts.
+    pub last_index: LogIndex,
+    /// The window of a new member.
+    pub limits: InflightLimits,
+}
+
+impl Changer {
+    /// Applies a change in the way it asks for.
+    pub fn apply(self, change: &ConfChangeV2) -> Result<Self, ConfChangeError> {
+        match change.passage() {
+            Passage::Simple => self.simple(&change.changes),
+            Passage::EnterJoint { auto_leave } => self.enter_joint(auto_leave, &change.changes),
+            Passage::LeaveJoint => self.leave_joint(),
+        }
+    }
+
+    /// Applies `steps` that together change at most one voter.
+    pub fn simple(mut self, steps: &[ConfChangeStep]) -> Result<Self, ConfChangeError> {
+        if self.config.voters.is_joint() {
+            return Err(ConfChangeError::SimpleInJoint);
+        }
+        let before = self.config.voters.incoming.0.clone();
+        self.take_steps(steps)?;
+        if before.symmetric_difference(&self.config.voters.incoming.0).count() > 1 {
+            return Err(ConfChangeError::SeveralVoters);
+        }
+        Ok(self.checked())
+    }
+
+    /// Keeps the voters as the outgoing half and applies `steps` to the incoming half.
+    pub fn enter_joint(
+        mut self,
+        auto_leave: bool,
+        steps: &[ConfChangeStep],
+    ) -> Result<Self, ConfChangeError> {
+        if self.config.voters.is_joint() {
+            return Err(ConfChangeError::AlreadyJoint);
+        }
+        if self.config.voters.incoming.0.is_empty() {
+            return Err(ConfChangeError::JointWithoutVoters);
+        }
+        self.config.voters.outgoing = self.config.voters.incoming.clone();
+        self.take_steps(steps)?;
+        self.config.auto_leave = auto_leave;
+        Ok(self.checked())
+    }
+
+    /// Drops the outgoing half, and with it the members that are in no other list.
+    pub fn leave_joint(mut self) -> Result<Self, ConfChangeError> {
+        if !self.config.voters.is_joint() {
+            return Err(ConfChangeError::NotJoint);
+        }
+        for id in std::mem::take(&mut self.config.learners_next) {
+            self.config.learners.insert(id);
+            if let Some(progress) = self.progress.get_mut(&id) {
+                progress.is_learner = true;
+            }
+        }
+        for id in std::mem::take(&mut self.config.voters.outgoing.0) {
+            self.forget_unless_listed(id);
+        }
+        self.config.auto_leave = false;
+        Ok(self.checked())
+    }
+
+    fn take_steps(&mut self, steps: &[ConfChangeStep]) -> Result<(), ConfChangeError> {
+        // A step without a member is what the application makes of a change it rejects.
+        for step in steps.iter().filter(|step| step.node_id != crate::NONE) {
+            match step.kind {
+                ConfChangeKind::AddNode => self.add_voter(step.node_id),
+                ConfChangeKind::AddLearnerNode => self.add_learner(step.node_id),
+                ConfChangeKind::RemoveNode => self.remove(step.node_id),
+                ConfChangeKind::UpdateNode => {}
+            }
+        }
+        if self.config.voters.incoming.0.is_empty() {
+            return Err(ConfChangeError::NoVoters);
+        }
+        Ok(())
+    }
+
+    fn add_voter(&mut self, id: MemberId) {
+        self.track(id).is_learner = false;
+        self.config.learners.remove(&id);
+        self.config.learners_next.remove(&id);
+        self.config.voters.incoming.0.insert(id);
+    }
+
+    fn add_learner(&mut self, id: MemberId) {
+        if self.config.learners.contains(&id) {
+            return;
+        }
+        // A voter of the outgoing half stays one until that half is dropped.
+        let votes_until_leave = self.config.voters.outgoing.0.contains(&id);
+        self.track(id).is_learner = !votes_until_leave;
+        self.config.voters.incoming.0.remove(&id);
+        if votes_until_leave {
+            self.config.learners_next.insert(id);
+        } else {
+            self.config.learners.insert(id);
+        }
+    }
+
+    fn remove(&mut self, id: MemberId) {
+        self.config.voters.incoming.0.remove(&id);
+        self.config.learners.remove(&id);
+        self.config.learners_next.remove(&id);
+        self.forget_unless_listed(id);
+    }
+
+    /// The books about a member, opened if it is new.
+    fn track(&mut self, id: MemberId) -> &mut Progress {
+        let next_index = self.last_index.max(1);
+        let limits = self.limits;
+        self.progress.entry(id).or_insert_with(|| {
+            let mut progress = Progress::new(next_index, limits.window());
+            // A leader must not lose its quorum to a member that had no chance to answer yet.
+            progress.is_recently_active = true;
+            progress
+        })
+    }
+
+    fn forget_unless_listed(&mut self, id: MemberId) {
+        if !self.config.voters.contains(id) && !self.config.learners.contains(&id) {
+            self.progress.remove(&id);
+        }
+    }
+
+    /// The result of a change, once it has been made sure that the books and lists agree.
+    fn checked(self) -> Self {
+        let Configuration { voters, learners, learners_next, auto_leave } = &self.config;
+        let listed: BTreeSet<_> = voters.ids().union(learners).copied().collect();
+        assert!(self.progress.keys().eq(listed.iter()), "a progress for every member, no other");
+        assert!(learners.iter().all(|id| !voters.contains(*id)), "nobody is voter and learner");
+        assert!(learners_next.is_subset(&voters.outgoing.0), "future learners still vote");
+        assert!(voters.is_joint() || !*auto_leave, "only a joint configuration can be left");
+        for (id, progress) in &self.progress {
+            assert!(progress.is_learner == learners.contains(id), "progress knows learners");
+        }
+        self
+    }
+}
+
+/// Builds the configuration that a snapshot recorded, with fresh books about its members.
+///
+/// `last_index` is the end of the local log. A record that no sequence of changes could have
+/// produced is refused, because it may come from another member.
+pub fn restore(
+    conf_state: &ConfState,
+    last_index: LogIndex,
+    limits: InflightLimits,
+) -> Result<(Configuration, ProgressMap), ConfChangeError> {
+    let empty = Changer {
+        config: Configuration::default(),
+        progress: ProgressMap::new(),
+        last_index,
+        limits,
+    };
+    let step = |kind: ConfChangeKind| move |id: &MemberId| ConfChangeStep { kind, node_id: *id };
+    let add = step(ConfChangeKind::AddNode);
+    let learn = step(ConfChangeKind::AddLearnerNode);
+    let remove = step(ConfChangeKind::RemoveNode);
+
+    let mut members =
+        conf_state.voters.iter().map(add).chain(conf_state.learners.iter().map(learn));
+    let restored = if conf_state.voters_outgoing.is_empty() {
+        members.try_fold(empty, |changer, step| changer.simple(&[step]))?
+    } else {
+        // First become what is being left, then enter the joint configuration from there.
+        let outgoing = conf_state.voters_outgoing.iter();
+        let left = outgoing.clone().map(add).try_fold(empty, |c, step| c.simple(&[step]))?;
+        let learners_next = conf_state.learners_next.iter().map(learn);
+        let steps: Vec<_> = outgoing.map(remove).chain(members).chain(learners_next).collect();
+        left.enter_joint(conf_state.auto_leave, &steps)?
+    };
+    if !restored.config.conf_state().is_equivalent(conf_state) {
+        return Err(ConfChangeError::Contradictory);
+    }
+    Ok((restored.config, restored.progress))
+}

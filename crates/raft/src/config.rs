@@ -1,0 +1,152 @@
+//! What a member is told at start.
+
+use crate::entry::{LogIndex, MemberId, NONE};
+use crate::error::ConfigError;
+use crate::message::is_local_target;
+use crate::note::NoteLevel;
+
+/// How linearizable reads are confirmed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadOnlyOption {
+    /// By a round of heartbeats to a quorum.
+    #[default]
+    Safe,
+    /// By the leader's lease: no message at all, but safe only as long as clocks run at nearly the
+    /// same speed. Needs [`Config::check_quorum`].
+    LeaseBased,
+}
+
+/// The settings of one member. [`Config::new`] gives etcd's.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// This member's id.
+    pub id: MemberId,
+    /// Ticks without a leader before a member campaigns; each waits up to twice as long, by chance.
+    pub election_tick: u32,
+    /// Ticks between heartbeats.
+    pub heartbeat_tick: u32,
+    /// Encoded bytes of entries in one append; the first entry always travels.
+    pub max_size_per_message: u64,
+    /// Encoded bytes of entries handed out for application and not yet applied; zero for the same
+    /// as `max_size_per_message`.
+    pub max_committed_size_per_ready: u64,
+    /// Payload bytes that a leader appends ahead of the commit index; zero for no limit.
+    pub max_uncommitted_size: u64,
+    /// Appends in flight to one follower.
+    pub max_inflight_count: usize,
+    /// Payload bytes in flight to one follower; zero for no limit.
+    pub max_inflight_bytes: u64,
+    /// Whether a leader that no longer hears from a quorum steps down, and followers that hear
+    /// from a leader ignore candidates.
+    pub check_quorum: bool,
+    /// Whether candidates ask first if they could win, before they raise everybody's term (Raft
+    /// thesis, section 9.6).
+    pub pre_vote: bool,
+    /// How linearizable reads are confirmed.
+    pub read_only: ReadOnlyOption,
+    /// Whether followers drop proposals instead of passing them on to the leader.
+    pub disable_proposal_forwarding: bool,
+    /// Whether membership changes are proposed without looking at the configuration in force.
+    /// Only for those who check elsewhere: what does not fit will then fail when applied.
+    pub disable_conf_change_validation: bool,
+    /// Whether a leader that leaves the group, or becomes a learner, steps down at once.
+    pub step_down_on_removal: bool,
+    /// Whether storage is written by threads that get messages, instead of between
+    /// [`Node::ready`](crate::Node::ready) and [`Node::advance`](crate::Node::advance).
+    pub async_storage_writes: bool,
+    /// The last entry the state machine has applied; zero for what the log has compacted away.
+    pub applied: LogIndex,
+    /// Seeds the jitter of election timeouts; different for every member.
+    pub seed: u64,
+    /// The least level of notes that are kept.
+    pub note_level: NoteLevel,
+}
+
+impl Config {
+    /// The settings that etcd gives its members.
+    #[must_use]
+    pub fn new(id: MemberId, seed: u64) -> Self {
+        Self {
+            id,
+            election_tick: 10,
+            heartbeat_tick: 1,
+            max_size_per_message: 1 << 20,
+            max_committed_size_per_ready: 0,
+            max_uncommitted_size: 0,
+            max_inflight_count: 512,
+            max_inflight_bytes: 0,
+            check_quorum: true,
+            pre_vote: true,
+            read_only: ReadOnlyOption::Safe,
+            disable_proposal_forwarding: false,
+            disable_conf_change_validation: false,
+            step_down_on_removal: false,
+            async_storage_writes: false,
+            applied: 0,
+            seed,
+            note_level: NoteLevel::Info,
+        }
+    }
+
+    /// Checks the settings and writes out the zeros that stand for something else.
+    pub(crate) fn validated(mut self) -> Result<Self, ConfigError> {
+        if self.id == NONE || is_local_target(self.id) {
+            return Err(ConfigError::Id(self.id));
+        }
+        if self.heartbeat_tick == 0 {
+            return Err(ConfigError::HeartbeatTick);
+        }
+        if self.election_tick <= self.heartbeat_tick {
+            return Err(ConfigError::ElectionTick);
+        }
+        if self.max_inflight_count == 0 {
+            return Err(ConfigError::InflightCount);
+        }
+        if self.max_inflight_bytes != 0 && self.max_inflight_bytes < self.max_size_per_message {
+            return Err(ConfigError::InflightBytes);
+        }
+        if self.read_only == ReadOnlyOption::LeaseBased && !self.check_quorum {
+            return Err(ConfigError::LeaseWithoutCheckQuorum);
+        }
+        let or = |value: u64, zero: u64| if value == 0 { zero } else { value };
+        self.max_uncommitted_size = or(self.max_uncommitted_size, u64::MAX);
+        self.max_inflight_bytes = or(self.max_inflight_bytes, u64::MAX);
+        self.max_committed_size_per_ready =
+            or(self.max_committed_size_per_ready, self.max_size_per_message);
+        Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_settings_are_named() {
+        let refuse = |change: fn(&mut Config)| {
+            let mut config = Config::new(1, 0);
+            change(&mut config);
+            config.validated().err()
+        };
+        assert_eq!(refuse(|_| {}), None);
+        assert_eq!(refuse(|c| c.id = 0), Some(ConfigError::Id(0)));
+        assert_eq!(refuse(|c| c.id = u64::MAX), Some(ConfigError::Id(u64::MAX)));
+        assert_eq!(refuse(|c| c.heartbeat_tick = 0), Some(ConfigError::HeartbeatTick));
+        assert_eq!(refuse(|c| c.election_tick = 1), Some(ConfigError::ElectionTick));
+        assert_eq!(refuse(|c| c.max_inflight_count = 0), Some(ConfigError::InflightCount));
+        assert_eq!(refuse(|c| c.max_inflight_bytes = 5), Some(ConfigError::InflightBytes));
+        let lease = refuse(|c| {
+            c.check_quorum = false;
+            c.read_only = ReadOnlyOption::LeaseBased;
+        });
+        assert_eq!(lease, Some(ConfigError::LeaseWithoutCheckQuorum));
+    }
+
+    #[test]
+    fn zero_limits_mean_their_defaults() {
+        let config = Config::new(1, 0).validated().unwrap();
+        assert_eq!(config.max_committed_size_per_ready, 1 << 20);
+        assert_eq!(config.max_inflight_bytes, u64::MAX);
+        assert_eq!(config.max_uncommitted_size, u64::MAX);
+    }
+}

@@ -1,0 +1,347 @@
+//! Elections: changing roles, campaigning and voting (Raft thesis, sections 3.4, 3.6.1 and 9.6).
+//!
+//! ```text
+//!             timeout                   quorum would agree          quorum agrees
+//!   Follower ─────────► PreCandidate ───────────────► Candidate ───────────────► Leader
+//!      ▲                     │                            │                        │
+//!      └─────────────────────┴────── higher term, a leader, or refusal ────────────┘
+//! ```
+//!
+//! Without pre-votes the second step is skipped, and so it is when the leader itself asked for the
+//! election. Check-quorum gives a leader a lease: members that have heard from it within an
+//! election timeout ignore candidates, and a leader that has not heard from a quorum for as long
+//! steps down.
+//!
+//! A learner that is asked for its vote gives it: it may have been promoted without knowing yet,
+//! and the group may need its vote to elect the leader that would tell it.
+
+use crate::entry::{EntryId, MemberId, NONE, Term};
+use crate::message::{Message, MessageKind};
+use crate::note::note;
+use crate::quorum::VoteResult;
+use crate::raft::Raft;
+use crate::read_index::PendingReads;
+use crate::state::Role;
+use crate::storage::Storage;
+
+/// The context of a vote request that comes from a leader transfer: it overrides leases.
+const TRANSFER_CONTEXT: &[u8] = b"CampaignTransfer";
+
+/// Why and how a member campaigns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Campaign {
+    /// To find out whether an election could be won.
+    PreElection,
+    /// To be elected.
+    Election,
+    /// To be elected because the leader wants to hand over.
+    Transfer,
+}
+
+impl<S: Storage> Raft<S> {
+    pub(crate) fn become_follower(&mut self, term: Term, leader: MemberId) {
+        self.reset(term);
+        self.leader = leader;
+        self.role = Role::Follower;
+        note!(self, Info, "{:x} became follower at term {}", self.config.id, self.term);
+    }
+
+    fn become_pre_candidate(&mut self) {
+        assert!(self.role != Role::Leader, "a leader does not campaign");
+        // Neither term nor vote change: nothing has happened yet.
+        self.tracker.reset_votes();
+        self.leader = NONE;
+        self.role = Role::PreCandidate;
+        note!(self, Info, "{:x} became pre-candidate at term {}", self.config.id, self.term);
+    }
+
+    fn become_candidate(&mut self) {
+        assert!(self.role != Role::Leader, "a leader does not campaign");
+        self.reset(self.term + 1);
+        self.vote = self.config.id;
+        self.role = Role::Candidate;
+        note!(self, Info, "{:x} became candidate at term {}", self.config.id, self.term);
+    }
+
+    fn become_leader(&mut self) {
+        assert!(self.role != Role::Follower, "only a candidate is elected");
+        self.reset(self.term);
+        self.leader = self.config.id;
+        self.role = Role::Leader;
+        if let Some(own) = self.tracker.progress.get_mut(&self.config.id) {
+            own.become_replicate();
+            own.is_recently_active = true;
+        }
+        // There may be a membership change in the log. Waiting until all of it is applied costs
+        // little; looking for one could cost much.
+        self.pending_conf_index = self.log.last_index();
+        // The entry that opens the term: with it, everything before it is committed.
+        let is_accepted = self.append_as_leader(vec![crate::Entry::default()]);
+        assert!(is_accepted, "an empty entry is never too large");
+        note!(self, Info, "{:x} became leader at term {}", self.config.id, self.term);
+    }
+
+    /// Forgets what belongs to a role or a term.
+    fn reset(&mut self, term: Term) {
+        if self.term != term {
+            self.term = term;
+            self.vote = NONE;
+        }
+        self.leader = NONE;
+        self.election_elapsed = 0;
+        self.heartbeat_elapsed = 0;
+        self.draw_election_timeout();
+        self.transferee = NONE;
+        self.tracker.reset_votes();
+        let last_index = self.log.last_index();
+        for (id, progress) in &mut self.tracker.progress {
+            progress.reset(last_index, *id == self.config.id);
+        }
+        self.pending_conf_index = 0;
+        self.uncommitted_bytes = 0;
+        self.reads = PendingReads::default();
+    }
+
+    pub(crate) fn tick_election(&mut self) {
+        self.election_elapsed += 1;
+        if self.is_promotable() && self.election_elapsed >= self.election_timeout {
+            self.election_elapsed = 0;
+            self.handle_hup();
+        }
+    }
+
+    pub(crate) fn tick_leader(&mut self) {
+        self.heartbeat_elapsed += 1;
+        self.election_elapsed += 1;
+        if self.election_elapsed >= self.config.election_tick {
+            self.election_elapsed = 0;
+            if self.config.check_quorum {
+                self.handle_check_quorum();
+            }
+            // A transfer that has not succeeded by now is off.
+            if self.role == Role::Leader {
+                self.transferee = NONE;
+            }
+        }
+        if self.role == Role::Leader && self.heartbeat_elapsed >= self.config.heartbeat_tick {
+            self.heartbeat_elapsed = 0;
+            self.broadcast_heartbeat();
+        }
+    }
+
+    /// A leader without a quorum steps down: somebody else may have one.
+    pub(crate) fn handle_check_quorum(&mut self) {
+        if !self.tracker.is_quorum_active() {
+            note!(
+                self,
+                Warn,
+                "{:x} stepped down to follower since quorum is not active",
+                self.config.id
+            );
+            self.become_follower(self.term, NONE);
+        }
+        for (id, progress) in &mut self.tracker.progress {
+            if *id != self.config.id {
+                progress.is_recently_active = false;
+            }
+        }
+    }
+
+    /// Stops following the leader, so that this member may vote for another at once.
+    pub(crate) fn handle_forget_leader(&mut self) {
+        if self.config.read_only == crate::ReadOnlyOption::LeaseBased {
+            // The leader's reads rely on nobody helping another to be elected.
+            note!(self, Error, "ignoring MsgForgetLeader due to ReadOnlyLeaseBased");
+        } else if self.leader != NONE {
+            note!(
+                self,
+                Info,
+                "{:x} forgetting leader {:x} at term {}",
+                self.config.id,
+                self.leader,
+                self.term
+            );
+            self.leader = NONE;
+        }
+    }
+
+    pub(crate) fn handle_hup(&mut self) {
+        let pre_vote = self.config.pre_vote;
+        self.try_campaign(if pre_vote { Campaign::PreElection } else { Campaign::Election });
+    }
+
+    /// Campaigns, unless this member is leader already or could not lead.
+    pub(crate) fn try_campaign(&mut self, campaign: Campaign) {
+        let id = self.config.id;
+        if self.role == Role::Leader {
+            note!(self, Debug, "{id:x} ignoring MsgHup because already leader");
+        } else if !self.is_promotable() {
+            note!(self, Warn, "{id:x} is unpromotable and can not campaign");
+        } else if self.log.has_unapplied_conf_change() {
+            note!(
+                self,
+                Warn,
+                "{id:x} cannot campaign at term {} since there are still pending configuration \
+                 changes to apply",
+                self.term
+            );
+        } else {
+            note!(self, Info, "{id:x} is starting a new election at term {}", self.term);
+            self.campaign(campaign);
+        }
+    }
+
+    /// Whether this member could lead: it is a voter and not about to be given a new log.
+    fn is_promotable(&self) -> bool {
+        let own = self.tracker.progress.get(&self.config.id);
+        own.is_some_and(|own| !own.is_learner) && self.log.unstable.snapshot().is_none()
+    }
+
+    fn campaign(&mut self, campaign: Campaign) {
+        let (request, response, term) = if campaign == Campaign::PreElection {
+            self.become_pre_candidate();
+            (MessageKind::PreVote, MessageKind::PreVoteResponse, self.term + 1)
+        } else {
+            self.become_candidate();
+            (MessageKind::Vote, MessageKind::VoteResponse, self.term)
+        };
+        let last = self.log.last_id();
+        for voter in self.tracker.config.voters.ids() {
+            if voter == self.config.id {
+                // The own vote counts like any other: when it is durable.
+                self.send(Message { term, ..Message::new(response, voter) });
+                continue;
+            }
+            note!(
+                self,
+                Info,
+                "{:x} [logterm: {}, index: {}] sent {request} request to {voter:x} at term {}",
+                self.config.id,
+                last.term,
+                last.index,
+                self.term,
+            );
+            let mut message = Message::new(request, voter);
+            message.term = term;
+            message.log_term = last.term;
+            message.index = last.index;
+            if campaign == Campaign::Transfer {
+                message.context = bytes::Bytes::from_static(TRANSFER_CONTEXT);
+            }
+            self.send(message);
+        }
+    }
+
+    /// Whether a candidate of a later term is to be ignored, because this member has heard from a
+    /// leader lately; unless that leader wants to be replaced.
+    pub(crate) fn is_leader_lease_held(&mut self, request: &Message) -> bool {
+        let is_held = self.config.check_quorum
+            && self.leader != NONE
+            && self.election_elapsed < self.config.election_tick
+            && request.context != TRANSFER_CONTEXT;
+        if is_held {
+            let remaining = self.config.election_tick - self.election_elapsed;
+            let why = format!(": lease is not expired (remaining ticks: {remaining})");
+            self.note_vote(request, "ignored", "from", &why);
+        }
+        is_held
+    }
+
+    pub(crate) fn handle_vote_request(&mut self, request: &Message) {
+        let is_pre_vote_ahead = request.kind == MessageKind::PreVote && request.term > self.term;
+        let is_vote_free = self.vote == request.from
+            || (self.vote == NONE && self.leader == NONE)
+            || is_pre_vote_ahead;
+        let candidate = EntryId { term: request.log_term, index: request.index };
+        if !is_vote_free || !self.log.is_up_to_date(candidate) {
+            self.reject_vote(request);
+            return;
+        }
+        self.note_vote(request, "cast", "for", "");
+        // The answer speaks of the term that was asked about, which in a pre-vote is not ours: a
+        // member that lags behind would drop an answer from its past.
+        let mut response = Message::new(vote_response(request.kind), request.from);
+        response.term = request.term;
+        self.send(response);
+        if request.kind == MessageKind::Vote {
+            self.election_elapsed = 0;
+            self.vote = request.from;
+        }
+    }
+
+    pub(crate) fn reject_vote(&mut self, request: &Message) {
+        self.note_vote(request, "rejected", "from", "");
+        let mut response = Message::new(vote_response(request.kind), request.from);
+        response.term = self.term;
+        response.reject = true;
+        self.send(response);
+    }
+
+    fn note_vote(&mut self, request: &Message, verb: &str, preposition: &str, why: &str) {
+        let last = self.log.last_id();
+        note!(
+            self,
+            Info,
+            "{:x} [logterm: {}, index: {}, vote: {:x}] {verb} {} {preposition} {:x} [logterm: {}, \
+             index: {}] at term {}{why}",
+            self.config.id,
+            last.term,
+            last.index,
+            self.vote,
+            request.kind,
+            request.from,
+            request.log_term,
+            request.index,
+            self.term,
+        );
+    }
+
+    pub(crate) fn handle_vote_response(&mut self, response: &Message) {
+        let awaited = if self.role == Role::PreCandidate {
+            MessageKind::PreVoteResponse
+        } else {
+            MessageKind::VoteResponse
+        };
+        if response.kind != awaited {
+            return;
+        }
+        let rejection = if response.reject { " rejection" } else { "" };
+        note!(
+            self,
+            Info,
+            "{:x} received {}{rejection} from {:x} at term {}",
+            self.config.id,
+            response.kind,
+            response.from,
+            self.term
+        );
+        self.tracker.record_vote(response.from, !response.reject);
+        let tally = self.tracker.tally();
+        note!(
+            self,
+            Info,
+            "{:x} has received {} {} votes and {} vote rejections",
+            self.config.id,
+            tally.granted,
+            response.kind,
+            tally.rejected
+        );
+        match tally.result {
+            VoteResult::Won if self.role == Role::PreCandidate => self.campaign(Campaign::Election),
+            VoteResult::Won => {
+                self.become_leader();
+                self.broadcast_append();
+            }
+            VoteResult::Lost => self.become_follower(self.term, NONE),
+            VoteResult::Pending => {}
+        }
+    }
+}
+
+fn vote_response(request: MessageKind) -> MessageKind {
+    if request == MessageKind::PreVote {
+        MessageKind::PreVoteResponse
+    } else {
+        MessageKind::VoteResponse
+    }
+}

@@ -1,0 +1,170 @@
+//! Log entries: the unit of replication, its identity `(term, index)` and its size on the wire.
+//!
+//! An entry's payload is a [`Bytes`] handle, so copying an entry from the log into a message or a
+//! [`Ready`](crate::Ready) copies a few words and never the payload.
+//!
+//! Sizes are those of the protobuf encoding that peers and the write-ahead log use, because the
+//! limits in [`Config`](crate::Config) are stated in those bytes. The encoding itself is not here.
+
+use bytes::Bytes;
+
+/// A leadership term. Zero is "no term": a local message, or the position before the first entry.
+pub type Term = u64;
+
+/// A position in the log. The first entry has index 1; zero is the position before it.
+pub type LogIndex = u64;
+
+/// The identity of a member of the group. Never [`NONE`] for a real member.
+pub type MemberId = u64;
+
+/// The member id that stands for nobody: no leader, no vote, no transferee.
+pub const NONE: MemberId = 0;
+
+/// What the bytes of an entry are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum EntryKind {
+    /// Bytes for the state machine; empty for the entry that opens a leader's term.
+    #[default]
+    Normal = 0,
+    /// An encoded [`ConfChange`](crate::ConfChange).
+    ConfChange = 1,
+    /// An encoded [`ConfChangeV2`](crate::ConfChangeV2); empty bytes leave a joint configuration.
+    ConfChangeV2 = 2,
+}
+
+impl EntryKind {
+    /// The kind with this number on the wire, or `None` for a number nobody has defined.
+    #[must_use]
+    pub fn from_wire(number: i32) -> Option<Self> {
+        match number {
+            0 => Some(Self::Normal),
+            1 => Some(Self::ConfChange),
+            2 => Some(Self::ConfChangeV2),
+            _ => None,
+        }
+    }
+
+    /// Whether entries of this kind change the membership.
+    #[must_use]
+    pub fn is_conf_change(self) -> bool {
+        self != Self::Normal
+    }
+}
+
+/// One slot of the replicated log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// The term of the leader that created the entry. It never changes afterwards.
+    pub term: Term,
+    /// The position in the log.
+    pub index: LogIndex,
+    /// How to read [`data`](Self::data).
+    pub kind: EntryKind,
+    /// The payload, opaque to this crate unless it is a membership change.
+    pub data: Bytes,
+}
+
+impl Entry {
+    /// An unplaced entry for a proposal: the leader that accepts it gives it a term and an index.
+    #[must_use]
+    pub fn proposal(kind: EntryKind, data: Bytes) -> Self {
+        Self { term: 0, index: 0, kind, data }
+    }
+
+    /// Term and index together, which identify an entry in every log of the group.
+    #[must_use]
+    pub fn id(&self) -> EntryId {
+        EntryId { term: self.term, index: self.index }
+    }
+
+    /// The size of the entry as an encoded `raftpb.Entry`.
+    #[must_use]
+    pub fn encoded_bytes(&self) -> u64 {
+        let kind = if self.kind == EntryKind::Normal { 0 } else { 2 };
+        let payload = self.payload_bytes();
+        let data = if payload == 0 { 0 } else { 1 + varint_bytes(payload) + payload };
+        kind + 2 + varint_bytes(self.term) + varint_bytes(self.index) + data
+    }
+
+    /// The size of the payload alone.
+    #[must_use]
+    pub fn payload_bytes(&self) -> u64 {
+        self.data.len() as u64
+    }
+}
+
+/// What identifies an entry: no two different entries share it, in any log of the group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct EntryId {
+    /// The entry's term.
+    pub term: Term,
+    /// The entry's index.
+    pub index: LogIndex,
+}
+
+/// The encoded size of all `entries`.
+#[must_use]
+pub fn encoded_bytes(entries: &[Entry]) -> u64 {
+    entries.iter().map(Entry::encoded_bytes).sum()
+}
+
+/// The payload size of all `entries`.
+#[must_use]
+pub fn payload_bytes(entries: &[Entry]) -> u64 {
+    entries.iter().map(Entry::payload_bytes).sum()
+}
+
+/// How many of the leading `entries` fit into `bytes_max` encoded bytes: at least one, if there is
+/// one, so that an entry larger than the limit still travels.
+///
+/// Looks at no entry beyond the first that does not fit.
+pub(crate) fn fitting_count<'a>(entries: impl Iterator<Item = &'a Entry>, bytes_max: u64) -> usize {
+    let mut bytes = 0u64;
+    let mut count = 0;
+    for entry in entries {
+        bytes = bytes.saturating_add(entry.encoded_bytes());
+        if count > 0 && bytes > bytes_max {
+            break;
+        }
+        count += 1;
+    }
+    count
+}
+
+/// The length of `value` as a protobuf varint.
+fn varint_bytes(value: u64) -> u64 {
+    let bits = u64::from(64 - (value | 1).leading_zeros());
+    bits.div_ceil(7)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_the_wire() {
+        // 10 <term> 18 <index>
+        let entry = Entry { term: 1, index: 2, ..Entry::default() };
+        assert_eq!(entry.encoded_bytes(), 4);
+        // 10 ac 02 18 80 80 01 22 03 'a' 'b' 'c'
+        let entry = Entry { term: 300, index: 1 << 14, data: "abc".into(), ..entry };
+        assert_eq!(entry.encoded_bytes(), 12);
+        let entry = Entry { kind: EntryKind::ConfChange, ..entry };
+        assert_eq!(entry.encoded_bytes(), 14);
+        assert_eq!(varint_bytes(0), 1);
+        assert_eq!(varint_bytes(127), 1);
+        assert_eq!(varint_bytes(128), 2);
+        assert_eq!(varint_bytes(u64::MAX), 10);
+    }
+
+    #[test]
+    fn one_entry_always_fits() {
+        let entries = vec![Entry { term: 1, index: 1, ..Entry::default() }; 3];
+        assert_eq!(fitting_count(entries.iter(), 0), 1);
+        assert_eq!(fitting_count(entries.iter(), 7), 1);
+        assert_eq!(fitting_count(entries.iter(), 8), 2);
+        assert_eq!(fitting_count(entries.iter(), u64::MAX), 3);
+        assert_eq!(fitting_count([].iter(), 100), 0);
+    }
+}

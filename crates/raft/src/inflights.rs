@@ -1,0 +1,98 @@
+//! The window of appends that a leader has sent to one follower and not yet seen acknowledged.
+//!
+//! Flow control: the window is full when it holds too many messages or too many payload bytes, and
+//! then nothing but an occasional empty probe is sent. The byte limit is soft: the message that
+//! crosses it is still sent.
+
+use std::collections::VecDeque;
+
+use crate::entry::LogIndex;
+
+/// Unacknowledged appends, oldest first, each known by its last index.
+#[derive(Clone, Debug)]
+pub struct Inflights {
+    window: VecDeque<(LogIndex, u64)>,
+    bytes: u64,
+    count_max: usize,
+    bytes_max: u64,
+}
+
+impl Inflights {
+    /// An empty window for `count_max` messages and `bytes_max` payload bytes. Memory is taken as
+    /// it is needed.
+    #[must_use]
+    pub fn new(count_max: usize, bytes_max: u64) -> Self {
+        Self { window: VecDeque::new(), bytes: 0, count_max, bytes_max }
+    }
+
+    /// Records an append that ends at `last` and carries `bytes` of payload. The window must not
+    /// be full, and indexes must not go back.
+    pub fn add(&mut self, last: LogIndex, bytes: u64) {
+        assert!(!self.is_full(), "an append was sent beyond the flow-control window");
+        debug_assert!(self.window.back().is_none_or(|(previous, _)| *previous <= last));
+        self.window.push_back((last, bytes));
+        self.bytes += bytes;
+    }
+
+    /// Forgets every append that ends at or below `acked`.
+    pub fn free_up_to(&mut self, acked: LogIndex) {
+        while let Some((last, bytes)) = self.window.front().copied()
+            && last <= acked
+        {
+            self.window.pop_front();
+            self.bytes -= bytes;
+        }
+    }
+
+    /// Whether another append has to wait.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.window.len() >= self.count_max || self.bytes >= self.bytes_max
+    }
+
+    /// How many appends are unacknowledged.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.window.len()
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.window.clear();
+        self.bytes = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn count_limit() {
+        let mut inflights = Inflights::new(2, u64::MAX);
+        inflights.add(3, 10);
+        assert!(!inflights.is_full());
+        inflights.add(5, 10);
+        assert!(inflights.is_full());
+        inflights.free_up_to(2);
+        assert_eq!(inflights.count(), 2);
+        inflights.free_up_to(4);
+        assert_eq!(inflights.count(), 1);
+        inflights.add(9, 10);
+        inflights.free_up_to(100);
+        assert_eq!((inflights.count(), inflights.bytes), (0, 0));
+    }
+
+    #[test]
+    fn byte_limit_is_crossed_by_one_message_only() {
+        let mut inflights = Inflights::new(100, 10);
+        inflights.add(1, 9);
+        assert!(!inflights.is_full());
+        inflights.add(2, 100);
+        assert!(inflights.is_full());
+        inflights.free_up_to(1);
+        assert!(inflights.is_full());
+        inflights.clear();
+        assert!(!inflights.is_full());
+    }
+}

@@ -1,0 +1,65 @@
+//! Joint quorums: decisions that need a majority of two sets of voters at the same time.
+//!
+//! While a group moves from one set of voters to another (Raft thesis, section 4.3), a decision
+//! counts only if both the incoming and the outgoing set agree. Outside such a move the outgoing
+//! set is empty and changes nothing.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::entry::{LogIndex, MemberId};
+use crate::quorum::{MajorityConfig, VoteResult};
+
+/// Two sets of voters; the outgoing one is empty unless a joint change is under way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JointConfig {
+    /// The voters of the configuration that stays.
+    pub incoming: MajorityConfig,
+    /// The voters of the configuration being left.
+    pub outgoing: MajorityConfig,
+}
+
+impl JointConfig {
+    /// Whether two sets have to agree.
+    #[must_use]
+    pub fn is_joint(&self) -> bool {
+        !self.outgoing.0.is_empty()
+    }
+
+    /// Whether `id` votes in either set.
+    #[must_use]
+    pub fn contains(&self, id: MemberId) -> bool {
+        self.incoming.0.contains(&id) || self.outgoing.0.contains(&id)
+    }
+
+    /// The voters of both sets, each once.
+    #[must_use]
+    pub fn ids(&self) -> BTreeSet<MemberId> {
+        self.incoming.0.union(&self.outgoing.0).copied().collect()
+    }
+
+    /// The highest index that majorities of both sets have acknowledged.
+    pub fn committed_index(&self, acked: impl Fn(MemberId) -> Option<LogIndex>) -> LogIndex {
+        let incoming = self.incoming.committed_index(&acked);
+        if self.is_joint() { incoming.min(self.outgoing.committed_index(&acked)) } else { incoming }
+    }
+
+    /// How a vote stands: won if both sets agree, lost as soon as one cannot any more.
+    pub fn vote_result(&self, vote: impl Fn(MemberId) -> Option<bool>) -> VoteResult {
+        match (self.incoming.vote_result(&vote), self.outgoing.vote_result(&vote)) {
+            (VoteResult::Lost, _) | (_, VoteResult::Lost) => VoteResult::Lost,
+            (VoteResult::Won, VoteResult::Won) => VoteResult::Won,
+            _ => VoteResult::Pending,
+        }
+    }
+}
+
+impl fmt::Display for JointConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.incoming)?;
+        if self.is_joint() {
+            write!(f, "&&{}", self.outgoing)?;
+        }
+        Ok(())
+    }
+}

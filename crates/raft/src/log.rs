@@ -1,0 +1,310 @@
+//! The log as the core sees it: what storage holds, what is on its way there, and how far it is
+//! committed and applied.
+//!
+//! ```text
+//!   first_index ...  applied ...  applying ...  committed ...  last_index
+//! ```
+//!
+//! # Invariants
+//!
+//! * `applied <= applying <= committed <= last_index`; the first three never decrease.
+//! * Terms never decrease from one entry to the next.
+//! * A committed entry is never replaced.
+//!
+//! # Not here
+//!
+//! Deciding what is committed (`replication`), writing (the application), and the books about
+//! what has been handed out for writing (`unstable`).
+
+use std::fmt;
+
+use crate::entry::{Entry, EntryId, LogIndex, Term, encoded_bytes};
+use crate::state::Snapshot;
+use crate::storage::{Storage, StorageError};
+use crate::unstable::{Appended, Unstable};
+
+/// Where given entries stop agreeing with the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Divergence {
+    /// The position among the given entries of the first that the log does not have.
+    pub(crate) position: usize,
+    /// Its identity.
+    pub(crate) id: EntryId,
+    /// The term of the different entry that the log has there, if it reaches that far.
+    pub(crate) conflicting_term: Option<Term>,
+}
+
+/// The log of one member.
+#[derive(Debug)]
+pub(crate) struct RaftLog<S> {
+    pub(crate) storage: S,
+    pub(crate) unstable: Unstable,
+    committed: LogIndex,
+    /// Handed out for application.
+    applying: LogIndex,
+    applied: LogIndex,
+    /// The encoded size of `(applied, applying]`, which `applying_bytes_max` limits.
+    applying_bytes: u64,
+    applying_bytes_max: u64,
+    is_applying_paused: bool,
+}
+
+impl<S: Storage> RaftLog<S> {
+    /// The log that `storage` holds, of which everything before its first entry is applied.
+    pub(crate) fn new(storage: S, applying_bytes_max: u64) -> Self {
+        let compacted = storage.first_index() - 1;
+        let unstable = Unstable::new(storage.last_index() + 1);
+        Self {
+            storage,
+            unstable,
+            committed: compacted,
+            applying: compacted,
+            applied: compacted,
+            applying_bytes: 0,
+            applying_bytes_max: applying_bytes_max.max(1),
+            is_applying_paused: false,
+        }
+    }
+
+    pub(crate) fn committed(&self) -> LogIndex {
+        self.committed
+    }
+
+    pub(crate) fn applied(&self) -> LogIndex {
+        self.applied
+    }
+
+    pub(crate) fn first_index(&self) -> LogIndex {
+        self.unstable.first_index().unwrap_or_else(|| self.storage.first_index())
+    }
+
+    pub(crate) fn last_index(&self) -> LogIndex {
+        self.unstable.last_index().unwrap_or_else(|| self.storage.last_index())
+    }
+
+    pub(crate) fn last_id(&self) -> EntryId {
+        let index = self.last_index();
+        let term = self.term(index).expect("the log knows the term it ends with");
+        EntryId { term, index }
+    }
+
+    /// The term at `index`, known from the entry before the first one to the last.
+    pub(crate) fn term(&self, index: LogIndex) -> Result<Term, StorageError> {
+        if let Some(term) = self.unstable.term(index) {
+            return Ok(term);
+        }
+        if index < self.first_index() - 1 {
+            return Err(StorageError::Compacted);
+        }
+        if index > self.last_index() {
+            return Err(StorageError::Unavailable);
+        }
+        self.storage.term(index)
+    }
+
+    /// Whether the log has exactly this entry, or it is the last one compacted away.
+    pub(crate) fn contains(&self, id: EntryId) -> bool {
+        self.term(id.index) == Ok(id.term)
+    }
+
+    /// Whether a log that ends with `last` holds at least what this one does, in the sense that
+    /// decides elections (Raft thesis, section 3.6.1).
+    pub(crate) fn is_up_to_date(&self, last: EntryId) -> bool {
+        let own = self.last_id();
+        (last.term, last.index) >= (own.term, own.index)
+    }
+
+    /// Entries from `from` on, as many as fit into `bytes_max`, but at least one if there is one.
+    pub(crate) fn entries(
+        &self,
+        from: LogIndex,
+        bytes_max: u64,
+    ) -> Result<Vec<Entry>, StorageError> {
+        let end = self.last_index() + 1;
+        if from >= end { Ok(Vec::new()) } else { self.slice(from, end, bytes_max) }
+    }
+
+    /// Entries in `[lo, hi)`, within the log, as many as fit, but at least one if there is one.
+    pub(crate) fn slice(
+        &self,
+        lo: LogIndex,
+        hi: LogIndex,
+        bytes_max: u64,
+    ) -> Result<Vec<Entry>, StorageError> {
+        assert!(lo <= hi && hi <= self.last_index() + 1, "[{lo},{hi}) lies within the log");
+        if lo < self.first_index() {
+            return Err(StorageError::Compacted);
+        }
+        if lo == hi {
+            return Ok(Vec::new());
+        }
+        let boundary = self.unstable.offset();
+        if lo >= boundary {
+            return Ok(self.unstable.slice(lo, hi, bytes_max));
+        }
+        let written_end = hi.min(boundary);
+        let mut entries = self.storage.entries(lo, written_end, bytes_max)?;
+        let is_cut_short = (entries.len() as LogIndex) < written_end - lo;
+        if hi <= boundary || is_cut_short {
+            return Ok(entries);
+        }
+        let bytes = encoded_bytes(&entries);
+        if bytes < bytes_max {
+            let rest = self.unstable.slice(boundary, hi, bytes_max - bytes);
+            // The first of a slice comes whether it fits or not; here there is something before it.
+            if rest.len() > 1 || bytes + encoded_bytes(&rest) <= bytes_max {
+                entries.extend(rest);
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Where consecutive `entries` stop agreeing with the log; `None` if it has them all.
+    pub(crate) fn divergence(&self, entries: &[Entry]) -> Option<Divergence> {
+        let (position, entry) = entries.iter().enumerate().find(|(_, e)| !self.contains(e.id()))?;
+        let is_conflict = entry.index <= self.last_index();
+        let conflicting_term = is_conflict.then(|| self.term(entry.index).unwrap_or(0));
+        Some(Divergence { position, id: entry.id(), conflicting_term })
+    }
+
+    /// Appends consecutive entries, replacing everything from the first of them on.
+    pub(crate) fn append(&mut self, entries: Vec<Entry>) -> Appended {
+        if let Some(first) = entries.first() {
+            assert!(first.index > self.committed, "a committed entry is never replaced");
+        }
+        self.unstable.append(entries)
+    }
+
+    /// The highest index at or below `index` where this log and another may agree, given that the
+    /// other's term there is at most `term`; with this log's term there, or 0 if unknown.
+    ///
+    /// Terms never decrease along a log, so everything above the answer disagrees for certain.
+    pub(crate) fn last_possible_match(&self, index: LogIndex, term: Term) -> (LogIndex, Term) {
+        match self.term(index) {
+            // Beyond either end nothing is known, and anything possible.
+            Err(_) => return (index, 0),
+            Ok(own) if own <= term => return (index, own),
+            Ok(_) => {}
+        }
+        let before_first = self.first_index() - 1;
+        match self.term(before_first) {
+            Ok(own) if own <= term => {}
+            _ => return (before_first.saturating_sub(1), 0),
+        }
+        // Between an index that may agree and one that cannot.
+        let (mut possible, mut impossible) = (before_first, index);
+        while impossible - possible > 1 {
+            let middle = possible + (impossible - possible) / 2;
+            match self.term(middle) {
+                Ok(own) if own > term => impossible = middle,
+                _ => possible = middle,
+            }
+        }
+        (possible, self.term(possible).unwrap_or(0))
+    }
+
+    /// Raises the commit index. What is committed is in the log: the caller has made sure.
+    pub(crate) fn commit_to(&mut self, index: LogIndex) {
+        assert!(index <= self.last_index(), "a committed entry is in the log");
+        self.committed = self.committed.max(index);
+    }
+
+    /// Commits up to `id` if the log has this entry and that is news.
+    pub(crate) fn try_commit(&mut self, id: EntryId) -> bool {
+        let is_news = id.term != 0 && id.index > self.committed && self.contains(id);
+        if is_news {
+            self.commit_to(id.index);
+        }
+        is_news
+    }
+
+    /// Entries that may be applied and have not been handed out.
+    ///
+    /// With `allow_unstable`, also entries whose write has not been reported: the application then
+    /// writes them before it applies them.
+    pub(crate) fn next_committed(&self, allow_unstable: bool) -> Vec<Entry> {
+        if !self.has_next_committed(allow_unstable) {
+            return Vec::new();
+        }
+        let room = self.applying_bytes_max - self.applying_bytes;
+        let end = self.appliable_index(allow_unstable) + 1;
+        self.slice(self.applying + 1, end, room).expect("unapplied entries are never compacted")
+    }
+
+    /// Whether [`next_committed`](Self::next_committed) has anything.
+    pub(crate) fn has_next_committed(&self, allow_unstable: bool) -> bool {
+        // A snapshot is installed before anything after it is applied.
+        let is_held_back = self.is_applying_paused || self.unstable.snapshot().is_some();
+        !is_held_back && self.applying < self.appliable_index(allow_unstable)
+    }
+
+    fn appliable_index(&self, allow_unstable: bool) -> LogIndex {
+        if allow_unstable { self.committed } else { self.committed.min(self.unstable.offset() - 1) }
+    }
+
+    /// Records that entries up to `index`, of `bytes`, have been handed out for application.
+    pub(crate) fn accept_applying(&mut self, index: LogIndex, bytes: u64, allow_unstable: bool) {
+        assert!(index <= self.committed, "only committed entries are applied");
+        self.applying = index;
+        self.applying_bytes += bytes;
+        // If more could have been handed out, the limit stopped it.
+        self.is_applying_paused = self.applying_bytes >= self.applying_bytes_max
+            || index < self.appliable_index(allow_unstable);
+    }
+
+    /// Records that entries up to `index`, the last of them `bytes` together, are applied.
+    pub(crate) fn applied_to(&mut self, index: LogIndex, bytes: u64) {
+        assert!(index <= self.committed, "only committed entries are applied");
+        assert!(index >= self.applied, "entries are applied in order");
+        self.applied = index;
+        self.applying = self.applying.max(index);
+        self.applying_bytes = self.applying_bytes.saturating_sub(bytes);
+        self.is_applying_paused = self.applying_bytes >= self.applying_bytes_max;
+    }
+
+    /// Whether a committed entry that has not been applied changes the membership.
+    pub(crate) fn has_unapplied_conf_change(&self) -> bool {
+        let mut next = self.applied + 1;
+        while next <= self.committed {
+            let page = self.slice(next, self.committed + 1, self.applying_bytes_max);
+            let page = page.expect("unapplied entries are never compacted");
+            assert!(!page.is_empty(), "a slice of at least one entry is never empty");
+            if page.iter().any(|entry| entry.kind.is_conf_change()) {
+                return true;
+            }
+            next += page.len() as LogIndex;
+        }
+        false
+    }
+
+    /// The snapshot to send to a follower that has fallen behind the log.
+    pub(crate) fn snapshot(&self) -> Result<Snapshot, StorageError> {
+        match self.unstable.snapshot() {
+            Some(snapshot) => Ok(snapshot.clone()),
+            None => self.storage.snapshot(),
+        }
+    }
+
+    /// Replaces the whole log by a snapshot.
+    pub(crate) fn restore(&mut self, snapshot: Snapshot) {
+        assert!(snapshot.metadata.index > self.committed, "a snapshot never takes back a commit");
+        self.committed = snapshot.metadata.index;
+        self.unstable.restore(snapshot);
+    }
+}
+
+impl<S> fmt::Display for RaftLog<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "committed={}, applied={}, applying={}, unstable.offset={}, \
+             unstable.offsetInProgress={}, len(unstable.Entries)={}",
+            self.committed,
+            self.applied,
+            self.applying,
+            self.unstable.offset(),
+            self.unstable.in_progress_offset(),
+            self.unstable.count(),
+        )
+    }
+}

@@ -1,0 +1,65 @@
+//! Membership changes taking effect, and what that means for a leader.
+//!
+//! The application calls in here when it applies a change from the log; installing a snapshot
+//! ends here too. Computing the new configuration is `confchange`'s affair.
+
+use crate::confchange::{Changer, ConfChangeError, ConfChangeV2};
+use crate::entry::NONE;
+use crate::note::note;
+use crate::raft::Raft;
+use crate::replication::WhenEmpty;
+use crate::state::{ConfState, Role};
+use crate::storage::Storage;
+use crate::tracker::{Configuration, ProgressMap};
+
+impl<S: Storage> Raft<S> {
+    /// Applies a change that has been committed.
+    pub(crate) fn apply_conf_change(
+        &mut self,
+        change: &ConfChangeV2,
+    ) -> Result<ConfState, ConfChangeError> {
+        let changer = Changer {
+            config: self.tracker.config.clone(),
+            progress: self.tracker.progress.clone(),
+            last_index: self.log.last_index(),
+            limits: self.tracker.limits,
+        };
+        let changed = changer.apply(change)?;
+        self.switch_configuration(changed.config, changed.progress);
+        Ok(self.tracker.config.conf_state())
+    }
+
+    /// Puts a configuration in force.
+    pub(crate) fn switch_configuration(&mut self, config: Configuration, progress: ProgressMap) {
+        let id = self.config.id;
+        self.tracker.switch(config, progress, id);
+        note!(self, Info, "{id:x} switched to configuration {}", self.tracker.config);
+
+        let own = self.tracker.progress.get(&id);
+        self.is_learner = own.is_some_and(|own| own.is_learner);
+        let may_lead = own.is_some() && !self.is_learner;
+        if self.role != Role::Leader {
+            return;
+        }
+        if !may_lead {
+            // Removed or demoted. Unless told to step down, it leads until somebody else does.
+            if self.config.step_down_on_removal {
+                self.become_follower(self.term, NONE);
+            }
+            return;
+        }
+        if self.advance_commit() {
+            // A smaller quorum may already hold more.
+            self.release_parked_reads();
+            self.broadcast_append();
+        } else {
+            // New members need not wait for the next heartbeat or proposal.
+            self.append_to_all(WhenEmpty::Skip);
+        }
+        // Nor do reads need answers from members that have left.
+        self.answer_confirmed_reads();
+        if !self.tracker.config.voters.contains(self.transferee) {
+            self.transferee = NONE;
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Messages: everything members say to one another, and to their own storage.
+//!
+//! One flat type with the fields of `raftpb.Message`, so that the conversion at the transport is a
+//! move of each field. Which fields a kind uses is said at the kind. Numbers and printed names are
+//! those of the wire protocol, because operators know them from logs.
+//!
+//! Encoding is not here: it belongs to the crate that owns the transport.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::entry::{Entry, LogIndex, MemberId, Term};
+use crate::state::Snapshot;
+
+/// The recipient of [`MessageKind::StorageAppend`]: whatever writes the log of this member.
+pub const LOCAL_APPEND: MemberId = u64::MAX;
+
+/// The recipient of [`MessageKind::StorageApply`]: whatever runs this member's state machine.
+pub const LOCAL_APPLY: MemberId = u64::MAX - 1;
+
+/// Whether `id` names one of this member's storage threads instead of a member.
+#[must_use]
+pub fn is_local_target(id: MemberId) -> bool {
+    id == LOCAL_APPEND || id == LOCAL_APPLY
+}
+
+/// What a message is about. The discriminants are the numbers on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(i32)]
+pub enum MessageKind {
+    /// Local: start an election.
+    #[default]
+    Hup = 0,
+    /// Local: send heartbeats.
+    Beat = 1,
+    /// Append `entries`; a follower passes it on to its leader.
+    Propose = 2,
+    /// Leader: `entries` follow the entry (`log_term`, `index`), `commit` is committed.
+    Append = 3,
+    /// Follower: its log matches up to `index`; or, with `reject`, the append at `index` did not
+    /// fit, and the logs may agree at (`log_term`, `reject_hint`).
+    AppendResponse = 4,
+    /// Candidate: asks for a vote in `term`; its log ends at (`log_term`, `index`).
+    Vote = 5,
+    /// The vote, given or (`reject`) denied.
+    VoteResponse = 6,
+    /// Leader: replace your log by `snapshot`.
+    Snapshot = 7,
+    /// Leader: still here; `commit` is committed and in your log; echo `context`.
+    Heartbeat = 8,
+    /// Follower: echo of a heartbeat's `context`.
+    HeartbeatResponse = 9,
+    /// Local: the last message to `from` was lost.
+    Unreachable = 10,
+    /// Local: a snapshot to `from` arrived or (`reject`) failed.
+    SnapshotStatus = 11,
+    /// Local: does a quorum still answer?
+    CheckQuorum = 12,
+    /// Make `from` the leader.
+    TransferLeader = 13,
+    /// Leader to its chosen successor: campaign at once.
+    TimeoutNow = 14,
+    /// Asks for a read index; the request's context is the data of the only entry.
+    ReadIndex = 15,
+    /// The answer: `index`, with the request's entry.
+    ReadIndexResponse = 16,
+    /// As `Vote`, for a term nobody has entered yet.
+    PreVote = 17,
+    /// As `VoteResponse`.
+    PreVoteResponse = 18,
+    /// To [`LOCAL_APPEND`]: make `entries`, the hard state (`term`, `vote`, `commit`, unless all
+    /// zero) and `snapshot` durable, then deliver `responses`.
+    StorageAppend = 19,
+    /// From [`LOCAL_APPEND`]: the log is durable up to (`log_term`, `index`), the snapshot is
+    /// installed.
+    StorageAppendResponse = 20,
+    /// To [`LOCAL_APPLY`]: apply `entries`, then deliver `responses`.
+    StorageApply = 21,
+    /// From [`LOCAL_APPLY`]: `entries` are applied.
+    StorageApplyResponse = 22,
+    /// Local: stop following the current leader without leaving the term.
+    ForgetLeader = 23,
+}
+
+impl MessageKind {
+    const ALL: [(Self, &'static str); 24] = [
+        (Self::Hup, "MsgHup"),
+        (Self::Beat, "MsgBeat"),
+        (Self::Propose, "MsgProp"),
+        (Self::Append, "MsgApp"),
+        (Self::AppendResponse, "MsgAppResp"),
+        (Self::Vote, "MsgVote"),
+        (Self::VoteResponse, "MsgVoteResp"),
+        (Self::Snapshot, "MsgSnap"),
+        (Self::Heartbeat, "MsgHeartbeat"),
+        (Self::HeartbeatResponse, "MsgHeartbeatResp"),
+        (Self::Unreachable, "MsgUnreachable"),
+        (Self::SnapshotStatus, "MsgSnapStatus"),
+        (Self::CheckQuorum, "MsgCheckQuorum"),
+        (Self::TransferLeader, "MsgTransferLeader"),
+        (Self::TimeoutNow, "MsgTimeoutNow"),
+        (Self::ReadIndex, "MsgReadIndex"),
+        (Self::ReadIndexResponse, "MsgReadIndexResp"),
+        (Self::PreVote, "MsgPreVote"),
+        (Self::PreVoteResponse, "MsgPreVoteResp"),
+        (Self::StorageAppend, "MsgStorageAppend"),
+        (Self::StorageAppendResponse, "MsgStorageAppendResp"),
+        (Self::StorageApply, "MsgStorageApply"),
+        (Self::StorageApplyResponse, "MsgStorageApplyResp"),
+        (Self::ForgetLeader, "MsgForgetLeader"),
+    ];
+
+    /// The kind with this number on the wire, or `None` for a number nobody has defined.
+    #[must_use]
+    pub fn from_wire(number: i32) -> Option<Self> {
+        usize::try_from(number).ok().and_then(|n| Self::ALL.get(n)).map(|(kind, _)| *kind)
+    }
+
+    /// The kind with this protocol name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, n)| *n == name).map(|(kind, _)| *kind)
+    }
+
+    /// The number on the wire.
+    #[must_use]
+    pub fn to_wire(self) -> i32 {
+        self as i32
+    }
+
+    /// The protocol's name for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+
+    /// Whether the kind never travels between members.
+    #[must_use]
+    pub fn is_local(self) -> bool {
+        matches!(
+            self,
+            Self::Hup
+                | Self::Beat
+                | Self::Unreachable
+                | Self::SnapshotStatus
+                | Self::CheckQuorum
+                | Self::StorageAppend
+                | Self::StorageAppendResponse
+                | Self::StorageApply
+                | Self::StorageApplyResponse
+                | Self::ForgetLeader
+        )
+    }
+
+    /// Whether the kind answers something, which only a member of the group has reason to do.
+    #[must_use]
+    pub fn is_response(self) -> bool {
+        matches!(
+            self,
+            Self::AppendResponse
+                | Self::VoteResponse
+                | Self::HeartbeatResponse
+                | Self::Unreachable
+                | Self::ReadIndexResponse
+                | Self::PreVoteResponse
+                | Self::StorageAppendResponse
+                | Self::StorageApplyResponse
+        )
+    }
+
+    /// Whether the kind is meaningless without the term it was sent in. Requests that members pass
+    /// on to their leader carry none.
+    #[must_use]
+    pub fn carries_term(self) -> bool {
+        !self.is_local() && !matches!(self, Self::Propose | Self::ReadIndex | Self::TransferLeader)
+    }
+
+    /// Whether sending it testifies to something durable: a vote cast or entries stored. Such a
+    /// message leaves only after the state it speaks of has been written.
+    #[must_use]
+    pub fn attests_durability(self) -> bool {
+        matches!(self, Self::AppendResponse | Self::VoteResponse | Self::PreVoteResponse)
+    }
+}
+
+impl fmt::Display for MessageKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A message. Fields a kind does not use are zero.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    /// What it is about.
+    pub kind: MessageKind,
+    /// The recipient.
+    pub to: MemberId,
+    /// The sender; for some local kinds, the member it is about.
+    pub from: MemberId,
+    /// The sender's term; zero for requests that are passed on to the leader.
+    pub term: Term,
+    /// The term of the entry at `index`.
+    pub log_term: Term,
+    /// A log position whose meaning depends on the kind.
+    pub index: LogIndex,
+    /// Entries to append, apply or propose; a read request's context.
+    pub entries: Vec<Entry>,
+    /// The sender's commit index.
+    pub commit: LogIndex,
+    /// Local: the vote to make durable.
+    pub vote: MemberId,
+    /// The snapshot to install.
+    pub snapshot: Option<Box<Snapshot>>,
+    /// Whether the answer is no.
+    pub reject: bool,
+    /// On a refused append, where the logs may agree.
+    pub reject_hint: LogIndex,
+    /// Echoed heartbeat bytes; the reason of an election.
+    pub context: Bytes,
+    /// Local: what to deliver once the work is done.
+    pub responses: Vec<Self>,
+}
+
+impl Message {
+    /// A message of `kind` to `to` with nothing else set.
+    #[must_use]
+    pub fn new(kind: MessageKind, to: MemberId) -> Self {
+        Self { kind, to, ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_names_agree_in_both_directions() {
+        for number in 0..24 {
+            let kind = MessageKind::from_wire(number).unwrap();
+            assert_eq!(kind.to_wire(), number);
+            assert_eq!(MessageKind::from_name(kind.name()), Some(kind));
+        }
+        assert_eq!(MessageKind::from_wire(-1), None);
+        assert_eq!(MessageKind::from_wire(24), None);
+        assert_eq!(MessageKind::from_name("MsgNone"), None);
+    }
+}

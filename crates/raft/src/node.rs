@@ -1,0 +1,539 @@
+//! One member of a group, as the application drives it.
+//!
+//! # The application's duties
+//!
+//! It calls [`tick`](Node::tick) at regular intervals, [`step`](Node::step) with every message
+//! that arrives from a peer, and [`propose`](Node::propose) and its siblings as it needs. After
+//! any batch of such calls it takes a [`Ready`] and does what it says. There are two ways.
+//!
+//! **Synchronously.** Write `hard_state`, `entries` and `snapshot` to disk; append them to
+//! [`storage_mut`](Node::storage_mut); send `messages`; apply `committed_entries`, calling
+//! [`apply_conf_change`](Node::apply_conf_change) for each membership change among them; then call
+//! [`advance`](Node::advance). A leader may send before it writes, because what attests its own
+//! writes is not among the messages.
+//!
+//! **Asynchronously** ([`Config::async_storage_writes`]). Everything to write is in a
+//! [`StorageAppend`](crate::MessageKind::StorageAppend) message, everything to apply in a
+//! [`StorageApply`](crate::MessageKind::StorageApply) message, among `messages`. Each is to be
+//! worked off in order by its own thread, which afterwards delivers the message's `responses`:
+//! those to other members by sending them, those to this member through
+//! [`step_local`](Node::step_local). Nothing else waits for the disk, and `advance` is not called.
+//! A `StorageAppend` without responses need not be synced.
+//!
+//! Either way the storage that the core reads must hold what a write contained when that write is
+//! reported. It may hold it earlier.
+//!
+//! # What is checked here
+//!
+//! Messages come from other machines. Whatever a correct member would never send is refused with
+//! a [`StepError`] before it touches any state; it never panics.
+
+use bytes::Bytes;
+
+use crate::confchange::{AnyConfChange, ConfChangeError, ConfChangeV2};
+use crate::config::Config;
+use crate::entry::{
+    Entry, EntryKind, LogIndex, MemberId, NONE, Term, encoded_bytes, payload_bytes,
+};
+use crate::error::{ConfigError, StepError};
+use crate::message::{LOCAL_APPEND, LOCAL_APPLY, Message, MessageKind, is_local_target};
+use crate::note::Note;
+use crate::raft::Raft;
+use crate::ready::Ready;
+use crate::state::{ConfState, HardState, Role, SoftState};
+use crate::status::Status;
+use crate::storage::Storage;
+
+/// No real term or index comes near this; arithmetic on smaller ones cannot overflow.
+const POSITION_MAX: u64 = u64::MAX >> 1;
+
+/// How the transfer of a snapshot ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotOutcome {
+    /// The follower has it.
+    Finished,
+    /// The follower does not have it.
+    Failed,
+}
+
+/// One member of a group.
+#[derive(Debug)]
+pub struct Node<S> {
+    raft: Raft<S>,
+    soft_state: SoftState,
+    hard_state: HardState,
+    /// With synchronous writes: what the last [`Ready`] becomes true of once it is done.
+    on_advance: OnAdvance,
+}
+
+/// What [`Node::advance`] makes known to the core.
+#[derive(Debug, Default)]
+struct OnAdvance {
+    is_awaited: bool,
+    /// Messages to this member, which attest what has been written, and the report of the write.
+    messages: Vec<Message>,
+    applied: Option<Applied>,
+}
+
+/// Entries that will have been applied: the last one's index, and the size of all.
+#[derive(Debug)]
+struct Applied {
+    last: LogIndex,
+    encoded_bytes: u64,
+    payload_bytes: u64,
+}
+
+/// Life and time.
+impl<S: Storage> Node<S> {
+    /// A member that starts, or restarts, from what `storage` holds.
+    ///
+    /// The storage's [initial state](Storage::initial_state) names the configuration at
+    /// [`Config::applied`]; without one, the member waits to be sent a log or a snapshot.
+    pub fn new(config: Config, storage: S) -> Result<Self, ConfigError> {
+        let raft = Raft::new(config, storage)?;
+        let (soft_state, hard_state) = (raft.soft_state(), raft.hard_state());
+        Ok(Self { raft, soft_state, hard_state, on_advance: OnAdvance::default() })
+    }
+
+    /// Lets one unit of time pass.
+    pub fn tick(&mut self) {
+        self.raft.tick();
+    }
+
+    /// Starts an election now.
+    pub fn campaign(&mut self) {
+        self.raft.handle_hup();
+    }
+
+    /// Stops following the leader, so that this member may vote for another at once. Only a
+    /// follower with [`ReadOnlyOption::Safe`](crate::ReadOnlyOption::Safe) does.
+    pub fn forget_leader(&mut self) {
+        self.step_own(Message::new(MessageKind::ForgetLeader, NONE));
+    }
+
+    /// Replaces the jittered election timeout, in ticks, until the next change of role or term.
+    /// For tests and simulations that need to know who campaigns first.
+    pub fn override_election_timeout(&mut self, ticks: u32) {
+        self.raft.election_timeout = ticks;
+    }
+
+    /// The notes since the last call.
+    pub fn take_notes(&mut self) -> Vec<Note> {
+        self.raft.notes.take()
+    }
+}
+
+/// Requests.
+impl<S: Storage> Node<S> {
+    /// Proposes one entry. It is in the log once it comes back among the committed entries; until
+    /// then it may be lost, with a leader for instance.
+    pub fn propose(&mut self, data: Bytes) -> Result<(), StepError> {
+        self.propose_batch([data])
+    }
+
+    /// Proposes entries that are accepted as a whole or not at all. Costs far less than one by one.
+    pub fn propose_batch(
+        &mut self,
+        batch: impl IntoIterator<Item = Bytes>,
+    ) -> Result<(), StepError> {
+        let entries = batch.into_iter().map(|data| Entry::proposal(EntryKind::Normal, data));
+        let entries: Vec<_> = entries.collect();
+        if entries.is_empty() {
+            return Err(StepError::EmptyProposal);
+        }
+        let from = self.raft.config.id;
+        let kind = MessageKind::Propose;
+        self.raft.step(Message { from, entries, ..Message::new(kind, NONE) })
+    }
+
+    /// Proposes a membership change. A leader that finds it unfit appends an empty entry instead.
+    pub fn propose_conf_change(
+        &mut self,
+        change: impl Into<AnyConfChange>,
+    ) -> Result<(), StepError> {
+        let entries = vec![change.into().into_entry()];
+        let kind = MessageKind::Propose;
+        self.raft.step(Message { entries, ..Message::new(kind, NONE) })
+    }
+
+    /// Puts a committed membership change in force. Called when the change is applied, unless the
+    /// application rejects it; then it may call with the node id zeroed, or not at all.
+    pub fn apply_conf_change(
+        &mut self,
+        change: impl Into<ConfChangeV2>,
+    ) -> Result<ConfState, ConfChangeError> {
+        self.raft.apply_conf_change(&change.into())
+    }
+
+    /// Asks for an index from which on a read is linearizable. The answer is a
+    /// [`ReadState`](crate::ReadState) with the same context, or never comes: the request is
+    /// dropped if there is no leader, and its messages may be lost. `context` must differ from
+    /// that of every other request of any member.
+    pub fn read_index(&mut self, context: Bytes) {
+        let entries = vec![Entry::proposal(EntryKind::Normal, context)];
+        let kind = MessageKind::ReadIndex;
+        self.step_own(Message { entries, ..Message::new(kind, NONE) });
+    }
+
+    /// Asks the leader to hand over to `to`. Nothing tells that it did not work out but the
+    /// absence of a new leader.
+    pub fn transfer_leader(&mut self, to: MemberId) {
+        self.step_about(MessageKind::TransferLeader, to, false);
+    }
+
+    /// Reports that a message to a member could not be delivered.
+    pub fn report_unreachable(&mut self, id: MemberId) {
+        self.step_about(MessageKind::Unreachable, id, false);
+    }
+
+    /// Reports how the transfer of a snapshot to a member ended. Every snapshot message must be
+    /// followed by a report, or nothing else is sent to the member until it acknowledges.
+    pub fn report_snapshot(&mut self, id: MemberId, outcome: SnapshotOutcome) {
+        let is_failed = outcome == SnapshotOutcome::Failed;
+        self.step_about(MessageKind::SnapshotStatus, id, is_failed);
+    }
+
+    fn step_about(&mut self, kind: MessageKind, member: MemberId, reject: bool) {
+        self.step_own(Message { from: member, reject, ..Message::new(kind, NONE) });
+    }
+
+    fn step_own(&mut self, message: Message) {
+        let stepped = self.raft.step(message);
+        assert_eq!(stepped, Ok(()), "a request of this kind is never refused");
+    }
+}
+
+/// Messages.
+impl<S: Storage> Node<S> {
+    /// Acts on a message from another member.
+    pub fn step(&mut self, mut message: Message) -> Result<(), StepError> {
+        self.check_foreign(&message)?;
+        if matches!(message.kind, MessageKind::Propose | MessageKind::ReadIndex) {
+            // What is passed on to a leader belongs to no term.
+            message.term = 0;
+        }
+        self.raft.step(message)
+    }
+
+    /// Acts on a response that one of this member's storage threads delivers.
+    pub fn step_local(&mut self, message: Message) -> Result<(), StepError> {
+        let id = self.raft.config.id;
+        let is_report = match message.kind {
+            MessageKind::StorageAppendResponse => message.from == LOCAL_APPEND,
+            MessageKind::StorageApplyResponse => message.from == LOCAL_APPLY,
+            kind => kind.attests_durability() && message.from == id,
+        };
+        if !is_report || message.to != id {
+            return Err(StepError::LocalMessage);
+        }
+        if message.from == id && !self.is_member(id) {
+            return Err(StepError::PeerNotFound);
+        }
+        self.raft.step(message)
+    }
+
+    fn is_member(&self, id: MemberId) -> bool {
+        self.raft.tracker.progress.contains_key(&id)
+    }
+
+    /// Refuses what no correct member sends.
+    fn check_foreign(&self, message: &Message) -> Result<(), StepError> {
+        let Message { kind, from, term, .. } = *message;
+        if kind.is_local() {
+            return Err(StepError::LocalMessage);
+        }
+        if kind.is_response() && !self.is_member(from) {
+            return Err(StepError::PeerNotFound);
+        }
+        let is_sender_valid = from != NONE && from != self.raft.config.id && !is_local_target(from);
+        if kind.carries_term() && !(is_sender_valid && term != 0) {
+            return Err(StepError::Sender { kind, from, term });
+        }
+        let snapshot = message.snapshot.as_ref().map(|snapshot| snapshot.last_id());
+        let last = snapshot.unwrap_or_default();
+        let positions = [
+            term,
+            message.log_term,
+            message.index,
+            message.commit,
+            message.reject_hint,
+            last.term,
+            last.index,
+        ];
+        if positions.iter().any(|position| *position > POSITION_MAX) {
+            return Err(StepError::OutOfRange(kind));
+        }
+        match kind {
+            MessageKind::Propose if message.entries.is_empty() => Err(StepError::EmptyProposal),
+            MessageKind::ReadIndex | MessageKind::ReadIndexResponse
+                if message.entries.len() != 1 =>
+            {
+                Err(StepError::ReadContexts(message.entries.len()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Work.
+impl<S: Storage> Node<S> {
+    /// Whether [`ready`](Self::ready) would have anything.
+    #[must_use]
+    pub fn has_ready(&self) -> bool {
+        let raft = &self.raft;
+        let hard_state = raft.hard_state();
+        raft.soft_state() != self.soft_state
+            || (hard_state != self.hard_state && !hard_state.is_empty())
+            || !raft.messages.is_empty()
+            || !raft.messages_after_append.is_empty()
+            || !raft.read_states.is_empty()
+            || raft.log.unstable.next_snapshot().is_some()
+            || raft.log.unstable.has_next_entries()
+            || raft.log.has_next_committed(self.applies_unstable())
+    }
+
+    /// Takes the outstanding work. With synchronous writes, [`advance`](Self::advance) must have
+    /// been called since the last time.
+    pub fn ready(&mut self) -> Ready {
+        assert!(!self.on_advance.is_awaited, "every Ready is followed by advance");
+        let applies_unstable = self.applies_unstable();
+        let raft = &mut self.raft;
+        let (soft_state, hard_state) = (raft.soft_state(), raft.hard_state());
+        let entries = raft.log.unstable.next_entries();
+        let must_sync = !entries.is_empty()
+            || hard_state.vote != self.hard_state.vote
+            || hard_state.term != self.hard_state.term;
+        let mut ready = Ready {
+            soft_state: (soft_state != self.soft_state).then_some(soft_state),
+            hard_state: (hard_state != self.hard_state).then_some(hard_state),
+            read_states: std::mem::take(&mut raft.read_states),
+            entries,
+            snapshot: raft.log.unstable.next_snapshot().cloned(),
+            committed_entries: raft.log.next_committed(applies_unstable),
+            messages: std::mem::take(&mut raft.messages),
+            must_sync,
+        };
+        self.soft_state = soft_state;
+        self.hard_state = hard_state;
+        if self.raft.config.async_storage_writes {
+            self.hand_out_to_threads(&mut ready);
+        } else {
+            self.keep_for_advance(&mut ready);
+        }
+        let raft = &mut self.raft;
+        raft.log.unstable.accept_in_progress();
+        if let Some(last) = ready.committed_entries.last() {
+            let bytes = encoded_bytes(&ready.committed_entries);
+            raft.log.accept_applying(last.index, bytes, applies_unstable);
+        }
+        ready
+    }
+
+    /// Reports that the last [`Ready`] has been dealt with: written, and applied.
+    pub fn advance(&mut self) {
+        assert!(!self.raft.config.async_storage_writes, "storage threads report for themselves");
+        let done = std::mem::take(&mut self.on_advance);
+        assert!(done.is_awaited, "advance follows a Ready");
+        for message in done.messages {
+            let stepped = self.raft.step(message);
+            assert_eq!(stepped, Ok(()), "a report of this member's own writes is never refused");
+        }
+        if let Some(applied) = done.applied {
+            let Applied { last, encoded_bytes, payload_bytes } = applied;
+            self.raft.entries_applied(last, encoded_bytes, payload_bytes);
+        }
+    }
+
+    /// Entries may be applied before their write is reported only if the application writes them
+    /// itself, in order.
+    fn applies_unstable(&self) -> bool {
+        !self.raft.config.async_storage_writes
+    }
+
+    fn keep_for_advance(&mut self, ready: &mut Ready) {
+        let id = self.raft.config.id;
+        self.on_advance.is_awaited = true;
+        for message in std::mem::take(&mut self.raft.messages_after_append) {
+            if message.to == id {
+                self.on_advance.messages.push(message);
+            } else {
+                ready.messages.push(message);
+            }
+        }
+        self.on_advance.messages.extend(self.append_report(ready));
+        self.on_advance.applied = ready.committed_entries.last().map(|last| Applied {
+            last: last.index,
+            encoded_bytes: encoded_bytes(&ready.committed_entries),
+            payload_bytes: payload_bytes(&ready.committed_entries),
+        });
+    }
+
+    fn hand_out_to_threads(&mut self, ready: &mut Ready) {
+        let mut responses = std::mem::take(&mut self.raft.messages_after_append);
+        let is_append_needed = !ready.entries.is_empty()
+            || ready.hard_state.is_some_and(|hard_state| !hard_state.is_empty())
+            || ready.snapshot.is_some()
+            || !responses.is_empty();
+        let from = self.raft.config.id;
+        if is_append_needed {
+            let hard_state = ready.hard_state.unwrap_or_default();
+            // The report comes last: what it makes the core forget, the others still need.
+            responses.extend(self.append_report(ready));
+            ready.messages.push(Message {
+                from,
+                term: hard_state.term,
+                vote: hard_state.vote,
+                commit: hard_state.commit,
+                entries: ready.entries.clone(),
+                snapshot: ready.snapshot.clone().map(Box::new),
+                responses,
+                ..Message::new(MessageKind::StorageAppend, LOCAL_APPEND)
+            });
+        }
+        if !ready.committed_entries.is_empty() {
+            let entries = ready.committed_entries.clone();
+            let response = Message {
+                from: LOCAL_APPLY,
+                entries: entries.clone(),
+                ..Message::new(MessageKind::StorageApplyResponse, from)
+            };
+            ready.messages.push(Message {
+                from,
+                entries,
+                responses: vec![response],
+                ..Message::new(MessageKind::StorageApply, LOCAL_APPLY)
+            });
+        }
+    }
+
+    /// The message that reports this write, and with it all earlier ones, to be done.
+    ///
+    /// It names the end of the log even if this write adds nothing to it. Reports are heeded only
+    /// in the term they were made in, because entries replaced since then may be written again;
+    /// so entries whose own report came too late are covered by a later one.
+    fn append_report(&self, ready: &Ready) -> Option<Message> {
+        let raft = &self.raft;
+        let has_entries = raft.log.unstable.count() > 0;
+        if !has_entries && ready.snapshot.is_none() {
+            return None;
+        }
+        let mut report = Message::new(MessageKind::StorageAppendResponse, raft.config.id);
+        report.from = LOCAL_APPEND;
+        report.term = raft.term;
+        if has_entries {
+            let last = raft.log.last_id();
+            report.index = last.index;
+            report.log_term = last.term;
+        }
+        report.snapshot = ready.snapshot.clone().map(Box::new);
+        Some(report)
+    }
+}
+
+/// State.
+impl<S: Storage> Node<S> {
+    /// This member.
+    #[must_use]
+    pub fn id(&self) -> MemberId {
+        self.raft.config.id
+    }
+
+    /// The leader of the current term as far as known, or [`NONE`].
+    #[must_use]
+    pub fn leader(&self) -> MemberId {
+        self.raft.leader
+    }
+
+    /// This member's role.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.raft.role
+    }
+
+    /// Whether this member leads.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        self.raft.role == Role::Leader
+    }
+
+    /// Whether this member has no vote.
+    #[must_use]
+    pub fn is_learner(&self) -> bool {
+        self.raft.is_learner
+    }
+
+    /// The current term.
+    #[must_use]
+    pub fn term(&self) -> Term {
+        self.raft.term
+    }
+
+    /// The highest index known to be committed.
+    #[must_use]
+    pub fn commit_index(&self) -> LogIndex {
+        self.raft.log.committed()
+    }
+
+    /// The highest index reported to be applied.
+    #[must_use]
+    pub fn applied_index(&self) -> LogIndex {
+        self.raft.log.applied()
+    }
+
+    /// The end of the log, written or not.
+    #[must_use]
+    pub fn last_index(&self) -> LogIndex {
+        self.raft.log.last_index()
+    }
+
+    /// The term of the entry at `index`, written or not, if the log still knows it.
+    #[must_use]
+    pub fn term_at(&self, index: LogIndex) -> Option<Term> {
+        self.raft.log.term(index).ok()
+    }
+
+    /// Whether an entry of the current term is committed. Before that a new leader does not know
+    /// how far its predecessors had committed.
+    #[must_use]
+    pub fn has_committed_in_term(&self) -> bool {
+        self.raft.has_committed_in_term()
+    }
+
+    /// Whom this leader is handing over to, or [`NONE`].
+    #[must_use]
+    pub fn transferee(&self) -> MemberId {
+        self.raft.transferee
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub fn conf_state(&self) -> ConfState {
+        self.raft.tracker.config.conf_state()
+    }
+
+    /// A copy of everything of interest. Not for hot paths.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        Status::of(&self.raft)
+    }
+
+    /// The settings, with defaults filled in.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.raft.config
+    }
+
+    /// The written log.
+    #[must_use]
+    pub fn storage(&self) -> &S {
+        &self.raft.log.storage
+    }
+
+    /// The written log, to append to and compact. Entries that are not yet applied must stay.
+    pub fn storage_mut(&mut self) -> &mut S {
+        &mut self.raft.log.storage
+    }
+}
+
+#[cfg(test)]
+mod tests;

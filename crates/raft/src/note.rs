@@ -1,0 +1,68 @@
+//! Notes: what the core has to say to an operator.
+//!
+//! The core does no IO, so what would be a log line is a value that the application collects with
+//! [`Node::take_notes`](crate::Node::take_notes) and logs as it sees fit. The wording is that of
+//! etcd, whose lines people's runbooks and searches know. Nothing depends on a note being read.
+
+/// How much a note matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NoteLevel {
+    /// For those who debug this crate.
+    Debug,
+    /// A change of role, term or membership.
+    Info,
+    /// Something an operator may want to look at.
+    Warn,
+    /// A request that was refused because it contradicts the configuration.
+    Error,
+}
+
+/// One line for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// How much it matters.
+    pub level: NoteLevel,
+    /// The line.
+    pub text: String,
+}
+
+/// More notes than this are not kept for an application that does not collect them.
+const NOTES_MAX: usize = 1024;
+
+/// The notes not yet collected.
+#[derive(Debug)]
+pub(crate) struct Notes {
+    level_min: NoteLevel,
+    kept: Vec<Note>,
+}
+
+impl Notes {
+    pub(crate) fn new(level_min: NoteLevel) -> Self {
+        Self { level_min, kept: Vec::new() }
+    }
+
+    /// Whether a note of `level` would be kept; if not, its text need not be made.
+    pub(crate) fn keeps(&self, level: NoteLevel) -> bool {
+        level >= self.level_min && self.kept.len() < NOTES_MAX
+    }
+
+    pub(crate) fn push(&mut self, level: NoteLevel, text: String) {
+        self.kept.push(Note { level, text });
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<Note> {
+        std::mem::take(&mut self.kept)
+    }
+}
+
+/// Notes a formatted line, unless its level is not wanted: `note!(self, Info, "..", ..)`.
+macro_rules! note {
+    ($raft:expr, $level:ident, $($format:tt)+) => {
+        if $raft.notes.keeps($crate::note::NoteLevel::$level) {
+            let text = format!($($format)+);
+            $raft.notes.push($crate::note::NoteLevel::$level, text);
+        }
+    };
+}
+
+pub(crate) use note;

@@ -1,0 +1,229 @@
+//! What a leader knows about one follower's log, and what it may send next.
+//!
+//! ```text
+//!            acknowledged an append              needs entries we have dropped
+//!   Probe ───────────────────────────► Replicate ─────────────► Snapshot
+//!     ▲  ◄───── refused / unreachable ────┘         (from Probe too)  │
+//!     └────────────── snapshot reported, or log reachable again ──────┘
+//! ```
+//!
+//! * **Probe**: where the logs agree is unknown. One append per heartbeat, to find out.
+//! * **Replicate**: agreement is known. Appends are sent ahead of acknowledgements, within the
+//!   window of [`Inflights`].
+//! * **Snapshot**: a snapshot is on its way. Nothing is sent.
+//!
+//! # Invariants
+//!
+//! * `match_index < next_index`.
+//! * Everything in `(match_index, next_index)` is in flight.
+//! * In Snapshot, `next_index == pending_snapshot + 1`.
+//!
+//! # Not here
+//!
+//! Sending (`replication`, `snapshot`): this module only keeps the books.
+
+use std::fmt;
+
+use crate::entry::LogIndex;
+use crate::inflights::Inflights;
+
+/// How a leader treats a follower; see the module's documentation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProgressState {
+    /// Finding out where the logs agree.
+    #[default]
+    Probe,
+    /// Streaming entries.
+    Replicate,
+    /// Waiting for a snapshot to be installed.
+    Snapshot,
+}
+
+impl fmt::Display for ProgressState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "State{self:?}")
+    }
+}
+
+/// A leader's books about one member, itself included.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// The follower's log is known to equal the leader's up to here.
+    pub match_index: LogIndex,
+    /// The first entry not yet sent.
+    pub next_index: LogIndex,
+    /// How the follower is treated.
+    pub state: ProgressState,
+    /// The index of the snapshot on its way; zero outside [`ProgressState::Snapshot`].
+    pub pending_snapshot: LogIndex,
+    /// Whether the follower has been heard from since the leader last checked its quorum.
+    pub is_recently_active: bool,
+    /// Whether appends wait for the next heartbeat response.
+    pub is_flow_paused: bool,
+    /// Whether the member has no vote.
+    pub is_learner: bool,
+    /// Unacknowledged appends.
+    pub inflights: Inflights,
+    /// The highest commit index on its way to the follower.
+    sent_commit: LogIndex,
+}
+
+impl Progress {
+    /// The books about a member of whose log nothing is known, to be probed from `next_index`.
+    #[must_use]
+    pub fn new(next_index: LogIndex, inflights: Inflights) -> Self {
+        Self {
+            match_index: 0,
+            next_index,
+            state: ProgressState::Probe,
+            pending_snapshot: 0,
+            is_recently_active: false,
+            is_flow_paused: false,
+            is_learner: false,
+            inflights,
+            sent_commit: 0,
+        }
+    }
+
+    /// Starts over for a new term: nothing is known, probing begins after `last_index`.
+    pub(crate) fn reset(&mut self, last_index: LogIndex, is_self: bool) {
+        self.enter(ProgressState::Probe);
+        self.match_index = if is_self { last_index } else { 0 };
+        self.next_index = last_index + 1;
+        self.is_recently_active = false;
+        self.sent_commit = 0;
+    }
+
+    fn enter(&mut self, state: ProgressState) {
+        self.state = state;
+        self.is_flow_paused = false;
+        self.pending_snapshot = 0;
+        self.inflights.clear();
+    }
+
+    /// Goes back to probing: after what has been acknowledged or, if a snapshot was on its way,
+    /// after that.
+    pub(crate) fn become_probe(&mut self) {
+        // Zero, which never wins, unless a snapshot is pending.
+        let snapshot = self.pending_snapshot;
+        self.enter(ProgressState::Probe);
+        self.next_index = self.match_index.max(snapshot) + 1;
+        self.limit_sent_commit();
+    }
+
+    /// Starts streaming after what has been acknowledged.
+    pub(crate) fn become_replicate(&mut self) {
+        self.enter(ProgressState::Replicate);
+        self.next_index = self.match_index + 1;
+    }
+
+    /// Stops sending until the snapshot at `index` has been dealt with.
+    pub(crate) fn become_snapshot(&mut self, index: LogIndex) {
+        self.enter(ProgressState::Snapshot);
+        self.pending_snapshot = index;
+        self.next_index = index + 1;
+        self.sent_commit = index;
+    }
+
+    /// Records that an append with `count` entries from `next_index` on has been sent.
+    pub(crate) fn record_sent_entries(&mut self, count: u64, bytes: u64) {
+        match self.state {
+            ProgressState::Replicate => {
+                if count > 0 {
+                    self.next_index += count;
+                    self.inflights.add(self.next_index - 1, bytes);
+                }
+                // With a full window this was the last append until something is acknowledged.
+                self.is_flow_paused = self.inflights.is_full();
+            }
+            ProgressState::Probe => {
+                if count > 0 {
+                    self.is_flow_paused = true;
+                }
+            }
+            ProgressState::Snapshot => unreachable!("an append was sent to a member in Snapshot"),
+        }
+    }
+
+    /// Records that a message carrying `commit` has been sent.
+    pub(crate) fn record_sent_commit(&mut self, commit: LogIndex) {
+        self.sent_commit = commit;
+    }
+
+    /// Whether telling the follower about `commit` would let it commit something it has not been
+    /// told about: at most what is already on its way to it.
+    pub(crate) fn would_learn_commit(&self, commit: LogIndex) -> bool {
+        commit > self.sent_commit && self.sent_commit < self.next_index - 1
+    }
+
+    /// Records an acknowledgement up to `acked`; says whether that was news.
+    pub(crate) fn acknowledge(&mut self, acked: LogIndex) -> bool {
+        if acked <= self.match_index {
+            return false;
+        }
+        self.match_index = acked;
+        self.next_index = self.next_index.max(acked + 1);
+        self.is_flow_paused = false;
+        true
+    }
+
+    /// Steps back after a refusal of the append that followed `rejected`, given that the logs may
+    /// agree at `hint`. Says whether it did: a refusal of something long since settled is stale.
+    pub(crate) fn step_back(&mut self, rejected: LogIndex, hint: LogIndex) -> bool {
+        if self.state == ProgressState::Replicate {
+            if rejected <= self.match_index {
+                return false;
+            }
+            self.next_index = self.match_index + 1;
+        } else {
+            // Only the latest probe is of interest, and there is one at a time.
+            if rejected != self.next_index - 1 {
+                return false;
+            }
+            let resume = rejected.min(hint.saturating_add(1));
+            self.next_index = resume.max(self.match_index + 1);
+            self.is_flow_paused = false;
+        }
+        self.limit_sent_commit();
+        true
+    }
+
+    /// A follower that lost appends has probably not seen the commit index they carried.
+    fn limit_sent_commit(&mut self) {
+        self.sent_commit = self.sent_commit.min(self.next_index - 1);
+    }
+
+    /// Whether no entries may be sent now.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        match self.state {
+            ProgressState::Probe | ProgressState::Replicate => self.is_flow_paused,
+            ProgressState::Snapshot => true,
+        }
+    }
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} match={} next={}", self.state, self.match_index, self.next_index)?;
+        if self.is_learner {
+            f.write_str(" learner")?;
+        }
+        if self.is_paused() {
+            f.write_str(" paused")?;
+        }
+        if self.pending_snapshot > 0 {
+            write!(f, " pendingSnap={}", self.pending_snapshot)?;
+        }
+        if !self.is_recently_active {
+            f.write_str(" inactive")?;
+        }
+        if self.inflights.count() > 0 {
+            write!(f, " inflight={}", self.inflights.count())?;
+            if self.inflights.is_full() {
+                f.write_str("[full]")?;
+            }
+        }
+        Ok(())
+    }
+}

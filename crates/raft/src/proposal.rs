@@ -1,0 +1,183 @@
+//! Proposals: what a leader appends to its log, and what happens to proposals made elsewhere.
+//!
+//! A leader accepts a batch of entries as a whole or not at all. A membership change that does
+//! not fit the present configuration is replaced by an empty entry: at most one may be waiting to
+//! be applied, and a joint configuration has to be left before it is changed again.
+
+use crate::confchange::{AnyConfChange, ConfChangeV2};
+use crate::entry::{Entry, LogIndex, NONE, payload_bytes};
+use crate::error::StepError;
+use crate::message::{Message, MessageKind};
+use crate::note::note;
+use crate::raft::Raft;
+use crate::state::Role;
+use crate::storage::Storage;
+
+impl<S: Storage> Raft<S> {
+    pub(crate) fn handle_proposal(&mut self, message: Message) -> Result<(), StepError> {
+        let mut entries = message.entries;
+        if entries.is_empty() {
+            return Err(StepError::EmptyProposal);
+        }
+        // A leader that was removed while leading finishes what it has begun, and begins nothing.
+        if !self.tracker.progress.contains_key(&self.config.id) {
+            return Err(StepError::ProposalDropped);
+        }
+        if self.transferee != NONE {
+            note!(
+                self,
+                Debug,
+                "{:x} [term {}] transfer leadership to {:x} is in progress; dropping proposal",
+                self.config.id,
+                self.term,
+                self.transferee
+            );
+            return Err(StepError::ProposalDropped);
+        }
+        let pending_before = self.pending_conf_index;
+        let appended = match self.admit_conf_changes(&mut entries) {
+            Ok(()) if self.append_as_leader(entries) => Ok(()),
+            Ok(()) => Err(StepError::ProposalDropped),
+            Err(unreadable) => Err(unreadable),
+        };
+        if appended.is_ok() {
+            self.broadcast_append();
+        } else {
+            // What was not appended is not pending.
+            self.pending_conf_index = pending_before;
+        }
+        appended
+    }
+
+    /// Empties the membership changes among `entries` that must not be appended now.
+    fn admit_conf_changes(&mut self, entries: &mut [Entry]) -> Result<(), StepError> {
+        let mut index = self.log.last_index();
+        for entry in entries {
+            index += 1;
+            if !entry.kind.is_conf_change() {
+                continue;
+            }
+            let Some(change) = AnyConfChange::from_entry(entry)? else { continue };
+            let change = change.into();
+            let objection = self.objection_to(&change);
+            match objection {
+                Some(objection) if !self.config.disable_conf_change_validation => {
+                    note!(
+                        self,
+                        Info,
+                        "{:x} ignoring conf change {change} at config {}: {objection}",
+                        self.config.id,
+                        self.tracker.config
+                    );
+                    *entry = Entry::default();
+                }
+                _ => self.pending_conf_index = index,
+            }
+        }
+        Ok(())
+    }
+
+    /// Why a membership change does not fit now, if it does not.
+    fn objection_to(&self, change: &ConfChangeV2) -> Option<String> {
+        let is_joint = self.tracker.config.voters.is_joint();
+        if self.pending_conf_index > self.log.applied() {
+            Some(format!(
+                "possible unapplied conf change at index {} (applied to {})",
+                self.pending_conf_index,
+                self.log.applied()
+            ))
+        } else if is_joint && !change.is_leave_request() {
+            Some("must transition out of joint config first".to_owned())
+        } else if !is_joint && change.is_leave_request() {
+            Some("not in joint state; refusing empty conf change".to_owned())
+        } else {
+            None
+        }
+    }
+
+    /// Gives entries their term and index and appends them, unless too much is uncommitted.
+    pub(crate) fn append_as_leader(&mut self, mut entries: Vec<Entry>) -> bool {
+        let bytes = payload_bytes(&entries);
+        if self.would_exceed_uncommitted(bytes) {
+            note!(
+                self,
+                Warn,
+                "{:x} appending new entries to log would exceed uncommitted entry size limit; \
+                 dropping proposal",
+                self.config.id
+            );
+            return false;
+        }
+        self.uncommitted_bytes += bytes;
+        let mut index: LogIndex = self.log.last_index();
+        for entry in &mut entries {
+            index += 1;
+            entry.term = self.term;
+            entry.index = index;
+        }
+        self.log.append(entries);
+        // The leader acknowledges to itself, like any follower, once the entries are durable.
+        let mut acknowledgement = Message::new(MessageKind::AppendResponse, self.config.id);
+        acknowledgement.index = index;
+        self.send(acknowledgement);
+        true
+    }
+
+    /// Something always gets through: whatever comes when nothing is uncommitted, and what has no
+    /// payload, such as the entry that opens a term.
+    fn would_exceed_uncommitted(&self, bytes: u64) -> bool {
+        let total = self.uncommitted_bytes.saturating_add(bytes);
+        self.uncommitted_bytes > 0 && bytes > 0 && total > self.config.max_uncommitted_size
+    }
+
+    /// A follower passes proposals on to its leader.
+    pub(crate) fn forward_proposal(&mut self, mut message: Message) -> Result<(), StepError> {
+        let (id, term, leader) = (self.config.id, self.term, self.leader);
+        if leader == NONE {
+            note!(self, Info, "{id:x} no leader at term {term}; dropping proposal");
+            return Err(StepError::ProposalDropped);
+        }
+        if self.config.disable_proposal_forwarding {
+            note!(
+                self,
+                Info,
+                "{id:x} not forwarding to leader {leader:x} at term {term}; dropping proposal"
+            );
+            return Err(StepError::ProposalDropped);
+        }
+        message.to = leader;
+        self.send(message);
+        Ok(())
+    }
+
+    /// Leaves a joint configuration by itself, if it is one that asks for it and the change that
+    /// led into it is applied. Tried again after every applied entry until it succeeds.
+    pub(crate) fn leave_joint_if_due(&mut self) {
+        let is_due = self.tracker.config.auto_leave
+            && self.role == Role::Leader
+            && self.log.applied() >= self.pending_conf_index;
+        if !is_due {
+            return;
+        }
+        let mut proposal = Message::new(MessageKind::Propose, NONE);
+        proposal.entries.push(AnyConfChange::V2(ConfChangeV2::default()).into_entry());
+        match self.handle_proposal(proposal) {
+            Ok(()) => {
+                note!(
+                    self,
+                    Info,
+                    "initiating automatic transition out of joint configuration {}",
+                    self.tracker.config
+                );
+            }
+            Err(error) => {
+                note!(
+                    self,
+                    Debug,
+                    "not initiating automatic transition out of joint configuration {}: {error}",
+                    self.tracker.config
+                );
+            }
+        }
+    }
+}

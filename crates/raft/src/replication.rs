@@ -1,0 +1,345 @@
+//! Replication: how a leader brings its followers' logs to its own, and what followers do
+//! (Raft thesis, sections 3.5 and 3.6).
+//!
+//! A leader sends each follower the entries from `next_index` on, together with the identity of
+//! the entry before them. A follower that has that entry appends, replacing whatever conflicts; one
+//! that has not refuses, with a hint where the logs may agree. The hint is such that finding the
+//! place takes at most one round trip per term in the logs, not per entry: both sides skip
+//! everything whose term shows that it cannot be common.
+//!
+//! An entry is committed when a quorum has it and it is of the leader's own term; whatever is
+//! before it is committed with it.
+//!
+//! # Not here
+//!
+//! The books about followers (`progress`), snapshots for those too far behind (`snapshot`).
+
+use crate::entry::{Entry, EntryId, LogIndex, MemberId, payload_bytes};
+use crate::error::StepError;
+use crate::message::{Message, MessageKind};
+use crate::note::note;
+use crate::progress::{Progress, ProgressState};
+use crate::raft::Raft;
+use crate::storage::Storage;
+use crate::unstable::Appended;
+
+/// Whether an append without entries is worth sending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WhenEmpty {
+    /// It is: it carries the commit index, or asks where the logs agree.
+    Send,
+    /// It is not.
+    Skip,
+}
+
+/// The leader.
+impl<S: Storage> Raft<S> {
+    /// Sends everybody what they lack.
+    pub(crate) fn broadcast_append(&mut self) {
+        self.append_to_all(WhenEmpty::Send);
+    }
+
+    pub(crate) fn append_to_all(&mut self, when_empty: WhenEmpty) {
+        let mut position = 0;
+        while let Some(peer) = self.tracker.peer(position) {
+            self.send_append(peer, when_empty);
+            position += 1;
+        }
+    }
+
+    /// Sends a follower what it lacks, as far as flow control allows. Says whether it did.
+    pub(crate) fn send_append(&mut self, to: MemberId, when_empty: WhenEmpty) -> bool {
+        let Some(progress) = self.tracker.progress.get_mut(&to) else { return false };
+        if progress.is_paused() {
+            return false;
+        }
+        let index = progress.next_index - 1;
+        let Ok(log_term) = self.log.term(index) else {
+            // The entries are compacted away.
+            return self.send_snapshot(to);
+        };
+        // With a full window only empty appends go out, prompted by heartbeat responses. They find
+        // out whether what fills the window was lost.
+        let is_window_full =
+            progress.state == ProgressState::Replicate && progress.inflights.is_full();
+        let entries = if is_window_full {
+            Vec::new()
+        } else {
+            let entries = self.log.entries(index + 1, self.config.max_size_per_message);
+            entries.expect("entries after a known one are in the log")
+        };
+        if entries.is_empty() && when_empty == WhenEmpty::Skip {
+            return false;
+        }
+        let commit = self.log.committed();
+        progress.record_sent_entries(entries.len() as u64, payload_bytes(&entries));
+        progress.record_sent_commit(commit);
+        let kind = MessageKind::Append;
+        self.send(Message { log_term, index, entries, commit, ..Message::new(kind, to) });
+        true
+    }
+
+    /// Sends heartbeats, which also ask for confirmation of the reads that wait for it.
+    pub(crate) fn broadcast_heartbeat(&mut self) {
+        let context = self.reads.heartbeat_context();
+        let mut position = 0;
+        while let Some(peer) = self.tracker.peer(position) {
+            position += 1;
+            let Some(progress) = self.tracker.progress.get_mut(&peer) else { continue };
+            // Never beyond what the follower is known to have: its log may still differ there.
+            let commit = progress.match_index.min(self.log.committed());
+            progress.record_sent_commit(commit);
+            let mut message = Message::new(MessageKind::Heartbeat, peer);
+            message.commit = commit;
+            message.context = context.clone();
+            self.send(message);
+        }
+    }
+
+    pub(crate) fn handle_append_response(&mut self, response: &Message) -> Result<(), StepError> {
+        let from = response.from;
+        let last_index = self.log.last_index();
+        let Some(progress) = self.tracker.progress.get_mut(&from) else {
+            note!(self, Debug, "{:x} no progress available for {from:x}", self.config.id);
+            return Ok(());
+        };
+        if !response.reject && response.index > last_index {
+            let index = response.index;
+            return Err(StepError::AcknowledgedBeyondLog { from, index, last_index });
+        }
+        progress.is_recently_active = true;
+        if response.reject {
+            self.handle_append_refused(response);
+        } else {
+            self.handle_append_accepted(from, response.index);
+        }
+        Ok(())
+    }
+
+    fn handle_append_refused(&mut self, response: &Message) {
+        let Message { from, index: rejected, log_term, reject_hint, .. } = *response;
+        note!(
+            self,
+            Debug,
+            "{:x} received MsgAppResp(rejected, hint: (index {reject_hint}, term {log_term})) from \
+             {from:x} for index {rejected}",
+            self.config.id
+        );
+        // Above the hint nothing can match, and at the hint only if the term there is not above
+        // the follower's. Without a term the follower's log is empty or its software very old.
+        let hint = if log_term > 0 {
+            self.log.last_possible_match(reject_hint, log_term).0
+        } else {
+            reject_hint
+        };
+        let Some(progress) = self.tracker.progress.get_mut(&from) else { return };
+        if !progress.step_back(rejected, hint) {
+            return;
+        }
+        note!(self, Debug, "{:x} decreased progress of {from:x} to [{progress}]", self.config.id);
+        if progress.state == ProgressState::Replicate {
+            progress.become_probe();
+        }
+        self.send_append(from, WhenEmpty::Send);
+    }
+
+    fn handle_append_accepted(&mut self, from: MemberId, index: LogIndex) {
+        if !self.record_acknowledgement(from, index) {
+            return;
+        }
+        let is_self = from == self.config.id;
+        if self.advance_commit() {
+            self.release_parked_reads();
+            self.broadcast_append();
+        } else if !is_self && self.progress(from, |p, commit| p.would_learn_commit(commit)) {
+            // Heartbeats would tell as well, only later.
+            self.send_append(from, WhenEmpty::Send);
+        }
+        if is_self {
+            return;
+        }
+        // There may be room in the window for several more.
+        while self.send_append(from, WhenEmpty::Skip) {}
+        if from == self.transferee
+            && self.progress(from, |p, _| p.match_index) == self.log.last_index()
+        {
+            note!(
+                self,
+                Info,
+                "{:x} sent MsgTimeoutNow to {from:x} after received MsgAppResp",
+                self.config.id
+            );
+            self.send_timeout_now(from);
+        }
+    }
+
+    /// Books an acknowledgement. Says whether it changed anything.
+    fn record_acknowledgement(&mut self, from: MemberId, index: LogIndex) -> bool {
+        let first_index = self.log.first_index();
+        let Some(progress) = self.tracker.progress.get_mut(&from) else { return false };
+        let is_news = progress.acknowledge(index);
+        // A probed member that repeats itself has at least shown where the logs agree.
+        let ends_probe = progress.state == ProgressState::Probe && progress.match_index == index;
+        if !is_news && !ends_probe {
+            return false;
+        }
+        match progress.state {
+            ProgressState::Probe => progress.become_replicate(),
+            ProgressState::Replicate => progress.inflights.free_up_to(index),
+            // Whatever snapshot it was that got there, from here on the log suffices.
+            ProgressState::Snapshot if progress.match_index + 1 >= first_index => {
+                note!(
+                    self,
+                    Debug,
+                    "{:x} recovered from needing snapshot, resumed sending replication messages to \
+                     {from:x} [{progress}]",
+                    self.config.id
+                );
+                progress.become_probe();
+                progress.become_replicate();
+            }
+            ProgressState::Snapshot => {}
+        }
+        true
+    }
+
+    /// Asks something about a member's progress, given the commit index. The member exists.
+    fn progress<T>(&self, id: MemberId, ask: impl FnOnce(&Progress, LogIndex) -> T) -> T {
+        let progress = self.tracker.progress.get(&id).expect("a member has a progress");
+        ask(progress, self.log.committed())
+    }
+
+    /// Commits what a quorum holds, if that is news. Only entries of the leader's own term count
+    /// (Raft thesis, section 3.6.2): an older one could still be replaced by another leader.
+    pub(crate) fn advance_commit(&mut self) -> bool {
+        let index = self.tracker.replicated_index();
+        self.log.try_commit(EntryId { term: self.term, index })
+    }
+
+    pub(crate) fn handle_heartbeat_response(&mut self, response: &Message) {
+        let from = response.from;
+        let last_index = self.log.last_index();
+        let Some(progress) = self.tracker.progress.get_mut(&from) else {
+            note!(self, Debug, "{:x} no progress available for {from:x}", self.config.id);
+            return;
+        };
+        progress.is_recently_active = true;
+        progress.is_flow_paused = false;
+        // A probed follower that lacks nothing still has to be asked, to be streamed to again.
+        if progress.match_index < last_index || progress.state == ProgressState::Probe {
+            self.send_append(from, WhenEmpty::Send);
+        }
+        self.confirm_reads(from, &response.context);
+    }
+
+    /// The application could not deliver something: what is in flight is probably lost.
+    pub(crate) fn handle_unreachable(&mut self, report: &Message) {
+        let from = report.from;
+        let Some(progress) = self.tracker.progress.get_mut(&from) else {
+            note!(self, Debug, "{:x} no progress available for {from:x}", self.config.id);
+            return;
+        };
+        if progress.state == ProgressState::Replicate {
+            progress.become_probe();
+        }
+        note!(
+            self,
+            Debug,
+            "{:x} failed to send message to {from:x} because it is unreachable [{progress}]",
+            self.config.id
+        );
+    }
+}
+
+/// The follower.
+impl<S: Storage> Raft<S> {
+    pub(crate) fn handle_append(&mut self, message: Message) -> Result<(), StepError> {
+        let previous = EntryId { term: message.log_term, index: message.index };
+        let mut response = Message::new(MessageKind::AppendResponse, message.from);
+        if previous.index < self.log.committed() {
+            // Old news: what is committed agrees with any leader's log.
+            response.index = self.log.committed();
+        } else if self.log.contains(previous) {
+            check_consistent(&message)?;
+            let last_new = previous.index + message.entries.len() as LogIndex;
+            self.append_new(message.entries)?;
+            self.log.commit_to(self.log.committed().max(message.commit.min(last_new)));
+            response.index = last_new;
+        } else {
+            note!(
+                self,
+                Debug,
+                "{:x} [logterm: {}, index: {}] rejected MsgApp [logterm: {}, index: {}] from {:x}",
+                self.config.id,
+                self.log.term(previous.index).unwrap_or(0),
+                previous.index,
+                previous.term,
+                previous.index,
+                message.from
+            );
+            let end = previous.index.min(self.log.last_index());
+            let (hint, hint_term) = self.log.last_possible_match(end, previous.term);
+            response.index = previous.index;
+            response.reject = true;
+            response.reject_hint = hint;
+            response.log_term = hint_term;
+        }
+        self.send(response);
+        Ok(())
+    }
+
+    /// Appends those of consecutive `entries` that the log does not have yet.
+    fn append_new(&mut self, mut entries: Vec<Entry>) -> Result<(), StepError> {
+        let Some(divergence) = self.log.divergence(&entries) else { return Ok(()) };
+        let EntryId { term, index } = divergence.id;
+        if let Some(own) = divergence.conflicting_term {
+            note!(
+                self,
+                Info,
+                "found conflict at index {index} [existing term: {own}, conflicting term: {term}]"
+            );
+        }
+        let committed = self.log.committed();
+        if index <= committed {
+            return Err(StepError::CommittedConflict { index, committed });
+        }
+        entries.drain(..divergence.position);
+        match self.log.append(entries) {
+            Appended::Extended => {}
+            Appended::Replaced(from) => {
+                note!(self, Info, "replace the unstable entries from index {from}");
+            }
+            Appended::Truncated(from) => {
+                note!(self, Info, "truncate the unstable entries before index {from}");
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn handle_heartbeat(&mut self, message: Message) -> Result<(), StepError> {
+        let (commit, last_index) = (message.commit, self.log.last_index());
+        if commit > last_index {
+            return Err(StepError::CommitBeyondLog { commit, last_index });
+        }
+        self.log.commit_to(commit);
+        let mut response = Message::new(MessageKind::HeartbeatResponse, message.from);
+        response.context = message.context;
+        self.send(response);
+        Ok(())
+    }
+}
+
+/// Checks that the entries of an append follow one another, as they do in every real log.
+fn check_consistent(message: &Message) -> Result<(), StepError> {
+    let mut previous = EntryId { term: message.log_term, index: message.index };
+    for (position, entry) in message.entries.iter().enumerate() {
+        let is_next = entry.index == previous.index + 1;
+        let is_possible = previous.term <= entry.term && entry.term <= message.term;
+        if !is_next || !is_possible {
+            let prev_index = message.index;
+            return Err(StepError::InconsistentEntries { prev_index, position });
+        }
+        previous = entry.id();
+    }
+    Ok(())
+}

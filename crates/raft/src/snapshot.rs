@@ -1,0 +1,177 @@
+//! Snapshots: for followers that need entries the leader has dropped (Raft thesis, chapter 5).
+//!
+//! The core decides that a snapshot is needed and where it stands; the image itself is the
+//! application's affair, on both sides. While it travels, nothing else is sent to the follower.
+
+use crate::confchange;
+use crate::entry::MemberId;
+use crate::error::StepError;
+use crate::message::{Message, MessageKind};
+use crate::note::note;
+use crate::progress::ProgressState;
+use crate::raft::Raft;
+use crate::state::{Role, Snapshot};
+use crate::storage::{Storage, StorageError};
+
+/// The leader.
+impl<S: Storage> Raft<S> {
+    /// Sends a snapshot to a follower that the log cannot serve. Says whether it did.
+    pub(crate) fn send_snapshot(&mut self, to: MemberId) -> bool {
+        let id = self.config.id;
+        let Some(progress) = self.tracker.progress.get_mut(&to) else { return false };
+        if !progress.is_recently_active {
+            note!(self, Debug, "ignore sending snapshot to {to:x} since it is not recently active");
+            return false;
+        }
+        let snapshot = match self.log.snapshot() {
+            Ok(snapshot) => snapshot,
+            Err(StorageError::SnapshotTemporarilyUnavailable) => {
+                note!(
+                    self,
+                    Debug,
+                    "{id:x} failed to send snapshot to {to:x} because snapshot is temporarily \
+                     unavailable"
+                );
+                return false;
+            }
+            Err(error) => panic!("a compacted log has a snapshot: {error}"),
+        };
+        assert!(!snapshot.is_empty(), "a compacted log has a snapshot");
+        let last = snapshot.last_id();
+        note!(
+            self,
+            Debug,
+            "{id:x} [firstindex: {}, commit: {}] sent snapshot[index: {}, term: {}] to {to:x} \
+             [{progress}]",
+            self.log.first_index(),
+            self.log.committed(),
+            last.index,
+            last.term
+        );
+        progress.become_snapshot(last.index);
+        note!(self, Debug, "{id:x} paused sending replication messages to {to:x} [{progress}]");
+        let mut message = Message::new(MessageKind::Snapshot, to);
+        message.snapshot = Some(Box::new(snapshot));
+        self.send(message);
+        true
+    }
+
+    /// The application reports how the transfer of a snapshot ended.
+    pub(crate) fn handle_snapshot_status(&mut self, report: &Message) {
+        let (id, from) = (self.config.id, report.from);
+        let Some(progress) = self.tracker.progress.get_mut(&from) else {
+            note!(self, Debug, "{id:x} no progress available for {from:x}");
+            return;
+        };
+        if progress.state != ProgressState::Snapshot {
+            return;
+        }
+        let outcome = if report.reject { "failed" } else { "succeeded" };
+        if report.reject {
+            // Nothing arrived: probing resumes where it was.
+            progress.pending_snapshot = 0;
+        }
+        progress.become_probe();
+        note!(
+            self,
+            Debug,
+            "{id:x} snapshot {outcome}, resumed sending replication messages to {from:x} \
+             [{progress}]"
+        );
+        // After a success the follower will say so; after a failure, wait for a heartbeat.
+        progress.is_flow_paused = true;
+    }
+}
+
+/// The follower.
+impl<S: Storage> Raft<S> {
+    pub(crate) fn handle_snapshot(&mut self, message: Message) -> Result<(), StepError> {
+        let snapshot = message.snapshot.map(|snapshot| *snapshot).unwrap_or_default();
+        let last = snapshot.last_id();
+        let is_restored = self.restore(snapshot)?;
+        let (verb, index) = if is_restored {
+            ("restored", self.log.last_index())
+        } else {
+            ("ignored", self.log.committed())
+        };
+        note!(
+            self,
+            Info,
+            "{:x} [commit: {}] {verb} snapshot [index: {}, term: {}]",
+            self.config.id,
+            self.log.committed(),
+            last.index,
+            last.term
+        );
+        let mut response = Message::new(MessageKind::AppendResponse, message.from);
+        response.index = index;
+        self.send(response);
+        Ok(())
+    }
+
+    /// Replaces log and configuration by a snapshot, unless it has nothing new.
+    fn restore(&mut self, snapshot: Snapshot) -> Result<bool, StepError> {
+        let last = snapshot.last_id();
+        if last.index <= self.log.committed() {
+            return Ok(false);
+        }
+        assert!(self.role == Role::Follower, "only followers are sent snapshots");
+        let id = self.config.id;
+        let conf_state = &snapshot.metadata.conf_state;
+        let is_member = [&conf_state.voters, &conf_state.learners, &conf_state.voters_outgoing]
+            .iter()
+            .any(|ids| ids.contains(&id));
+        if !is_member {
+            note!(
+                self,
+                Warn,
+                "{id:x} attempted to restore snapshot but it is not in the ConfState \
+                 {conf_state:?}; should never happen"
+            );
+            return Ok(false);
+        }
+        if self.log.contains(last) {
+            let own = self.log.last_id();
+            note!(
+                self,
+                Info,
+                "{id:x} [commit: {}, lastindex: {}, lastterm: {}] fast-forwarded commit to \
+                 snapshot [index: {}, term: {}]",
+                self.log.committed(),
+                own.index,
+                own.term,
+                last.index,
+                last.term
+            );
+            self.log.commit_to(last.index);
+            return Ok(false);
+        }
+        let limits = self.tracker.limits;
+        let (config, progress) = confchange::restore(conf_state, last.index, limits)
+            .map_err(StepError::SnapshotConfState)?;
+        note!(
+            self,
+            Info,
+            "log [{}] starts to restore snapshot [index: {}, term: {}]",
+            self.log,
+            last.index,
+            last.term
+        );
+        self.log.restore(snapshot);
+        self.tracker.reset_votes();
+        self.switch_configuration(config, progress);
+        let own = self.log.last_id();
+        note!(
+            self,
+            Info,
+            "{id:x} [commit: {}, lastindex: {}, lastterm: {}] restored snapshot [index: {}, term: \
+             {}]",
+            self.log.committed(),
+            own.index,
+            own.term,
+            last.index,
+            last.term
+        );
+        Ok(true)
+    }
+}

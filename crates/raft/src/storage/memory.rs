@@ -1,0 +1,315 @@
+//! The written part of the log, held in memory.
+//!
+//! ```text
+//!   snapshot position                 entries
+//!   (offset.term, offset.index)       offset.index + 1 ..= last_index
+//! ```
+//!
+//! A member fills it from its write-ahead log at start, appends what each
+//! [`Ready`](crate::Ready) hands out, and compacts it when snapshots make old entries unnecessary
+//! or its [size](MemoryStorage::bytes) exceeds what the member wants to spend. Appending and
+//! compacting cost what is appended or dropped; no operation walks the whole log.
+//!
+//! # Not here
+//!
+//! Durability. Entries may be appended here as soon as they are handed out: until their write is
+//! reported, the core reads them from its own copy.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use super::{Storage, StorageError};
+use crate::entry::{Entry, EntryId, LogIndex, Term, fitting_count};
+use crate::state::{ConfState, HardState, Snapshot};
+
+/// An in-memory [`Storage`].
+#[derive(Clone, Debug, Default)]
+pub struct MemoryStorage {
+    hard_state: HardState,
+    /// The latest snapshot taken or installed; the log may reach further back than it.
+    snapshot: Snapshot,
+    /// The entry before the first: the end of what has been compacted away.
+    offset: EntryId,
+    entries: VecDeque<Entry>,
+    bytes: u64,
+}
+
+impl MemoryStorage {
+    /// An empty log of a member without configuration.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The log of a restarting member: what it finds after `snapshot`.
+    ///
+    /// The snapshot's position is where the log begins, and its configuration is what
+    /// [`Storage::initial_state`] reports. It has to be the configuration at
+    /// [`Config::applied`](crate::Config::applied), which may lie after the snapshot.
+    ///
+    /// `entries` must follow the snapshot without a gap; entries it covers are dropped.
+    #[must_use]
+    pub fn recover(hard_state: HardState, snapshot: Snapshot, entries: Vec<Entry>) -> Self {
+        let offset = snapshot.last_id();
+        let mut storage = Self { hard_state, snapshot, offset, ..Self::default() };
+        storage.append(entries);
+        storage
+    }
+
+    /// Records the hard state, which only matters to a later [`Storage::initial_state`].
+    pub fn set_hard_state(&mut self, hard_state: HardState) {
+        self.hard_state = hard_state;
+    }
+
+    /// The hard state last recorded.
+    #[must_use]
+    pub fn hard_state(&self) -> HardState {
+        self.hard_state
+    }
+
+    /// The encoded size of all entries.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The number of entries.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Appends entries, replacing everything from the first of them on. Entries that have been
+    /// compacted away are skipped.
+    pub fn append(&mut self, entries: impl IntoIterator<Item = Entry>) {
+        let first_index = self.first_index();
+        let mut entries = entries.into_iter().skip_while(|entry| entry.index < first_index);
+        let Some(first) = entries.next() else { return };
+        let next_index = self.last_index() + 1;
+        assert!(first.index <= next_index, "the log has no gap before {}", first.index);
+        if first.index < next_index {
+            self.truncate_from(first.index);
+        }
+        self.push(first);
+        for entry in entries {
+            self.push(entry);
+        }
+    }
+
+    /// Drops all entries up to and including `index`, of which only the term is kept.
+    ///
+    /// The application sees to it that they are applied and that nobody has to be sent them.
+    pub fn compact(&mut self, index: LogIndex) -> Result<(), StorageError> {
+        if index <= self.offset.index {
+            return Err(StorageError::Compacted);
+        }
+        let term = self.term(index)?;
+        for _ in self.offset.index..index {
+            if let Some(dropped) = self.entries.pop_front() {
+                self.bytes -= dropped.encoded_bytes();
+            }
+        }
+        self.offset = EntryId { term, index };
+        Ok(())
+    }
+
+    /// The highest index to [compact](Self::compact) to so that the entries after it fit into
+    /// `bytes_max`; `None` if they fit as they are. Looks only at what would be dropped.
+    #[must_use]
+    pub fn compact_index_for(&self, bytes_max: u64) -> Option<LogIndex> {
+        let mut bytes = self.bytes;
+        let mut index = None;
+        for entry in &self.entries {
+            if bytes <= bytes_max {
+                break;
+            }
+            bytes -= entry.encoded_bytes();
+            index = Some(entry.index);
+        }
+        index
+    }
+
+    /// Installs a snapshot: the log becomes empty and begins after it.
+    pub fn apply_snapshot(&mut self, snapshot: Snapshot) -> Result<(), StorageError> {
+        // A fresh member's snapshot has index zero and a configuration to be replaced.
+        if !self.snapshot.is_empty() && snapshot.metadata.index <= self.snapshot.metadata.index {
+            return Err(StorageError::SnapshotOutOfDate);
+        }
+        self.offset = snapshot.last_id();
+        self.snapshot = snapshot;
+        self.entries.clear();
+        self.bytes = 0;
+        Ok(())
+    }
+
+    /// Records that a snapshot at `index`, which must be in the log, has been taken. The log stays
+    /// as it is; see [`compact`](Self::compact).
+    pub fn create_snapshot(
+        &mut self,
+        index: LogIndex,
+        conf_state: ConfState,
+        data: Bytes,
+    ) -> Result<&Snapshot, StorageError> {
+        if index <= self.snapshot.metadata.index {
+            return Err(StorageError::SnapshotOutOfDate);
+        }
+        self.snapshot.metadata.term = self.term(index)?;
+        self.snapshot.metadata.index = index;
+        self.snapshot.metadata.conf_state = conf_state;
+        self.snapshot.data = data;
+        Ok(&self.snapshot)
+    }
+
+    fn push(&mut self, entry: Entry) {
+        assert_eq!(entry.index, self.last_index() + 1, "entries are consecutive");
+        self.bytes += entry.encoded_bytes();
+        self.entries.push_back(entry);
+    }
+
+    fn truncate_from(&mut self, index: LogIndex) {
+        while self.last_index() >= index {
+            let Some(dropped) = self.entries.pop_back() else { return };
+            self.bytes -= dropped.encoded_bytes();
+        }
+    }
+
+    /// Where the entry at `index` is kept. The caller knows that it is after the offset.
+    fn position(&self, index: LogIndex) -> Result<usize, StorageError> {
+        usize::try_from(index - self.offset.index - 1).map_err(|_| StorageError::Unavailable)
+    }
+}
+
+impl Storage for MemoryStorage {
+    fn initial_state(&self) -> (HardState, ConfState) {
+        (self.hard_state, self.snapshot.metadata.conf_state.clone())
+    }
+
+    fn entries(
+        &self,
+        lo: LogIndex,
+        hi: LogIndex,
+        bytes_max: u64,
+    ) -> Result<Vec<Entry>, StorageError> {
+        if lo <= self.offset.index {
+            return Err(StorageError::Compacted);
+        }
+        if hi > self.last_index() + 1 || lo > hi {
+            return Err(StorageError::Unavailable);
+        }
+        let range = self.position(lo)?..self.position(hi)?;
+        let count = fitting_count(self.entries.range(range.clone()), bytes_max);
+        Ok(self.entries.range(range.start..range.start + count).cloned().collect())
+    }
+
+    fn term(&self, index: LogIndex) -> Result<Term, StorageError> {
+        if index < self.offset.index {
+            return Err(StorageError::Compacted);
+        }
+        if index == self.offset.index {
+            return Ok(self.offset.term);
+        }
+        let entry = self.entries.get(self.position(index)?);
+        entry.map(|entry| entry.term).ok_or(StorageError::Unavailable)
+    }
+
+    fn first_index(&self) -> LogIndex {
+        self.offset.index + 1
+    }
+
+    fn last_index(&self) -> LogIndex {
+        self.offset.index + self.entries.len() as LogIndex
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, StorageError> {
+        Ok(self.snapshot.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(term: Term, index: LogIndex) -> Entry {
+        Entry { term, index, data: Bytes::from_static(b"x"), ..Entry::default() }
+    }
+
+    fn snapshot_at(term: Term, index: LogIndex) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        snapshot.metadata.term = term;
+        snapshot.metadata.index = index;
+        snapshot
+    }
+
+    fn log() -> MemoryStorage {
+        let entries = vec![entry(3, 4), entry(4, 5), entry(5, 6)];
+        MemoryStorage::recover(HardState::default(), snapshot_at(3, 3), entries)
+    }
+
+    #[test]
+    fn positions_outside_the_log_are_named() {
+        let log = log();
+        assert_eq!((log.first_index(), log.last_index()), (4, 6));
+        assert_eq!(log.term(2), Err(StorageError::Compacted));
+        assert_eq!(log.term(3), Ok(3));
+        assert_eq!(log.term(6), Ok(5));
+        assert_eq!(log.term(7), Err(StorageError::Unavailable));
+        assert_eq!(log.term(u64::MAX), Err(StorageError::Unavailable));
+        assert_eq!(log.entries(3, 5, u64::MAX), Err(StorageError::Compacted));
+        assert_eq!(log.entries(4, 8, u64::MAX), Err(StorageError::Unavailable));
+        assert_eq!(log.entries(4, 7, 0), Ok(vec![entry(3, 4)]));
+        assert_eq!(log.entries(5, 7, u64::MAX), Ok(vec![entry(4, 5), entry(5, 6)]));
+    }
+
+    #[test]
+    fn appending_replaces_the_tail() {
+        let mut log = log();
+        log.append(vec![entry(6, 5)]);
+        assert_eq!(log.entries(4, 6, u64::MAX), Ok(vec![entry(3, 4), entry(6, 5)]));
+        assert_eq!(log.bytes(), 2 * entry(1, 1).encoded_bytes());
+        // Nothing new in entries that were compacted away.
+        log.append(vec![entry(1, 2), entry(1, 3)]);
+        assert_eq!(log.last_index(), 5);
+        log.append(vec![entry(3, 3), entry(3, 4)]);
+        assert_eq!(log.last_index(), 4);
+    }
+
+    #[test]
+    fn compaction_keeps_the_term_before_the_first_entry() {
+        let mut log = log();
+        assert_eq!(log.compact(3), Err(StorageError::Compacted));
+        assert_eq!(log.compact(7), Err(StorageError::Unavailable));
+        assert_eq!(log.compact(5), Ok(()));
+        assert_eq!((log.first_index(), log.term(5), log.count()), (6, Ok(4), 1));
+        assert_eq!(log.bytes(), entry(5, 6).encoded_bytes());
+    }
+
+    #[test]
+    fn size_limit_names_the_index_to_compact_to() {
+        let log = log();
+        let one = entry(1, 1).encoded_bytes();
+        assert_eq!(log.compact_index_for(3 * one), None);
+        assert_eq!(log.compact_index_for(3 * one - 1), Some(4));
+        assert_eq!(log.compact_index_for(one), Some(5));
+        assert_eq!(log.compact_index_for(0), Some(6));
+    }
+
+    #[test]
+    fn installed_snapshot_replaces_the_log() {
+        let mut log = log();
+        assert_eq!(log.apply_snapshot(snapshot_at(3, 3)), Err(StorageError::SnapshotOutOfDate));
+        assert_eq!(log.apply_snapshot(snapshot_at(7, 9)), Ok(()));
+        assert_eq!((log.first_index(), log.last_index(), log.bytes()), (10, 9, 0));
+        assert_eq!(log.term(9), Ok(7));
+    }
+
+    #[test]
+    fn created_snapshot_leaves_the_log_alone() {
+        let mut log = log();
+        let created = log.create_snapshot(5, ConfState::default(), Bytes::new()).cloned();
+        assert_eq!(created, Ok(snapshot_at(4, 5)));
+        assert_eq!(log.first_index(), 4);
+        let again = log.create_snapshot(5, ConfState::default(), Bytes::new()).cloned();
+        assert_eq!(again, Err(StorageError::SnapshotOutOfDate));
+    }
+}

@@ -1,0 +1,169 @@
+//! The members of the group: the active configuration and the leader's books about each member.
+//!
+//! [`Configuration`] says who votes and who learns; [`Tracker`] adds a [`Progress`] per member, and
+//! answers for this configuration what the quorum modules answer for bare sets: what is
+//! replicated, who won, whether a quorum still answers.
+//!
+//! # Invariants
+//!
+//! * Every voter and learner has a [`Progress`], and nobody else has.
+//! * Nobody is voter and learner at once; `learners_next` holds outgoing voters only.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::entry::{LogIndex, MemberId};
+use crate::inflights::Inflights;
+use crate::joint::JointConfig;
+use crate::progress::Progress;
+use crate::quorum::{VoteResult, write_ids};
+use crate::state::ConfState;
+
+/// A [`Progress`] for every member.
+pub type ProgressMap = BTreeMap<MemberId, Progress>;
+
+/// Who votes, who learns, and whether the group is between two configurations.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Configuration {
+    /// The voters.
+    pub voters: JointConfig,
+    /// Members without a vote.
+    pub learners: BTreeSet<MemberId>,
+    /// Outgoing voters that become learners when the joint configuration is left. They cannot be
+    /// learners yet, because a member is never both.
+    pub learners_next: BTreeSet<MemberId>,
+    /// Whether the leader leaves the joint configuration by itself.
+    pub auto_leave: bool,
+}
+
+impl Configuration {
+    /// The form that snapshots record.
+    #[must_use]
+    pub fn conf_state(&self) -> ConfState {
+        let list = |ids: &BTreeSet<MemberId>| ids.iter().copied().collect();
+        ConfState {
+            voters: list(&self.voters.incoming.0),
+            learners: list(&self.learners),
+            voters_outgoing: list(&self.voters.outgoing.0),
+            learners_next: list(&self.learners_next),
+            auto_leave: self.auto_leave,
+        }
+    }
+}
+
+impl fmt::Display for Configuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "voters={}", self.voters)?;
+        if !self.learners.is_empty() {
+            f.write_str(" learners=")?;
+            write_ids(f, &self.learners)?;
+        }
+        if !self.learners_next.is_empty() {
+            f.write_str(" learners_next=")?;
+            write_ids(f, &self.learners_next)?;
+        }
+        if self.auto_leave {
+            f.write_str(" autoleave")?;
+        }
+        Ok(())
+    }
+}
+
+/// The limits of every follower's window of unacknowledged appends.
+#[derive(Clone, Copy, Debug)]
+pub struct InflightLimits {
+    /// Messages.
+    pub count_max: usize,
+    /// Payload bytes.
+    pub bytes_max: u64,
+}
+
+impl InflightLimits {
+    pub(crate) fn window(self) -> Inflights {
+        Inflights::new(self.count_max, self.bytes_max)
+    }
+}
+
+/// How many votes a campaign has, and what they decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) granted: usize,
+    pub(crate) rejected: usize,
+    pub(crate) result: VoteResult,
+}
+
+/// The configuration in force, the books about its members, and the votes of a campaign.
+#[derive(Debug)]
+pub(crate) struct Tracker {
+    pub(crate) config: Configuration,
+    pub(crate) progress: ProgressMap,
+    pub(crate) limits: InflightLimits,
+    votes: BTreeMap<MemberId, bool>,
+    /// Everybody but this member, in order: what a broadcast walks over.
+    peers: Vec<MemberId>,
+}
+
+impl Tracker {
+    pub(crate) fn new(limits: InflightLimits) -> Self {
+        Self {
+            config: Configuration::default(),
+            progress: ProgressMap::new(),
+            limits,
+            votes: BTreeMap::new(),
+            peers: Vec::new(),
+        }
+    }
+
+    /// Puts another configuration in force.
+    pub(crate) fn switch(&mut self, config: Configuration, progress: ProgressMap, own: MemberId) {
+        self.peers = progress.keys().copied().filter(|id| *id != own).collect();
+        self.config = config;
+        self.progress = progress;
+    }
+
+    /// The other members at `position` in id order, or `None` past the last.
+    pub(crate) fn peer(&self, position: usize) -> Option<MemberId> {
+        self.peers.get(position).copied()
+    }
+
+    /// Whether `id` decides alone.
+    pub(crate) fn is_sole_voter(&self, id: MemberId) -> bool {
+        let voters = &self.config.voters;
+        voters.incoming.0.len() == 1 && voters.incoming.0.contains(&id) && !voters.is_joint()
+    }
+
+    /// The highest index that a quorum has acknowledged.
+    pub(crate) fn replicated_index(&self) -> LogIndex {
+        self.config.voters.committed_index(|id| self.progress.get(&id).map(|p| p.match_index))
+    }
+
+    /// Whether a quorum of voters has been heard from since the last check.
+    pub(crate) fn is_quorum_active(&self) -> bool {
+        let active = |id| {
+            let progress = self.progress.get(&id).filter(|p| !p.is_learner);
+            progress.map(|p| p.is_recently_active)
+        };
+        self.config.voters.vote_result(active) == VoteResult::Won
+    }
+
+    pub(crate) fn reset_votes(&mut self) {
+        self.votes.clear();
+    }
+
+    /// Records a vote. A member's first answer counts.
+    pub(crate) fn record_vote(&mut self, voter: MemberId, granted: bool) {
+        self.votes.entry(voter).or_insert(granted);
+    }
+
+    /// How the campaign stands. Only votes of current voters are counted.
+    pub(crate) fn tally(&self) -> Tally {
+        let voters = self.progress.iter().filter(|(_, p)| !p.is_learner);
+        let votes = voters.filter_map(|(id, _)| self.votes.get(id));
+        let (mut granted, mut rejected) = (0, 0);
+        for vote in votes {
+            *(if *vote { &mut granted } else { &mut rejected }) += 1;
+        }
+        let result = self.config.voters.vote_result(|id| self.votes.get(&id).copied());
+        Tally { granted, rejected, result }
+    }
+}

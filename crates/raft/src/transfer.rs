@@ -1,0 +1,102 @@
+//! Leader transfer: handing leadership to a chosen member (Raft thesis, section 3.10).
+//!
+//! The leader stops accepting proposals, brings the chosen member up to date and tells it to
+//! campaign at once. If that has not led to another leader within an election timeout, it goes on
+//! as before.
+
+use crate::election::Campaign;
+use crate::entry::{MemberId, NONE};
+use crate::message::{Message, MessageKind};
+use crate::note::note;
+use crate::raft::Raft;
+use crate::replication::WhenEmpty;
+use crate::storage::Storage;
+
+impl<S: Storage> Raft<S> {
+    /// The leader is asked to hand over to the member that the request is from.
+    pub(crate) fn handle_transfer_leader(&mut self, request: &Message) {
+        let (id, term, to) = (self.config.id, self.term, request.from);
+        let Some(progress) = self.tracker.progress.get(&to) else {
+            note!(self, Debug, "{id:x} no progress available for {to:x}");
+            return;
+        };
+        let (is_learner, match_index) = (progress.is_learner, progress.match_index);
+        if is_learner {
+            note!(self, Debug, "{id:x} is learner. Ignored transferring leadership");
+            return;
+        }
+        if self.transferee == to {
+            note!(
+                self,
+                Info,
+                "{id:x} [term {term}] transfer leadership to {to:x} is in progress, ignores \
+                 request to same node {to:x}"
+            );
+            return;
+        }
+        if self.transferee != NONE {
+            note!(
+                self,
+                Info,
+                "{id:x} [term {term}] abort previous transferring leadership to {:x}",
+                self.transferee
+            );
+            self.transferee = NONE;
+        }
+        if to == id {
+            note!(self, Debug, "{id:x} is already leader. Ignored transferring leadership to self");
+            return;
+        }
+        note!(self, Info, "{id:x} [term {term}] starts to transfer leadership to {to:x}");
+        // It has one election timeout from now on.
+        self.election_elapsed = 0;
+        self.transferee = to;
+        if match_index == self.log.last_index() {
+            self.send_timeout_now(to);
+            note!(
+                self,
+                Info,
+                "{id:x} sends MsgTimeoutNow to {to:x} immediately as {to:x} already has up-to-date \
+                 log"
+            );
+        } else {
+            self.send_append(to, WhenEmpty::Send);
+        }
+    }
+
+    pub(crate) fn send_timeout_now(&mut self, to: MemberId) {
+        self.send(Message::new(MessageKind::TimeoutNow, to));
+    }
+
+    /// A follower passes the request on to its leader. One that has been passed on already, by a
+    /// leader that is none any more, is dropped.
+    pub(crate) fn forward_transfer(&mut self, mut request: Message) {
+        if self.leader == NONE || request.term != 0 {
+            note!(
+                self,
+                Info,
+                "{:x} no leader at term {}; dropping leader transfer msg",
+                self.config.id,
+                self.term
+            );
+            return;
+        }
+        request.to = self.leader;
+        self.send(request);
+    }
+
+    /// The leader has chosen this member. It campaigns without asking first: nobody has to be
+    /// protected from it.
+    pub(crate) fn handle_timeout_now(&mut self, message: &Message) {
+        note!(
+            self,
+            Info,
+            "{:x} [term {}] received MsgTimeoutNow from {:x} and starts an election to get \
+             leadership.",
+            self.config.id,
+            self.term,
+            message.from
+        );
+        self.try_campaign(Campaign::Transfer);
+    }
+}

@@ -1,0 +1,69 @@
+//! Golden scripts: commands and the output they must produce, word for word.
+//!
+//! * `scenario/` drives whole groups of nodes (`environment`, `commands`),
+//! * `confchange/` the configuration changer, `quorum/` the quorum mathematics.
+//!
+//! The language is that of the scenario files of etcd's raft library, which serve as an outside
+//! oracle: the tests run every file below the directory that `RAFT_TESTDATA` names, and note that
+//! they did not if it is unset. Our own files, under `testdata/`, are run always. `UPDATE=1`
+//! rewrites what is expected in our own files.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails and reports that way")]
+
+mod commands;
+mod confchange;
+mod describe;
+mod environment;
+mod quorum;
+mod script;
+
+use std::path::{Path, PathBuf};
+
+fn own(area: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(area)
+}
+
+fn run_own(area: &str, start: impl Fn() -> script::Interpreter) {
+    let files = script::run_directory(&own(area), std::env::var_os("UPDATE").is_some(), start);
+    assert!(files > 0, "testdata/{area} has scripts");
+}
+
+fn run_outside(area: &str, start: impl Fn() -> script::Interpreter) {
+    let Some(root) = std::env::var_os("RAFT_TESTDATA") else {
+        println!("note: RAFT_TESTDATA is unset, the outside scripts in {area}/ were not run");
+        return;
+    };
+    let files = script::run_directory(&Path::new(&root).join(area), false, start);
+    assert!(files > 0, "{area}/ below RAFT_TESTDATA has scripts");
+    println!("{files} scripts in {area}/");
+}
+
+#[test]
+fn interaction_scenarios_of_etcd() {
+    run_outside("scenario", environment::interpreter);
+}
+
+#[test]
+fn interaction_confchange_of_etcd() {
+    run_outside("confchange", confchange::interpreter);
+}
+
+#[test]
+fn interaction_quorum_of_etcd() {
+    run_outside("quorum", quorum::interpreter);
+}
+
+#[test]
+fn interaction_scenarios() {
+    run_own("scenario", environment::interpreter);
+}
+
+#[test]
+fn interaction_confchange() {
+    run_own("confchange", confchange::interpreter);
+}
+
+#[test]
+fn interaction_quorum() {
+    run_own("quorum", quorum::interpreter);
+}

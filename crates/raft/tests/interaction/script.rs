@@ -1,0 +1,181 @@
+//! Reading and running script files.
+//!
+//! ```text
+//! # A comment.
+//! command argument key=value key=(value,value)
+//! input, any number of lines
+//! ----
+//! the output, up to an empty line
+//! ```
+//!
+//! Output that contains empty lines is enclosed in doubled `----` lines.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+/// Runs commands and returns their output.
+pub(crate) type Interpreter = Box<dyn FnMut(&Command) -> String>;
+
+/// A command with its arguments and input.
+#[derive(Debug, Default)]
+pub(crate) struct Command {
+    pub(crate) name: String,
+    pub(crate) arguments: Vec<Argument>,
+    pub(crate) input: String,
+}
+
+/// `key`, `key=value` or `key=(value,..)`.
+#[derive(Debug)]
+pub(crate) struct Argument {
+    pub(crate) key: String,
+    pub(crate) values: Vec<String>,
+}
+
+impl Command {
+    /// The arguments without values, which are mostly node ids.
+    pub(crate) fn plain(&self) -> impl Iterator<Item = &str> {
+        self.arguments.iter().filter(|a| a.values.is_empty()).map(|a| a.key.as_str())
+    }
+
+    /// The values of `key`.
+    pub(crate) fn values(&self, key: &str) -> &[String] {
+        let argument = self.arguments.iter().find(|argument| argument.key == key);
+        argument.map_or(&[], |argument| &argument.values)
+    }
+
+    /// The single value of `key`, parsed.
+    pub(crate) fn value<T: std::str::FromStr>(&self, key: &str) -> Option<T> {
+        let value = self.values(key).first()?;
+        let parsed = value.parse().ok();
+        Some(parsed.unwrap_or_else(|| panic!("{}: {key}={value} is unreadable", self.name)))
+    }
+}
+
+/// A piece of a script.
+#[derive(Debug)]
+enum Piece {
+    /// Comments and empty lines.
+    Text(String),
+    /// A command as written, parsed, and its expected output; the line where it begins.
+    Case { source: String, command: Command, expected: String, line: usize },
+}
+
+/// Runs every script in `directory`; returns how many. Fails if any output differs, after running
+/// all; with `update`, writes the actual output into the scripts instead.
+pub(crate) fn run_directory(
+    directory: &Path,
+    update: bool,
+    start: impl Fn() -> Interpreter,
+) -> usize {
+    let entries = fs::read_dir(directory)
+        .unwrap_or_else(|error| panic!("{} is readable: {error}", directory.display()));
+    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let mut failures = String::new();
+    for path in &paths {
+        run_file(path, update, start(), &mut failures);
+    }
+    assert!(failures.is_empty(), "{failures}");
+    paths.len()
+}
+
+fn run_file(path: &Path, update: bool, mut interpreter: Interpreter, failures: &mut String) {
+    let pieces = parse(&fs::read_to_string(path).unwrap());
+    let mut rewritten = String::new();
+    for piece in pieces {
+        match piece {
+            Piece::Text(text) => rewritten.push_str(&text),
+            Piece::Case { source, command, expected, line } => {
+                let mut actual = interpreter(&command);
+                if !actual.is_empty() && !actual.ends_with('\n') {
+                    actual.push('\n');
+                }
+                if actual != expected && !update {
+                    let place = format!("{}:{line}: {}", path.display(), command.name);
+                    writeln!(failures, "{place}\n{}", difference(&expected, &actual)).unwrap();
+                    // What follows in this file builds on what went wrong.
+                    return;
+                }
+                rewritten.push_str(&source);
+                rewritten.push_str(&enclosed(&actual));
+            }
+        }
+    }
+    if update {
+        fs::write(path, rewritten).unwrap();
+    }
+}
+
+fn enclosed(output: &str) -> String {
+    if output.lines().any(str::is_empty) {
+        format!("----\n----\n{output}----\n----\n\n")
+    } else {
+        format!("----\n{output}\n")
+    }
+}
+
+/// The first line that differs, with what surrounds it.
+fn difference(expected: &str, actual: &str) -> String {
+    let pairs = expected.lines().zip(actual.lines());
+    let common = pairs.take_while(|(expected, actual)| expected == actual).count();
+    let part = |text: &str| {
+        let lines: Vec<_> = text.lines().skip(common.saturating_sub(3)).take(9).collect();
+        lines.join("\n")
+    };
+    format!("--- expected\n{}\n--- actual\n{}\n", part(expected), part(actual))
+}
+
+fn parse(text: &str) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut lines = text.lines().enumerate().peekable();
+    while let Some((number, line)) = lines.next() {
+        if line.trim().is_empty() || line.starts_with('#') {
+            pieces.push(Piece::Text(format!("{line}\n")));
+            continue;
+        }
+        let mut source = format!("{line}\n");
+        let mut command = parse_command(line);
+        for (_, line) in lines.by_ref().take_while(|(_, line)| *line != "----") {
+            writeln!(source, "{line}").unwrap();
+            writeln!(command.input, "{line}").unwrap();
+        }
+        let is_doubled = lines.next_if(|(_, line)| *line == "----").is_some();
+        let mut expected = String::new();
+        let is_end = |line: &str| if is_doubled { line == "----" } else { line.is_empty() };
+        for (_, line) in lines.by_ref().take_while(|(_, line)| !is_end(line)) {
+            writeln!(expected, "{line}").unwrap();
+        }
+        if is_doubled {
+            lines.next_if(|(_, line)| *line == "----");
+            lines.next_if(|(_, line)| line.is_empty());
+        }
+        pieces.push(Piece::Case { source, command, expected, line: number + 1 });
+    }
+    pieces
+}
+
+fn parse_command(line: &str) -> Command {
+    // Spaces separate arguments, except within the parentheses of a list.
+    let mut words = vec![String::new()];
+    let mut depth = 0;
+    for character in line.chars() {
+        match character {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            ' ' if depth == 0 => words.push(String::new()),
+            _ => words.last_mut().unwrap().push(character),
+        }
+    }
+    let mut words = words.into_iter().filter(|word| !word.is_empty());
+    let name = words.next().unwrap_or_default();
+    let arguments = words.map(|word| match word.split_once('=') {
+        None => Argument { key: word, values: Vec::new() },
+        Some((key, list)) => {
+            let values = list.split(|c: char| c == ',' || c.is_whitespace());
+            let values = values.filter(|value| !value.is_empty()).map(str::to_owned).collect();
+            Argument { key: key.to_owned(), values }
+        }
+    });
+    Command { name, arguments: arguments.collect(), input: String::new() }
+}

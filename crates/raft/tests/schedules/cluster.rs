@@ -1,0 +1,527 @@
+//! A group of members, their network and disks, and what befalls them.
+//!
+//! The network loses, repeats and reorders messages and is partitioned now and then. A crash loses
+//! what was not synced. Half of the groups write synchronously, half through storage threads that
+//! fall behind; of the latter, half append to the memory log before the write is done.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use quorate_raft::{
+    AnyConfChange, ConfChange, ConfChangeKind, ConfChangeStep, ConfChangeV2, ConfState, Config,
+    Entry, EntryId, HardState, LOCAL_APPEND, LOCAL_APPLY, LogIndex, MemberId, MemoryStorage,
+    Message, MessageKind, Node, Snapshot, SnapshotOutcome, StepError, Storage, Transition,
+};
+
+use crate::history::History;
+use crate::random::Random;
+
+const MEMBERS: u64 = 5;
+
+/// What a schedule is made from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    pub(crate) seed: u64,
+    pub(crate) changes_membership: bool,
+}
+
+#[derive(Debug)]
+struct Member {
+    config: Config,
+    /// `None` while it is down.
+    node: Option<Node<MemoryStorage>>,
+    /// What has been written, and of that what a crash leaves.
+    disk: MemoryStorage,
+    durable: MemoryStorage,
+    append_work: VecDeque<Message>,
+    apply_work: VecDeque<Message>,
+    /// What the state machine has applied, and what of that a crash leaves.
+    applied: LogIndex,
+    durable_applied: LogIndex,
+    /// The configuration from an index on.
+    conf_states: BTreeMap<LogIndex, ConfState>,
+}
+
+/// A group.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    settings: Settings,
+    random: Random,
+    members: BTreeMap<MemberId, Member>,
+    network: Vec<Message>,
+    /// Members of different sides do not hear each other.
+    sides: BTreeMap<MemberId, bool>,
+    appends_early: bool,
+    is_faulty: bool,
+    history: History,
+    proposal_count: u64,
+}
+
+impl Cluster {
+    pub(crate) fn new(settings: Settings) -> Self {
+        let mut random = Random::new(settings.seed);
+        let voters = if settings.changes_membership { 3 } else { 3 + 2 * random.below(2) };
+        let template = Config {
+            election_tick: 5,
+            pre_vote: random.percent(50),
+            check_quorum: random.percent(50),
+            max_size_per_message: [0, 40, 1 << 20][random.position(3)],
+            max_committed_size_per_ready: 1 + random.below(200),
+            max_inflight_count: 1 + random.position(5),
+            max_uncommitted_size: random.below(2) * 100,
+            step_down_on_removal: random.percent(50),
+            async_storage_writes: random.percent(50),
+            ..Config::new(1, 0)
+        };
+        let members = (1..=MEMBERS).map(|id| {
+            let config = Config { id, seed: random.next(), ..template.clone() };
+            (id, Member::new(config, if id <= voters { voters } else { 0 }))
+        });
+        let members = members.collect();
+        Self {
+            settings,
+            members,
+            network: Vec::new(),
+            sides: BTreeMap::new(),
+            appends_early: random.percent(50),
+            is_faulty: true,
+            history: History::default(),
+            proposal_count: 0,
+            random,
+        }
+    }
+
+    /// Lets so many things happen.
+    pub(crate) fn run(&mut self, steps: u64) {
+        for _ in 0..steps {
+            let id = 1 + self.random.below(MEMBERS);
+            match self.random.below(1000) {
+                0..500 => (0..3).for_each(|_| self.deliver_any()),
+                500..760 => self.work(id),
+                760..860 => self.with(id, Node::tick),
+                860..910 => self.propose(id),
+                910..925 => self.read(id),
+                925..940 => self.change_membership(id),
+                940..945 => {
+                    let peer = 1 + self.random.below(MEMBERS);
+                    self.with(id, |node| node.report_unreachable(peer));
+                }
+                945..948 => {
+                    let to = 1 + self.random.below(MEMBERS);
+                    self.with(id, |node| node.transfer_leader(to));
+                }
+                948..950 => self.with(id, Node::forget_leader),
+                950..952 => self.with(id, Node::campaign),
+                952..962 => self.take_snapshot(id),
+                962..974 => self.commit_state_machine(id),
+                974..977 => self.crash(id),
+                977..997 => self.restart(id),
+                _ => self.partition(),
+            }
+            self.observe(id);
+        }
+    }
+
+    /// Ends all faults. From then on a leader must emerge, and everybody must apply what it takes.
+    pub(crate) fn heal_and_converge(&mut self) {
+        self.is_faulty = false;
+        self.sides.clear();
+        for id in 1..=MEMBERS {
+            self.restart(id);
+        }
+        let last = Bytes::from_static(b"the last word");
+        for _ in 0..400 {
+            for id in 1..=MEMBERS {
+                self.with(id, Node::tick);
+            }
+            while !self.network.is_empty() || self.is_busy() {
+                (1..=MEMBERS).for_each(|id| self.work(id));
+                self.deliver_any();
+            }
+            let everybody = self.history.index_of(&last).is_some_and(|index| {
+                let voters = self.members.values().filter(|member| member.is_in_group());
+                voters.clone().count() > 0 && voters.clone().all(|member| member.applied >= index)
+            });
+            if everybody {
+                return;
+            }
+            let data = last.clone();
+            let leader = self.members.values_mut().filter_map(|member| member.node.as_mut());
+            for leader in leader.filter(|node| node.is_leader()) {
+                let proposed = leader.propose(data.clone());
+                assert!(matches!(proposed, Ok(()) | Err(StepError::ProposalDropped)));
+            }
+        }
+        panic!("no proposal got through to everybody: {:#?}", self.describe());
+    }
+
+    fn describe(&self) -> Vec<String> {
+        let describe = |member: &Member| {
+            let node = member.node.as_ref().unwrap();
+            let (role, term, applied) = (node.role(), node.term(), member.applied);
+            format!("{}: {role:?} term {term} applied {applied}", node.id())
+        };
+        self.members.values().map(describe).collect()
+    }
+
+    fn is_busy(&self) -> bool {
+        let is_busy = |member: &Member| {
+            let has_ready = member.node.as_ref().is_some_and(Node::has_ready);
+            has_ready || !member.append_work.is_empty() || !member.apply_work.is_empty()
+        };
+        self.members.values().any(is_busy)
+    }
+
+    fn member(&mut self, id: MemberId) -> &mut Member {
+        self.members.get_mut(&id).expect("there is a member for every id")
+    }
+
+    fn with(&mut self, id: MemberId, action: impl FnOnce(&mut Node<MemoryStorage>)) {
+        if let Some(node) = &mut self.member(id).node {
+            action(node);
+        }
+    }
+
+    fn observe(&mut self, id: MemberId) {
+        if let Some(node) = &self.members[&id].node {
+            self.history.observe(node);
+        }
+    }
+
+    fn propose(&mut self, id: MemberId) {
+        self.proposal_count += 1;
+        let count = 1 + self.random.below(3);
+        let data = Bytes::from(format!("proposal {}", self.proposal_count));
+        self.with(id, |node| {
+            let proposed = node.propose_batch((0..count).map(|_| data.clone()));
+            assert!(matches!(proposed, Ok(()) | Err(StepError::ProposalDropped)));
+        });
+    }
+
+    fn read(&mut self, id: MemberId) {
+        self.proposal_count += 1;
+        let context = Bytes::from(format!("read {}", self.proposal_count));
+        self.history.observe_read(context.clone());
+        self.with(id, |node| node.read_index(context));
+    }
+
+    fn change_membership(&mut self, id: MemberId) {
+        if !self.settings.changes_membership {
+            return;
+        }
+        let mut step = || {
+            let kind = ConfChangeKind::from_wire(self.random.below(4)).unwrap();
+            ConfChangeStep { kind, node_id: 1 + self.random.below(MEMBERS) }
+        };
+        let steps = [step(), step(), step()];
+        let change: AnyConfChange = if self.random.percent(60) {
+            let ConfChangeStep { kind, node_id } = steps[0];
+            ConfChange { kind, node_id, ..ConfChange::default() }.into()
+        } else {
+            let count = self.random.position(steps.len() + 1);
+            let transition = Transition::from_wire(self.random.below(3)).unwrap();
+            let changes = steps[..count].to_vec();
+            ConfChangeV2 { transition, changes, ..ConfChangeV2::default() }.into()
+        };
+        self.with(id, |node| {
+            let proposed = node.propose_conf_change(change);
+            assert!(matches!(proposed, Ok(()) | Err(StepError::ProposalDropped)));
+        });
+    }
+
+    fn partition(&mut self) {
+        self.sides.clear();
+        if self.random.percent(30) {
+            self.sides = (1..=MEMBERS).map(|id| (id, self.random.percent(50))).collect();
+        }
+    }
+
+    fn deliver_any(&mut self) {
+        if self.network.is_empty() {
+            return;
+        }
+        let mut position =
+            if self.is_faulty { self.random.position(self.network.len()) } else { 0 };
+        // Mostly in order, as connections are.
+        if self.random.percent(70) {
+            position = 0;
+        }
+        let message = if self.is_faulty && self.random.percent(5) {
+            self.network[position].clone()
+        } else {
+            self.network.remove(position)
+        };
+        let is_cut = self.sides.get(&message.from) != self.sides.get(&message.to);
+        let is_lost = is_cut || (self.is_faulty && self.random.percent(8));
+        if message.kind == MessageKind::Snapshot {
+            let outcome = if is_lost { SnapshotOutcome::Failed } else { SnapshotOutcome::Finished };
+            self.with(message.from, |node| node.report_snapshot(message.to, outcome));
+        }
+        if is_lost {
+            return;
+        }
+        let to = message.to;
+        self.with(to, |node| {
+            let described = format!("{message:?}");
+            match node.step(message) {
+                Ok(()) | Err(StepError::ProposalDropped | StepError::PeerNotFound) => {}
+                Err(error) => panic!("{error}: {described} at {to}"),
+            }
+        });
+        self.observe(to);
+    }
+
+    /// Does some of the work a member has.
+    fn work(&mut self, id: MemberId) {
+        if self.members[&id].node.as_ref().is_some_and(Node::has_ready) {
+            self.take_ready(id);
+        }
+        if self.is_faulty && self.random.percent(40) {
+            return;
+        }
+        if let Some(work) = self.member(id).append_work.pop_front() {
+            self.do_append_work(id, work);
+        }
+        if let Some(work) = self.member(id).apply_work.pop_front() {
+            self.apply(id, work.entries);
+            self.respond(id, work.responses);
+        }
+        self.observe(id);
+    }
+
+    fn take_ready(&mut self, id: MemberId) {
+        let appends_early = self.appends_early;
+        let member = self.members.get_mut(&id).unwrap();
+        let node = member.node.as_mut().unwrap();
+        let is_async = member.config.async_storage_writes;
+        let ready = node.ready();
+        for state in &ready.read_states {
+            self.history.observe_answer(&state.context, state.index);
+        }
+        if is_async {
+            if appends_early {
+                node.storage_mut().take(ready.snapshot, ready.entries);
+            }
+        } else {
+            let hard_state = ready.hard_state.unwrap_or_default();
+            member.write(&mut self.history, hard_state, &ready.entries, ready.snapshot.as_ref());
+            if ready.must_sync || ready.snapshot.is_some() {
+                member.durable = member.disk.clone();
+            }
+            member.install(ready.snapshot.as_ref());
+            let node = member.node.as_mut().unwrap();
+            node.storage_mut().take(ready.snapshot, ready.entries);
+            self.apply(id, ready.committed_entries);
+        }
+        for message in ready.messages {
+            match message.to {
+                LOCAL_APPEND => self.member(id).append_work.push_back(message),
+                LOCAL_APPLY => self.member(id).apply_work.push_back(message),
+                _ => self.network.push(message),
+            }
+        }
+        if !is_async {
+            self.with(id, Node::advance);
+        }
+    }
+
+    fn do_append_work(&mut self, id: MemberId, work: Message) {
+        let appends_early = self.appends_early;
+        let state = HardState { term: work.term, vote: work.vote, commit: work.commit };
+        let member = self.members.get_mut(&id).unwrap();
+        member.write(&mut self.history, state, &work.entries, work.snapshot.as_deref());
+        if !work.responses.is_empty() {
+            member.durable = member.disk.clone();
+        }
+        member.install(work.snapshot.as_deref());
+        if !appends_early {
+            let node = member.node.as_mut().expect("the work of a crashed member is gone");
+            node.storage_mut().take(work.snapshot.map(|snapshot| *snapshot), work.entries);
+        }
+        self.respond(id, work.responses);
+    }
+
+    fn apply(&mut self, id: MemberId, entries: Vec<Entry>) {
+        let member = self.members.get_mut(&id).unwrap();
+        let node = member.node.as_mut().expect("the work of a crashed member is gone");
+        for entry in entries {
+            if entry.index <= member.applied {
+                // A snapshot was installed before the state machine came to this.
+                continue;
+            }
+            assert_eq!(entry.index, member.applied + 1, "applied in order");
+            self.history.observe_apply(&entry);
+            member.applied = entry.index;
+            let change = AnyConfChange::from_entry(&entry).expect("changes are readable");
+            let applied = change.map(|change| node.apply_conf_change(change));
+            // A change that cannot be applied is refused everywhere alike.
+            if let Some(Ok(conf_state)) = applied {
+                member.conf_states.insert(entry.index, conf_state);
+            }
+        }
+    }
+
+    fn respond(&mut self, id: MemberId, responses: Vec<Message>) {
+        for response in responses {
+            if response.to != id {
+                self.network.push(response);
+                continue;
+            }
+            self.with(id, |node| match node.step_local(response) {
+                Ok(()) | Err(StepError::PeerNotFound) => {}
+                Err(error) => panic!("{error}"),
+            });
+        }
+    }
+
+    fn take_snapshot(&mut self, id: MemberId) {
+        let keep = self.random.below(4);
+        let member = self.member(id);
+        let Some(node) = &mut member.node else { return };
+        let (applied, conf_state) = (node.applied_index(), member.conf_states.clone());
+        let conf_state = conf_state.range(..=applied).next_back().map(|(_, state)| state.clone());
+        let Some(conf_state) = conf_state else { return };
+        // The log's own view may be behind the disk's while work is under way.
+        for storage in [node.storage_mut(), &mut member.disk, &mut member.durable] {
+            let created = storage.create_snapshot(applied, conf_state.clone(), Bytes::new());
+            if created.is_err() || storage.last_index() < applied {
+                return;
+            }
+        }
+        member.durable_applied = member.durable_applied.max(applied);
+        let index = applied.saturating_sub(keep);
+        for storage in [node.storage_mut(), &mut member.disk, &mut member.durable] {
+            if storage.first_index() <= index {
+                storage.compact(index).expect("an applied entry is in the log");
+            }
+        }
+    }
+
+    fn commit_state_machine(&mut self, id: MemberId) {
+        let member = self.member(id);
+        if let Some(node) = &member.node {
+            member.durable_applied = member.durable_applied.max(node.applied_index());
+        }
+    }
+
+    fn crash(&mut self, id: MemberId) {
+        let member = self.member(id);
+        member.node = None;
+        member.append_work.clear();
+        member.apply_work.clear();
+        member.disk = member.durable.clone();
+        member.applied = member.durable_applied;
+        member.conf_states.split_off(&(member.applied + 1));
+    }
+
+    fn restart(&mut self, id: MemberId) {
+        let member = self.member(id);
+        if member.node.is_none() {
+            member.start();
+        }
+        self.observe(id);
+    }
+}
+
+impl Member {
+    /// A founder of a group of `voters`, or one that waits to be added to it.
+    fn new(config: Config, voters: u64) -> Self {
+        let mut disk = MemoryStorage::new();
+        let mut applied = 0;
+        let conf_state = ConfState { voters: (1..=voters).collect(), ..ConfState::default() };
+        if voters > 0 {
+            let mut snapshot = Snapshot::default();
+            snapshot.metadata.index = 1;
+            snapshot.metadata.term = 1;
+            snapshot.metadata.conf_state = conf_state.clone();
+            let state = HardState { term: 1, vote: 0, commit: 1 };
+            disk = MemoryStorage::recover(state, snapshot, Vec::new());
+            applied = 1;
+        }
+        let mut member = Self {
+            config,
+            node: None,
+            durable: disk.clone(),
+            disk,
+            append_work: VecDeque::new(),
+            apply_work: VecDeque::new(),
+            applied,
+            durable_applied: applied,
+            conf_states: [(applied, conf_state)].into(),
+        };
+        member.start();
+        member
+    }
+
+    /// Starts from what is on disk: applied and configuration as the state machine has them, which
+    /// may be later than the beginning of the log.
+    fn start(&mut self) {
+        let applied = self.applied;
+        let mut state = self.disk.hard_state();
+        state.commit = state.commit.max(applied);
+        let first = self.disk.first_index();
+        let entries = self.disk.entries(first, self.disk.last_index() + 1, u64::MAX).unwrap();
+        let mut begin = Snapshot::default();
+        begin.metadata.index = first - 1;
+        begin.metadata.term = self.disk.term(first - 1).unwrap();
+        let (_, conf_state) = self.conf_states.range(..=applied).next_back().unwrap();
+        begin.metadata.conf_state = conf_state.clone();
+        let mut storage = MemoryStorage::recover(state, begin, entries);
+        if applied >= first {
+            storage.create_snapshot(applied, conf_state.clone(), Bytes::new()).unwrap();
+        }
+        let config = Config { applied, ..self.config.clone() };
+        self.node = Some(Node::new(config, storage).expect("the disk holds a valid state"));
+    }
+
+    fn write(
+        &mut self,
+        history: &mut History,
+        state: HardState,
+        entries: &[Entry],
+        snapshot: Option<&Snapshot>,
+    ) {
+        if !state.is_empty() {
+            self.disk.set_hard_state(state);
+        }
+        if let Some(snapshot) = snapshot {
+            self.disk.apply_snapshot(snapshot.clone()).expect("a snapshot is news");
+        }
+        if let Some(first) = entries.first() {
+            let index = first.index - 1;
+            let term = self.disk.term(index).expect("writes leave no gap");
+            history.observe_write(EntryId { term, index }, entries);
+            self.disk.append(entries.iter().cloned());
+        }
+    }
+
+    /// The state machine becomes what a snapshot holds.
+    fn install(&mut self, snapshot: Option<&Snapshot>) {
+        let Some(snapshot) = snapshot else { return };
+        let index = snapshot.metadata.index;
+        assert!(index > self.applied, "a snapshot is news");
+        self.applied = index;
+        self.durable_applied = index;
+        self.conf_states = [(index, snapshot.metadata.conf_state.clone())].into();
+    }
+
+    /// Whether it votes or learns in the group, as far as it knows.
+    fn is_in_group(&self) -> bool {
+        let conf_state = self.node.as_ref().map(Node::conf_state).unwrap_or_default();
+        conf_state.voters.contains(&self.config.id)
+    }
+}
+
+/// What a member does with what is handed out to be written.
+trait Take {
+    fn take(&mut self, snapshot: Option<Snapshot>, entries: Vec<Entry>);
+}
+
+impl Take for MemoryStorage {
+    fn take(&mut self, snapshot: Option<Snapshot>, entries: Vec<Entry>) {
+        if let Some(snapshot) = snapshot {
+            self.apply_snapshot(snapshot).expect("a snapshot is news");
+        }
+        self.append(entries);
+    }
+}

@@ -1,0 +1,143 @@
+//! A member that is fed nonsense: it refuses, ignores or believes it, but does not panic.
+//!
+//! Nothing it then holds true makes sense, so nothing else is checked.
+
+use bytes::Bytes;
+use quorate_raft::{
+    AnyConfChange, ConfState, Config, Entry, EntryKind, HardState, MemoryStorage, Message,
+    MessageKind, Node, ReadOnlyOption, Snapshot,
+};
+
+use crate::random::Random;
+
+pub(crate) fn feed(seed: u64) {
+    let mut random = Random::new(seed);
+    let mut node = node(&mut random);
+    for _ in 0..300 {
+        match random.below(20) {
+            0 => node.tick(),
+            1 => node.campaign(),
+            2 => drop(node.propose(Bytes::from_static(b"data"))),
+            3 => node.read_index(Bytes::from_static(b"context")),
+            4 => work(&mut node),
+            _ => drop(node.step(message(&mut random, &node))),
+        }
+    }
+    work(&mut node);
+}
+
+fn node(random: &mut Random) -> Node<MemoryStorage> {
+    let mut snapshot = Snapshot::default();
+    snapshot.metadata.index = 5;
+    snapshot.metadata.term = 2;
+    snapshot.metadata.conf_state.voters = vec![1, 2, 3];
+    let entries = (6..9).map(|index| Entry { term: 2, index, ..Entry::default() });
+    let state = HardState { term: 2, vote: 0, commit: 6 };
+    let storage = MemoryStorage::recover(state, snapshot, entries.collect());
+    let config = Config {
+        election_tick: 3,
+        check_quorum: true,
+        pre_vote: random.percent(50),
+        read_only: if random.percent(80) {
+            ReadOnlyOption::Safe
+        } else {
+            ReadOnlyOption::LeaseBased
+        },
+        max_inflight_count: 2,
+        ..Config::new(1, random.next())
+    };
+    Node::new(config, storage).expect("the configuration is valid")
+}
+
+fn work(node: &mut Node<MemoryStorage>) {
+    while node.has_ready() {
+        let ready = node.ready();
+        if let Some(snapshot) = ready.snapshot {
+            node.storage_mut().apply_snapshot(snapshot).expect("a snapshot is news");
+        }
+        node.storage_mut().append(ready.entries);
+        for entry in &ready.committed_entries {
+            if let Ok(Some(change)) = AnyConfChange::from_entry(entry) {
+                drop(node.apply_conf_change(change));
+            }
+        }
+        node.advance();
+    }
+}
+
+/// A message that may be anything, but is often nearly right.
+fn message(random: &mut Random, node: &Node<MemoryStorage>) -> Message {
+    let kind = MessageKind::from_wire(i32::try_from(random.below(24)).unwrap()).unwrap();
+    let mut message = Message::new(kind, random.below(3));
+    message.from = near(random, 2);
+    message.term = near(random, node.term());
+    message.log_term = near(random, node.term());
+    message.index = near(random, node.last_index());
+    message.commit = near(random, node.last_index());
+    message.vote = near(random, 2);
+    message.reject = random.percent(30);
+    message.reject_hint = near(random, node.last_index());
+    message.entries = entries(random, message.index, message.log_term);
+    message.context = bytes(random);
+    if random.percent(50) {
+        message.snapshot = Some(Box::new(snapshot(random, node)));
+    }
+    message
+}
+
+/// Mostly a number not far from `center`, sometimes an extreme.
+fn near(random: &mut Random, center: u64) -> u64 {
+    match random.below(20) {
+        0 => 0,
+        1 => u64::MAX,
+        2 => u64::MAX / 2,
+        3 => u64::MAX - 1,
+        4..12 => center,
+        _ => center.saturating_add(random.below(5)).saturating_sub(2),
+    }
+}
+
+fn entries(random: &mut Random, index: u64, term: u64) -> Vec<Entry> {
+    let is_in_order = random.percent(70);
+    let count = random.below(4);
+    let entry = |offset: u64| Entry {
+        term: if is_in_order { term } else { near(random, term) },
+        index: if is_in_order { index.wrapping_add(offset + 1) } else { near(random, index) },
+        kind: EntryKind::from_wire(i32::try_from(random.below(3)).unwrap()).unwrap(),
+        data: bytes(random),
+    };
+    (0..count).map(entry).collect()
+}
+
+fn bytes(random: &mut Random) -> Bytes {
+    match random.below(4) {
+        0 => Bytes::new(),
+        1 => Bytes::copy_from_slice(&near(random, 2).to_le_bytes()),
+        // Adds or removes one of the first few members.
+        2 => {
+            let (kind, id) = (random.below(4), random.below(6));
+            Bytes::from(vec![0x10, kind.to_le_bytes()[0], 0x18, id.to_le_bytes()[0]])
+        }
+        _ => (0..random.below(12)).map(|_| random.next().to_le_bytes()[0]).collect(),
+    }
+}
+
+fn snapshot(random: &mut Random, node: &Node<MemoryStorage>) -> Snapshot {
+    let mut list = || -> Vec<u64> { (0..random.below(4)).map(|_| random.below(6)).collect() };
+    let conf_state = ConfState {
+        voters: list(),
+        learners: list(),
+        voters_outgoing: list(),
+        learners_next: list(),
+        auto_leave: false,
+    };
+    let mut snapshot = Snapshot::default();
+    snapshot.metadata.index = near(random, node.last_index());
+    snapshot.metadata.term = near(random, node.term());
+    snapshot.metadata.conf_state = if random.percent(50) {
+        conf_state
+    } else {
+        ConfState { voters: vec![1, 2, 3], ..ConfState::default() }
+    };
+    snapshot
+}

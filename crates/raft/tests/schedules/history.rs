@@ -1,0 +1,84 @@
+//! What has been observed in a group, and the properties that must hold of it.
+//!
+//! * Election safety: a term has at most one leader.
+//! * Log matching: entries with the same term and index are equal, and so is all before them.
+//! * Leader completeness: a leader's log has every entry committed before.
+//! * State machine safety: everybody applies the same entry at an index.
+//! * Reads: an index answered to a read is no lower than what was committed when it was asked.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use quorate_raft::{Entry, EntryId, LogIndex, MemberId, MemoryStorage, Node, Storage, Term};
+
+/// Everything observed since the beginning.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    leaders: BTreeMap<Term, MemberId>,
+    /// Every entry ever written, with the term of the one before.
+    written: BTreeMap<(Term, LogIndex), (Entry, Term)>,
+    /// Every entry ever applied.
+    applied: BTreeMap<LogIndex, Entry>,
+    /// The highest commit index of anybody.
+    committed: LogIndex,
+    reads: BTreeMap<Bytes, LogIndex>,
+}
+
+impl History {
+    /// Looks at a member after something has happened to it.
+    pub(crate) fn observe(&mut self, node: &Node<MemoryStorage>) {
+        let (term, commit) = (node.term(), node.commit_index());
+        self.committed = self.committed.max(commit);
+        assert!(node.applied_index() <= commit, "applied is committed");
+        assert!(commit <= node.last_index(), "committed is in the log");
+        if !node.is_leader() {
+            return;
+        }
+        let leader = *self.leaders.entry(term).or_insert(node.id());
+        assert_eq!(leader, node.id(), "election safety: one leader in term {term}");
+        // Who already led when an entry was committed by a later leader may lack it.
+        let is_latest = self.leaders.last_key_value().is_some_and(|(last, _)| *last == term);
+        if is_latest {
+            self.check_completeness(node);
+        }
+    }
+
+    fn check_completeness(&self, node: &Node<MemoryStorage>) {
+        for (index, entry) in self.applied.range(node.storage().first_index()..) {
+            let own = node.term_at(*index);
+            assert_eq!(own, Some(entry.term), "leader completeness at index {index}");
+        }
+    }
+
+    /// Entries are written after the entry `previous`.
+    pub(crate) fn observe_write(&mut self, mut previous: EntryId, entries: &[Entry]) {
+        for entry in entries {
+            assert_eq!(entry.index, previous.index + 1, "logs have no gaps");
+            assert!(entry.term >= previous.term, "terms never go back along a log");
+            let key = (entry.term, entry.index);
+            let known = self.written.entry(key).or_insert((entry.clone(), previous.term));
+            assert_eq!(*known, (entry.clone(), previous.term), "log matching at {key:?}");
+            previous = entry.id();
+        }
+    }
+
+    pub(crate) fn observe_apply(&mut self, entry: &Entry) {
+        let known = self.applied.entry(entry.index).or_insert_with(|| entry.clone());
+        assert_eq!(known, entry, "state machine safety at index {}", entry.index);
+    }
+
+    pub(crate) fn observe_read(&mut self, context: Bytes) {
+        self.reads.insert(context, self.committed);
+    }
+
+    pub(crate) fn observe_answer(&self, context: &Bytes, index: LogIndex) {
+        let committed = self.reads[context];
+        assert!(index >= committed, "a read at {index} misses what was committed at {committed}");
+    }
+
+    /// Whether this has been applied anywhere.
+    pub(crate) fn index_of(&self, data: &Bytes) -> Option<LogIndex> {
+        let mut latest = self.applied.iter().rev();
+        latest.find(|(_, entry)| entry.data == *data).map(|(index, _)| *index)
+    }
+}

@@ -1,0 +1,66 @@
+//! Random schedules: whole groups under a hostile network, crashes and membership changes, checked
+//! for the safety properties of Raft (thesis, figure 3.2) after every step.
+//!
+//! A seed is the whole input. A failure names its seed; `QUORATE_SEED` runs that one alone, and
+//! `QUORATE_SEEDS` sets how many are run.
+//!
+//! * `cluster` is the group: members, network, disks, and the events that befall them.
+//! * `history` is what has been observed, and the properties.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails and reports that way")]
+
+mod cluster;
+mod garbage;
+mod history;
+mod random;
+
+use cluster::{Cluster, Settings};
+
+/// Runs schedules, each from its own seed.
+fn run(name: &str, count: u64, run: impl Fn(u64)) {
+    let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let seeds = match number("QUORATE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("QUORATE_SEEDS").unwrap_or(count),
+    };
+    for seed in seeds {
+        let _guard = SeedGuard { name, seed };
+        run(seed);
+    }
+}
+
+/// Says which seed it was, if a panic ends it.
+struct SeedGuard<'a> {
+    name: &'a str,
+    seed: u64,
+}
+
+impl Drop for SeedGuard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("{} failed with QUORATE_SEED={}", self.name, self.seed);
+        }
+    }
+}
+
+#[test]
+fn group_is_safe_and_recovers() {
+    run("group_is_safe_and_recovers", 30, |seed| {
+        let mut cluster = Cluster::new(Settings { seed, changes_membership: false });
+        cluster.run(20_000);
+        cluster.heal_and_converge();
+    });
+}
+
+#[test]
+fn group_is_safe_while_members_come_and_go() {
+    run("group_is_safe_while_members_come_and_go", 30, |seed| {
+        let mut cluster = Cluster::new(Settings { seed, changes_membership: true });
+        cluster.run(20_000);
+    });
+}
+
+#[test]
+fn no_message_makes_a_member_panic() {
+    run("no_message_makes_a_member_panic", 300, garbage::feed);
+}

@@ -1,0 +1,56 @@
+//! A configuration while it is read: every value as given, nothing checked beyond its type.
+
+use std::collections::BTreeSet;
+
+use super::Config;
+
+/// What flags, environment and file write into; [`super::validate`] makes a [`Config`] of it.
+#[derive(Clone, Debug)]
+pub(super) struct Draft {
+    /// The values that are final as soon as they have their type.
+    pub(super) config: Config,
+    /// The configuration file, empty for none.
+    pub(super) config_file: String,
+    /// Whether only the version is asked for.
+    pub(super) print_version: bool,
+    /// `new` or `existing`, once checked.
+    pub(super) initial_cluster_state: String,
+    /// `periodic` or `revision`, once checked.
+    pub(super) auto_compaction_mode: String,
+    /// `array`, or anything else for the map.
+    pub(super) backend_freelist_type: String,
+    /// `extensive`, or anything else for basic.
+    pub(super) metrics: String,
+    /// The name of the logger, once checked `zap`.
+    pub(super) logger: String,
+    /// The name of a level, once checked.
+    pub(super) log_level: String,
+    /// `json` or `console`, once checked.
+    pub(super) log_format: String,
+    /// Names of outputs and paths.
+    pub(super) log_outputs: Vec<String>,
+    /// Stages of the v2 store's end; accepted and without effect.
+    pub(super) v2_deprecation: Vec<String>,
+    /// The flags that somebody set, by name.
+    pub(super) explicit: BTreeSet<String>,
+}
+
+impl Default for Draft {
+    fn default() -> Self {
+        Self {
+            config: Config::default(),
+            config_file: String::new(),
+            print_version: false,
+            initial_cluster_state: "new".to_owned(),
+            auto_compaction_mode: "periodic".to_owned(),
+            backend_freelist_type: String::new(),
+            metrics: "basic".to_owned(),
+            logger: "zap".to_owned(),
+            log_level: "info".to_owned(),
+            log_format: "json".to_owned(),
+            log_outputs: vec!["default".to_owned()],
+            v2_deprecation: Vec::new(),
+            explicit: BTreeSet::new(),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Flags from environment variables: `ETCD_` and the flag's name in capitals, `-` written `_`.
+//!
+//! A variable counts only where the command line does not set its flag. Both at once end the
+//! program, because one of them would be silently wrong. An empty variable is as good as none.
+
+use std::collections::BTreeSet;
+
+use super::draft::Draft;
+use super::flags::{FLAGS, Flag, environment_name};
+use super::outcome::{Pending, Stop};
+use crate::log;
+use crate::quote::go_quote;
+
+/// A variable that deployments set for the image's sake, and that the flag of that name must not see.
+const VERSION_VARIABLE: &str = "ETCD_VERSION";
+
+/// Reads the environment into the draft.
+pub(super) fn read(
+    mut environment: Vec<(String, String)>,
+    draft: &mut Draft,
+    lines: &mut Vec<Pending>,
+) -> Result<(), Stop> {
+    if let Some(value) = value_of(&environment, VERSION_VARIABLE) {
+        lines.push(Pending::early(log::pending!(
+            Warn,
+            "cannot set special environment variable",
+            "key" = VERSION_VARIABLE,
+            "value" = value
+        )));
+        environment.retain(|(name, _)| name != VERSION_VARIABLE);
+    }
+    let on_command_line: BTreeSet<String> =
+        draft.explicit.iter().map(|flag| environment_name(flag)).collect();
+    let mut used = BTreeSet::new();
+    let mut refusal = None;
+    let mut flags: Vec<&Flag> = FLAGS.iter().collect();
+    flags.sort_by_key(|flag| flag.name);
+    for flag in flags {
+        let name = flag.environment_name();
+        let value = match value_of(&environment, &name) {
+            Some(value) if !on_command_line.contains(&name) => value.to_owned(),
+            _ => continue,
+        };
+        match flag.set(draft, &value) {
+            Ok(()) => lines.push(Pending::early(log::pending!(
+                Info,
+                "recognized and used environment variable",
+                "variable-name" = name,
+                "variable-value" = value
+            ))),
+            // Of several wrong values the last one is reported.
+            Err(reason) => {
+                let value = go_quote(&value);
+                refusal = Some(format!("invalid value {value} for {name}: {reason}"));
+            }
+        }
+        used.insert(name);
+    }
+    review(&environment, &used, &on_command_line, lines)?;
+    refusal.map_or(Ok(()), |text| Err(Stop::Refused(text)))
+}
+
+/// The value of a variable, `None` where it is empty.
+pub(super) fn value_of<'a>(environment: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    let found = environment.iter().find(|(known, _)| known == name);
+    found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+}
+
+/// Refuses a variable that contradicts a flag, and names those that mean nothing.
+fn review(
+    environment: &[(String, String)],
+    used: &BTreeSet<String>,
+    on_command_line: &BTreeSet<String>,
+    lines: &mut Vec<Pending>,
+) -> Result<(), Stop> {
+    for (name, value) in environment.iter().filter(|(name, _)| !used.contains(name)) {
+        if on_command_line.contains(name) {
+            lines.push(Pending::early(log::pending!(
+                Fatal,
+                "conflicting environment variable is shadowed by corresponding command-line flag \
+                 (either unset environment variable or disable flag))",
+                "environment-variable" = name
+            )));
+            return Err(Stop::Logged);
+        }
+        if name.starts_with("ETCD_") {
+            lines.push(Pending::early(log::pending!(
+                Warn,
+                "unrecognized environment variable",
+                "environment-variable" = format!("{name}={value}")
+            )));
+        }
+    }
+    Ok(())
+}

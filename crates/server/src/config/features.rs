@@ -1,0 +1,218 @@
+//! Feature gates: switches for behaviour that is not settled, as `--feature-gates A=true,B=false`.
+//!
+//! # Invariants
+//!
+//! * A gate set by name keeps its value, whatever `AllAlpha` and `AllBeta` say and in whatever order.
+//! * Printing lists exactly the gates that are set, one by one or in bulk, sorted by name.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// How settled a gate's behaviour is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Off unless asked for.
+    Alpha,
+    /// On unless refused.
+    Beta,
+}
+
+impl Stage {
+    /// The name in help and in the metric `etcd_server_feature_enabled`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Alpha => "ALPHA",
+            Self::Beta => "BETA",
+        }
+    }
+}
+
+macro_rules! gates {
+    ($($(#[$doc:meta])* $gate:ident: $stage:ident, $default:literal;)*) => {
+        /// A gate.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Gate { $($(#[$doc])* $gate,)* }
+
+        impl Gate {
+            /// Every gate, sorted by name.
+            pub const ALL: &'static [Self] = &[$(Self::$gate),*];
+
+            /// The name in flags, logs and metrics.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$gate => stringify!($gate),)* }
+            }
+
+            /// How settled the gate is.
+            pub const fn stage(self) -> Stage {
+                match self { $(Self::$gate => Stage::$stage,)* }
+            }
+
+            /// The state where nobody says otherwise.
+            pub const fn default_state(self) -> bool {
+                match self { $(Self::$gate => $default,)* }
+            }
+        }
+    };
+}
+
+gates! {
+    /// Every alpha gate that is not set by name.
+    AllAlpha: Alpha, false;
+    /// Every beta gate that is not set by name.
+    AllBeta: Beta, false;
+    /// The leader compares compaction hashes of the members.
+    CompactHashCheck: Alpha, false;
+    /// A lease is renewed without waiting for the applied index.
+    FastLeaseKeepAlive: Beta, true;
+    /// The data of the members is compared before the first request.
+    InitialCorruptCheck: Alpha, false;
+    /// The leader replicates what remains of leases.
+    LeaseCheckpoint: Alpha, false;
+    /// What remains of leases is stored.
+    LeaseCheckpointPersist: Alpha, false;
+    /// Lease revocations may run further ahead of the applied index.
+    PriorityRequest: Alpha, false;
+    /// Peers are dialled from the first advertised address.
+    SetMemberLocalAddr: Alpha, false;
+    /// The health service says not serving while the backend is defragmented.
+    StopGRPCServiceOnDefrag: Alpha, false;
+    /// Reads inside write transactions share the read buffer.
+    TxnModeWriteWithSharedBuffer: Beta, true;
+}
+
+/// Why a `--feature-gates` text is refused; prints as etcd does.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FeatureGateError {
+    /// There is no such gate.
+    #[error("unrecognized feature gate: {0}")]
+    Unknown(String),
+    /// A name without `=`.
+    #[error("missing bool value for {0}")]
+    MissingValue(String),
+    /// A value that is neither true nor false.
+    #[error(
+        "invalid value of {name}={value}, err: strconv.ParseBool: parsing {}: invalid syntax",
+        crate::quote::go_quote(value)
+    )]
+    InvalidValue {
+        /// The gate.
+        name: String,
+        /// What was given.
+        value: String,
+    },
+}
+
+/// The state of every gate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FeatureGates {
+    named: BTreeMap<Gate, bool>,
+}
+
+impl FeatureGates {
+    /// Whether a gate is open.
+    pub fn is_enabled(&self, gate: Gate) -> bool {
+        self.set_state(gate).unwrap_or(gate.default_state())
+    }
+
+    /// Sets the gates of a text like `A=true,B=false`, beside those already set.
+    ///
+    /// # Errors
+    ///
+    /// The first wrong entry; then nothing of the text counts.
+    pub fn set(&mut self, text: &str) -> Result<(), FeatureGateError> {
+        let mut named = BTreeMap::new();
+        for entry in text.split(',').filter(|entry| !entry.is_empty()) {
+            let (name, value) = match entry.split_once('=') {
+                Some((name, value)) => (name.trim(), value.trim()),
+                None => return Err(FeatureGateError::MissingValue(entry.trim().to_owned())),
+            };
+            let state = super::grammar::parse_bool(value).ok_or_else(|| {
+                FeatureGateError::InvalidValue { name: name.to_owned(), value: value.to_owned() }
+            })?;
+            named.insert(name, state);
+        }
+        let known = |name: &str| Gate::ALL.iter().copied().find(|gate| gate.name() == name);
+        let gates = named
+            .into_iter()
+            .map(|(name, state)| match known(name) {
+                Some(gate) => Ok((gate, state)),
+                None => Err(FeatureGateError::Unknown(name.to_owned())),
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        self.named.extend(gates);
+        Ok(())
+    }
+
+    /// The state a gate was given, by name or in bulk.
+    fn set_state(&self, gate: Gate) -> Option<bool> {
+        let bulk = match gate.stage() {
+            Stage::Alpha => Gate::AllAlpha,
+            Stage::Beta => Gate::AllBeta,
+        };
+        self.named.get(&gate).or_else(|| self.named.get(&bulk)).copied()
+    }
+}
+
+impl fmt::Display for FeatureGates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let set = Gate::ALL.iter().filter_map(|gate| self.set_state(*gate).map(|on| (gate, on)));
+        for (position, (gate, state)) in set.enumerate() {
+            let comma = if position > 0 { "," } else { "" };
+            write!(f, "{comma}{}={state}", gate.name())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gates(text: &str) -> FeatureGates {
+        let mut gates = FeatureGates::default();
+        gates.set(text).unwrap();
+        gates
+    }
+
+    #[test]
+    fn a_named_gate_wins_over_bulk() {
+        for text in ["AllAlpha=true,LeaseCheckpoint=false", "LeaseCheckpoint=false,AllAlpha=true"] {
+            let gates = gates(text);
+            assert!(!gates.is_enabled(Gate::LeaseCheckpoint));
+            assert!(gates.is_enabled(Gate::PriorityRequest));
+            assert!(gates.is_enabled(Gate::FastLeaseKeepAlive));
+        }
+        assert!(!gates("AllBeta=0").is_enabled(Gate::FastLeaseKeepAlive));
+    }
+
+    #[test]
+    fn prints_what_is_set() {
+        assert_eq!(gates("").to_string(), "");
+        assert_eq!(
+            gates(" PriorityRequest = t ,CompactHashCheck=F,").to_string(),
+            "CompactHashCheck=false,PriorityRequest=true"
+        );
+        assert_eq!(
+            gates("AllBeta=false").to_string(),
+            "AllBeta=false,FastLeaseKeepAlive=false,TxnModeWriteWithSharedBuffer=false"
+        );
+    }
+
+    #[test]
+    fn refuses_with_etcds_texts_and_changes_nothing() {
+        let mut gates = gates("LeaseCheckpoint=true");
+        let mut refused = |text: &str| gates.set(text).unwrap_err().to_string();
+        assert_eq!(refused("PriorityRequest=true,X=true"), "unrecognized feature gate: X");
+        assert_eq!(refused("PriorityRequest"), "missing bool value for PriorityRequest");
+        assert_eq!(
+            refused("X=y"),
+            "invalid value of X=y, err: strconv.ParseBool: parsing \"y\": invalid syntax"
+        );
+        assert_eq!(gates.to_string(), "LeaseCheckpoint=true");
+    }
+
+    #[test]
+    fn gates_stand_in_the_order_of_their_names() {
+        assert!(Gate::ALL.is_sorted_by_key(|gate| gate.name()));
+    }
+}

@@ -1,0 +1,304 @@
+//! The configuration file: YAML or JSON, a key per flag.
+//!
+//! Unknown keys are ignored, a value of the wrong type is an error with the words of Go's decoder.
+//! Spans of time are whole nanoseconds here. What the flags take as one text between commas (URLs,
+//! origins, host names, gates) is one text here too; lists are lists.
+//!
+//! Keys that etcd knows and this version does not act on are named in a warning, so that nobody believes
+//! them to be in force; where ignoring one would found the wrong cluster, it is an error instead.
+
+use std::collections::BTreeMap;
+
+use super::draft::Draft;
+use super::flags::{FLAGS, FileKey, Flag};
+use super::outcome::{Pending, Stop};
+use super::setting::Setting;
+use super::yaml::{self, Node};
+use crate::log;
+
+/// Where Go's decoder would stand: fields with a text form of their own are apart from the rest.
+const PLAIN: &str = "configYAML.Config";
+const CODED: &str = "configYAML.configJSON";
+
+const SECURITY_SECTIONS: [&str; 2] = ["client-transport-security", "peer-transport-security"];
+
+/// Keys of etcd whose meaning is not there yet and that may be left aside with a warning.
+const WITHOUT_EFFECT: &[&str] = &[
+    "auth-token",
+    "auth-token-ttl",
+    "auto-tls",
+    "bcrypt-cost",
+    "bootstrap-defrag-threshold-megabytes",
+    "cipher-suites",
+    "client-transport-security",
+    "compact-hash-check-time",
+    "corrupt-check-time",
+    "distributed-tracing-address",
+    "distributed-tracing-instance-id",
+    "distributed-tracing-sampling-rate",
+    "distributed-tracing-service-name",
+    "downgrade-check-time",
+    "enable-distributed-tracing",
+    "enable-grpc-gateway",
+    "enable-log-rotation",
+    "enable-pprof",
+    "log-rotation-config-json",
+    "memory-mlock",
+    "peer-transport-security",
+    "self-signed-cert-validity",
+    "tls-max-version",
+    "tls-min-version",
+];
+
+/// Keys of etcd that decide which cluster a member belongs to.
+const NOT_SUPPORTED: &[&str] = &["discovery-config", "discovery-srv", "discovery-srv-name"];
+
+/// Reads the bytes of the file into the draft.
+pub(super) fn read(bytes: &[u8], draft: &mut Draft, lines: &mut Vec<Pending>) -> Result<(), Stop> {
+    let unreadable =
+        |reason: String| Stop::Refused(format!("error converting YAML to JSON: yaml: {reason}"));
+    let text = std::str::from_utf8(bytes)
+        .map_err(|_| unreadable("control characters are not allowed".to_owned()))?;
+    let top = match yaml::read(text).map_err(|error| unreadable(error.to_string()))? {
+        Node::Null => BTreeMap::new(),
+        Node::Map(top) => top,
+        other => return Err(mismatch(&other, "value of type embed.configYAML")),
+    };
+    let coded = decode(&top, draft)?;
+    draft.explicit.extend(top.keys().cloned());
+    apply_gates(&coded, draft)?;
+    if top.get("peer-transport-security") == Some(&Node::Null) {
+        return Err(Stop::Refused("invalid peer-transport-security".to_owned()));
+    }
+    apply_urls(&coded, draft)?;
+    apply_lists(&coded, draft)?;
+    if draft.initial_cluster_state.is_empty() {
+        "new".clone_into(&mut draft.initial_cluster_state);
+    }
+    name_what_is_left_aside(&top, lines)
+}
+
+/// Puts every value of a plain type in its place, and returns the texts that need reading still.
+fn decode<'a>(
+    top: &'a BTreeMap<String, Node>,
+    draft: &mut Draft,
+) -> Result<BTreeMap<&'static str, &'a str>, Stop> {
+    let mut coded = BTreeMap::new();
+    for (key, node) in top {
+        if SECURITY_SECTIONS.iter().any(|section| section.eq_ignore_ascii_case(key)) {
+            if !matches!(node, Node::Map(_) | Node::Null) {
+                let place = format!("struct field {CODED}.{key} of type embed.securityConfig");
+                return Err(mismatch(node, &place));
+            }
+            continue;
+        }
+        if let Some(flag) = flag_of_key(top, key) {
+            decode_one(flag, key, node, draft, &mut coded)?;
+        } else if FLAGS.iter().any(|flag| nested(flag).is_some_and(|(section, _)| section == key)) {
+            decode_section(key, node, draft, &mut coded)?;
+        }
+    }
+    Ok(coded)
+}
+
+/// The flag that a key sets: by the exact key, or whatever its case where no exact key is there.
+fn flag_of_key(siblings: &BTreeMap<String, Node>, key: &str) -> Option<&'static Flag> {
+    let in_file = || FLAGS.iter().filter(|flag| flag.file == FileKey::Name);
+    in_file().find(|flag| flag.name == key).or_else(|| {
+        in_file()
+            .find(|flag| flag.name.eq_ignore_ascii_case(key) && !siblings.contains_key(flag.name))
+    })
+}
+
+/// The section and the key of a flag that stands in a section.
+fn nested(flag: &Flag) -> Option<(&'static str, &'static str)> {
+    match flag.file {
+        FileKey::Nested(path) => path.split_once('.'),
+        FileKey::Name | FileKey::None => None,
+    }
+}
+
+fn decode_section<'a>(
+    section: &str,
+    node: &'a Node,
+    draft: &mut Draft,
+    coded: &mut BTreeMap<&'static str, &'a str>,
+) -> Result<(), Stop> {
+    let entries = match node {
+        Node::Map(entries) => entries,
+        Node::Null => return Ok(()),
+        other => {
+            let place = format!("struct field {PLAIN}.{section} of type transport.SocketOpts");
+            return Err(mismatch(other, &place));
+        }
+    };
+    for (key, value) in entries {
+        if let Some(flag) = FLAGS.iter().find(|flag| nested(flag) == Some((section, key))) {
+            decode_one(flag, &format!("{section}.{key}"), value, draft, coded)?;
+        }
+    }
+    Ok(())
+}
+
+fn decode_one<'a>(
+    flag: &Flag,
+    path: &str,
+    node: &'a Node,
+    draft: &mut Draft,
+    coded: &mut BTreeMap<&'static str, &'a str>,
+) -> Result<(), Stop> {
+    if matches!(node, Node::Null) {
+        return Ok(());
+    }
+    let (root, type_name) = go_type(&flag.setting);
+    let wrong = || mismatch(node, &format!("struct field {root}.{path} of type {type_name}"));
+    let wrong_number = |number: &str| {
+        let place = format!("struct field {root}.{path} of type {type_name}");
+        Stop::Refused(decode_error(&format!("number {number}"), &place))
+    };
+    match (flag.setting, node) {
+        (
+            Setting::Urls(_) | Setting::Origins(_) | Setting::Hosts(_) | Setting::Gates(_),
+            Node::Text(text),
+        ) => {
+            coded.insert(flag.name, text.as_str());
+        }
+        (Setting::Text(place) | Setting::OneOf(_, place), Node::Text(text)) => {
+            text.clone_into(place(draft));
+        }
+        (Setting::Bool(place), Node::Bool(value)) => *place(draft) = *value,
+        (Setting::Uint(place) | Setting::Uint64(place), Node::Number(number)) => {
+            *place(draft) = number.parse().map_err(|_| wrong_number(number))?;
+        }
+        (Setting::Uint32(place), Node::Number(number)) => {
+            *place(draft) = number.parse().map_err(|_| wrong_number(number))?;
+        }
+        (Setting::Int(place) | Setting::Int64(place), Node::Number(number)) => {
+            *place(draft) = number.parse().map_err(|_| wrong_number(number))?;
+        }
+        (Setting::Duration(place), Node::Number(number)) => {
+            let nanos = number.parse().map_err(|_| wrong_number(number))?;
+            *place(draft) = crate::duration::SignedDuration::from_nanos(nanos);
+        }
+        (Setting::UniqueTexts(place), Node::List(values)) => {
+            let mut texts = Vec::with_capacity(values.len());
+            for value in values {
+                match value {
+                    Node::Text(text) => texts.push(text.clone()),
+                    Node::Null => texts.push(String::new()),
+                    other => {
+                        let place = format!("struct field {root}.{path} of type string");
+                        return Err(mismatch(other, &place));
+                    }
+                }
+            }
+            *place(draft) = texts;
+        }
+        _ => return Err(wrong()),
+    }
+    Ok(())
+}
+
+/// Where Go's decoder keeps a flag of this type, and under which type.
+fn go_type(setting: &Setting) -> (&'static str, &'static str) {
+    match setting {
+        Setting::Urls(_) | Setting::Origins(_) | Setting::Hosts(_) | Setting::Gates(_) => {
+            (CODED, "string")
+        }
+        Setting::Text(_) | Setting::OneOf(..) => (PLAIN, "string"),
+        Setting::Bool(_) | Setting::Ignored => (PLAIN, "bool"),
+        Setting::Uint(_) => (PLAIN, "uint"),
+        Setting::Uint64(_) => (PLAIN, "uint64"),
+        Setting::Uint32(_) => (PLAIN, "uint32"),
+        Setting::Int(_) => (PLAIN, "int"),
+        Setting::Int64(_) => (PLAIN, "int64"),
+        Setting::Duration(_) => (PLAIN, "time.Duration"),
+        Setting::UniqueTexts(_) | Setting::SomeOf(..) => (PLAIN, "[]string"),
+    }
+}
+
+fn mismatch(node: &Node, place: &str) -> Stop {
+    Stop::Refused(decode_error(node.kind(), place))
+}
+
+fn decode_error(kind: &str, place: &str) -> String {
+    let reason = format!("json: cannot unmarshal {kind} into Go {place}");
+    format!("error unmarshaling JSON: while decoding JSON: {reason}")
+}
+
+/// The coded texts of the flags with a setting of one kind, in the order of the file's own checks.
+fn apply_gates(coded: &BTreeMap<&'static str, &str>, draft: &mut Draft) -> Result<(), Stop> {
+    for (flag, text) in coded_flags(coded) {
+        if matches!(flag.setting, Setting::Gates(_)) {
+            flag.setting.set(draft, text).map_err(Stop::Refused)?;
+        }
+    }
+    Ok(())
+}
+
+/// Wrong URLs end the program on the spot, on standard error and not in the log.
+fn apply_urls(coded: &BTreeMap<&'static str, &str>, draft: &mut Draft) -> Result<(), Stop> {
+    const ORDER: [&str; 6] = [
+        "listen-peer-urls",
+        "listen-client-urls",
+        "listen-client-http-urls",
+        "initial-advertise-peer-urls",
+        "advertise-client-urls",
+        "listen-metrics-urls",
+    ];
+    for name in ORDER {
+        let found = coded_flags(coded).find(|(flag, _)| flag.name == name);
+        if let Some((flag, text)) = found {
+            // The text names the wrong flag here, and people search for it as it is.
+            let said = if name == "advertise-client-urls" { "advertise-peer-urls" } else { name };
+            flag.setting.set(draft, text).map_err(|reason| {
+                Stop::Printed(format!("unexpected error setting up {said}: {reason}\n"))
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn apply_lists(coded: &BTreeMap<&'static str, &str>, draft: &mut Draft) -> Result<(), Stop> {
+    for (flag, text) in coded_flags(coded) {
+        match flag.setting {
+            Setting::Hosts(_) | Setting::Origins(_) => {
+                flag.setting.set(draft, text).map_err(|reason| {
+                    let name = flag.name;
+                    Stop::Printed(format!("unexpected error setting up {name}: {reason}\n"))
+                })?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The flags whose texts are not empty; an empty text leaves the default.
+fn coded_flags<'a>(
+    coded: &'a BTreeMap<&'static str, &str>,
+) -> impl Iterator<Item = (&'static Flag, &'a str)> {
+    coded
+        .iter()
+        .filter(|(_, text)| !text.is_empty())
+        .filter_map(|(name, text)| super::flags::find(name).map(|flag| (flag, *text)))
+}
+
+fn name_what_is_left_aside(
+    top: &BTreeMap<String, Node>,
+    lines: &mut Vec<Pending>,
+) -> Result<(), Stop> {
+    for (key, _) in top.iter().filter(|(_, node)| !node.is_empty()) {
+        if NOT_SUPPORTED.contains(&key.as_str()) {
+            return Err(Stop::Refused(format!("{key} is not supported by this version")));
+        }
+        if WITHOUT_EFFECT.contains(&key.as_str()) {
+            lines.push(Pending::configured(log::pending!(
+                Warn,
+                "ignoring configuration key that has no effect in this version",
+                "key" = key
+            )));
+        }
+    }
+    Ok(())
+}

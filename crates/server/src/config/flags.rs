@@ -1,0 +1,446 @@
+//! The table of flags.
+//!
+//! One row per flag: its name, its type and place, what help says of it, and its key in the
+//! configuration file where that differs from the name. The environment variable derives from the name
+//! (`--max-wals` is `ETCD_MAX_WALS`), the default from [`super::Config::default`].
+//!
+//! A flag stands here only when it does something, or when etcd too accepts it without effect. What
+//! etcd has and we do not have yet is unknown here, and says so.
+
+use super::draft::Draft;
+use super::setting::Setting::{
+    self, Bool, Duration, Gates, Hosts, Ignored, Int, Int64, OneOf, Origins, SomeOf, Text, Uint,
+    Uint32, Uint64, UniqueTexts, Urls,
+};
+
+/// Where a flag's value stands in the configuration file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FileKey {
+    /// Under the flag's name.
+    Name,
+    /// Under a section and a key, with a dot between.
+    Nested(&'static str),
+    /// Nowhere.
+    None,
+}
+
+/// A flag.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flag {
+    /// Without dashes.
+    pub(super) name: &'static str,
+    /// The heading in help.
+    pub(super) section: &'static str,
+    /// Its type, and the place of its value.
+    pub(super) setting: Setting,
+    /// What it is for.
+    pub(super) help: &'static str,
+    /// Its key in the file.
+    pub(super) file: FileKey,
+    /// What help shows as the default instead of the value.
+    pub(super) default_text: Option<&'static str>,
+}
+
+impl Flag {
+    const fn file_key(self, path: &'static str) -> Self {
+        Self { file: FileKey::Nested(path), ..self }
+    }
+
+    const fn flag_only(self) -> Self {
+        Self { file: FileKey::None, ..self }
+    }
+
+    const fn default_text(self, text: &'static str) -> Self {
+        Self { default_text: Some(text), ..self }
+    }
+
+    /// Sets the flag from a text and notes that it was set.
+    pub(super) fn set(&self, draft: &mut Draft, text: &str) -> Result<(), String> {
+        self.setting.set(draft, text)?;
+        draft.explicit.insert(self.name.to_owned());
+        Ok(())
+    }
+
+    /// The name of the environment variable.
+    pub(super) fn environment_name(&self) -> String {
+        environment_name(self.name)
+    }
+}
+
+/// The name of the environment variable of a flag.
+pub(super) fn environment_name(flag: &str) -> String {
+    format!("ETCD_{}", flag.to_uppercase().replace('-', "_"))
+}
+
+/// The flag of that name.
+pub(super) fn find(name: &str) -> Option<&'static Flag> {
+    FLAGS.iter().find(|flag| flag.name == name)
+}
+
+const fn flag(
+    section: &'static str,
+    name: &'static str,
+    setting: Setting,
+    help: &'static str,
+) -> Flag {
+    Flag { name, section, setting, help, file: FileKey::Name, default_text: None }
+}
+
+/// A flag of long ago that is accepted, with any value, and does nothing; help does not show it.
+const fn ignored(name: &'static str) -> Flag {
+    flag("", name, Ignored, "").flag_only()
+}
+
+const V2_STAGES: &[&str] = &["write-only", "write-only-skip-check", "write-only-drop-data", "gone"];
+
+const MEMBER: &str = "Member";
+const CLUSTERING: &str = "Clustering";
+const ACCESS: &str = "Access";
+const MONITORING: &str = "Monitoring and logging";
+const FEATURES: &str = "Features";
+const UNSAFE: &str = "Unsafe";
+const SPECIAL: &str = "Special";
+
+/// Every flag, in the order in which help shows them.
+pub(super) static FLAGS: &[Flag] = &[
+    flag(MEMBER, "name", Text(|d| &mut d.config.name), "Human-readable name of this member."),
+    flag(
+        MEMBER,
+        "data-dir",
+        Text(|d| &mut d.config.data_dir),
+        "Directory of everything this member stores.",
+    )
+    .default_text("${name}.etcd"),
+    flag(
+        MEMBER,
+        "wal-dir",
+        Text(|d| &mut d.config.wal_dir),
+        "Directory of the write-ahead log, where it is to be apart from the data directory.",
+    ),
+    flag(
+        MEMBER,
+        "snapshot-count",
+        Uint64(|d| &mut d.config.snapshot_count),
+        "Applied entries between two snapshots on disk.",
+    ),
+    flag(
+        MEMBER,
+        "snapshot-catchup-entries",
+        Uint64(|d| &mut d.config.snapshot_catchup_entries),
+        "Entries kept in memory behind a snapshot, for followers that lag.",
+    ),
+    flag(
+        MEMBER,
+        "heartbeat-interval",
+        Uint(|d| &mut d.config.heartbeat_interval_ms),
+        "Milliseconds between two heartbeats of the leader.",
+    ),
+    flag(
+        MEMBER,
+        "election-timeout",
+        Uint(|d| &mut d.config.election_timeout_ms),
+        "Milliseconds without a leader before an election.",
+    ),
+    flag(
+        MEMBER,
+        "initial-election-tick-advance",
+        Bool(|d| &mut d.config.initial_election_tick_advance),
+        "Forward the election clock at start, for a faster first election.",
+    ),
+    flag(
+        MEMBER,
+        "listen-peer-urls",
+        Urls(|d| &mut d.config.listen_peer_urls),
+        "Comma-separated URLs to listen on for peers.",
+    ),
+    flag(
+        MEMBER,
+        "listen-client-urls",
+        Urls(|d| &mut d.config.listen_client_urls),
+        "Comma-separated URLs to listen on for clients: gRPC, and HTTP unless it has URLs of its own.",
+    ),
+    flag(
+        MEMBER,
+        "listen-client-http-urls",
+        Urls(|d| &mut d.config.listen_client_http_urls),
+        "Comma-separated URLs to listen on for HTTP clients alone; takes HTTP away from the client URLs.",
+    ),
+    flag(
+        MEMBER,
+        "listen-metrics-urls",
+        Urls(|d| &mut d.config.listen_metrics_urls),
+        "Comma-separated URLs to listen on for metrics and health alone.",
+    ),
+    flag(
+        MEMBER,
+        "max-snapshots",
+        Uint(|d| &mut d.config.max_snapshots),
+        "Snapshot files to keep, 0 for all. Deprecated.",
+    ),
+    flag(
+        MEMBER,
+        "max-wals",
+        Uint(|d| &mut d.config.max_wals),
+        "Write-ahead log files to keep, 0 for all.",
+    ),
+    flag(
+        MEMBER,
+        "quota-backend-bytes",
+        Int64(|d| &mut d.config.quota_backend_bytes),
+        "Bytes the backend may grow to before writes are refused; 0 for 2 GiB, below for no limit.",
+    ),
+    flag(
+        MEMBER,
+        "backend-bbolt-freelist-type",
+        Text(|d| &mut d.backend_freelist_type),
+        "How the backend keeps its free pages: map or array.",
+    )
+    .default_text("map"),
+    flag(
+        MEMBER,
+        "backend-batch-interval",
+        Duration(|d| &mut d.config.backend_batch_interval),
+        "Longest time between two commits of the backend; 0 for 100ms.",
+    ),
+    flag(
+        MEMBER,
+        "backend-batch-limit",
+        Int(|d| &mut d.config.backend_batch_limit),
+        "Most operations between two commits of the backend; 0 for 10000.",
+    ),
+    flag(
+        MEMBER,
+        "max-txn-ops",
+        Uint(|d| &mut d.config.max_txn_ops),
+        "Most operations a transaction may hold.",
+    ),
+    flag(
+        MEMBER,
+        "max-request-bytes",
+        Uint(|d| &mut d.config.max_request_bytes),
+        "Most bytes a request may hold.",
+    ),
+    flag(
+        MEMBER,
+        "max-concurrent-streams",
+        Uint32(|d| &mut d.config.max_concurrent_streams),
+        "Most streams a client connection may have open.",
+    ),
+    flag(
+        MEMBER,
+        "grpc-keepalive-min-time",
+        Duration(|d| &mut d.config.grpc_keepalive_min_time),
+        "Shortest time between two pings of a client.",
+    ),
+    flag(
+        MEMBER,
+        "grpc-keepalive-interval",
+        Duration(|d| &mut d.config.grpc_keepalive_interval),
+        "Idle time before the server pings a client; 0 for never.",
+    ),
+    flag(
+        MEMBER,
+        "grpc-keepalive-timeout",
+        Duration(|d| &mut d.config.grpc_keepalive_timeout),
+        "Time a client has to answer a ping; 0 for never pinging.",
+    ),
+    flag(
+        MEMBER,
+        "socket-reuse-port",
+        Bool(|d| &mut d.config.socket_reuse_port),
+        "Let several processes listen on one port (SO_REUSEPORT).",
+    )
+    .file_key("socket-options.reuse-port"),
+    flag(
+        MEMBER,
+        "socket-reuse-address",
+        Bool(|d| &mut d.config.socket_reuse_address),
+        "Listen on addresses still in TIME_WAIT (SO_REUSEADDR).",
+    )
+    .file_key("socket-options.reuse-address"),
+    flag(
+        MEMBER,
+        "raft-read-timeout",
+        Duration(|d| &mut d.config.raft_read_timeout),
+        "Longest wait for bytes from a peer; at least 5s.",
+    )
+    .flag_only(),
+    flag(
+        MEMBER,
+        "raft-write-timeout",
+        Duration(|d| &mut d.config.raft_write_timeout),
+        "Longest wait for a peer to take bytes; at least 5s.",
+    )
+    .flag_only(),
+    flag(
+        CLUSTERING,
+        "initial-advertise-peer-urls",
+        Urls(|d| &mut d.config.initial_advertise_peer_urls),
+        "Comma-separated peer URLs of this member that the others are told.",
+    ),
+    flag(
+        CLUSTERING,
+        "initial-cluster",
+        Text(|d| &mut d.config.initial_cluster),
+        "First members of the cluster, as NAME=URL,NAME=URL.",
+    ),
+    flag(
+        CLUSTERING,
+        "initial-cluster-state",
+        OneOf(&["new", "existing"], |d| &mut d.initial_cluster_state),
+        "Whether this member founds a cluster ('new') or was added to one ('existing').",
+    ),
+    flag(
+        CLUSTERING,
+        "initial-cluster-token",
+        Text(|d| &mut d.config.initial_cluster_token),
+        "Text that sets the ids of this cluster apart from those of another.",
+    ),
+    flag(
+        CLUSTERING,
+        "advertise-client-urls",
+        Urls(|d| &mut d.config.advertise_client_urls),
+        "Comma-separated client URLs of this member that clients are told.",
+    ),
+    flag(
+        CLUSTERING,
+        "strict-reconfig-check",
+        Bool(|d| &mut d.config.strict_reconfig_check),
+        "Refuse membership changes that would lose the quorum.",
+    ),
+    flag(
+        CLUSTERING,
+        "pre-vote",
+        Bool(|d| &mut d.config.pre_vote),
+        "Ask whether an election could be won before starting one.",
+    ),
+    flag(
+        CLUSTERING,
+        "auto-compaction-retention",
+        Text(|d| &mut d.config.auto_compaction_retention),
+        "What automatic compaction keeps; 0 turns it off.",
+    ),
+    flag(
+        CLUSTERING,
+        "auto-compaction-mode",
+        Text(|d| &mut d.auto_compaction_mode),
+        "How the retention is read: 'periodic' as a time (a bare number is hours), 'revision' as a count.",
+    ),
+    flag(
+        CLUSTERING,
+        "v2-deprecation",
+        SomeOf(V2_STAGES, |d| &mut d.v2_deprecation),
+        "Without effect. Deprecated.",
+    )
+    .flag_only(),
+    flag(
+        ACCESS,
+        "cors",
+        Origins(|d| &mut d.config.cors),
+        "Comma-separated origins that browsers may call from; * for all.",
+    ),
+    flag(
+        ACCESS,
+        "host-whitelist",
+        Hosts(|d| &mut d.config.host_whitelist),
+        "Comma-separated host names accepted over plain HTTP; * for all.",
+    ),
+    flag(
+        MONITORING,
+        "metrics",
+        Text(|d| &mut d.metrics),
+        "'extensive' adds histograms per gRPC method to the metrics.",
+    ),
+    flag(MONITORING, "logger", Text(|d| &mut d.logger), "Only 'zap', for structured lines."),
+    flag(
+        MONITORING,
+        "log-outputs",
+        UniqueTexts(|d| &mut d.log_outputs),
+        "Comma-separated: default, stderr, stdout, systemd/journal, or files.",
+    ),
+    flag(
+        MONITORING,
+        "log-level",
+        Text(|d| &mut d.log_level),
+        "Least level to log: debug, info, warn, error, dpanic, panic or fatal.",
+    ),
+    flag(MONITORING, "log-format", Text(|d| &mut d.log_format), "json or console."),
+    flag(
+        MONITORING,
+        "warning-apply-duration",
+        Duration(|d| &mut d.config.warning_apply_duration),
+        "Time of applying a request that is worth a warning.",
+    ),
+    flag(
+        MONITORING,
+        "warning-unary-request-duration",
+        Duration(|d| &mut d.config.warning_unary_request_duration),
+        "Time of answering a unary request that is worth a warning.",
+    ),
+    flag(
+        FEATURES,
+        "watch-progress-notify-interval",
+        Duration(|d| &mut d.config.watch_progress_notify_interval),
+        "Time between progress notifications of an idle watch; 0 for 10m.",
+    ),
+    flag(
+        FEATURES,
+        "compaction-batch-limit",
+        Int(|d| &mut d.config.compaction_batch_limit),
+        "Most revisions a compaction removes at once; 0 for 1000.",
+    ),
+    flag(
+        FEATURES,
+        "compaction-sleep-interval",
+        Duration(|d| &mut d.config.compaction_sleep_interval),
+        "Pause between two such steps; 0 for 10ms.",
+    ),
+    flag(
+        FEATURES,
+        "max-learners",
+        Int(|d| &mut d.config.max_learners),
+        "Most learners the cluster may have.",
+    ),
+    flag(
+        FEATURES,
+        "feature-gates",
+        Gates(|d| &mut d.config.feature_gates),
+        "Behaviour that is not settled, switched gate by gate.",
+    ),
+    flag(
+        UNSAFE,
+        "unsafe-no-fsync",
+        Bool(|d| &mut d.config.unsafe_no_fsync),
+        "Never sync files. Loses data.",
+    ),
+    flag(
+        UNSAFE,
+        "force-new-cluster",
+        Bool(|d| &mut d.config.force_new_cluster),
+        "Forget every other member and lead alone.",
+    ),
+    flag(
+        SPECIAL,
+        "config-file",
+        Text(|d| &mut d.config_file),
+        "Configuration file; every other flag and the environment are then ignored.",
+    )
+    .flag_only(),
+    flag(SPECIAL, "version", Bool(|d| &mut d.print_version), "Print the version and exit.")
+        .flag_only(),
+    ignored("cluster-active-size"),
+    ignored("cluster-remove-delay"),
+    ignored("cluster-sync-interval"),
+    ignored("config"),
+    ignored("force"),
+    ignored("max-result-buffer"),
+    ignored("max-retry-attempts"),
+    ignored("peer-heartbeat-interval"),
+    ignored("peer-election-timeout"),
+    ignored("retry-interval"),
+    ignored("snapshot"),
+    ignored("v"),
+    ignored("vv"),
+    ignored("test.coverprofile"),
+    ignored("test.outputdir"),
+];

@@ -1,0 +1,120 @@
+//! The first members of a cluster, as `--initial-cluster` names them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Config;
+use super::url::{Url, UrlError};
+use crate::quote::go_quote;
+
+/// Members by name, each with its sorted peer URLs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InitialMembers {
+    members: BTreeMap<String, Vec<Url>>,
+}
+
+/// Why the initial cluster cannot be; prints as etcd does.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InitialClusterError {
+    /// A URL is none.
+    #[error("error setting up initial cluster: {0}")]
+    Url(#[from] UrlError),
+    /// This member is not among them.
+    #[error("couldn't find local name {} in the initial cluster configuration", go_quote(.0))]
+    NoLocalMember(String),
+    /// Two members share a URL.
+    #[error("initial cluster {0} has duplicate url")]
+    DuplicateUrl(String),
+}
+
+impl InitialMembers {
+    /// Reads a text like `a=http://x:1,a=http://x:2,b=http://y:1`.
+    ///
+    /// # Errors
+    ///
+    /// An entry has no URL, or one that is none.
+    pub fn parse(text: &str) -> Result<Self, UrlError> {
+        let mut members: BTreeMap<String, Vec<Url>> = BTreeMap::new();
+        for entry in text.split(',').filter(|entry| !entry.is_empty()) {
+            let (name, url) = entry.split_once('=').unwrap_or((entry, ""));
+            members.entry(name.to_owned()).or_default().push(Url::parse(url)?);
+        }
+        members.values_mut().for_each(|urls| urls.sort());
+        Ok(Self { members })
+    }
+
+    /// The members, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[Url])> {
+        self.members.iter().map(|(name, urls)| (name.as_str(), urls.as_slice()))
+    }
+
+    /// The peer URLs of a member.
+    pub fn urls_of(&self, name: &str) -> Option<&[Url]> {
+        self.members.get(name).map(Vec::as_slice)
+    }
+
+    /// How many members there are.
+    pub fn count(&self) -> usize {
+        self.members.len()
+    }
+}
+
+impl std::fmt::Display for InitialMembers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let pairs = self.iter().flat_map(|(name, urls)| urls.iter().map(move |url| (name, url)));
+        let pairs: BTreeSet<String> = pairs.map(|(name, url)| format!("{name}={url}")).collect();
+        f.write_str(&pairs.into_iter().collect::<Vec<_>>().join(","))
+    }
+}
+
+impl Config {
+    /// The initial members, this one among them and no URL twice.
+    ///
+    /// Whether the advertised URLs agree with them needs name resolution and is not asked here.
+    pub fn initial_members(&self) -> Result<InitialMembers, InitialClusterError> {
+        let members = InitialMembers::parse(&self.initial_cluster)?;
+        if members.urls_of(&self.name).is_none() {
+            return Err(InitialClusterError::NoLocalMember(self.name.clone()));
+        }
+        let mut seen = BTreeSet::new();
+        if members.iter().flat_map(|(_, urls)| urls).any(|url| !seen.insert(url)) {
+            return Err(InitialClusterError::DuplicateUrl(members.to_string()));
+        }
+        Ok(members)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(name: &str, text: &str) -> Result<InitialMembers, String> {
+        let config =
+            Config { name: name.to_owned(), initial_cluster: text.to_owned(), ..Config::default() };
+        config.initial_members().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn members_may_have_several_urls() {
+        let members = members("a", "b=http://y:1,a=http://x:2,,a=http://x:1").unwrap();
+        assert_eq!(members.to_string(), "a=http://x:1,a=http://x:2,b=http://y:1");
+        assert_eq!(members.count(), 2);
+        assert_eq!(crate::config::joined(members.urls_of("a").unwrap()), "http://x:1,http://x:2");
+    }
+
+    #[test]
+    fn refuses_with_etcds_texts() {
+        let refused = |name, text| members(name, text).unwrap_err();
+        assert_eq!(
+            refused("c", "a=http://x:1"),
+            "couldn't find local name \"c\" in the initial cluster configuration"
+        );
+        assert_eq!(
+            refused("a", "a=http://x:1,b=http://x:1"),
+            "initial cluster a=http://x:1,b=http://x:1 has duplicate url"
+        );
+        assert_eq!(
+            refused("a", "a"),
+            "error setting up initial cluster: URL scheme must be http, https, unix, or unixs: "
+        );
+    }
+}

@@ -1,0 +1,376 @@
+//! The whole course of reading a configuration, and what comes of it.
+//!
+//! Command line first, then the file or the environment, then the checks, then what depends on several
+//! values at once. Every way to end is an [`Exit`] with its code and its texts.
+
+use super::draft::Draft;
+use super::grammar::{self, CommandLine};
+use super::validate::{self, Refusal, Rejected};
+use super::{
+    Config, DEFAULT_CLIENT_URL, DEFAULT_NAME, DEFAULT_PEER_URL, Surroundings, Url, environment,
+    file, usage,
+};
+use crate::duration::SignedDuration;
+use crate::log::{self, Line, Settings};
+use crate::release;
+
+/// Which log a line belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// Standard error, because the log is not configured yet or its configuration is the mistake.
+    Early,
+    /// The log that was asked for.
+    Configured,
+}
+
+/// A log line that waits for its log.
+#[derive(Clone, Debug)]
+pub struct Pending {
+    /// Which log.
+    pub destination: Destination,
+    /// The line.
+    pub line: Line,
+}
+
+impl Pending {
+    pub(super) fn early(line: Line) -> Self {
+        Self { destination: Destination::Early, line }
+    }
+
+    pub(super) fn configured(line: Line) -> Self {
+        Self { destination: Destination::Configured, line }
+    }
+}
+
+/// A configuration and the lines that its reading deserves, in order.
+#[derive(Clone, Debug)]
+pub struct Parsed {
+    /// The configuration.
+    pub config: Config,
+    /// To be written by [`Parsed::open_log`].
+    pub lines: Vec<Pending>,
+}
+
+/// The end of the process, as the command line or the configuration wants it.
+#[derive(Clone, Debug, Default)]
+pub struct Exit {
+    /// The process status.
+    pub code: i32,
+    /// To standard output.
+    pub stdout: String,
+    /// To standard error, before any log line.
+    pub stderr: String,
+    /// The log for the lines that belong to it, where it got that far.
+    pub log: Option<Settings>,
+    /// The log lines, in order.
+    pub lines: Vec<Pending>,
+}
+
+/// Why the reading stops.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// A mistake, reported through the log.
+    Refused(String),
+    /// A mistake that is printed instead.
+    Printed(String),
+    /// A mistake that ends the program at once, with the status of a Go panic.
+    Aborted(String),
+    /// A mistake whose line stands in the log already.
+    Logged,
+}
+
+impl Parsed {
+    /// Opens the configured log and writes every line where it belongs.
+    ///
+    /// # Errors
+    ///
+    /// The log cannot be opened; the exit says so.
+    pub fn open_log(self, arguments: &[String]) -> Result<Config, Exit> {
+        if let Err(error) = log::init(&self.config.log) {
+            let mut lines = self.lines;
+            lines.retain(|pending| pending.destination == Destination::Early);
+            refuse(&mut lines, Destination::Early, arguments, &log::error_chain(&error));
+            return Err(Exit { code: 1, lines, ..Exit::default() });
+        }
+        write_all(&self.lines);
+        Ok(self.config)
+    }
+}
+
+impl Exit {
+    /// Writes everything there is to write and returns the status to end with.
+    pub fn report(&self) -> i32 {
+        use std::io::Write;
+        // Whoever cannot be written to cannot be told either.
+        let _outcome = std::io::stderr().write_all(self.stderr.as_bytes());
+        let _outcome = std::io::stdout().write_all(self.stdout.as_bytes());
+        if self.log.as_ref().is_some_and(|settings| log::init(settings).is_ok()) {
+            write_all(&self.lines);
+            log::flush();
+        } else {
+            self.lines.iter().for_each(|pending| log::write_early(&pending.line));
+        }
+        self.code
+    }
+}
+
+fn write_all(lines: &[Pending]) {
+    for pending in lines {
+        match pending.destination {
+            Destination::Early => log::write_early(&pending.line),
+            Destination::Configured => pending.line.emit(),
+        }
+    }
+}
+
+/// See [`super::parse`].
+pub(super) fn parse(arguments: &[String], surroundings: &dyn Surroundings) -> Result<Parsed, Exit> {
+    let mut draft = Draft::default();
+    let words = arguments.get(1..).unwrap_or_default();
+    let leftover = match grammar::read(words, &mut draft) {
+        CommandLine::Flags(leftover) => leftover,
+        CommandLine::Help => {
+            let (stderr, stdout) = (usage::usage(), usage::flags());
+            return Err(Exit { stderr, stdout, ..Exit::default() });
+        }
+        CommandLine::Wrong(reason) => {
+            let stderr = format!("{reason}\n{}", usage::usage());
+            return Err(Exit { code: 2, stderr, ..Exit::default() });
+        }
+    };
+    let mut reading = Reading { arguments, lines: Vec::new() };
+    if let Some(word) = leftover.first() {
+        let text = format!("{} is not a valid flag", crate::quote::go_quote(word));
+        return Err(reading.refused(Destination::Early, &text));
+    }
+    if draft.print_version {
+        return Err(Exit { stdout: release::version_text(), ..Exit::default() });
+    }
+    let environment = surroundings.environment();
+    if draft.config_file.is_empty() {
+        let named = environment::value_of(&environment, "ETCD_CONFIG_FILE");
+        draft.config_file = named.unwrap_or_default().to_owned();
+    }
+    let checked = if draft.config_file.is_empty() {
+        reading.take_environment(&mut draft, environment)
+    } else {
+        reading.take_file(&mut draft, surroundings)
+    };
+    let mut config = checked.map_err(|stop| reading.stopped(stop))?;
+    reading.warn_of_deprecated(&draft);
+    reading.say(log::pending!(Info, "Running: ", "args" = arguments));
+    reading.complete(&mut config, surroundings);
+    Ok(Parsed { config, lines: reading.lines })
+}
+
+/// A reading under way: the lines so far.
+struct Reading<'a> {
+    arguments: &'a [String],
+    lines: Vec<Pending>,
+}
+
+/// A reading that ends: why, and the log that was configured when it did.
+struct Ended {
+    stop: Stop,
+    log: Option<Settings>,
+    /// The mistake is the one that gets a second line.
+    is_missing_advertised: bool,
+}
+
+impl From<Stop> for Ended {
+    fn from(stop: Stop) -> Self {
+        Self { stop, log: None, is_missing_advertised: false }
+    }
+}
+
+impl From<Rejected> for Ended {
+    fn from(rejected: Rejected) -> Self {
+        let stop = match &rejected.refusal {
+            Refusal::UnknownLevel(level) => {
+                let level = crate::quote::go_quote(level);
+                Stop::Aborted(format!("panic: unrecognized level: {level}\n"))
+            }
+            other => Stop::Refused(other.to_string()),
+        };
+        let is_missing_advertised = matches!(rejected.refusal, Refusal::MissingAdvertised);
+        Self { stop, log: rejected.log, is_missing_advertised }
+    }
+}
+
+impl Reading<'_> {
+    fn say(&mut self, line: Line) {
+        self.lines.push(Pending::configured(line));
+    }
+
+    /// The exit for a mistake that the log tells.
+    fn refused(&mut self, destination: Destination, text: &str) -> Exit {
+        refuse(&mut self.lines, destination, self.arguments, text);
+        Exit { code: 1, lines: std::mem::take(&mut self.lines), ..Exit::default() }
+    }
+
+    fn stopped(&mut self, ended: Ended) -> Exit {
+        let text = match ended.stop {
+            Stop::Refused(text) => text,
+            Stop::Printed(stderr) => return self.exit(1, stderr),
+            Stop::Aborted(stderr) => return self.exit(2, stderr),
+            Stop::Logged => return self.exit(1, String::new()),
+        };
+        let destination =
+            if ended.log.is_some() { Destination::Configured } else { Destination::Early };
+        let mut exit = self.refused(destination, &text);
+        if ended.is_missing_advertised {
+            let line = log::pending!(Warn, "advertise client URLs are not set", "error" = text);
+            exit.lines.push(Pending { destination, line });
+        }
+        exit.log = ended.log;
+        exit
+    }
+
+    fn exit(&mut self, code: i32, stderr: String) -> Exit {
+        Exit { code, stderr, lines: std::mem::take(&mut self.lines), ..Exit::default() }
+    }
+
+    fn take_environment(
+        &mut self,
+        draft: &mut Draft,
+        environment: Vec<(String, String)>,
+    ) -> Result<Config, Ended> {
+        environment::read(environment, draft, &mut self.lines)?;
+        self.raise_peer_timeouts(&mut draft.config);
+        let is_set = |name: &str| draft.explicit.contains(name);
+        if is_set("listen-client-urls") && !is_set("advertise-client-urls") {
+            draft.config.advertise_client_urls.clear();
+        }
+        Ok(validate::check(draft, &mut self.lines)?)
+    }
+
+    /// Mistakes in a file are told on standard error: the log of a wrong file is not trusted.
+    fn take_file(
+        &mut self,
+        draft: &mut Draft,
+        surroundings: &dyn Surroundings,
+    ) -> Result<Config, Ended> {
+        let path = draft.config_file.clone();
+        let bytes = surroundings
+            .read_file(&path)
+            .map_err(|error| Stop::Refused(format!("open {path}: {}", system_reason(&error))))?;
+        let mut fresh = Draft::default();
+        file::read(&bytes, &mut fresh, &mut self.lines)?;
+        let config = validate::check(&fresh, &mut self.lines)
+            .map_err(|rejected| Ended { log: None, ..Ended::from(rejected) })?;
+        self.say(log::pending!(
+            Info,
+            "loaded server configuration, other configuration command line flags and environment \
+             variables will be ignored if provided",
+            "path" = path
+        ));
+        *draft = fresh;
+        Ok(config)
+    }
+
+    fn raise_peer_timeouts(&mut self, config: &mut Config) {
+        let least = SignedDuration::from_secs(5);
+        for (name, timeout) in [
+            ("raft-read-timeout", &mut config.raft_read_timeout),
+            ("raft-write-timeout", &mut config.raft_write_timeout),
+        ] {
+            if *timeout < least {
+                *timeout = least;
+                let text = format!("{name} increased to minimum value: {least}");
+                self.lines.push(Pending::early(log::pending!(Info, text)));
+            }
+        }
+    }
+
+    fn warn_of_deprecated(&mut self, draft: &Draft) {
+        const DEPRECATED: [(&str, &str); 2] = [
+            (
+                "max-snapshots",
+                "--max-snapshots is deprecated in 3.6 and will be decommissioned in 3.8.",
+            ),
+            (
+                "v2-deprecation",
+                "--v2-deprecation is deprecated and scheduled for removal in v3.8. The default \
+                 value is enforced, ignoring user input.",
+            ),
+        ];
+        for (name, text) in DEPRECATED {
+            if draft.explicit.contains(name) {
+                self.say(log::pending!(Warn, text));
+            }
+        }
+    }
+
+    /// Fills in what depends on other values: the advertised host, the initial cluster, the folder.
+    fn complete(&mut self, config: &mut Config, surroundings: &dyn Surroundings) {
+        let host = surroundings.default_host();
+        let mut used = false;
+        if let Ok(host) = &host {
+            used = advertise(
+                &config.listen_peer_urls,
+                &mut config.initial_advertise_peer_urls,
+                DEFAULT_PEER_URL,
+                host,
+            );
+        }
+        let default_cluster = format!("{DEFAULT_NAME}={DEFAULT_PEER_URL}");
+        if config.name != DEFAULT_NAME && config.initial_cluster == default_cluster {
+            config.initial_cluster = config.initial_cluster_from_name(&config.name);
+        }
+        match &host {
+            Ok(host) => {
+                used |= advertise(
+                    &config.listen_client_urls,
+                    &mut config.advertise_client_urls,
+                    DEFAULT_CLIENT_URL,
+                    host,
+                );
+                if used {
+                    self.say(log::pending!(
+                        Info,
+                        "detected default host for advertise",
+                        "host" = host
+                    ));
+                }
+            }
+            Err(reason) => {
+                self.say(log::pending!(Info, "failed to detect default host", "error" = reason));
+            }
+        }
+        if config.data_dir.is_empty() {
+            config.data_dir = format!("{}.etcd", config.name);
+            self.say(log::pending!(
+                Warn,
+                "'data-dir' was empty; using default",
+                "data-dir" = config.data_dir
+            ));
+        }
+    }
+}
+
+/// Where a member listens everywhere and advertises the default, it advertises the given host.
+fn advertise(listened: &[Url], advertised: &mut [Url], default: &str, host: &str) -> bool {
+    match (listened.first(), advertised) {
+        (Some(listened), [only]) if only.as_str() == default && listened.host() == "0.0.0.0" => {
+            *only = only.with_host(host, listened.port());
+            true
+        }
+        _ => false,
+    }
+}
+
+fn refuse(lines: &mut Vec<Pending>, destination: Destination, arguments: &[String], text: &str) {
+    let running = log::pending!(Info, "Running: ", "args" = arguments);
+    let failed = log::pending!(Warn, "failed to verify flags", "error" = text);
+    lines.extend([running, failed].map(|line| Pending { destination, line }));
+}
+
+/// A system error in the words that Go has for it, where they differ.
+fn system_reason(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "no such file or directory".to_owned(),
+        std::io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        std::io::ErrorKind::IsADirectory => "is a directory".to_owned(),
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,34 @@
+//! The real surroundings: this process's environment, this machine's files and routes.
+
+use std::io;
+use std::net::UdpSocket;
+
+use super::Surroundings;
+
+/// The surroundings of the running process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcessSurroundings;
+
+impl Surroundings for ProcessSurroundings {
+    fn environment(&self) -> Vec<(String, String)> {
+        let lossy = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+        std::env::vars_os().map(|(name, value)| (lossy(name), lossy(value))).collect()
+    }
+
+    fn read_file(&self, path: &str) -> io::Result<Vec<u8>> {
+        std::fs::read(path)
+    }
+
+    /// Asks the system which address it would speak from. Connecting a datagram socket sends nothing,
+    /// and the address need not exist: the documentation networks are behind the default route.
+    fn default_host(&self) -> Result<String, String> {
+        let source = |local: &str, remote: &str| -> io::Result<String> {
+            let socket = UdpSocket::bind(local)?;
+            socket.connect(remote)?;
+            Ok(socket.local_addr()?.ip().to_string())
+        };
+        source("0.0.0.0:0", "192.0.2.1:9")
+            .or_else(|_| source("[::]:0", "[2001:db8::1]:9"))
+            .map_err(|_| "default host not found".to_owned())
+    }
+}

@@ -1,0 +1,148 @@
+//! The types a flag may have: how each is read from a text, and where it is put.
+
+use std::collections::BTreeSet;
+
+use super::draft::Draft;
+use super::features::FeatureGates;
+use super::grammar::{parse_bool, parse_int, parse_uint};
+use super::url::{self, Url};
+use crate::duration::SignedDuration;
+use crate::quote::go_quote;
+
+/// The place of a value in a draft.
+pub(super) type Place<T> = fn(&mut Draft) -> &mut T;
+
+/// A flag's type and the place of its value.
+///
+/// The number types stand apart by the names they have in the file's error texts.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Setting {
+    /// A string.
+    Text(Place<String>),
+    /// True or false.
+    Bool(Place<bool>),
+    /// A number from zero up, Go's `uint`.
+    Uint(Place<u64>),
+    /// The same, Go's `uint64`.
+    Uint64(Place<u64>),
+    /// The same, Go's `uint32`.
+    Uint32(Place<u32>),
+    /// A number with a sign, Go's `int`.
+    Int(Place<i64>),
+    /// The same, Go's `int64`.
+    Int64(Place<i64>),
+    /// A span of time.
+    Duration(Place<SignedDuration>),
+    /// URLs between commas; an empty text changes nothing.
+    Urls(Place<Vec<Url>>),
+    /// Strings between commas, sorted, each once.
+    UniqueTexts(Place<Vec<String>>),
+    /// The same, kept as a set.
+    Hosts(Place<BTreeSet<String>>),
+    /// Origins between commas, or `*`.
+    Origins(Place<BTreeSet<String>>),
+    /// One of these strings.
+    OneOf(&'static [&'static str], Place<String>),
+    /// Some of these strings between commas; a second time adds to the first.
+    SomeOf(&'static [&'static str], Place<Vec<String>>),
+    /// Feature gates; a second time adds to the first.
+    Gates(Place<FeatureGates>),
+    /// Nothing at all: any value is accepted.
+    Ignored,
+}
+
+impl Setting {
+    /// Whether the flag stands without a value.
+    pub(super) fn is_bool(&self) -> bool {
+        matches!(self, Self::Bool(_) | Self::Ignored)
+    }
+
+    /// Reads a text into the draft.
+    ///
+    /// # Errors
+    ///
+    /// The reason, in the words that follow `invalid value "V" for flag -NAME:`.
+    pub(super) fn set(&self, draft: &mut Draft, text: &str) -> Result<(), String> {
+        match *self {
+            Self::Text(place) => text.clone_into(place(draft)),
+            Self::Bool(place) => {
+                *place(draft) = parse_bool(text).ok_or_else(|| "parse error".to_owned())?;
+            }
+            Self::Uint(place) | Self::Uint64(place) => {
+                *place(draft) =
+                    parse_uint(text, u64::MAX).map_err(|e| e.flag_reason().to_owned())?;
+            }
+            Self::Uint32(place) => {
+                let value = parse_uint(text, u64::from(u32::MAX)).map_err(|error| {
+                    let reason = error.strconv_reason();
+                    format!("strconv.ParseUint: parsing {}: {reason}", go_quote(text))
+                })?;
+                *place(draft) = u32::try_from(value).expect("the reader keeps to the maximum");
+            }
+            Self::Int(place) | Self::Int64(place) => {
+                *place(draft) = parse_int(text).map_err(|e| e.flag_reason().to_owned())?;
+            }
+            Self::Duration(place) => {
+                *place(draft) = text.parse().map_err(|_| "parse error".to_owned())?;
+            }
+            Self::Urls(place) => {
+                if !text.is_empty() {
+                    *place(draft) = url::parse_list(text).map_err(|error| error.to_string())?;
+                }
+            }
+            Self::UniqueTexts(place) => {
+                let unique: BTreeSet<&str> = text.split(',').collect();
+                *place(draft) = unique.into_iter().map(str::to_owned).collect();
+            }
+            Self::Hosts(place) => *place(draft) = text.split(',').map(str::to_owned).collect(),
+            Self::Origins(place) => set_origins(place(draft), text)?,
+            Self::OneOf(choices, place) => {
+                if !choices.contains(&text) {
+                    return Err("invalid value".to_owned());
+                }
+                text.clone_into(place(draft));
+            }
+            Self::SomeOf(choices, place) => {
+                for word in text.split(',') {
+                    if !choices.contains(&word) {
+                        return Err(format!("invalid value {}", go_quote(word)));
+                    }
+                    place(draft).push(word.to_owned());
+                }
+            }
+            Self::Gates(place) => place(draft).set(text).map_err(|error| error.to_string())?,
+            Self::Ignored => {}
+        }
+        Ok(())
+    }
+
+    /// The value in the draft as help shows it.
+    pub(super) fn shown(&self, draft: &mut Draft) -> String {
+        match *self {
+            Self::Text(place) | Self::OneOf(_, place) => place(draft).clone(),
+            Self::Bool(place) => place(draft).to_string(),
+            Self::Uint(place) | Self::Uint64(place) => place(draft).to_string(),
+            Self::Uint32(place) => place(draft).to_string(),
+            Self::Int(place) | Self::Int64(place) => place(draft).to_string(),
+            Self::Duration(place) => place(draft).to_string(),
+            Self::Urls(place) => url::joined(place(draft)),
+            Self::UniqueTexts(place) | Self::SomeOf(_, place) => place(draft).join(","),
+            Self::Hosts(place) | Self::Origins(place) => {
+                place(draft).iter().map(String::as_str).collect::<Vec<_>>().join(",")
+            }
+            Self::Gates(place) => place(draft).to_string(),
+            Self::Ignored => String::new(),
+        }
+    }
+}
+
+/// `*` is added to the origins, a list of URLs replaces them.
+pub(super) fn set_origins(origins: &mut BTreeSet<String>, text: &str) -> Result<(), String> {
+    if text == "*" {
+        origins.insert(text.to_owned());
+    } else if !origins.contains(text) {
+        let urls = url::parse_list(text).map_err(|error| error.to_string())?;
+        *origins = urls.iter().map(ToString::to_string).collect();
+    }
+    Ok(())
+}

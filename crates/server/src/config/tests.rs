@@ -1,0 +1,722 @@
+//! The whole of configuration, from arguments to a configuration or an exit.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use super::flags::{FLAGS, FileKey};
+use super::{
+    ClusterState, CompactionMode, Config, Destination, Exit, FreelistType, Gate, MetricsLevel,
+    Parsed, Pending, Retention, Surroundings, joined, parse,
+};
+use crate::duration::SignedDuration;
+use crate::log::{Format, Level, Output};
+
+/// A world of its own for each test.
+#[derive(Clone, Debug, Default)]
+struct World {
+    environment: Vec<(String, String)>,
+    files: BTreeMap<String, String>,
+    host: Option<String>,
+}
+
+impl Surroundings for World {
+    fn environment(&self) -> Vec<(String, String)> {
+        self.environment.clone()
+    }
+
+    fn read_file(&self, path: &str) -> io::Result<Vec<u8>> {
+        match self.files.get(path) {
+            Some(text) => Ok(text.clone().into_bytes()),
+            None => Err(io::Error::from(io::ErrorKind::NotFound)),
+        }
+    }
+
+    fn default_host(&self) -> Result<String, String> {
+        self.host.clone().ok_or_else(|| "default host not found".to_owned())
+    }
+}
+
+impl World {
+    fn with_environment(pairs: &[(&str, &str)]) -> Self {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        Self { environment: pairs.iter().map(owned).collect(), ..Self::default() }
+    }
+
+    fn with_file(text: &str) -> Self {
+        Self { files: [("/c".to_owned(), text.to_owned())].into(), ..Self::default() }
+    }
+
+    fn run(&self, arguments: &str) -> Result<Parsed, Exit> {
+        let words = arguments.split_whitespace();
+        let all: Vec<String> = ["quorate"].into_iter().chain(words).map(str::to_owned).collect();
+        parse(&all, self)
+    }
+
+    fn config(&self, arguments: &str) -> Config {
+        match self.run(arguments) {
+            Ok(parsed) => parsed.config,
+            Err(exit) => panic!("{arguments}: {exit:?}"),
+        }
+    }
+}
+
+fn config(arguments: &str) -> Config {
+    World::default().config(arguments)
+}
+
+fn exit(arguments: &str) -> Exit {
+    World::default().run(arguments).unwrap_err()
+}
+
+fn file(text: &str) -> Result<Parsed, Exit> {
+    World::with_file(text).run("--config-file /c")
+}
+
+fn messages(lines: &[Pending]) -> Vec<&str> {
+    lines.iter().map(|pending| pending.line.message.as_str()).collect()
+}
+
+fn has_line(lines: &[Pending], level: Level, message: &str) -> bool {
+    lines.iter().any(|p| p.line.level == level && p.line.message == message)
+}
+
+/// The error of the line that says that the flags are wrong.
+fn refusal(exit: &Exit) -> String {
+    assert_eq!((exit.code, exit.stdout.as_str(), exit.stderr.as_str()), (1, "", ""), "{exit:?}");
+    let position = exit.lines.iter().position(|p| p.line.message == "failed to verify flags");
+    let position = position.unwrap_or_else(|| panic!("no refusal in {:?}", messages(&exit.lines)));
+    assert_eq!(exit.lines[position].line.level, Level::Warn);
+    assert_eq!(exit.lines[position - 1].line.message, "Running: ");
+    let quoted = exit.lines[position].line.field("error").unwrap();
+    serde_json::from_str(&quoted).unwrap()
+}
+
+#[test]
+fn without_flags_everything_has_its_default() {
+    let parsed = World::default().run("").unwrap();
+    let expected = Config { data_dir: "default.etcd".to_owned(), ..Config::default() };
+    assert_eq!(parsed.config, expected);
+    assert_eq!(
+        messages(&parsed.lines),
+        [
+            "Running http and grpc server on single port. This is not recommended for production.",
+            "it isn't recommended to use default name, please set a value for --name. Note that \
+             etcd might run into issue when multiple members have the same default name",
+            "Running: ",
+            "failed to detect default host",
+            "'data-dir' was empty; using default",
+        ]
+    );
+    assert!(parsed.lines.iter().all(|p| p.destination == Destination::Configured));
+    assert_eq!(parsed.lines[2].line.field("args").unwrap(), "[\"quorate\"]");
+}
+
+#[test]
+fn flags_are_written_in_four_ways() {
+    for arguments in ["-name x", "--name x", "-name=x", "--name=x", "--name y --name=x"] {
+        assert_eq!(config(arguments).name, "x");
+    }
+    assert!(!config("--pre-vote=false").pre_vote);
+    assert!(config("--pre-vote").pre_vote);
+    assert_eq!(config("--max-wals 0x10").max_wals, 16);
+    assert_eq!(config("--initial-cluster= --name=").initial_cluster, "");
+    assert_eq!(config("--quota-backend-bytes -1").quota_bytes(), None);
+    assert_eq!(config("--max-wals 1 --").max_wals, 1);
+}
+
+#[test]
+fn leftover_words_are_refused_in_the_log() {
+    for (arguments, word) in [
+        ("serve", "serve"),
+        ("--pre-vote false", "false"),
+        ("-- --name x", "--name"),
+        ("- x", "-"),
+        ("--name x a\"b", "a\\\"b"),
+    ] {
+        assert_eq!(refusal(&exit(arguments)), format!("\"{word}\" is not a valid flag"));
+    }
+    // The words count before the version does.
+    assert_eq!(exit("--version x").code, 1);
+}
+
+#[test]
+fn mistakes_on_the_command_line_end_with_2_and_the_usage() {
+    for (arguments, line) in [
+        ("--nonsense", "flag provided but not defined: -nonsense"),
+        ("--nonsense=1 --help", "flag provided but not defined: -nonsense"),
+        (
+            "--experimental-initial-corrupt-check",
+            "flag provided but not defined: -experimental-initial-corrupt-check",
+        ),
+        ("--name", "flag needs an argument: -name"),
+        ("---name x", "bad flag syntax: ---name"),
+        ("--=x", "bad flag syntax: --=x"),
+        ("--max-wals x", "invalid value \"x\" for flag -max-wals: parse error"),
+        ("--max-wals -1", "invalid value \"-1\" for flag -max-wals: parse error"),
+        (
+            "--max-wals 18446744073709551616",
+            "invalid value \"18446744073709551616\" for flag -max-wals: value out of range",
+        ),
+        (
+            "--max-learners 9223372036854775808",
+            "invalid value \"9223372036854775808\" for flag -max-learners: value out of range",
+        ),
+        (
+            "--max-concurrent-streams x",
+            "invalid value \"x\" for flag -max-concurrent-streams: strconv.ParseUint: parsing \"x\": invalid syntax",
+        ),
+        (
+            "--max-concurrent-streams 4294967296",
+            "invalid value \"4294967296\" for flag -max-concurrent-streams: strconv.ParseUint: parsing \"4294967296\": value out of range",
+        ),
+        ("--pre-vote=x", "invalid boolean value \"x\" for -pre-vote: parse error"),
+        (
+            "--grpc-keepalive-interval 5",
+            "invalid value \"5\" for flag -grpc-keepalive-interval: parse error",
+        ),
+        (
+            "--initial-cluster-state old",
+            "invalid value \"old\" for flag -initial-cluster-state: invalid value",
+        ),
+        (
+            "--v2-deprecation not-yet",
+            "invalid value \"not-yet\" for flag -v2-deprecation: invalid value \"not-yet\"",
+        ),
+        (
+            "--listen-client-urls 127.0.0.1:2379",
+            "invalid value \"127.0.0.1:2379\" for flag -listen-client-urls: parse \"127.0.0.1:2379\": first path segment in URL cannot contain colon",
+        ),
+        (
+            "--listen-peer-urls http://a.com",
+            "invalid value \"http://a.com\" for flag -listen-peer-urls: URL address does not have the form \"host:port\": http://a.com",
+        ),
+        (
+            "--cors http://a.com",
+            "invalid value \"http://a.com\" for flag -cors: URL address does not have the form \"host:port\": http://a.com",
+        ),
+        (
+            "--feature-gates X=true",
+            "invalid value \"X=true\" for flag -feature-gates: unrecognized feature gate: X",
+        ),
+        (
+            "--feature-gates PriorityRequest",
+            "invalid value \"PriorityRequest\" for flag -feature-gates: missing bool value for PriorityRequest",
+        ),
+    ] {
+        let exit = exit(arguments);
+        assert_eq!((exit.code, exit.stdout.as_str()), (2, ""), "{arguments}");
+        let first = exit.stderr.lines().next().unwrap();
+        assert_eq!(first, line, "{arguments}");
+        assert!(exit.stderr.contains("\nUsage:\n"), "{arguments}");
+        assert!(exit.lines.is_empty());
+    }
+}
+
+#[test]
+fn help_is_usage_and_then_every_flag() {
+    for arguments in ["-h", "--help", "-help", "--name x --help --nonsense"] {
+        let exit = exit(arguments);
+        assert_eq!(exit.code, 0);
+        assert!(exit.stderr.starts_with("Usage:\n"));
+        for flag in FLAGS.iter().filter(|flag| !flag.section.is_empty()) {
+            let head = format!("\n  --{} '", flag.name);
+            assert!(exit.stdout.contains(&head), "{}", flag.name);
+        }
+        assert!(!exit.stdout.contains("--vv"));
+    }
+    let help = exit("-h").stdout;
+    for line in [
+        "  --data-dir '${name}.etcd'",
+        "  --listen-client-urls 'http://localhost:2379'",
+        "  --initial-cluster 'default=http://localhost:2380'",
+        "  --grpc-keepalive-interval '2h0m0s'",
+        "  --max-concurrent-streams '4294967295'",
+        "  --backend-bbolt-freelist-type 'map'",
+        "  --cors '*'",
+        "      FastLeaseKeepAlive=true|false (BETA - default=true)",
+    ] {
+        assert!(help.lines().any(|l| l == line), "{line}");
+    }
+}
+
+#[test]
+fn version_is_printed_before_any_configuration_is_looked_at() {
+    let exit = World::with_environment(&[("ETCD_NAME", "x")])
+        .run("--version --name y --config-file /missing")
+        .unwrap_err();
+    assert_eq!((exit.code, exit.stderr.as_str()), (0, ""));
+    assert!(exit.stdout.starts_with("etcd Version: 3.7.1\nGit SHA: "));
+    assert!(exit.lines.is_empty());
+}
+
+#[test]
+fn flags_of_long_ago_are_accepted_with_any_value() {
+    let config = config("--snapshot=what --v --vv=7 --test.coverprofile=x --config=y --force");
+    assert_eq!(config.name, "default");
+}
+
+#[test]
+fn every_flag_has_its_environment_variable() {
+    let world = World::with_environment(&[
+        ("PATH", "/bin"),
+        ("ETCD_NAME", "x"),
+        ("ETCD_MAX_WALS", "7"),
+        ("ETCD_PRE_VOTE", "false"),
+        ("ETCD_FEATURE_GATES", "LeaseCheckpoint=true"),
+        ("ETCD_DATA_DIR", ""),
+        ("ETCD_UNSUPPORTED_ARCH", "arm"),
+        ("ETCD_VERSION", "3.7.1"),
+    ]);
+    let parsed = world.run("").unwrap();
+    let config = &parsed.config;
+    assert_eq!((config.name.as_str(), config.max_wals, config.pre_vote), ("x", 7, false));
+    assert!(config.feature_gates.is_enabled(Gate::LeaseCheckpoint));
+    assert_eq!(config.data_dir, "x.etcd");
+    let early: Vec<&Pending> =
+        parsed.lines.iter().filter(|p| p.destination == Destination::Early).collect();
+    let told: Vec<(&str, Option<String>)> = early
+        .iter()
+        .map(|p| {
+            let line = &p.line;
+            let name = ["key", "variable-name", "environment-variable"];
+            (line.message.as_str(), name.iter().find_map(|name| line.field(name)))
+        })
+        .collect();
+    let told: Vec<(&str, &str)> =
+        told.iter().map(|(m, v)| (*m, v.as_deref().unwrap().trim_matches('"'))).collect();
+    let used = "recognized and used environment variable";
+    let unknown = "unrecognized environment variable";
+    assert_eq!(
+        told,
+        [
+            ("cannot set special environment variable", "ETCD_VERSION"),
+            (used, "ETCD_FEATURE_GATES"),
+            (used, "ETCD_MAX_WALS"),
+            (used, "ETCD_NAME"),
+            (used, "ETCD_PRE_VOTE"),
+            (unknown, "ETCD_DATA_DIR="),
+            (unknown, "ETCD_UNSUPPORTED_ARCH=arm"),
+        ]
+    );
+}
+
+#[test]
+fn a_flag_and_its_variable_together_end_the_program() {
+    for value in ["y", ""] {
+        let world = World::with_environment(&[("ETCD_NAME", value)]);
+        let exit = world.run("--name x").unwrap_err();
+        assert_eq!(exit.code, 1);
+        let last = &exit.lines.last().unwrap().line;
+        assert_eq!(last.level, Level::Fatal);
+        assert_eq!(
+            last.message,
+            "conflicting environment variable is shadowed by corresponding command-line flag \
+             (either unset environment variable or disable flag))"
+        );
+        assert_eq!(last.field("environment-variable").unwrap(), "\"ETCD_NAME\"");
+    }
+}
+
+#[test]
+fn a_wrong_variable_is_told_in_the_log_the_last_one_of_several() {
+    let refused =
+        |pairs: &[(&str, &str)]| refusal(&World::with_environment(pairs).run("").unwrap_err());
+    assert_eq!(
+        refused(&[("ETCD_MAX_WALS", "x"), ("ETCD_HEARTBEAT_INTERVAL", "y")]),
+        "invalid value \"x\" for ETCD_MAX_WALS: parse error"
+    );
+    assert_eq!(
+        refused(&[("ETCD_FEATURE_GATES", "X=true")]),
+        "invalid value \"X=true\" for ETCD_FEATURE_GATES: unrecognized feature gate: X"
+    );
+    assert_eq!(
+        refused(&[("ETCD_PRE_VOTE", "maybe")]),
+        "invalid value \"maybe\" for ETCD_PRE_VOTE: parse error"
+    );
+}
+
+#[test]
+fn checks_come_in_order_with_etcds_texts() {
+    for (arguments, text) in [
+        ("--logger capnslog", "--logger=capnslog is removed in v3.5"),
+        ("--logger x", "unknown logger option \"x\""),
+        ("--log-outputs default,stdout", "multi logoutput for \"default\" is not supported yet"),
+        (
+            "--log-outputs systemd/journal,stdout",
+            "running with systemd/journal but other '--log-outputs' values ([\"stdout\" \"systemd/journal\"]) are configured with 'default'; override 'default' value with something else",
+        ),
+        ("--log-format x", "unknown log format: x, supported values json, console"),
+        (
+            "--listen-peer-urls http://a.com:1 --heartbeat-interval 0",
+            "expected IP in URL for binding (http://a.com:1)",
+        ),
+        ("--listen-metrics-urls http://a.com:1", "expected IP in URL for binding (http://a.com:1)"),
+        (
+            "--initial-advertise-peer-urls http://:1",
+            "--initial-advertise-peer-urls \"http://:1\" must be \"host:port\" (unexpected empty host (http://:1))",
+        ),
+        (
+            "--advertise-client-urls http://:1",
+            "--advertise-client-urls \"http://:1\" must be in the format \"host:port\", \"unix:/path/to/socket\" or \"unixs:/path/to/socket\" (unexpected empty host (http://:1))",
+        ),
+        ("--heartbeat-interval 0", "--heartbeat-interval must be >0 (set to 0ms)"),
+        ("--election-timeout 0", "--election-timeout must be >0 (set to 0ms)"),
+        (
+            "--heartbeat-interval 500",
+            "--election-timeout[1000ms] should be at least as 5 times as --heartbeat-interval[500ms]",
+        ),
+        (
+            "--heartbeat-interval 18446744073709551615",
+            "--election-timeout[1000ms] should be at least as 5 times as --heartbeat-interval[18446744073709551615ms]",
+        ),
+        (
+            "--election-timeout 50001",
+            "--election-timeout[50001ms] is too long, and should be set less than 50000ms",
+        ),
+        (
+            "--listen-client-urls http://localhost:1 --auto-compaction-mode x",
+            "--advertise-client-urls is required when --listen-client-urls is set explicitly",
+        ),
+        ("--auto-compaction-mode=", "undefined auto-compaction-mode"),
+        ("--auto-compaction-mode x", "unknown auto-compaction-mode \"x\""),
+        (
+            "--feature-gates LeaseCheckpointPersist=true",
+            "enabling feature gate LeaseCheckpointPersist requires enabling feature gate LeaseCheckpoint",
+        ),
+    ] {
+        assert_eq!(refusal(&exit(arguments)), text, "{arguments}");
+    }
+}
+
+#[test]
+fn a_refusal_is_told_in_the_log_that_was_asked_for() {
+    let exit = exit("--log-outputs /tmp/x --log-level error --heartbeat-interval 0");
+    let log = exit.log.as_ref().unwrap();
+    assert_eq!(log.outputs, [Output::File("/tmp/x".to_owned())]);
+    assert_eq!(log.level, Level::Error);
+    assert!(exit.lines.iter().all(|p| p.destination == Destination::Configured));
+    // A log that is itself the mistake is not used.
+    let exit = self::exit("--log-format x");
+    assert!(exit.log.is_none());
+    assert!(exit.lines.iter().all(|p| p.destination == Destination::Early));
+}
+
+#[test]
+fn missing_advertised_urls_get_a_line_more() {
+    let exit = exit("--listen-client-urls http://localhost:1");
+    let last = &exit.lines.last().unwrap().line;
+    assert_eq!(last.message, "advertise client URLs are not set");
+    assert_eq!(
+        last.field("error").unwrap(),
+        "\"--advertise-client-urls is required when --listen-client-urls is set explicitly\""
+    );
+}
+
+#[test]
+fn an_unknown_log_level_ends_as_a_panic() {
+    let exit = exit("--log-level loud");
+    assert_eq!((exit.code, exit.lines.len()), (2, 0));
+    assert_eq!(exit.stderr, "panic: unrecognized level: \"loud\"\n");
+    assert_eq!(config("--log-level WARN").log.level, Level::Warn);
+}
+
+#[test]
+fn names_of_choices_become_choices() {
+    let config = config(
+        "--initial-cluster-state existing --auto-compaction-mode revision --metrics extensive \
+         --backend-bbolt-freelist-type array --log-format console --log-outputs stdout,stderr",
+    );
+    assert_eq!(config.initial_cluster_state, ClusterState::Existing);
+    assert_eq!(config.auto_compaction_mode, CompactionMode::Revision);
+    assert_eq!(config.metrics, MetricsLevel::Extensive);
+    assert_eq!(config.backend_freelist_type, FreelistType::Array);
+    assert_eq!(config.log.format, Format::Console);
+    assert_eq!(config.log.outputs, [Output::Stderr, Output::Stdout]);
+    let config = self::config("--metrics x --backend-bbolt-freelist-type x");
+    assert_eq!(config.metrics, MetricsLevel::Basic);
+    assert_eq!(config.backend_freelist_type, FreelistType::Map);
+}
+
+#[test]
+fn values_that_stand_for_defaults_are_settled() {
+    let config = config(
+        "--snapshot-count 0 --snapshot-catchup-entries 0 --warning-unary-request-duration 0 \
+         --raft-read-timeout 1s --raft-write-timeout 6s --watch-progress-notify-interval 1ms",
+    );
+    assert_eq!((config.snapshot_count, config.snapshot_catchup_entries), (10_000, 5_000));
+    assert_eq!(config.warning_unary_request_duration, SignedDuration::from_millis(300));
+    assert_eq!(config.raft_read_timeout, SignedDuration::from_secs(5));
+    assert_eq!(config.raft_write_timeout, SignedDuration::from_secs(6));
+    assert_eq!(config.watch_progress_notify_interval(), Duration::from_millis(100));
+    let config = self::config("--watch-progress-notify-interval -1s --compaction-batch-limit -1");
+    assert_eq!(config.watch_progress_notify_interval(), Duration::from_secs(600));
+    assert_eq!(config.compaction_batch_limit(), 1_000);
+    assert_eq!(config.compaction_sleep_interval(), Duration::from_millis(10));
+    assert_eq!(config.backend_batch_interval(), Duration::from_millis(100));
+    assert_eq!(config.backend_batch_limit(), 10_000);
+    assert_eq!(config.quota_bytes(), Some(2 << 30));
+    assert_eq!((config.request_timeout(), config.election_ticks()), (Duration::from_secs(7), 10));
+}
+
+#[test]
+fn lines_tell_what_was_adjusted_and_what_is_deprecated() {
+    let parsed = World::default()
+        .run(
+            "--raft-read-timeout 1s --watch-progress-notify-interval 1ms --max-snapshots 3 \
+             --v2-deprecation gone --feature-gates LeaseCheckpoint=true",
+        )
+        .unwrap();
+    for (level, message) in [
+        (Level::Info, "raft-read-timeout increased to minimum value: 5s"),
+        (Level::Warn, "adjusting watch progress notify interval to minimum period"),
+        (Level::Warn, "--max-snapshots is deprecated in 3.6 and will be decommissioned in 3.8."),
+        (
+            Level::Warn,
+            "--v2-deprecation is deprecated and scheduled for removal in v3.8. The default value is enforced, ignoring user input.",
+        ),
+        (
+            Level::Warn,
+            "Detected that checkpointing is enabled without persistence. Consider enabling feature gate LeaseCheckpointPersist",
+        ),
+    ] {
+        assert!(has_line(&parsed.lines, level, message), "{message}");
+    }
+}
+
+#[test]
+fn urls_are_sorted_and_an_empty_text_changes_nothing() {
+    let config = config(
+        "--listen-peer-urls http://127.0.0.1:9,http://127.0.0.1:8,http://127.0.0.1:9 \
+         --listen-client-urls= --advertise-client-urls=",
+    );
+    assert_eq!(joined(&config.listen_peer_urls), "http://127.0.0.1:8,http://127.0.0.1:9");
+    assert_eq!(joined(&config.listen_client_urls), "http://localhost:2379");
+    assert_eq!(joined(&config.advertise_client_urls), "http://localhost:2379");
+    assert!(config.serves_http_with_grpc());
+    let unix = self::config("--listen-client-urls unix://x --advertise-client-urls unix:///r/x");
+    assert_eq!(unix.listen_client_urls[0].socket_path().as_deref(), Some("x"));
+}
+
+#[test]
+fn origins_and_hosts_replace_the_star() {
+    let config = config("--cors http://b:2,http://a:1 --host-whitelist x,y,x");
+    assert!(config.cors.iter().eq(["http://a:1", "http://b:2"]));
+    assert!(config.host_whitelist.iter().eq(["x", "y"]));
+}
+
+#[test]
+fn a_name_alone_renames_the_initial_cluster() {
+    assert_eq!(config("--name x").initial_cluster, "x=http://localhost:2380");
+    let several = config("--name x --initial-advertise-peer-urls http://b:1,http://a:1");
+    assert_eq!(several.initial_cluster, "x=http://a:1,x=http://b:1");
+    assert_eq!(config("--initial-cluster y=http://a:1 --name x").initial_cluster, "y=http://a:1");
+    assert_eq!(
+        config("--initial-advertise-peer-urls http://a:1").initial_cluster,
+        "default=http://localhost:2380"
+    );
+}
+
+#[test]
+fn listening_everywhere_advertises_the_default_host() {
+    let world = World { host: Some("10.0.0.7".to_owned()), ..World::default() };
+    let arguments = "--name x --listen-peer-urls http://0.0.0.0:12380 \
+         --listen-client-urls http://0.0.0.0:12379 --advertise-client-urls http://localhost:2379";
+    let parsed = world.run(arguments).unwrap();
+    let config = &parsed.config;
+    assert_eq!(joined(&config.initial_advertise_peer_urls), "http://10.0.0.7:12380");
+    assert_eq!(joined(&config.advertise_client_urls), "http://10.0.0.7:12379");
+    assert_eq!(config.initial_cluster, "x=http://10.0.0.7:12380");
+    let line =
+        |message: &str| parsed.lines.iter().find(|p| p.line.message == message).map(|p| &p.line);
+    let detected = line("detected default host for advertise").unwrap();
+    assert_eq!(detected.field("host").unwrap(), "\"10.0.0.7\"");
+    assert!(line("failed to detect default host").is_none());
+    let unused = world.run("--name x").unwrap();
+    assert!(!messages(&unused.lines).contains(&"detected default host for advertise"));
+    assert_eq!(joined(&unused.config.advertise_client_urls), "http://localhost:2379");
+}
+
+#[test]
+fn retention_is_read_by_the_mode() {
+    let retention = |mode: &str, text: &str| {
+        let arguments = format!("--auto-compaction-mode {mode} --auto-compaction-retention={text}");
+        config(&arguments).auto_compaction().map_err(|error| error.to_string())
+    };
+    let hours = |hours: u64| Ok(Some(Retention::Period(Duration::from_secs(hours * 3_600))));
+    assert_eq!(retention("periodic", "0"), Ok(None));
+    assert_eq!(retention("periodic", ""), Ok(None));
+    assert_eq!(retention("periodic", "24"), hours(24));
+    assert_eq!(retention("periodic", "1h"), hours(1));
+    assert_eq!(retention("periodic", "-1h"), Ok(None));
+    assert_eq!(retention("revision", "1000"), Ok(Some(Retention::Revisions(1_000))));
+    assert_eq!(
+        retention("revision", "1h"),
+        Err("error parsing CompactionRetention: \"1h\" is no number of revisions".to_owned())
+    );
+    assert_eq!(
+        retention("periodic", "x"),
+        Err("error parsing CompactionRetention: time: invalid duration \"x\"".to_owned())
+    );
+    assert_eq!(
+        retention("periodic", "-1"),
+        Err("error parsing CompactionRetention: time: missing unit in duration \"-1\"".to_owned())
+    );
+}
+
+#[test]
+fn a_file_is_read_in_place_of_everything_else() {
+    let world = World {
+        environment: vec![("ETCD_MAX_WALS".to_owned(), "9".to_owned())],
+        ..World::with_file(
+            "name: x\ndata-dir: /d\nheartbeat-interval: 50\nlisten-client-urls: http://localhost:1\n\
+             grpc-keepalive-interval: 1000000000\nlog-outputs: [stdout]\nsnapshot-count: 0x10\n\
+             socket-options: {reuse-port: yes}\nfeature-gates: PriorityRequest=true\n\
+             cors: http://a:1\nhost-whitelist: h\nunknown: 1\nquota-backend-bytes: -1\n\
+             Pre-Vote: false\ninitial-cluster:\nauto-compaction-retention: \"1\"\n",
+        )
+    };
+    let parsed = world.run("--config-file /c --name y --max-wals 7").unwrap();
+    let config = &parsed.config;
+    assert_eq!((config.name.as_str(), config.data_dir.as_str()), ("x", "/d"));
+    assert_eq!((config.heartbeat_interval_ms, config.snapshot_count), (50, 16));
+    assert_eq!((config.max_wals, config.quota_backend_bytes), (5, -1));
+    assert_eq!(config.grpc_keepalive_interval, SignedDuration::from_secs(1));
+    assert_eq!(joined(&config.listen_client_urls), "http://localhost:1");
+    assert_eq!(joined(&config.advertise_client_urls), "http://localhost:2379");
+    assert_eq!(config.initial_cluster, "x=http://localhost:2380");
+    assert_eq!(config.log.outputs, [Output::Stdout]);
+    assert!(config.socket_reuse_port && !config.socket_reuse_address && !config.pre_vote);
+    assert!(config.feature_gates.is_enabled(Gate::PriorityRequest));
+    assert!(config.cors.iter().eq(["http://a:1"]) && config.host_whitelist.iter().eq(["h"]));
+    let loaded = "loaded server configuration, other configuration command line flags and \
+                  environment variables will be ignored if provided";
+    let line = parsed.lines.iter().find(|p| p.line.message == loaded).unwrap();
+    assert_eq!(line.line.field("path").unwrap(), "\"/c\"");
+    assert!(!messages(&parsed.lines).contains(&"recognized and used environment variable"));
+    // The command line is still held to its grammar.
+    assert_eq!(world.run("--config-file /c --max-wals x").unwrap_err().code, 2);
+}
+
+#[test]
+fn the_file_may_be_named_by_the_environment_and_may_be_json() {
+    let world = World {
+        environment: vec![("ETCD_CONFIG_FILE".to_owned(), "/c".to_owned())],
+        ..World::with_file("{\"name\": \"x\", \"election-timeout\": 3000}")
+    };
+    let config = world.config("");
+    assert_eq!((config.name.as_str(), config.election_timeout_ms), ("x", 3_000));
+    assert_eq!(file("").unwrap().config.name, "default");
+}
+
+#[test]
+fn mistakes_in_a_file_are_refused_with_etcds_texts() {
+    let field = |text: &str| {
+        format!("error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {text}")
+    };
+    let plain = "Go struct field configYAML.Config";
+    let coded = "Go struct field configYAML.configJSON";
+    for (text, expected) in [
+        (
+            "watch-progress-notify-interval: 10m",
+            field(&format!(
+                "string into {plain}.watch-progress-notify-interval of type time.Duration"
+            )),
+        ),
+        ("name: 5", field(&format!("number into {plain}.name of type string"))),
+        (
+            "auto-compaction-retention: 1",
+            field(&format!("number into {plain}.auto-compaction-retention of type string")),
+        ),
+        ("max-wals: -1", field(&format!("number -1 into {plain}.max-wals of type uint"))),
+        ("max-wals: 1.5", field(&format!("number 1.5 into {plain}.max-wals of type uint"))),
+        (
+            "max-concurrent-streams: 4294967296",
+            field(&format!("number 4294967296 into {plain}.max-concurrent-streams of type uint32")),
+        ),
+        ("pre-vote: 1", field(&format!("number into {plain}.pre-vote of type bool"))),
+        (
+            "listen-client-urls: [http://localhost:1]",
+            field(&format!("array into {coded}.listen-client-urls of type string")),
+        ),
+        (
+            "socket-options: {reuse-port: x}",
+            field(&format!("string into {plain}.socket-options.reuse-port of type bool")),
+        ),
+        (
+            "peer-transport-security: 5",
+            field(&format!(
+                "number into {coded}.peer-transport-security of type embed.securityConfig"
+            )),
+        ),
+        ("[1]", field("array into Go value of type embed.configYAML")),
+        ("peer-transport-security:", "invalid peer-transport-security".to_owned()),
+        ("feature-gates: X=true", "unrecognized feature gate: X".to_owned()),
+        ("initial-cluster-state: x", "unexpected clusterState \"x\"".to_owned()),
+        ("heartbeat-interval: 0", "--heartbeat-interval must be >0 (set to 0ms)".to_owned()),
+        ("discovery-srv: a.com", "discovery-srv is not supported by this version".to_owned()),
+    ] {
+        assert_eq!(refusal(&file(text).unwrap_err()), expected, "{text}");
+    }
+    let missing = World::default().run("--config-file /none").unwrap_err();
+    assert_eq!(refusal(&missing), "open /none: no such file or directory");
+    let broken = refusal(&file("a: [1\nb: 2").unwrap_err());
+    assert!(broken.starts_with("error converting YAML to JSON: yaml: line "), "{broken}");
+}
+
+#[test]
+fn wrong_urls_in_a_file_are_printed() {
+    for (key, name) in [
+        ("listen-peer-urls", "listen-peer-urls"),
+        ("listen-client-urls", "listen-client-urls"),
+        ("listen-client-http-urls", "listen-client-http-urls"),
+        ("listen-metrics-urls", "listen-metrics-urls"),
+        ("initial-advertise-peer-urls", "initial-advertise-peer-urls"),
+        ("advertise-client-urls", "advertise-peer-urls"),
+        ("cors", "cors"),
+    ] {
+        let exit = file(&format!("{key}: x")).unwrap_err();
+        assert_eq!(exit.code, 1);
+        let reason = "URL scheme must be http, https, unix, or unixs: x";
+        assert_eq!(exit.stderr, format!("unexpected error setting up {name}: {reason}\n"));
+    }
+}
+
+#[test]
+fn keys_without_effect_are_named() {
+    let parsed = file(
+        "client-transport-security:\n  cert-file: /x\npeer-transport-security:\n  auto-tls: false\n\
+         enable-pprof: true\nmemory-mlock: false\nmax-snapshots: 3\ndiscovery-srv:\n",
+    )
+    .unwrap();
+    let named: Vec<String> = parsed
+        .lines
+        .iter()
+        .filter(|p| p.line.message.starts_with("ignoring configuration key"))
+        .map(|p| p.line.field("key").unwrap())
+        .collect();
+    assert_eq!(named, ["\"client-transport-security\"", "\"enable-pprof\""]);
+    assert!(has_line(
+        &parsed.lines,
+        Level::Warn,
+        "--max-snapshots is deprecated in 3.6 and will be decommissioned in 3.8."
+    ));
+}
+
+#[test]
+fn rows_of_the_table_are_sound() {
+    let mut names: Vec<&str> = FLAGS.iter().map(|flag| flag.name).collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count, "each flag stands once");
+    for flag in FLAGS {
+        assert_eq!(flag.help.is_empty(), flag.section.is_empty(), "{}", flag.name);
+        assert!(flag.help.is_empty() || flag.help.ends_with('.'), "{}", flag.name);
+        if let FileKey::Nested(path) = flag.file {
+            assert_eq!(path.split('.').count(), 2, "{path}");
+        }
+        let name = flag.environment_name();
+        assert!(name.starts_with("ETCD_") && !name.contains('-'), "{name}");
+    }
+}

@@ -1,0 +1,356 @@
+//! URLs that members listen on and advertise: `http`, `https`, `unix` and `unixs`.
+//!
+//! Only what etcd accepts in its flags is a [`Url`]: a scheme, a host and a port without a path, or a
+//! socket's path. The error texts are those that etcd prints, with those of Go's URL parser for the
+//! mistakes people make (a missing scheme, a host that is not one).
+//!
+//! # Invariants
+//!
+//! * A list of URLs is sorted by text and holds each URL once.
+//! * Printing a URL gives what etcd stores and compares: the text as given, the scheme in lower case.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::quote::go_quote;
+
+/// How the other end is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scheme {
+    /// TCP without encryption.
+    Http,
+    /// TCP with TLS.
+    Https,
+    /// A socket file without encryption.
+    Unix,
+    /// A socket file with TLS.
+    Unixs,
+}
+
+impl Scheme {
+    /// The scheme's name before `://`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+            Self::Unix => "unix",
+            Self::Unixs => "unixs",
+        }
+    }
+
+    /// Whether traffic is encrypted.
+    pub const fn is_tls(self) -> bool {
+        matches!(self, Self::Https | Self::Unixs)
+    }
+
+    /// Whether the address is a socket file.
+    pub const fn is_unix(self) -> bool {
+        matches!(self, Self::Unix | Self::Unixs)
+    }
+}
+
+/// A URL as etcd's flags take it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Url {
+    /// First, so that URLs order by text.
+    text: String,
+    scheme: Scheme,
+    authority: String,
+    path: String,
+}
+
+/// Why a text is not a URL for a flag; prints as etcd does.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UrlError {
+    /// No URL by any scheme.
+    #[error("parse {}: {reason}", go_quote(text))]
+    Malformed {
+        /// The text.
+        text: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Another scheme, or none.
+    #[error("URL scheme must be http, https, unix, or unixs: {0}")]
+    Scheme(String),
+    /// No port.
+    #[error("URL address does not have the form \"host:port\": {0}")]
+    Address(String),
+    /// More than a host and a port.
+    #[error("URL must not contain a path: {0}")]
+    Path(String),
+}
+
+impl Url {
+    /// Reads one URL; blanks around it do not count.
+    pub fn parse(text: &str) -> Result<Self, UrlError> {
+        let text = text.trim();
+        let parts = split(text).map_err(|reason| UrlError::Malformed {
+            text: text.to_owned(),
+            reason: reason.to_string(),
+        })?;
+        let scheme = match parts.scheme.as_str() {
+            "http" => Scheme::Http,
+            "https" => Scheme::Https,
+            "unix" => Scheme::Unix,
+            "unixs" => Scheme::Unixs,
+            _ => return Err(UrlError::Scheme(text.to_owned())),
+        };
+        if !scheme.is_unix() {
+            if split_host_port(parts.authority).is_none() {
+                return Err(UrlError::Address(text.to_owned()));
+            }
+            if !parts.path.is_empty() {
+                return Err(UrlError::Path(text.to_owned()));
+            }
+        }
+        Ok(Self {
+            text: format!("{}{}", parts.scheme, &text[parts.scheme.len()..]),
+            scheme,
+            authority: parts.authority.to_owned(),
+            path: parts.path.to_owned(),
+        })
+    }
+
+    /// Makes the URL of a host and a port with this URL's scheme.
+    #[must_use]
+    pub fn with_host(&self, host: &str, port: &str) -> Self {
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        let authority = format!("{host}:{port}");
+        let text = format!("{}://{authority}", self.scheme.name());
+        Self { text, scheme: self.scheme, authority, path: String::new() }
+    }
+
+    /// The whole URL.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// How the other end is reached.
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// Host and port as they stand in the URL, `[::1]:2379` or `localhost:2379`.
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// The host without port and brackets; empty for a socket file.
+    pub fn host(&self) -> &str {
+        split_host_port(&self.authority).map_or("", |(host, _)| host)
+    }
+
+    /// The port as it stands in the URL; empty for a socket file, and where none stands behind the colon.
+    pub fn port(&self) -> &str {
+        split_host_port(&self.authority).map_or("", |(_, port)| port)
+    }
+
+    /// The socket's path, `None` for a TCP address.
+    ///
+    /// `unix://sock` is relative, `unix:///run/sock` absolute.
+    pub fn socket_path(&self) -> Option<String> {
+        self.scheme.is_unix().then(|| format!("{}{}", self.authority, self.path))
+    }
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// The texts of URLs, as log fields show them.
+pub fn texts(urls: &[Url]) -> Vec<&str> {
+    urls.iter().map(Url::as_str).collect()
+}
+
+/// The URLs between commas, as log fields and messages show them.
+pub fn joined(urls: &[Url]) -> String {
+    texts(urls).join(",")
+}
+
+/// Reads a list of URLs between commas; sorted, each once.
+pub(super) fn parse_list(text: &str) -> Result<Vec<Url>, UrlError> {
+    let mut urls = text.split(',').map(Url::parse).collect::<Result<Vec<_>, _>>()?;
+    urls.sort();
+    urls.dedup();
+    Ok(urls)
+}
+
+/// Host and port of an authority, `None` unless it is exactly a host, a colon and a port.
+pub fn split_host_port(authority: &str) -> Option<(&str, &str)> {
+    let (host, port) = authority.rsplit_once(':')?;
+    if let Some(inner) = host.strip_prefix('[') {
+        return inner.strip_suffix(']').filter(|h| !h.contains(['[', ']'])).map(|h| (h, port));
+    }
+    (!host.contains([':', '[', ']']) && !port.contains(['[', ']'])).then_some((host, port))
+}
+
+/// Refuses a URL to listen on whose host is a name: binding needs an address or `localhost`.
+pub(crate) fn check_bindable(urls: &[Url]) -> Result<(), String> {
+    for url in urls.iter().filter(|url| !url.scheme.is_unix()) {
+        let host = url.host();
+        if host != "localhost" && host.parse::<IpAddr>().is_err() {
+            return Err(format!("expected IP in URL for binding ({url})"));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a URL to advertise that names no host.
+pub(crate) fn check_advertisable(urls: &[Url]) -> Result<(), String> {
+    let empty = |url: &&Url| !url.scheme.is_unix() && url.host().is_empty();
+    match urls.iter().find(empty) {
+        Some(url) => Err(format!("unexpected empty host ({url})")),
+        None => Ok(()),
+    }
+}
+
+struct Parts<'a> {
+    scheme: String,
+    authority: &'a str,
+    path: &'a str,
+}
+
+/// What keeps a text from being a URL at all.
+#[derive(Debug, thiserror::Error)]
+enum Malformation {
+    #[error("net/url: invalid control character in URL")]
+    Control,
+    #[error("missing protocol scheme")]
+    NoScheme,
+    #[error("first path segment in URL cannot contain colon")]
+    ColonInPath,
+    #[error("missing ']' in host")]
+    Bracket,
+    #[error("invalid port {0} after host")]
+    Port(String),
+    #[error("invalid character {0} in host name")]
+    Character(String),
+}
+
+/// Takes a URL apart the way Go does, as far as etcd looks.
+fn split(text: &str) -> Result<Parts<'_>, Malformation> {
+    if text.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
+        return Err(Malformation::Control);
+    }
+    let (scheme, rest) = split_scheme(text)?;
+    let Some(after) = rest.strip_prefix("//") else {
+        let before_query = rest.split(['?', '#']).next().unwrap_or("");
+        let first_segment = before_query.split('/').next().unwrap_or("");
+        if scheme.is_empty() && first_segment.contains(':') {
+            return Err(Malformation::ColonInPath);
+        }
+        // `unix:name` has neither host nor path that a socket could be bound to.
+        let path = if before_query.starts_with('/') { before_query } else { "" };
+        return Ok(Parts { scheme, authority: "", path });
+    };
+    let end = after.find(['/', '?', '#']).unwrap_or(after.len());
+    let (authority, tail) = after.split_at(end);
+    let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    check_host(authority)?;
+    Ok(Parts { scheme, authority, path: tail.split(['?', '#']).next().unwrap_or("") })
+}
+
+/// The scheme in lower case, empty where there is none, and what follows its colon.
+fn split_scheme(text: &str) -> Result<(String, &str), Malformation> {
+    for (position, byte) in text.bytes().enumerate() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' => {}
+            b'0'..=b'9' | b'+' | b'-' | b'.' if position > 0 => {}
+            b':' if position == 0 => return Err(Malformation::NoScheme),
+            b':' => return Ok((text[..position].to_ascii_lowercase(), &text[position + 1..])),
+            _ => break,
+        }
+    }
+    Ok((String::new(), text))
+}
+
+fn check_host(authority: &str) -> Result<(), Malformation> {
+    let port = if authority.starts_with('[') {
+        let close = authority.rfind(']').ok_or(Malformation::Bracket)?;
+        &authority[close + 1..]
+    } else {
+        authority.rfind(':').map_or("", |colon| &authority[colon..])
+    };
+    let digits = port.strip_prefix(':');
+    if !port.is_empty() && !digits.is_some_and(|d| d.bytes().all(|b| b.is_ascii_digit())) {
+        return Err(Malformation::Port(go_quote(port)));
+    }
+    let foreign =
+        |c: &char| matches!(c, ' ' | '"' | '<' | '>' | '\\' | '^' | '`' | '{' | '|' | '}');
+    match authority.chars().find(foreign) {
+        Some(c) => Err(Malformation::Character(go_quote(&c.to_string()))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_hosts_ports_and_socket_paths() {
+        let url = Url::parse(" HTTP://[::1]:2379 ").unwrap();
+        assert_eq!((url.as_str(), url.host(), url.port()), ("http://[::1]:2379", "::1", "2379"));
+        let url = Url::parse("https://localhost:1").unwrap();
+        assert_eq!((url.scheme(), url.authority()), (Scheme::Https, "localhost:1"));
+        let path = |text: &str| Url::parse(text).unwrap().socket_path();
+        assert_eq!(path("unix://sock"), Some("sock".to_owned()));
+        assert_eq!(path("unix:///run/e.sock"), Some("/run/e.sock".to_owned()));
+        assert_eq!(path("unixs://a/b:1"), Some("a/b:1".to_owned()));
+        assert_eq!(path("http://a:1"), None);
+    }
+
+    #[test]
+    fn lists_are_sorted_and_hold_each_url_once() {
+        let urls = parse_list("http://b:1,http://a:2, http://b:1").unwrap();
+        assert_eq!(joined(&urls), "http://a:2,http://b:1");
+    }
+
+    #[test]
+    fn refuses_with_etcds_texts() {
+        for (text, expected) in [
+            ("localhost:2379", "URL scheme must be http, https, unix, or unixs: localhost:2379"),
+            ("ftp://a:1", "URL scheme must be http, https, unix, or unixs: ftp://a:1"),
+            ("", "URL scheme must be http, https, unix, or unixs: "),
+            ("http://a.com", "URL address does not have the form \"host:port\": http://a.com"),
+            ("http://::1:23", "URL address does not have the form \"host:port\": http://::1:23"),
+            ("http://a:1/x", "URL must not contain a path: http://a:1/x"),
+            ("http://a:1/", "URL must not contain a path: http://a:1/"),
+            (
+                "127.0.0.1:2379",
+                "parse \"127.0.0.1:2379\": first path segment in URL cannot contain colon",
+            ),
+            (":2379", "parse \":2379\": missing protocol scheme"),
+            ("http://a:b", "parse \"http://a:b\": invalid port \":b\" after host"),
+            ("http://[::1", "parse \"http://[::1\": missing ']' in host"),
+            ("http://a b:1", "parse \"http://a b:1\": invalid character \" \" in host name"),
+        ] {
+            assert_eq!(Url::parse(text).unwrap_err().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn binding_needs_an_address_and_advertising_a_host() {
+        let list = |text: &str| parse_list(text).unwrap();
+        assert_eq!(check_bindable(&list("http://localhost:1,http://0.0.0.0:2,unix://x")), Ok(()));
+        assert_eq!(
+            check_bindable(&list("http://a.com:1")),
+            Err("expected IP in URL for binding (http://a.com:1)".to_owned())
+        );
+        assert!(check_bindable(&list("http://:1")).is_err());
+        assert_eq!(
+            check_advertisable(&list("http://:1")),
+            Err("unexpected empty host (http://:1)".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_host_is_replaced_with_brackets_where_it_needs_them() {
+        let url = Url::parse("http://localhost:2379").unwrap();
+        assert_eq!(url.with_host("10.0.0.1", "99").as_str(), "http://10.0.0.1:99");
+        assert_eq!(url.with_host("fe80::1", "99").as_str(), "http://[fe80::1]:99");
+    }
+}

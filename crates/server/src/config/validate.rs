@@ -1,0 +1,293 @@
+//! The checks on a configuration, in etcd's order and with etcd's words.
+//!
+//! Operators and tools search for these texts, and the first mistake is the one reported, so both the
+//! order and the texts are part of the contract.
+
+use super::draft::Draft;
+use super::outcome::Pending;
+use super::url::{self, Url};
+use super::{
+    ClusterState, CompactionMode, Config, DEFAULT_NAME, FreelistType, Gate, MetricsLevel, Retention,
+};
+use crate::duration::{ParseDurationError, SignedDuration};
+use crate::log::{self, Format, Level, Output, Settings};
+use crate::quote::go_quote;
+
+const ELECTION_TIMEOUT_MS_MAX: u64 = 50_000;
+/// The shortest time between progress notifications.
+const PROGRESS_NOTIFY_MIN: SignedDuration = SignedDuration::from_millis(100);
+
+/// A configuration that cannot be; prints as etcd does.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("--logger=capnslog is removed in v3.5")]
+    RemovedLogger,
+    #[error("unknown logger option {}", go_quote(.0))]
+    UnknownLogger(String),
+    #[error("multi logoutput for \"default\" is not supported yet")]
+    DefaultAmongOutputs,
+    #[error(
+        "running with systemd/journal but other '--log-outputs' values ({}) are configured with \
+         'default'; override 'default' value with something else",
+        quoted_list(.0)
+    )]
+    JournalAmongOutputs(Vec<String>),
+    #[error("unknown log format: {0}, supported values json, console")]
+    UnknownFormat(String),
+    /// Ends the process at once instead.
+    #[error("unrecognized level: {}", go_quote(.0))]
+    UnknownLevel(String),
+    #[error("{0}")]
+    Unbindable(String),
+    #[error("--initial-advertise-peer-urls {} must be \"host:port\" ({reason})", go_quote(urls))]
+    AdvertisedPeer { urls: String, reason: String },
+    #[error(
+        "--advertise-client-urls {} must be in the format \"host:port\", \
+         \"unix:/path/to/socket\" or \"unixs:/path/to/socket\" ({reason})",
+        go_quote(urls)
+    )]
+    AdvertisedClient { urls: String, reason: String },
+    #[error("unexpected clusterState {}", go_quote(.0))]
+    ClusterState(String),
+    #[error("--heartbeat-interval must be >0 (set to 0ms)")]
+    NoHeartbeat,
+    #[error("--election-timeout must be >0 (set to 0ms)")]
+    NoElection,
+    #[error(
+        "--election-timeout[{election}ms] should be at least as 5 times as \
+         --heartbeat-interval[{heartbeat}ms]"
+    )]
+    ShortElection { election: u64, heartbeat: u64 },
+    #[error(
+        "--election-timeout[{0}ms] is too long, and should be set less than \
+         {ELECTION_TIMEOUT_MS_MAX}ms"
+    )]
+    LongElection(u64),
+    #[error("--advertise-client-urls is required when --listen-client-urls is set explicitly")]
+    MissingAdvertised,
+    #[error("undefined auto-compaction-mode")]
+    NoCompactionMode,
+    #[error("unknown auto-compaction-mode {}", go_quote(.0))]
+    CompactionMode(String),
+    #[error(
+        "enabling feature gate LeaseCheckpointPersist requires enabling feature gate \
+         LeaseCheckpoint"
+    )]
+    PersistWithoutCheckpoint,
+}
+
+/// A refusal, and the log that was already known to be right.
+#[derive(Debug)]
+pub(super) struct Rejected {
+    pub(super) refusal: Refusal,
+    pub(super) log: Option<Settings>,
+}
+
+/// Checks a draft and makes a configuration of it.
+pub(super) fn check(draft: &Draft, lines: &mut Vec<Pending>) -> Result<Config, Rejected> {
+    let log = check_log(draft).map_err(|refusal| Rejected { refusal, log: None })?;
+    check_rest(draft, &log, lines).map_err(|refusal| Rejected { refusal, log: Some(log) })
+}
+
+fn check_log(draft: &Draft) -> Result<Settings, Refusal> {
+    match draft.logger.as_str() {
+        "zap" => {}
+        "capnslog" => return Err(Refusal::RemovedLogger),
+        other => return Err(Refusal::UnknownLogger(other.to_owned())),
+    }
+    let names = &draft.log_outputs;
+    if names.len() > 1 && names.iter().any(|name| name == "default") {
+        return Err(Refusal::DefaultAmongOutputs);
+    }
+    if names.len() > 1 && names.iter().any(|name| name == "systemd/journal") {
+        return Err(Refusal::JournalAmongOutputs(names.clone()));
+    }
+    let mut outputs: Vec<Output> = names
+        .iter()
+        .map(|name| match name.as_str() {
+            "default" | "stderr" => Output::Stderr,
+            "stdout" => Output::Stdout,
+            "systemd/journal" => Output::Journal,
+            path => Output::File(path.to_owned()),
+        })
+        .collect();
+    if outputs.is_empty() {
+        outputs.push(Output::Stderr);
+    }
+    let level = Level::ALL
+        .into_iter()
+        .find(|level| level.name().eq_ignore_ascii_case(&draft.log_level))
+        .ok_or_else(|| Refusal::UnknownLevel(draft.log_level.clone()))?;
+    let format = match draft.log_format.as_str() {
+        "json" => Format::Json,
+        "console" => Format::Console,
+        other => return Err(Refusal::UnknownFormat(other.to_owned())),
+    };
+    Ok(Settings { level, format, outputs })
+}
+
+fn check_rest(draft: &Draft, log: &Settings, lines: &mut Vec<Pending>) -> Result<Config, Refusal> {
+    let mut config = Config { log: log.clone(), ..draft.config.clone() };
+    check_urls(&config, lines)?;
+    config.initial_cluster_state = match draft.initial_cluster_state.as_str() {
+        "new" => ClusterState::New,
+        "existing" => ClusterState::Existing,
+        other => return Err(Refusal::ClusterState(other.to_owned())),
+    };
+    check_times(&config)?;
+    if config.advertise_client_urls.is_empty() && !config.listen_client_urls.is_empty() {
+        return Err(Refusal::MissingAdvertised);
+    }
+    config.auto_compaction_mode = match draft.auto_compaction_mode.as_str() {
+        "periodic" => CompactionMode::Periodic,
+        "revision" => CompactionMode::Revision,
+        "" => return Err(Refusal::NoCompactionMode),
+        other => return Err(Refusal::CompactionMode(other.to_owned())),
+    };
+    check_gates(&config, lines)?;
+    if config.name == DEFAULT_NAME {
+        lines.push(Pending::configured(log::pending!(
+            Warn,
+            "it isn't recommended to use default name, please set a value for --name. Note that \
+             etcd might run into issue when multiple members have the same default name",
+            "name" = config.name
+        )));
+    }
+    config.backend_freelist_type = match draft.backend_freelist_type.as_str() {
+        "array" => FreelistType::Array,
+        _ => FreelistType::Map,
+    };
+    config.metrics = match draft.metrics.as_str() {
+        "extensive" => MetricsLevel::Extensive,
+        _ => MetricsLevel::Basic,
+    };
+    settle_defaults(&mut config, lines);
+    Ok(config)
+}
+
+fn check_urls(config: &Config, lines: &mut Vec<Pending>) -> Result<(), Refusal> {
+    let bindable = |urls: &[Url]| url::check_bindable(urls).map_err(Refusal::Unbindable);
+    bindable(&config.listen_peer_urls)?;
+    bindable(&config.listen_client_urls)?;
+    bindable(&config.listen_client_http_urls)?;
+    if config.listen_client_http_urls.is_empty() {
+        lines.push(Pending::configured(log::pending!(
+            Warn,
+            "Running http and grpc server on single port. This is not recommended for production."
+        )));
+    }
+    bindable(&config.listen_metrics_urls)?;
+    url::check_advertisable(&config.initial_advertise_peer_urls).map_err(|reason| {
+        let urls = url::joined(&config.initial_advertise_peer_urls);
+        Refusal::AdvertisedPeer { urls, reason }
+    })?;
+    url::check_advertisable(&config.advertise_client_urls).map_err(|reason| {
+        let urls = url::joined(&config.advertise_client_urls);
+        Refusal::AdvertisedClient { urls, reason }
+    })
+}
+
+fn check_times(config: &Config) -> Result<(), Refusal> {
+    let (heartbeat, election) = (config.heartbeat_interval_ms, config.election_timeout_ms);
+    if heartbeat == 0 {
+        return Err(Refusal::NoHeartbeat);
+    }
+    if election == 0 {
+        return Err(Refusal::NoElection);
+    }
+    if heartbeat.saturating_mul(5) > election {
+        return Err(Refusal::ShortElection { election, heartbeat });
+    }
+    if election > ELECTION_TIMEOUT_MS_MAX {
+        return Err(Refusal::LongElection(election));
+    }
+    Ok(())
+}
+
+fn check_gates(config: &Config, lines: &mut Vec<Pending>) -> Result<(), Refusal> {
+    let checkpoint = config.feature_gates.is_enabled(Gate::LeaseCheckpoint);
+    let persist = config.feature_gates.is_enabled(Gate::LeaseCheckpointPersist);
+    if checkpoint && !persist {
+        lines.push(Pending::configured(log::pending!(
+            Warn,
+            "Detected that checkpointing is enabled without persistence. Consider enabling feature \
+             gate LeaseCheckpointPersist"
+        )));
+    }
+    if persist && !checkpoint { Err(Refusal::PersistWithoutCheckpoint) } else { Ok(()) }
+}
+
+/// Replaces values that stand for a default, or that are below what makes sense.
+fn settle_defaults(config: &mut Config, lines: &mut Vec<Pending>) {
+    let default = Config::default();
+    if config.snapshot_count == 0 {
+        config.snapshot_count = default.snapshot_count;
+    }
+    if config.snapshot_catchup_entries == 0 {
+        config.snapshot_catchup_entries = default.snapshot_catchup_entries;
+    }
+    if config.warning_unary_request_duration == SignedDuration::ZERO {
+        config.warning_unary_request_duration = default.warning_unary_request_duration;
+    }
+    let given = config.watch_progress_notify_interval;
+    if given > SignedDuration::ZERO && given < PROGRESS_NOTIFY_MIN {
+        config.watch_progress_notify_interval = PROGRESS_NOTIFY_MIN;
+        lines.push(Pending::configured(log::pending!(
+            Warn,
+            "adjusting watch progress notify interval to minimum period",
+            "min-watch-progress-notify-interval" = PROGRESS_NOTIFY_MIN
+        )));
+    }
+}
+
+fn quoted_list(texts: &[String]) -> String {
+    let quoted: Vec<String> = texts.iter().map(|text| go_quote(text)).collect();
+    format!("[{}]", quoted.join(" "))
+}
+
+/// Why the retention of automatic compaction cannot be read; prints as etcd does.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RetentionError {
+    /// Neither a number nor a span of time.
+    #[error("error parsing CompactionRetention: {0}")]
+    Unreadable(#[from] ParseDurationError),
+    /// A span of time where a number of revisions is meant.
+    #[error(
+        "error parsing CompactionRetention: {} is no number of revisions",
+        go_quote(.0)
+    )]
+    NotRevisions(String),
+}
+
+impl Config {
+    /// What automatic compaction keeps, `None` where it is off.
+    ///
+    /// A bare number is hours or revisions, by the mode. etcd takes a span of time in revision mode for
+    /// its count of nanoseconds, which nobody can mean: that is refused here.
+    ///
+    /// # Errors
+    ///
+    /// The retention has no meaning; etcd finds that out at start, so does the server.
+    pub fn auto_compaction(&self) -> Result<Option<Retention>, RetentionError> {
+        let text = match self.auto_compaction_retention.as_str() {
+            "" => "0",
+            text => text,
+        };
+        if let Some(count) = text.parse::<i64>().ok().filter(|count| *count >= 0) {
+            return Ok(match self.auto_compaction_mode {
+                _ if count == 0 => None,
+                CompactionMode::Revision => Some(Retention::Revisions(count)),
+                CompactionMode::Periodic => {
+                    let secs = count.saturating_mul(3_600);
+                    SignedDuration::from_secs(secs).positive().map(Retention::Period)
+                }
+            });
+        }
+        let period: SignedDuration = text.parse()?;
+        match self.auto_compaction_mode {
+            CompactionMode::Periodic => Ok(period.positive().map(Retention::Period)),
+            CompactionMode::Revision if period.positive().is_none() => Ok(None),
+            CompactionMode::Revision => Err(RetentionError::NotRevisions(text.to_owned())),
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! The configuration file's text as a tree of values: YAML, of which JSON is a part.
+//!
+//! etcd reads its file by YAML 1.1: a plain `yes` or `on` is true, `010` is eight, of two equal keys
+//! the last counts. The parser below us knows YAML 1.2 and gives events with the style of each
+//! scalar, so the values are resolved here.
+//!
+//! # Invariants
+//!
+//! * The tree is bounded: aliases that would multiply it beyond [`NODE_COUNT_MAX`] are refused.
+
+use std::collections::BTreeMap;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
+
+use super::grammar::{parse_int, parse_uint};
+
+/// A value of the file.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Node {
+    /// Nothing.
+    Null,
+    /// True or false.
+    Bool(bool),
+    /// A number, in the decimal form that JSON would have.
+    Number(String),
+    /// A string.
+    Text(String),
+    /// A list.
+    List(Vec<Self>),
+    /// Keys and values, by key.
+    Map(BTreeMap<String, Self>),
+}
+
+impl Node {
+    /// The kind, in the words of the error texts.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool(_) => "bool",
+            Self::Number(_) => "number",
+            Self::Text(_) => "string",
+            Self::List(_) => "array",
+            Self::Map(_) => "object",
+        }
+    }
+
+    /// Whether the value says nothing that its absence would not.
+    pub(super) fn is_empty(&self) -> bool {
+        match self {
+            Self::Null | Self::Bool(false) => true,
+            Self::Bool(true) => false,
+            Self::Number(number) => number == "0",
+            Self::Text(text) => text.is_empty(),
+            Self::List(values) => values.iter().all(Self::is_empty),
+            Self::Map(entries) => entries.values().all(Self::is_empty),
+        }
+    }
+}
+
+/// The most values a file may have once its aliases are followed.
+const NODE_COUNT_MAX: usize = 100_000;
+/// The deepest nesting a file may have.
+const DEPTH_MAX: usize = 100;
+
+/// Why a file is no YAML.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum YamlError {
+    /// The text breaks the grammar.
+    #[error("line {line}: {reason}")]
+    Syntax {
+        /// Counted from 1.
+        line: usize,
+        /// The parser's words.
+        reason: String,
+    },
+    /// An alias names no anchor before it.
+    #[error("unknown anchor referenced")]
+    UnknownAnchor,
+    /// A list or a mapping in the place of a key.
+    #[error("a mapping key must be a scalar")]
+    CompositeKey,
+    /// The aliases blow the document up, or it is nested without end.
+    #[error("document contains excessive aliasing")]
+    TooLarge,
+}
+
+impl From<ScanError> for YamlError {
+    fn from(error: ScanError) -> Self {
+        Self::Syntax { line: error.marker().line(), reason: error.info().to_owned() }
+    }
+}
+
+/// Reads the first document of a text; a text without one is null.
+pub(super) fn read(text: &str) -> Result<Node, YamlError> {
+    let mut reader =
+        Reader { events: Parser::new_from_str(text), anchors: BTreeMap::new(), node_count: 0 };
+    loop {
+        match reader.next()? {
+            None | Some(Event::StreamEnd) => return Ok(Node::Null),
+            Some(Event::DocumentStart(_)) => break,
+            Some(_) => {}
+        }
+    }
+    match reader.next()? {
+        Some(event) => reader.node(event, 0),
+        None => Ok(Node::Null),
+    }
+}
+
+struct Reader<'a> {
+    events: Parser<'a, saphyr_parser::StrInput<'a>>,
+    anchors: BTreeMap<usize, (Node, usize)>,
+    node_count: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn next(&mut self) -> Result<Option<Event<'a>>, YamlError> {
+        match self.events.next() {
+            None => Ok(None),
+            Some(Ok((event, _))) => Ok(Some(event)),
+            Some(Err(error)) => Err(error.into()),
+        }
+    }
+
+    /// Reads the value that an event starts.
+    fn node(&mut self, event: Event<'a>, depth: usize) -> Result<Node, YamlError> {
+        let count_before = self.node_count;
+        self.count(1)?;
+        if depth > DEPTH_MAX {
+            return Err(YamlError::TooLarge);
+        }
+        let (node, anchor) = match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                (resolve(&text, style, tag.as_deref()), anchor)
+            }
+            Event::SequenceStart(anchor, _) => (self.list(depth)?, anchor),
+            Event::MappingStart(anchor, _) => (self.map(depth)?, anchor),
+            Event::Alias(anchor) => {
+                let (node, count) =
+                    self.anchors.get(&anchor).cloned().ok_or(YamlError::UnknownAnchor)?;
+                self.count(count)?;
+                return Ok(node);
+            }
+            _ => (Node::Null, 0),
+        };
+        if anchor > 0 {
+            self.anchors.insert(anchor, (node.clone(), self.node_count - count_before));
+        }
+        Ok(node)
+    }
+
+    fn count(&mut self, nodes: usize) -> Result<(), YamlError> {
+        self.node_count += nodes;
+        if self.node_count > NODE_COUNT_MAX { Err(YamlError::TooLarge) } else { Ok(()) }
+    }
+
+    fn list(&mut self, depth: usize) -> Result<Node, YamlError> {
+        let mut values = Vec::new();
+        loop {
+            match self.next()? {
+                None | Some(Event::SequenceEnd) => return Ok(Node::List(values)),
+                Some(event) => values.push(self.node(event, depth + 1)?),
+            }
+        }
+    }
+
+    fn map(&mut self, depth: usize) -> Result<Node, YamlError> {
+        let mut entries = BTreeMap::new();
+        let mut merged = Vec::new();
+        loop {
+            let key = match self.next()? {
+                None | Some(Event::MappingEnd) => break,
+                Some(Event::Scalar(text, ..)) => text.into_owned(),
+                Some(_) => return Err(YamlError::CompositeKey),
+            };
+            let Some(event) = self.next()? else { break };
+            let value = self.node(event, depth + 1)?;
+            match (key.as_str(), value) {
+                ("<<", Node::Map(more)) => merged.push(more),
+                (_, value) => {
+                    entries.insert(key, value);
+                }
+            }
+        }
+        for (key, value) in merged.into_iter().flatten() {
+            entries.entry(key).or_insert(value);
+        }
+        Ok(Node::Map(entries))
+    }
+}
+
+/// The value of a scalar by YAML 1.1.
+fn resolve(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Node {
+    let is_text_tag = |tag: &Tag| tag.is_yaml_core_schema() && tag.suffix == "str";
+    if style != ScalarStyle::Plain || tag.is_some_and(is_text_tag) {
+        return Node::Text(text.to_owned());
+    }
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return Node::Null,
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+            return Node::Bool(true);
+        }
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
+            return Node::Bool(false);
+        }
+        _ => {}
+    }
+    let starts_number = text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c));
+    if !starts_number {
+        return Node::Text(text.to_owned());
+    }
+    let plain = text.replace('_', "");
+    if let Ok(number) = parse_int(&plain) {
+        return Node::Number(number.to_string());
+    }
+    if let Ok(number) = parse_uint(&plain, u64::MAX) {
+        return Node::Number(number.to_string());
+    }
+    let is_decimal =
+        plain.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'));
+    match plain.parse::<f64>() {
+        Ok(number) if is_decimal && number.is_finite() => Node::Number(number.to_string()),
+        _ => Node::Text(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn value(text: &str) -> Node {
+        match read(&format!("key: {text}")) {
+            Ok(Node::Map(mut entries)) => entries.remove("key").unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn plain_scalars_resolve_by_yaml_1_1() {
+        for text in ["yes", "On", "true", "Y"] {
+            assert_eq!(value(text), Node::Bool(true));
+            assert_eq!(value(&format!("'{text}'")), Node::Text(text.to_owned()));
+        }
+        assert_eq!(value("off"), Node::Bool(false));
+        for text in ["", "~", "null"] {
+            assert_eq!(value(text), Node::Null);
+        }
+        let number = |text: &str| Node::Number(text.to_owned());
+        assert_eq!(value("010"), number("8"));
+        assert_eq!(value("1_000"), number("1000"));
+        assert_eq!(value("-5"), number("-5"));
+        assert_eq!(value("18446744073709551615"), number("18446744073709551615"));
+        assert_eq!(value("1.5"), number("1.5"));
+        assert_eq!(value("1e3"), number("1000"));
+        for text in ["http://localhost:2379", "1h", "1.2.3.4", "inf", "0x"] {
+            assert_eq!(value(text), Node::Text(text.to_owned()));
+        }
+        assert_eq!(value("!!str 5"), Node::Text("5".to_owned()));
+    }
+
+    #[test]
+    fn json_is_read_too() {
+        let node = read("{\"a\": [1, \"x\", null], \"b\": {\"c\": true}}").unwrap();
+        let text = |text: &str| Node::Text(text.to_owned());
+        let inner = BTreeMap::from([("c".to_owned(), Node::Bool(true))]);
+        let list = vec![Node::Number("1".to_owned()), text("x"), Node::Null];
+        let expected = BTreeMap::from([
+            ("a".to_owned(), Node::List(list)),
+            ("b".to_owned(), Node::Map(inner)),
+        ]);
+        assert_eq!(node, Node::Map(expected));
+    }
+
+    #[test]
+    fn the_last_of_equal_keys_counts_and_aliases_are_followed() {
+        let Node::Map(entries) =
+            read("a: 1\nb: &x {c: 2}\na: 3\nd: *x\ne:\n  <<: *x\n  f: 4\n").unwrap()
+        else {
+            panic!("not a mapping")
+        };
+        assert_eq!(entries["a"], Node::Number("3".to_owned()));
+        assert_eq!(entries["d"], entries["b"]);
+        let Node::Map(merged) = &entries["e"] else { panic!("not a mapping") };
+        assert_eq!(merged.keys().collect::<Vec<_>>(), ["c", "f"]);
+    }
+
+    #[test]
+    fn empty_texts_are_null() {
+        assert_eq!(read(""), Ok(Node::Null));
+        assert_eq!(read("# nothing\n"), Ok(Node::Null));
+    }
+
+    #[test]
+    fn what_is_no_yaml_is_refused_with_its_line() {
+        let Err(YamlError::Syntax { line, .. }) = read("a: 1\nb: [1\nc: 2\n") else {
+            panic!("accepted")
+        };
+        assert!(line >= 2, "{line}");
+    }
+
+    #[test]
+    fn aliases_cannot_blow_the_document_up() {
+        let mut text = "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n".to_owned();
+        for level in 1..12 {
+            let aliases = vec![format!("*a{}", level - 1); 10].join(", ");
+            text.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
+        }
+        assert_eq!(read(&text), Err(YamlError::TooLarge));
+        let deep = "[".repeat(2_000);
+        assert!(read(&deep).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused_without_panic(text in "[-a-z0-9:#{}\\[\\]&*!|>'\" \n\t]{0,60}") {
+            let _outcome = read(&text);
+        }
+    }
+}

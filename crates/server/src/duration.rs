@@ -1,0 +1,280 @@
+//! Spans of time as etcd's flags and log lines write them: `300ms`, `1h10m0s`, `102.706181ms`.
+//!
+//! Flags, the configuration file and log fields share one text form, that of Go's durations, and
+//! one range: a signed count of nanoseconds in 64 bits. Negative spans are legal input (a negative
+//! interval means "off" in several flags), which is why `std::time::Duration` cannot carry them.
+//!
+//! # Invariants
+//!
+//! * Printing a span and parsing it again gives the same span.
+//! * Parsing never panics and never wraps: what does not fit is refused.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::quote::go_quote;
+
+const NANOS_PER_MICRO: u64 = 1_000;
+const NANOS_PER_MILLI: u64 = 1_000_000;
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+const NANOS_PER_MINUTE: u64 = 60 * NANOS_PER_SECOND;
+const NANOS_PER_HOUR: u64 = 60 * NANOS_PER_MINUTE;
+
+/// The largest magnitude a span may have: that of the most negative 64-bit count.
+const MAGNITUDE_MAX: u64 = 1 << 63;
+
+/// A signed span of time in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SignedDuration {
+    nanos: i64,
+}
+
+impl SignedDuration {
+    /// The empty span.
+    pub const ZERO: Self = Self { nanos: 0 };
+
+    /// Makes a span of so many nanoseconds.
+    pub const fn from_nanos(nanos: i64) -> Self {
+        Self { nanos }
+    }
+
+    /// Makes a span of so many milliseconds; a span beyond the range becomes the longest there is.
+    pub const fn from_millis(millis: i64) -> Self {
+        Self { nanos: millis.saturating_mul(NANOS_PER_MILLI as i64) }
+    }
+
+    /// Makes a span of so many seconds; a span beyond the range becomes the longest there is.
+    pub const fn from_secs(secs: i64) -> Self {
+        Self { nanos: secs.saturating_mul(NANOS_PER_SECOND as i64) }
+    }
+
+    /// The span in nanoseconds.
+    pub const fn as_nanos(self) -> i64 {
+        self.nanos
+    }
+
+    /// The span as an unsigned duration, `None` when it is zero or negative.
+    ///
+    /// Most flags read "zero or less" as "off" or as "the default", which is what `None` stands for.
+    pub fn positive(self) -> Option<Duration> {
+        u64::try_from(self.nanos).ok().filter(|nanos| *nanos > 0).map(Duration::from_nanos)
+    }
+}
+
+impl From<Duration> for SignedDuration {
+    fn from(duration: Duration) -> Self {
+        Self { nanos: i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX) }
+    }
+}
+
+/// Why a text is not a span of time; prints as Go's `time` package does.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseDurationError {
+    /// The text is not made of numbers and units, or does not fit.
+    #[error("time: invalid duration {}", go_quote(.0))]
+    Invalid(String),
+    /// A number has no unit behind it.
+    #[error("time: missing unit in duration {}", go_quote(.0))]
+    MissingUnit(String),
+    /// A unit is not one of `ns`, `us`, `ms`, `s`, `m`, `h`.
+    #[error("time: unknown unit {} in duration {}", go_quote(unit), go_quote(text))]
+    UnknownUnit {
+        /// What stands in the place of the unit.
+        unit: String,
+        /// The whole text.
+        text: String,
+    },
+}
+
+impl FromStr for SignedDuration {
+    type Err = ParseDurationError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let invalid = || ParseDurationError::Invalid(text.to_owned());
+        let (negative, mut rest) = match text.as_bytes().first() {
+            Some(b'-') => (true, &text[1..]),
+            Some(b'+') => (false, &text[1..]),
+            _ => (false, text),
+        };
+        if rest == "0" {
+            return Ok(Self::ZERO);
+        }
+        if rest.is_empty() {
+            return Err(invalid());
+        }
+        let mut magnitude: u64 = 0;
+        while !rest.is_empty() {
+            let (term, after) = parse_term(text, rest)?;
+            magnitude = magnitude
+                .checked_add(term)
+                .filter(|sum| *sum <= MAGNITUDE_MAX)
+                .ok_or_else(invalid)?;
+            rest = after;
+        }
+        let nanos = if negative {
+            0i64.checked_sub_unsigned(magnitude)
+        } else {
+            i64::try_from(magnitude).ok()
+        };
+        nanos.map(Self::from_nanos).ok_or_else(invalid)
+    }
+}
+
+/// Reads one number with its unit off the front of `rest`; `text` is the whole, for the error.
+fn parse_term<'a>(text: &str, rest: &'a str) -> Result<(u64, &'a str), ParseDurationError> {
+    let invalid = || ParseDurationError::Invalid(text.to_owned());
+    let digits = |s: &str| s.bytes().take_while(u8::is_ascii_digit).count();
+    let (whole, after) = rest.split_at(digits(rest));
+    let (fraction, after) = match after.strip_prefix('.') {
+        Some(tail) => tail.split_at(digits(tail)),
+        None => ("", after),
+    };
+    if whole.is_empty() && fraction.is_empty() {
+        return Err(invalid());
+    }
+    let unit_bytes = after.bytes().take_while(|b| *b != b'.' && !b.is_ascii_digit()).count();
+    let (unit, after) = after.split_at(unit_bytes);
+    let scale = match unit {
+        "" => return Err(ParseDurationError::MissingUnit(text.to_owned())),
+        "ns" => 1,
+        "us" | "\u{b5}s" | "\u{3bc}s" => NANOS_PER_MICRO,
+        "ms" => NANOS_PER_MILLI,
+        "s" => NANOS_PER_SECOND,
+        "m" => NANOS_PER_MINUTE,
+        "h" => NANOS_PER_HOUR,
+        unit => {
+            return Err(ParseDurationError::UnknownUnit {
+                unit: unit.to_owned(),
+                text: text.to_owned(),
+            });
+        }
+    };
+    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| invalid())? };
+    let nanos = whole
+        .checked_mul(scale)
+        .and_then(|nanos| nanos.checked_add(fraction_nanos(fraction, scale)))
+        .filter(|nanos| *nanos <= MAGNITUDE_MAX)
+        .ok_or_else(invalid)?;
+    Ok((nanos, after))
+}
+
+/// The nanoseconds in a decimal fraction of a unit; digits below a nanosecond are cut off.
+fn fraction_nanos(digits: &str, scale: u64) -> u64 {
+    // Eighteen digits are exact in 128 bits with any unit, and finer ones are below a nanosecond.
+    let kept = &digits[..digits.len().min(18)];
+    let value = kept.bytes().fold(0u128, |sum, digit| sum * 10 + u128::from(digit - b'0'));
+    let divisor = 10u128.pow(u32::try_from(kept.len()).expect("at most 18 digits"));
+    u64::try_from(value * u128::from(scale) / divisor).expect("a fraction is below its unit")
+}
+
+impl fmt::Display for SignedDuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let magnitude = self.nanos.unsigned_abs();
+        if self.nanos < 0 {
+            f.write_str("-")?;
+        }
+        match magnitude {
+            0 => f.write_str("0s"),
+            1..NANOS_PER_MICRO => write!(f, "{magnitude}ns"),
+            NANOS_PER_MICRO..NANOS_PER_MILLI => decimal(f, magnitude, NANOS_PER_MICRO, "\u{b5}s"),
+            NANOS_PER_MILLI..NANOS_PER_SECOND => decimal(f, magnitude, NANOS_PER_MILLI, "ms"),
+            _ => {
+                let hours = magnitude / NANOS_PER_HOUR;
+                let minutes = magnitude % NANOS_PER_HOUR / NANOS_PER_MINUTE;
+                if hours > 0 {
+                    write!(f, "{hours}h")?;
+                }
+                if hours > 0 || minutes > 0 {
+                    write!(f, "{minutes}m")?;
+                }
+                decimal(f, magnitude % NANOS_PER_MINUTE, NANOS_PER_SECOND, "s")
+            }
+        }
+    }
+}
+
+/// Writes `nanos` in a unit of `scale` nanoseconds, with as many decimals as it has.
+fn decimal(f: &mut fmt::Formatter<'_>, nanos: u64, scale: u64, unit: &str) -> fmt::Result {
+    write!(f, "{}", nanos / scale)?;
+    let fraction = nanos % scale;
+    if fraction > 0 {
+        let width = scale.ilog10() as usize;
+        let digits = format!("{fraction:0width$}");
+        write!(f, ".{}", digits.trim_end_matches('0'))?;
+    }
+    f.write_str(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn check(text: &str, nanos: i64) {
+        assert_eq!(text.parse::<SignedDuration>().map(SignedDuration::as_nanos), Ok(nanos));
+    }
+
+    #[test]
+    fn reads_go_durations() {
+        check("0", 0);
+        check("-0", 0);
+        check("300ms", 300_000_000);
+        check("1h10m", 4_200_000_000_000);
+        check("1.5h", 5_400_000_000_000);
+        check("-1.5s", -1_500_000_000);
+        check("+5s", 5_000_000_000);
+        check(".5s", 500_000_000);
+        check("5.s", 5_000_000_000);
+        check("2us", 2_000);
+        check("2\u{b5}s2\u{3bc}s", 4_000);
+        check("1ns1ns", 2);
+        check("0.1234567891s", 123_456_789);
+        check("9223372036854775807ns", i64::MAX);
+        check("-9223372036854775808ns", i64::MIN);
+    }
+
+    #[test]
+    fn refuses_with_gos_texts() {
+        let refused = |text: &str| text.parse::<SignedDuration>().unwrap_err().to_string();
+        assert_eq!(refused("5"), "time: missing unit in duration \"5\"");
+        assert_eq!(refused(""), "time: invalid duration \"\"");
+        assert_eq!(refused("s"), "time: invalid duration \"s\"");
+        assert_eq!(refused("-"), "time: invalid duration \"-\"");
+        assert_eq!(refused("1d"), "time: unknown unit \"d\" in duration \"1d\"");
+        assert_eq!(refused("1.2.3s"), "time: missing unit in duration \"1.2.3s\"");
+        assert_eq!(
+            refused("9223372036854775808ns"),
+            "time: invalid duration \"9223372036854775808ns\""
+        );
+        assert_eq!(refused("2562048h"), "time: invalid duration \"2562048h\"");
+    }
+
+    #[test]
+    fn prints_as_go_does() {
+        let print = |nanos| SignedDuration::from_nanos(nanos).to_string();
+        assert_eq!(print(0), "0s");
+        assert_eq!(print(1), "1ns");
+        assert_eq!(print(1_500), "1.5\u{b5}s");
+        assert_eq!(print(102_706_181), "102.706181ms");
+        assert_eq!(print(7_000_000_000), "7s");
+        assert_eq!(print(60_000_000_000), "1m0s");
+        assert_eq!(print(7_200_000_000_000), "2h0m0s");
+        assert_eq!(print(3_661_500_000_000), "1h1m1.5s");
+        assert_eq!(print(-300_000_000), "-300ms");
+        assert_eq!(print(i64::MIN), "-2562047h47m16.854775808s");
+    }
+
+    proptest! {
+        #[test]
+        fn printed_spans_parse_back(nanos in any::<i64>()) {
+            let span = SignedDuration::from_nanos(nanos);
+            prop_assert_eq!(span.to_string().parse::<SignedDuration>(), Ok(span));
+        }
+
+        #[test]
+        fn any_text_is_refused_or_read_without_panic(text in "[-+0-9.a-z\u{b5}]{0,24}") {
+            let _outcome = text.parse::<SignedDuration>();
+        }
+    }
+}

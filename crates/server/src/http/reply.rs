@@ -1,0 +1,107 @@
+//! Responses as Go's HTTP server makes them: status, headers and body byte for byte.
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, LOCATION, X_CONTENT_TYPE_OPTIONS};
+use http::{Method, Request, Response, StatusCode, Version};
+use http_body_util::Full;
+
+use super::Reply;
+
+pub(super) const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
+
+/// A response without a body.
+pub(super) fn empty(status: StatusCode) -> Reply {
+    let mut reply = Response::new(Full::default());
+    *reply.status_mut() = status;
+    reply
+}
+
+/// A good answer of that type.
+pub(super) fn typed(content_type: &'static str, body: impl Into<Bytes>) -> Reply {
+    let mut reply = Response::new(Full::new(body.into()));
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    reply
+}
+
+/// An error: the text, a line break, and a header that keeps browsers from guessing a type.
+pub(super) fn error(status: StatusCode, text: &str) -> Reply {
+    let mut reply = typed(PLAIN_TEXT, format!("{text}\n"));
+    *reply.status_mut() = status;
+    reply.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    reply
+}
+
+pub(super) fn not_found() -> Reply {
+    error(StatusCode::NOT_FOUND, "404 page not found")
+}
+
+/// Only GET is allowed.
+pub(super) fn method_not_allowed() -> Reply {
+    let mut reply = error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
+    reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
+    reply
+}
+
+/// Sends the client to the clean form of its path.
+pub(super) fn redirect<B>(request: &Request<B>, path: &str) -> Reply {
+    let mut location = encode_path(path);
+    if let Some(query) = request.uri().query() {
+        location.push('?');
+        location.push_str(query);
+    }
+    let Ok(header) = HeaderValue::from_str(&location) else {
+        return error(StatusCode::BAD_REQUEST, "400 Bad Request");
+    };
+    let has_body = request.method() == Method::GET || request.method() == Method::HEAD;
+    let mut reply = if has_body {
+        let target = escape_html(&location);
+        let text = format!("<a href=\"{target}\">Temporary Redirect</a>.\n\n");
+        typed("text/html; charset=utf-8", text)
+    } else {
+        empty(StatusCode::TEMPORARY_REDIRECT)
+    };
+    *reply.status_mut() = StatusCode::TEMPORARY_REDIRECT;
+    reply.headers_mut().insert(LOCATION, header);
+    reply
+}
+
+/// HTTP/1.1 demands a `Host` header.
+pub(super) fn refuse_without_host<B>(request: &Request<B>) -> Option<Reply> {
+    let has_host =
+        request.headers().contains_key(http::header::HOST) || request.uri().authority().is_some();
+    if request.version() != Version::HTTP_11 || has_host {
+        return None;
+    }
+    let text = "400 Bad Request: missing required Host header";
+    let mut reply = typed(PLAIN_TEXT, text);
+    *reply.status_mut() = StatusCode::BAD_REQUEST;
+    reply.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));
+    Some(reply)
+}
+
+/// A JSON string with the escapes of Go's encoder, which keeps HTML out of it.
+pub(super) fn json(text: &str) -> String {
+    let plain = serde_json::Value::from(text).to_string();
+    plain.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e")
+}
+
+fn encode_path(path: &str) -> String {
+    let mut encoded = String::with_capacity(path.len());
+    for byte in path.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => encoded.push(char::from(byte)),
+            b'-' | b'_' | b'.' | b'~' | b'/' | b'$' | b'&' | b'+' | b',' | b':' | b';' | b'='
+            | b'@' => encoded.push(char::from(byte)),
+            other => encoded.push_str(&format!("%{other:02X}")),
+        }
+    }
+    encoded
+}
+
+fn escape_html(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&#34;")
+        .replace('\'', "&#39;")
+}

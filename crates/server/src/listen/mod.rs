@@ -1,0 +1,241 @@
+//! Client listeners: accepting connections, telling HTTP/1 from gRPC, serving both on one port.
+//!
+//! A connection's first bytes decide: the HTTP/2 preface goes to gRPC, anything else to the HTTP
+//! endpoints. Accepted connections are dealt among the connection runtimes.
+//!
+//! # Bound
+//!
+//! At most (file descriptor limit - 150) connections per listener; more wait in the kernel's queue.
+
+pub(crate) mod buffered;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use hyper::body::{Body, Incoming};
+use hyper::server::conn::{http1, http2};
+use hyper::service::Service;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+
+use self::buffered::Buffered;
+use crate::runtime::Runtimes;
+
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Descriptors kept back from client connections.
+const DESCRIPTORS_RESERVED: u64 = 150;
+
+const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Receive windows. Large enough that a maximal request is not held up by round trips.
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
+
+/// What the flags say about connections.
+#[derive(Clone, Debug)]
+pub(crate) struct ConnectionLimits {
+    /// `None` sends no limit, as etcd does by default.
+    pub(crate) max_concurrent_streams: Option<u32>,
+    /// Ping an idle connection after `.0`, close it when no answer came within `.1`.
+    pub(crate) keepalive: Option<(Duration, Duration)>,
+}
+
+/// What a listener serves. `None` answers nothing on that protocol.
+#[derive(Clone, Debug)]
+pub(crate) struct Services<G, H> {
+    pub(crate) grpc: Option<G>,
+    pub(crate) http: Option<H>,
+}
+
+/// A bound listener.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    socket: std::net::TcpListener,
+    address: SocketAddr,
+}
+
+impl Listener {
+    pub(crate) fn bind(address: SocketAddr, reuse: Reuse) -> io::Result<Self> {
+        let socket = socket2::Socket::new(
+            socket2::Domain::for_address(address),
+            socket2::Type::STREAM,
+            None,
+        )?;
+        // As Go does for every listener: a restart must not wait for old connections to fade.
+        socket.set_reuse_address(true)?;
+        if reuse.port {
+            socket.set_reuse_port(true)?;
+        }
+        socket.bind(&address.into())?;
+        socket.listen(4096)?;
+        socket.set_nonblocking(true)?;
+        let socket = std::net::TcpListener::from(socket);
+        let address = socket.local_addr()?;
+        Ok(Self { socket, address })
+    }
+
+    /// The bound address, with the port the system chose if none was asked for.
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Accepts connections until `stop` says so; connections then finish what they are doing.
+    pub(crate) async fn serve<G, H>(
+        self,
+        runtimes: Arc<Runtimes>,
+        services: Services<G, H>,
+        limits: ConnectionLimits,
+        stop: watch::Receiver<bool>,
+    ) -> io::Result<()>
+    where
+        G: HttpService,
+        H: HttpService,
+    {
+        let listener = TcpListener::from_std(self.socket)?;
+        let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let count_max =
+            descriptors.map_or(1 << 20, |limit| limit.saturating_sub(DESCRIPTORS_RESERVED));
+        let count_max =
+            usize::try_from(count_max).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+        let permits = Arc::new(Semaphore::new(count_max));
+        let mut stopping = stop.clone();
+        loop {
+            let permit = Arc::clone(&permits).acquire_owned().await.map_err(io::Error::other)?;
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = stopping.wait_for(|stop| *stop) => return Ok(()),
+            };
+            let stream = match accepted.and_then(|(stream, _)| stream.into_std()) {
+                Ok(stream) => stream,
+                // The connection was gone already, or descriptors are short: neither ends the listener.
+                Err(_) => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                    continue;
+                }
+            };
+            let (services, limits, stop) = (services.clone(), limits.clone(), stop.clone());
+            runtimes.deal().spawn(async move {
+                // A broken connection is the peer's affair.
+                drop(serve_connection(stream, services, limits, stop).await);
+                drop(permit);
+            });
+        }
+    }
+}
+
+/// Which sharing of addresses the flags ask for, beyond what is always set.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reuse {
+    pub(crate) port: bool,
+}
+
+/// A service that both protocols can carry.
+pub(crate) trait HttpService:
+    Service<
+        Request<Incoming>,
+        Response = Response<Self::ResponseBody>,
+        Error = Infallible,
+        Future: Send + 'static,
+    > + Clone
+    + Send
+    + Sync
+    + 'static
+{
+    type ResponseBody: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+        + Send
+        + 'static;
+}
+
+impl<S, B> HttpService for S
+where
+    S: Service<
+            Request<Incoming>,
+            Response = Response<B>,
+            Error = Infallible,
+            Future: Send + 'static,
+        > + Clone
+        + Send
+        + Sync
+        + 'static,
+    B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+{
+    type ResponseBody = B;
+}
+
+async fn serve_connection<G: HttpService, H: HttpService>(
+    stream: std::net::TcpStream,
+    services: Services<G, H>,
+    limits: ConnectionLimits,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let mut stream = TcpStream::from_std(stream)?;
+    stream.set_nodelay(true)?;
+    socket2::SockRef::from(&stream)
+        .set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(Duration::from_secs(30)))?;
+    let (first, is_http2) = tokio::select! {
+        sniffed = sniff(&mut stream) => sniffed?,
+        _ = stop.wait_for(|stop| *stop) => return Ok(()),
+    };
+    let io = TokioIo::new(Buffered::with_prefix(stream, first));
+    if is_http2 {
+        let Some(service) = services.grpc else { return Ok(()) };
+        let connection = http2_builder(&limits).serve_connection(io, service);
+        let mut connection = std::pin::pin!(connection);
+        tokio::select! {
+            done = &mut connection => return Ok(done?),
+            _ = stop.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
+        }
+        Ok(connection.await?)
+    } else {
+        let Some(service) = services.http else { return Ok(()) };
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_READ_TIMEOUT)
+            .title_case_headers(true)
+            .serve_connection(io, service);
+        let mut connection = std::pin::pin!(connection);
+        tokio::select! {
+            done = &mut connection => return Ok(done?),
+            _ = stop.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
+        }
+        Ok(connection.await?)
+    }
+}
+
+fn http2_builder(limits: &ConnectionLimits) -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.max_concurrent_streams)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
+    if let Some((interval, timeout)) = limits.keepalive {
+        builder.keep_alive_interval(interval).keep_alive_timeout(timeout);
+    }
+    builder
+}
+
+/// Reads until it is clear whether the peer speaks HTTP/2. Returns what was read.
+async fn sniff(stream: &mut TcpStream) -> io::Result<(Vec<u8>, bool)> {
+    let mut first = Vec::with_capacity(HTTP2_PREFACE.len());
+    loop {
+        if first.len() >= HTTP2_PREFACE.len() {
+            return Ok((first, true));
+        }
+        let mut rest = [0; HTTP2_PREFACE.len()];
+        let missing = HTTP2_PREFACE.len() - first.len();
+        let count = stream.read(&mut rest[..missing]).await?;
+        first.extend_from_slice(&rest[..count]);
+        if count == 0 || !HTTP2_PREFACE.starts_with(&first) {
+            return Ok((first, false));
+        }
+    }
+}

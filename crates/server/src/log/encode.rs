@@ -1,0 +1,221 @@
+//! The bytes of a log line.
+//!
+//! JSON: `level`, `ts`, `logger` (where there is one), `caller`, `msg`, then the fields in the order
+//! given. Console: the same heads between tabs, the fields as JSON in the last column. Field names
+//! and values are escaped; a line never holds a line break of its own.
+
+use std::fmt::{self, Write as _};
+use std::sync::OnceLock;
+use std::time::SystemTime;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use super::{Format, Level, Source, Value};
+
+/// What every line has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head<'a> {
+    pub(super) now: Timestamp,
+    pub(super) level: Level,
+    pub(super) source: Source,
+    pub(super) message: &'a str,
+}
+
+/// Appends a whole line, its line break included.
+pub(super) fn line(
+    out: &mut Vec<u8>,
+    format: Format,
+    head: &Head<'_>,
+    fields: &[(&str, Value<'_>)],
+) {
+    match format {
+        Format::Json => json_line(out, head, fields),
+        Format::Console => console_line(out, head, fields),
+    }
+    out.push(b'\n');
+}
+
+fn json_line(out: &mut Vec<u8>, head: &Head<'_>, fields: &[(&str, Value<'_>)]) {
+    out.extend_from_slice(b"{\"level\":\"");
+    out.extend_from_slice(head.level.name().as_bytes());
+    out.extend_from_slice(b"\",\"ts\":\"");
+    time(out, head.now);
+    out.push(b'"');
+    if let Some(logger) = head.source.logger {
+        out.extend_from_slice(b",\"logger\":");
+        string(out, logger);
+    }
+    out.extend_from_slice(b",\"caller\":\"");
+    caller(out, head.source);
+    out.extend_from_slice(b"\",\"msg\":");
+    string(out, head.message);
+    for (key, field) in fields {
+        if !matches!(field, Value::Absent) {
+            out.push(b',');
+            string(out, key);
+            out.push(b':');
+            value(out, field, false);
+        }
+    }
+    out.push(b'}');
+}
+
+fn console_line(out: &mut Vec<u8>, head: &Head<'_>, fields: &[(&str, Value<'_>)]) {
+    time(out, head.now);
+    out.push(b'\t');
+    out.extend_from_slice(head.level.name().as_bytes());
+    out.push(b'\t');
+    if let Some(logger) = head.source.logger {
+        out.extend_from_slice(logger.as_bytes());
+        out.push(b'\t');
+    }
+    caller(out, head.source);
+    out.push(b'\t');
+    out.extend(head.message.bytes().map(|byte| if byte == b'\n' { b' ' } else { byte }));
+    let mut separator: &[u8] = b"\t{";
+    for (key, field) in fields {
+        if !matches!(field, Value::Absent) {
+            out.extend_from_slice(separator);
+            string(out, key);
+            out.extend_from_slice(b": ");
+            value(out, field, true);
+            separator = b", ";
+        }
+    }
+    if separator == b", " {
+        out.push(b'}');
+    }
+}
+
+/// Appends a value as JSON, with a blank after each comma where `spaced`.
+pub(super) fn value(out: &mut Vec<u8>, field: &Value<'_>, spaced: bool) {
+    match field {
+        Value::Text(text) => string(out, text),
+        Value::Signed(number) => display(out, number),
+        Value::Unsigned(number) => display(out, number),
+        Value::Float(number) if number.is_finite() => display(out, number),
+        Value::Float(number) if number.is_nan() => out.extend_from_slice(b"\"NaN\""),
+        Value::Float(number) if *number > 0.0 => out.extend_from_slice(b"\"+Inf\""),
+        Value::Float(_) => out.extend_from_slice(b"\"-Inf\""),
+        Value::Bool(flag) => display(out, flag),
+        Value::Duration(span) => quoted(out, span),
+        Value::Time(moment) => {
+            out.push(b'"');
+            time(out, timestamp(*moment));
+            out.push(b'"');
+        }
+        Value::List(values) => {
+            out.push(b'[');
+            for (position, element) in values.iter().enumerate() {
+                if position > 0 {
+                    out.extend_from_slice(if spaced { b", " } else { b"," });
+                }
+                value(out, element, spaced);
+            }
+            out.push(b']');
+        }
+        Value::Shown(shown) => quoted(out, shown),
+        Value::Absent => out.extend_from_slice(b"null"),
+    }
+}
+
+/// A writer of text into the line, escaping what JSON needs escaped.
+struct Escaped<'a>(&'a mut Vec<u8>);
+
+impl fmt::Write for Escaped<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for c in text.chars() {
+            match c {
+                '"' => self.0.extend_from_slice(b"\\\""),
+                '\\' => self.0.extend_from_slice(b"\\\\"),
+                '\n' => self.0.extend_from_slice(b"\\n"),
+                '\r' => self.0.extend_from_slice(b"\\r"),
+                '\t' => self.0.extend_from_slice(b"\\t"),
+                '\u{8}' => self.0.extend_from_slice(b"\\b"),
+                '\u{c}' => self.0.extend_from_slice(b"\\f"),
+                c if u32::from(c) < 0x20 => {
+                    display(self.0, &format_args!("\\u{:04x}", u32::from(c)));
+                }
+                c => self.0.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A writer of text that is known to need no escapes.
+struct Plain<'a>(&'a mut Vec<u8>);
+
+impl fmt::Write for Plain<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
+fn display(out: &mut Vec<u8>, shown: &dyn fmt::Display) {
+    write!(Plain(out), "{shown}").expect("memory takes any text");
+}
+
+fn quoted(out: &mut Vec<u8>, shown: &dyn fmt::Display) {
+    out.push(b'"');
+    // A foreign `Display` may fail half way; what it wrote so far is the best there is.
+    if write!(Escaped(out), "{shown}").is_err() {
+        out.extend_from_slice(b"?");
+    }
+    out.push(b'"');
+}
+
+fn string(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    Escaped(out).write_str(text).expect("memory takes any text");
+    out.push(b'"');
+}
+
+fn timestamp(moment: SystemTime) -> Timestamp {
+    Timestamp::try_from(moment).unwrap_or(Timestamp::MIN)
+}
+
+/// Appends a moment in local time with microseconds: `2026-01-02T15:04:05.000000Z`, or with an offset
+/// like `+0100` where local time is not UTC.
+fn time(out: &mut Vec<u8>, moment: Timestamp) {
+    static ZONE: OnceLock<TimeZone> = OnceLock::new();
+    let zone = ZONE.get_or_init(|| TimeZone::try_system().unwrap_or(TimeZone::UTC));
+    time_in(out, moment, zone);
+}
+
+pub(super) fn time_in(out: &mut Vec<u8>, moment: Timestamp, zone: &TimeZone) {
+    let offset = zone.to_offset(moment);
+    let at = offset.to_datetime(moment);
+    let date = format_args!("{:04}-{:02}-{:02}", at.year(), at.month(), at.day()).to_string();
+    let micros = at.subsec_nanosecond() / 1_000;
+    display(
+        out,
+        &format_args!("{date}T{:02}:{:02}:{:02}.{micros:06}", at.hour(), at.minute(), at.second()),
+    );
+    let minutes = offset.seconds() / 60;
+    if minutes == 0 {
+        out.push(b'Z');
+    } else {
+        let sign = if minutes < 0 { '-' } else { '+' };
+        let minutes = minutes.abs();
+        display(out, &format_args!("{sign}{:02}{:02}", minutes / 60, minutes % 60));
+    }
+}
+
+/// Appends the last two parts of the source path, the folder `src` not counted, and the line number.
+fn caller(out: &mut Vec<u8>, source: Source) {
+    let mut parts = source.file.rsplit(['/', '\\']).filter(|part| *part != "src");
+    let file = parts.next().unwrap_or("?");
+    if let Some(folder) = parts.next() {
+        out.extend_from_slice(folder.as_bytes());
+        out.push(b'/');
+    }
+    display(out, &format_args!("{file}:{}", source.line));
+}
+
+/// The folder part of the caller, under which the journal files a line.
+pub(super) fn package(source: Source) -> &'static str {
+    source.file.rsplit(['/', '\\']).filter(|part| *part != "src").nth(1).unwrap_or(".")
+}

@@ -1,0 +1,252 @@
+//! Where formatted lines end up, and the thread that brings them there.
+//!
+//! One writer thread owns the outputs. Callers hand it whole lines through a bounded queue and never
+//! wait for a descriptor; the thread writes everything queued in one call per output, so that a line
+//! appears as soon as the machine can show it.
+//!
+//! # Invariants
+//!
+//! * Lines reach every output whole and in the order in which they were queued.
+//! * A full queue drops the new line and counts it. The count is written as a line of its own.
+//! * A failing output is not fatal: a member that cannot log still serves.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+
+use super::{Format, Level, Output, Settings, Source, encode};
+
+/// Lines that may wait for the writer; a few megabytes at most.
+const QUEUE_LINE_COUNT: usize = 8192;
+/// The writer gathers queued lines up to about this size before it writes.
+const WRITE_BYTES: usize = 64 << 10;
+
+const JOURNAL_SOCKET: &str = "/run/systemd/journal/socket";
+
+/// An output that cannot be opened; prints as etcd's does.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A log file cannot be created or appended to.
+    #[error("open sink {}: open {path}: {source}", crate::quote::go_quote(path))]
+    File {
+        /// The file, as given.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is no journal to talk to.
+    #[error("can't find journal ({source})")]
+    Journal {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The writer thread does not start.
+    #[error("cannot start the log writer: {source}")]
+    Thread {
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+struct Queued {
+    level: Level,
+    source: Source,
+    text: Vec<u8>,
+}
+
+enum Message {
+    Line(Queued),
+    Flush(Sender<()>),
+}
+
+/// The callers' end of the queue.
+#[derive(Debug)]
+pub(super) struct Outputs {
+    queue: Sender<Message>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl std::fmt::Debug for Message {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Line(_) => "Line",
+            Self::Flush(_) => "Flush",
+        })
+    }
+}
+
+impl Outputs {
+    /// Opens every output and starts the writer.
+    pub(super) fn open(settings: &Settings) -> Result<Self, OpenError> {
+        let mut wanted = settings.outputs.clone();
+        wanted.sort();
+        wanted.dedup();
+        let discards =
+            |output: &Output| matches!(output, Output::File(path) if path == "/dev/null");
+        if wanted.iter().any(discards) {
+            wanted.clear();
+        }
+        let sinks = wanted.into_iter().map(Sink::open).collect::<Result<Vec<_>, _>>()?;
+        let (queue, lines) = bounded(QUEUE_LINE_COUNT);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let mut writer =
+            Writer { sinks, format: settings.format, lines, dropped: Arc::clone(&dropped) };
+        std::thread::Builder::new()
+            .name("log".to_owned())
+            .spawn(move || writer.run())
+            .map_err(|source| OpenError::Thread { source })?;
+        Ok(Self { queue, dropped })
+    }
+
+    /// Queues a line, or counts it as dropped where there is no room.
+    pub(super) fn send(&self, level: Level, source: Source, text: Vec<u8>) {
+        let message = Message::Line(Queued { level, source, text });
+        if let Err(TrySendError::Full(_)) = self.queue.try_send(message) {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until what is queued is written, or until the time is up.
+    pub(super) fn flush(&self, timeout: Duration) {
+        let (done, written) = bounded(1);
+        if self.queue.send_timeout(Message::Flush(done), timeout).is_ok() {
+            // A timeout means an output that takes nothing: there is nobody to tell.
+            let _outcome = written.recv_timeout(timeout);
+        }
+    }
+}
+
+/// The writer thread's end.
+struct Writer {
+    sinks: Vec<Sink>,
+    format: Format,
+    lines: Receiver<Message>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Writer {
+    fn run(&mut self) {
+        let mut batch: Vec<Queued> = Vec::new();
+        while let Ok(first) = self.lines.recv() {
+            let mut next = Some(first);
+            let mut bytes = 0;
+            let mut flush = None;
+            while let Some(message) = next {
+                match message {
+                    Message::Line(line) => {
+                        bytes += line.text.len();
+                        batch.push(line);
+                    }
+                    Message::Flush(done) => flush = Some(done),
+                }
+                if bytes >= WRITE_BYTES || flush.is_some() {
+                    break;
+                }
+                next = self.lines.try_recv().ok();
+            }
+            self.account_for_dropped(&mut batch);
+            for sink in &mut self.sinks {
+                sink.write(&batch);
+            }
+            batch.clear();
+            if let Some(done) = flush {
+                // Whoever asked may have given up waiting.
+                let _outcome = done.try_send(());
+            }
+        }
+    }
+
+    fn account_for_dropped(&self, batch: &mut Vec<Queued>) {
+        let count = self.dropped.swap(0, Ordering::Relaxed);
+        if count > 0 {
+            let source = Source { file: file!(), line: line!(), logger: None };
+            let head = encode::Head {
+                now: jiff::Timestamp::now(),
+                level: Level::Warn,
+                source,
+                message: "dropped log lines; the log output is too slow",
+            };
+            let mut text = Vec::new();
+            let fields = [("dropped-line-count", super::Value::Unsigned(count))];
+            encode::line(&mut text, self.format, &head, &fields);
+            batch.push(Queued { level: Level::Warn, source, text });
+        }
+    }
+}
+
+enum Sink {
+    Stderr,
+    Stdout,
+    File(File),
+    Journal(UnixDatagram),
+}
+
+impl Sink {
+    fn open(output: Output) -> Result<Self, OpenError> {
+        match output {
+            Output::Stderr => Ok(Self::Stderr),
+            Output::Stdout => Ok(Self::Stdout),
+            Output::File(path) => OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(&path)
+                .map(Self::File)
+                .map_err(|source| OpenError::File { path, source }),
+            Output::Journal => UnixDatagram::unbound()
+                .and_then(|socket| socket.connect(JOURNAL_SOCKET).map(|()| Self::Journal(socket)))
+                .map_err(|source| OpenError::Journal { source }),
+        }
+    }
+
+    fn write(&mut self, batch: &[Queued]) {
+        if let Self::Journal(socket) = self {
+            for line in batch {
+                if socket.send(&journal_entry(line)).is_err() {
+                    write_stderr(&line.text);
+                }
+            }
+            return;
+        }
+        let text: Vec<u8> = batch.iter().flat_map(|line| line.text.iter().copied()).collect();
+        match self {
+            Self::Stderr => write_stderr(&text),
+            Self::Stdout => {
+                let mut stdout = io::stdout().lock();
+                let _outcome = stdout.write_all(&text).and_then(|()| stdout.flush());
+            }
+            Self::File(file) => {
+                let _outcome = file.write_all(&text);
+            }
+            Self::Journal(_) => {}
+        }
+    }
+}
+
+/// The native journal protocol: `KEY=value` lines; a message is one line, so no length form is needed.
+fn journal_entry(line: &Queued) -> Vec<u8> {
+    let priority = match line.level {
+        Level::Debug => 7,
+        Level::Info => 6,
+        Level::Warn => 4,
+        Level::Error => 3,
+        Level::DPanic | Level::Panic | Level::Fatal => 2,
+    };
+    let program = std::env::args().next().unwrap_or_default();
+    let program = program.rsplit('/').next().unwrap_or_default();
+    let package = encode::package(line.source);
+    let heads = format!("PRIORITY={priority}\nPACKAGE={package}\nSYSLOG_IDENTIFIER={program}\n");
+    let mut entry = heads.into_bytes();
+    entry.extend_from_slice(b"MESSAGE=");
+    entry.extend_from_slice(&line.text);
+    entry
+}
+
+/// Writes to standard error, whatever becomes of it: there is no second place to complain.
+pub(super) fn write_stderr(text: &[u8]) {
+    let _outcome = io::stderr().lock().write_all(text);
+}

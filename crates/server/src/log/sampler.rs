@@ -1,0 +1,49 @@
+//! A bound on repeated lines: per second and per message the first hundred, then every hundredth.
+//!
+//! Counts stand in a fixed table of slots found by a hash of level and message, without a lock and
+//! without allocation. Two messages that meet in one slot share its allowance, as in etcd.
+
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+
+use super::Level;
+
+const FIRST: u32 = 100;
+const THEREAFTER: u32 = 100;
+const SLOT_COUNT: usize = 4096;
+
+#[derive(Debug)]
+struct Slot {
+    second: AtomicI64,
+    count: AtomicU32,
+}
+
+#[derive(Debug)]
+pub(super) struct Sampler {
+    slots: Box<[Slot]>,
+}
+
+impl Sampler {
+    pub(super) fn new() -> Self {
+        let slot = |_| Slot { second: AtomicI64::new(i64::MIN), count: AtomicU32::new(0) };
+        Self { slots: (0..SLOT_COUNT).map(slot).collect() }
+    }
+
+    /// Whether this line is written. Racing callers may let a line more or less through.
+    pub(super) fn admits(&self, level: Level, message: &str, second: i64) -> bool {
+        let slot = &self.slots[slot_of(level, message)];
+        if slot.second.swap(second, Ordering::Relaxed) != second {
+            slot.count.store(1, Ordering::Relaxed);
+            return true;
+        }
+        let count = slot.count.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        count <= FIRST || (count - FIRST).is_multiple_of(THEREAFTER)
+    }
+}
+
+/// FNV-1a over the level and the message.
+fn slot_of(level: Level, message: &str) -> usize {
+    let seed = 0x811c_9dc5_u32 ^ (level as u32);
+    let hash =
+        message.bytes().fold(seed, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    hash as usize % SLOT_COUNT
+}

@@ -1,0 +1,251 @@
+//! Series per gRPC method, all made at zero before the first call.
+//!
+//! Whoever serves a method looks it up once and keeps the [`MethodMetrics`]; a call is then four or
+//! five plain additions. `started - handled` is what dashboards plot as open streams, so each finished
+//! call must be counted exactly once, with the code of how it ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::exposition::{Kind, Samples};
+use super::primitive::{Counter, Histogram};
+use super::registry::{Collect, Registry, Scrape};
+use crate::config::MetricsLevel;
+
+/// The codes by number, under the names that Go gives them.
+pub const GRPC_CODES: [&str; 17] = [
+    "OK",
+    "Canceled",
+    "Unknown",
+    "InvalidArgument",
+    "DeadlineExceeded",
+    "NotFound",
+    "AlreadyExists",
+    "PermissionDenied",
+    "ResourceExhausted",
+    "FailedPrecondition",
+    "Aborted",
+    "OutOfRange",
+    "Unimplemented",
+    "Internal",
+    "Unavailable",
+    "DataLoss",
+    "Unauthenticated",
+];
+
+const UNARY: &str = "unary";
+const SERVER_STREAM: &str = "server_stream";
+const BIDI_STREAM: &str = "bidi_stream";
+
+/// Services with their methods; a method is unary unless it stands among the streams below.
+const SERVICES: &[(&str, &[&str])] = &[
+    (
+        "etcdserverpb.Auth",
+        &[
+            "AuthDisable",
+            "AuthEnable",
+            "AuthStatus",
+            "Authenticate",
+            "RoleAdd",
+            "RoleDelete",
+            "RoleGet",
+            "RoleGrantPermission",
+            "RoleList",
+            "RoleRevokePermission",
+            "UserAdd",
+            "UserChangePassword",
+            "UserDelete",
+            "UserGet",
+            "UserGrantRole",
+            "UserList",
+            "UserRevokeRole",
+        ],
+    ),
+    (
+        "etcdserverpb.Cluster",
+        &["MemberAdd", "MemberList", "MemberPromote", "MemberRemove", "MemberUpdate"],
+    ),
+    ("etcdserverpb.KV", &["Compact", "DeleteRange", "Put", "Range", "RangeStream", "Txn"]),
+    (
+        "etcdserverpb.Lease",
+        &["LeaseGrant", "LeaseKeepAlive", "LeaseLeases", "LeaseRevoke", "LeaseTimeToLive"],
+    ),
+    (
+        "etcdserverpb.Maintenance",
+        &["Alarm", "Defragment", "Downgrade", "Hash", "HashKV", "MoveLeader", "Snapshot", "Status"],
+    ),
+    ("etcdserverpb.Watch", &["Watch"]),
+    ("grpc.health.v1.Health", &["Check", "List", "Watch"]),
+    // Only after their first call.
+    ("v3electionpb.Election", &["Campaign", "Leader", "Observe", "Proclaim", "Resign"]),
+    ("v3lockpb.Lock", &["Lock", "Unlock"]),
+];
+
+const STREAMS: &[(&str, &str, &str)] = &[
+    ("etcdserverpb.KV", "RangeStream", SERVER_STREAM),
+    ("etcdserverpb.Lease", "LeaseKeepAlive", BIDI_STREAM),
+    ("etcdserverpb.Maintenance", "Snapshot", SERVER_STREAM),
+    ("etcdserverpb.Watch", "Watch", BIDI_STREAM),
+    ("grpc.health.v1.Health", "Watch", SERVER_STREAM),
+    ("v3electionpb.Election", "Observe", SERVER_STREAM),
+];
+
+/// The series of one method.
+#[derive(Debug)]
+pub struct MethodMetrics {
+    service: &'static str,
+    method: &'static str,
+    call_type: &'static str,
+    is_shown_from_start: bool,
+    /// Calls that began.
+    pub started: Counter,
+    /// Messages from clients.
+    pub received: Counter,
+    /// Messages to clients.
+    pub sent: Counter,
+    handled: [Counter; GRPC_CODES.len()],
+    handling: Option<Histogram>,
+}
+
+impl MethodMetrics {
+    /// Counts a call that ended, by its code's number and the time it took.
+    #[inline]
+    pub fn handled(&self, code: i32, took: Duration) {
+        // Code 2 is Unknown, which is what a number that is no code means.
+        let index = usize::try_from(code).ok().filter(|code| *code < GRPC_CODES.len()).unwrap_or(2);
+        self.handled[index].inc();
+        if let Some(handling) = &self.handling {
+            handling.observe(took);
+        }
+    }
+
+    fn is_shown(&self) -> bool {
+        self.is_shown_from_start || self.started.value() > 0
+    }
+
+    fn labels(&self) -> [(&'static str, &'static str); 3] {
+        [
+            ("grpc_method", self.method),
+            ("grpc_service", self.service),
+            ("grpc_type", self.call_type),
+        ]
+    }
+}
+
+/// The series of every method.
+#[derive(Clone, Debug)]
+pub struct GrpcMetrics {
+    methods: Arc<[MethodMetrics]>,
+}
+
+impl GrpcMetrics {
+    pub(super) fn new(registry: &mut Registry, level: MetricsLevel) -> Self {
+        let extensive = level == MetricsLevel::Extensive;
+        let all = SERVICES.iter().flat_map(|(service, methods)| {
+            methods.iter().map(move |method| MethodMetrics {
+                service,
+                method,
+                call_type: call_type(service, method),
+                is_shown_from_start: !service.starts_with("v3"),
+                started: Counter::default(),
+                received: Counter::default(),
+                sent: Counter::default(),
+                handled: std::array::from_fn(|_| Counter::default()),
+                handling: extensive.then(|| {
+                    let bounds = [5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000];
+                    Histogram::seconds_with_bounds(&bounds)
+                }),
+            })
+        });
+        // In the order of the labels: method first, as the names of the labels sort.
+        let mut methods: Vec<MethodMetrics> = all.collect();
+        methods.sort_by_key(MethodMetrics::labels);
+        let methods: Arc<[MethodMetrics]> = methods.into();
+        for (name, help, part) in FAMILIES {
+            if *part != Part::Handling || extensive {
+                registry.add(name, help, PerMethod { methods: Arc::clone(&methods), part: *part });
+            }
+        }
+        Self { methods }
+    }
+
+    /// The series of a method, `None` for a method that no service has.
+    pub fn method(&self, service: &str, method: &str) -> Option<&MethodMetrics> {
+        self.methods.iter().find(|m| m.service == service && m.method == method)
+    }
+
+    /// The series of the method at a path like `/etcdserverpb.KV/Put`.
+    pub fn method_at(&self, path: &str) -> Option<&MethodMetrics> {
+        let (service, method) = path.strip_prefix('/')?.split_once('/')?;
+        self.method(service, method)
+    }
+}
+
+fn call_type(service: &str, method: &str) -> &'static str {
+    let stream = STREAMS.iter().find(|(s, m, _)| *s == service && *m == method);
+    stream.map_or(UNARY, |(_, _, call_type)| call_type)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Started,
+    Handled,
+    Received,
+    Sent,
+    Handling,
+}
+
+const FAMILIES: &[(&str, &str, Part)] = &[
+    ("grpc_server_started_total", "Calls that began.", Part::Started),
+    ("grpc_server_handled_total", "Calls that ended, by code.", Part::Handled),
+    ("grpc_server_msg_received_total", "Messages received from clients.", Part::Received),
+    ("grpc_server_msg_sent_total", "Messages sent to clients.", Part::Sent),
+    ("grpc_server_handling_seconds", "Time that calls took.", Part::Handling),
+];
+
+/// One family over all methods.
+struct PerMethod {
+    methods: Arc<[MethodMetrics]>,
+    part: Part,
+}
+
+impl Collect for PerMethod {
+    fn kind(&self) -> Kind {
+        if self.part == Part::Handling { Kind::Histogram } else { Kind::Counter }
+    }
+
+    fn collect(&self, _scrape: &Scrape, samples: &mut Samples<'_>) {
+        if self.part == Part::Handled {
+            return self.collect_handled(samples);
+        }
+        for method in self.methods.iter().filter(|method| method.is_shown()) {
+            let labels = method.labels();
+            match self.part {
+                Part::Started => samples.value(&labels, method.started.value() as f64),
+                Part::Received => samples.value(&labels, method.received.value() as f64),
+                Part::Sent => samples.value(&labels, method.sent.value() as f64),
+                Part::Handling => {
+                    if let Some(handling) = &method.handling {
+                        samples.histogram(&labels, handling);
+                    }
+                }
+                Part::Handled => {}
+            }
+        }
+    }
+}
+
+impl PerMethod {
+    /// The code's label sorts first, so the codes are the outer loop.
+    fn collect_handled(&self, samples: &mut Samples<'_>) {
+        let mut codes: Vec<(usize, &str)> = GRPC_CODES.iter().copied().enumerate().collect();
+        codes.sort_by_key(|(_, name)| *name);
+        for (number, name) in codes {
+            for method in self.methods.iter().filter(|method| method.is_shown()) {
+                let [grpc_method, service, call_type] = method.labels();
+                let labels = [("grpc_code", name), grpc_method, service, call_type];
+                samples.value(&labels, method.handled[number].value() as f64);
+            }
+        }
+    }
+}

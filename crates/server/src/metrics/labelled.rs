@@ -1,0 +1,138 @@
+//! Families with labels: one series per combination of label values, made when it is first asked for.
+//!
+//! The series form a list that only ever grows at its end, so that finding one takes neither a lock nor
+//! a reference count: a walk over the family, which is short.
+//!
+//! # Invariants
+//!
+//! * A combination has one series, whoever asks first.
+//! * A family has a bounded number of series, even where clients choose the values: what comes after
+//!   shares one series that is not shown.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+/// The most combinations a family keeps apart.
+const SERIES_COUNT_MAX: usize = 1_000;
+
+/// One series per combination of values of these labels.
+pub struct Labelled<M> {
+    names: &'static [&'static str],
+    first: Link<M>,
+    /// Stands in for combinations beyond the bound.
+    excess: M,
+    make: fn() -> M,
+}
+
+type Link<M> = OnceLock<Box<Series<M>>>;
+
+struct Series<M> {
+    values: Box<[String]>,
+    metric: M,
+    next: Link<M>,
+}
+
+impl<M> fmt::Debug for Labelled<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Labelled").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+impl<M: Default> Labelled<M> {
+    /// A family of counters or gauges with these labels.
+    pub(super) fn new(names: &'static [&'static str]) -> Self {
+        Self::made_by(names, M::default)
+    }
+}
+
+impl<M> Labelled<M> {
+    /// A family whose series are made by a function.
+    pub(super) fn made_by(names: &'static [&'static str], make: fn() -> M) -> Self {
+        Self { names, first: OnceLock::new(), excess: make(), make }
+    }
+
+    /// The series with these label values.
+    ///
+    /// # Panics
+    ///
+    /// When there are not as many values as labels, which is a bug of the caller.
+    pub fn with(&self, values: &[&str]) -> &M {
+        assert!(values.len() == self.names.len(), "a series has a value for each label");
+        let mut link = &self.first;
+        let mut count = 0;
+        loop {
+            match link.get() {
+                Some(series) if series.values.iter().zip(values).all(|(a, b)| a == b) => {
+                    return &series.metric;
+                }
+                Some(series) => {
+                    link = &series.next;
+                    count += 1;
+                }
+                None if count >= SERIES_COUNT_MAX => return &self.excess,
+                None => {
+                    let values = values.iter().map(|value| (*value).to_owned()).collect();
+                    let metric = (self.make)();
+                    let series = Box::new(Series { values, metric, next: OnceLock::new() });
+                    // Whoever comes second finds the first one's series here and looks at it.
+                    let _outcome = link.set(series);
+                }
+            }
+        }
+    }
+
+    /// Visits every series there is.
+    pub fn for_each(&self, mut visit: impl FnMut(&M)) {
+        self.iter().for_each(|series| visit(&series.metric));
+    }
+
+    /// Every series with the values of its labels, sorted by them.
+    pub(super) fn sorted(&self) -> Vec<(&[String], &M)> {
+        let mut all: Vec<(&[String], &M)> =
+            self.iter().map(|series| (&*series.values, &series.metric)).collect();
+        all.sort_by_key(|(values, _)| *values);
+        all
+    }
+
+    pub(super) fn names(&self) -> &'static [&'static str] {
+        self.names
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Series<M>> {
+        std::iter::successors(self.first.get(), |series| series.next.get()).map(|series| &**series)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Counter;
+
+    #[test]
+    fn racing_threads_share_their_series() {
+        let family: Labelled<Counter> = Labelled::new(&["name"]);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for number in 0..1_000 {
+                        family.with(&[&format!("{}", number % 50)]).inc();
+                    }
+                });
+            }
+        });
+        assert_eq!(family.sorted().len(), 50);
+        assert!(family.sorted().iter().all(|(_, counter)| counter.value() == 80));
+    }
+
+    #[test]
+    fn the_number_of_series_is_bounded() {
+        let family: Labelled<Counter> = Labelled::new(&["name"]);
+        for number in 0..SERIES_COUNT_MAX + 5 {
+            family.with(&[&number.to_string()]).inc();
+        }
+        assert_eq!(family.sorted().len(), SERIES_COUNT_MAX);
+        assert_eq!(family.excess.value(), 5);
+        family.with(&["7"]).inc();
+        assert_eq!(family.with(&["7"]).value(), 2);
+    }
+}

@@ -1,0 +1,143 @@
+//! Prometheus series under etcd's names: what is counted, and how `/metrics` prints it.
+//!
+//! [`Metrics`] is built once and shared. Its fields are typed handles grouped by what they watch:
+//! updating one is a relaxed atomic operation or two, without a lock and without a lookup. Values that
+//! are views of other state (sizes, revisions, counts of watchers) are not pushed here on every
+//! change: whoever owns the state plugs in one function ([`Metrics::watch_state`]) that is asked at each
+//! scrape.
+//!
+//! # Invariants
+//!
+//! * Families are printed sorted by name, each with HELP and TYPE, by the text format 0.0.4.
+//! * A family without labels is printed from the start; a labelled one when it has its first series,
+//!   except the gRPC ones, which exist at zero.
+//! * The sum of a histogram's buckets is its count in every scrape.
+//!
+//! # Not here
+//!
+//! The HTTP endpoint (`http`), and when to count: the call sites know.
+//!
+//! # Where
+//!
+//! [`series`] is the table of families; [`grpc`] the ones per method; [`process`] what the kernel
+//! knows; [`primitive`] counters, gauges and histograms; [`exposition`] the text.
+
+mod exposition;
+mod grpc;
+mod labelled;
+mod primitive;
+mod process;
+mod registry;
+mod series;
+mod state;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::OnceLock;
+
+pub use grpc::{GRPC_CODES, GrpcMetrics, MethodMetrics};
+pub use labelled::Labelled;
+pub use primitive::{Counter, Gauge, Histogram};
+pub use series::{
+    DiskMetrics, HttpMetrics, LeaseMetrics, MvccMetrics, NetworkMetrics, PerKind, RequestKind,
+    ServerMetrics, SnapshotMetrics,
+};
+pub use state::StateSample;
+
+use crate::config::{FeatureGates, Gate, MetricsLevel};
+use crate::release;
+use registry::{Registry, Scrape};
+
+/// The content type of the exposition.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
+
+type StateSource = Box<dyn Fn() -> StateSample + Send + Sync>;
+
+/// Every series of the process.
+pub struct Metrics {
+    /// Raft, requests and health.
+    pub server: ServerMetrics,
+    /// Write-ahead log and backend.
+    pub disk: DiskMetrics,
+    /// Snapshot files.
+    pub snapshot: SnapshotMetrics,
+    /// The keyspace.
+    pub mvcc: MvccMetrics,
+    /// Leases.
+    pub lease: LeaseMetrics,
+    /// Bytes and peers.
+    pub network: NetworkMetrics,
+    /// The exposition itself.
+    pub http: HttpMetrics,
+    /// Calls by method.
+    pub grpc: GrpcMetrics,
+    registry: Registry,
+    state: OnceLock<StateSource>,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl Metrics {
+    /// Makes every series, at zero.
+    pub fn new(level: MetricsLevel, gates: &FeatureGates) -> Self {
+        let mut registry = Registry::default();
+        let metrics = Self {
+            server: ServerMetrics::new(&mut registry),
+            disk: DiskMetrics::new(&mut registry),
+            snapshot: SnapshotMetrics::new(&mut registry),
+            mvcc: MvccMetrics::new(&mut registry),
+            lease: LeaseMetrics::new(&mut registry),
+            network: NetworkMetrics::new(&mut registry),
+            http: HttpMetrics::new(&mut registry),
+            grpc: GrpcMetrics::new(&mut registry, level),
+            state: OnceLock::new(),
+            registry: {
+                state::register(&mut registry);
+                process::register(&mut registry);
+                registry
+            },
+        };
+        metrics.server.version.with(&[release::ETCD_VERSION]).set(1);
+        metrics.server.go_version.with(&[release::COMPILER]).set(1);
+        for gate in Gate::ALL {
+            let series = metrics.server.feature_enabled.with(&[gate.name(), gate.stage().name()]);
+            series.set(i64::from(gates.is_enabled(*gate)));
+        }
+        for code in ["200", "500", "503"] {
+            metrics.http.requests.with(&[code]);
+        }
+        metrics
+    }
+
+    /// Plugs in the function that is asked at each scrape for what the state machine knows.
+    ///
+    /// Until then those series are zero. Only the first call counts.
+    pub fn watch_state(&self, source: impl Fn() -> StateSample + Send + Sync + 'static) {
+        // A second source would be a second state machine, which a process does not have.
+        let first = self.state.set(Box::new(source)).is_ok();
+        debug_assert!(first, "a process has one state machine");
+    }
+
+    /// Names the cluster version, `3.7`: its series becomes 1, that of any other 0.
+    pub fn set_cluster_version(&self, version: &str) {
+        self.server.cluster_version.for_each(|series| series.set(0));
+        self.server.cluster_version.with(&[version]).set(1);
+    }
+
+    /// Names this member by its id in hex.
+    pub fn set_member_id(&self, id: &str) {
+        self.server.id.with(&[id]).set(1);
+    }
+
+    /// The text of a scrape.
+    pub fn render(&self) -> String {
+        let state = self.state.get().map(|source| source()).unwrap_or_default();
+        self.registry.render(&Scrape { state, process: process::ProcessSample::read() })
+    }
+}

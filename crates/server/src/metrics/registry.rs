@@ -1,0 +1,140 @@
+//! Every family by name, and how each gives its samples.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::exposition::{Kind, Samples};
+use super::labelled::Labelled;
+use super::primitive::{Counter, Gauge, Histogram};
+use super::process::ProcessSample;
+use super::state::StateSample;
+
+/// What is read once per scrape.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Scrape {
+    pub(super) state: StateSample,
+    pub(super) process: ProcessSample,
+}
+
+/// Something that gives the samples of a family.
+pub(super) trait Collect: Send + Sync {
+    fn kind(&self) -> Kind;
+    fn collect(&self, scrape: &Scrape, samples: &mut Samples<'_>);
+}
+
+struct Family {
+    help: &'static str,
+    source: Box<dyn Collect>,
+}
+
+/// The families; complete before the first scrape.
+#[derive(Default)]
+pub(super) struct Registry {
+    families: BTreeMap<&'static str, Family>,
+}
+
+impl Registry {
+    /// Adds a family.
+    pub(super) fn add(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        source: impl Collect + 'static,
+    ) {
+        let family = Family { help, source: Box::new(source) };
+        let before = self.families.insert(name, family);
+        assert!(before.is_none(), "a family has one name and one source");
+    }
+
+    /// Adds a family and hands its handle back.
+    pub(super) fn share<M>(&mut self, name: &'static str, help: &'static str, metric: M) -> Arc<M>
+    where
+        M: Send + Sync + 'static,
+        Arc<M>: Collect,
+    {
+        let metric = Arc::new(metric);
+        self.add(name, help, Arc::clone(&metric));
+        metric
+    }
+
+    pub(super) fn render(&self, scrape: &Scrape) -> String {
+        let mut text = String::with_capacity(128 << 10);
+        for (name, family) in &self.families {
+            let mut samples = Samples::new(&mut text, name, family.help, family.source.kind());
+            family.source.collect(scrape, &mut samples);
+        }
+        text
+    }
+}
+
+/// A kind of metric that has samples of its own.
+pub(super) trait Sampled: Send + Sync + 'static {
+    const KIND: Kind;
+    fn sample(&self, labels: &[(&str, &str)], samples: &mut Samples<'_>);
+}
+
+impl Sampled for Counter {
+    const KIND: Kind = Kind::Counter;
+
+    fn sample(&self, labels: &[(&str, &str)], samples: &mut Samples<'_>) {
+        samples.value(labels, self.value() as f64);
+    }
+}
+
+impl Sampled for Gauge {
+    const KIND: Kind = Kind::Gauge;
+
+    fn sample(&self, labels: &[(&str, &str)], samples: &mut Samples<'_>) {
+        samples.value(labels, self.value() as f64);
+    }
+}
+
+impl Sampled for Histogram {
+    const KIND: Kind = Kind::Histogram;
+
+    fn sample(&self, labels: &[(&str, &str)], samples: &mut Samples<'_>) {
+        samples.histogram(labels, self);
+    }
+}
+
+impl<M: Sampled> Collect for Arc<M> {
+    fn kind(&self) -> Kind {
+        M::KIND
+    }
+
+    fn collect(&self, _scrape: &Scrape, samples: &mut Samples<'_>) {
+        self.sample(&[], samples);
+    }
+}
+
+impl<M: Sampled> Collect for Arc<Labelled<M>> {
+    fn kind(&self) -> Kind {
+        M::KIND
+    }
+
+    fn collect(&self, _scrape: &Scrape, samples: &mut Samples<'_>) {
+        for (values, series) in self.sorted() {
+            let names = self.names().iter().copied();
+            let labels: Vec<(&str, &str)> = names.zip(values.iter().map(String::as_str)).collect();
+            series.sample(&labels, samples);
+        }
+    }
+}
+
+/// A number that is computed from what a scrape reads.
+pub(super) struct View {
+    pub(super) kind: Kind,
+    pub(super) read: fn(&Scrape) -> Option<f64>,
+}
+
+impl Collect for View {
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn collect(&self, scrape: &Scrape, samples: &mut Samples<'_>) {
+        if let Some(value) = (self.read)(scrape) {
+            samples.value(&[], value);
+        }
+    }
+}

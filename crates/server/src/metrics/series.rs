@@ -1,0 +1,361 @@
+//! The table of families: name, type and help of each, grouped by what they watch.
+//!
+//! To add a series, add a row; its field is the handle. Names, types and buckets are etcd's, and
+//! dashboards and alerts depend on them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::exposition::{Kind, Samples};
+use super::labelled::Labelled;
+use super::primitive::{Counter, Gauge, Histogram};
+use super::registry::{Collect, Registry, Scrape};
+
+macro_rules! group {
+    (
+        $(#[$doc:meta])*
+        $group:ident {
+            $($field:ident: $type:ty = $make:expr, $name:literal, $help:literal;)*
+        }
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        pub struct $group {
+            $(#[doc = $help] pub $field: Arc<$type>,)*
+        }
+
+        impl $group {
+            pub(super) fn new(registry: &mut Registry) -> Self {
+                Self { $($field: registry.share($name, $help, $make),)* }
+            }
+        }
+    };
+}
+
+/// The bounds of most time histograms, from 1 ms to 8 s.
+fn from_a_milli() -> Histogram {
+    Histogram::seconds(1_000, 14)
+}
+
+/// Fine bounds from 0.1 ms to 52 s.
+fn from_a_tenth_milli() -> Histogram {
+    Histogram::seconds(100, 20)
+}
+
+/// Coarse bounds from 0.1 s.
+fn from_a_tenth_second() -> Histogram {
+    Histogram::seconds(100_000, 10)
+}
+
+fn counter() -> Counter {
+    Counter::default()
+}
+
+fn gauge() -> Gauge {
+    Gauge::default()
+}
+
+group! {
+    /// Raft, requests and health.
+    ServerMetrics {
+        has_leader: Gauge = gauge(), "etcd_server_has_leader",
+            "Whether a leader is known, 1 or 0.";
+        is_leader: Gauge = gauge(), "etcd_server_is_leader",
+            "Whether this member leads, 1 or 0.";
+        is_learner: Gauge = gauge(), "etcd_server_is_learner",
+            "Whether this member is a learner, 1 or 0.";
+        leader_changes_seen: Counter = counter(), "etcd_server_leader_changes_seen_total",
+            "Changes of leader seen.";
+        heartbeat_send_failures: Counter = counter(), "etcd_server_heartbeat_send_failures_total",
+            "Heartbeats that the leader sent late.";
+        learner_promote_successes: Counter = counter(), "etcd_server_learner_promote_successes",
+            "Learners promoted while this member led.";
+        learner_promote_failures: Labelled<Counter> = Labelled::new(&["Reason"]),
+            "etcd_server_learner_promote_failures",
+            "Learners not promoted while this member led.";
+        snapshot_apply_in_progress: Gauge = gauge(), "etcd_server_snapshot_apply_in_progress_total",
+            "Whether a received snapshot is being installed, 1 or 0.";
+        proposals_committed: Gauge = gauge(), "etcd_server_proposals_committed_total",
+            "Log index up to which entries are committed.";
+        proposals_applied: Gauge = gauge(), "etcd_server_proposals_applied_total",
+            "Log index up to which entries are applied.";
+        proposals_pending: Gauge = gauge(), "etcd_server_proposals_pending",
+            "Proposals that wait for their outcome.";
+        proposals_failed: Counter = counter(), "etcd_server_proposals_failed_total",
+            "Proposals that ended without an outcome.";
+        request_duration: PerKind = PerKind::new("type", None, from_a_milli),
+            "etcd_server_request_duration_seconds",
+            "Time that requests took, by kind.";
+        range_duration: Labelled<Histogram> = Labelled::made_by(&["success"], from_a_tenth_milli),
+            "etcd_server_range_duration_seconds",
+            "Time that stand-alone ranges took.";
+        apply_duration: PerKind = PerKind::new("op", Some(("version", "v3")), from_a_tenth_milli),
+            "etcd_server_apply_duration_seconds",
+            "Time that applying entries took, by kind.";
+        slow_apply: Counter = counter(), "etcd_server_slow_apply_total",
+            "Requests whose application took too long.";
+        slow_read_indexes: Counter = counter(), "etcd_server_slow_read_indexes_total",
+            "Read indexes that came late or not at all.";
+        read_indexes_failed: Counter = counter(), "etcd_server_read_indexes_failed_total",
+            "Read indexes that failed.";
+        client_requests: Labelled<Counter> = Labelled::new(&["client_api_version", "type"]),
+            "etcd_server_client_requests_total",
+            "Calls by the client's version.";
+        version: Labelled<Gauge> = Labelled::new(&["server_version"]), "etcd_server_version",
+            "The release this server behaves as.";
+        go_version: Labelled<Gauge> = Labelled::new(&["server_go_version"]),
+            "etcd_server_go_version",
+            "The compiler this server was built with.";
+        id: Labelled<Gauge> = Labelled::new(&["server_id"]), "etcd_server_id",
+            "The id of this member, in hex.";
+        feature_enabled: Labelled<Gauge> = Labelled::new(&["name", "stage"]),
+            "etcd_server_feature_enabled",
+            "Whether a feature gate is open, 1 or 0.";
+        cluster_version: Labelled<Gauge> = Labelled::new(&["cluster_version"]),
+            "etcd_cluster_version",
+            "1 for the version the cluster runs at, 0 for those it ran at.";
+        health_success: Counter = counter(), "etcd_server_health_success",
+            "Health probes that found the member healthy.";
+        health_failures: Counter = counter(), "etcd_server_health_failures",
+            "Health probes that found the member unhealthy.";
+        healthcheck: Labelled<Gauge> = Labelled::new(&["name", "type"]), "etcd_server_healthcheck",
+            "The last result of each check, 1 or 0.";
+        healthchecks: Labelled<Counter> = Labelled::new(&["name", "status", "type"]),
+            "etcd_server_healthchecks_total",
+            "Checks by result.";
+        alarms: Labelled<Gauge> = Labelled::new(&["alarm_type", "server_id"]),
+            "etcd_debugging_server_alarms",
+            "Alarms activated less those deactivated.";
+        watch_send: Histogram = from_a_milli(),
+            "etcd_debugging_server_watch_send_loop_watch_stream_duration_seconds",
+            "Time that sending a batch of events took.";
+        watch_send_per_event: Histogram = from_a_milli(),
+            "etcd_debugging_server_watch_send_loop_watch_stream_duration_per_event_seconds",
+            "Time that sending a batch of events took, per event.";
+        watch_send_control: Histogram = from_a_milli(),
+            "etcd_debugging_server_watch_send_loop_control_stream_duration_seconds",
+            "Time that sending a control response of a watch took.";
+        watch_send_progress: Histogram = from_a_milli(),
+            "etcd_debugging_server_watch_send_loop_progress_duration_seconds",
+            "Time that a round of progress notifications took.";
+    }
+}
+
+group! {
+    /// Write-ahead log and backend.
+    DiskMetrics {
+        wal_fsync: Histogram = from_a_milli(), "etcd_disk_wal_fsync_duration_seconds",
+            "Time that syncing the write-ahead log took.";
+        wal_write: Histogram = from_a_milli(), "etcd_disk_wal_write_duration_seconds",
+            "Time that writing to the write-ahead log took.";
+        wal_write_bytes: Gauge = gauge(), "etcd_disk_wal_write_bytes_total",
+            "Bytes written to the write-ahead log.";
+        backend_commit: Histogram = from_a_milli(), "etcd_disk_backend_commit_duration_seconds",
+            "Time that commits of the backend took.";
+        backend_defrag: Histogram = Histogram::seconds(100_000, 13),
+            "etcd_disk_backend_defrag_duration_seconds",
+            "Time that defragmenting the backend took.";
+        backend_snapshot: Histogram = Histogram::seconds(10_000, 17),
+            "etcd_disk_backend_snapshot_duration_seconds",
+            "Time that snapshots of the backend were held.";
+        defrag_inflight: Gauge = gauge(), "etcd_disk_defrag_inflight",
+            "Whether the backend is being defragmented, 1 or 0.";
+        commit_rebalance: Histogram = from_a_milli(),
+            "etcd_debugging_disk_backend_commit_rebalance_duration_seconds",
+            "Time of a commit spent on joining pages.";
+        commit_spill: Histogram = from_a_milli(),
+            "etcd_debugging_disk_backend_commit_spill_duration_seconds",
+            "Time of a commit spent on laying pages out.";
+        commit_write: Histogram = from_a_milli(),
+            "etcd_debugging_disk_backend_commit_write_duration_seconds",
+            "Time of a commit spent on writing pages.";
+    }
+}
+
+group! {
+    /// Snapshot files.
+    SnapshotMetrics {
+        fsync: Histogram = from_a_milli(), "etcd_snap_fsync_duration_seconds",
+            "Time that writing and syncing a snapshot file took.";
+        db_save: Histogram = from_a_tenth_second(), "etcd_snap_db_save_total_duration_seconds",
+            "Time that saving a received backend took.";
+        db_fsync: Histogram = from_a_milli(), "etcd_snap_db_fsync_duration_seconds",
+            "Time that syncing a received backend took.";
+        marshalling: Histogram = from_a_milli(),
+            "etcd_debugging_snap_save_marshalling_duration_seconds",
+            "Time that encoding a snapshot took.";
+        save: Histogram = from_a_milli(), "etcd_debugging_snap_save_total_duration_seconds",
+            "Time that saving a snapshot took in all.";
+    }
+}
+
+group! {
+    /// The keyspace.
+    MvccMetrics {
+        range: Counter = counter(), "etcd_mvcc_range_total", "Ranges on this member.";
+        put: Counter = counter(), "etcd_mvcc_put_total", "Puts on this member.";
+        delete: Counter = counter(), "etcd_mvcc_delete_total", "Deletions on this member.";
+        txn: Counter = counter(), "etcd_mvcc_txn_total",
+            "Views of the keyspace with more than one operation.";
+        hash: Histogram = Histogram::seconds(10_000, 15), "etcd_mvcc_hash_duration_seconds",
+            "Time that hashing the backend took.";
+        hash_revision: Histogram = Histogram::seconds(10_000, 15),
+            "etcd_mvcc_hash_rev_duration_seconds",
+            "Time that hashing the keyspace at a revision took.";
+        index_compaction_pause: Histogram = Histogram::millis(500, 14),
+            "etcd_debugging_mvcc_index_compaction_pause_duration_milliseconds",
+            "Time that a compaction held up the index.";
+        compaction_pause: Histogram = Histogram::millis(1_000, 13),
+            "etcd_debugging_mvcc_db_compaction_pause_duration_milliseconds",
+            "Time that a step of a compaction held up the backend.";
+        compaction_total: Histogram = Histogram::millis(100_000, 14),
+            "etcd_debugging_mvcc_db_compaction_total_duration_milliseconds",
+            "Time that compactions took in all.";
+        compaction_last: Gauge = gauge(), "etcd_debugging_mvcc_db_compaction_last",
+            "Time of the last compaction in seconds since 1970.";
+        compaction_keys: Counter = counter(), "etcd_debugging_mvcc_db_compaction_keys_total",
+            "Revisions that compactions removed.";
+    }
+}
+
+group! {
+    /// Leases.
+    LeaseMetrics {
+        granted: Counter = counter(), "etcd_debugging_lease_granted_total", "Leases granted.";
+        revoked: Counter = counter(), "etcd_debugging_lease_revoked_total", "Leases revoked.";
+        renewed: Counter = counter(), "etcd_debugging_lease_renewed_total",
+            "Leases renewed while this member led.";
+        expired: Counter = counter(), "etcd_debugging_server_lease_expired_total",
+            "Expired leases that this member revoked as leader.";
+        ttl: Histogram = Histogram::numbers(1, 24), "etcd_debugging_lease_ttl_total",
+            "Times to live of granted leases, in seconds.";
+    }
+}
+
+group! {
+    /// Bytes and peers.
+    NetworkMetrics {
+        client_sent_bytes: Counter = counter(), "etcd_network_client_grpc_sent_bytes_total",
+            "Bytes of messages sent to gRPC clients.";
+        client_received_bytes: Counter = counter(), "etcd_network_client_grpc_received_bytes_total",
+            "Bytes of messages received from gRPC clients.";
+        stream_failures: Labelled<Counter> = Labelled::new(&["API", "Type"]),
+            "etcd_network_server_stream_failures_total",
+            "Streams that failed on the server's side.";
+        known_peers: Labelled<Gauge> = Labelled::new(&["Local", "Remote"]),
+            "etcd_network_known_peers",
+            "Members known, 1 or 0 for each.";
+    }
+}
+
+group! {
+    /// The exposition itself.
+    HttpMetrics {
+        requests: Labelled<Counter> = Labelled::new(&["code"]),
+            "promhttp_metric_handler_requests_total",
+            "Scrapes by status.";
+        in_flight: Gauge = gauge(), "promhttp_metric_handler_requests_in_flight",
+            "Scrapes being served.";
+    }
+}
+
+macro_rules! request_kinds {
+    ($($kind:ident,)*) => {
+        /// The kinds of request that are timed.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[expect(missing_docs, reason = "the names are those of the requests")]
+        pub enum RequestKind { $($kind,)* }
+
+        impl RequestKind {
+            /// Every kind.
+            pub const ALL: &'static [Self] = &[$(Self::$kind),*];
+
+            /// The name in labels.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$kind => stringify!($kind),)* }
+            }
+        }
+    };
+}
+
+request_kinds! {
+    Alarm,
+    AuthDisable,
+    AuthEnable,
+    AuthRoleAdd,
+    AuthRoleDelete,
+    AuthRoleGet,
+    AuthRoleGrantPermission,
+    AuthRoleList,
+    AuthRoleRevokePermission,
+    AuthStatus,
+    AuthUserAdd,
+    AuthUserChangePassword,
+    AuthUserDelete,
+    AuthUserGet,
+    AuthUserGrantRole,
+    AuthUserList,
+    AuthUserRevokeRole,
+    Authenticate,
+    ClusterMemberAttrSet,
+    ClusterVersionSet,
+    Compaction,
+    DeleteRange,
+    DowngradeInfoSet,
+    DowngradeVersionTest,
+    LeaseCheckpoint,
+    LeaseGrant,
+    LeaseRevoke,
+    Put,
+    Range,
+    ReadonlyTxn,
+    Txn,
+    Unknown,
+}
+
+/// Times by kind of request and success: an array, so that the write path looks nothing up.
+#[derive(Debug)]
+pub struct PerKind {
+    kind_label: &'static str,
+    /// A further label with a value that is always the same.
+    constant: Option<(&'static str, &'static str)>,
+    /// Failures and successes of each kind.
+    times: Box<[[Histogram; 2]]>,
+}
+
+impl PerKind {
+    fn new(
+        kind_label: &'static str,
+        constant: Option<(&'static str, &'static str)>,
+        make: fn() -> Histogram,
+    ) -> Self {
+        let times = RequestKind::ALL.iter().map(|_| [make(), make()]).collect();
+        Self { kind_label, constant, times }
+    }
+
+    /// Counts a request.
+    #[inline]
+    pub fn observe(&self, kind: RequestKind, is_success: bool, took: Duration) {
+        self.times[kind as usize][usize::from(is_success)].observe(took);
+    }
+}
+
+impl Collect for Arc<PerKind> {
+    fn kind(&self) -> Kind {
+        Kind::Histogram
+    }
+
+    fn collect(&self, _scrape: &Scrape, samples: &mut Samples<'_>) {
+        for (kind, times) in RequestKind::ALL.iter().zip(&self.times) {
+            for (times, success) in times.iter().zip(["false", "true"]) {
+                if times.count() > 0 {
+                    let kind = (self.kind_label, kind.name());
+                    let mut labels: Vec<(&str, &str)> =
+                        [kind, ("success", success)].into_iter().chain(self.constant).collect();
+                    labels.sort_unstable();
+                    samples.histogram(&labels, times);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Series that are views of the state machine: it is asked at each scrape and never pushes.
+
+use super::exposition::Kind;
+use super::registry::{Registry, View};
+
+macro_rules! sample {
+    ($($kind:ident $field:ident: $name:literal, $help:literal;)*) => {
+        /// What the state machine knows at the moment of a scrape.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct StateSample {
+            $(#[doc = $help] pub $field: i64,)*
+        }
+
+        pub(super) fn register(registry: &mut Registry) {
+            $(registry.add($name, $help, View {
+                kind: Kind::$kind,
+                read: |scrape| Some(scrape.state.$field as f64),
+            });)*
+        }
+    };
+}
+
+sample! {
+    Gauge db_total_size_bytes: "etcd_mvcc_db_total_size_in_bytes",
+        "Size of the backend file in bytes.";
+    Gauge db_in_use_bytes: "etcd_mvcc_db_total_size_in_use_in_bytes",
+        "Size of the backend file without its free pages, in bytes.";
+    Gauge db_open_read_transactions: "etcd_mvcc_db_open_read_transactions",
+        "Read transactions open on the backend.";
+    Gauge keys: "etcd_debugging_mvcc_keys_total",
+        "Live keys.";
+    Gauge put_size_bytes: "etcd_debugging_mvcc_total_put_size_in_bytes",
+        "Bytes of keys and values put since the start.";
+    Gauge current_revision: "etcd_debugging_mvcc_current_revision",
+        "Current revision of the keyspace.";
+    Gauge compact_revision: "etcd_debugging_mvcc_compact_revision",
+        "Revision of the last compaction.";
+    Gauge watch_streams: "etcd_debugging_mvcc_watch_stream_total",
+        "Open watch streams.";
+    Gauge watchers: "etcd_debugging_mvcc_watcher_total",
+        "Watchers.";
+    Gauge slow_watchers: "etcd_debugging_mvcc_slow_watcher_total",
+        "Watchers that are behind the current revision.";
+    Gauge pending_events: "etcd_debugging_mvcc_pending_events_total",
+        "Events on their way to watch streams.";
+    Counter events: "etcd_debugging_mvcc_events_total",
+        "Events handed to clients.";
+    Gauge auth_revision: "etcd_debugging_auth_revision",
+        "Current revision of users and roles.";
+    Gauge quota_backend_bytes: "etcd_server_quota_backend_bytes",
+        "Limit of the backend file's size in bytes.";
+}

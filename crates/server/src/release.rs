@@ -1,0 +1,63 @@
+//! What this program says it is: the etcd release it behaves as, and its own.
+
+/// The etcd release whose behaviour this server has; tools compare it.
+pub const ETCD_VERSION: &str = "3.7.1";
+/// The cluster version that this release wants, and the storage version that it writes.
+pub const ETCD_CLUSTER_VERSION: &str = "3.7.0";
+/// The oldest cluster version that this release runs in.
+pub const ETCD_MIN_CLUSTER_VERSION: &str = "3.0.0";
+/// Quorate's own release.
+pub const QUORATE_VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The compiler, in the place where etcd names its Go.
+pub const COMPILER: &str = concat!("rustc-", env!("CARGO_PKG_RUST_VERSION"));
+
+/// The commit this was built from, where the build says so.
+pub fn git_sha() -> &'static str {
+    option_env!("QUORATE_GIT_SHA").unwrap_or("Not provided (set QUORATE_GIT_SHA when building)")
+}
+
+/// The operating system, by Go's name.
+pub fn go_os() -> &'static str {
+    match std::env::consts::OS {
+        "macos" => "darwin",
+        other => other,
+    }
+}
+
+/// The processor, by Go's name.
+pub fn go_arch() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        "x86" => "386",
+        "powerpc64" => "ppc64le",
+        other => other,
+    }
+}
+
+/// What `--version` prints: etcd's four lines, which tools parse, then our own.
+pub fn version_text() -> String {
+    format!(
+        "etcd Version: {ETCD_VERSION}\nGit SHA: {}\nGo Version: none ({COMPILER})\n\
+         Go OS/Arch: {}/{}\nQuorate Version: {QUORATE_VERSION}\n",
+        git_sha(),
+        go_os(),
+        go_arch(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_has_etcds_four_lines_first() {
+        let text = version_text();
+        let heads: Vec<&str> = text.lines().filter_map(|l| l.split(": ").next()).collect();
+        assert_eq!(
+            heads,
+            ["etcd Version", "Git SHA", "Go Version", "Go OS/Arch", "Quorate Version"]
+        );
+        assert!(text.starts_with("etcd Version: 3.7.1\n"));
+    }
+}

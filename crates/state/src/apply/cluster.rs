@@ -1,0 +1,73 @@
+//! Commands about the cluster: alarms, versions, what members tell of themselves.
+
+use quorate_api::etcdserverpb::{
+    AlarmRequest, AlarmResponse, AlarmType, alarm_request::AlarmAction,
+};
+
+use super::{ClusterCommand, Fault, Notice, Response, State};
+use crate::alarm::Alarm;
+use crate::units::MemberId;
+use crate::versions::{Downgrade, Version};
+
+impl State {
+    /// An unknown action has no effect and an empty answer.
+    pub(super) fn alarm(&mut self, request: &AlarmRequest) -> Response {
+        let alarm = Alarm { member: MemberId(request.member_id), kind: request.alarm };
+        let mut alarms = Vec::new();
+        match AlarmAction::try_from(request.action) {
+            Ok(AlarmAction::Get) => {
+                alarms.extend(self.alarms.of_kind(request.alarm).map(Alarm::to_message));
+            }
+            Ok(AlarmAction::Activate) if request.alarm != AlarmType::None as i32 => {
+                self.alarms.activate(alarm, &mut self.batch);
+                self.facts_changed = true;
+                alarms.push(alarm.to_message());
+            }
+            Ok(AlarmAction::Deactivate) => {
+                if self.alarms.deactivate(alarm, &mut self.batch) {
+                    self.facts_changed = true;
+                    alarms.push(alarm.to_message());
+                }
+            }
+            Ok(AlarmAction::Activate) | Err(_) => {}
+        }
+        Response::Alarm(AlarmResponse { header: self.header(), alarms })
+    }
+
+    /// Takes over a fact about the cluster, and stores it unless it is stored already.
+    pub(super) fn set_cluster_fact(
+        &mut self,
+        command: ClusterCommand,
+        store: bool,
+    ) -> Result<Option<Notice>, Fault> {
+        self.facts_changed = true;
+        let batch = store.then_some(&mut self.batch);
+        match command {
+            ClusterCommand::VersionSet(request) => {
+                let to = Version::parse(&request.ver)
+                    .ok_or_else(|| Fault::ClusterVersion(request.ver.clone()))?;
+                if to > Version::OWN {
+                    return Err(Fault::ServerTooOld { own: Version::OWN, cluster: to });
+                }
+                let from = self.versions.cluster();
+                self.versions.set_cluster(to, batch);
+                Ok(Some(Notice::ClusterVersion { from, to }))
+            }
+            ClusterCommand::MemberAttrSet(request) => {
+                let id = MemberId(request.member_id);
+                let told = request.member_attributes.unwrap_or_default();
+                let known = self.members.set_attributes(id, told.name, told.client_urls, batch);
+                Ok(known.then_some(Notice::MemberAttributes(id)))
+            }
+            ClusterCommand::DowngradeInfoSet(request) => {
+                let downgrade = if request.enabled {
+                    Downgrade { target_version: request.ver, enabled: true }
+                } else {
+                    Downgrade::default()
+                };
+                self.versions.set_downgrade(downgrade, batch);
+                Ok(Some(Notice::Downgrade))
+            }
+        }
+    }
+}

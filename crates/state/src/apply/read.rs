@@ -1,0 +1,67 @@
+//! Reads that are served from a published view, without the log and without the applier.
+
+use quorate_api::etcdserverpb::{
+    RangeRequest, RangeResponse, RequestOp, ResponseHeader, ResponseOp, TxnRequest, TxnResponse,
+    request_op::Request, response_op::Response as OpResponse,
+};
+
+use super::RequestRefusal;
+use super::compare::Plan;
+use super::keyspace::{Answer, answer, range_response};
+use super::txn::Check;
+use crate::mvcc::{RangeQuery, View};
+
+/// Whether a transaction only reads, by its form: then it need not go through the log. One with a nested
+/// transaction never does.
+#[must_use]
+pub fn is_read_only(request: &TxnRequest) -> bool {
+    operations(request).all(|operation| as_range(operation).is_some())
+}
+
+/// Whether a transaction that only reads may be answered from what this member has: all its ranges say
+/// so. Without any range it always may.
+#[must_use]
+pub fn is_serializable(request: &TxnRequest) -> bool {
+    operations(request).all(|operation| as_range(operation).is_some_and(|range| range.serializable))
+}
+
+/// Answers a range request that was checked with `check_range`.
+pub fn read_range(view: &View, request: &RangeRequest) -> Answer<RangeResponse> {
+    let Some(query) = RangeQuery::from_request(request) else {
+        return Ok(Err(RequestRefusal::InvalidSortOption.into()));
+    };
+    Ok(answer(view.range(&query))?.map(range_response))
+}
+
+/// Answers a transaction that only reads.
+pub fn read_txn(view: &View, request: &TxnRequest) -> Answer<TxnResponse> {
+    assert!(is_read_only(request), "a transaction that writes goes through the log");
+    let snapshot = view.snapshot();
+    let plan = Plan::new(request, &snapshot)?;
+    if let Err(refusal) = Check::reads(snapshot).plan(&plan) {
+        return Ok(Err(refusal));
+    }
+    let mut responses = Vec::with_capacity(plan.operations.len());
+    for range in plan.operations.iter().filter_map(as_range) {
+        let response = match read_range(view, range)? {
+            Ok(response) => response,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        responses.push(ResponseOp { response: Some(OpResponse::ResponseRange(response)) });
+    }
+    let revision = view.current_revision();
+    let header = Some(ResponseHeader { revision, ..ResponseHeader::default() });
+    Ok(Ok(TxnResponse { header, succeeded: plan.succeeded, responses }))
+}
+
+fn operations(request: &TxnRequest) -> impl Iterator<Item = &RequestOp> {
+    request.success.iter().chain(&request.failure)
+}
+
+fn as_range(operation: &RequestOp) -> Option<&RangeRequest> {
+    match &operation.request {
+        Some(Request::RequestRange(range)) => Some(range),
+        Some(Request::RequestPut(_) | Request::RequestDeleteRange(_) | Request::RequestTxn(_))
+        | None => None,
+    }
+}

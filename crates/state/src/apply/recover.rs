@@ -1,0 +1,215 @@
+//! Building the state from what the file holds: at start, and when a leader's snapshot replaced the file.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+
+use super::published::Readers;
+use super::{State, StateOptions};
+use crate::alarm::Alarms;
+use crate::backend::{Backend, BackendView, Batch, Fault};
+use crate::lease::{LeaseRecord, Lessor};
+use crate::members::{Members, MembershipFault, conf_state_json};
+use crate::mvcc::Store;
+use crate::quota::Quota;
+use crate::schema::{Bucket, meta};
+use crate::units::LeaseId;
+use crate::versions::{
+    CLUSTER_VERSION_KEY, DOWNGRADE_KEY, StorageVersionError, Version, Versions, VersionsError,
+    check_storage_version, detect_storage_version,
+};
+use crate::watch::Hub;
+
+/// Key of the switch in bucket `auth`.
+const AUTH_ENABLED_KEY: &[u8] = b"authEnabled";
+/// Key of the revision in bucket `auth`.
+const AUTH_REVISION_KEY: &[u8] = b"authRevision";
+
+/// The file cannot be taken over.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoverError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Store(#[from] Fault),
+    /// Its members cannot be read.
+    #[error(transparent)]
+    Members(#[from] MembershipFault),
+    /// Its versions cannot be read.
+    #[error(transparent)]
+    Versions(#[from] VersionsError),
+    /// It was written by a server too far from this one.
+    #[error(transparent)]
+    StorageVersion(#[from] StorageVersionError),
+    /// The cluster has moved on without this server.
+    #[error(
+        "invalid downgrade; server version is lower than determined cluster version: {own} < {cluster}"
+    )]
+    ServerTooOld {
+        /// This server's.
+        own: Version,
+        /// The cluster's.
+        cluster: Version,
+    },
+    /// Its users and permissions would not be honoured.
+    #[error("the data was written with authentication enabled, which this version cannot enforce")]
+    AuthEnabled,
+}
+
+/// What a file holds besides the keyspace's window.
+struct Loaded {
+    store: Store,
+    leases: Vec<LeaseRecord>,
+    /// Keys of live records with the leases they name.
+    attachments: Vec<(Bytes, LeaseId)>,
+    alarms: Alarms,
+    members: Members,
+    versions: Versions,
+    auth_revision: Option<u64>,
+    applied: (u64, u64),
+}
+
+impl State {
+    /// The state before the first entry, with nothing in the file.
+    #[must_use]
+    pub fn new(options: StateOptions) -> Self {
+        let loaded = Loaded {
+            store: Store::new(options.store),
+            leases: Vec::new(),
+            attachments: Vec::new(),
+            alarms: Alarms::default(),
+            members: Members::default(),
+            versions: Versions::default(),
+            auth_revision: None,
+            applied: (0, 0),
+        };
+        Self::assemble(loaded, options)
+    }
+
+    /// The state as the file holds it. A compaction that was under way goes on with
+    /// [`State::compaction_step`].
+    pub fn recover(backend: &Backend, options: StateOptions) -> Result<Self, RecoverError> {
+        Ok(Self::assemble(load(backend, options)?, options))
+    }
+
+    /// Takes over a file that a leader's snapshot has put in place of this member's. What collected for
+    /// the old file is dropped; handles stay valid, watchers go on from where they are, clocks of leases
+    /// stop.
+    pub fn install(&mut self, backend: &Backend) -> Result<(), RecoverError> {
+        let loaded = load(backend, self.options)?;
+        self.batch = Batch::new();
+        self.unpublished.clear();
+        self.lessor.replace(loaded.leases, loaded.attachments);
+        self.store = loaded.store;
+        self.alarms = loaded.alarms;
+        self.members = loaded.members;
+        self.versions = loaded.versions;
+        self.auth_revision = loaded.auth_revision.unwrap_or(1);
+        self.applied = loaded.applied;
+        self.facts_changed = true;
+        self.readers.store.store(Arc::new(self.store.reader()));
+        self.hub.replace_store(Arc::new(self.store.reader()), self.store.current_revision());
+        self.publish();
+        Ok(())
+    }
+
+    /// Puts other members in place of the stored ones: those that an older version failed to store.
+    pub fn repair_members(&mut self, members: Members) {
+        if members != self.members {
+            members.rewrite(&self.members, &mut self.batch);
+            self.batch.set_conf_state(conf_state_json(&members.conf_state()));
+            self.members = members;
+            self.facts_changed = true;
+        }
+    }
+
+    fn assemble(loaded: Loaded, options: StateOptions) -> Self {
+        let lessor = Lessor::recover(loaded.leases, loaded.attachments, options.lessor);
+        let store = loaded.store;
+        let mut batch = Batch::new();
+        if loaded.auth_revision.is_none() {
+            // The first revision is written by whoever opens a file without one.
+            let first = Bytes::copy_from_slice(&1_u64.to_be_bytes());
+            batch.put(Bucket::Auth, AUTH_REVISION_KEY, first);
+        }
+        let source = Arc::new(store.reader());
+        let hub = Hub::new(source, store.current_revision(), options.watch_queue);
+        let quota = Quota::new(options.quota_bytes);
+        let readers = Readers {
+            store: Arc::new(ArcSwap::from_pointee(store.reader())),
+            leases: lessor.reader(),
+            hub: hub.clone(),
+            quota,
+            facts: Arc::default(),
+            applied: Arc::default(),
+        };
+        let mut state = Self {
+            store,
+            lessor,
+            alarms: loaded.alarms,
+            members: loaded.members,
+            versions: loaded.versions,
+            hub,
+            quota,
+            auth_revision: loaded.auth_revision.unwrap_or(1),
+            options,
+            applied: loaded.applied,
+            batch,
+            unpublished: Vec::new(),
+            facts_changed: true,
+            readers,
+        };
+        state.publish();
+        state
+    }
+}
+
+fn load(backend: &Backend, options: StateOptions) -> Result<Loaded, RecoverError> {
+    let file = backend.read();
+    if file.get(Bucket::Auth, AUTH_ENABLED_KEY)?.is_some_and(|value| value[..] == [1]) {
+        return Err(RecoverError::AuthEnabled);
+    }
+    let applied = file.consistent_index()?;
+    let versions = load_versions(&file, applied.1)?;
+    let members = file.entries(Bucket::Members)?;
+    let removed = file.entries(Bucket::MembersRemoved)?;
+    let members = Members::load(
+        members.iter().map(|(key, value)| (&key[..], &value[..])),
+        removed.iter().map(|(key, _)| &key[..]),
+    )?;
+    let alarms = file.entries(Bucket::Alarm)?;
+    let alarms = Alarms::load(alarms.iter().map(|(key, _)| &key[..]))
+        .ok_or_else(|| file.corrupt(Bucket::Alarm, 0, b"", "a key is no alarm"))?;
+    let mut leases = Vec::new();
+    for (position, (key, value)) in file.entries(Bucket::Lease)?.into_iter().enumerate() {
+        let lease = LeaseRecord::decode(&value).ok_or_else(|| {
+            file.corrupt(Bucket::Lease, position as u64, &key, "the value is no lease")
+        })?;
+        leases.push(lease);
+    }
+    let auth_revision = file
+        .get(Bucket::Auth, AUTH_REVISION_KEY)?
+        .map(|value| <[u8; 8]>::try_from(&value[..]).map(u64::from_be_bytes))
+        .transpose()
+        .map_err(|_| file.corrupt(Bucket::Auth, 0, AUTH_REVISION_KEY, "the value is no number"))?;
+    let (store, recovered) = Store::recover(backend, options.store)?;
+    let attachments =
+        recovered.leases.into_iter().map(|(key, lease)| (key, LeaseId(lease))).collect();
+    Ok(Loaded { store, leases, attachments, alarms, members, versions, auth_revision, applied })
+}
+
+fn load_versions(file: &BackendView, term: u64) -> Result<Versions, RecoverError> {
+    let named = file.get(Bucket::Meta, meta::STORAGE_VERSION)?;
+    if let Some(storage) = detect_storage_version(named.as_deref(), term)? {
+        check_storage_version(storage)?;
+    }
+    let cluster = file.get(Bucket::Cluster, CLUSTER_VERSION_KEY)?;
+    let downgrade = file.get(Bucket::Cluster, DOWNGRADE_KEY)?;
+    let versions = Versions::load(cluster.as_deref(), downgrade.as_deref())?;
+    match versions.cluster() {
+        Some(cluster) if cluster > Version::OWN => {
+            Err(RecoverError::ServerTooOld { own: Version::OWN, cluster })
+        }
+        Some(_) | None => Ok(versions),
+    }
+}

@@ -1,0 +1,286 @@
+//! What a log entry of a normal proposal asks for: one command, and whose it is.
+//!
+//! Besides the form of today this reads the bare v2 requests that members of 3.5 still propose for their
+//! attributes and the cluster version; other v2 requests are about data that no longer exists, and ask
+//! for nothing.
+//!
+//! # Not here
+//!
+//! Conf changes (`conf_change`) and empty entries, which no one proposed.
+
+use bytes::Bytes;
+use prost::Message;
+use quorate_api::etcdserverpb as pb;
+use quorate_api::membershippb::{
+    Attributes, ClusterMemberAttrSetRequest, ClusterVersionSetRequest, DowngradeInfoSetRequest,
+};
+
+use crate::members::{Member, parse_id};
+
+/// The methods a bare v2 request can have. None of them is a nested message of one.
+const V2_METHODS: [&[u8]; 7] = [b"PUT", b"POST", b"DELETE", b"QGET", b"GET", b"HEAD", b"SYNC"];
+
+/// A proposal.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// By which its proposer waits for the outcome.
+    pub id: u64,
+    /// Who asked, as the receiving member authenticated it; empty without authentication.
+    pub username: String,
+    /// Auth store revision at which permissions were taken.
+    pub auth_revision: u64,
+    /// What is asked.
+    pub command: Command,
+}
+
+/// Everything the log can ask of the state machine.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each is the request of that name")]
+pub enum Command {
+    Range(pb::RangeRequest),
+    Put(pb::PutRequest),
+    DeleteRange(pb::DeleteRangeRequest),
+    Txn(pb::TxnRequest),
+    Compaction(pb::CompactionRequest),
+    LeaseGrant(pb::LeaseGrantRequest),
+    LeaseRevoke(pb::LeaseRevokeRequest),
+    LeaseCheckpoint(pb::LeaseCheckpointRequest),
+    Alarm(pb::AlarmRequest),
+    Auth(AuthCommand),
+    Cluster(ClusterCommand),
+    /// A test's mark, or what was meant for the v2 store: has no effect.
+    Nothing,
+}
+
+/// What the log can ask about users and roles.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each is the request of that name")]
+pub enum AuthCommand {
+    Authenticate(pb::InternalAuthenticateRequest),
+    Enable,
+    Disable,
+    Status,
+    UserAdd(pb::AuthUserAddRequest),
+    UserDelete(pb::AuthUserDeleteRequest),
+    UserGet(pb::AuthUserGetRequest),
+    UserChangePassword(pb::AuthUserChangePasswordRequest),
+    UserGrantRole(pb::AuthUserGrantRoleRequest),
+    UserRevokeRole(pb::AuthUserRevokeRoleRequest),
+    UserList,
+    RoleAdd(pb::AuthRoleAddRequest),
+    RoleDelete(pb::AuthRoleDeleteRequest),
+    RoleGet(pb::AuthRoleGetRequest),
+    RoleGrantPermission(pb::AuthRoleGrantPermissionRequest),
+    RoleRevokePermission(pb::AuthRoleRevokePermissionRequest),
+    RoleList,
+}
+
+/// Facts about the cluster: these are taken over from every entry replayed, stored already or not.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each is the request of that name")]
+pub enum ClusterCommand {
+    VersionSet(ClusterVersionSetRequest),
+    MemberAttrSet(ClusterMemberAttrSetRequest),
+    DowngradeInfoSet(DowngradeInfoSetRequest),
+}
+
+/// An entry that was committed cannot be understood. No member could go on from here.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestFault {
+    /// Not a proposal.
+    #[error("the entry is no request: {0}")]
+    Undecodable(#[from] prost::DecodeError),
+    /// Nothing tells whose it is.
+    #[error("the request has neither a header nor an id")]
+    NoHeader,
+    /// A kind of request this version does not know.
+    #[error("request {id} asks for nothing this version knows")]
+    UnknownCommand {
+        /// The request.
+        id: u64,
+    },
+}
+
+impl Request {
+    /// Reads an entry's data. Keys and values are slices of it.
+    pub fn decode(data: Bytes) -> Result<Self, RequestFault> {
+        match pb::InternalRaftRequest::decode(data.clone()) {
+            Ok(request) if request.v2.is_empty() => Self::from_message(request),
+            Ok(request) if !V2_METHODS.contains(&&request.v2[..]) => {
+                Ok(Self::from_v2(&pb::Request::decode(request.v2)?))
+            }
+            Ok(_) => Ok(Self::from_v2(&pb::Request::decode(data)?)),
+            Err(error) => match pb::Request::decode(data) {
+                Ok(v2) if V2_METHODS.contains(&v2.method().as_bytes()) => Ok(Self::from_v2(&v2)),
+                Ok(_) | Err(_) => Err(error.into()),
+            },
+        }
+    }
+
+    fn from_message(mut request: pb::InternalRaftRequest) -> Result<Self, RequestFault> {
+        let header = request.header.take();
+        if header.is_none() && request.id == 0 {
+            return Err(RequestFault::NoHeader);
+        }
+        let header = header.unwrap_or_default();
+        let id = if request.id == 0 { header.id } else { request.id };
+        let command = command(request).ok_or(RequestFault::UnknownCommand { id })?;
+        Ok(Self { id, username: header.username, auth_revision: header.auth_revision, command })
+    }
+
+    fn from_v2(request: &pb::Request) -> Self {
+        let command = v2_command(request).unwrap_or(Command::Nothing);
+        Self { id: request.id(), username: String::new(), auth_revision: 0, command }
+    }
+}
+
+/// The one request that is set. Should there be several, the order is that of etcd.
+fn command(mut request: pb::InternalRaftRequest) -> Option<Command> {
+    if let Some(command) = cluster_command(&mut request) {
+        return Some(Command::Cluster(command));
+    }
+    if request.downgrade_version_test.is_some() {
+        return Some(Command::Nothing);
+    }
+    let data = request.range.take().map(Command::Range);
+    data.or_else(|| request.put.take().map(Command::Put))
+        .or_else(|| request.delete_range.take().map(Command::DeleteRange))
+        .or_else(|| request.txn.take().map(Command::Txn))
+        .or_else(|| request.compaction.take().map(Command::Compaction))
+        .or_else(|| request.lease_grant.take().map(Command::LeaseGrant))
+        .or_else(|| request.lease_revoke.take().map(Command::LeaseRevoke))
+        .or_else(|| request.lease_checkpoint.take().map(Command::LeaseCheckpoint))
+        .or_else(|| request.alarm.take().map(Command::Alarm))
+        .or_else(|| auth_command(request).map(Command::Auth))
+}
+
+fn cluster_command(request: &mut pb::InternalRaftRequest) -> Option<ClusterCommand> {
+    let version = request.cluster_version_set.take().map(ClusterCommand::VersionSet);
+    version
+        .or_else(|| request.cluster_member_attr_set.take().map(ClusterCommand::MemberAttrSet))
+        .or_else(|| request.downgrade_info_set.take().map(ClusterCommand::DowngradeInfoSet))
+}
+
+fn auth_command(request: pb::InternalRaftRequest) -> Option<AuthCommand> {
+    let token = request.authenticate.map(AuthCommand::Authenticate);
+    token
+        .or_else(|| request.auth_enable.map(|_| AuthCommand::Enable))
+        .or_else(|| request.auth_disable.map(|_| AuthCommand::Disable))
+        .or_else(|| request.auth_status.map(|_| AuthCommand::Status))
+        .or_else(|| request.auth_user_add.map(AuthCommand::UserAdd))
+        .or_else(|| request.auth_user_delete.map(AuthCommand::UserDelete))
+        .or_else(|| request.auth_user_change_password.map(AuthCommand::UserChangePassword))
+        .or_else(|| request.auth_user_grant_role.map(AuthCommand::UserGrantRole))
+        .or_else(|| request.auth_user_get.map(AuthCommand::UserGet))
+        .or_else(|| request.auth_user_revoke_role.map(AuthCommand::UserRevokeRole))
+        .or_else(|| request.auth_role_add.map(AuthCommand::RoleAdd))
+        .or_else(|| request.auth_role_grant_permission.map(AuthCommand::RoleGrantPermission))
+        .or_else(|| request.auth_role_get.map(AuthCommand::RoleGet))
+        .or_else(|| request.auth_role_revoke_permission.map(AuthCommand::RoleRevokePermission))
+        .or_else(|| request.auth_role_delete.map(AuthCommand::RoleDelete))
+        .or_else(|| request.auth_user_list.map(|_| AuthCommand::UserList))
+        .or_else(|| request.auth_role_list.map(|_| AuthCommand::RoleList))
+}
+
+fn v2_command(request: &pb::Request) -> Option<Command> {
+    if request.method() != "PUT" {
+        return None;
+    }
+    if request.path() == "/0/version" {
+        let ver = request.val().to_owned();
+        let command = ClusterCommand::VersionSet(ClusterVersionSetRequest { ver });
+        return Some(Command::Cluster(command));
+    }
+    let id = request.path().strip_prefix("/0/members/")?.strip_suffix("/attributes")?;
+    let member_id = parse_id(id)?.0;
+    let Member { name, client_urls, .. } = Member::from_json(request.val().as_bytes()).ok()?;
+    let member_attributes = Some(Attributes { name, client_urls });
+    let request = ClusterMemberAttrSetRequest { member_id, member_attributes };
+    Some(Command::Cluster(ClusterCommand::MemberAttrSet(request)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(message: &impl Message) -> Result<Request, RequestFault> {
+        Request::decode(message.encode_to_vec().into())
+    }
+
+    #[test]
+    fn a_proposal_of_today() {
+        let put = pb::PutRequest { key: b"k".as_slice().into(), ..pb::PutRequest::default() };
+        let mut message = pb::InternalRaftRequest {
+            header: Some(pb::RequestHeader { id: 7, username: "u".into(), auth_revision: 3 }),
+            put: Some(put.clone()),
+            ..pb::InternalRaftRequest::default()
+        };
+        let request = decode(&message).unwrap();
+        assert_eq!((request.id, request.username.as_str(), request.auth_revision), (7, "u", 3));
+        assert_eq!(request.command, Command::Put(put));
+        message.id = 9;
+        assert_eq!(decode(&message).unwrap().id, 9);
+        (message.header, message.id) = (None, 0);
+        assert!(matches!(decode(&message), Err(RequestFault::NoHeader)));
+        (message.put, message.id) = (None, 5);
+        assert!(matches!(decode(&message), Err(RequestFault::UnknownCommand { id: 5 })));
+        assert!(matches!(
+            Request::decode(Bytes::from_static(b"\xff\xff")),
+            Err(RequestFault::Undecodable(_))
+        ));
+    }
+
+    fn v2(method: &str, path: &str, val: &str) -> pb::Request {
+        // As Go writes them, with every field present.
+        pb::Request {
+            id: Some(77),
+            method: Some(method.into()),
+            path: Some(path.into()),
+            val: Some(val.into()),
+            dir: Some(false),
+            prev_value: Some(String::new()),
+            prev_index: Some(0),
+            expiration: Some(0),
+            wait: Some(false),
+            since: Some(0),
+            recursive: Some(false),
+            sorted: Some(false),
+            quorum: Some(false),
+            time: Some(0),
+            stream: Some(false),
+            ..pb::Request::default()
+        }
+    }
+
+    #[test]
+    fn requests_of_the_retired_store() {
+        let version = ClusterCommand::VersionSet(ClusterVersionSetRequest { ver: "3.5.0".into() });
+        let attributes = ClusterCommand::MemberAttrSet(ClusterMemberAttrSetRequest {
+            member_id: 0xd67d_5bb4_9159_60eb,
+            member_attributes: Some(Attributes {
+                name: "m1".into(),
+                client_urls: vec!["http://127.0.0.1:1".into()],
+            }),
+        });
+        let json = r#"{"name":"m1","clientURLs":["http://127.0.0.1:1"]}"#;
+        let member = "/0/members/d67d5bb4915960eb/attributes";
+        for (request, expected) in [
+            (v2("PUT", "/0/version", "3.5.0"), Command::Cluster(version)),
+            (v2("PUT", member, json), Command::Cluster(attributes)),
+            (v2("PUT", "/0/members/xyz/attributes", json), Command::Nothing),
+            (v2("PUT", member, "{"), Command::Nothing),
+            (v2("PUT", "/1/user", "data"), Command::Nothing),
+            (v2("DELETE", "/0/version", ""), Command::Nothing),
+            (v2("SYNC", "", ""), Command::Nothing),
+        ] {
+            let bare = decode(&request).unwrap();
+            assert_eq!((bare.id, &bare.command), (77, &expected));
+            let wrapped = pb::InternalRaftRequest {
+                id: 77,
+                v2: request.encode_to_vec().into(),
+                ..pb::InternalRaftRequest::default()
+            };
+            assert_eq!(decode(&wrapped).unwrap().command, expected);
+        }
+    }
+}

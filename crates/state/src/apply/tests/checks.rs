@@ -1,0 +1,169 @@
+//! Which requests are refused whatever the state: the tables of structure and overlap.
+
+use quorate_api::etcdserverpb::request_op::Request as Op;
+
+use super::*;
+use RequestRefusal::{
+    DuplicateKey, EmptyKey, EmptyOperation, InvalidSortOption, LeaseProvided, TooManyOperations,
+    ValueProvided,
+};
+
+fn ops(operations: impl IntoIterator<Item = Op>) -> Vec<pb::RequestOp> {
+    operations.into_iter().map(|op| pb::RequestOp { request: Some(op) }).collect()
+}
+
+fn puts(keys: &[&str]) -> Vec<Op> {
+    keys.iter().map(|key| Op::RequestPut(put(key, ""))).collect()
+}
+
+fn del(key: &str, range_end: &str) -> Op {
+    Op::RequestDeleteRange(delete(key, range_end))
+}
+
+fn txn(success: Vec<Op>, failure: Vec<Op>) -> Op {
+    let (success, failure) = (ops(success), ops(failure));
+    Op::RequestTxn(pb::TxnRequest { compare: vec![], success, failure })
+}
+
+fn check_ops(operations: Vec<Op>) -> Result<(), RequestRefusal> {
+    let request = pb::TxnRequest { success: ops(operations), ..pb::TxnRequest::default() };
+    check_txn(&request, 128)
+}
+
+#[test]
+fn single_requests() {
+    assert_eq!(check_range(&range("", "x")), Err(EmptyKey));
+    assert_eq!(check_range(&range("a", "")), Ok(()));
+    let odd = pb::RangeRequest { sort_order: 3, ..range("a", "") };
+    assert_eq!(check_range(&odd), Err(InvalidSortOption));
+    let odd = pb::RangeRequest { sort_target: -1, ..range("a", "") };
+    assert_eq!(check_range(&odd), Err(InvalidSortOption));
+    assert_eq!(check_delete_range(&delete("", "")), Err(EmptyKey));
+    let ignore_value = pb::PutRequest { ignore_value: true, ..put("a", "v") };
+    assert_eq!(check_put(&ignore_value), Err(ValueProvided));
+    assert_eq!(check_put(&pb::PutRequest { key: Bytes::new(), ..ignore_value }), Err(EmptyKey));
+    let ignore_lease = pb::PutRequest { ignore_lease: true, lease: 1, ..put("a", "v") };
+    assert_eq!(check_put(&ignore_lease), Err(LeaseProvided));
+}
+
+#[test]
+fn structure() {
+    let many = |count| ops(puts(&vec!["k"; count]));
+    let txn_of = |compare_count, success, failure| pb::TxnRequest {
+        compare: vec![pb::Compare { key: text("c"), ..pb::Compare::default() }; compare_count],
+        success,
+        failure,
+    };
+    for (request, expected) in [
+        (txn_of(3, vec![], vec![]), Ok(())),
+        (txn_of(4, vec![], vec![]), Err(TooManyOperations)),
+        (txn_of(0, many(4), vec![]), Err(TooManyOperations)),
+        (txn_of(0, vec![], many(4)), Err(TooManyOperations)),
+        // The outer transaction leaves two for the inner one.
+        (txn_of(0, ops([txn(puts(&["a", "b"]), vec![])]), vec![]), Ok(())),
+        (txn_of(0, ops([txn(puts(&["a", "b", "c"]), vec![])]), vec![]), Err(TooManyOperations)),
+        (txn_of(0, ops([txn(vec![], puts(&["a", "b", "c"]))]), vec![]), Err(TooManyOperations)),
+        (txn_of(0, vec![pb::RequestOp { request: None }], vec![]), Err(EmptyOperation)),
+        (txn_of(0, vec![], ops(puts(&[""]))), Err(EmptyKey)),
+        (txn_of(0, ops([Op::RequestRange(range("", ""))]), vec![]), Err(EmptyKey)),
+        (txn_of(0, ops([txn(vec![del("", "")], vec![])]), vec![]), Err(EmptyKey)),
+    ] {
+        assert_eq!(check_txn(&request, 3), expected, "{request:?}");
+    }
+    let no_key = pb::TxnRequest {
+        compare: vec![pb::Compare::default()],
+        // Found later, although it stands deeper.
+        success: vec![pb::RequestOp { request: None }],
+        failure: vec![],
+    };
+    assert_eq!(check_txn(&no_key, 3), Err(EmptyKey));
+}
+
+#[test]
+fn a_key_is_written_once() {
+    let range_op = || Op::RequestRange(range("a", "\0"));
+    let cases: Vec<(&str, Vec<Op>, bool)> = vec![
+        ("two keys", puts(&["a", "b"]), true),
+        ("one key twice", puts(&["a", "a"]), false),
+        ("put and delete", [puts(&["a"]), vec![del("a", "")]].concat(), false),
+        ("delete and put", [vec![del("a", "")], puts(&["a"])].concat(), false),
+        ("put in deleted range", [puts(&["b"]), vec![del("a", "c")]].concat(), false),
+        ("put at the range's end", [puts(&["c"]), vec![del("a", "c")]].concat(), true),
+        ("put and delete of all from a key", [puts(&["b"]), vec![del("a", "\0")]].concat(), true),
+        ("inverted range", [puts(&["b"]), vec![del("c", "a")]].concat(), true),
+        ("two deletes", vec![del("a", ""), del("a", "c"), del("b", "\0")], true),
+        ("ranges never matter", [puts(&["b"]), vec![range_op(), range_op()]].concat(), true),
+        ("put outside and inside", [puts(&["a"]), vec![txn(puts(&["a"]), vec![])]].concat(), false),
+        ("both branches of one", vec![txn(puts(&["a"]), puts(&["a"]))], true),
+        ("a branch twice", vec![txn(puts(&["a", "a"]), vec![])], false),
+        ("siblings", vec![txn(puts(&["a"]), vec![]), txn(puts(&["a"]), vec![])], false),
+        ("siblings, else", vec![txn(puts(&["a"]), vec![]), txn(vec![], puts(&["a"]))], false),
+        ("put inside, delete outside", vec![txn(puts(&["a"]), vec![]), del("a", "")], false),
+        (
+            "delete inside, put outside",
+            [vec![txn(vec![del("a", "")], vec![])], puts(&["a"])].concat(),
+            false,
+        ),
+        (
+            "delete in else, put outside",
+            [vec![txn(vec![], vec![del("a", "c")])], puts(&["b"])].concat(),
+            false,
+        ),
+        (
+            "delete, then put in siblings",
+            vec![txn(vec![del("a", "")], vec![]), txn(puts(&["a"]), vec![])],
+            false,
+        ),
+        (
+            "put, then delete in siblings",
+            vec![txn(puts(&["a"]), vec![]), txn(vec![del("a", "")], vec![])],
+            true,
+        ),
+        (
+            "two levels down",
+            [puts(&["a"]), vec![txn(vec![txn(vec![], puts(&["a"]))], vec![])]].concat(),
+            false,
+        ),
+        ("put then, delete else", vec![txn(puts(&["a"]), vec![del("a", "")])], true),
+    ];
+    for (name, operations, allowed) in cases {
+        let expected = if allowed { Ok(()) } else { Err(DuplicateKey) };
+        assert_eq!(check_ops(operations.clone()), expected, "{name}");
+        let in_failure = pb::TxnRequest { failure: ops(operations), ..pb::TxnRequest::default() };
+        assert_eq!(check_txn(&in_failure, 128), expected, "{name}, in the failure branch");
+    }
+}
+
+#[test]
+fn branches_are_independent() {
+    let request = pb::TxnRequest {
+        success: ops(puts(&["a"])),
+        failure: ops([del("a", ""), del("b", "")]),
+        ..pb::TxnRequest::default()
+    };
+    assert_eq!(check_txn(&request, 128), Ok(()));
+}
+
+#[test]
+fn what_only_reads() {
+    let serializable =
+        |serializable| Op::RequestRange(pb::RangeRequest { serializable, ..range("a", "") });
+    for (operations, read_only, local) in [
+        (vec![], true, true),
+        (vec![serializable(true)], true, true),
+        (vec![serializable(true), serializable(false)], true, false),
+        (puts(&["a"]), false, false),
+        (vec![del("a", "")], false, false),
+        (vec![txn(vec![serializable(true)], vec![])], false, false),
+    ] {
+        for in_success in [true, false] {
+            let (mut success, mut failure) = (ops(operations.clone()), vec![]);
+            if !in_success {
+                std::mem::swap(&mut success, &mut failure);
+            }
+            let request = pb::TxnRequest { compare: vec![], success, failure };
+            assert_eq!(is_read_only(&request), read_only, "{operations:?}");
+            assert_eq!(is_serializable(&request), local, "{operations:?}");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! A lease as bucket `lease` holds it: the id in eight big-endian bytes, then `leasepb.Lease`.
+
+use bytes::Bytes;
+use prost::Message;
+use quorate_api::leasepb::Lease;
+
+use crate::units::LeaseId;
+
+/// The replicated facts of one lease, as they are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseRecord {
+    /// The lease.
+    pub id: LeaseId,
+    /// Granted lifetime, in seconds.
+    pub ttl_secs: i64,
+    /// Checkpointed remaining lifetime, in seconds; 0 for none.
+    pub remaining_secs: i64,
+}
+
+impl LeaseRecord {
+    /// The key of a lease.
+    #[must_use]
+    pub fn key(id: LeaseId) -> Bytes {
+        Bytes::copy_from_slice(&id.0.to_be_bytes())
+    }
+
+    /// The stored value.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        let lease = Lease { id: self.id.0, ttl: self.ttl_secs, remaining_ttl: self.remaining_secs };
+        lease.encode_to_vec().into()
+    }
+
+    /// Reads a stored value; `None` if it is none. Like etcd it believes the id in the value.
+    #[must_use]
+    pub fn decode(value: &[u8]) -> Option<Self> {
+        let lease = Lease::decode(value).ok()?;
+        Some(Self {
+            id: LeaseId(lease.id),
+            ttl_secs: lease.ttl,
+            remaining_secs: lease.remaining_ttl,
+        })
+    }
+}

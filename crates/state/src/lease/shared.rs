@@ -1,0 +1,424 @@
+//! The half of the lessor that every thread holds: lifetimes, renewals, lookups, the expiry scan.
+//!
+//! One lock, held for a hash lookup and a store. Scans give it up every [`SCAN_STEP`] entries, so that a
+//! renewal waits for microseconds even when a hundred thousand leases come up at once. The two calls
+//! that visit every lease under the lock, [`Leases::promote`] and [`Leases::demote`], happen when
+//! leadership changes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+
+use super::deadlines::{Deadlines, Slot};
+use super::{LeaseRecord, LessorOptions};
+use crate::units::{LeaseId, Millis};
+
+/// Queue entries looked at before a scan lets others have the lock.
+const SCAN_STEP: usize = 512;
+
+/// From this many leases on, a new primary spreads expiries that fall together.
+const PILE_UP_COUNT: usize = 1000;
+
+/// How many of them may then fall within one second: less than can be revoked in one, so that there is
+/// room for leases that expire by themselves.
+const EXPIRIES_PER_SECOND: usize = 750;
+
+/// A handle to the leases, for any thread.
+#[derive(Clone, Debug)]
+pub struct Leases {
+    shared: Arc<Mutex<Shared>>,
+    options: LessorOptions,
+}
+
+/// How a renewal went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// The lease lives on; its granted lifetime in seconds is the answer.
+    Renewed {
+        /// Granted lifetime, in seconds.
+        ttl_secs: i64,
+    },
+    /// There is no such lease.
+    NotFound,
+    /// This member is not the primary: ask the leader.
+    NotPrimary,
+    /// The lease has expired and its revocation is under way: wait with [`Leases::poll_gone`], then
+    /// renew again to learn how it ended.
+    Expired,
+    /// A checkpoint is set: propose one of 0 for this lease first, then renew again.
+    CheckpointFirst,
+}
+
+/// What a lookup of one lease says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeToLive {
+    /// Granted lifetime, in seconds.
+    pub granted_secs: i64,
+    /// What is left, in seconds, truncated toward zero; 0 or less shortly before removal. `None` where
+    /// no clock runs: this member is not the primary.
+    pub remaining_secs: Option<i64>,
+}
+
+/// A remaining lifetime to be proposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The lease.
+    pub id: LeaseId,
+    /// What is left of it, in seconds, rounded up.
+    pub remaining_secs: i64,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    primary: bool,
+    leases: HashMap<LeaseId, Lease>,
+    expiries: Deadlines,
+    checkpoints: Deadlines,
+    /// Who waits for an expired lease to go.
+    waiters: BTreeMap<LeaseId, Vec<Waker>>,
+}
+
+#[derive(Debug)]
+struct Lease {
+    ttl_secs: i64,
+    remaining_secs: i64,
+    /// `None` while no clock runs.
+    expiry: Option<Millis>,
+    expiry_slot: Slot,
+    checkpoint_slot: Slot,
+    keys: BTreeSet<Arc<[u8]>>,
+}
+
+impl Leases {
+    pub(super) fn new(options: LessorOptions) -> Self {
+        Self { shared: Arc::default(), options }
+    }
+
+    /// Starts the clocks: this member has become leader and applied everything of the terms before.
+    /// Every lease gets its checkpointed or full lifetime from now on, and `extend_millis` more, for
+    /// clients that could not reach a leader meanwhile. Expiries that fall together are spread.
+    pub fn promote(&self, extend_millis: u64, now: Millis) {
+        let mut shared = self.shared.lock();
+        let Shared { primary, leases, expiries, checkpoints, .. } = &mut *shared;
+        *primary = true;
+        expiries.clear();
+        checkpoints.clear();
+        let mut order: Vec<(Millis, LeaseId)> = leases
+            .iter()
+            .map(|(id, lease)| (now.plus_secs(lease.lifetime_secs()).plus(extend_millis), *id))
+            .collect();
+        order.sort_unstable();
+        spread(&mut order);
+        for (expiry, id) in order {
+            let lease = leases.get_mut(&id).expect("every id was taken from the map just now");
+            lease.expiry = Some(expiry);
+            lease.expiry_slot = Slot::default();
+            lease.checkpoint_slot = Slot::default();
+            expiries.schedule(&mut lease.expiry_slot, id, expiry);
+            self.queue_checkpoint(checkpoints, lease, id, now);
+        }
+    }
+
+    /// Stops the clocks: this member leads no more. Renewals that wait are told to go elsewhere.
+    pub fn demote(&self) {
+        let waiters = {
+            let mut shared = self.shared.lock();
+            shared.stop_clocks();
+            std::mem::take(&mut shared.waiters)
+        };
+        wake(waiters.into_values().flatten());
+    }
+
+    /// Whether the clocks run here.
+    #[must_use]
+    pub fn is_primary(&self) -> bool {
+        self.shared.lock().primary
+    }
+
+    /// Gives a lease its lifetime anew.
+    #[must_use]
+    pub fn renew(&self, id: LeaseId, now: Millis) -> Renewal {
+        let mut shared = self.shared.lock();
+        let Shared { primary, leases, expiries, .. } = &mut *shared;
+        if !*primary {
+            return Renewal::NotPrimary;
+        }
+        let Some(lease) = leases.get_mut(&id) else { return Renewal::NotFound };
+        if lease.expiry.is_some_and(|expiry| expiry <= now) {
+            return Renewal::Expired;
+        }
+        if self.options.checkpoints && lease.remaining_secs > 0 {
+            return Renewal::CheckpointFirst;
+        }
+        let expiry = now.plus_secs(lease.lifetime_secs());
+        lease.expiry = Some(expiry);
+        expiries.schedule(&mut lease.expiry_slot, id, expiry);
+        Renewal::Renewed { ttl_secs: lease.ttl_secs }
+    }
+
+    /// Waits until the lease is gone or this member is no longer the primary.
+    pub fn poll_gone(&self, id: LeaseId, cx: &Context<'_>) -> Poll<()> {
+        let mut shared = self.shared.lock();
+        if !shared.primary || !shared.leases.contains_key(&id) {
+            return Poll::Ready(());
+        }
+        let wakers = shared.waiters.entry(id).or_default();
+        if !wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
+            wakers.push(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// Looks a lease up.
+    #[must_use]
+    pub fn time_to_live(&self, id: LeaseId, now: Millis) -> Option<TimeToLive> {
+        let shared = self.shared.lock();
+        let lease = shared.leases.get(&id)?;
+        let remaining_secs =
+            lease.expiry.map(|expiry| expiry.0.cast_signed() - now.0.cast_signed());
+        Some(TimeToLive {
+            granted_secs: lease.ttl_secs,
+            remaining_secs: remaining_secs.map(|millis| millis / 1000),
+        })
+    }
+
+    /// Whether the lease exists.
+    #[must_use]
+    pub fn contains(&self, id: LeaseId) -> bool {
+        self.shared.lock().leases.contains_key(&id)
+    }
+
+    /// The keys attached to a lease, ascending, or `None` without such a lease.
+    #[must_use]
+    pub fn keys(&self, id: LeaseId) -> Option<Vec<Arc<[u8]>>> {
+        let shared = self.shared.lock();
+        shared.leases.get(&id).map(|lease| lease.keys.iter().cloned().collect())
+    }
+
+    /// All leases: by remaining time where the clocks run, by id elsewhere.
+    #[must_use]
+    pub fn list(&self) -> Vec<LeaseId> {
+        let mut all: Vec<_> = {
+            let shared = self.shared.lock();
+            shared.leases.iter().map(|(id, lease)| (lease.expiry, *id)).collect()
+        };
+        all.sort_unstable();
+        all.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// How many leases there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.shared.lock().leases.len()
+    }
+
+    /// Takes at most `count_max` leases that have expired, to be revoked through the log. Each comes up
+    /// again after a while if it is still there then.
+    #[must_use]
+    pub fn expired(&self, now: Millis, count_max: usize) -> Vec<LeaseId> {
+        let again = now.plus(self.options.resubmit_millis);
+        let mut expired = Vec::new();
+        let mut more = true;
+        while more && expired.len() < count_max {
+            let mut shared = self.shared.lock();
+            let Shared { leases, expiries, .. } = &mut *shared;
+            for _ in 0..SCAN_STEP {
+                more = expired.len() < count_max;
+                let Some((at, id)) = more.then(|| expiries.pop_due(now)).flatten() else {
+                    more = false;
+                    break;
+                };
+                let Some(lease) = leases.get_mut(&id) else { continue };
+                let Some(expiry) = lease.expiry else { continue };
+                if !lease.expiry_slot.take(at) {
+                    continue;
+                }
+                if expiry <= now {
+                    expired.push(id);
+                    expiries.schedule(&mut lease.expiry_slot, id, again);
+                } else {
+                    expiries.schedule(&mut lease.expiry_slot, id, expiry);
+                }
+            }
+        }
+        expired
+    }
+
+    /// Takes at most `count_max` checkpoints that are due, to be proposed.
+    #[must_use]
+    pub fn due_checkpoints(&self, now: Millis, count_max: usize) -> Vec<Checkpoint> {
+        let mut due = Vec::new();
+        let mut more = self.options.checkpoints;
+        while more && due.len() < count_max {
+            let mut shared = self.shared.lock();
+            let Shared { leases, checkpoints, .. } = &mut *shared;
+            for _ in 0..SCAN_STEP {
+                more = due.len() < count_max;
+                let Some((at, id)) = more.then(|| checkpoints.pop_due(now)).flatten() else {
+                    more = false;
+                    break;
+                };
+                let Some(lease) = leases.get_mut(&id) else { continue };
+                if !lease.checkpoint_slot.take(at) {
+                    continue;
+                }
+                let Some(left) = lease.expiry.and_then(|expiry| expiry.0.checked_sub(now.0)) else {
+                    continue;
+                };
+                let remaining_secs = left.div_ceil(1000).cast_signed();
+                if remaining_secs > 0 && remaining_secs < lease.ttl_secs {
+                    due.push(Checkpoint { id, remaining_secs });
+                }
+                if remaining_secs.cast_unsigned() > self.options.checkpoint_interval_secs {
+                    self.queue_checkpoint(checkpoints, lease, id, now);
+                }
+            }
+        }
+        due
+    }
+
+    pub(super) fn load(&self, records: impl IntoIterator<Item = LeaseRecord>) {
+        let waiters = {
+            let mut shared = self.shared.lock();
+            shared.stop_clocks();
+            shared.leases =
+                records.into_iter().map(|record| (record.id, Lease::new(record))).collect();
+            std::mem::take(&mut shared.waiters)
+        };
+        wake(waiters.into_values().flatten());
+    }
+
+    /// Says whether the id was free.
+    pub(super) fn insert(&self, record: LeaseRecord, now: Millis) -> bool {
+        let mut shared = self.shared.lock();
+        let Shared { primary, leases, expiries, checkpoints, .. } = &mut *shared;
+        let std::collections::hash_map::Entry::Vacant(entry) = leases.entry(record.id) else {
+            return false;
+        };
+        let lease = entry.insert(Lease::new(record));
+        if *primary {
+            let expiry = now.plus_secs(lease.lifetime_secs());
+            lease.expiry = Some(expiry);
+            expiries.schedule(&mut lease.expiry_slot, record.id, expiry);
+            self.queue_checkpoint(checkpoints, lease, record.id, now);
+        }
+        true
+    }
+
+    /// Removes a lease and returns its keys.
+    pub(super) fn remove(&self, id: LeaseId) -> Option<BTreeSet<Arc<[u8]>>> {
+        let (lease, waiters) = {
+            let mut shared = self.shared.lock();
+            let Shared { leases, expiries, checkpoints, waiters, .. } = &mut *shared;
+            let lease = leases.remove(&id)?;
+            let live = leases.len();
+            expiries.trim(live, |at, id| {
+                leases.get(&id).is_some_and(|lease| lease.expiry_slot.holds(at))
+            });
+            checkpoints.trim(live, |at, id| {
+                leases.get(&id).is_some_and(|lease| lease.checkpoint_slot.holds(at))
+            });
+            (lease, waiters.remove(&id))
+        };
+        wake(waiters.into_iter().flatten());
+        Some(lease.keys)
+    }
+
+    pub(super) fn checkpoint(
+        &self,
+        id: LeaseId,
+        remaining_secs: i64,
+        now: Millis,
+    ) -> Option<LeaseRecord> {
+        let mut shared = self.shared.lock();
+        let Shared { primary, leases, checkpoints, .. } = &mut *shared;
+        let lease = leases.get_mut(&id)?;
+        lease.remaining_secs = remaining_secs;
+        if *primary {
+            self.queue_checkpoint(checkpoints, lease, id, now);
+        }
+        Some(LeaseRecord { id, ttl_secs: lease.ttl_secs, remaining_secs })
+    }
+
+    /// Moves a key between two leases, either of which may be none. Says whether `to` took it.
+    pub(super) fn move_key(&self, key: &Arc<[u8]>, from: LeaseId, to: LeaseId) -> bool {
+        let mut shared = self.shared.lock();
+        if let Some(lease) = shared.leases.get_mut(&from) {
+            lease.keys.remove(key);
+        }
+        let Some(lease) = shared.leases.get_mut(&to) else { return false };
+        lease.keys.insert(Arc::clone(key));
+        true
+    }
+
+    fn queue_checkpoint(
+        &self,
+        checkpoints: &mut Deadlines,
+        lease: &mut Lease,
+        id: LeaseId,
+        now: Millis,
+    ) {
+        let interval_secs = self.options.checkpoint_interval_secs;
+        if self.options.checkpoints && lease.lifetime_secs() > interval_secs {
+            checkpoints.schedule(&mut lease.checkpoint_slot, id, now.plus_secs(interval_secs));
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn queue_len(&self) -> usize {
+        self.shared.lock().expiries.len()
+    }
+}
+
+impl Shared {
+    fn stop_clocks(&mut self) {
+        self.primary = false;
+        self.expiries.clear();
+        self.checkpoints.clear();
+        for lease in self.leases.values_mut() {
+            lease.expiry = None;
+            lease.expiry_slot = Slot::default();
+            lease.checkpoint_slot = Slot::default();
+        }
+    }
+}
+
+impl Lease {
+    fn new(record: LeaseRecord) -> Self {
+        Self {
+            ttl_secs: record.ttl_secs,
+            remaining_secs: record.remaining_secs,
+            expiry: None,
+            expiry_slot: Slot::default(),
+            checkpoint_slot: Slot::default(),
+            keys: BTreeSet::new(),
+        }
+    }
+
+    /// The checkpointed remaining lifetime if there is one, else the granted one.
+    fn lifetime_secs(&self) -> u64 {
+        let secs = if self.remaining_secs > 0 { self.remaining_secs } else { self.ttl_secs };
+        u64::try_from(secs).unwrap_or(0)
+    }
+}
+
+/// Pushes expiries back so that no second holds more than [`EXPIRIES_PER_SECOND`] of them. `order` is
+/// ascending and stays so.
+fn spread(order: &mut [(Millis, LeaseId)]) {
+    if order.len() < PILE_UP_COUNT {
+        return;
+    }
+    for position in EXPIRIES_PER_SECOND..order.len() {
+        let earliest = order[position - EXPIRIES_PER_SECOND].0.plus_secs(1);
+        let expiry = &mut order[position].0;
+        *expiry = earliest.max(*expiry);
+    }
+}
+
+fn wake(wakers: impl Iterator<Item = Waker>) {
+    for waker in wakers {
+        waker.wake();
+    }
+}

@@ -1,0 +1,248 @@
+//! Members: bytes as etcd writes them, and every rule for a change of them.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::versions::Version;
+
+fn member(id: u64, url: &str, name: &str) -> Member {
+    Member { name: name.to_owned(), ..Member::new(MemberId(id), vec![url.to_owned()]) }
+}
+
+#[test]
+fn ids_are_computed_as_etcd_computes_them() {
+    // The golden data of 3.7.1: one founder at this URL with the default token.
+    let urls = ["http://127.0.0.1:38855".to_owned()];
+    let id = member_id(&urls, CLUSTER_TOKEN_DEFAULT, None);
+    assert_eq!(id.to_string(), format!("{:x}", id.0));
+    let [a, b] = ["http://a:1", "http://b:2"].map(str::to_owned);
+    let id_of = |urls: &[String]| member_id(urls, "", Some(1_700_000_000));
+    assert_eq!(id_of(&[a.clone(), b.clone()]), id_of(&[b.clone(), a.clone()]));
+    assert_ne!(id_of(&[a.clone(), b.clone()]), member_id(&[a, b], "", None));
+    let ids = [MemberId(3), MemberId(1)];
+    assert_eq!(cluster_id(ids), cluster_id([MemberId(1), MemberId(3)]));
+    assert_ne!(cluster_id(ids), cluster_id([MemberId(1)]));
+}
+
+#[test]
+fn rows_are_written_as_go_writes_them() {
+    let told = Member {
+        client_urls: vec!["http://127.0.0.1:23701".to_owned()],
+        ..member(4_627_081_221_937_520_288, "http://127.0.0.1:23801", "a")
+    };
+    assert_eq!(
+        told.to_json(),
+        r#"{"id":4627081221937520288,"peerURLs":["http://127.0.0.1:23801"],"name":"a","clientURLs":["http://127.0.0.1:23701"]}"#
+    );
+    let learner = Member { is_learner: true, ..member(u64::MAX, "u", "") };
+    let json = r#"{"id":18446744073709551615,"peerURLs":["u"],"isLearner":true}"#;
+    assert_eq!(learner.to_json(), json);
+    assert_eq!(Member::from_json(json.as_bytes()), Ok(learner));
+    let odd = Member::new(MemberId(1), Vec::new());
+    assert_eq!(odd.to_json(), r#"{"id":1,"peerURLs":null}"#);
+    let escaped = member(1, "a", "<&>\"\\\n\u{8}\u{1}\u{7f}\u{2028}é");
+    assert_eq!(
+        escaped.to_json(),
+        "{\"id\":1,\"peerURLs\":[\"a\"],\"name\":\
+         \"\\u003c\\u0026\\u003e\\\"\\\\\\n\\b\\u0001\u{7f}\\u2028é\"}"
+    );
+    assert_eq!(Member::from_json(escaped.to_json().as_bytes()), Ok(escaped));
+}
+
+#[test]
+fn rows_are_read_as_leniently_as_go_reads_them() {
+    let json = br#"{"ID":5,"peerurls":["u"],"NAME":"n","clientURLs":null,"other":{"x":1}}"#;
+    assert_eq!(Member::from_json(json), Ok(member(5, "u", "n")));
+    for wrong in ["", "[]", r#"{"id":-1}"#, r#"{"id":1.5}"#, r#"{"name":1}"#, r#"{"peerURLs":[1]}"#]
+    {
+        assert!(Member::from_json(wrong.as_bytes()).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn conf_states_are_written_as_go_writes_them() {
+    let state = ConfState {
+        voters: vec![1, u64::MAX],
+        learners: vec![7],
+        auto_leave: Some(false),
+        ..ConfState::default()
+    };
+    assert_eq!(
+        &conf_state_json(&state)[..],
+        br#"{"voters":[1,18446744073709551615],"learners":[7],"auto_leave":false}"#
+    );
+    assert_eq!(&conf_state_json(&ConfState::default())[..], br#"{"auto_leave":false}"#);
+}
+
+fn change(kind: ConfChangeType, id: u64, context: &str) -> ConfChange {
+    ConfChange {
+        id: Some(1),
+        r#type: Some(kind as i32),
+        node_id: Some(id),
+        context: Some(Bytes::copy_from_slice(context.as_bytes())),
+    }
+}
+
+#[test]
+fn changes_are_judged_by_the_members_there_are() {
+    use ConfChangeType::{
+        ConfChangeAddLearnerNode as AddLearner, ConfChangeAddNode as Add,
+        ConfChangeRemoveNode as Remove, ConfChangeUpdateNode as Update,
+    };
+    use MembershipRefusal::{
+        Exists, NotFound, NotLearner, PeerUrlExists, Removed, TooManyLearners,
+    };
+    let learner = Member { is_learner: true, ..member(3, "c", "") };
+    let members =
+        Members::new([member(1, "a", "m1"), member(2, "b", "m2"), learner.clone()], [MemberId(9)]);
+    let promote = ChangeContext::promotion_json;
+    let json = |id: u64, url: &str| member(id, url, "").to_json();
+    let new_learner = Member { id: MemberId(4), ..learner.clone() };
+    let new_learner = Member { peer_urls: vec!["d".to_owned()], ..new_learner };
+    let cases = [
+        (change(Add, 9, &json(9, "x")), Err(Removed)),
+        (change(Remove, 9, ""), Err(Removed)),
+        (change(Add, 1, &json(1, "x")), Err(Exists)),
+        (change(Add, 4, &json(4, "b")), Err(PeerUrlExists)),
+        (change(Add, 4, &json(4, "d")), Ok(MemberChange::Add(member(4, "d", "")))),
+        (change(AddLearner, 4, &new_learner.to_json()), Err(TooManyLearners)),
+        (change(Add, 5, &promote(MemberId(5))), Err(NotFound)),
+        (change(Add, 1, &promote(MemberId(1))), Err(NotLearner)),
+        (change(Add, 3, &promote(MemberId(3))), Ok(MemberChange::Promote(MemberId(3)))),
+        (change(Remove, 5, ""), Err(NotFound)),
+        (change(Remove, 2, ""), Ok(MemberChange::Remove(MemberId(2)))),
+        (change(Update, 5, &json(5, "x")), Err(NotFound)),
+        (change(Update, 2, &json(2, "a")), Err(PeerUrlExists)),
+        (
+            change(Update, 2, &json(2, "b")),
+            Ok(MemberChange::UpdatePeerUrls(MemberId(2), vec!["b".to_owned()])),
+        ),
+    ];
+    for (change, expected) in cases {
+        assert_eq!(members.judge(&change, 1), Ok(expected), "{change:?}");
+    }
+    let added = members.judge(&change(AddLearner, 4, &new_learner.to_json()), 2);
+    assert_eq!(added, Ok(Ok(MemberChange::Add(new_learner))));
+    for broken in [
+        change(Add, 4, &json(5, "d")),
+        change(Update, 2, &json(1, "x")),
+        change(Add, 4, "{"),
+        ConfChange { r#type: Some(17), ..change(Add, 4, "") },
+    ] {
+        assert!(members.judge(&broken, 1).is_err(), "{broken:?}");
+    }
+}
+
+#[test]
+fn valid_changes_are_made_and_stored() {
+    let mut members = Members::new([member(1, "a", "m1")], []);
+    let mut batch = Batch::new();
+    let learner = Member { is_learner: true, ..member(2, "b", "") };
+    members.apply(MemberChange::Add(learner), &mut batch);
+    assert_eq!((members.conf_state().voters, members.conf_state().learners), (vec![1], vec![2]));
+    members.apply(MemberChange::Promote(MemberId(2)), &mut batch);
+    members.apply(MemberChange::UpdatePeerUrls(MemberId(2), vec!["c".to_owned()]), &mut batch);
+    fn told(members: &mut Members, id: u64, batch: Option<&mut Batch>) -> bool {
+        members.set_attributes(MemberId(id), "n".to_owned(), vec!["u".to_owned()], batch)
+    }
+    assert!(told(&mut members, 2, Some(&mut batch)));
+    assert!(!told(&mut members, 5, Some(&mut batch)));
+    assert_eq!(batch.op_count(), 4);
+    assert!(told(&mut members, 1, None));
+    members.apply(MemberChange::Remove(MemberId(1)), &mut batch);
+    assert_eq!(batch.op_count(), 6);
+    assert_eq!(members.conf_state().voters, [2]);
+    assert!(members.is_removed(MemberId(1)));
+    assert!(members.get(MemberId(2)).unwrap().is_started());
+}
+
+#[test]
+fn repairing_rewrites_only_what_differs() {
+    let stored = Members::new([member(1, "a", "m1"), member(2, "b", ""), member(3, "c", "")], []);
+    let truth = Members::new([member(1, "a", "m1"), member(2, "b", "m2")], [MemberId(3)]);
+    let mut batch = Batch::new();
+    truth.rewrite(&stored, &mut batch);
+    assert_eq!(batch.op_count(), 3);
+    let mut nothing = Batch::new();
+    truth.rewrite(&truth, &mut nothing);
+    assert_eq!(nothing.op_count(), 0);
+}
+
+#[test]
+fn the_v2_tree_is_written_as_older_members_read_it() {
+    let told = Member { client_urls: vec!["http://c".to_owned()], ..member(0xab, "http://p", "m") };
+    let membership = V2Membership {
+        members: Members::new([told], [MemberId(0xcd)]),
+        cluster_version: Some(Version::new(3, 7)),
+    };
+    let permanent = r#""ExpireTime":"0001-01-01T00:00:00Z""#;
+    let dir = |path: &str, index: u8, children: &str| {
+        format!(
+            r#"{{"Path":"{path}","CreatedIndex":{index},"ModifiedIndex":{index},{permanent},"Value":"","Children":{{{children}}}}}"#
+        )
+    };
+    let leaf = |path: &str, index: u8, value: &str| {
+        format!(
+            r#"{{"Path":"{path}","CreatedIndex":{index},"ModifiedIndex":{index},{permanent},"Value":"{value}","Children":null}}"#
+        )
+    };
+    let attributes =
+        leaf("/0/members/ab/attributes", 1, r#"{\"name\":\"m\",\"clientURLs\":[\"http://c\"]}"#);
+    let raft = leaf("/0/members/ab/raftAttributes", 2, r#"{\"peerURLs\":[\"http://p\"]}"#);
+    let ab =
+        dir("/0/members/ab", 0, &format!(r#""attributes":{attributes},"raftAttributes":{raft}"#));
+    let members = dir("/0/members", 0, &format!(r#""ab":{ab}"#));
+    let cd = leaf("/0/removed_members/cd", 3, "");
+    let removed = dir("/0/removed_members", 2, &format!(r#""cd":{cd}"#));
+    let version = leaf("/0/version", 4, "3.7.0");
+    let zero = dir(
+        "/0",
+        0,
+        &format!(r#""members":{members},"removed_members":{removed},"version":{version}"#),
+    );
+    let one = dir("/1", 4, "");
+    let root = dir("/", 0, &format!(r#""0":{zero},"1":{one}"#));
+    let expected = format!(r#"{{"Root":{root},"CurrentIndex":4,"CurrentVersion":2}}"#);
+    assert_eq!(membership.to_json(), expected);
+    assert_eq!(V2Membership::from_json(expected.as_bytes()).unwrap(), membership);
+}
+
+#[test]
+fn a_v2_tree_that_is_none_is_refused() {
+    for json in [
+        "",
+        "{}",
+        r#"{"Root":{"Children":{"0":{"Children":{"members":{"Children":{"zz":{}}}}}}}}"#,
+        r#"{"Root":{"Children":{"0":{"Children":{"members":{"Children":{"ab":{}}}}}}}}"#,
+        r#"{"Root":{"Children":{"0":{"Children":{"version":{"Value":"x"}}}}}}"#,
+    ] {
+        assert!(V2Membership::from_json(json.as_bytes()).is_err(), "{json}");
+    }
+    let empty = V2Membership::from_json(br#"{"Root":{"Path":"/","Children":{}}}"#).unwrap();
+    assert_eq!(empty, V2Membership::default());
+}
+
+proptest! {
+    #[test]
+    fn members_survive_both_of_their_forms(
+        id: u64,
+        urls in prop::collection::vec(".*", 1..3),
+        name in ".*",
+        client_urls in prop::collection::vec(".*", 0..3),
+        is_learner: bool,
+    ) {
+        let member = Member { id: MemberId(id), peer_urls: urls, is_learner, name, client_urls };
+        prop_assert_eq!(Member::from_json(member.to_json().as_bytes()), Ok(member.clone()));
+        let membership =
+            V2Membership { members: Members::new([member], []), cluster_version: None };
+        let read = V2Membership::from_json(membership.to_json().as_bytes()).unwrap();
+        prop_assert_eq!(read, membership);
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_panic(bytes: Vec<u8>) {
+        let object = bytes.first() == Some(&123);
+        prop_assert!(Member::from_json(&bytes).is_err() || object);
+        prop_assert!(V2Membership::from_json(&bytes).is_err());
+    }
+}

@@ -1,0 +1,218 @@
+//! The membership part of `.snap` files, which is a tree of the retired v2 store as JSON.
+//!
+//! Members up to 3.5 take their membership from it, 3.6 checks it, 3.7 only writes it; so Quorate always
+//! writes it, and reads it to repair what 3.5 left out of the buckets. The watcher hub and the statistics
+//! that Go writes beside the tree may be left out: a reader then starts with fresh ones.
+
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::json::write_string;
+use super::{Member, Members, parse_id};
+use crate::units::MemberId;
+use crate::versions::Version;
+
+/// Membership as a v2 tree holds it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct V2Membership {
+    /// Members and removed ids.
+    pub members: Members,
+    /// The cluster version, once decided.
+    pub cluster_version: Option<Version>,
+}
+
+/// The JSON is no v2 tree with members.
+#[derive(Debug, thiserror::Error)]
+pub enum V2Error {
+    /// Not JSON, or not a tree.
+    #[error("v2 store: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A node is not what stands at its place.
+    #[error("v2 store: {path}: {problem}")]
+    Node {
+        /// Where.
+        path: String,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+#[derive(Deserialize)]
+struct Tree {
+    #[serde(rename = "Root")]
+    root: Node,
+}
+
+#[derive(Default, Deserialize)]
+struct Node {
+    #[serde(rename = "Value", default)]
+    value: String,
+    #[serde(rename = "Children", default)]
+    children: Option<BTreeMap<String, Self>>,
+}
+
+impl Node {
+    fn child(&self, name: &str) -> Option<&Self> {
+        self.children.as_ref()?.get(name)
+    }
+
+    fn children(&self) -> impl Iterator<Item = (&String, &Self)> {
+        self.children.iter().flatten()
+    }
+}
+
+impl V2Membership {
+    /// Reads the data of a `.snap` file.
+    pub fn from_json(json: &[u8]) -> Result<Self, V2Error> {
+        let tree: Tree = serde_json::from_slice(json)?;
+        let Some(meta) = tree.root.child("0") else { return Ok(Self::default()) };
+        let mut members = Vec::new();
+        for (name, node) in meta.child("members").iter().flat_map(|node| node.children()) {
+            members.push(member(name, node)?);
+        }
+        let mut removed = Vec::new();
+        for (name, _) in meta.child("removed_members").iter().flat_map(|node| node.children()) {
+            removed.push(id("/0/removed_members", name)?);
+        }
+        let cluster_version = meta
+            .child("version")
+            .map(|node| {
+                Version::parse(&node.value)
+                    .ok_or_else(|| problem("/0/version".to_owned(), "not a version"))
+            })
+            .transpose()?;
+        Ok(Self { members: Members::new(members, removed), cluster_version })
+    }
+
+    /// The data of a `.snap` file.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        Writer::default().write(self)
+    }
+}
+
+fn problem(path: String, problem: impl ToString) -> V2Error {
+    V2Error::Node { path, problem: problem.to_string() }
+}
+
+fn id(path: &str, name: &str) -> Result<MemberId, V2Error> {
+    parse_id(name).ok_or_else(|| problem(format!("{path}/{name}"), "not a member id"))
+}
+
+fn member(name: &str, node: &Node) -> Result<Member, V2Error> {
+    let path = format!("/0/members/{name}");
+    let part = |part: &str| -> Result<Option<Member>, V2Error> {
+        let Some(node) = node.child(part) else { return Ok(None) };
+        let read = Member::from_json(node.value.as_bytes());
+        read.map(Some).map_err(|error| problem(format!("{path}/{part}"), error))
+    };
+    let id = id("/0/members", name)?;
+    let Some(raft) = part("raftAttributes")? else {
+        return Err(problem(path, "raftAttributes are missing"));
+    };
+    let told = part("attributes")?.unwrap_or_else(|| Member::new(id, Vec::new()));
+    Ok(Member {
+        id,
+        peer_urls: raft.peer_urls,
+        is_learner: raft.is_learner,
+        name: told.name,
+        client_urls: told.client_urls,
+    })
+}
+
+/// Writes the tree; nodes are numbered as if they had been created one after the other.
+#[derive(Default)]
+struct Writer {
+    json: String,
+    index: u64,
+}
+
+impl Writer {
+    fn write(mut self, membership: &V2Membership) -> String {
+        let members = &membership.members;
+        self.json.push_str("{\"Root\":");
+        self.open("/");
+        self.child("0", true);
+        self.open("/0");
+        self.child("members", true);
+        self.open("/0/members");
+        for (position, member) in members.iter().enumerate() {
+            self.child(&member.id.to_string(), position == 0);
+            self.member(member);
+        }
+        self.close();
+        if members.removed().len() > 0 {
+            self.child("removed_members", false);
+            self.open("/0/removed_members");
+            for (position, id) in members.removed().enumerate() {
+                self.child(&id.to_string(), position == 0);
+                self.leaf(&format!("/0/removed_members/{id}"), "");
+            }
+            self.close();
+        }
+        if let Some(version) = membership.cluster_version {
+            self.child("version", false);
+            self.leaf("/0/version", &version.to_string());
+        }
+        self.close();
+        self.child("1", false);
+        self.open("/1");
+        self.close();
+        self.close();
+        let index = self.index;
+        write!(self.json, ",\"CurrentIndex\":{index},\"CurrentVersion\":2}}")
+            .expect("a string takes any text");
+        self.json
+    }
+
+    fn member(&mut self, member: &Member) {
+        let path = format!("/0/members/{}", member.id);
+        self.open(&path);
+        let told = member.is_started() || !member.client_urls.is_empty();
+        if told {
+            self.child("attributes", true);
+            self.leaf(&format!("{path}/attributes"), &member.attributes_json());
+        }
+        self.child("raftAttributes", !told);
+        self.leaf(&format!("{path}/raftAttributes"), &member.raft_attributes_json());
+        self.close();
+    }
+
+    fn child(&mut self, name: &str, first: bool) {
+        if !first {
+            self.json.push(',');
+        }
+        write_string(&mut self.json, name);
+        self.json.push(':');
+    }
+
+    fn open(&mut self, path: &str) {
+        self.node(path, "");
+        self.json.push_str("\"Children\":{");
+    }
+
+    fn close(&mut self) {
+        self.json.push_str("}}");
+    }
+
+    fn leaf(&mut self, path: &str, value: &str) {
+        self.index += 1;
+        self.node(path, value);
+        self.json.push_str("\"Children\":null}");
+    }
+
+    fn node(&mut self, path: &str, value: &str) {
+        let index = self.index;
+        self.json.push_str("{\"Path\":");
+        write_string(&mut self.json, path);
+        write!(
+            self.json,
+            ",\"CreatedIndex\":{index},\"ModifiedIndex\":{index},\
+             \"ExpireTime\":\"0001-01-01T00:00:00Z\",\"Value\":"
+        )
+        .expect("a string takes any text");
+        write_string(&mut self.json, value);
+        self.json.push(',');
+    }
+}

@@ -1,0 +1,115 @@
+//! The backend quota: how large the file may become, and what a request adds.
+//!
+//! Checked twice: by the member that takes a request, before it proposes anything, and again when an
+//! entry is applied. The second check never changes what an entry does, only whether its proposer is told
+//! that space is short; what the cluster then refuses hangs on the alarm, which is in the log.
+
+use quorate_api::etcdserverpb::{PutRequest, RequestOp, TxnRequest, request_op::Request};
+
+/// The quota when none is configured.
+pub const QUOTA_BYTES_DEFAULT: u64 = 2 << 30;
+
+/// What a lease costs.
+pub const LEASE_COST: u64 = 64;
+
+/// What a put costs besides key and value.
+const PUT_COST: u64 = 256;
+
+/// The effective quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    bytes_max: Option<u64>,
+}
+
+impl Quota {
+    /// Reads the configured number: 0 stands for the default, negative numbers for none at all.
+    #[must_use]
+    pub fn new(configured: i64) -> Self {
+        let bytes_max = match configured {
+            0 => Some(QUOTA_BYTES_DEFAULT),
+            configured => u64::try_from(configured).ok(),
+        };
+        Self { bytes_max }
+    }
+
+    /// The limit, if there is one.
+    #[must_use]
+    pub const fn bytes_max(self) -> Option<u64> {
+        self.bytes_max
+    }
+
+    /// Whether a file of `file_bytes` has room for `cost` more. What costs nothing always passes.
+    #[must_use]
+    pub const fn allows(self, file_bytes: u64, cost: u64) -> bool {
+        match self.bytes_max {
+            Some(bytes_max) => cost == 0 || file_bytes.saturating_add(cost) < bytes_max,
+            None => true,
+        }
+    }
+}
+
+/// What a put costs.
+#[must_use]
+pub const fn put_cost(request: &PutRequest) -> u64 {
+    PUT_COST + request.key.len() as u64 + request.value.len() as u64
+}
+
+/// What a transaction costs: its dearer branch, whichever is taken.
+#[must_use]
+pub fn txn_cost(request: &TxnRequest) -> u64 {
+    branch_cost(&request.success).max(branch_cost(&request.failure))
+}
+
+fn branch_cost(operations: &[RequestOp]) -> u64 {
+    operations
+        .iter()
+        .map(|operation| match &operation.request {
+            Some(Request::RequestPut(put)) => put_cost(put),
+            Some(Request::RequestTxn(txn)) => txn_cost(txn),
+            Some(Request::RequestRange(_) | Request::RequestDeleteRange(_)) | None => 0,
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(len: usize) -> RequestOp {
+        let value = vec![0; len].into();
+        let put = PutRequest { key: b"key".as_slice().into(), value, ..PutRequest::default() };
+        RequestOp { request: Some(Request::RequestPut(put)) }
+    }
+
+    #[test]
+    fn the_configured_number_has_two_special_meanings() {
+        assert_eq!(Quota::new(0).bytes_max(), Some(2_147_483_648));
+        assert_eq!(Quota::new(-1).bytes_max(), None);
+        assert_eq!(Quota::new(1).bytes_max(), Some(1));
+    }
+
+    #[test]
+    fn a_request_must_fit_below_the_quota() {
+        let quota = Quota::new(1000);
+        for (file_bytes, cost, allowed) in [
+            (0, 999, true),
+            (0, 1000, false),
+            (999, 0, true),
+            (5000, 0, true),
+            (u64::MAX, 1, false),
+        ] {
+            assert_eq!(quota.allows(file_bytes, cost), allowed, "{file_bytes} + {cost}");
+        }
+        assert!(Quota::new(-5).allows(u64::MAX, u64::MAX));
+    }
+
+    #[test]
+    fn a_transaction_costs_its_dearer_branch() {
+        let inner = TxnRequest { success: vec![put(1)], failure: vec![put(100)], compare: vec![] };
+        let nested = RequestOp { request: Some(Request::RequestTxn(inner)) };
+        let outer =
+            TxnRequest { success: vec![put(7), nested], failure: vec![put(9)], compare: vec![] };
+        assert_eq!(txn_cost(&outer), 256 + 3 + 7 + 256 + 3 + 100);
+        assert_eq!(txn_cost(&TxnRequest::default()), 0);
+    }
+}

@@ -1,0 +1,282 @@
+//! Versions the cluster agrees on: its own, the file's, and a downgrade that is under way.
+//!
+//! The cluster version is the lowest minor version all members speak, and only the log changes it. The
+//! storage version follows it in the file of each member. Storage knows a chain of versions with a step
+//! between neighbours; a file from outside that chain is refused.
+//!
+//! # Not here
+//!
+//! When to propose a version (the leader's loop in the server), whether the write-ahead log still needs a
+//! newer one (the server asks the log before it lowers anything).
+
+use std::fmt;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::backend::Batch;
+use crate::schema::{Bucket, meta};
+
+/// Key of the cluster version in bucket `cluster`.
+pub const CLUSTER_VERSION_KEY: &[u8] = b"clusterVersion";
+/// Key of the downgrade in bucket `cluster`.
+pub const DOWNGRADE_KEY: &[u8] = b"downgrade";
+
+/// A major and minor version; its text carries a patch of 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version {
+    /// Major.
+    pub major: u64,
+    /// Minor.
+    pub minor: u64,
+}
+
+impl Version {
+    /// What this server is, and the highest cluster version it takes part in.
+    pub const OWN: Self = Self::new(3, 7);
+
+    /// The version that stands for a cluster of which nothing is known.
+    pub const MINIMUM: Self = Self::new(3, 0);
+
+    /// The first one whose file names its version.
+    const NAMED_IN_FILE: Self = Self::new(3, 6);
+
+    /// The oldest file there is a way from.
+    const OLDEST_FILE: Self = Self::new(3, 5);
+
+    /// A version.
+    #[must_use]
+    pub const fn new(major: u64, minor: u64) -> Self {
+        Self { major, minor }
+    }
+
+    /// Reads `3.7.0`, or `3.7`, with or without a leading `v`, whatever the patch and what follows it.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let number = |text: &str| -> Option<u64> {
+            let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            plain.then(|| text.parse().ok()).flatten()
+        };
+        let core = text.strip_prefix('v').unwrap_or(text).split(['-', '+']).next()?;
+        let mut parts = core.split('.');
+        let version = Self::new(number(parts.next()?)?, number(parts.next()?)?);
+        match parts.next() {
+            None => {}
+            Some(patch) => {
+                number(patch)?;
+            }
+        }
+        parts.next().is_none().then_some(version)
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.0", self.major, self.minor)
+    }
+}
+
+/// A downgrade, as it is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Downgrade {
+    /// The version to go to; empty while none is under way.
+    #[serde(rename = "target-version", default)]
+    pub target_version: String,
+    /// Whether one is under way.
+    #[serde(default)]
+    pub enabled: bool,
+}
+
+/// What bucket `cluster` holds cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VersionsError {
+    /// Not a version.
+    #[error("bucket cluster: clusterVersion {0:?} is no version")]
+    ClusterVersion(String),
+    /// Not a downgrade.
+    #[error("bucket cluster: downgrade cannot be read: {0}")]
+    Downgrade(String),
+}
+
+/// What the log has agreed about versions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Versions {
+    cluster: Option<Version>,
+    downgrade: Downgrade,
+}
+
+impl Versions {
+    /// Reads the two values of bucket `cluster`, either of which may be absent.
+    pub fn load(cluster: Option<&[u8]>, downgrade: Option<&[u8]>) -> Result<Self, VersionsError> {
+        let cluster = cluster
+            .map(|stored| {
+                let text = String::from_utf8_lossy(stored);
+                Version::parse(&text).ok_or_else(|| VersionsError::ClusterVersion(text.into()))
+            })
+            .transpose()?;
+        let downgrade = downgrade
+            .map(serde_json::from_slice)
+            .transpose()
+            .map_err(|error| VersionsError::Downgrade(error.to_string()))?
+            .unwrap_or_default();
+        Ok(Self { cluster, downgrade })
+    }
+
+    /// The cluster version, once decided.
+    #[must_use]
+    pub const fn cluster(&self) -> Option<Version> {
+        self.cluster
+    }
+
+    /// The downgrade under way, or the empty one.
+    #[must_use]
+    pub const fn downgrade(&self) -> &Downgrade {
+        &self.downgrade
+    }
+
+    /// Takes over a cluster version; without a batch only in memory.
+    pub fn set_cluster(&mut self, version: Version, batch: Option<&mut Batch>) {
+        self.cluster = Some(version);
+        if let Some(batch) = batch {
+            batch.put(Bucket::Cluster, CLUSTER_VERSION_KEY, version.to_string());
+        }
+    }
+
+    /// Takes over a downgrade; without a batch only in memory.
+    pub fn set_downgrade(&mut self, downgrade: Downgrade, batch: Option<&mut Batch>) {
+        if let Some(batch) = batch {
+            let json = serde_json::to_vec(&downgrade).expect("two plain fields always encode");
+            batch.put(Bucket::Cluster, DOWNGRADE_KEY, json);
+        }
+        self.downgrade = downgrade;
+    }
+}
+
+/// The version of a file's content cannot be handled.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StorageVersionError {
+    /// There is no way from or to it.
+    #[error("version \"{0}\" is not supported")]
+    Unsupported(Version),
+    /// Another major version.
+    #[error("changing major storage version is not supported")]
+    Major,
+    /// The stored text is none.
+    #[error("bucket meta: storageVersion {0:?} is no version")]
+    Unreadable(String),
+}
+
+/// Tells the version of a file's content from bucket `meta`: what it names, or 3.5 if it knows terms but
+/// names none, or `None` if it is older still.
+pub fn detect_storage_version(
+    named: Option<&[u8]>,
+    term: u64,
+) -> Result<Option<Version>, StorageVersionError> {
+    match named {
+        Some(text) => {
+            let text = String::from_utf8_lossy(text);
+            let version = Version::parse(&text);
+            version.map(Some).ok_or_else(|| StorageVersionError::Unreadable(text.into()))
+        }
+        None => Ok((term > 0).then_some(Version::OLDEST_FILE)),
+    }
+}
+
+/// Says whether this server can open a file of that version.
+pub const fn check_storage_version(version: Version) -> Result<(), StorageVersionError> {
+    if version.major != Version::OWN.major {
+        return Err(StorageVersionError::Major);
+    }
+    if version.minor > Version::OWN.minor || version.minor < Version::OLDEST_FILE.minor {
+        return Err(StorageVersionError::Unsupported(version));
+    }
+    Ok(())
+}
+
+/// Brings a file's version in line with the cluster's: writes the key, or removes it below 3.6. Says
+/// whether anything had to change.
+pub fn follow_cluster_version(
+    storage: Version,
+    cluster: Option<Version>,
+    batch: &mut Batch,
+) -> Result<bool, StorageVersionError> {
+    let Some(target) = cluster.filter(|cluster| *cluster != Version::MINIMUM) else {
+        return Ok(false);
+    };
+    if target == storage {
+        return Ok(false);
+    }
+    check_storage_version(storage)?;
+    check_storage_version(target)?;
+    if target >= Version::NAMED_IN_FILE {
+        batch.put(Bucket::Meta, meta::STORAGE_VERSION, target.to_string());
+    } else {
+        batch.delete(Bucket::Meta, Bytes::from_static(meta::STORAGE_VERSION));
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_and_written() {
+        for (text, expected) in [
+            ("3.7.0", Some(Version::new(3, 7))),
+            ("v3.10.99", Some(Version::new(3, 10))),
+            ("3.6", Some(Version::new(3, 6))),
+            ("3.7.0-rc.1+x", Some(Version::new(3, 7))),
+            ("3", None),
+            ("3.x.0", None),
+            ("3.7.0.1", None),
+            ("", None),
+            ("-1.2", None),
+            ("3.+7", None),
+        ] {
+            assert_eq!(Version::parse(text), expected, "{text}");
+        }
+        assert_eq!(Version::OWN.to_string(), "3.7.0");
+    }
+
+    #[test]
+    fn stored_values_are_as_etcd_writes_them() {
+        let mut versions = Versions::default();
+        let mut batch = Batch::new();
+        let target = Downgrade { target_version: "3.6.0".into(), enabled: true };
+        versions.set_downgrade(target.clone(), Some(&mut batch));
+        versions.set_cluster(Version::new(3, 7), None);
+        assert_eq!(batch.op_count(), 1);
+        let json = serde_json::to_string(&target).unwrap();
+        assert_eq!(json, r#"{"target-version":"3.6.0","enabled":true}"#);
+        let loaded = Versions::load(Some(b"3.7.0"), Some(json.as_bytes())).unwrap();
+        assert_eq!(loaded, versions);
+        let none = r#"{"target-version":"","enabled":false}"#;
+        assert_eq!(serde_json::to_string(&Downgrade::default()).unwrap(), none);
+        assert!(Versions::load(Some(b"three"), None).is_err());
+        assert!(Versions::load(None, Some(b"{")).is_err());
+    }
+
+    #[test]
+    fn the_storage_version_follows_along_the_chain() {
+        assert_eq!(detect_storage_version(None, 0), Ok(None));
+        assert_eq!(detect_storage_version(None, 1), Ok(Some(Version::new(3, 5))));
+        assert_eq!(detect_storage_version(Some(b"3.6.0"), 1), Ok(Some(Version::new(3, 6))));
+        let newer = check_storage_version(Version::new(3, 8)).unwrap_err();
+        assert_eq!(newer.to_string(), "version \"3.8.0\" is not supported");
+        let follow = |storage, cluster| {
+            let mut batch = Batch::new();
+            let changed = follow_cluster_version(storage, cluster, &mut batch);
+            assert_eq!(changed == Ok(true), batch.op_count() == 1);
+            changed
+        };
+        let [v35, v36, v37] = [5, 6, 7].map(|minor| Version::new(3, minor));
+        assert_eq!(follow(v37, None), Ok(false));
+        assert_eq!(follow(v37, Some(Version::MINIMUM)), Ok(false));
+        assert_eq!(follow(v37, Some(v37)), Ok(false));
+        assert_eq!(follow(v35, Some(v37)), Ok(true));
+        assert_eq!(follow(v37, Some(v36)), Ok(true));
+        assert_eq!(follow(v36, Some(v35)), Ok(true));
+        assert_eq!(follow(v36, Some(Version::new(4, 0))), Err(StorageVersionError::Major));
+    }
+}

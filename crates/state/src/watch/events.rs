@@ -1,0 +1,239 @@
+//! The events of one watch response, encoded once for everybody who gets them.
+//!
+//! An [`EventSet`] holds `repeated Event events = 11` of a `WatchResponse` as it goes on the wire. It is
+//! shared by all watchers of a key or range, on all streams; what differs between watchers is a header of
+//! a few dozen bytes (`frame`). Watchers that filter kinds or want previous records get another variant,
+//! made when its first taker is sent it and shared from then on: looking previous records up may mean
+//! reading the file, which is not for the applier to wait for.
+//!
+//! ```text
+//! 5a <len>  08 01            12 <len> KeyValue   1a <len> KeyValue
+//! event     type = DELETE    kv                  prev_kv
+//! ```
+
+use std::sync::OnceLock;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use prost::encoding::{encode_varint, encoded_len_varint};
+use quorate_api::record::KeyValue;
+
+use super::history::{History, HistoryFault};
+
+const EVENT_TAG: u8 = 0x5a;
+const DELETED: [u8; 2] = [0x08, 0x01];
+const KV_TAG: u8 = 0x12;
+const PREVIOUS_TAG: u8 = 0x1a;
+
+/// One change of a key, as the keyspace tells it.
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'a> {
+    /// Whether the key was deleted.
+    pub deleted: bool,
+    /// The key.
+    pub key: &'a [u8],
+    /// The record's encoding; after a deletion only key and mod revision are set in it.
+    pub record: &'a [u8],
+}
+
+/// Which kinds of events a watcher does not want.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Filter {
+    pub(super) puts: bool,
+    pub(super) deletes: bool,
+}
+
+impl Filter {
+    fn drops(self, deleted: bool) -> bool {
+        if deleted { self.deletes } else { self.puts }
+    }
+}
+
+/// Which form of the events a watcher gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Form {
+    pub(super) filter: Filter,
+    pub(super) previous: bool,
+}
+
+impl Form {
+    const PLAIN: Self = Self { filter: Filter { puts: false, deletes: false }, previous: false };
+
+    fn position(self) -> usize {
+        usize::from(self.filter.puts)
+            + 2 * usize::from(self.filter.deletes)
+            + 4 * usize::from(self.previous)
+    }
+}
+
+/// Events in wire form, and where each one ends.
+#[derive(Clone, Debug)]
+pub(super) struct Encoded {
+    pub(super) bytes: Bytes,
+    pub(super) ends: Box<[usize]>,
+}
+
+/// Where one event stands in the plain form.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    /// Start of its record.
+    record: usize,
+    /// Its end, and its record's.
+    end: usize,
+    deleted: bool,
+}
+
+/// The events of one response.
+#[derive(Debug)]
+pub(super) struct EventSet {
+    plain: Bytes,
+    marks: Box<[Mark]>,
+    forms: OnceLock<Box<[OnceLock<Encoded>; 8]>>,
+}
+
+impl EventSet {
+    pub(super) fn new<'a>(events: impl Iterator<Item = Event<'a>> + Clone) -> Self {
+        let len = events.clone().map(|event| field_len(payload_len(&event))).sum();
+        let mut builder = EventSetBuilder {
+            plain: BytesMut::with_capacity(len),
+            marks: Vec::with_capacity(events.size_hint().0),
+        };
+        for event in events {
+            builder.push(&event);
+        }
+        builder.finish()
+    }
+
+    /// Bytes of the plain form, which is what the set keeps in memory.
+    pub(super) fn byte_count(&self) -> usize {
+        self.plain.len()
+    }
+
+    /// Whether the filter leaves nothing of the set.
+    pub(super) fn is_empty_after(&self, filter: Filter) -> bool {
+        self.marks.iter().all(|mark| filter.drops(mark.deleted))
+    }
+
+    /// The events in one form. Previous records come from `history`.
+    pub(super) fn encoded(
+        &self,
+        form: Form,
+        history: impl FnOnce() -> Box<dyn History>,
+    ) -> Result<&Encoded, HistoryFault> {
+        let form_made = &self.forms.get_or_init(Box::default)[form.position()];
+        if let Some(encoded) = form_made.get() {
+            return Ok(encoded);
+        }
+        let encoded = match form {
+            Form::PLAIN => Encoded {
+                bytes: self.plain.clone(),
+                ends: self.marks.iter().map(|mark| mark.end).collect(),
+            },
+            Form { filter, previous: false } => self.filtered(filter),
+            Form { filter, previous: true } => self.with_previous(filter, &*history())?,
+        };
+        Ok(form_made.get_or_init(|| encoded))
+    }
+
+    fn filtered(&self, filter: Filter) -> Encoded {
+        let mut bytes = BytesMut::with_capacity(self.plain.len());
+        let mut ends = Vec::new();
+        let mut start = 0;
+        for mark in &self.marks {
+            if !filter.drops(mark.deleted) {
+                bytes.put_slice(&self.plain[start..mark.end]);
+                ends.push(bytes.len());
+            }
+            start = mark.end;
+        }
+        Encoded { bytes: bytes.freeze(), ends: ends.into() }
+    }
+
+    fn with_previous(
+        &self,
+        filter: Filter,
+        history: &dyn History,
+    ) -> Result<Encoded, HistoryFault> {
+        let mut bytes = BytesMut::with_capacity(2 * self.plain.len() + 8);
+        let mut ends = Vec::with_capacity(self.marks.len());
+        for mark in self.marks.iter().filter(|mark| !filter.drops(mark.deleted)) {
+            let record = self.plain.slice(mark.record..mark.end);
+            let previous = previous_record(&record, mark.deleted, history)?;
+            let event = Event { deleted: mark.deleted, key: &[], record: &record };
+            let previous_len = previous.as_ref().map_or(0, |kv| field_len(kv.encoded().len()));
+            put_field_head(&mut bytes, EVENT_TAG, payload_len(&event) + previous_len);
+            put_kind_and_record(&mut bytes, &event);
+            if let Some(previous) = previous {
+                put_field_head(&mut bytes, PREVIOUS_TAG, previous.encoded().len());
+                bytes.put_slice(previous.encoded());
+            }
+            ends.push(bytes.len());
+        }
+        Ok(Encoded { bytes: bytes.freeze(), ends: ends.into() })
+    }
+}
+
+/// Collects events one by one.
+#[derive(Debug, Default)]
+pub(super) struct EventSetBuilder {
+    plain: BytesMut,
+    marks: Vec<Mark>,
+}
+
+impl EventSetBuilder {
+    pub(super) fn push(&mut self, event: &Event<'_>) {
+        put_field_head(&mut self.plain, EVENT_TAG, payload_len(event));
+        put_kind_and_record(&mut self.plain, event);
+        let end = self.plain.len();
+        let record = end - event.record.len();
+        self.marks.push(Mark { record, end, deleted: event.deleted });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.marks.is_empty()
+    }
+
+    pub(super) fn byte_count(&self) -> usize {
+        self.plain.len()
+    }
+
+    pub(super) fn finish(self) -> EventSet {
+        EventSet { plain: self.plain.freeze(), marks: self.marks.into(), forms: OnceLock::new() }
+    }
+}
+
+/// What the key held just before the event's revision: nothing for a creating put, and nothing if that
+/// revision has been compacted.
+fn previous_record(
+    record: &Bytes,
+    deleted: bool,
+    history: &dyn History,
+) -> Result<Option<KeyValue>, HistoryFault> {
+    let record = KeyValue::from_encoded(record.clone());
+    let fields = record.fields();
+    if !deleted && fields.create_revision == fields.mod_revision {
+        return Ok(None);
+    }
+    history.record_at(fields.key, fields.mod_revision - 1)
+}
+
+fn field_len(len: usize) -> usize {
+    1 + encoded_len_varint(len as u64) + len
+}
+
+fn payload_len(event: &Event<'_>) -> usize {
+    let kind_len = if event.deleted { DELETED.len() } else { 0 };
+    kind_len + field_len(event.record.len())
+}
+
+fn put_field_head(buf: &mut BytesMut, tag: u8, len: usize) {
+    buf.put_u8(tag);
+    encode_varint(len as u64, buf);
+}
+
+fn put_kind_and_record(buf: &mut BytesMut, event: &Event<'_>) {
+    if event.deleted {
+        buf.put_slice(&DELETED);
+    }
+    put_field_head(buf, KV_TAG, event.record.len());
+    buf.put_slice(event.record);
+}

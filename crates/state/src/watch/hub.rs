@@ -1,0 +1,594 @@
+//! Who watches what, and the moment a change reaches them.
+//!
+//! Watchers of one stream that watch the same key or range in the same way form a group, and a group is
+//! served as one: one queue item, one position in history. A group is *live* (the next change reaches it
+//! at once), *behind* (it has history to read first, see `catch_up`), or *parked* (behind, and its
+//! stream has no room). A publication and a registration exclude each other by the hub's lock, so a
+//! watcher registered at revision R sees exactly what comes after R.
+//!
+//! # Invariants
+//!
+//! * A live group has been queued every matching change up to the current revision, from its start on.
+//! * A group that is not live has been queued everything below its `next`, and nothing from there on.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::{Mutex, MutexGuard, RwLock};
+
+use super::events::{Event, EventSet, Form};
+use super::history::{History, Source, event_of};
+use super::index::{Index, Watched};
+use super::queue::{Events, Full, Item, Queue, QueueLimits};
+use super::slab::{Handle, Slab};
+use super::stream::WatchStream;
+use crate::mvcc::Changes;
+
+/// Watchers in one group. More than that open another one: a group's list is copied when it changes
+/// while items with it are queued.
+const GROUP_MEMBERS_MAX: usize = 1024;
+
+/// Groups a closing stream drops before it lets others have the lock.
+const CLOSE_STEP: usize = 256;
+
+/// The one place that changes are published to and watchers registered with. A handle.
+#[derive(Clone)]
+pub struct Hub {
+    shared: Arc<Shared>,
+}
+
+pub(super) struct Shared {
+    state: Mutex<State>,
+    source: RwLock<Arc<dyn Source>>,
+    limits: QueueLimits,
+}
+
+/// How the hub stands, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HubStats {
+    /// Open streams.
+    pub stream_count: usize,
+    /// Watchers, all of them.
+    pub watcher_count: usize,
+    /// Watchers that are behind.
+    pub slow_watcher_count: usize,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) current: i64,
+    /// The live groups of every watched key or range.
+    pub(super) index: Index<Vec<Handle>>,
+    pub(super) groups: Slab<Group>,
+    pub(super) streams: Slab<Stream>,
+    /// Groups that can catch up; entries may be out of date.
+    pub(super) behind: VecDeque<Handle>,
+    /// Counts publications, registrations and ticks, to tell what came first.
+    pub(super) serial: u64,
+    pub(super) catch_up_waker: Option<Waker>,
+    /// To be woken when the lock is given up.
+    pub(super) wakers: Vec<Waker>,
+    /// Kept for its memory.
+    matched: Vec<(Handle, usize)>,
+}
+
+/// How the watchers of a group want their events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Options {
+    pub(super) form: Form,
+    pub(super) fragment: bool,
+}
+
+pub(super) struct Group {
+    pub(super) stream: Handle,
+    pub(super) queue: Arc<Queue>,
+    pub(super) entry: Handle,
+    pub(super) options: Options,
+    /// Changes before this revision are not for it.
+    pub(super) from: i64,
+    pub(super) watch_ids: Arc<Vec<i64>>,
+    pub(super) position: Position,
+    /// When events were last queued for it, by [`State::serial`].
+    pub(super) last_events: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Position {
+    /// `slot` is its place in the index entry's list.
+    Live {
+        slot: usize,
+    },
+    Behind {
+        next: i64,
+    },
+    Parked {
+        next: i64,
+    },
+    /// A catch-up pass is reading for it.
+    Reading {
+        next: i64,
+    },
+}
+
+/// What watchers of one stream must share to form a group; `next` is 0 for live ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct GroupKey {
+    entry: Handle,
+    options: Options,
+    from: i64,
+    next: i64,
+}
+
+pub(super) struct Stream {
+    pub(super) queue: Arc<Queue>,
+    pub(super) watchers: BTreeMap<i64, Watcher>,
+    /// Which of them want periodic progress.
+    pub(super) progress_ids: BTreeSet<i64>,
+    /// Groups that take more watchers.
+    open: BTreeMap<GroupKey, Handle>,
+    parked: Vec<Handle>,
+    next_id: i64,
+    /// When progress was last told, by [`State::serial`].
+    pub(super) last_tick: u64,
+}
+
+pub(super) struct Watcher {
+    /// `None` once history it needed was compacted: the id stays taken until the client cancels.
+    pub(super) group: Option<Handle>,
+    pub(super) created: u64,
+}
+
+/// A watcher to be registered.
+pub(super) struct Registration {
+    pub(super) watched: Watched,
+    pub(super) options: Options,
+    pub(super) start_revision: i64,
+    /// 0: to be chosen.
+    pub(super) watch_id: i64,
+    pub(super) progress: bool,
+}
+
+/// The id asked for is taken.
+#[derive(Debug)]
+pub(super) struct DuplicateId;
+
+impl Hub {
+    /// A hub for a keyspace whose newest revision is `current_revision`, and which `source` reads.
+    #[must_use]
+    pub fn new(source: Arc<dyn Source>, current_revision: i64, limits: QueueLimits) -> Self {
+        let state = State { current: current_revision, ..State::default() };
+        let shared = Shared { state: Mutex::new(state), source: RwLock::new(source), limits };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Begins a publication: whoever registers meanwhile waits. Make the revisions visible to readers
+    /// after this and before [`Publication::deliver`], so that nobody is told of a change that cannot be
+    /// read yet, and nobody misses one between reading and registering.
+    #[must_use]
+    pub fn publication(&self) -> Publication<'_> {
+        Publication { state: self.lock() }
+    }
+
+    /// Opens a stream. Responses of watchers that ask for it are split to stay below
+    /// `fragment_bytes_max`.
+    #[must_use]
+    pub fn open_stream(&self, fragment_bytes_max: usize) -> WatchStream {
+        let queue = Arc::new(Queue::new(self.shared.limits));
+        let stream = Stream {
+            queue: Arc::clone(&queue),
+            watchers: BTreeMap::new(),
+            progress_ids: BTreeSet::new(),
+            open: BTreeMap::new(),
+            parked: Vec::new(),
+            next_id: 0,
+            last_tick: 0,
+        };
+        let handle = self.lock().streams.insert(stream);
+        WatchStream::new(self.clone(), handle, queue, fragment_bytes_max)
+    }
+
+    /// Takes over another store, installed from a snapshot: live watchers read from it what they have
+    /// not seen yet.
+    pub fn replace_store(&self, source: Arc<dyn Source>, current_revision: i64) {
+        let mut state = self.lock();
+        *self.shared.source.write() = source;
+        let next = state.current + 1;
+        state.current = current_revision;
+        let live: Vec<(Handle, i64)> = state
+            .groups
+            .iter()
+            .filter(|(_, group)| matches!(group.position, Position::Live { .. }))
+            .map(|(handle, group)| (handle, group.from.max(next)))
+            .filter(|(_, next)| *next <= current_revision)
+            .collect();
+        for (handle, next) in live {
+            state.reposition(handle, Position::Behind { next });
+        }
+    }
+
+    /// Waits until a watcher is behind and [`Hub::catch_up`] can do something about it.
+    pub fn poll_behind(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut state = self.lock();
+        if !state.behind.is_empty() {
+            return Poll::Ready(());
+        }
+        state.catch_up_waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Counts for metrics.
+    #[must_use]
+    pub fn stats(&self) -> HubStats {
+        let state = self.lock();
+        let mut stats =
+            HubStats { stream_count: state.streams.iter().count(), ..HubStats::default() };
+        stats.watcher_count = state.streams.iter().map(|(_, stream)| stream.watchers.len()).sum();
+        stats.slow_watcher_count = state
+            .groups
+            .iter()
+            .filter(|(_, group)| !matches!(group.position, Position::Live { .. }))
+            .map(|(_, group)| group.watch_ids.len())
+            .sum();
+        stats
+    }
+
+    pub(super) fn latest(&self) -> Box<dyn History> {
+        self.shared.source.read().latest()
+    }
+
+    pub(super) fn lock(&self) -> Locked<'_> {
+        Locked { guard: Some(self.shared.state.lock()) }
+    }
+
+    /// A stream has room again.
+    pub(super) fn unpark(&self, stream: Handle) {
+        let mut state = self.lock();
+        let Some(parked) = state.streams.get_mut(stream).map(|s| std::mem::take(&mut s.parked))
+        else {
+            return;
+        };
+        for handle in parked {
+            if let Some(&Position::Parked { next }) =
+                state.groups.get(handle).map(|group| &group.position)
+            {
+                state.reposition(handle, Position::Behind { next });
+            }
+        }
+    }
+
+    /// Forgets a stream and its watchers, in steps.
+    pub(super) fn close_stream(&self, stream: Handle) {
+        loop {
+            let mut state = self.lock();
+            let Some(closing) = state.streams.get_mut(stream) else { return };
+            let mut groups = BTreeSet::new();
+            while groups.len() < CLOSE_STEP
+                && let Some((_, watcher)) = closing.watchers.pop_first()
+            {
+                groups.extend(watcher.group);
+            }
+            let done = closing.watchers.is_empty();
+            for handle in groups {
+                state.drop_group(handle);
+            }
+            if done {
+                state.streams.remove(stream);
+                return;
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Hub {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Hub").field(&self.stats()).finish()
+    }
+}
+
+/// The right to publish. Streams that got something are woken when it is dropped.
+pub struct Publication<'a> {
+    state: Locked<'a>,
+}
+
+impl Publication<'_> {
+    /// Hands the changes of one revision to the watchers of their keys. Revisions come in order, each
+    /// once.
+    pub fn deliver(&mut self, changes: &Changes) {
+        if self.state.index.is_empty() {
+            // Nobody watches: the keys need not even be looked at.
+            self.state.deliver(changes.revision, &[]);
+        } else if let [change] = &changes.events[..] {
+            self.state.deliver(changes.revision, &[event_of(change)]);
+        } else {
+            let events: Vec<_> = changes.events.iter().map(event_of).collect();
+            self.state.deliver(changes.revision, &events);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn deliver_events(&mut self, revision: i64, events: &[Event<'_>]) {
+        self.state.deliver(revision, events);
+    }
+}
+
+impl std::fmt::Debug for Publication<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Publication").field("current", &self.state.current).finish()
+    }
+}
+
+/// The hub's lock. Wakes whom it owes it to after it is given up.
+pub(super) struct Locked<'a> {
+    guard: Option<MutexGuard<'a, State>>,
+}
+
+impl std::ops::Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.guard.as_ref().expect("held until dropped")
+    }
+}
+
+impl std::ops::DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        self.guard.as_mut().expect("held until dropped")
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let wakers = std::mem::take(&mut self.wakers);
+        self.guard = None;
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+}
+
+impl State {
+    fn deliver(&mut self, revision: i64, events: &[Event<'_>]) {
+        assert!(revision > self.current, "revisions are published in order, each once");
+        self.current = revision;
+        if self.index.is_empty() {
+            return;
+        }
+        self.serial += 1;
+        let mut matched = std::mem::take(&mut self.matched);
+        for (position, event) in events.iter().enumerate() {
+            self.index.matches(event.key, &mut |entry| matched.push((entry, position)));
+        }
+        if events.len() > 1 {
+            matched.sort_unstable();
+        }
+        // Entries that match every event, which with one event is all of them, share one set.
+        let mut whole = None;
+        for run in matched.chunk_by(|a, b| a.0 == b.0) {
+            let entry = run[0].0;
+            if self.index.value_mut(entry).is_empty() {
+                continue;
+            }
+            if run.len() == events.len() {
+                let set =
+                    whole.get_or_insert_with(|| Arc::new(EventSet::new(events.iter().copied())));
+                self.deliver_to(entry, &Arc::clone(set), revision);
+            } else {
+                let part = run.iter().map(|(_, position)| events[*position]);
+                self.deliver_to(entry, &Arc::new(EventSet::new(part)), revision);
+            }
+        }
+        matched.clear();
+        self.matched = matched;
+    }
+
+    fn deliver_to(&mut self, entry: Handle, set: &Arc<EventSet>, revision: i64) {
+        let mut slot = 0;
+        while let Some(&handle) = self.index.value_mut(entry).get(slot) {
+            let group = self.groups.get_mut(handle).expect("the index lists groups that exist");
+            if group.from > revision || set.is_empty_after(group.options.form.filter) {
+                slot += 1;
+                continue;
+            }
+            match group.queue.push_events(group.item(set, revision)) {
+                Ok(waker) => {
+                    group.last_events = self.serial;
+                    self.wakers.extend(waker);
+                    slot += 1;
+                }
+                // Takes the group out of this list, and puts another one in its slot.
+                Err(Full) => self.reposition(handle, Position::Parked { next: revision }),
+            }
+        }
+    }
+
+    /// Registers a watcher and queues the reply that says so.
+    pub(super) fn register(
+        &mut self,
+        stream: Handle,
+        registration: Registration,
+    ) -> Result<i64, DuplicateId> {
+        let watch_id = self.choose_id(stream, registration.watch_id)?;
+        let entry = self.index.acquire(&registration.watched);
+        let Registration { options, start_revision, progress, .. } = registration;
+        let future = start_revision > self.current;
+        let from = if future { start_revision } else { 0 };
+        let next = if future { 0 } else { start_revision };
+        let key = GroupKey { entry, options, from, next };
+        let handle = match self.open_group(stream, &key, 1) {
+            Some(handle) => {
+                self.index.release(entry);
+                handle
+            }
+            None => self.new_group(stream, key),
+        };
+        self.serial += 1;
+        let created = self.serial;
+        let group = self.groups.get_mut(handle).expect("found or made just now");
+        Arc::make_mut(&mut group.watch_ids).push(watch_id);
+        let owner = self.streams.get_mut(stream).expect("a stream registers while it is open");
+        owner.watchers.insert(watch_id, Watcher { group: Some(handle), created });
+        if progress {
+            owner.progress_ids.insert(watch_id);
+        }
+        let reply = Item::Created { watch_id, revision: self.current };
+        self.wakers.extend(owner.queue.push_control(reply));
+        Ok(watch_id)
+    }
+
+    /// Forgets a watcher. Says whether its id was taken.
+    pub(super) fn unregister(&mut self, stream: Handle, watch_id: i64) -> bool {
+        let owner = self.streams.get_mut(stream).expect("a stream cancels while it is open");
+        let Some(watcher) = owner.watchers.remove(&watch_id) else { return false };
+        owner.progress_ids.remove(&watch_id);
+        if let Some(handle) = watcher.group {
+            let group = self.groups.get_mut(handle).expect("a watcher's group exists");
+            Arc::make_mut(&mut group.watch_ids).retain(|id| *id != watch_id);
+            if group.watch_ids.is_empty() {
+                self.drop_group(handle);
+            }
+        }
+        true
+    }
+
+    /// Whether the group has been queued everything up to now, and has begun.
+    pub(super) fn is_synced(&self, handle: Handle) -> bool {
+        let group = self.groups.get(handle).expect("a watcher's group exists");
+        matches!(group.position, Position::Live { .. }) && group.from <= self.current
+    }
+
+    fn choose_id(&mut self, stream: Handle, wanted: i64) -> Result<i64, DuplicateId> {
+        let owner = self.streams.get_mut(stream).expect("a stream registers while it is open");
+        if wanted != 0 {
+            let taken = owner.watchers.contains_key(&wanted);
+            return if taken { Err(DuplicateId) } else { Ok(wanted) };
+        }
+        while owner.watchers.contains_key(&owner.next_id) {
+            owner.next_id += 1;
+        }
+        owner.next_id += 1;
+        Ok(owner.next_id - 1)
+    }
+
+    fn open_group(&self, stream: Handle, key: &GroupKey, count: usize) -> Option<Handle> {
+        let handle = *self.streams.get(stream)?.open.get(key)?;
+        let group = self.groups.get(handle).expect("open groups exist");
+        (group.watch_ids.len() + count <= GROUP_MEMBERS_MAX).then_some(handle)
+    }
+
+    fn new_group(&mut self, stream: Handle, key: GroupKey) -> Handle {
+        let owner = self.streams.get_mut(stream).expect("a stream registers while it is open");
+        let handle = self.groups.insert(Group {
+            stream,
+            queue: Arc::clone(&owner.queue),
+            entry: key.entry,
+            options: key.options,
+            from: key.from,
+            watch_ids: Arc::default(),
+            position: Position::Reading { next: key.next },
+            last_events: 0,
+        });
+        let position = match key.next {
+            0 => Position::Live { slot: 0 },
+            next => Position::Behind { next },
+        };
+        self.reposition(handle, position);
+        handle
+    }
+
+    /// Moves a group to another position and keeps all lists in step. The slot of a live one is filled
+    /// in here.
+    pub(super) fn reposition(&mut self, handle: Handle, position: Position) {
+        self.unlist(handle);
+        let group = self.groups.get_mut(handle).expect("a group is moved while it exists");
+        group.position = position;
+        let owner = self.streams.get_mut(group.stream).expect("a group's stream is open");
+        match position {
+            Position::Live { .. } => {
+                if group.from <= self.current {
+                    group.from = 0;
+                }
+                let list = self.index.value_mut(group.entry);
+                group.position = Position::Live { slot: list.len() };
+                list.push(handle);
+            }
+            Position::Behind { .. } => {
+                self.behind.push_back(handle);
+                self.wakers.extend(self.catch_up_waker.take());
+            }
+            Position::Parked { .. } => owner.parked.push(handle),
+            Position::Reading { .. } => return,
+        }
+        owner.open.insert(group.key(), handle);
+    }
+
+    /// Takes a group out of the index and out of the groups that take watchers.
+    fn unlist(&mut self, handle: Handle) {
+        let group = self.groups.get(handle).expect("a group is moved while it exists");
+        let (entry, position) = (group.entry, group.position);
+        if let Some(owner) = self.streams.get_mut(group.stream)
+            && owner.open.get(&group.key()) == Some(&handle)
+        {
+            owner.open.remove(&group.key());
+        }
+        if let Position::Live { slot } = position {
+            let list = self.index.value_mut(entry);
+            list.swap_remove(slot);
+            if let Some(&moved) = list.get(slot) {
+                let moved = self.groups.get_mut(moved).expect("the index lists groups that exist");
+                moved.position = Position::Live { slot };
+            }
+        }
+    }
+
+    pub(super) fn drop_group(&mut self, handle: Handle) {
+        self.unlist(handle);
+        let group = self.groups.remove(handle).expect("looked up just now");
+        self.index.release(group.entry);
+    }
+
+    /// Makes a group live that has been queued everything up to now; it may end in another one.
+    pub(super) fn go_live(&mut self, handle: Handle) {
+        let group = self.groups.get(handle).expect("a group goes live while it exists");
+        let from = if group.from <= self.current { 0 } else { group.from };
+        let key = GroupKey { entry: group.entry, options: group.options, from, next: 0 };
+        let (stream, count, last_events) = (group.stream, group.watch_ids.len(), group.last_events);
+        let Some(host) = self.open_group(stream, &key, count) else {
+            self.reposition(handle, Position::Live { slot: 0 });
+            return;
+        };
+        let watch_ids = Arc::clone(&group.watch_ids);
+        self.drop_group(handle);
+        let owner = self.streams.get_mut(stream).expect("a group's stream is open");
+        for watch_id in &*watch_ids {
+            let watcher = owner.watchers.get_mut(watch_id).expect("members are watchers");
+            watcher.group = Some(host);
+        }
+        let host = self.groups.get_mut(host).expect("found just now");
+        Arc::make_mut(&mut host.watch_ids).extend_from_slice(&watch_ids);
+        // Whichever of the two had events last: at worst one periodic progress too few.
+        host.last_events = host.last_events.max(last_events);
+    }
+}
+
+impl Group {
+    pub(super) fn item(&self, set: &Arc<EventSet>, revision: i64) -> Events {
+        Events {
+            set: Arc::clone(set),
+            form: self.options.form,
+            watch_ids: Arc::clone(&self.watch_ids),
+            revision,
+            fragment: self.options.fragment,
+        }
+    }
+
+    fn key(&self) -> GroupKey {
+        let next = match self.position {
+            Position::Live { .. } => 0,
+            Position::Behind { next } | Position::Parked { next } | Position::Reading { next } => {
+                next
+            }
+        };
+        GroupKey { entry: self.entry, options: self.options, from: self.from, next }
+    }
+}

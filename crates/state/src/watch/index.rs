@@ -1,0 +1,105 @@
+//! Which watched key or range a changed key belongs to.
+//!
+//! One entry per distinct key or range, however many watchers share it. Single keys are found in a hash
+//! map, ranges in [`Intervals`]. An entry carries what its owner hangs on it: the hub its live groups, a
+//! catch-up pass what it collects.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+
+use super::intervals::{Intervals, RangeEnd};
+use super::slab::{Handle, Slab};
+
+/// What a watcher watches.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Watched {
+    pub(super) key: Bytes,
+    /// `None` for the single key.
+    pub(super) end: Option<RangeEnd>,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    watched: Watched,
+    /// How many users hold the entry.
+    users: usize,
+    value: T,
+}
+
+/// Watched keys and ranges, each with a value.
+#[derive(Debug)]
+pub(super) struct Index<T> {
+    entries: Slab<Entry<T>>,
+    keys: HashMap<Bytes, Handle>,
+    ranges: Intervals<Handle>,
+}
+
+impl<T> Default for Index<T> {
+    fn default() -> Self {
+        Self { entries: Slab::default(), keys: HashMap::new(), ranges: Intervals::default() }
+    }
+}
+
+impl<T: Default> Index<T> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.ranges.is_empty()
+    }
+
+    /// Finds or makes the entry and holds it; every call is paired with a [`Index::release`].
+    pub(super) fn acquire(&mut self, watched: &Watched) -> Handle {
+        let known = match &watched.end {
+            None => self.keys.get(&watched.key).copied(),
+            Some(end) => self.ranges.get(&watched.key, end),
+        };
+        if let Some(entry) = known {
+            self.entries.get_mut(entry).expect("the maps name entries that exist").users += 1;
+            return entry;
+        }
+        let value = T::default();
+        let entry = self.entries.insert(Entry { watched: watched.clone(), users: 1, value });
+        match &watched.end {
+            None => {
+                self.keys.insert(watched.key.clone(), entry);
+            }
+            Some(end) => self.ranges.insert(watched.key.clone(), end.clone(), entry),
+        }
+        entry
+    }
+
+    /// Lets go of an entry; the last user takes it out.
+    pub(super) fn release(&mut self, entry: Handle) {
+        let held = self.entries.get_mut(entry).expect("an acquired entry exists");
+        held.users -= 1;
+        if held.users > 0 {
+            return;
+        }
+        let Watched { key, end } = self.entries.remove(entry).expect("looked up just now").watched;
+        match end {
+            None => {
+                self.keys.remove(&key);
+            }
+            Some(end) => self.ranges.remove(&key, &end),
+        }
+    }
+
+    pub(super) fn watched(&self, entry: Handle) -> &Watched {
+        &self.entries.get(entry).expect("an acquired entry exists").watched
+    }
+
+    pub(super) fn value(&self, entry: Handle) -> &T {
+        &self.entries.get(entry).expect("an acquired entry exists").value
+    }
+
+    pub(super) fn value_mut(&mut self, entry: Handle) -> &mut T {
+        &mut self.entries.get_mut(entry).expect("an acquired entry exists").value
+    }
+
+    /// Calls `visit` with every entry that contains `key`.
+    pub(super) fn matches(&self, key: &[u8], visit: &mut impl FnMut(Handle)) {
+        if let Some(entry) = self.keys.get(key) {
+            visit(*entry);
+        }
+        self.ranges.stab(key, visit);
+    }
+}

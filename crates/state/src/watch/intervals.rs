@@ -1,0 +1,256 @@
+//! A set of key ranges that answers which of them contain a key.
+//!
+//! A treap ordered by (start, end), in which every node also knows the furthest end below it: a lookup
+//! leaves out subtrees that end too early and stops where ranges begin too late, so it costs O(log n +
+//! answer). Nodes live in a table and name each other by position. The balancing numbers come from a
+//! fixed sequence: they shape the tree, never an answer.
+
+use std::cmp::Ordering;
+
+use bytes::Bytes;
+
+/// Where a range of keys ends, exclusively.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum RangeEnd {
+    /// Before this key.
+    Before(Bytes),
+    /// Never.
+    Unbounded,
+}
+
+impl RangeEnd {
+    /// Whether a range that began at or before `key` contains it.
+    pub(super) fn covers(&self, key: &[u8]) -> bool {
+        match self {
+            Self::Before(end) => key < &end[..],
+            Self::Unbounded => true,
+        }
+    }
+}
+
+/// No node.
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug)]
+struct Node<T> {
+    start: Bytes,
+    end: RangeEnd,
+    value: T,
+    priority: u64,
+    left: u32,
+    right: u32,
+    /// The node with the furthest end in this subtree.
+    furthest: u32,
+}
+
+/// Ranges with a value each; no two are equal.
+#[derive(Debug)]
+pub(super) struct Intervals<T> {
+    nodes: Vec<Node<T>>,
+    free: Vec<u32>,
+    root: u32,
+    sequence: u64,
+}
+
+impl<T> Default for Intervals<T> {
+    fn default() -> Self {
+        Self { nodes: Vec::new(), free: Vec::new(), root: NONE, sequence: 0x9e37_79b9_7f4a_7c15 }
+    }
+}
+
+impl<T: Copy> Intervals<T> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.root == NONE
+    }
+
+    /// The value of exactly this range.
+    pub(super) fn get(&self, start: &[u8], end: &RangeEnd) -> Option<T> {
+        let mut at = self.root;
+        while let Some(node) = self.node(at) {
+            at = match (start, end).cmp(&(&node.start[..], &node.end)) {
+                Ordering::Less => node.left,
+                Ordering::Greater => node.right,
+                Ordering::Equal => return Some(node.value),
+            };
+        }
+        None
+    }
+
+    /// Adds a range that is not in the set.
+    pub(super) fn insert(&mut self, start: Bytes, end: RangeEnd, value: T) {
+        self.sequence ^= self.sequence << 13;
+        self.sequence ^= self.sequence >> 7;
+        self.sequence ^= self.sequence << 17;
+        let priority = self.sequence;
+        let (left, right) = self.split(self.root, &start, &end);
+        let node = Node { start, end, value, priority, left: NONE, right: NONE, furthest: NONE };
+        let at = match self.free.pop() {
+            Some(at) => {
+                self.nodes[at as usize] = node;
+                at
+            }
+            None => {
+                self.nodes.push(node);
+                u32::try_from(self.nodes.len() - 1).expect("fewer than 2^32 ranges at a time")
+            }
+        };
+        self.refresh(at);
+        let left = self.merge(left, at);
+        self.root = self.merge(left, right);
+    }
+
+    /// Removes a range, if it is there.
+    pub(super) fn remove(&mut self, start: &[u8], end: &RangeEnd) {
+        self.root = self.remove_below(self.root, start, end);
+    }
+
+    /// Calls `visit` with the value of every range that contains `key`.
+    pub(super) fn stab(&self, key: &[u8], visit: &mut impl FnMut(T)) {
+        self.stab_below(self.root, key, visit);
+    }
+
+    fn stab_below(&self, at: u32, key: &[u8], visit: &mut impl FnMut(T)) {
+        let Some(node) = self.node(at) else { return };
+        if !self.nodes[node.furthest as usize].end.covers(key) {
+            return;
+        }
+        self.stab_below(node.left, key, visit);
+        if node.start[..] <= *key {
+            if node.end.covers(key) {
+                visit(node.value);
+            }
+            self.stab_below(node.right, key, visit);
+        }
+    }
+
+    fn node(&self, at: u32) -> Option<&Node<T>> {
+        self.nodes.get(at as usize)
+    }
+
+    /// Parts a subtree into what comes before (start, end) and what does not.
+    fn split(&mut self, at: u32, start: &[u8], end: &RangeEnd) -> (u32, u32) {
+        let Some(node) = self.node(at) else { return (NONE, NONE) };
+        if (&node.start[..], &node.end) < (start, end) {
+            let (middle, after) = self.split(node.right, start, end);
+            self.nodes[at as usize].right = middle;
+            self.refresh(at);
+            (at, after)
+        } else {
+            let (before, middle) = self.split(node.left, start, end);
+            self.nodes[at as usize].left = middle;
+            self.refresh(at);
+            (before, at)
+        }
+    }
+
+    /// Joins two subtrees, all of the first before all of the second.
+    fn merge(&mut self, first: u32, second: u32) -> u32 {
+        let (Some(a), Some(b)) = (self.node(first), self.node(second)) else {
+            return if first == NONE { second } else { first };
+        };
+        if a.priority >= b.priority {
+            let right = self.merge(a.right, second);
+            self.nodes[first as usize].right = right;
+            self.refresh(first);
+            first
+        } else {
+            let left = self.merge(first, b.left);
+            self.nodes[second as usize].left = left;
+            self.refresh(second);
+            second
+        }
+    }
+
+    fn remove_below(&mut self, at: u32, start: &[u8], end: &RangeEnd) -> u32 {
+        let Some(node) = self.node(at) else { return NONE };
+        let (left, right) = (node.left, node.right);
+        match (start, end).cmp(&(&node.start[..], &node.end)) {
+            Ordering::Less => {
+                let left = self.remove_below(left, start, end);
+                self.nodes[at as usize].left = left;
+            }
+            Ordering::Greater => {
+                let right = self.remove_below(right, start, end);
+                self.nodes[at as usize].right = right;
+            }
+            Ordering::Equal => {
+                self.nodes[at as usize].start = Bytes::new();
+                self.nodes[at as usize].end = RangeEnd::Unbounded;
+                self.free.push(at);
+                return self.merge(left, right);
+            }
+        }
+        self.refresh(at);
+        at
+    }
+
+    /// Recomputes the furthest end below a node from its children's.
+    fn refresh(&mut self, at: u32) {
+        let node = &self.nodes[at as usize];
+        let below = [node.left, node.right].map(|child| self.node(child).map(|n| n.furthest));
+        let furthest = below.into_iter().flatten().fold(at, |best, other| {
+            if self.nodes[other as usize].end > self.nodes[best as usize].end {
+                other
+            } else {
+                best
+            }
+        });
+        self.nodes[at as usize].furthest = furthest;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn range() -> impl Strategy<Value = (Bytes, RangeEnd)> {
+        let key = || prop::collection::vec(0..6u8, 0..3).prop_map(Bytes::from);
+        let end = prop_oneof![
+            5 => key().prop_map(RangeEnd::Before),
+            1 => Just(RangeEnd::Unbounded),
+        ];
+        (key(), end)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn stabbing_agrees_with_looking_at_every_range(
+            steps in prop::collection::vec((any::<bool>(), range()), 1..80),
+            keys in prop::collection::vec(prop::collection::vec(0..6u8, 0..4), 1..20),
+        ) {
+            let mut model: BTreeMap<(Bytes, RangeEnd), usize> = BTreeMap::new();
+            let mut intervals = Intervals::default();
+            for (number, (add, (start, end))) in steps.into_iter().enumerate() {
+                if add {
+                    prop_assert_eq!(
+                        intervals.get(&start, &end),
+                        model.get(&(start.clone(), end.clone())).copied()
+                    );
+                    model.entry((start.clone(), end.clone())).or_insert_with(|| {
+                        intervals.insert(start, end, number);
+                        number
+                    });
+                } else {
+                    intervals.remove(&start, &end);
+                    model.remove(&(start, end));
+                }
+            }
+            for key in keys {
+                let mut found = Vec::new();
+                intervals.stab(&key, &mut |value| found.push(value));
+                let expected: Vec<usize> = model
+                    .iter()
+                    .filter(|((start, end), _)| start[..] <= key[..] && end.covers(&key))
+                    .map(|(_, value)| *value)
+                    .collect();
+                prop_assert_eq!(found, expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! One client's stream: its requests come in, its responses come out in order.
+//!
+//! A stream belongs to the task that serves the connection. Replies and events travel through one queue,
+//! so a watcher's `created` comes before its events, its events before its `canceled`, and a progress
+//! message after everything it vouches for.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use quorate_api::etcdserverpb::{WatchCreateRequest, watch_create_request::FilterType};
+
+use super::events::{Filter, Form};
+use super::frame::{Body, Frame, Header, HeaderFields, number_len};
+use super::history::HistoryFault;
+use super::hub::{Hub, Options, Registration};
+use super::index::Watched;
+use super::intervals::RangeEnd;
+use super::queue::{CONTROL_BACKLOG_MAX, Events, Item, Queue};
+use super::slab::Handle;
+
+/// The watch id of replies that are about no watcher.
+const NO_WATCHER: i64 = -1;
+
+/// Why a watcher is not created, as the client is told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum CreateRefusal {
+    #[error("etcdserver: mvcc: required revision has been compacted")]
+    NegativeRevision,
+    #[error("mvcc: watcher range is empty")]
+    EmptyRange,
+    #[error("mvcc: duplicate watch ID provided on the WatchStream")]
+    DuplicateId,
+    /// In the words of whoever checks permissions.
+    #[error("{0}")]
+    Denied(String),
+}
+
+/// One stream of watchers.
+#[derive(Debug)]
+pub struct WatchStream {
+    hub: Hub,
+    handle: Handle,
+    queue: Arc<Queue>,
+    fragment_bytes_max: usize,
+    sending: Option<Sending>,
+}
+
+/// Events that are being handed out, watcher by watcher.
+#[derive(Debug)]
+struct Sending {
+    header: Header,
+    events: Bytes,
+    watch_ids: Arc<Vec<i64>>,
+    /// The watcher in turn.
+    at: usize,
+    /// Where each event ends; empty unless responses may be split.
+    ends: Box<[usize]>,
+    /// Events that the watcher in turn has been sent.
+    sent_count: usize,
+}
+
+impl WatchStream {
+    pub(super) fn new(
+        hub: Hub,
+        handle: Handle,
+        queue: Arc<Queue>,
+        fragment_bytes_max: usize,
+    ) -> Self {
+        Self { hub, handle, queue, fragment_bytes_max, sending: None }
+    }
+
+    /// Takes a create request. `authorize` is asked for READ on the range, with key and range end as
+    /// they are then; what it says instead of yes becomes the cancel reason.
+    pub fn create(
+        &mut self,
+        mut request: WatchCreateRequest,
+        authorize: impl FnOnce(&[u8], &[u8]) -> Result<(), String>,
+    ) {
+        if request.key.is_empty() {
+            request.key = Bytes::from_static(&[0]);
+        }
+        let checked = check(&request, authorize);
+        let mut state = self.hub.lock();
+        let created = checked.and_then(|registration| {
+            state.register(self.handle, registration).map_err(|_| CreateRefusal::DuplicateId)
+        });
+        if let Err(refusal) = created {
+            let reason = refusal.to_string().into_boxed_str();
+            let reply = Item::Rejected { reason, revision: state.current };
+            let waker = self.queue.push_control(reply);
+            state.wakers.extend(waker);
+        }
+    }
+
+    /// Takes a cancel request; an unknown id is ignored.
+    pub fn cancel(&mut self, watch_id: i64) {
+        let mut state = self.hub.lock();
+        if state.unregister(self.handle, watch_id) {
+            let reply = Item::Canceled { watch_id, revision: state.current, compact_revision: 0 };
+            let waker = self.queue.push_control(reply);
+            state.wakers.extend(waker);
+        }
+    }
+
+    /// Takes a progress request: answered if every watcher has been sent everything up to now, else
+    /// dropped.
+    pub fn request_progress(&mut self) {
+        let mut state = self.hub.lock();
+        let stream = state.streams.get(self.handle).expect("a stream is open until dropped");
+        let synced = |group: Option<Handle>| group.is_some_and(|group| state.is_synced(group));
+        let all_synced = stream.watchers.values().all(|watcher| synced(watcher.group));
+        if stream.watchers.is_empty() || !all_synced || self.queue.is_busy() {
+            return;
+        }
+        let reply = Item::Progress { watch_id: NO_WATCHER, revision: state.current };
+        let waker = self.queue.push_control(reply);
+        state.wakers.extend(waker);
+    }
+
+    /// Tells progress to the watchers that asked for it and had no events since the last time. To be
+    /// called once per interval.
+    pub fn tick_progress(&mut self) {
+        let mut state = self.hub.lock();
+        let current = state.current;
+        let stream = state.streams.get(self.handle).expect("a stream is open until dropped");
+        let mut due = Vec::new();
+        for watch_id in &stream.progress_ids {
+            let watcher = &stream.watchers[watch_id];
+            let Some(handle) = watcher.group else { continue };
+            let group = state.groups.get(handle).expect("a watcher's group exists");
+            let had_events = group.last_events > stream.last_tick.max(watcher.created);
+            if !had_events && state.is_synced(handle) {
+                due.push(*watch_id);
+            }
+        }
+        for watch_id in due {
+            if self.queue.is_busy() {
+                break;
+            }
+            let waker = self.queue.push_control(Item::Progress { watch_id, revision: current });
+            state.wakers.extend(waker);
+        }
+        state.serial += 1;
+        let serial = state.serial;
+        if let Some(stream) = state.streams.get_mut(self.handle) {
+            stream.last_tick = serial;
+        }
+    }
+
+    /// Whether more requests should be read from the client. While not, responses must be taken.
+    #[must_use]
+    pub fn accepts_requests(&self) -> bool {
+        self.queue.control_count() < CONTROL_BACKLOG_MAX
+    }
+
+    /// The next response. There is always another one to come; the stream ends by being dropped.
+    pub fn poll_next(
+        &mut self,
+        cx: &Context<'_>,
+        header: &HeaderFields,
+    ) -> Poll<Result<Frame, HistoryFault>> {
+        loop {
+            if let Some(frame) = self.next_of_sending() {
+                return Poll::Ready(Ok(frame));
+            }
+            let Poll::Ready(taken) = self.queue.poll_take(cx) else { return Poll::Pending };
+            if taken.room_again {
+                self.hub.unpark(self.handle);
+            }
+            let (watch_id, revision, body) = match taken.item {
+                Item::Events(events) => {
+                    self.sending = Some(self.begin(&events, header)?);
+                    continue;
+                }
+                Item::Created { watch_id, revision } => (watch_id, revision, Body::Created),
+                Item::Rejected { reason, revision } => {
+                    (NO_WATCHER, revision, Body::Rejected(reason))
+                }
+                Item::Canceled { watch_id, revision, compact_revision } => {
+                    (watch_id, revision, Body::Canceled { compact_revision })
+                }
+                Item::Progress { watch_id, revision } => (watch_id, revision, Body::Progress),
+            };
+            let header = Header::new(header, revision);
+            return Poll::Ready(Ok(Frame { header, watch_id, body }));
+        }
+    }
+
+    fn begin(&self, events: &Events, header: &HeaderFields) -> Result<Sending, HistoryFault> {
+        let encoded = events.set.encoded(events.form, || self.hub.latest())?;
+        let large = encoded.bytes.len() + 64 >= self.fragment_bytes_max;
+        let split = events.fragment && large && encoded.ends.len() > 1;
+        Ok(Sending {
+            header: Header::new(header, events.revision),
+            events: encoded.bytes.clone(),
+            watch_ids: Arc::clone(&events.watch_ids),
+            at: 0,
+            ends: if split { encoded.ends.clone() } else { Box::default() },
+            sent_count: 0,
+        })
+    }
+
+    fn next_of_sending(&mut self) -> Option<Frame> {
+        let sending = self.sending.as_mut()?;
+        let Some(&watch_id) = sending.watch_ids.get(sending.at) else {
+            self.sending = None;
+            return None;
+        };
+        let (events, partial) = sending.next_piece(watch_id, self.fragment_bytes_max);
+        if !partial {
+            sending.at += 1;
+        }
+        let body = Body::Events { events, partial };
+        Some(Frame { header: sending.header, watch_id, body })
+    }
+}
+
+impl Sending {
+    /// The next response's events for the watcher in turn, and whether more of them follow.
+    fn next_piece(&mut self, watch_id: i64, bytes_max: usize) -> (Bytes, bool) {
+        let around = self.header.len() + number_len(watch_id);
+        let whole = self.ends.is_empty() || around + self.events.len() < bytes_max;
+        if whole && self.sent_count == 0 {
+            return (self.events.clone(), false);
+        }
+        let start = self.sent_count.checked_sub(1).map_or(0, |last| self.ends[last]);
+        // As many events as fit with the mark that more follow, and one in any case.
+        let fits = |end: &usize| around + 2 + (end - start) < bytes_max;
+        let rest = &self.ends[self.sent_count..];
+        let count = rest.partition_point(fits).max(1);
+        let piece = self.events.slice(start..rest[count - 1]);
+        let partial = count < rest.len();
+        self.sent_count = if partial { self.sent_count + count } else { 0 };
+        (piece, partial)
+    }
+}
+
+impl Drop for WatchStream {
+    fn drop(&mut self) {
+        self.hub.close_stream(self.handle);
+    }
+}
+
+fn check(
+    request: &WatchCreateRequest,
+    authorize: impl FnOnce(&[u8], &[u8]) -> Result<(), String>,
+) -> Result<Registration, CreateRefusal> {
+    if request.start_revision < 0 {
+        return Err(CreateRefusal::NegativeRevision);
+    }
+    authorize(&request.key, &request.range_end).map_err(CreateRefusal::Denied)?;
+    let end = match &request.range_end[..] {
+        [] => None,
+        [0] => Some(RangeEnd::Unbounded),
+        end if request.key[..] >= *end => return Err(CreateRefusal::EmptyRange),
+        // What is kept must not keep the request's whole buffer.
+        end => Some(RangeEnd::Before(Bytes::copy_from_slice(end))),
+    };
+    let filters = |kind: FilterType| request.filters.contains(&(kind as i32));
+    let filter =
+        Filter { puts: filters(FilterType::Noput), deletes: filters(FilterType::Nodelete) };
+    Ok(Registration {
+        watched: Watched { key: Bytes::copy_from_slice(&request.key), end },
+        options: Options {
+            form: Form { filter, previous: request.prev_kv },
+            fragment: request.fragment,
+        },
+        start_revision: request.start_revision,
+        watch_id: request.watch_id,
+        progress: request.progress_notify,
+    })
+}

@@ -1,0 +1,814 @@
+//! The watch service rule by rule, then at random against a model of what every watcher must see.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use prost::Message;
+use quorate_api::etcdserverpb::{WatchCreateRequest, WatchResponse};
+use quorate_api::mvccpb::event::EventType;
+use quorate_api::record::{Fields, KeyValue};
+
+use super::*;
+
+const HEADER: HeaderFields = HeaderFields { cluster_id: 7, member_id: u64::MAX, raft_term: 3 };
+
+/// A change as the model keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Change {
+    revision: i64,
+    deleted: bool,
+    key: Vec<u8>,
+    record: KeyValue,
+}
+
+/// All history, and what of it can still be read.
+#[derive(Clone, Default)]
+struct Keyspace(Arc<Mutex<Facts>>);
+
+#[derive(Clone)]
+struct Facts {
+    changes: Vec<Change>,
+    current: i64,
+    compacted: i64,
+}
+
+impl Default for Facts {
+    fn default() -> Self {
+        Self { changes: Vec::new(), current: 1, compacted: -1 }
+    }
+}
+
+impl Facts {
+    fn live(&self, key: &[u8], revision: i64) -> Option<&Change> {
+        self.changes
+            .iter()
+            .rev()
+            .find(|change| change.key == key && change.revision <= revision)
+            .filter(|change| !change.deleted)
+    }
+}
+
+impl Source for Keyspace {
+    fn latest(&self) -> Box<dyn History> {
+        Box::new(self.0.lock().clone())
+    }
+}
+
+impl History for Facts {
+    fn current_revision(&self) -> i64 {
+        self.current
+    }
+
+    fn compacted_revision(&self) -> i64 {
+        self.compacted
+    }
+
+    fn visit_changes(
+        &self,
+        first: i64,
+        visit: &mut dyn FnMut(i64, &Event<'_>) -> bool,
+    ) -> Result<(), HistoryFault> {
+        assert!(first >= self.compacted, "compacted history is not read");
+        for change in self.changes.iter().filter(|change| change.revision >= first) {
+            if !visit(change.revision, &event(change)) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn record_at(&self, key: &[u8], revision: i64) -> Result<Option<KeyValue>, HistoryFault> {
+        let readable = revision >= self.compacted;
+        Ok(self.live(key, revision).filter(|_| readable).map(|change| change.record.clone()))
+    }
+}
+
+fn event(change: &Change) -> Event<'_> {
+    Event { deleted: change.deleted, key: &change.key, record: change.record.encoded() }
+}
+
+impl Keyspace {
+    /// Writes one revision and publishes it; `None` deletes.
+    fn write(&self, hub: &Hub, changes: &[(&[u8], Option<&[u8]>)]) {
+        let mut publication = hub.publication();
+        let mut facts = self.0.lock();
+        let revision = facts.current + 1;
+        let mut made = Vec::new();
+        for (key, value) in changes {
+            let previous = facts.live(key, revision).map(|change| change.record.clone());
+            let fields = match (value, previous) {
+                (None, None) => continue,
+                (None, Some(_)) => Fields { key, mod_revision: revision, ..Fields::default() },
+                (Some(value), previous) => {
+                    let previous = previous.as_ref().map(KeyValue::fields);
+                    Fields {
+                        key,
+                        value,
+                        create_revision: previous.map_or(revision, |kv| kv.create_revision),
+                        mod_revision: revision,
+                        version: previous.map_or(1, |kv| kv.version + 1),
+                        lease: 0,
+                    }
+                }
+            };
+            let record = KeyValue::new(&fields);
+            made.push(Change { revision, deleted: value.is_none(), key: key.to_vec(), record });
+        }
+        if made.is_empty() {
+            return;
+        }
+        facts.changes.extend(made.clone());
+        facts.current = revision;
+        drop(facts);
+        publication.deliver_events(revision, &made.iter().map(event).collect::<Vec<_>>());
+    }
+
+    fn put(&self, hub: &Hub, key: &[u8], value: &[u8]) {
+        self.write(hub, &[(key, Some(value))]);
+    }
+
+    fn compact(&self, revision: i64) {
+        self.0.lock().compacted = revision;
+    }
+}
+
+fn setup(limits: QueueLimits) -> (Keyspace, Hub) {
+    let keyspace = Keyspace::default();
+    let hub = Hub::new(Arc::new(keyspace.clone()), 1, limits);
+    (keyspace, hub)
+}
+
+fn create(key: &[u8], range_end: &[u8], start_revision: i64) -> WatchCreateRequest {
+    WatchCreateRequest {
+        key: Bytes::copy_from_slice(key),
+        range_end: Bytes::copy_from_slice(range_end),
+        start_revision,
+        ..WatchCreateRequest::default()
+    }
+}
+
+fn watch(stream: &mut WatchStream, request: WatchCreateRequest) {
+    stream.create(request, |_, _| Ok(()));
+}
+
+fn next(stream: &mut WatchStream) -> Option<WatchResponse> {
+    match stream.poll_next(&Context::from_waker(Waker::noop()), &HEADER) {
+        Poll::Pending => None,
+        Poll::Ready(frame) => {
+            let frame = frame.unwrap();
+            let mut bytes = BytesMut::new();
+            frame.encode(&mut bytes);
+            assert_eq!(bytes.len(), frame.encoded_len());
+            let response = WatchResponse::decode(bytes.freeze()).unwrap();
+            let header = response.header.as_ref().unwrap();
+            assert_eq!((header.cluster_id, header.member_id), (7, u64::MAX));
+            assert_eq!(header.raft_term, 3);
+            Some(response)
+        }
+    }
+}
+
+fn drain(stream: &mut WatchStream) -> Vec<WatchResponse> {
+    std::iter::from_fn(|| next(stream)).collect()
+}
+
+fn catch_up(hub: &Hub) {
+    while hub.catch_up().unwrap() {}
+}
+
+/// `id: created`, `id: 5 put a=1, delete b` and so on: id, header revision, content.
+fn show(response: &WatchResponse) -> String {
+    let mut text = format!("{}@{}:", response.watch_id, response.header.as_ref().unwrap().revision);
+    if response.created {
+        text += " created";
+    }
+    if response.canceled {
+        text += &format!(" canceled {} {}", response.compact_revision, response.cancel_reason);
+    }
+    if response.fragment {
+        text += " fragment";
+    }
+    for event in &response.events {
+        let kv = event.kv.clone().unwrap();
+        let kind = if event.r#type == EventType::Put as i32 { "put" } else { "delete" };
+        let value = String::from_utf8_lossy(kv.value()).into_owned();
+        text += &format!(" {kind} {}={value}", String::from_utf8_lossy(kv.key()));
+        if let Some(previous) = &event.prev_kv {
+            text += &format!("<{}", String::from_utf8_lossy(previous.value()));
+        }
+    }
+    text
+}
+
+fn shown(stream: &mut WatchStream) -> Vec<String> {
+    drain(stream).iter().map(show).collect()
+}
+
+#[test]
+fn create_replies_follow_the_order_of_checks() {
+    let (_, hub) = setup(QueueLimits::default());
+    let mut stream = hub.open_stream(1 << 20);
+    let denied = |_: &[u8], _: &[u8]| Err("etcdserver: permission denied".to_owned());
+    stream.create(create(b"b", b"a", -1), denied);
+    stream.create(create(b"b", b"a", 0), denied);
+    watch(&mut stream, create(b"b", b"a", 0));
+    watch(&mut stream, create(b"b", b"b", 0));
+    watch(&mut stream, WatchCreateRequest { watch_id: 1, ..create(b"a", b"", 0) });
+    watch(&mut stream, WatchCreateRequest { watch_id: 1, ..create(b"a", b"", 0) });
+    watch(&mut stream, WatchCreateRequest { watch_id: -5, ..create(b"a", b"", 0) });
+    for _ in 0..2 {
+        watch(&mut stream, create(b"", b"\0", 0));
+    }
+    assert_eq!(
+        shown(&mut stream),
+        [
+            "-1@1: created canceled 0 etcdserver: mvcc: required revision has been compacted",
+            "-1@1: created canceled 0 etcdserver: permission denied",
+            "-1@1: created canceled 0 mvcc: watcher range is empty",
+            "-1@1: created canceled 0 mvcc: watcher range is empty",
+            "1@1: created",
+            "-1@1: created canceled 0 mvcc: duplicate watch ID provided on the WatchStream",
+            "-5@1: created",
+            "0@1: created",
+            "2@1: created",
+        ]
+    );
+}
+
+#[test]
+fn events_reach_the_watchers_of_their_keys() {
+    let (keyspace, hub) = setup(QueueLimits::default());
+    let mut stream = hub.open_stream(1 << 20);
+    watch(&mut stream, create(b"a", b"", 0));
+    watch(&mut stream, create(b"b", b"d", 0));
+    watch(&mut stream, create(b"c", b"\0", 0));
+    watch(&mut stream, create(b"", b"\0", 0));
+    drain(&mut stream);
+    keyspace.write(&hub, &[(b"a", Some(b"1")), (b"c", Some(b"2"))]);
+    keyspace.write(&hub, &[(b"c", None), (b"c", Some(b"3")), (b"zz", Some(b"4"))]);
+    let mut seen = shown(&mut stream);
+    seen.sort();
+    assert_eq!(
+        seen,
+        [
+            "0@2: put a=1",
+            "1@2: put c=2",
+            "1@3: delete c= put c=3",
+            "2@2: put c=2",
+            "2@3: delete c= put c=3 put zz=4",
+            "3@2: put a=1 put c=2",
+            "3@3: delete c= put c=3 put zz=4",
+        ]
+    );
+}
+
+#[test]
+fn filters_and_previous_records() {
+    let (keyspace, hub) = setup(QueueLimits::default());
+    keyspace.put(&hub, b"a", b"0");
+    let mut stream = hub.open_stream(1 << 20);
+    for (filters, prev_kv) in
+        [(vec![0], false), (vec![1], false), (vec![0, 1, 9], true), (vec![], true), (vec![0], true)]
+    {
+        watch(&mut stream, WatchCreateRequest { filters, prev_kv, ..create(b"a", b"", 0) });
+    }
+    drain(&mut stream);
+    keyspace.put(&hub, b"a", b"1");
+    keyspace.write(&hub, &[(b"a", None)]);
+    keyspace.put(&hub, b"a", b"2");
+    keyspace.put(&hub, b"a", b"3");
+    keyspace.compact(6);
+    let mut seen = shown(&mut stream);
+    seen.sort();
+    assert_eq!(
+        seen,
+        [
+            "0@4: delete a=",
+            "1@3: put a=1",
+            "1@5: put a=2",
+            "1@6: put a=3",
+            // History at the revisions before is gone by the time of sending.
+            "3@3: put a=1",
+            "3@4: delete a=",
+            "3@5: put a=2",
+            "3@6: put a=3",
+            "4@4: delete a=",
+        ]
+    );
+    keyspace.put(&hub, b"a", b"4");
+    keyspace.write(&hub, &[(b"a", None)]);
+    let mut seen = shown(&mut stream);
+    seen.sort();
+    assert_eq!(
+        seen,
+        [
+            "0@8: delete a=",
+            "1@7: put a=4",
+            "3@7: put a=4<3",
+            "3@8: delete a=<4",
+            "4@8: delete a=<4",
+        ]
+    );
+}
+
+#[test]
+fn past_and_future_starts() {
+    let (keyspace, hub) = setup(QueueLimits::default());
+    for value in [b"2", b"3", b"4"] {
+        keyspace.put(&hub, b"a", value);
+    }
+    let mut stream = hub.open_stream(1 << 20);
+    watch(&mut stream, create(b"a", b"", 3));
+    watch(&mut stream, create(b"a", b"", 6));
+    watch(&mut stream, create(b"a", b"", 5));
+    keyspace.put(&hub, b"a", b"5");
+    keyspace.put(&hub, b"a", b"6");
+    catch_up(&hub);
+    keyspace.put(&hub, b"a", b"7");
+    let mut seen = shown(&mut stream);
+    seen[3..].sort();
+    assert_eq!(
+        seen,
+        [
+            "0@4: created",
+            "1@4: created",
+            "2@4: created",
+            "0@6: put a=3 put a=4 put a=5 put a=6",
+            "0@7: put a=7",
+            "1@6: put a=6",
+            "1@7: put a=7",
+            "2@5: put a=5",
+            "2@6: put a=6",
+            "2@7: put a=7",
+        ]
+    );
+}
+
+#[test]
+fn a_compacted_watcher_is_cancelled_and_keeps_its_id() {
+    let (keyspace, hub) = setup(QueueLimits::default());
+    for _ in 0..5 {
+        keyspace.put(&hub, b"a", b"v");
+    }
+    keyspace.compact(4);
+    let mut stream = hub.open_stream(1 << 20);
+    watch(&mut stream, create(b"a", b"", 3));
+    watch(&mut stream, create(b"a", b"", 4));
+    catch_up(&hub);
+    assert_eq!(
+        shown(&mut stream),
+        ["0@6: created", "1@6: created", "0@0: canceled 4 ", "1@6: put a=v put a=v put a=v",]
+    );
+    stream.request_progress();
+    watch(&mut stream, WatchCreateRequest { watch_id: 0, ..create(b"a", b"", 0) });
+    stream.cancel(0);
+    stream.cancel(0);
+    stream.request_progress();
+    assert_eq!(shown(&mut stream), ["2@6: created", "0@6: canceled 0 ", "-1@6:"]);
+}
+
+#[test]
+fn nothing_follows_a_cancel() {
+    let (keyspace, hub) = setup(QueueLimits::default());
+    let mut stream = hub.open_stream(1 << 20);
+    watch(&mut stream, create(b"a", b"", 0));
+    watch(&mut stream, create(b"a", b"", 0));
+    keyspace.put(&hub, b"a", b"1");
+    stream.cancel(0);
+    stream.cancel(17);
+    keyspace.put(&hub, b"a", b"2");
+    assert_eq!(
+        shown(&mut stream),
+        [
+            "0@1: created",
+            "1@1: created",
+            "0@2: put a=1",
+            "1@2: put a=1",
+            "0@2: canceled 0 ",
+            "1@3: put a=2",
+        ]
+    );
+    stream.cancel(1);
+    drain(&mut stream);
+    assert_eq!(hub.stats(), HubStats { stream_count: 1, ..HubStats::default() });
+    drop(stream);
+    assert_eq!(hub.stats(), HubStats::default());
+    assert!(hub.lock().index.is_empty());
+}
+
+#[test]
+fn large_responses_are_split_for_those_who_ask() {
+    let (keyspace, hub) = setup(QueueLimits::default());
+    let mut stream = hub.open_stream(300);
+    watch(&mut stream, WatchCreateRequest { fragment: true, ..create(b"", b"\0", 0) });
+    watch(&mut stream, create(b"", b"\0", 0));
+    drain(&mut stream);
+    let (small, large) = ([b's'; 90], [b'l'; 400]);
+    keyspace.write(
+        &hub,
+        &[
+            (b"a", Some(&small)),
+            (b"b", Some(&small)),
+            (b"c", Some(&large)),
+            (b"d", Some(&small)),
+            (b"e", Some(&small)),
+        ],
+    );
+    keyspace.write(&hub, &[(b"a", Some(&large))]);
+    let responses = drain(&mut stream);
+    let shape: Vec<_> =
+        responses.iter().map(|r| (r.watch_id, r.events.len(), r.fragment)).collect();
+    assert_eq!(
+        shape,
+        [(0, 2, true), (0, 1, true), (0, 2, false), (1, 5, false), (0, 1, false), (1, 1, false),]
+    );
+    let lens: Vec<_> = responses.iter().map(Message::encoded_len).collect();
+    assert!(lens[0] < 300, "{lens:?}");
+    assert!(lens[1] > 300, "{lens:?}");
+}
+
+#[test]
+fn progress_is_told_to_those_who_are_quiet_and_synced() {
+    let (keyspace, hub) = setup(QueueLimits::default());
+    keyspace.put(&hub, b"a", b"1");
+    let mut stream = hub.open_stream(1 << 20);
+    stream.request_progress();
+    assert_eq!(shown(&mut stream), [""; 0]);
+    let quiet =
+        |key, start| WatchCreateRequest { progress_notify: true, ..create(key, b"", start) };
+    watch(&mut stream, quiet(b"a", 0));
+    watch(&mut stream, quiet(b"b", 0));
+    watch(&mut stream, quiet(b"b", 9));
+    watch(&mut stream, create(b"c", b"", 0));
+    keyspace.put(&hub, b"a", b"2");
+    // In the same group as watcher 0, but had no event itself.
+    watch(&mut stream, quiet(b"a", 0));
+    drain(&mut stream);
+    stream.tick_progress();
+    assert_eq!(shown(&mut stream), ["1@3:", "4@3:"]);
+    stream.tick_progress();
+    assert_eq!(shown(&mut stream), ["0@3:", "1@3:", "4@3:"]);
+    stream.request_progress();
+    assert_eq!(shown(&mut stream), [""; 0]);
+    stream.cancel(2);
+    stream.request_progress();
+    watch(&mut stream, create(b"a", b"", 2));
+    stream.request_progress();
+    catch_up(&hub);
+    stream.request_progress();
+    assert_eq!(
+        shown(&mut stream),
+        ["2@3: canceled 0 ", "-1@3:", "5@3: created", "5@3: put a=1 put a=2", "-1@3:"]
+    );
+}
+
+#[test]
+fn a_stream_that_does_not_read_is_bounded_and_loses_nothing() {
+    let limits = QueueLimits { bytes_max: 10_000, count_max: 16 };
+    let (keyspace, hub) = setup(limits);
+    let mut stream = hub.open_stream(1 << 20);
+    watch(&mut stream, create(b"a", b"", 0));
+    watch(&mut stream, create(b"a", b"", 0));
+    for number in 0..3000 {
+        keyspace.put(&hub, b"a", format!("{number}").as_bytes());
+    }
+    catch_up(&hub);
+    assert_eq!(hub.stats().slow_watcher_count, 2);
+    let mut counts = [0; 2];
+    let mut largest = 0;
+    loop {
+        let responses = drain(&mut stream);
+        if responses.is_empty() {
+            break;
+        }
+        for response in responses.iter().filter(|response| !response.created) {
+            largest = largest.max(response.events.len());
+            for event in &response.events {
+                let count = &mut counts[usize::try_from(response.watch_id).unwrap()];
+                assert_eq!(event.kv.as_ref().unwrap().value(), format!("{count}").as_bytes());
+                *count += 1;
+            }
+        }
+        catch_up(&hub);
+    }
+    assert_eq!(counts, [3000; 2]);
+    assert_eq!(largest, 1000);
+    assert_eq!(hub.stats().slow_watcher_count, 0);
+}
+
+#[test]
+fn wakers_are_woken_once_per_wait() {
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let count = Arc::new(Count(AtomicUsize::new(0)));
+    let waker = Waker::from(Arc::clone(&count));
+    let cx = Context::from_waker(&waker);
+    let (keyspace, hub) = setup(QueueLimits::default());
+    let mut stream = hub.open_stream(1 << 20);
+    watch(&mut stream, create(b"a", b"", 0));
+    drain(&mut stream);
+    assert!(stream.poll_next(&cx, &HEADER).is_pending());
+    keyspace.put(&hub, b"other", b"");
+    assert_eq!(count.0.load(Ordering::Relaxed), 0);
+    keyspace.put(&hub, b"a", b"");
+    keyspace.put(&hub, b"a", b"");
+    assert_eq!(count.0.load(Ordering::Relaxed), 1);
+
+    assert!(hub.poll_behind(&cx).is_pending());
+    watch(&mut stream, create(b"a", b"", 1));
+    assert_eq!(count.0.load(Ordering::Relaxed), 2);
+    assert!(hub.poll_behind(&cx).is_ready());
+}
+
+#[test]
+fn watchers_survive_an_installed_store() {
+    let (keyspace, hub) = setup(QueueLimits::default());
+    let mut stream = hub.open_stream(1 << 20);
+    watch(&mut stream, create(b"a", b"", 0));
+    watch(&mut stream, create(b"a", b"", 9));
+    keyspace.put(&hub, b"a", b"2");
+    drain(&mut stream);
+
+    let (installed, elsewhere) = setup(QueueLimits::default());
+    for value in [b"2", b"3", b"4", b"5"] {
+        installed.put(&elsewhere, b"a", value);
+    }
+    hub.replace_store(Arc::new(installed.clone()), 5);
+    installed.put(&hub, b"a", b"6");
+    catch_up(&hub);
+    assert_eq!(shown(&mut stream), ["0@6: put a=3 put a=4 put a=5 put a=6"]);
+
+    for value in [b"7", b"8"] {
+        installed.put(&elsewhere_at(&installed), b"a", value);
+    }
+    installed.compact(8);
+    hub.replace_store(Arc::new(installed.clone()), 8);
+    installed.put(&hub, b"a", b"9");
+    catch_up(&hub);
+    assert_eq!(shown(&mut stream), ["1@9: put a=9", "0@0: canceled 8 "]);
+}
+
+/// A hub of the installed store's own, at its present revision.
+fn elsewhere_at(keyspace: &Keyspace) -> Hub {
+    let current = keyspace.0.lock().current;
+    Hub::new(Arc::new(keyspace.clone()), current, QueueLimits::default())
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Write(Vec<(u8, Option<u8>)>),
+    Create { stream: usize, range: (u8, Option<u8>), back: i64, options: u8 },
+    Cancel { stream: usize, nth: usize },
+    Take { stream: usize, count: usize },
+    Progress { stream: usize },
+    Tick { stream: usize },
+    Reopen { stream: usize },
+    CatchUp,
+    Compact { back: i64 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let stream = 0..3usize;
+    let changes = prop::collection::vec((0..6u8, prop::option::weighted(0.7, any::<u8>())), 1..4);
+    let range = (0..6u8, prop::option::of(0..8u8));
+    prop_oneof![
+        12 => changes.prop_map(Step::Write),
+        4 => (stream.clone(), range, -3..12i64, 0..16u8).prop_map(
+            |(stream, range, back, options)| Step::Create { stream, range, back, options }
+        ),
+        1 => (stream.clone(), 0..8usize).prop_map(|(stream, nth)| Step::Cancel { stream, nth }),
+        6 => (stream.clone(), 1..12usize).prop_map(|(stream, count)| Step::Take { stream, count }),
+        1 => stream.clone().prop_map(|stream| Step::Progress { stream }),
+        1 => stream.clone().prop_map(|stream| Step::Tick { stream }),
+        1 => stream.prop_map(|stream| Step::Reopen { stream }),
+        3 => Just(Step::CatchUp),
+        1 => (0..10i64).prop_map(|back| Step::Compact { back }),
+    ]
+}
+
+/// What one watcher asked for and has received.
+#[derive(Debug)]
+struct Seen {
+    range: (Vec<u8>, Option<Vec<u8>>),
+    start: i64,
+    drop_puts: bool,
+    drop_deletes: bool,
+    prev_kv: bool,
+    received: Vec<Change>,
+    /// The revision whose pieces are still coming.
+    partial: Option<i64>,
+    created: bool,
+    compacted: bool,
+    cancelled: bool,
+}
+
+impl Seen {
+    fn expects<'a>(&'a self, facts: &'a Facts) -> impl Iterator<Item = &'a Change> {
+        let (key, end) = &self.range;
+        facts.changes.iter().filter(move |change| {
+            change.revision >= self.start
+                && match end {
+                    None => change.key == *key,
+                    Some(end) if end[..] == [0] => change.key >= *key,
+                    Some(end) => change.key >= *key && change.key < *end,
+                }
+                && !(if change.deleted { self.drop_deletes } else { self.drop_puts })
+        })
+    }
+}
+
+struct Client {
+    stream: WatchStream,
+    seen: BTreeMap<i64, Seen>,
+    next_id: i64,
+}
+
+impl Client {
+    fn new(hub: &Hub) -> Self {
+        Self { stream: hub.open_stream(200), seen: BTreeMap::new(), next_id: 1 }
+    }
+
+    fn take(&mut self, count: usize, facts: &Facts) -> usize {
+        for taken in 0..count {
+            let Some(response) = next(&mut self.stream) else { return taken };
+            self.receive(&response, facts);
+        }
+        count
+    }
+
+    fn receive(&mut self, response: &WatchResponse, facts: &Facts) {
+        let revision = response.header.as_ref().unwrap().revision;
+        if response.watch_id == -1 {
+            assert!(response.events.is_empty());
+            assert!(!response.canceled, "{}", response.cancel_reason);
+            for seen in self.seen.values().filter(|seen| !seen.cancelled) {
+                assert_all_seen(seen, revision, facts);
+            }
+            return;
+        }
+        let seen = self.seen.get_mut(&response.watch_id).expect("an id that was asked for");
+        assert!(!seen.cancelled);
+        if response.created {
+            assert!(!std::mem::replace(&mut seen.created, true));
+        } else if response.canceled {
+            seen.cancelled |= response.compact_revision == 0;
+            seen.compacted |= response.compact_revision != 0;
+        } else if response.events.is_empty() {
+            assert_all_seen(seen, revision, facts);
+        } else {
+            assert!(seen.created);
+            assert!(!seen.compacted);
+            seen.take_events(response, facts);
+        }
+    }
+}
+
+impl Seen {
+    fn take_events(&mut self, response: &WatchResponse, facts: &Facts) {
+        for event in &response.events {
+            let record = event.kv.clone().unwrap();
+            let fields = record.fields();
+            let (revision, key) = (fields.mod_revision, fields.key.to_vec());
+            let deleted = event.r#type == EventType::Delete as i32;
+            let previous = facts.live(&key, revision - 1).map(|change| &change.record);
+            match &event.prev_kv {
+                Some(shown) => assert_eq!(Some(shown), previous),
+                None => assert!(
+                    !self.prev_kv
+                        || previous.is_none()
+                        || revision - 1 < facts.compacted
+                        || (!deleted && fields.create_revision == revision)
+                ),
+            }
+            self.received.push(Change { revision, deleted, key, record });
+        }
+        // A revision is told in one response, unless in pieces.
+        let first = self.received[self.received.len() - response.events.len()].revision;
+        assert!(self.partial.is_none_or(|revision| first <= revision));
+        let last = self.received.last().unwrap().revision;
+        if response.fragment {
+            self.partial = Some(last.max(response.header.as_ref().unwrap().revision));
+        } else {
+            self.partial = None;
+            assert_all_seen(self, last, facts);
+        }
+    }
+}
+
+fn assert_all_seen(seen: &Seen, revision: i64, facts: &Facts) {
+    if !seen.created || seen.compacted {
+        return;
+    }
+    let expected = seen.expects(facts).filter(|change| change.revision <= revision).count();
+    assert!(seen.received.len() >= expected, "progress to {revision} before its events");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn every_watcher_sees_exactly_its_events(
+        steps in prop::collection::vec(step(), 1..120),
+        count_max in 1..6usize,
+    ) {
+        let (keyspace, hub) = setup(QueueLimits { bytes_max: 700, count_max });
+        let mut clients: Vec<Client> = (0..3).map(|_| Client::new(&hub)).collect();
+        for step in steps {
+            let facts = keyspace.0.lock().clone();
+            match step {
+                Step::Write(changes) => {
+                    let keys: Vec<([u8; 1], Option<[u8; 1]>)> =
+                        changes.iter().map(|(key, value)| ([b'a' + key], value.map(|v| [v]))).collect();
+                    let changes: Vec<(&[u8], Option<&[u8]>)> = keys
+                        .iter()
+                        .map(|(key, value)| (&key[..], value.as_ref().map(|v| &v[..])))
+                        .collect();
+                    keyspace.write(&hub, &changes);
+                }
+                Step::Create { stream, range: (key, end), back, options } => {
+                    let client = &mut clients[stream];
+                    let end = end.map(|end| if end == 7 { vec![0] } else { vec![b'a' + end] });
+                    let key = vec![b'a' + key];
+                    if end.as_ref().is_some_and(|end| end[..] != [0] && *end <= key) {
+                        continue;
+                    }
+                    let start_revision = if back == 11 { 0 } else { (facts.current - back).max(1) };
+                    let watch_id = client.next_id;
+                    client.next_id += 1;
+                    let option = |bit: u8| options & (1 << bit) != 0;
+                    let mut filters = Vec::new();
+                    filters.extend((option(0) && option(1)).then_some(0));
+                    filters.extend((option(0) && !option(1)).then_some(1));
+                    let request = WatchCreateRequest {
+                        watch_id,
+                        prev_kv: option(2),
+                        fragment: option(3),
+                        progress_notify: option(1),
+                        filters,
+                        ..create(&key, end.as_deref().unwrap_or(b""), start_revision)
+                    };
+                    watch(&mut client.stream, request);
+                    client.seen.insert(watch_id, Seen {
+                        range: (key, end),
+                        start: if start_revision == 0 { facts.current + 1 } else { start_revision },
+                        drop_puts: option(0) && option(1),
+                        drop_deletes: option(0) && !option(1),
+                        prev_kv: option(2),
+                        received: Vec::new(),
+                        partial: None,
+                        created: false,
+                        compacted: false,
+                        cancelled: false,
+                    });
+                }
+                Step::Cancel { stream, nth } => {
+                    let client = &mut clients[stream];
+                    if let Some(watch_id) = client.seen.keys().nth(nth).copied() {
+                        client.stream.cancel(watch_id);
+                    }
+                }
+                Step::Take { stream, count } => {
+                    clients[stream].take(count, &facts);
+                }
+                Step::Progress { stream } => clients[stream].stream.request_progress(),
+                Step::Tick { stream } => clients[stream].stream.tick_progress(),
+                Step::Reopen { stream } => clients[stream] = Client::new(&hub),
+                Step::CatchUp => {
+                    hub.catch_up().unwrap();
+                }
+                Step::Compact { back } => {
+                    let revision = facts.current - back;
+                    if revision > facts.compacted {
+                        keyspace.compact(revision);
+                    }
+                }
+            }
+        }
+        let facts = keyspace.0.lock().clone();
+        let mut quiet = false;
+        while !quiet {
+            catch_up(&hub);
+            quiet = clients.iter_mut().map(|c| c.take(1000, &facts)).sum::<usize>() == 0;
+        }
+        prop_assert_eq!(hub.stats().slow_watcher_count, 0);
+        for seen in clients.iter().flat_map(|client| client.seen.values()) {
+            prop_assert!(seen.created);
+            let expected: Vec<&Change> = seen.expects(&facts).collect();
+            let received: Vec<&Change> = seen.received.iter().collect();
+            if seen.cancelled || seen.compacted {
+                prop_assert!(expected.starts_with(&received), "{:?}", seen);
+            } else {
+                prop_assert_eq!(expected, received);
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The data directory: where a member's files are, and whether it can be worked in.
+//!
+//! ```text
+//! <data-dir>/member/wal/      the log; --wal-dir puts it elsewhere
+//! <data-dir>/member/snap/     .snap files, received backend files, db
+//! ```
+//!
+//! Nothing here logs: what an operator should hear about is returned.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::disk::{Disk, OpenMode};
+use crate::wal;
+
+/// Permission bits of directories that are created, and that are expected of those that exist.
+const DIR_MODE: u32 = 0o700;
+
+/// A data directory that cannot be used. The texts are etcd's.
+#[derive(Debug, Error)]
+pub enum DataDirError {
+    /// The data directory cannot be created or written to.
+    #[error("cannot access data directory: {}: {source}", path.display())]
+    Data {
+        /// The directory.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The member's directory in it cannot be created or written to.
+    #[error("cannot access member directory: {}: {source}", path.display())]
+    Member {
+        /// The directory.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The directory for snapshots cannot be created or written to.
+    #[error("failed to create snapshot directory: {}: {source}", path.display())]
+    Snap {
+        /// The directory.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The log's directory cannot be written to.
+    #[error("cannot write to WAL directory: {}: {source}", path.display())]
+    Wal {
+        /// The directory.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The directory belongs to a member and to a proxy at once.
+    #[error("invalid datadir; both member and proxy directories exist")]
+    MemberAndProxy,
+    /// The directory belongs to a proxy, which etcd has not had since 3.6.
+    #[error("invalid datadir; a proxy directory exists: {}", path.display())]
+    Proxy {
+        /// The directory.
+        path: PathBuf,
+    },
+}
+
+/// The places of one member's files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataDir {
+    root: PathBuf,
+    wal: PathBuf,
+}
+
+/// What is worth a warning about a directory that can be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Oddities {
+    /// Names in the data directory that are not etcd's.
+    pub unexpected: Vec<OsString>,
+    /// Directories that others may look into, with their permission bits.
+    pub open_modes: Vec<(PathBuf, u32)>,
+}
+
+impl DataDir {
+    /// Names the places below `root`, with the log in `wal_dir` if one is given.
+    #[must_use]
+    pub fn new(root: &Path, wal_dir: Option<&Path>) -> Self {
+        let wal = wal_dir.map_or_else(|| root.join("member").join("wal"), Path::to_path_buf);
+        Self { root: root.to_path_buf(), wal }
+    }
+
+    /// Returns the data directory itself.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Returns the member's directory.
+    #[must_use]
+    pub fn member(&self) -> PathBuf {
+        self.root.join("member")
+    }
+
+    /// Returns the log's directory.
+    #[must_use]
+    pub fn wal(&self) -> &Path {
+        &self.wal
+    }
+
+    /// Returns the directory of snapshots and of the backend.
+    #[must_use]
+    pub fn snap(&self) -> PathBuf {
+        self.root.join("member").join("snap")
+    }
+
+    /// Returns the backend file.
+    #[must_use]
+    pub fn backend(&self) -> PathBuf {
+        self.snap().join("db")
+    }
+
+    /// Returns whether a member has lived here: there is a log. Nothing else is asked.
+    #[must_use]
+    pub fn is_initialised(&self, disk: &dyn Disk) -> bool {
+        wal::exists(disk, &self.wal)
+    }
+
+    /// Creates the directories that are missing, durably, and tries to write in each.
+    ///
+    /// The log's directory is not created, which is the log's own task, and tried only if it holds a
+    /// log. Returns what is odd but not in the way.
+    pub fn prepare(&self, disk: &dyn Disk) -> Result<Oddities, DataDirError> {
+        let mut oddities = Oddities { unexpected: self.inspect(disk)?, ..Oddities::default() };
+        let (member, snap) = (self.member(), self.snap());
+        let mut touch = |dir: &Path| touch_dir(disk, dir, &mut oddities.open_modes);
+        touch(&self.root)
+            .map_err(|source| DataDirError::Data { path: self.root.clone(), source })?;
+        touch(&member).map_err(|source| DataDirError::Member { path: member.clone(), source })?;
+        touch(&snap).map_err(|source| DataDirError::Snap { path: snap.clone(), source })?;
+        if self.is_initialised(disk) {
+            touch(&self.wal)
+                .map_err(|source| DataDirError::Wal { path: self.wal.clone(), source })?;
+        }
+        Ok(oddities)
+    }
+
+    /// Looks at what is in the data directory; returns the names that do not belong there.
+    fn inspect(&self, disk: &dyn Disk) -> Result<Vec<OsString>, DataDirError> {
+        let mut names = match disk.read_dir(&self.root) {
+            Ok(names) => names,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(source) => return Err(DataDirError::Data { path: self.root.clone(), source }),
+        };
+        let has = |wanted: &str| names.iter().any(|name| name == wanted);
+        match (has("member"), has("proxy")) {
+            (true, true) => return Err(DataDirError::MemberAndProxy),
+            (false, true) => return Err(DataDirError::Proxy { path: self.root.join("proxy") }),
+            _ => {}
+        }
+        names.retain(|name| name != "member");
+        Ok(names)
+    }
+}
+
+/// Makes sure that a directory exists and can be written in; notes one that others can read.
+fn touch_dir(disk: &dyn Disk, dir: &Path, odd: &mut Vec<(PathBuf, u32)>) -> io::Result<()> {
+    match disk.metadata(dir)? {
+        Some(facts) if facts.mode & 0o777 != DIR_MODE => odd.push((dir.to_path_buf(), facts.mode)),
+        Some(_) => {}
+        None => create_durably(disk, dir)?,
+    }
+    let probe = dir.join(".touch");
+    disk.open(&probe, OpenMode::Truncate(0o600))?;
+    disk.remove_file(&probe)
+}
+
+/// Creates a directory and syncs every directory that got a new name by it.
+fn create_durably(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+    let mut parents = Vec::new();
+    for parent in dir.ancestors().skip(1) {
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        parents.push(parent);
+        if disk.metadata(parent)?.is_some() {
+            break;
+        }
+    }
+    disk.create_dir_all(dir, DIR_MODE)?;
+    parents.iter().try_for_each(|parent| disk.sync_dir(parent))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::disk::{Fault, FaultyDisk, Operation, RealDisk};
+
+    #[test]
+    fn a_missing_directory_is_made_and_survives() {
+        let root = tempfile::tempdir().unwrap();
+        let disk = FaultyDisk::new(root.path()).unwrap();
+        let place = DataDir::new(&root.path().join("a/default.etcd"), None);
+        assert_eq!(place.prepare(&disk).unwrap(), Oddities::default());
+        assert!(!place.is_initialised(&disk));
+        let image = tempfile::tempdir().unwrap();
+        disk.crash(0, image.path()).unwrap();
+        assert!(image.path().join("a/default.etcd/member/snap").is_dir());
+        let mode = |path: &Path| RealDisk.metadata(path).unwrap().unwrap().mode;
+        assert_eq!((mode(place.root()), mode(&place.snap())), (0o700, 0o700));
+        assert_eq!(place.backend(), place.member().join("snap/db"));
+        assert_eq!(RealDisk.read_dir(&place.snap()).unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn only_a_log_makes_a_member() {
+        let root = tempfile::tempdir().unwrap();
+        let elsewhere = root.path().join("log");
+        let place = DataDir::new(&root.path().join("data"), Some(&elsewhere));
+        place.prepare(&RealDisk).unwrap();
+        fs::write(place.backend(), b"x").unwrap();
+        fs::create_dir(&elsewhere).unwrap();
+        fs::write(elsewhere.join("0.tmp"), b"x").unwrap();
+        assert!(!place.is_initialised(&RealDisk));
+        fs::write(elsewhere.join("x.wal"), b"x").unwrap();
+        assert!(place.is_initialised(&RealDisk));
+    }
+
+    #[test]
+    fn oddities_are_told_and_conflicts_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let place = DataDir::new(root.path(), None);
+        fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(root.path().join("lost+found"), b"").unwrap();
+        let odd = place.prepare(&RealDisk).unwrap();
+        assert_eq!(odd.unexpected, ["lost+found"]);
+        assert_eq!(odd.open_modes, [(root.path().to_path_buf(), 0o755)]);
+        fs::create_dir(root.path().join("proxy")).unwrap();
+        assert!(matches!(place.prepare(&RealDisk), Err(DataDirError::MemberAndProxy)));
+        fs::remove_dir_all(root.path().join("member")).unwrap();
+        assert!(matches!(place.prepare(&RealDisk), Err(DataDirError::Proxy { .. })));
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_written_is_named() {
+        for (text, expected) in [
+            ("data/.touch", "cannot access data directory: "),
+            ("member/.touch", "cannot access member directory: "),
+            ("snap/.touch", "failed to create snapshot directory: "),
+            ("wal/.touch", "cannot write to WAL directory: "),
+        ] {
+            let root = tempfile::tempdir().unwrap();
+            let place = DataDir::new(&root.path().join("data"), None);
+            fs::create_dir_all(place.wal()).unwrap();
+            fs::write(place.wal().join("0.wal"), b"").unwrap();
+            let disk = FaultyDisk::new(root.path()).unwrap();
+            disk.inject(Fault::nth(Operation::Open, 0, 30).on(text));
+            let error = place.prepare(&disk).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+}

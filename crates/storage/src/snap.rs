@@ -1,0 +1,294 @@
+//! The snapshot directory: `.snap` files, and backend files received from a leader.
+//!
+//! A `.snap` file says which log index a snapshot stands for, with the configuration of the cluster
+//! at that index and the members in the old (v2) JSON form that etcd up to 3.6 reads. The data
+//! itself is in the backend file, which is already durable when the `.snap` file is written.
+//!
+//! ```text
+//! file      1 crc (CRC-32C of data), 2 data = raftpb.Snapshot
+//! Snapshot  1 data (JSON), 2 metadata { 1 ConfState, 2 index, 3 term }
+//! ```
+//!
+//! # Order
+//!
+//! Backend commit, then [`save`], then the log's mark of the snapshot. A file without a mark is
+//! ignored at start; a mark without its file would not start an older etcd.
+//!
+//! # Not here
+//!
+//! What the JSON and the configuration say; writing the backend file (`bolt`).
+//!
+//! # Tests
+//!
+//! `snap/tests.rs`: files written by etcd read and written again byte for byte, every kind of damage.
+
+mod database;
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use thiserror::Error;
+
+pub use self::database::{IncomingDatabase, database_path, install_database, release_databases};
+
+use crate::checksum::crc32c;
+use crate::disk::{Disk, OpenMode};
+use crate::proto::{Fields, Head, Malformed, Value};
+use crate::wal::SnapshotMark;
+
+/// Permission bits of `.snap` files, before the umask, as etcd has them.
+const FILE_MODE: u32 = 0o666;
+
+const SUFFIX: &str = ".snap";
+
+/// A snapshot directory that cannot be read or written, or a file in it that makes no sense.
+#[derive(Debug, Error)]
+pub enum SnapError {
+    /// The operating system refused.
+    #[error("snap: failed to {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The file or directory it was tried on.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The file, or the snapshot in it, has no bytes or no checksum.
+    #[error("snap: empty snapshot: {}", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The bytes are not those whose checksum the file has.
+    #[error("snap: crc mismatch: {}: expected {expected:x} computed {computed:x}", path.display())]
+    CrcMismatch {
+        /// The file.
+        path: PathBuf,
+        /// The checksum stored in it.
+        expected: u32,
+        /// The checksum of its bytes.
+        computed: u32,
+    },
+    /// The bytes are not a snapshot.
+    #[error("proto: cannot parse invalid wire-format data: {}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The backend file that belongs to a snapshot is missing.
+    #[error("failed to find database snapshot file (snap: snapshot file doesn't exist): {}", path.display())]
+    NoDatabase {
+        /// Where it should be.
+        path: PathBuf,
+    },
+}
+
+impl SnapError {
+    fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_path_buf();
+        move |source| Self::Io { action, path, source }
+    }
+}
+
+/// What a `.snap` file holds (`raftpb.Snapshot`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Last log index the snapshot contains.
+    pub index: u64,
+    /// Term of that index.
+    pub term: u64,
+    /// Encoded `raftpb.ConfState`.
+    pub conf_state: Bytes,
+    /// The members and the cluster version in the old JSON form.
+    pub data: Bytes,
+}
+
+impl Snapshot {
+    /// Returns the name of the snapshot's file: term first, so that names sort by age.
+    #[must_use]
+    pub fn file_name(&self) -> String {
+        format!("{:016x}-{:016x}{SUFFIX}", self.term, self.index)
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let tail = Head::new().number(2, self.index).number(3, self.term);
+        let conf_state = Head::new().bytes(1, self.conf_state.len());
+        let metadata_bytes =
+            conf_state.as_slice().len() + self.conf_state.len() + tail.as_slice().len();
+        [
+            Head::new().bytes(1, self.data.len()).as_slice(),
+            &self.data,
+            Head::new().bytes(2, metadata_bytes).as_slice(),
+            conf_state.as_slice(),
+            &self.conf_state,
+            tail.as_slice(),
+        ]
+        .concat()
+    }
+
+    fn decode(bytes: &Bytes) -> Result<Self, Malformed> {
+        let mut snapshot = Self::default();
+        for field in Fields::new(bytes) {
+            match field? {
+                (1, Value::Bytes(data)) => snapshot.data = bytes.slice_ref(data),
+                (2, Value::Bytes(metadata)) => {
+                    snapshot.take_metadata(&bytes.slice_ref(metadata))?;
+                }
+                _ => {}
+            }
+        }
+        Ok(snapshot)
+    }
+
+    fn take_metadata(&mut self, bytes: &Bytes) -> Result<(), Malformed> {
+        for field in Fields::new(bytes) {
+            match field? {
+                (1, Value::Bytes(state)) => self.conf_state = bytes.slice_ref(state),
+                (2, Value::Varint(index)) => self.index = index,
+                (3, Value::Varint(term)) => self.term = term,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes a snapshot's file and makes it durable; returns its path.
+///
+/// The file is written in place: a crash leaves a file that [`read`] refuses, and no mark for it.
+/// What a failed write left is removed.
+pub fn save(disk: &dyn Disk, dir: &Path, snapshot: &Snapshot) -> Result<PathBuf, SnapError> {
+    let path = dir.join(snapshot.file_name());
+    let message = snapshot.encode();
+    let head = Head::new().number(1, u64::from(crc32c(&message))).bytes(2, message.len());
+    let bytes = [head.as_slice(), &message].concat();
+    let write = || {
+        let file = disk.open(&path, OpenMode::Truncate(FILE_MODE))?;
+        file.write_all_at(&bytes, 0)?;
+        file.sync_all()?;
+        disk.sync_dir(dir)
+    };
+    write().map_err(|source| {
+        drop(disk.remove_file(&path));
+        SnapError::Io { action: "write", path: path.clone(), source }
+    })?;
+    Ok(path)
+}
+
+/// Reads and checks a snapshot's file.
+pub fn read(disk: &dyn Disk, path: &Path) -> Result<Snapshot, SnapError> {
+    let read_whole = || {
+        let file = disk.open(path, OpenMode::Read)?;
+        let len = usize::try_from(file.len()?).map_err(io::Error::other)?;
+        let mut bytes = vec![0; len];
+        file.read_exact_at(&mut bytes, 0).map(|()| Bytes::from(bytes))
+    };
+    let bytes = read_whole().map_err(SnapError::io("read", path))?;
+    let (mut expected, mut message) = (0, Bytes::new());
+    for field in Fields::new(&bytes) {
+        match field.map_err(|Malformed| SnapError::Malformed { path: path.to_path_buf() })? {
+            (1, Value::Varint(crc)) => expected = crc as u32,
+            (2, Value::Bytes(data)) => message = bytes.slice_ref(data),
+            _ => {}
+        }
+    }
+    if message.is_empty() || expected == 0 {
+        return Err(SnapError::Empty { path: path.to_path_buf() });
+    }
+    let computed = crc32c(&message);
+    if computed != expected {
+        return Err(SnapError::CrcMismatch { path: path.to_path_buf(), expected, computed });
+    }
+    Snapshot::decode(&message)
+        .map_err(|Malformed| SnapError::Malformed { path: path.to_path_buf() })
+}
+
+/// What a snapshot directory holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Names of `.snap` files, newest first.
+    pub snapshots: Vec<OsString>,
+    /// Names that mean nothing here and are worth a warning.
+    pub ignored: Vec<OsString>,
+}
+
+/// Lists a snapshot directory.
+pub fn list(disk: &dyn Disk, dir: &Path) -> Result<Listing, SnapError> {
+    let mut listing = Listing::default();
+    for name in disk.read_dir(dir).map_err(SnapError::io("list", dir))?.into_iter().rev() {
+        if has_suffix(&name, SUFFIX) {
+            listing.snapshots.push(name);
+        } else if name != "db" {
+            listing.ignored.push(name);
+        }
+    }
+    Ok(listing)
+}
+
+/// A file that could not be read and was put out of the way.
+#[derive(Debug)]
+pub struct Broken {
+    /// The file's name now, with `.broken` added.
+    pub path: PathBuf,
+    /// What was wrong with it.
+    pub error: SnapError,
+}
+
+/// Finds the newest readable snapshot, one of `marks` if given.
+///
+/// Returns it, if there is one, and the unreadable newer ones met on the way, which have been
+/// renamed. A snapshot that is not among the marks was never finished, or its mark is beyond what
+/// was committed.
+pub fn load_newest(
+    disk: &dyn Disk,
+    dir: &Path,
+    marks: Option<&[SnapshotMark]>,
+) -> Result<(Option<Snapshot>, Vec<Broken>), SnapError> {
+    let mut broken = Vec::new();
+    for name in list(disk, dir)?.snapshots {
+        let path = dir.join(&name);
+        match read(disk, &path) {
+            Ok(snapshot) => {
+                let is_snapshot =
+                    |m: &SnapshotMark| m.term == snapshot.term && m.index == snapshot.index;
+                if marks.is_none_or(|marks| marks.iter().any(is_snapshot)) {
+                    return Ok((Some(snapshot), broken));
+                }
+            }
+            Err(error @ SnapError::Io { .. }) => return Err(error),
+            Err(error) => {
+                let mut target = path.clone().into_os_string();
+                target.push(".broken");
+                let target = PathBuf::from(target);
+                disk.rename(&path, &target).map_err(SnapError::io("rename", &path))?;
+                broken.push(Broken { path: target, error });
+            }
+        }
+    }
+    Ok((None, broken))
+}
+
+/// Removes what an earlier process left unfinished: received backend files that were never
+/// complete (`tmp*`) and the output of a defragmentation (`db.tmp*`). Returns the paths.
+pub fn clean_up(disk: &dyn Disk, dir: &Path) -> Result<Vec<PathBuf>, SnapError> {
+    let mut removed = Vec::new();
+    for name in disk.read_dir(dir).map_err(SnapError::io("list", dir))? {
+        let bytes = name.as_encoded_bytes();
+        if bytes.starts_with(b"tmp") || bytes.starts_with(b"db.tmp") {
+            let path = dir.join(&name);
+            disk.remove_file(&path).map_err(SnapError::io("remove", &path))?;
+            removed.push(path);
+        }
+    }
+    Ok(removed)
+}
+
+fn has_suffix(name: &OsString, suffix: &str) -> bool {
+    name.as_encoded_bytes().ends_with(suffix.as_bytes())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,400 @@
+//! The write-ahead log: etcd's, byte for byte.
+//!
+//! A log is a directory of segments, each a sequence of records (`record`), whose data is chained by
+//! one running checksum. [`Wal`] appends to it; [`Wal::open`] reads it back, mends a torn end and
+//! goes on; [`read`] and [`snapshot_marks`] look without touching. The owner is one thread, which
+//! hands in entries and hard states and acts only on what was reported as synced.
+//!
+//! # Guarantees
+//!
+//! * What [`Wal::sync`] (or [`Wal::save`] with `synced`) has acknowledged survives a power cut, in
+//!   order, unless bytes rot on the medium, which is reported, never repaired silently.
+//! * A power cut at any point leaves a log that opens: whole, or with a torn end that is cut off.
+//! * After a failed write or sync the log takes nothing more: the kernel may have dropped what it
+//!   could not write, and a retry would acknowledge what is not there.
+//! * A commit index alone is never synced; it sits in memory until the next sync, as in etcd.
+//!
+//! # Not here
+//!
+//! What entries mean; whether the log reaches as far as the backend has applied (the caller compares
+//! [`Contents::last_index`] with the backend's consistent index and refuses to start a member whose
+//! log lost entries); timing of syncs.
+//!
+//! # Tests
+//!
+//! `wal/tests/`: bytes written by etcd, every kind of damage at every byte, power cuts at every
+//! operation, random histories against a list.
+
+mod contents;
+mod error;
+mod open;
+mod record;
+mod scan;
+mod segment;
+mod tail;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+pub use self::contents::{Contents, read, snapshot_marks};
+pub use self::error::WalError;
+pub use self::open::{Repair, exists};
+pub use self::record::{Entry, EntryRef, HardState, SnapshotMark};
+pub(crate) use self::segment::parse_hex;
+pub use self::segment::{Listing, SegmentName, list};
+
+use self::record::RecordEncoder;
+use self::segment::{Segment, lock};
+use self::tail::Tail;
+use crate::disk::{Disk, OpenMode};
+
+/// Permission bits of segments.
+const FILE_MODE: u32 = 0o600;
+
+/// Records that need no sync are kept in memory up to this size.
+const UNSYNCED_BYTES_MAX: usize = 128 * 1024;
+
+/// How a log is written.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// A segment is closed when it has reached this size; it is also what is reserved for one.
+    pub segment_bytes: u64,
+    /// `false` never syncs anything (`--unsafe-no-fsync`).
+    pub sync: bool,
+    /// Zeros written with records that have caught up with the zeros ahead of the log.
+    pub zero_step_bytes: u64,
+    /// How far ahead of the log [`Wal::prepare`] keeps zeros.
+    pub zero_lead_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            segment_bytes: 64_000_000,
+            sync: true,
+            zero_step_bytes: 256 * 1024,
+            zero_lead_bytes: 8 * 1024 * 1024,
+        }
+    }
+}
+
+/// What [`Wal::append`] has taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Appended {
+    /// Size of the records.
+    pub bytes: u64,
+    /// Whether they may be acted on only after a sync.
+    pub sync_needed: bool,
+}
+
+/// What [`Wal::sync`] or [`Wal::save`] has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Saved {
+    /// Size of the records taken by this call.
+    pub bytes: u64,
+    /// Whether a sync was made, so that everything taken so far is durable.
+    pub synced: bool,
+    /// The segment begun, if the last one was full.
+    pub new_segment: Option<PathBuf>,
+}
+
+/// A log open for writing.
+#[derive(Debug)]
+pub struct Wal {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    options: Options,
+    metadata: Option<Bytes>,
+    hard_state: HardState,
+    last_index: u64,
+    /// Records not yet handed to the system.
+    encoder: RecordEncoder,
+    /// Records handed to the system since the last sync.
+    written_unsynced: bool,
+    /// The locked segments in order; the last is the tail's.
+    held: Vec<Segment>,
+    tail: Tail,
+    /// The next segment under its temporary name.
+    next: Option<NextSegment>,
+    /// Temporary names alternate, so that the next is not the one just renamed.
+    next_count: u64,
+    poisoned: bool,
+}
+
+/// A preallocated segment that has no place in the sequence yet.
+#[derive(Debug)]
+struct NextSegment {
+    path: PathBuf,
+    file: Arc<dyn crate::disk::DiskFile>,
+    tail: Tail,
+}
+
+impl Wal {
+    /// Takes entries and a hard state into the log's buffer, entries first.
+    ///
+    /// Nothing is durable before the next [`Wal::sync`], and if `sync_needed` nothing may be
+    /// acknowledged before it either. A hard state that differs in its commit index alone needs no
+    /// sync: after a crash the commit index may be lower than what was applied.
+    pub fn append<'e>(
+        &mut self,
+        hard_state: Option<&HardState>,
+        entries: impl IntoIterator<Item = EntryRef<'e>>,
+    ) -> Result<Appended, WalError> {
+        self.check_usable()?;
+        let bytes_before = self.encoder.buffer.len();
+        let mut sync_needed = false;
+        for entry in entries {
+            self.encoder.push_entry(entry);
+            self.last_index = entry.index;
+            sync_needed = true;
+        }
+        if let Some(state) = hard_state.filter(|state| !state.is_empty()) {
+            let known = self.hard_state;
+            sync_needed |= state.vote != known.vote || state.term != known.term;
+            self.encoder.push_state(state);
+            self.hard_state = *state;
+        }
+        let bytes = (self.encoder.buffer.len() - bytes_before) as u64;
+        if !sync_needed && self.encoder.buffer.len() > UNSYNCED_BYTES_MAX {
+            self.poison_on_error(Self::write_out)?;
+        }
+        Ok(Appended { bytes, sync_needed })
+    }
+
+    /// Makes everything taken so far durable, and begins a new segment if this one is full.
+    pub fn sync(&mut self) -> Result<Saved, WalError> {
+        self.check_usable()?;
+        self.poison_on_error(|wal| {
+            wal.write_out()?;
+            let new_segment = if wal.tail.is_full() { Some(wal.cut()?) } else { None };
+            // A cut has synced both segments.
+            wal.sync_tail()?;
+            Ok(Saved { bytes: 0, synced: true, new_segment })
+        })
+    }
+
+    /// Takes entries and a hard state, and syncs if they need it.
+    pub fn save(
+        &mut self,
+        hard_state: Option<&HardState>,
+        entries: &[Entry],
+    ) -> Result<Saved, WalError> {
+        let appended = self.append(hard_state, entries.iter().map(EntryRef::from))?;
+        if !appended.sync_needed {
+            return Ok(Saved { bytes: appended.bytes, ..Saved::default() });
+        }
+        Ok(Saved { bytes: appended.bytes, ..self.sync()? })
+    }
+
+    /// Notes that a snapshot exists, and syncs everything taken so far.
+    ///
+    /// The snapshot itself must be durable before: a mark without its snapshot stops a member.
+    pub fn save_snapshot(&mut self, mark: &SnapshotMark) -> Result<(), WalError> {
+        self.check_usable()?;
+        if mark.index > 0 && mark.conf_state.is_none() {
+            return Err(WalError::MarkWithoutConfState { index: mark.index, term: mark.term });
+        }
+        self.encoder.push_mark(mark);
+        self.last_index = self.last_index.max(mark.index);
+        self.poison_on_error(|wal| {
+            wal.write_out()?;
+            wal.sync_tail()
+        })
+    }
+
+    /// Unlocks the segments not needed by a member whose latest snapshot is at `index`, for purging.
+    ///
+    /// The last segment that begins before `index` stays locked, and everything after it.
+    pub fn release_to(&mut self, index: u64) {
+        let keep_from = self
+            .held
+            .iter()
+            .position(|segment| segment.name.index >= index)
+            .map_or(self.held.len() - 1, |position| position.saturating_sub(1));
+        self.held.drain(..keep_from);
+    }
+
+    /// Does a part of the work that later saves would have to wait for: reserves the next segment,
+    /// writes zeros ahead of the log. Returns whether there is more to do.
+    ///
+    /// For the owner's idle moments. Each call writes and syncs `bytes_max` zeros at most, and
+    /// nothing as long as fewer are missing.
+    pub fn prepare(&mut self, bytes_max: u64) -> Result<bool, WalError> {
+        self.check_usable()?;
+        if self.next.is_none() {
+            self.next = Some(self.reserve_next()?);
+            return Ok(true);
+        }
+        let lead = self.options.zero_lead_bytes;
+        let step = bytes_max.max(1);
+        let wanted = self.tail.zeros_wanted(lead);
+        if wanted > 0
+            && (wanted >= step || self.tail.written() + lead >= self.options.segment_bytes)
+        {
+            self.poison_on_error(|wal| {
+                wal.tail.write_zeros(wanted.min(step)).map_err(|e| wal.tail_error("write", e))?;
+                wal.written_unsynced = true;
+                wal.sync_tail()
+            })?;
+            return Ok(true);
+        }
+        if self.tail.written() + lead < self.options.segment_bytes {
+            return Ok(false);
+        }
+        self.prepare_next(step)
+    }
+
+    /// Writes zeros into the next segment, which the log is about to need.
+    fn prepare_next(&mut self, step: u64) -> Result<bool, WalError> {
+        let Some(mut next) = self.next.take() else { return Ok(false) };
+        let wanted = next.tail.zeros_wanted(self.options.zero_lead_bytes);
+        if wanted > 0 {
+            // On failure the segment is dropped, and reserved anew when it is needed.
+            next.tail.write_zeros(wanted.min(step)).map_err(WalError::io("write", &next.path))?;
+            if self.options.sync {
+                next.file.sync_data().map_err(WalError::io("sync", &next.path))?;
+            }
+        }
+        self.next = Some(next);
+        Ok(wanted > step)
+    }
+
+    /// Syncs what is left, removes the preallocated segment and unlocks everything.
+    pub fn close(mut self) -> Result<(), WalError> {
+        if let Some(next) = self.next.take() {
+            // Only space is lost if it stays.
+            drop(self.disk.remove_file(&next.path));
+        }
+        if self.poisoned {
+            return Ok(());
+        }
+        self.write_out()?;
+        self.sync_tail()
+    }
+
+    /// Returns the index of the last entry or snapshot mark taken.
+    #[must_use]
+    pub const fn last_index(&self) -> u64 {
+        self.last_index
+    }
+
+    /// Returns the last hard state taken.
+    #[must_use]
+    pub const fn hard_state(&self) -> HardState {
+        self.hard_state
+    }
+
+    /// Returns the log's directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    fn check_usable(&self) -> Result<(), WalError> {
+        if self.poisoned { Err(WalError::Poisoned { dir: self.dir.clone() }) } else { Ok(()) }
+    }
+
+    /// Runs a step after whose failure the files' state is unknown.
+    fn poison_on_error<T>(
+        &mut self,
+        step: impl FnOnce(&mut Self) -> Result<T, WalError>,
+    ) -> Result<T, WalError> {
+        let result = step(self);
+        self.poisoned |= result.is_err();
+        result
+    }
+
+    /// Hands buffered records to the system.
+    fn write_out(&mut self) -> Result<(), WalError> {
+        if self.encoder.buffer.is_empty() {
+            return Ok(());
+        }
+        let step = self.options.zero_step_bytes;
+        let result = self.tail.append(&self.encoder.buffer, step);
+        result.map_err(|e| self.tail_error("write", e))?;
+        self.encoder.clear();
+        self.written_unsynced = true;
+        Ok(())
+    }
+
+    fn sync_tail(&mut self) -> Result<(), WalError> {
+        if self.written_unsynced && self.options.sync {
+            self.tail.file().sync_data().map_err(|e| self.tail_error("sync", e))?;
+        }
+        self.written_unsynced = false;
+        Ok(())
+    }
+
+    fn tail_error(&self, action: &'static str, source: std::io::Error) -> WalError {
+        WalError::Io { action, path: self.tail_segment().path.clone(), source }
+    }
+
+    fn tail_segment(&self) -> &Segment {
+        self.held.last().expect("a log holds at least its last segment")
+    }
+
+    /// Ends this segment and begins the next; returns the new path.
+    ///
+    /// The new segment gets its name only when its head is durable, and its head repeats what is
+    /// needed to read on from there: checksum, metadata, hard state.
+    fn cut(&mut self) -> Result<PathBuf, WalError> {
+        let end = self.tail.written();
+        self.tail.file().set_len(end).map_err(|e| self.tail_error("truncate", e))?;
+        self.written_unsynced = true;
+        self.sync_tail()?;
+
+        let mut next = match self.next.take() {
+            Some(next) => next,
+            None => self.reserve_next()?,
+        };
+        self.push_head();
+        let step = self.options.zero_step_bytes;
+        let written = next.tail.append(&self.encoder.buffer, step);
+        written.map_err(WalError::io("write", &next.path))?;
+        self.encoder.clear();
+        if self.options.sync {
+            next.file.sync_data().map_err(WalError::io("sync", &next.path))?;
+        }
+
+        let sequence = self.tail_segment().name.sequence + 1;
+        let name = SegmentName { sequence, index: self.last_index.saturating_add(1) };
+        let path = self.dir.join(name.file_name());
+        self.disk.rename(&next.path, &path).map_err(WalError::io("rename", &next.path))?;
+        if self.options.sync {
+            self.disk.sync_dir(&self.dir).map_err(WalError::io("sync", &self.dir))?;
+        }
+        self.held.push(Segment { name, path: path.clone(), file: next.file });
+        self.tail = next.tail;
+        Ok(path)
+    }
+
+    /// Buffers the records every segment but the first begins with.
+    fn push_head(&mut self) {
+        self.encoder.push_crc();
+        if let Some(metadata) = &self.metadata {
+            self.encoder.push_metadata(metadata);
+        }
+        if !self.hard_state.is_empty() {
+            self.encoder.push_state(&self.hard_state);
+        }
+    }
+
+    /// Creates the next segment under a temporary name, locked, empty and with its space reserved.
+    fn reserve_next(&mut self) -> Result<NextSegment, WalError> {
+        let path = self.dir.join(format!("{}.tmp", self.next_count % 2));
+        let file = self.disk.open(&path, OpenMode::Create(FILE_MODE));
+        let file = file.map_err(WalError::io("create", &path))?;
+        lock(&*file, &path)?;
+        // What an earlier process left in it must not show up behind our records.
+        file.set_len(0).map_err(WalError::io("truncate", &path))?;
+        let segment_bytes = self.options.segment_bytes;
+        file.allocate(segment_bytes).map_err(WalError::io("allocate", &path))?;
+        self.next_count += 1;
+        let tail = Tail::new(Arc::clone(&file), 0, segment_bytes);
+        Ok(NextSegment { path, file, tail })
+    }
+}

@@ -1,0 +1,189 @@
+//! What a log says: its records put together into entries, state and marks.
+//!
+//! Reading never changes a file and takes no lock, so it works beside a running member; opening for
+//! writing (`open`) builds on it.
+
+use std::path::Path;
+
+use bytes::Bytes;
+
+use super::error::WalError;
+use super::open::Repair;
+use super::record::{
+    Entry, HardState, SnapshotMark, decode_entry, decode_mark, decode_state, kind,
+};
+use super::scan::{Found, Scanner};
+use super::segment::{Segment, list, select};
+use crate::disk::{Disk, OpenMode};
+
+/// What was read from a log.
+#[derive(Clone, Debug, Default)]
+pub struct Contents {
+    /// The member's identity (`etcdserverpb.Metadata`); missing only if the log lost its head.
+    pub metadata: Option<Bytes>,
+    /// The latest hard state; empty when none was saved.
+    ///
+    /// Its commit index may lag behind what was applied: see `Wal::append`.
+    pub hard_state: HardState,
+    /// The entries behind the start, without holes, overwritten ones left out.
+    pub entries: Vec<Entry>,
+    /// Whether the log has a mark of the snapshot to start from.
+    pub start_marked: bool,
+    /// Index of the last entry record or snapshot mark, whichever is higher.
+    pub last_index: u64,
+    /// What had to be cut off; always `None` when reading only.
+    pub repaired: Option<Repair>,
+}
+
+/// Collects records into [`Contents`].
+pub(super) struct Collector {
+    start_index: u64,
+    start_term: u64,
+    pub(super) contents: Contents,
+}
+
+impl Collector {
+    pub(super) fn new(start: &SnapshotMark) -> Self {
+        let contents = Contents::default();
+        Self { start_index: start.index, start_term: start.term, contents }
+    }
+
+    fn take(&mut self, found: &Found<'_, '_>) -> Result<(), WalError> {
+        let Found { record, path, offset } = *found;
+        let malformed = |what| WalError::Malformed { what, path: path.to_path_buf(), offset };
+        match record.kind {
+            kind::CRC => {}
+            kind::METADATA => {
+                if self.contents.metadata.as_ref().is_some_and(|known| *known != record.data) {
+                    let path = path.to_path_buf();
+                    return Err(WalError::MetadataConflict { path, offset });
+                }
+                self.contents.metadata = Some(Bytes::copy_from_slice(record.data));
+            }
+            kind::ENTRY => {
+                let entry = decode_entry(record.data).map_err(|_| malformed("Entry"))?;
+                let data = Bytes::copy_from_slice(entry.data);
+                let (index, term, kind) = (entry.index, entry.term, entry.kind);
+                self.place(Entry { index, term, kind, data })?;
+            }
+            kind::STATE => {
+                let state = decode_state(record.data).map_err(|_| malformed("HardState"))?;
+                self.contents.hard_state = state;
+            }
+            kind::SNAPSHOT => {
+                let mark = decode_mark(record.data).map_err(|_| malformed("Snapshot"))?;
+                self.check_mark(&mark)?;
+            }
+            other => {
+                let path = path.to_path_buf();
+                return Err(WalError::UnexpectedKind { kind: other, path, offset });
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts an entry where its index says; what was there and behind it has been overwritten.
+    fn place(&mut self, entry: Entry) -> Result<(), WalError> {
+        self.contents.last_index = entry.index;
+        let Some(position) =
+            entry.index.checked_sub(self.start_index).and_then(|n| n.checked_sub(1))
+        else {
+            return Ok(());
+        };
+        let entries = &mut self.contents.entries;
+        match usize::try_from(position) {
+            Ok(position) if position <= entries.len() => {
+                entries.truncate(position);
+                entries.push(entry);
+                Ok(())
+            }
+            _ => Err(WalError::Hole {
+                start_index: self.start_index,
+                start_term: self.start_term,
+                index: entry.index,
+                term: entry.term,
+                count: entries.len(),
+            }),
+        }
+    }
+
+    fn check_mark(&mut self, mark: &SnapshotMark) -> Result<(), WalError> {
+        self.contents.last_index = self.contents.last_index.max(mark.index);
+        if mark.index == self.start_index {
+            if mark.term != self.start_term {
+                return Err(WalError::SnapshotMismatch {
+                    index: mark.index,
+                    wanted: self.start_term,
+                    found: mark.term,
+                });
+            }
+            self.contents.start_marked = true;
+        }
+        Ok(())
+    }
+}
+
+/// Where a log ends and how to continue it.
+pub(super) struct End {
+    pub(super) offset: u64,
+    pub(super) crc: u32,
+}
+
+/// Reads all records of open segments; a torn end is an error like any other.
+pub(super) fn collect(segments: &[Segment], collector: &mut Collector) -> Result<End, WalError> {
+    let mut scanner = Scanner::new(segments)?;
+    while let Some(found) = scanner.next()? {
+        collector.take(&found)?;
+    }
+    Ok(End { offset: scanner.offset(), crc: scanner.crc() })
+}
+
+/// Reads a log from the snapshot `start` on without touching it; a torn end just ends it.
+pub fn read(disk: &dyn Disk, dir: &Path, start: &SnapshotMark) -> Result<Contents, WalError> {
+    let names = select(dir, &list(disk, dir)?.segments, start.index)?;
+    let segments = open_all(disk, dir, &names)?;
+    let mut collector = Collector::new(start);
+    match collect(&segments, &mut collector) {
+        Ok(_) => Ok(collector.contents),
+        Err(error) if error.is_torn() => Ok(collector.contents),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the marks of all snapshots in a log that are not beyond its last known commit index.
+///
+/// All segments up to the last are read that follow each other without a gap: a crash while old ones
+/// were purged may have left one before a gap. These are the snapshots a member may start
+/// from: a mark beyond the commit index belongs to a snapshot whose installation never finished.
+pub fn snapshot_marks(disk: &dyn Disk, dir: &Path) -> Result<Vec<SnapshotMark>, WalError> {
+    let names = list(disk, dir)?.segments;
+    let gap = names.windows(2).rposition(|pair| !pair[0].precedes(&pair[1]));
+    let segments = open_all(disk, dir, &names[gap.map_or(0, |position| position + 1)..])?;
+    let mut scanner = Scanner::new(&segments)?;
+    let mut marks = Vec::new();
+    let mut state = HardState::default();
+    loop {
+        let Found { record, path, offset } = match scanner.next() {
+            Ok(Some(found)) => found,
+            Ok(None) => break,
+            Err(error) if error.is_torn() => break,
+            Err(error) => return Err(error),
+        };
+        let malformed = |what| WalError::Malformed { what, path: path.to_path_buf(), offset };
+        if record.kind == kind::SNAPSHOT {
+            marks.push(decode_mark(record.data).map_err(|_| malformed("Snapshot"))?);
+        } else if record.kind == kind::STATE {
+            state = decode_state(record.data).map_err(|_| malformed("HardState"))?;
+        }
+    }
+    marks.retain(|mark| mark.index <= state.commit);
+    Ok(marks)
+}
+
+fn open_all(
+    disk: &dyn Disk,
+    dir: &Path,
+    names: &[super::SegmentName],
+) -> Result<Vec<Segment>, WalError> {
+    names.iter().map(|name| Segment::open(disk, dir, *name, OpenMode::Read)).collect()
+}

@@ -1,0 +1,242 @@
+//! Beginning a log, and continuing one: creation, repair of a torn end, positioning.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::contents::{Collector, Contents, End, collect};
+use super::error::WalError;
+use super::record::{HardState, RecordEncoder, SnapshotMark};
+use super::segment::{Segment, SegmentName, list, lock, select};
+use super::tail::Tail;
+use super::{FILE_MODE, Options, Wal};
+use crate::disk::{Disk, DiskFile, OpenMode};
+
+/// Permission bits of a log's directory.
+const DIR_MODE: u32 = 0o700;
+
+/// Bytes copied at once when a damaged segment is put aside.
+const COPY_BYTES: usize = 256 * 1024;
+
+/// What opening a log had to cut off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repair {
+    /// The segment.
+    pub path: PathBuf,
+    /// Where the torn record began, which is the segment's length now.
+    pub offset: u64,
+    /// The segment's length before.
+    pub bytes_before: u64,
+    /// A copy of the segment as it was.
+    pub backup: PathBuf,
+}
+
+/// Returns whether a directory holds a log: at least one name that ends in `.wal`.
+///
+/// This alone decides whether a member has been initialised. A directory that is missing or cannot
+/// be read holds none.
+#[must_use]
+pub fn exists(disk: &dyn Disk, dir: &Path) -> bool {
+    let names = disk.read_dir(dir).unwrap_or_default();
+    names.iter().any(|name| name.as_encoded_bytes().ends_with(b".wal"))
+}
+
+impl Wal {
+    /// Begins a log that carries `metadata` at the head of every segment.
+    ///
+    /// The log appears under its name in one step, complete and durable. Whatever else the directory
+    /// held is removed; a log in it is an error.
+    pub fn create(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        metadata: Bytes,
+        options: Options,
+    ) -> Result<Self, WalError> {
+        if exists(&*disk, dir) {
+            return Err(WalError::AlreadyExists { dir: dir.to_path_buf() });
+        }
+        let building = with_suffix(dir, ".tmp");
+        let segment = create_first(&*disk, &building, &options)?;
+        let tail = Tail::new(Arc::clone(&segment.file), 0, options.segment_bytes);
+        let mut wal = Self {
+            disk,
+            dir: dir.to_path_buf(),
+            options,
+            metadata: Some(metadata),
+            hard_state: HardState::default(),
+            last_index: 0,
+            encoder: RecordEncoder::new(0),
+            written_unsynced: false,
+            held: vec![segment],
+            tail,
+            next: None,
+            next_count: 0,
+            poisoned: false,
+        };
+        wal.push_head();
+        wal.save_snapshot(&SnapshotMark::default())?;
+        if wal.options.sync {
+            wal.disk.sync_dir(&building).map_err(WalError::io("sync", &building))?;
+        }
+        wal.publish(&building)?;
+        wal.held[0].path = dir.join(wal.held[0].name.file_name());
+        Ok(wal)
+    }
+
+    /// Gives a finished log its name.
+    fn publish(&self, building: &Path) -> Result<(), WalError> {
+        let (disk, dir) = (&*self.disk, self.dir.as_path());
+        disk.remove_dir_all(dir).map_err(WalError::io("remove", dir))?;
+        disk.rename(building, dir).map_err(WalError::io("rename", building))?;
+        if !self.options.sync {
+            return Ok(());
+        }
+        disk.sync_dir(parent(dir)).map_err(|source| {
+            // The log must not be found by the next start, which would take it for a member's.
+            drop(disk.rename(dir, building));
+            WalError::Io { action: "sync", path: parent(dir).to_path_buf(), source }
+        })
+    }
+
+    /// Opens a log to go on writing, and returns what it holds behind the snapshot `start`.
+    ///
+    /// All segments from `start` on are locked. If the log ends in a torn record, the last segment
+    /// is copied to `<name>.broken` and cut off there, once; other damage is an error. What follows
+    /// the last record is zeroed.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        start: &SnapshotMark,
+        options: Options,
+    ) -> Result<(Self, Contents), WalError> {
+        let names = select(dir, &list(&*disk, dir)?.segments, start.index)?;
+        let mut held = Vec::with_capacity(names.len());
+        for name in names {
+            let segment = Segment::open(&*disk, dir, name, OpenMode::ReadWrite)?;
+            lock(&*segment.file, &segment.path)?;
+            held.push(segment);
+        }
+        let (contents, end) = read_or_repair(&*disk, &held, start, options.sync)?;
+        let last = held.last().expect("at least one segment was selected");
+        zero_behind(last, end.offset, options.sync)?;
+        let tail = Tail::new(Arc::clone(&last.file), end.offset, options.segment_bytes);
+        let mut wal = Self {
+            disk,
+            dir: dir.to_path_buf(),
+            options,
+            metadata: contents.metadata.clone(),
+            hard_state: contents.hard_state,
+            last_index: contents.last_index,
+            encoder: RecordEncoder::new(end.crc),
+            written_unsynced: false,
+            held,
+            tail,
+            next: None,
+            next_count: 0,
+            poisoned: false,
+        };
+        if end.offset == 0 {
+            // The segment lost its head; without one it could not be read on its own.
+            wal.push_head();
+        }
+        Ok((wal, contents))
+    }
+}
+
+fn create_first(disk: &dyn Disk, dir: &Path, options: &Options) -> Result<Segment, WalError> {
+    disk.remove_dir_all(dir).map_err(WalError::io("remove", dir))?;
+    disk.create_dir_all(dir, DIR_MODE).map_err(WalError::io("create", dir))?;
+    let name = SegmentName { sequence: 0, index: 0 };
+    let segment = Segment::open(disk, dir, name, OpenMode::CreateNew(FILE_MODE))?;
+    lock(&*segment.file, &segment.path)?;
+    let allocated = segment.file.allocate(options.segment_bytes);
+    allocated.map_err(WalError::io("allocate", &segment.path))?;
+    Ok(segment)
+}
+
+/// Reads a log; if it ends torn, repairs the last segment and reads once more.
+fn read_or_repair(
+    disk: &dyn Disk,
+    segments: &[Segment],
+    start: &SnapshotMark,
+    sync: bool,
+) -> Result<(Contents, End), WalError> {
+    let mut collector = Collector::new(start);
+    let (path, offset) = match collect(segments, &mut collector) {
+        Ok(end) => return Ok((collector.contents, end)),
+        Err(WalError::Torn { path, offset }) => (path, offset),
+        Err(error) => return Err(error),
+    };
+    let cannot = |source| WalError::CannotRepair { source: Box::new(source) };
+    let last = segments.last().filter(|segment| segment.path == path);
+    let Some(last) = last else { return Err(cannot(WalError::Torn { path, offset })) };
+    let repair = cut_off(disk, last, offset, sync)?;
+    let mut collector = Collector::new(start);
+    let end = collect(segments, &mut collector).map_err(cannot)?;
+    collector.contents.repaired = Some(repair);
+    Ok((collector.contents, end))
+}
+
+/// Puts a copy of a segment aside and shortens the segment to `offset`.
+fn cut_off(
+    disk: &dyn Disk,
+    segment: &Segment,
+    offset: u64,
+    sync: bool,
+) -> Result<Repair, WalError> {
+    let path = &segment.path;
+    let bytes_before = segment.file.len().map_err(WalError::io("read", path))?;
+    let backup = with_suffix(path, ".broken");
+    let copy = disk.open(&backup, OpenMode::Truncate(FILE_MODE));
+    let copy = copy.map_err(WalError::io("create", &backup))?;
+    let mut buffer = vec![0; COPY_BYTES];
+    let mut at = 0;
+    loop {
+        let count = segment.file.read_at(&mut buffer, at).map_err(WalError::io("read", path))?;
+        if count == 0 {
+            break;
+        }
+        copy.write_all_at(&buffer[..count], at).map_err(WalError::io("write", &backup))?;
+        at += count as u64;
+    }
+    // The copy is the only trace of what is cut off now.
+    if sync {
+        copy.sync_all().map_err(WalError::io("sync", &backup))?;
+        disk.sync_dir(parent(path)).map_err(WalError::io("sync", parent(path)))?;
+    }
+    segment.file.set_len(offset).map_err(WalError::io("truncate", path))?;
+    if sync {
+        segment.file.sync_all().map_err(WalError::io("sync", path))?;
+    }
+    Ok(Repair { path: path.clone(), offset, bytes_before, backup })
+}
+
+/// Clears what stands behind the last record, keeping the segment's length.
+///
+/// A zero length ends a segment, but bytes of a write that never finished may follow it. A later
+/// record that covers only a part of them would be followed by nonsense.
+fn zero_behind(segment: &Segment, offset: u64, sync: bool) -> Result<(), WalError> {
+    let (file, path): (&dyn DiskFile, _) = (&*segment.file, &segment.path);
+    let len = file.len().map_err(WalError::io("read", path))?;
+    if len > offset {
+        file.set_len(offset).map_err(WalError::io("truncate", path))?;
+        file.allocate(len).map_err(WalError::io("allocate", path))?;
+        if sync {
+            // Records written from now on must not become durable ahead of this.
+            file.sync_data().map_err(WalError::io("sync", path))?;
+        }
+    }
+    Ok(())
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}

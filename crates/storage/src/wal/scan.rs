@@ -1,0 +1,224 @@
+//! Reads records out of segments, one after the other, and says how a log ends.
+//!
+//! This is where damage is classified. A log may end in the middle of a record, because power went
+//! while it was written: such a record is *torn*, and cutting it off loses nothing that was ever
+//! acknowledged. Any other damage is an error that no repair touches. The rules are etcd's:
+//!
+//! * a zero length, or the end of the file, ends a segment;
+//! * a record that reaches beyond the end of its file is torn;
+//! * in the last segment, a record that does not decode or has a wrong checksum is torn if one of
+//!   the 512-byte sectors it touches holds nothing but zeros of it: a sector is written whole or not
+//!   at all, and space ahead of the log is zeros;
+//! * everything else is fatal.
+//!
+//! # Not here
+//!
+//! What records mean (`contents`), and cutting off the torn part (`open`).
+
+use std::path::Path;
+
+use super::error::WalError;
+use super::record::{LENGTH_BYTES, Record, decode_record, kind, split_length};
+use super::segment::Segment;
+
+/// How much is read at once; a longer record is still read whole.
+const READ_BYTES: usize = 256 * 1024;
+
+const SECTOR_BYTES: u64 = 512;
+
+/// A record, the segment it is in, and where it begins there.
+pub(super) struct Found<'w, 's> {
+    pub(super) record: Record<'w>,
+    pub(super) path: &'s Path,
+    pub(super) offset: u64,
+}
+
+/// Walks over the records of consecutive segments.
+pub(super) struct Scanner<'s> {
+    segments: &'s [Segment],
+    /// The segment being read.
+    current: usize,
+    /// Where the next record begins in it.
+    offset: u64,
+    file_bytes: u64,
+    /// Checksum of the data of all records so far; 0 also when nothing is known of the past.
+    crc: u32,
+    window: Window,
+}
+
+impl<'s> Scanner<'s> {
+    /// Starts at the beginning of the first of `segments`, of which there is at least one.
+    pub(super) fn new(segments: &'s [Segment]) -> Result<Self, WalError> {
+        let mut scanner = Self {
+            segments,
+            current: 0,
+            offset: 0,
+            file_bytes: 0,
+            crc: 0,
+            window: Window::default(),
+        };
+        scanner.enter(0)?;
+        Ok(scanner)
+    }
+
+    /// Returns where the next record begins: after the end, where the log is to be continued.
+    pub(super) const fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Returns the running checksum.
+    pub(super) const fn crc(&self) -> u32 {
+        self.crc
+    }
+
+    /// Returns the next record and where it is, or `None` at the clean end of the log.
+    pub(super) fn next(&mut self) -> Result<Option<Found<'_, 's>>, WalError> {
+        let Some((record_bytes, frame_bytes)) = self.next_frame()? else { return Ok(None) };
+        let start = self.offset;
+        let segment = &self.segments[self.current];
+        let body = self.window.take(frame_bytes);
+        let body = &body[LENGTH_BYTES..];
+        let last = self.current + 1 == self.segments.len();
+        let torn_or = |error: WalError| {
+            if last && is_torn(body, start + LENGTH_BYTES as u64) {
+                WalError::Torn { path: segment.path.clone(), offset: start }
+            } else {
+                error
+            }
+        };
+        let mismatch = |expected, computed| WalError::CrcMismatch {
+            expected,
+            computed,
+            path: segment.path.clone(),
+            offset: start,
+        };
+        let Ok(record) = decode_record(&body[..record_bytes]) else {
+            let path = segment.path.clone();
+            return Err(torn_or(WalError::Malformed { what: "Record", path, offset: start }));
+        };
+        if record.kind == kind::CRC {
+            // A running value of 0 means that reading began in the middle of the chain.
+            if self.crc != 0 && record.crc != self.crc {
+                return Err(mismatch(record.crc, self.crc));
+            }
+            self.crc = record.crc;
+        } else {
+            self.crc = crate::checksum::crc32c_extend(self.crc, record.data);
+            if record.crc != self.crc {
+                return Err(torn_or(mismatch(record.crc, self.crc)));
+            }
+        }
+        self.offset += frame_bytes as u64;
+        Ok(Some(Found { record, path: &segment.path, offset: start }))
+    }
+
+    /// Brings the next frame into the window; returns the bytes of its record and of all of it.
+    fn next_frame(&mut self) -> Result<Option<(usize, usize)>, WalError> {
+        loop {
+            let available = self.fill(LENGTH_BYTES)?;
+            let length = self.window.peek_length();
+            if available == 0 || length == Some(0) {
+                if self.current + 1 == self.segments.len() {
+                    return Ok(None);
+                }
+                self.enter(self.current + 1)?;
+                continue;
+            }
+            let (record_bytes, padding) = split_length(length.ok_or_else(|| self.torn())?);
+            let room = self.file_bytes.saturating_sub(self.offset).checked_sub(padding);
+            if room.is_none_or(|room| record_bytes > room) {
+                return Err(self.torn());
+            }
+            // Bounded by the file's length, as just seen.
+            let record_bytes = usize::try_from(record_bytes).map_err(|_| self.torn())?;
+            let frame_bytes = LENGTH_BYTES + record_bytes + padding as usize;
+            if self.fill(frame_bytes)? < frame_bytes {
+                return Err(self.torn());
+            }
+            return Ok(Some((record_bytes, frame_bytes)));
+        }
+    }
+
+    fn enter(&mut self, position: usize) -> Result<(), WalError> {
+        let segment = &self.segments[position];
+        self.current = position;
+        self.offset = 0;
+        self.file_bytes = segment.file.len().map_err(WalError::io("read", &segment.path))?;
+        self.window.clear();
+        Ok(())
+    }
+
+    fn fill(&mut self, wanted: usize) -> Result<usize, WalError> {
+        let segment = &self.segments[self.current];
+        let filled = self.window.fill(segment, wanted, self.file_bytes);
+        filled.map_err(WalError::io("read", &segment.path))
+    }
+
+    fn torn(&self) -> WalError {
+        WalError::Torn { path: self.segments[self.current].path.clone(), offset: self.offset }
+    }
+}
+
+/// Tells whether some sector that `body`, which begins at `offset` of its file, reaches into shows
+/// only zeros of it.
+fn is_torn(body: &[u8], offset: u64) -> bool {
+    let to_boundary = (SECTOR_BYTES - offset % SECTOR_BYTES) as usize;
+    let (first, rest) = body.split_at(to_boundary.min(body.len()));
+    let is_zero = |part: &[u8]| !part.is_empty() && part.iter().all(|byte| *byte == 0);
+    is_zero(first) || rest.chunks(SECTOR_BYTES as usize).any(is_zero)
+}
+
+/// A stretch of the current file in memory.
+#[derive(Default)]
+struct Window {
+    bytes: Vec<u8>,
+    /// What of `bytes` was handed out already.
+    consumed: usize,
+    /// Where in the file `bytes` ends.
+    file_offset: u64,
+}
+
+impl Window {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.consumed = 0;
+        self.file_offset = 0;
+    }
+
+    /// Makes `wanted` bytes available unless the file ends before; returns how many there are.
+    fn fill(
+        &mut self,
+        segment: &Segment,
+        wanted: usize,
+        file_bytes: u64,
+    ) -> std::io::Result<usize> {
+        if self.bytes.len() - self.consumed >= wanted {
+            return Ok(self.bytes.len() - self.consumed);
+        }
+        self.bytes.drain(..self.consumed);
+        self.consumed = 0;
+        while self.bytes.len() < wanted {
+            let held = self.bytes.len();
+            let left = file_bytes.saturating_sub(self.file_offset).clamp(1, READ_BYTES as u64);
+            self.bytes.resize(held + (wanted - held).max(left as usize), 0);
+            let count = segment.file.read_at(&mut self.bytes[held..], self.file_offset);
+            self.bytes.truncate(held + count.as_ref().copied().unwrap_or(0));
+            match count? {
+                0 => break,
+                count => self.file_offset += count as u64,
+            }
+        }
+        Ok(self.bytes.len())
+    }
+
+    fn peek_length(&self) -> Option<u64> {
+        self.bytes[self.consumed..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+    }
+
+    /// Hands out bytes that `fill` has made available.
+    fn take(&mut self, count: usize) -> &[u8] {
+        let start = self.consumed;
+        self.consumed += count;
+        &self.bytes[start..self.consumed]
+    }
+}

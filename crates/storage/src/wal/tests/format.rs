@@ -1,0 +1,231 @@
+//! The bytes on disk, and the plain behaviour of a log's life.
+
+use super::*;
+
+#[test]
+fn a_new_log_is_laid_out_as_etcd_does() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("wal");
+    let mut wal = Wal::create(real(), &dir, metadata(), Options::default()).unwrap();
+    let saved = wal.save(
+        Some(&state(1, 0, 1)),
+        &[Entry { kind: 1, ..entry(1, 1, b"conf") }, entry(2, 2, b"")],
+    );
+    assert!(saved.unwrap().synced);
+    let path = dir.join("0000000000000000-0000000000000000.wal");
+    let bytes = fs::read(&path).unwrap();
+    assert_eq!(bytes.len(), 64_000_000);
+
+    // Checksums computed over the data fields in order: metadata, snapshot, entries, state.
+    let mut crc = 0;
+    let mut expected = Vec::new();
+    expected.extend(b"\x04\0\0\0\0\0\0\x84\x08\x04\x10\x00\0\0\0\0");
+    let mut record = |kind: u8, data: &[u8]| {
+        crc = crate::checksum::crc32c_extend(crc, data);
+        let mut body = vec![0x08, kind, 0x10];
+        let mut rest = crc;
+        while rest >= 0x80 {
+            body.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        body.push(rest as u8);
+        body.extend([0x1a, data.len() as u8]);
+        body.extend(data);
+        let pad = (8 - body.len() % 8) % 8;
+        expected.extend((body.len() as u32).to_le_bytes());
+        expected.extend([0, 0, 0, if pad == 0 { 0 } else { 0x80 | pad as u8 }]);
+        expected.extend(body);
+        expected.extend(vec![0; pad]);
+    };
+    record(1, b"\x08\x2a\x10\x2b");
+    record(5, b"\x08\x00\x10\x00");
+    record(2, b"\x08\x01\x10\x01\x18\x01\x22\x04conf");
+    record(2, b"\x10\x02\x18\x02");
+    record(3, b"\x08\x01\x10\x00\x18\x01");
+    assert_eq!(bytes[..expected.len()], expected);
+    assert!(bytes[expected.len()..].iter().all(|byte| *byte == 0));
+
+    let mode = |path: &Path| RealDisk.metadata(path).unwrap().unwrap().mode;
+    assert_eq!((mode(&dir), mode(&path)), (0o700, 0o600));
+    assert!(!root.path().join("wal.tmp").exists());
+    wal.close().unwrap();
+}
+
+#[test]
+fn a_log_is_created_once() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("wal");
+    assert!(!exists(&RealDisk, &dir));
+    fs::create_dir_all(dir.join("rubbish")).unwrap();
+    fs::create_dir_all(root.path().join("wal.tmp/0000000000000000-0000000000000000.wal")).unwrap();
+    assert!(!exists(&RealDisk, &dir));
+    create(&dir).close().unwrap();
+    assert!(exists(&RealDisk, &dir));
+    assert!(!dir.join("rubbish").exists());
+    let again = Wal::create(real(), &dir, metadata(), small_options());
+    assert!(matches!(again, Err(WalError::AlreadyExists { .. })));
+}
+
+#[test]
+fn a_cut_starts_a_segment_that_can_be_read_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("wal");
+    let mut wal = create(&dir);
+    let mut segments = Vec::new();
+    for index in 1..=60 {
+        // The state is saved in the first segment alone; later ones repeat it.
+        let state = (index < 10).then(|| state(3, 7, index - 1));
+        let saved = wal.save(state.as_ref(), &[entry(index, 3, &[b'x'; 1000])]).unwrap();
+        if let Some(path) = saved.new_segment {
+            segments.push((index, path));
+        }
+    }
+    assert_eq!(segments.len(), 3);
+    let closed_bytes =
+        fs::metadata(dir.join("0000000000000000-0000000000000000.wal")).unwrap().len();
+    assert!((16 * 1024..18 * 1024).contains(&closed_bytes), "{closed_bytes}");
+    let (index, path) = &segments[2];
+    assert!(path.ends_with(format!("{:016x}-{:016x}.wal", 3, index + 1)));
+    wal.save_snapshot(&mark(55, 3)).unwrap();
+    wal.close().unwrap();
+
+    // Only the last segment is left, as after a purge.
+    for (_, old) in &segments[..2] {
+        fs::remove_file(old).unwrap();
+    }
+    fs::remove_file(dir.join("0000000000000000-0000000000000000.wal")).unwrap();
+    let (wal, contents) = Wal::open(real(), &dir, &mark(55, 3), small_options()).unwrap();
+    assert_eq!(contents.metadata, Some(metadata()));
+    assert_eq!(contents.hard_state, state(3, 7, 8));
+    assert_eq!(contents.entries.len(), 5);
+    assert_eq!((contents.last_index, wal.last_index()), (60, 60));
+    assert!(contents.start_marked);
+    drop(wal);
+    let missing = open(&dir).unwrap_err();
+    assert_eq!(missing.to_string(), "wal: file not found which matches the snapshot index '0'");
+}
+
+#[test]
+fn a_commit_index_alone_waits_for_the_next_sync() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("wal");
+    let mut wal = create(&dir);
+    assert!(wal.save(Some(&state(1, 2, 0)), &[entry(1, 1, b"a")]).unwrap().synced);
+    assert!(!wal.save(Some(&state(1, 2, 1)), &[]).unwrap().synced);
+    assert_eq!(wal.save(None, &[]).unwrap(), Saved::default());
+    assert_eq!(wal.save(Some(&HardState::default()), &[]).unwrap(), Saved::default());
+    // A kill loses it.
+    let seen = read(&RealDisk, &dir, &SnapshotMark::default()).unwrap();
+    assert_eq!(seen.hard_state, state(1, 2, 0));
+    // A vote takes it along, and so does an orderly end.
+    assert!(wal.save(Some(&state(2, 3, 1)), &[]).unwrap().synced);
+    assert!(!wal.save(Some(&state(2, 3, 4)), &[]).unwrap().synced);
+    wal.close().unwrap();
+    let (mut wal, contents) = open(&dir).unwrap();
+    assert_eq!(contents.hard_state, state(2, 3, 4));
+    // What was read counts as known.
+    assert!(!wal.save(Some(&state(2, 3, 5)), &[]).unwrap().synced);
+    // Many of them do not pile up in memory.
+    for commit in 0..10_000 {
+        wal.save(Some(&state(2, 3, commit)), &[]).unwrap();
+    }
+    assert!(read(&RealDisk, &dir, &SnapshotMark::default()).unwrap().hard_state.commit > 3000);
+}
+
+#[test]
+fn locks_are_held_released_and_respected() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("wal");
+    let mut wal = create(&dir);
+    for index in 1..=80 {
+        let _ = wal.save(None, &[entry(index, 1, &[1; 1000])]).unwrap();
+    }
+    let names = list(&RealDisk, &dir).unwrap().segments;
+    assert!(names.len() >= 5);
+    assert!(matches!(open(&dir), Err(WalError::Locked { .. })));
+    let is_free = |name: &SegmentName| {
+        let file = RealDisk.open(&dir.join(name.file_name()), OpenMode::ReadWrite).unwrap();
+        file.try_lock(crate::disk::LockKind::OfdExclusive).unwrap()
+    };
+    // Segments that begin at 16, 31, ...: the predecessor of the first at or behind the index stays.
+    wal.release_to(names[2].index);
+    assert_eq!(names.iter().map(is_free).collect::<Vec<_>>()[..3], [true, false, false]);
+    wal.release_to(names[2].index + 1);
+    assert_eq!(names.iter().map(is_free).collect::<Vec<_>>()[..4], [true, true, false, false]);
+    wal.release_to(u64::MAX);
+    assert_eq!(names.iter().filter(|name| !is_free(name)).count(), 1);
+    wal.release_to(u64::MAX);
+    drop(wal);
+    assert!(open(&dir).is_ok());
+}
+
+#[test]
+fn preparation_is_bounded_and_ends() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("wal");
+    let mut wal = create(&dir);
+    fs::write(dir.join("0.tmp"), [9; 100]).unwrap();
+    let mut steps = 0;
+    while wal.prepare(4096).unwrap() {
+        steps += 1;
+        assert!(steps < 20);
+    }
+    assert_eq!(fs::read(dir.join("0.tmp")).unwrap(), vec![0; 16 * 1024]);
+    for index in 1..=200 {
+        let _ = wal.save(None, &[entry(index, 1, &[1; 500])]).unwrap();
+        wal.prepare(4096).unwrap();
+    }
+    wal.close().unwrap();
+    assert!(!dir.join("0.tmp").exists() && !dir.join("1.tmp").exists());
+    assert_eq!(open(&dir).unwrap().1.entries.len(), 200);
+}
+
+#[test]
+fn marks_beyond_the_commit_index_do_not_count() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("wal");
+    let mut wal = create(&dir);
+    let three = [1, 2, 3].map(|index| entry(index, 1, b""));
+    wal.save(Some(&state(1, 1, 3)), &three).unwrap();
+    wal.save_snapshot(&mark(2, 1)).unwrap();
+    wal.save_snapshot(&mark(50, 2)).unwrap();
+    assert_eq!(wal.last_index(), 50);
+    let bare = SnapshotMark { conf_state: None, ..mark(3, 1) };
+    assert!(matches!(wal.save_snapshot(&bare), Err(WalError::MarkWithoutConfState { .. })));
+    let marks = snapshot_marks(&RealDisk, &dir).unwrap();
+    assert_eq!(marks, [SnapshotMark::default(), mark(2, 1)]);
+    drop(wal);
+    // From a snapshot, what it contains is left out; its term must agree; a mark is not needed.
+    let at = |index, term| Wal::open(real(), &dir, &mark(index, term), small_options());
+    assert_eq!(at(2, 1).unwrap().1.entries, [entry(3, 1, b"")]);
+    let mismatch = at(2, 9).unwrap_err().to_string();
+    assert!(mismatch.starts_with("wal: snapshot mismatch"), "{mismatch}");
+    let unmarked = at(1, 1).unwrap().1;
+    assert!(!unmarked.start_marked && unmarked.entries.len() == 2);
+    assert_eq!(at(2, 1).unwrap().1.last_index, 50);
+}
+
+#[test]
+fn holes_and_strangers_are_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("wal");
+    let mut wal = create(&dir);
+    wal.save(None, &[entry(1, 1, b""), entry(3, 1, b"")]).unwrap();
+    wal.close().unwrap();
+    assert_eq!(
+        open(&dir).unwrap_err().to_string(),
+        "wal: slice bounds out of range, snapshot[Index: 0, Term: 0], current entry[Index: 3, Term: 1], len(ents): 1"
+    );
+    // A segment of another member behind ours.
+    let other = root.path().join("other");
+    let foreign = Wal::create(real(), &other, Bytes::from_static(b"\x08\x01"), small_options());
+    foreign.unwrap().close().unwrap();
+    fs::copy(last_segment(&other), dir.join("0000000000000001-0000000000000004.wal")).unwrap();
+    assert!(matches!(
+        read(&RealDisk, &dir, &mark(3, 1)),
+        Err(WalError::CrcMismatch { .. } | WalError::MetadataConflict { .. })
+    ));
+    fs::write(dir.join("notes.txt"), b"").unwrap();
+    fs::write(dir.join("1.tmp"), b"").unwrap();
+    assert_eq!(list(&RealDisk, &dir).unwrap().ignored, ["notes.txt"]);
+}

@@ -1,0 +1,193 @@
+//! Fetches Debian's builds of etcd, against which the interop tests run.
+//!
+//! The packages come through the apt of the machine, from the mirror that it is configured with: only
+//! the suite's name is exchanged. Apt runs with a root of its own under the target directory, so that
+//! the system's package lists, cache and hooks are not touched and no right is needed. What was fetched
+//! once is found again without the network.
+//!
+//! A machine without apt, or that cannot reach a mirror, is no failure: the interop tests are then
+//! skipped, and the output says so and why.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::workspace::{output, target};
+use crate::{Outcome, say};
+
+/// Debian's stable release at the time of writing, with etcd 3.5.16.
+pub(crate) const DEFAULT_SUITE: &str = "trixie";
+
+const SUITES: [&str; 3] = ["trixie", "bookworm", "sid"];
+const PACKAGES: [&str; 2] = ["etcd-server", "etcd-client"];
+const KEYRINGS: [&str; 2] = [
+    "/usr/share/keyrings/debian-archive-keyring.gpg",
+    "/usr/share/keyrings/debian-archive-keyring.pgp",
+];
+
+/// Prints the directory that holds the suite's binaries, or a line that says why there is none.
+#[expect(clippy::print_stdout, reason = "the directory is the chore's answer")]
+pub(crate) fn run(args: &[String]) -> Outcome {
+    let suite = args.first().map_or(DEFAULT_SUITE, String::as_str);
+    if !SUITES.contains(&suite) {
+        return Err(format!("unknown suite {suite}: one of {}", SUITES.join(", ")));
+    }
+    match etcd(suite) {
+        Ok(folder) => println!("{}", folder.display()),
+        Err(why) => println!("{}", skipped(&why)),
+    }
+    Ok(())
+}
+
+/// The notice about tests that will not run.
+pub(crate) fn skipped(why: &str) -> String {
+    format!("provision: no real etcd here, interop tests are skipped: {why}")
+}
+
+/// The directory with `etcd`, `etcdctl` and `etcdutl` of a Debian suite, fetched when it is not there.
+pub(crate) fn etcd(suite: &str) -> Result<PathBuf, String> {
+    let home = target()?.join("provisioned");
+    let note = home.join(format!("{suite}.version"));
+    if let Ok(version) = std::fs::read_to_string(&note) {
+        let folder = binaries(&home.join(version.trim()));
+        if folder.join("etcd").is_file() {
+            return Ok(folder);
+        }
+    }
+    let apt = Apt::new(&home.join("apt").join(suite))?;
+    let mut complaints = String::new();
+    for mirror in mirrors()? {
+        match fetch(&apt, &home, &mirror, suite) {
+            Ok(version) => {
+                let written = std::fs::write(&note, &version);
+                written.map_err(|error| format!("{}: {error}", note.display()))?;
+                return Ok(binaries(&home.join(version)));
+            }
+            Err(complaint) => writeln!(complaints, "{complaint}").expect("a string takes it"),
+        }
+    }
+    if complaints.is_empty() {
+        complaints.push_str("apt has no package sources configured");
+    }
+    Err(complaints.trim_end().to_owned())
+}
+
+fn binaries(unpacked: &Path) -> PathBuf {
+    unpacked.join("usr").join("bin")
+}
+
+/// The places that the machine's apt takes packages from, in its own order.
+fn mirrors() -> Result<Vec<String>, String> {
+    let listing = output(Command::new("apt-get").args([
+        "indextargets",
+        "--format",
+        "$(REPO_URI)",
+        "Created-By: Packages",
+    ]))?;
+    let mut found: Vec<String> = Vec::new();
+    for line in listing.lines().filter(|line| !line.is_empty()) {
+        if !found.iter().any(|present| present == line) {
+            found.push(line.to_owned());
+        }
+    }
+    Ok(found)
+}
+
+/// Downloads and unpacks the packages; returns their version without Debian's own suffix.
+fn fetch(apt: &Apt, home: &Path, mirror: &str, suite: &str) -> Result<String, String> {
+    apt.use_source(mirror, suite)?;
+    apt.run(&["update"])?;
+    apt.run(&[&["download"], PACKAGES.as_slice()].concat())?;
+    let mut version = None;
+    let unpacked = home.join(format!("unpacking.{}", std::process::id()));
+    for package in PACKAGES {
+        let file = apt.downloaded(package)?;
+        let name = file.file_name().map(|name| name.to_string_lossy().into_owned());
+        // `etcd-server_3.5.16-4_amd64.deb`
+        let field = name.as_deref().and_then(|name| name.split('_').nth(1)).unwrap_or_default();
+        version = field.split(['-', '+', '~']).next().map(str::to_owned);
+        output(Command::new("dpkg").arg("-x").arg(&file).arg(&unpacked))?;
+    }
+    let version =
+        version.filter(|version| !version.is_empty()).ok_or("a package has no version")?;
+    output(Command::new(binaries(&unpacked).join("etcd")).arg("--version"))?;
+    let place = home.join(&version);
+    let moved = match std::fs::remove_dir_all(&place) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => std::fs::rename(&unpacked, &place),
+    };
+    moved.map_err(|error| format!("{}: {error}", place.display()))?;
+    say(&format!("provision: etcd {version} from {suite}"));
+    Ok(version)
+}
+
+/// An apt with its own root.
+struct Apt {
+    root: PathBuf,
+}
+
+impl Apt {
+    fn new(root: &Path) -> Result<Self, String> {
+        // The machine's way to the network (proxies, certificates), and nothing else of its settings.
+        let mut config = String::new();
+        for line in output(Command::new("apt-config").args(["dump", "Acquire"]))?.lines() {
+            if !line.starts_with("Acquire::IndexTargets") {
+                writeln!(config, "{line}").expect("a string takes it");
+            }
+        }
+        let shown = root.display();
+        for (name, value) in [
+            ("Dir::Etc::main", "/dev/null".to_owned()),
+            ("Dir::Etc::parts", "/dev/null".to_owned()),
+            ("Dir::Etc::sourceparts", "/dev/null".to_owned()),
+            ("Dir::Etc::preferencesparts", "/dev/null".to_owned()),
+            ("Dir::Etc::sourcelist", format!("{shown}/sources.list")),
+            ("Dir::State", format!("{shown}/state")),
+            ("Dir::State::status", format!("{shown}/status")),
+            ("Dir::Cache", format!("{shown}/cache")),
+            ("Acquire::Languages", "none".to_owned()),
+            ("Acquire::Retries", "2".to_owned()),
+            ("APT::Sandbox::User", "root".to_owned()),
+        ] {
+            writeln!(config, "{name} \"{value}\";").expect("a string takes it");
+        }
+        let prepare = || -> std::io::Result<()> {
+            std::fs::create_dir_all(root.join("state/lists/partial"))?;
+            std::fs::create_dir_all(root.join("cache/archives/partial"))?;
+            std::fs::write(root.join("status"), "")?;
+            std::fs::write(root.join("apt.conf"), config)
+        };
+        prepare().map_err(|error| format!("{shown}: {error}"))?;
+        Ok(Self { root: root.to_owned() })
+    }
+
+    fn use_source(&self, mirror: &str, suite: &str) -> Result<(), String> {
+        let options = KEYRINGS
+            .iter()
+            .find(|path| Path::new(path).exists())
+            .map_or(String::new(), |path| format!("[signed-by={path}] "));
+        let path = self.root.join("sources.list");
+        std::fs::write(&path, format!("deb {options}{mirror} {suite} main\n"))
+            .map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    fn run(&self, args: &[&str]) -> Result<(), String> {
+        let mut command = Command::new("apt-get");
+        command.env("APT_CONFIG", self.root.join("apt.conf")).env("LC_ALL", "C");
+        // A list that cannot be fetched is otherwise a warning and success.
+        command.arg("-qq").arg("-o").arg("APT::Update::Error-Mode=any");
+        output(command.args(args).current_dir(&self.root)).map(drop)
+    }
+
+    /// The newest downloaded file of a package.
+    fn downloaded(&self, package: &str) -> Result<PathBuf, String> {
+        let prefix = format!("{package}_");
+        let entries = std::fs::read_dir(&self.root).map_err(|error| error.to_string())?;
+        entries
+            .filter_map(Result::ok)
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
+            .max_by_key(|entry| entry.metadata().and_then(|data| data.modified()).ok())
+            .map(|entry| entry.path())
+            .ok_or(format!("apt downloaded no {package}"))
+    }
+}

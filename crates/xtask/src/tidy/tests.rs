@@ -1,0 +1,80 @@
+//! The repository keeps its own rules, and each rule can be broken.
+
+use super::*;
+
+fn complaints(path: &str, text: &str) -> Vec<String> {
+    check(&[Source { path: path.to_owned(), text: text.to_owned() }])
+}
+
+#[test]
+fn the_repository_is_tidy() {
+    let sources = read_all(&root()).unwrap();
+    assert!(sources.len() > 20, "found only {} files", sources.len());
+    let complaints = check(&sources);
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
+#[test]
+fn an_arrow_that_points_up_is_noticed() {
+    let manifest = |dependency: &str| {
+        format!(
+            "[package]\nname = \"quorate-raft\"\n\n[dependencies]\nbytes = \"1\"\n{dependency}\n"
+        )
+    };
+    assert!(complaints("crates/raft/Cargo.toml", &manifest("")).is_empty());
+    for line in [
+        "quorate-node.workspace = true",
+        "quorate-node = { path = \"../node\" }",
+        "[dev-dependencies]\nquorate-node.workspace = true",
+        "[target.'cfg(unix)'.dependencies]\nquorate-node.workspace = true",
+        "[dependencies.quorate-node]\npath = \"../node\"",
+    ] {
+        let found = complaints("crates/raft/Cargo.toml", &manifest(line));
+        assert_eq!(found.len(), 1, "{line}: {found:?}");
+        assert!(found[0].contains("quorate-raft may not depend on quorate-node"), "{found:?}");
+    }
+}
+
+#[test]
+fn an_unknown_package_is_noticed() {
+    let found = complaints("crates/new/Cargo.toml", "[package]\nname = \"quorate-new\"\n");
+    assert_eq!(found.len(), 1, "{found:?}");
+}
+
+#[test]
+fn a_file_without_a_header_is_noticed() {
+    assert_eq!(complaints("crates/api/src/x.rs", "fn f() {}\n").len(), 1);
+    assert!(complaints("crates/api/src/x.rs", "//! What it is.\n\nfn f() {}\n").is_empty());
+}
+
+#[test]
+fn a_file_that_is_too_long_is_noticed() {
+    let text = |lines: usize| format!("//! Long.\n{}", "\n".repeat(lines - 1));
+    assert!(complaints("crates/api/src/x.rs", &text(LINES_MAX)).is_empty());
+    assert_eq!(complaints("crates/api/src/x.rs", &text(LINES_MAX + 1)).len(), 1);
+}
+
+#[test]
+fn a_clock_in_a_pure_crate_is_noticed_outside_tests_and_comments() {
+    let header = "//! Pure.\n";
+    let clock = "let now = Instant::now();\n";
+    let pure = "crates/raft/src/raft.rs";
+    assert_eq!(complaints(pure, &format!("{header}{clock}")).len(), 1);
+    assert_eq!(complaints(pure, &format!("{header}use std::env;\n")).len(), 1);
+    assert!(complaints(pure, &format!("{header}// {clock}")).is_empty());
+    assert!(complaints(pure, &format!("{header}let x = operand::new();\n")).is_empty());
+    let tests = format!("{header}#[cfg(test)]\nmod tests {{\n{clock}}}\n");
+    assert!(complaints(pure, &tests).is_empty());
+    let elsewhere = format!("{header}#[cfg(test)]\nmod tests;\n{clock}");
+    assert_eq!(complaints(pure, &elsewhere).len(), 1);
+    assert!(complaints("crates/raft/src/raft/tests.rs", &format!("{header}{clock}")).is_empty());
+    assert!(complaints("crates/server/src/x.rs", &format!("{header}{clock}")).is_empty());
+}
+
+#[test]
+fn unfinished_work_and_local_paths_are_noticed() {
+    let unfinished = format!("//! X.\n{})\n", UNFINISHED[0]);
+    assert_eq!(complaints("crates/api/src/x.rs", &unfinished).len(), 1);
+    let local = format!("See {}notes.\n", LOCAL_PATHS[0]);
+    assert_eq!(complaints("README.md", &local).len(), 1);
+}

@@ -1,0 +1,59 @@
+//! Where things are, and how chores run other programs.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The root of the repository.
+pub(crate) fn root() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.ancestors().nth(2).expect("xtask lives in crates/xtask").to_owned()
+}
+
+/// The directory that cargo builds into, which is also where chores keep what they fetch.
+pub(crate) fn target() -> Result<PathBuf, String> {
+    let program = std::env::current_exe().map_err(|error| format!("own path: {error}"))?;
+    // `<target>/<profile>/xtask`
+    let target = program.ancestors().nth(2).ok_or("xtask does not run from a target directory")?;
+    Ok(target.to_owned())
+}
+
+/// The cargo that started this program.
+pub(crate) fn cargo(args: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root()).args(args);
+    command
+}
+
+/// Runs a program with the terminal as its own; anything but success is an error that names it.
+pub(crate) fn status(command: &mut Command) -> Result<(), String> {
+    let line = shown(command);
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{line}: {status}")),
+        Err(error) => Err(format!("{line}: {error}")),
+    }
+}
+
+/// Runs a program quietly and returns what it printed; its complaints become the error.
+pub(crate) fn output(command: &mut Command) -> Result<String, String> {
+    let line = shown(command);
+    match command.output() {
+        Ok(output) if output.status.success() => {
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        }
+        Ok(output) => {
+            let complaint = String::from_utf8_lossy(&output.stderr);
+            Err(format!("{line}: {}: {}", output.status, complaint.trim()))
+        }
+        Err(error) => Err(format!("{line}: {error}")),
+    }
+}
+
+fn shown(command: &Command) -> String {
+    let mut line = command.get_program().to_string_lossy().into_owned();
+    for arg in command.get_args() {
+        line.push(' ');
+        line.push_str(&arg.to_string_lossy());
+    }
+    line
+}

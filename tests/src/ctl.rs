@@ -1,0 +1,135 @@
+//! Debian's command-line tools, and programs that run to their end.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::{DEADLINE, Kind, Server, notice};
+
+/// What a program left behind.
+#[derive(Debug)]
+pub struct Finished {
+    /// Exit status; nothing when a signal ended it.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl Finished {
+    /// The standard output of a program that ended well.
+    #[must_use]
+    #[track_caller]
+    pub fn success(self) -> String {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self.stdout
+    }
+}
+
+/// Which program plays the part of `etcdctl`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tool {
+    /// Debian's `etcdctl`.
+    Etcdctl,
+    /// `quorate ctl`.
+    QuorateCtl,
+}
+
+/// A command-line tool, pointed at a server.
+#[derive(Clone, Debug)]
+pub struct Ctl {
+    tool: Tool,
+    endpoint: String,
+}
+
+impl Ctl {
+    /// The tool, when it is here.
+    #[must_use]
+    pub fn of(tool: Tool, server: &Server) -> Option<Self> {
+        let present = match tool {
+            Tool::Etcdctl => has_etcd_tools(),
+            Tool::QuorateCtl => Kind::Quorate.is_present(),
+        };
+        present.then(|| Self { tool, endpoint: format!("127.0.0.1:{}", server.port()) })
+    }
+
+    /// Which one it is.
+    #[must_use]
+    pub const fn tool(&self) -> Tool {
+        self.tool
+    }
+
+    /// A command, ready to start.
+    #[must_use]
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = match self.tool {
+            Tool::Etcdctl => Command::new(Kind::etcd_program("etcdctl").unwrap()),
+            Tool::QuorateCtl => {
+                let mut command = Command::new(Kind::Quorate.program());
+                command.arg("ctl");
+                command
+            }
+        };
+        command.arg(format!("--endpoints={}", self.endpoint)).args(args);
+        command
+    }
+
+    /// Runs the tool.
+    #[must_use]
+    pub fn run(&self, args: &[&str]) -> Finished {
+        run_to_end(self.command(args), "")
+    }
+
+    /// Runs the tool with something to read.
+    #[must_use]
+    pub fn run_with_input(&self, args: &[&str], input: &str) -> Finished {
+        run_to_end(self.command(args), input)
+    }
+}
+
+/// True when `etcdctl` and `etcdutl` are here.
+#[must_use]
+pub fn has_etcd_tools() -> bool {
+    let present = ["etcdctl", "etcdutl"].into_iter().all(|name| Kind::etcd_program(name).is_some());
+    if !present {
+        notice("no etcdctl and etcdutl (ETCD_BIN_DIR): their tests are skipped");
+    }
+    present
+}
+
+/// Runs `etcdutl`.
+#[must_use]
+pub fn etcdutl(args: &[&str]) -> Finished {
+    let mut command = Command::new(Kind::etcd_program("etcdutl").unwrap());
+    command.args(args);
+    run_to_end(command, "")
+}
+
+/// Runs a program until it ends, and fails when it does not.
+#[must_use]
+pub fn run_to_end(mut command: Command, input: &str) -> Finished {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // A program that ends without reading is fine.
+    drop(stdin.write_all(input.as_bytes()));
+    drop(stdin);
+    let pid = child.id();
+    let waiter = std::thread::spawn(move || child.wait_with_output().unwrap());
+    let start = Instant::now();
+    while !waiter.is_finished() {
+        if start.elapsed() > DEADLINE {
+            drop(Command::new("kill").args(["-s", "KILL", &pid.to_string()]).status());
+            let output = waiter.join().unwrap();
+            panic!("{command:?} does not end: {output:?}");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = waiter.join().unwrap();
+    Finished {
+        code: output.status.code(),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}

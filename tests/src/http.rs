@@ -1,0 +1,86 @@
+//! The smallest HTTP/1.1 client that can read what a server answers.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use crate::DEADLINE;
+
+/// An answer.
+#[derive(Debug)]
+pub struct Response {
+    /// The status code.
+    pub status: u16,
+    /// Header fields, names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The body, chunks joined.
+    pub body: Vec<u8>,
+}
+
+impl Response {
+    /// The body as text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// A header field.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(present, _)| present == name);
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+/// Asks for a path of a local server.
+#[must_use]
+pub fn get(port: u16, path: &str) -> Response {
+    request(port, "GET", path, "")
+}
+
+/// Sends a request with a body, and reads the answer to its end.
+#[must_use]
+pub fn request(port: u16, method: &str, path: &str, body: &str) -> Response {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    let length = body.len();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    parse(&answer)
+}
+
+fn parse(answer: &[u8]) -> Response {
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n");
+    let end = end.unwrap_or_else(|| panic!("no HTTP: {:?}", String::from_utf8_lossy(answer)));
+    let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+    let mut lines = head.split("\r\n");
+    let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok());
+    let headers: Vec<(String, String)> = lines
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+        .collect();
+    let body = &answer[end + 4..];
+    let chunked =
+        headers.iter().any(|(name, value)| name == "transfer-encoding" && value == "chunked");
+    let body = if chunked { join_chunks(body) } else { body.to_vec() };
+    Response { status: status.unwrap(), headers, body }
+}
+
+fn join_chunks(mut rest: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    loop {
+        let end = rest.windows(2).position(|window| window == b"\r\n").unwrap();
+        let size = std::str::from_utf8(&rest[..end]).unwrap();
+        let size = usize::from_str_radix(size.split(';').next().unwrap(), 16).unwrap();
+        let start = end + 2;
+        if size == 0 {
+            return body;
+        }
+        body.extend_from_slice(&rest[start..start + size]);
+        rest = &rest[start + size + 2..];
+    }
+}

@@ -1,0 +1,139 @@
+//! Requests in a few words.
+
+use bytes::Bytes;
+use quorate_api::etcdserverpb as pb;
+use quorate_api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use quorate_api::etcdserverpb::request_op::Request;
+
+/// A copy, as the messages want it.
+#[must_use]
+pub fn bytes(data: impl AsRef<[u8]>) -> Bytes {
+    Bytes::copy_from_slice(data.as_ref())
+}
+
+/// Reads one key.
+#[must_use]
+pub fn key(key: impl AsRef<[u8]>) -> pb::RangeRequest {
+    pb::RangeRequest { key: bytes(key), ..Default::default() }
+}
+
+/// Reads the keys of a half-open range.
+#[must_use]
+pub fn range(key: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> pb::RangeRequest {
+    pb::RangeRequest { key: bytes(key), range_end: bytes(end), ..Default::default() }
+}
+
+/// Reads a key and all after it.
+#[must_use]
+pub fn from_key(key: impl AsRef<[u8]>) -> pb::RangeRequest {
+    range(key, "\0")
+}
+
+/// Reads the keys that begin with something.
+#[must_use]
+pub fn prefix(start: impl AsRef<[u8]>) -> pb::RangeRequest {
+    range(start.as_ref(), prefix_end(start.as_ref()))
+}
+
+/// The end of the range of keys that begin with something.
+#[must_use]
+pub fn prefix_end(start: &[u8]) -> Vec<u8> {
+    let mut end = start.to_vec();
+    while let Some(last) = end.pop() {
+        if let Some(next) = last.checked_add(1) {
+            end.push(next);
+            return end;
+        }
+    }
+    vec![0]
+}
+
+/// Writes a key.
+#[must_use]
+pub fn put(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> pb::PutRequest {
+    pb::PutRequest { key: bytes(key), value: bytes(value), ..Default::default() }
+}
+
+/// Writes a key under a lease.
+#[must_use]
+pub fn put_leased(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, lease: i64) -> pb::PutRequest {
+    pb::PutRequest { lease, ..put(key, value) }
+}
+
+/// Deletes a key, or the keys of a half-open range when the end is not empty.
+#[must_use]
+pub fn delete(key: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> pb::DeleteRangeRequest {
+    pb::DeleteRangeRequest { key: bytes(key), range_end: bytes(end), ..Default::default() }
+}
+
+/// An operation of a transaction.
+#[must_use]
+pub fn op(request: Request) -> pb::RequestOp {
+    pb::RequestOp { request: Some(request) }
+}
+
+/// A put within a transaction.
+#[must_use]
+pub fn put_op(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> pb::RequestOp {
+    op(Request::RequestPut(put(key, value)))
+}
+
+/// A read within a transaction.
+#[must_use]
+pub fn get_op(name: impl AsRef<[u8]>) -> pb::RequestOp {
+    op(Request::RequestRange(key(name)))
+}
+
+/// A deletion within a transaction.
+#[must_use]
+pub fn write_op(request: pb::DeleteRangeRequest) -> pb::RequestOp {
+    op(Request::RequestDeleteRange(request))
+}
+
+/// A transaction without a condition.
+#[must_use]
+pub fn txn(success: Vec<pb::RequestOp>) -> pb::TxnRequest {
+    pb::TxnRequest { success, ..Default::default() }
+}
+
+/// A transaction with one.
+#[must_use]
+pub fn txn_when(
+    compare: Vec<pb::Compare>,
+    success: Vec<pb::RequestOp>,
+    failure: Vec<pb::RequestOp>,
+) -> pb::TxnRequest {
+    pb::TxnRequest { compare, success, failure }
+}
+
+/// A condition on one key.
+#[must_use]
+pub fn compare(key: impl AsRef<[u8]>, result: CompareResult, operand: TargetUnion) -> pb::Compare {
+    let target = match operand {
+        TargetUnion::Version(_) => CompareTarget::Version,
+        TargetUnion::CreateRevision(_) => CompareTarget::Create,
+        TargetUnion::ModRevision(_) => CompareTarget::Mod,
+        TargetUnion::Value(_) => CompareTarget::Value,
+        TargetUnion::Lease(_) => CompareTarget::Lease,
+    };
+    pb::Compare {
+        result: result.into(),
+        target: target.into(),
+        key: bytes(key),
+        range_end: Bytes::new(),
+        target_union: Some(operand),
+    }
+}
+
+/// Watches one key.
+#[must_use]
+pub fn watch_key(key: impl AsRef<[u8]>) -> pb::WatchCreateRequest {
+    pb::WatchCreateRequest { key: bytes(key), ..Default::default() }
+}
+
+/// Watches the keys that begin with something.
+#[must_use]
+pub fn watch_prefix(start: impl AsRef<[u8]>) -> pb::WatchCreateRequest {
+    let range_end = bytes(prefix_end(start.as_ref()));
+    pb::WatchCreateRequest { key: bytes(start), range_end, ..Default::default() }
+}

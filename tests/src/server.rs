@@ -1,0 +1,411 @@
+//! One server process: started, asked, stopped, killed, started again.
+//!
+//! A server is ready when its log says `ready to serve client requests`. It is killed when the
+//! [`Server`] is dropped, and when that happens because the test failed, the end of its log is shown.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::{Client, DEADLINE, Kind, Response, http, ports};
+
+const READY: &str = "ready to serve client requests";
+const PAUSE: Duration = Duration::from_millis(5);
+/// Starts on other ports, when somebody else was faster.
+const ATTEMPTS: usize = 5;
+/// Lines of a log that are shown when a test fails.
+const LOG_LINES: usize = 40;
+
+/// How to start a server.
+#[derive(Clone, Debug)]
+pub struct Options {
+    kind: Kind,
+    name: Option<String>,
+    flags: Vec<String>,
+    environment: Vec<(String, String)>,
+    wrapper: Vec<String>,
+    data: Option<PathBuf>,
+    quick_elections: bool,
+    addresses: bool,
+}
+
+impl Options {
+    /// A single member with etcd's defaults, save for elections that take a tenth of the time.
+    #[must_use]
+    pub const fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            name: None,
+            flags: Vec::new(),
+            environment: Vec::new(),
+            wrapper: Vec::new(),
+            data: None,
+            quick_elections: true,
+            addresses: true,
+        }
+    }
+
+    /// Gives the member a name other than etcd's default.
+    #[must_use]
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = Some(name.to_owned());
+        self
+    }
+
+    /// Adds a flag, written `--name=value`.
+    #[must_use]
+    pub fn flag(mut self, flag: impl Into<String>) -> Self {
+        self.flags.push(flag.into());
+        self
+    }
+
+    /// Sets an environment variable. Nothing else named `ETCD_` is handed on.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Starts the server through another program, which must end as that server: `nsenter ...`.
+    #[must_use]
+    pub fn wrapper(mut self, words: &[&str]) -> Self {
+        self.wrapper = words.iter().map(|word| (*word).to_owned()).collect();
+        self
+    }
+
+    /// Uses a data directory that is there already, and stays.
+    #[must_use]
+    pub fn data(mut self, folder: &Path) -> Self {
+        self.data = Some(folder.to_owned());
+        self
+    }
+
+    /// Leaves election and heartbeat times at their defaults.
+    #[must_use]
+    pub const fn default_timing(mut self) -> Self {
+        self.quick_elections = false;
+        self
+    }
+
+    /// Gives the server no listen addresses: the flags or a file say them.
+    #[must_use]
+    pub const fn no_addresses(mut self) -> Self {
+        self.addresses = false;
+        self
+    }
+
+    /// Starts the server on a directory that may be in use, and gives it a moment. Nothing is returned
+    /// when it does not serve by then, whether it ended or waits.
+    pub async fn start_within_a_moment(self) -> Option<Server> {
+        let patience = Duration::from_secs(3);
+        tokio::time::timeout(patience, self.try_start()).await.ok()?.ok()
+    }
+
+    /// Starts the server and waits until it serves.
+    pub async fn start(self) -> Server {
+        match self.try_start().await {
+            Ok(server) => server,
+            Err(exit) => panic!("the server does not start: {exit}"),
+        }
+    }
+
+    /// Starts the server; the error is a server that ended instead of serving.
+    pub async fn try_start(self) -> Result<Server, Exit> {
+        let mut last = None;
+        for _ in 0..ATTEMPTS {
+            let home = TempDir::new().unwrap();
+            let data = self.data.clone().unwrap_or_else(|| home.path().join("data"));
+            let mut server = Server {
+                child: None,
+                log: home.path().join("log"),
+                home,
+                data,
+                client_port: ports::free(),
+                peer_port: ports::free(),
+                options: self.clone(),
+            };
+            match server.try_start_again().await {
+                Ok(()) => return Ok(server),
+                Err(exit) if exit.log.contains("address already in use") => last = Some(exit),
+                Err(exit) => return Err(exit),
+            }
+        }
+        Err(last.unwrap())
+    }
+}
+
+/// A server that ended by itself.
+#[derive(Debug)]
+pub struct Exit {
+    /// How; nothing when it was still running at the deadline, neither serving nor ending.
+    pub status: Option<ExitStatus>,
+    /// What it said, from this start on.
+    pub log: String,
+}
+
+impl std::fmt::Display for Exit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.status {
+            Some(status) => write!(f, "{status}\n{}", tail(&self.log)),
+            None => write!(f, "neither serves nor ends\n{}", tail(&self.log)),
+        }
+    }
+}
+
+/// A server process with its directory.
+#[derive(Debug)]
+pub struct Server {
+    child: Option<Child>,
+    options: Options,
+    home: TempDir,
+    data: PathBuf,
+    log: PathBuf,
+    client_port: u16,
+    peer_port: u16,
+}
+
+impl Server {
+    /// Starts a server with the default options.
+    pub async fn start(kind: Kind) -> Self {
+        Options::new(kind).start().await
+    }
+
+    /// Starts the process anew on the same directory and ports, and waits until it serves.
+    pub async fn start_again(&mut self) {
+        if let Err(exit) = self.try_start_again().await {
+            panic!("the server does not start again: {exit}");
+        }
+    }
+
+    /// The same, for a server that may refuse.
+    pub async fn try_start_again(&mut self) -> Result<(), Exit> {
+        assert!(self.child.is_none(), "the server runs already");
+        let seen = std::fs::read(&self.log).unwrap_or_default().len();
+        let log = File::options().create(true).append(true).open(&self.log).unwrap();
+        let mut command = self.command();
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        // Owned from the first moment, so that giving up on the start ends the process.
+        let child = self.child.insert(command.spawn().unwrap());
+        let start = Instant::now();
+        loop {
+            let ended = child.try_wait().unwrap();
+            let log = std::fs::read(&self.log).unwrap_or_default();
+            let said = String::from_utf8_lossy(log.get(seen..).unwrap_or_default());
+            if said.contains(READY) && ended.is_none() {
+                return Ok(());
+            }
+            if ended.is_some() || start.elapsed() > DEADLINE {
+                let exit = Exit { status: ended, log: said.into_owned() };
+                self.end_child();
+                return Err(exit);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    fn command(&self) -> Command {
+        let program = self.options.kind.program();
+        let mut command = match self.options.wrapper.split_first() {
+            Some((wrapper, words)) => {
+                let mut command = Command::new(wrapper);
+                command.args(words).arg(program);
+                command
+            }
+            None => Command::new(program),
+        };
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("ETCD_") {
+                command.env_remove(name);
+            }
+        }
+        command.envs(self.options.environment.iter().map(|(name, value)| (name, value)));
+        command.current_dir(self.home.path());
+        if self.options.addresses {
+            command.arg(format!("--data-dir={}", self.data.display()));
+            let (client, peer) = (self.url(), format!("http://127.0.0.1:{}", self.peer_port));
+            command.arg(format!("--listen-client-urls={client}"));
+            command.arg(format!("--advertise-client-urls={client}"));
+            command.arg(format!("--listen-peer-urls={peer}"));
+            command.arg(format!("--initial-advertise-peer-urls={peer}"));
+            if let Some(name) = &self.options.name {
+                command.arg(format!("--name={name}"));
+            }
+            let name = self.options.name.as_deref().unwrap_or("default");
+            command.arg(format!("--initial-cluster={name}={peer}"));
+        }
+        if self.options.quick_elections {
+            command.args(["--heartbeat-interval=10", "--election-timeout=100"]);
+        }
+        command.args(&self.options.flags);
+        command
+    }
+
+    /// Which server this is.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        self.options.kind
+    }
+
+    /// True when the server is, or stands for, etcd 3.7; Debian's is older.
+    #[must_use]
+    pub const fn is_3_7(&self) -> bool {
+        matches!(self.options.kind, Kind::Quorate)
+    }
+
+    /// Changes the flags of the next start.
+    pub fn set_flags(&mut self, flags: &[&str]) {
+        self.options.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+    }
+
+    /// A client with a connection of its own.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        Client::new(self.client_port)
+    }
+
+    /// `http://` address for clients.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.client_port)
+    }
+
+    /// The port for clients.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.client_port
+    }
+
+    /// The port for peers.
+    #[must_use]
+    pub const fn peer_port(&self) -> u16 {
+        self.peer_port
+    }
+
+    /// The data directory.
+    #[must_use]
+    pub fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// A directory that lives as long as the server, for a test's own files.
+    #[must_use]
+    pub fn scratch(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// The backend file.
+    #[must_use]
+    pub fn backend(&self) -> PathBuf {
+        self.data.join("member").join("snap").join("db")
+    }
+
+    /// The segments of the write-ahead log, oldest first.
+    #[must_use]
+    pub fn wal_files(&self) -> Vec<PathBuf> {
+        let folder = self.data.join("member").join("wal");
+        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let mut files: Vec<PathBuf> =
+            entries.filter(|path| path.extension().is_some_and(|end| end == "wal")).collect();
+        files.sort();
+        files
+    }
+
+    /// Asks over HTTP.
+    #[must_use]
+    pub fn get(&self, path: &str) -> Response {
+        http::get(self.client_port, path)
+    }
+
+    /// One sample of `/metrics`, by name and labels as they are written there.
+    #[must_use]
+    pub fn metric(&self, series: &str) -> Option<f64> {
+        let text = self.get("/metrics").text();
+        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
+        line.trim().parse().ok()
+    }
+
+    /// Everything the server has said.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let bytes = std::fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().map(Child::id).expect("the server runs")
+    }
+
+    /// A figure in bytes from the kernel's account of the process: `VmRSS`, `VmHWM`.
+    #[must_use]
+    pub fn memory(&self, field: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with(field)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    }
+
+    /// True while the process runs.
+    pub fn is_running(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| child.try_wait().unwrap().is_none())
+    }
+
+    /// Ends the process without a warning.
+    pub fn kill(&mut self) {
+        let mut child = self.child.take().expect("the server runs");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    fn end_child(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // Already gone is fine.
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+
+    /// Sends a signal by name (`TERM`, `INT`).
+    pub fn signal(&self, name: &str) {
+        let pid = self.pid().to_string();
+        let status = Command::new("kill").args(["-s", name, &pid]).status().unwrap();
+        assert!(status.success(), "kill -s {name} {pid}");
+    }
+
+    /// Asks the server to stop, and waits for its end.
+    pub async fn stop(&mut self) -> ExitStatus {
+        self.signal("TERM");
+        self.ended().await
+    }
+
+    /// Waits until the process ends.
+    pub async fn ended(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            let child = self.child.as_mut().expect("the server runs");
+            if let Some(status) = child.try_wait().unwrap() {
+                self.child = None;
+                return status;
+            }
+            assert!(start.elapsed() < DEADLINE, "the server does not stop");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end_child();
+        if std::thread::panicking() {
+            eprintln!("--- {:?} said last:\n{}", self.options.kind, tail(&self.log()));
+        }
+    }
+}
+
+fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines.get(lines.len().saturating_sub(LOG_LINES)..).unwrap_or_default().join("\n")
+}

@@ -1,0 +1,299 @@
+//! A server that is killed at any moment keeps what it acknowledged, and never half of a transaction.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::{
+    Client, History, Kind, Options, Random, Server, delete, eventually, is_long, on_both_servers,
+    put_op, txn, write_op,
+};
+use tokio::task::JoinSet;
+
+on_both_servers! {
+    killed_under_load,
+    killed_under_load_with_segments_cut_and_snapshots_taken,
+    stopped_under_load,
+    a_restart_keeps_everything,
+    killed_while_compacting,
+    snapshots_are_taken_and_started_from,
+    old_files_are_purged,
+}
+
+/// How often the load is interrupted.
+fn rounds() -> u64 {
+    if is_long() { 200 } else { 5 }
+}
+
+/// What one writer tried and what it was told.
+#[derive(Debug, Default)]
+struct Progress {
+    attempted: AtomicI64,
+    acknowledged: AtomicI64,
+}
+
+/// Writers that count upwards, each in its own keys, until the server is gone. Every step is one
+/// transaction over three keys, which therefore must always agree.
+struct Load {
+    tasks: JoinSet<()>,
+}
+
+const WRITERS: usize = 8;
+const PARTS: [&str; 3] = ["left", "middle", "right"];
+
+impl Load {
+    fn start(client: &Client, progress: &[Arc<Progress>], size: usize) -> Self {
+        let mut tasks = JoinSet::new();
+        for (writer, progress) in progress.iter().enumerate() {
+            let client = client.clone();
+            let progress = Arc::clone(progress);
+            tasks.spawn(async move {
+                loop {
+                    let step = progress.attempted.load(Ordering::Relaxed) + 1;
+                    progress.attempted.store(step, Ordering::Relaxed);
+                    let request = step_of(writer, step, size);
+                    if client.txn(request).await.is_err() {
+                        return;
+                    }
+                    progress.acknowledged.store(step, Ordering::Relaxed);
+                }
+            });
+        }
+        Self { tasks }
+    }
+
+    async fn end(mut self) {
+        while let Some(ended) = self.tasks.join_next().await {
+            ended.unwrap();
+        }
+    }
+}
+
+fn step_of(writer: usize, step: i64, size: usize) -> pb::TxnRequest {
+    let value = format!("{step:<size$}");
+    let mut operations: Vec<_> =
+        PARTS.iter().map(|part| put_op(format!("{part}/{writer}"), &value)).collect();
+    // Now and then something is deleted too.
+    operations.push(if step % 3 == 0 {
+        write_op(delete(format!("even/{writer}"), ""))
+    } else {
+        put_op(format!("even/{writer}"), &value)
+    });
+    txn(operations)
+}
+
+/// Compares what the server has with what the writers were told, and takes up from there.
+async fn verify(client: &Client, progress: &[Arc<Progress>]) {
+    for (writer, progress) in progress.iter().enumerate() {
+        let mut steps = Vec::new();
+        for part in PARTS {
+            let value = client.read(format!("{part}/{writer}")).await;
+            let text = value.map_or_else(String::new, |value| String::from_utf8(value).unwrap());
+            steps.push(text.trim().parse::<i64>().unwrap_or(0));
+        }
+        assert!(steps.iter().all(|step| *step == steps[0]), "half a transaction: {steps:?}");
+        let acknowledged = progress.acknowledged.load(Ordering::Relaxed);
+        let attempted = progress.attempted.load(Ordering::Relaxed);
+        let step = steps[0];
+        assert!(step >= acknowledged, "writer {writer}: {acknowledged} acknowledged, {step} there");
+        assert!(step <= attempted, "writer {writer}: {attempted} attempted, {step} there");
+        let even = client.read(format!("even/{writer}")).await.is_some();
+        assert_eq!(even, step % 3 != 0, "half a transaction at {step}");
+        progress.attempted.store(step, Ordering::Relaxed);
+        progress.acknowledged.store(step, Ordering::Relaxed);
+    }
+}
+
+/// The hash the server computes is the one that follows from the history it tells.
+async fn verify_hash(client: &Client) -> u32 {
+    let revision = client.revision().await;
+    let history = History::read(client, revision).await;
+    let answer = client.hash_kv(pb::HashKvRequest { revision }).await.unwrap();
+    assert_eq!(answer.hash, history.hash_kv(None, revision), "at {revision}");
+    answer.hash
+}
+
+/// What is done to a server over and over.
+struct Ordeal {
+    flags: &'static [&'static str],
+    /// Bytes of each value.
+    size: usize,
+    /// Compact after each round, so that large values do not pile up; otherwise the history stays
+    /// whole, and the hash is computed from it.
+    compact: bool,
+}
+
+impl Ordeal {
+    async fn run(self, kind: Kind, mut interruption: impl AsyncFnMut(&mut Server)) {
+        let mut random = Random::by_chance();
+        let options = self.flags.iter().fold(Options::new(kind), |all, flag| all.flag(*flag));
+        let mut server = options.start().await;
+        let progress: Vec<Arc<Progress>> = (0..WRITERS).map(|_| Arc::default()).collect();
+        for round in 0..rounds() {
+            let client = server.client();
+            let load = Load::start(&client, &progress, self.size);
+            // The moment is the point of the exercise: whatever the server is doing then.
+            tokio::time::sleep(random.millis_below(400)).await;
+            interruption(&mut server).await;
+            load.end().await;
+            server.start_again().await;
+            let client = server.client();
+            verify(&client, &progress).await;
+            if self.compact {
+                let request = client.revision().await - 1;
+                // Nothing may have been written since the last time.
+                drop(
+                    client
+                        .compact(pb::CompactionRequest { revision: request, physical: true })
+                        .await,
+                );
+            } else if round % 20 == 4 {
+                verify_hash(&client).await;
+            }
+        }
+        let done: i64 = progress.iter().map(|one| one.acknowledged.load(Ordering::Relaxed)).sum();
+        assert!(done > 0, "nothing was ever acknowledged");
+    }
+}
+
+async fn killed_under_load(kind: Kind) {
+    let ordeal = Ordeal { flags: &[], size: 100, compact: false };
+    ordeal.run(kind, async |server| server.kill()).await;
+}
+
+async fn killed_under_load_with_segments_cut_and_snapshots_taken(kind: Kind) {
+    // Large steps fill a segment of the log within a round or two.
+    let ordeal = Ordeal { flags: &["--snapshot-count=50"], size: 60_000, compact: true };
+    ordeal.run(kind, async |server| server.kill()).await;
+}
+
+async fn stopped_under_load(kind: Kind) {
+    let ordeal = Ordeal { flags: &[], size: 100, compact: false };
+    ordeal
+        .run(kind, async |server| {
+            server.stop().await;
+        })
+        .await;
+}
+
+async fn a_restart_keeps_everything(kind: Kind) {
+    let mut server = Server::start(kind).await;
+    let client = server.client();
+    for number in 0..200 {
+        client.write(format!("k{}", number % 17), number.to_string()).await;
+        if number % 9 == 0 {
+            client.delete_range(delete("k3", "k5")).await.unwrap();
+        }
+    }
+    client.grant(7, 600).await;
+    let before = client.range(quorate_tests::from_key("\0")).await.unwrap();
+    let status = client.status(pb::StatusRequest {}).await.unwrap();
+    let hash = verify_hash(&client).await;
+    for clean in [false, true, false] {
+        if clean {
+            server.stop().await;
+        } else {
+            server.kill();
+        }
+        server.start_again().await;
+        let client = server.client();
+        let after = client.range(quorate_tests::from_key("\0")).await.unwrap();
+        assert_eq!(after.kvs, before.kvs);
+        assert_eq!(after.header.unwrap().revision, before.header.as_ref().unwrap().revision);
+        assert_eq!(verify_hash(&client).await, hash);
+        let again = client.status(pb::StatusRequest {}).await.unwrap();
+        assert_eq!(again.leader, status.leader, "the member keeps its id");
+        assert!(again.raft_term > status.raft_term);
+        assert!(again.raft_applied_index > status.raft_applied_index);
+    }
+}
+
+async fn killed_while_compacting(kind: Kind) {
+    let mut random = Random::by_chance();
+    let mut server = Server::start(kind).await;
+    let rounds = if is_long() { 40 } else { 2 };
+    for _ in 0..rounds {
+        let client = server.client();
+        let mut tasks = JoinSet::new();
+        for writer in 0..20 {
+            let client = client.clone();
+            tasks.spawn(async move {
+                for number in 0..100 {
+                    client.write(format!("k{writer}"), number.to_string()).await;
+                }
+            });
+        }
+        while let Some(ended) = tasks.join_next().await {
+            ended.unwrap();
+        }
+        let revision = client.revision().await;
+        let before = client.range(quorate_tests::from_key("\0")).await.unwrap();
+        let request = pb::CompactionRequest { revision: revision - 3, physical: false };
+        client.compact(request).await.unwrap();
+        let hash = client.hash_kv(pb::HashKvRequest { revision }).await.unwrap();
+        tokio::time::sleep(random.millis_below(40)).await;
+        server.kill();
+        server.start_again().await;
+        let client = server.client();
+        let after = client.range(quorate_tests::from_key("\0")).await.unwrap();
+        assert_eq!(after.kvs, before.kvs);
+        let again = client.hash_kv(pb::HashKvRequest { revision }).await.unwrap();
+        assert_eq!((again.hash, again.compact_revision), (hash.hash, revision - 3));
+        let past = pb::RangeRequest { revision: revision - 4, ..quorate_tests::key("k1") };
+        assert_eq!(client.range(past).await.unwrap_err().code(), tonic::Code::OutOfRange);
+    }
+}
+
+async fn snapshots_are_taken_and_started_from(kind: Kind) {
+    let mut server = Options::new(kind).flag("--snapshot-count=20").start().await;
+    for round in 0..3 {
+        let client = server.client();
+        for number in 0..50 {
+            client.write(format!("k{number}"), round.to_string()).await;
+        }
+        let saved = "saved snapshot";
+        eventually("the log line that tools wait for", async || {
+            server.log().contains(saved).then_some(())
+        })
+        .await;
+        server.kill();
+        server.start_again().await;
+        let client = server.client();
+        assert_eq!(client.revision().await, 51 + round * 50);
+        verify_hash(&client).await;
+    }
+    let folder = server.data().join("member").join("snap");
+    let snapshots = std::fs::read_dir(folder).unwrap().filter(|entry| {
+        entry.as_ref().unwrap().path().extension().is_some_and(|end| end == "snap")
+    });
+    assert!(snapshots.count() > 0);
+}
+
+async fn old_files_are_purged(kind: Kind) {
+    if !is_long() {
+        // Files are looked at every half minute.
+        return;
+    }
+    let flags = ["--snapshot-count=10", "--max-snapshots=2", "--max-wals=2"];
+    let options = flags.iter().fold(Options::new(kind), |all, flag| all.flag(*flag));
+    let mut server = options.start().await;
+    let client = server.client();
+    for number in 0..400 {
+        client.write(format!("k{}", number % 3), vec![b'v'; 1_000_000]).await;
+    }
+    let folder = server.data().join("member").join("snap");
+    let start = std::time::Instant::now();
+    loop {
+        let snapshots = std::fs::read_dir(&folder).unwrap().filter(|entry| {
+            entry.as_ref().unwrap().path().extension().is_some_and(|end| end == "snap")
+        });
+        if snapshots.count() <= 2 && server.wal_files().len() <= 2 {
+            break;
+        }
+        assert!(start.elapsed().as_secs() < 90, "old files stay: {:?}", server.wal_files());
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+    server.kill();
+    server.start_again().await;
+    assert_eq!(server.client().revision().await, 401);
+}

@@ -1,0 +1,372 @@
+//! Damaged files: repaired exactly where etcd repairs, refused everywhere else, by file and offset.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use quorate_tests::{
+    Exit, Kind, Options, Random, Server, from_key, is_long, on_both_servers, on_quorate,
+};
+
+on_both_servers! {
+    a_torn_last_record_is_cut_off,
+    a_zeroed_last_record_is_cut_off,
+    a_changed_byte_of_a_record_is_refused,
+    damage_to_an_older_segment_is_refused,
+    what_follows_the_end_of_the_log_is_ignored,
+    a_missing_backend_is_refused,
+}
+
+on_quorate! {
+    a_changed_byte_anywhere_in_the_log,
+    a_log_cut_off_anywhere,
+    a_backend_cut_short_is_refused,
+    a_backend_without_valid_heads_is_refused,
+    a_damaged_backend_never_panics,
+    a_foreign_file_is_refused,
+    a_log_that_lost_applied_entries_is_refused,
+}
+
+const SEGMENT: u64 = 64_000_000;
+
+/// A stopped server with a few writes in its log, and where each record of the log begins.
+struct Stopped {
+    server: Server,
+    records: Vec<u64>,
+    end: u64,
+}
+
+impl Stopped {
+    async fn new(kind: Kind) -> Self {
+        let mut server = Server::start(kind).await;
+        let client = server.client();
+        for number in 0..20 {
+            client.write(format!("k{number:02}"), vec![b'v'; 1_000]).await;
+        }
+        // The last write is the last record but for a hard state that a clean stop would add; a kill
+        // does not.
+        server.kill();
+        let (records, end) = records(server.wal_files().last().unwrap());
+        Self { server, records, end }
+    }
+
+    fn wal(&self) -> PathBuf {
+        self.server.wal_files().last().unwrap().clone()
+    }
+
+    async fn start(&mut self) -> Result<usize, Exit> {
+        self.server.try_start_again().await?;
+        let answer = self.server.client().range(from_key("k")).await.unwrap();
+        Ok(answer.kvs.len())
+    }
+}
+
+/// The offsets at which the records of a segment begin, and where the last one ends.
+fn records(segment: &Path) -> (Vec<u64>, u64) {
+    let bytes = std::fs::read(segment).unwrap();
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(head) = bytes.get(at..at + 8) {
+        let head = i64::from_le_bytes(head.try_into().unwrap());
+        if head == 0 {
+            break;
+        }
+        found.push(at as u64);
+        let padding = if head < 0 { (head >> 56 & 7) as usize } else { 0 };
+        at += 8 + (head & 0x00ff_ffff_ffff_ffff) as usize + padding;
+    }
+    (found, at as u64)
+}
+
+fn overwrite(file: &Path, at: u64, bytes: &[u8]) {
+    let file = File::options().write(true).open(file).unwrap();
+    file.write_all_at(bytes, at).unwrap();
+}
+
+fn flip(path: &Path, at: u64) {
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
+}
+
+fn truncate(path: &Path, length: u64) {
+    File::options().write(true).open(path).unwrap().set_len(length).unwrap();
+}
+
+/// Checks that a server ended with a reason, and that ours is one to work with.
+#[track_caller]
+fn refuses(kind: Kind, outcome: Result<usize, Exit>, file: &str) {
+    let exit = match outcome {
+        Err(exit) => exit,
+        Ok(keys) => panic!("the server serves {keys} keys from a damaged file"),
+    };
+    let status = exit.status.unwrap_or_else(|| panic!("the server hangs: {exit}"));
+    assert_ne!(status.code(), Some(0), "{exit}");
+    if kind == Kind::Quorate {
+        assert!(status.code().is_some(), "killed, not ended: {exit}");
+        calm(&exit.log);
+        assert!(exit.log.contains(file), "the file is not named: {exit}");
+    }
+}
+
+#[track_caller]
+fn calm(log: &str) {
+    assert!(!log.contains("panicked at"), "{log}");
+}
+
+#[track_caller]
+fn ended_by_itself(exit: &Exit, what: &str) {
+    let status = exit.status.unwrap_or_else(|| panic!("{what}: hangs: {exit}"));
+    assert!(status.code().is_some(), "{what}: killed, not ended: {exit}");
+    calm(&exit.log);
+}
+
+/// The name of the file, which a refusal must tell.
+fn name(path: &Path) -> String {
+    path.file_name().unwrap().to_string_lossy().into_owned()
+}
+
+async fn a_torn_last_record_is_cut_off(kind: Kind) {
+    // The last record is a put of a good thousand bytes, or the hard state after it.
+    for cut in [1, 9, 700] {
+        let mut stopped = Stopped::new(kind).await;
+        let wal = stopped.wal();
+        let last = *stopped.records.iter().rev().find(|at| stopped.end - **at > 800).unwrap();
+        truncate(&wal, last + cut);
+        let keys = stopped.start().await;
+        // The backend may have had the put already: then the log is behind it, which only etcd
+        // accepts.
+        match keys {
+            Ok(keys) => assert!((19..=20).contains(&keys), "{keys} keys"),
+            Err(exit) => {
+                assert_eq!(kind, Kind::Quorate, "{exit}");
+                refuses(kind, Err(exit), ".wal");
+                continue;
+            }
+        }
+        let broken = wal.with_file_name(format!("{}.broken", name(&wal)));
+        assert!(broken.exists(), "the damaged file is kept aside");
+        stopped.server.client().write("after", "v").await;
+        stopped.server.kill();
+        stopped.server.start_again().await;
+        assert_eq!(stopped.server.client().read("after").await.unwrap(), b"v");
+    }
+}
+
+async fn a_zeroed_last_record_is_cut_off(kind: Kind) {
+    let mut stopped = Stopped::new(kind).await;
+    let wal = stopped.wal();
+    let last = *stopped.records.iter().rev().find(|at| stopped.end - **at > 800).unwrap();
+    // Zeroes from a sector's boundary inside the record to its end.
+    let sector = (last + 8 + 512) / 512 * 512;
+    overwrite(&wal, sector, &vec![0; usize::try_from(stopped.end - sector).unwrap()]);
+    match stopped.start().await {
+        Ok(keys) => assert!((19..=20).contains(&keys), "{keys} keys"),
+        Err(exit) => {
+            assert_eq!(kind, Kind::Quorate, "{exit}");
+            refuses(kind, Err(exit), ".wal");
+        }
+    }
+}
+
+async fn a_changed_byte_of_a_record_is_refused(kind: Kind) {
+    let stopped = Stopped::new(kind).await;
+    let positions = [stopped.records[8] + 300, stopped.end - 400];
+    drop(stopped);
+    for place in positions {
+        let mut stopped = Stopped::new(kind).await;
+        let wal = stopped.wal();
+        flip(&wal, place);
+        let outcome = stopped.start().await;
+        refuses(kind, outcome, &name(&wal));
+        // And the second start is no different.
+        let outcome = stopped.start().await;
+        refuses(kind, outcome, &name(&wal));
+    }
+}
+
+async fn damage_to_an_older_segment_is_refused(kind: Kind) {
+    let mut server = Server::start(kind).await;
+    let client = server.client();
+    // The log is cut when a segment is full.
+    for number in 0..70 {
+        client.write(format!("k{number}"), vec![b'v'; 1_000_000]).await;
+    }
+    server.kill();
+    let files = server.wal_files();
+    assert!(files.len() > 1, "{files:?}");
+    let (offsets, end) = records(&files[0]);
+    assert!(end >= SEGMENT);
+    flip(&files[0], offsets[offsets.len() / 2] + 1_000);
+    let outcome = server.try_start_again().await.map(|()| 0);
+    refuses(kind, outcome, &name(&files[0]));
+}
+
+async fn what_follows_the_end_of_the_log_is_ignored(kind: Kind) {
+    let mut stopped = Stopped::new(kind).await;
+    // Behind a length of zero there is nothing, whatever it looks like.
+    overwrite(&stopped.wal(), stopped.end + 8, b"leftovers of an earlier life");
+    assert_eq!(stopped.start().await.unwrap(), 20);
+    stopped.server.client().write("k99", "v").await;
+    stopped.server.kill();
+    assert_eq!(stopped.start().await.unwrap(), 21);
+}
+
+async fn a_missing_backend_is_refused(kind: Kind) {
+    // Only where the log alone cannot rebuild it: after a disk snapshot.
+    let mut server = Options::new(kind).flag("--snapshot-count=10").start().await;
+    for number in 0..50 {
+        server.client().write(format!("k{number}"), "v").await;
+    }
+    server.stop().await;
+    std::fs::remove_file(server.backend()).unwrap();
+    let outcome = server.try_start_again().await.map(|()| 0);
+    refuses(kind, outcome, "db");
+}
+
+/// Starts a server on a copy with one change, and checks that it is refused by name or harmless.
+async fn try_damage(original: &Stopped, damage: impl FnOnce(&Path, &Path), what: &str) {
+    let copy = tempfile::TempDir::new().unwrap();
+    let data = copy.path().join("data");
+    copy_sparse(original.server.data(), &data);
+    let wal = data.join("member/wal").join(name(&original.wal()));
+    damage(&wal, &data.join("member/snap/db"));
+    match Options::new(Kind::Quorate).data(&data).try_start().await {
+        Ok(server) => {
+            calm(&server.log());
+            let answer = server.client().range(from_key("\0")).await;
+            if let Ok(answer) = answer {
+                assert!(answer.kvs.len() <= 20, "{what}");
+            }
+        }
+        Err(exit) => {
+            ended_by_itself(&exit, what);
+            let named = exit.log.contains(".wal") || exit.log.contains("/db");
+            assert!(named, "{what}: no file is named: {exit}");
+        }
+    }
+}
+
+fn copy_sparse(from: &Path, to: &Path) {
+    let status = std::process::Command::new("cp")
+        .args(["-r", "--sparse=always"])
+        .args([from, to])
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+fn tries() -> u64 {
+    if is_long() { 500 } else { 12 }
+}
+
+async fn a_changed_byte_anywhere_in_the_log(kind: Kind) {
+    let original = Stopped::new(kind).await;
+    let mut random = Random::by_chance();
+    for _ in 0..tries() {
+        let at = random.below(original.end);
+        try_damage(&original, |wal, _| flip(wal, at), &format!("byte {at} of the log")).await;
+    }
+}
+
+async fn a_log_cut_off_anywhere(kind: Kind) {
+    let original = Stopped::new(kind).await;
+    let mut random = Random::by_chance();
+    for _ in 0..tries() {
+        let at = random.below(original.end);
+        try_damage(&original, |wal, _| truncate(wal, at), &format!("log cut at {at}")).await;
+    }
+}
+
+async fn stopped_cleanly(kind: Kind) -> Server {
+    let mut server = Server::start(kind).await;
+    for number in 0..200 {
+        server.client().write(format!("k{number:03}"), vec![b'v'; 1_000]).await;
+    }
+    server.stop().await;
+    server
+}
+
+async fn a_backend_cut_short_is_refused(kind: Kind) {
+    for keep in [0, 100, 4_096, 10_000, 40_960] {
+        let mut server = stopped_cleanly(kind).await;
+        truncate(&server.backend(), keep);
+        match server.try_start_again().await {
+            // An empty file is a file to be made, when the log can rebuild what it held.
+            Ok(()) => {
+                assert_eq!(keep, 0, "a backend of {keep} bytes serves");
+                assert_eq!(server.client().range(from_key("k")).await.unwrap().count, 200);
+            }
+            Err(exit) => refuses(kind, Err(exit), "db"),
+        }
+    }
+}
+
+async fn a_backend_without_valid_heads_is_refused(kind: Kind) {
+    let mut server = stopped_cleanly(kind).await;
+    // One of the two meta pages may be lost.
+    let page = 4_096;
+    flip(&server.backend(), 16 + 8);
+    server.start_again().await;
+    assert_eq!(server.client().range(from_key("k")).await.unwrap().count, 200);
+    server.stop().await;
+    flip(&server.backend(), 16 + 8);
+    flip(&server.backend(), page + 16 + 8);
+    flip(&server.backend(), 16 + 9);
+    let outcome = server.try_start_again().await.map(|()| 0);
+    refuses(kind, outcome, "db");
+}
+
+async fn a_damaged_backend_never_panics(kind: Kind) {
+    let mut server = stopped_cleanly(kind).await;
+    let size = std::fs::metadata(server.backend()).unwrap().len();
+    server.start_again().await;
+    server.kill();
+    let (records, end) = records(server.wal_files().last().unwrap());
+    let original = Stopped { server, records, end };
+    let mut random = Random::by_chance();
+    for _ in 0..tries() {
+        // Page heads are where structure is; anything else is data.
+        let page = random.below(size.min(600_000) / 4_096);
+        let at = page * 4_096 + random.below(24);
+        let what = format!("byte {at} of the backend");
+        let copy = tempfile::TempDir::new().unwrap();
+        let data = copy.path().join("data");
+        copy_sparse(original.server.data(), &data);
+        flip(&data.join("member/snap/db"), at);
+        match Options::new(kind).data(&data).try_start().await {
+            Ok(server) => {
+                let _answer = server.client().range(from_key("\0")).await;
+                calm(&server.log());
+            }
+            Err(exit) => {
+                ended_by_itself(&exit, &what);
+                assert!(exit.log.contains("db"), "{what}: no file is named: {exit}");
+            }
+        }
+    }
+}
+
+async fn a_foreign_file_is_refused(kind: Kind) {
+    let mut server = stopped_cleanly(kind).await;
+    std::fs::write(server.backend(), b"SQLite format 3\0".repeat(4_096)).unwrap();
+    let outcome = server.try_start_again().await.map(|()| 0);
+    refuses(kind, outcome, "db");
+    let mut server = stopped_cleanly(kind).await;
+    let wal = server.wal_files().pop().unwrap();
+    std::fs::write(&wal, b"\x7fELF\x02\x01\x01\0".repeat(4_096)).unwrap();
+    let outcome = server.try_start_again().await.map(|()| 0);
+    refuses(kind, outcome, &name(&wal));
+}
+
+async fn a_log_that_lost_applied_entries_is_refused(kind: Kind) {
+    // After a clean stop the backend holds everything; then the log loses its last writes.
+    let mut server = stopped_cleanly(kind).await;
+    let wal = server.wal_files().pop().unwrap();
+    let (records, end) = records(&wal);
+    let place = records[records.len() / 2];
+    overwrite(&wal, place, &vec![0; usize::try_from(end - place).unwrap()]);
+    let outcome = server.try_start_again().await.map(|()| 0);
+    refuses(kind, outcome, ".wal");
+}

@@ -1,0 +1,258 @@
+//! The command line: grammar, precedence, exit codes, and what a signal does.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Command;
+
+use quorate_tests::{Finished, Kind, Options, Server, on_both_servers, on_quorate, run_to_end};
+use tempfile::TempDir;
+
+on_both_servers! {
+    the_version_is_told,
+    help_is_given,
+    unknown_flags_end_with_two,
+    bad_values_end_with_two,
+    a_leftover_word_ends_with_one,
+    bad_settings_end_with_one,
+    values_follow_the_grammar,
+    the_environment_is_used,
+    a_flag_and_its_variable_conflict,
+    a_bad_variable_ends_with_one,
+    a_configuration_file_rules_alone,
+    a_missing_configuration_file_ends_with_one,
+    a_signal_stops_the_server,
+    a_locked_directory_is_refused,
+}
+
+on_quorate! {
+    our_own_version_is_told_too,
+}
+
+/// Runs the server's program in an empty directory, until it ends.
+fn ends(kind: Kind, args: &[&str], environment: &[(&str, &str)]) -> Finished {
+    let home = TempDir::new().unwrap();
+    let mut command = Command::new(kind.program());
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("ETCD_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(args).envs(environment.iter().copied()).current_dir(home.path());
+    run_to_end(command, "")
+}
+
+async fn the_version_is_told(kind: Kind) {
+    for flag in ["--version", "-version", "--version=true", "-version=1"] {
+        let told = ends(kind, &[flag], &[]).success();
+        let mut lines = told.lines();
+        let first = lines.next().unwrap();
+        if kind == Kind::Quorate {
+            assert_eq!(first, "etcd Version: 3.7.1");
+        }
+        assert!(first.starts_with("etcd Version: 3."), "{told}");
+        for start in ["Git SHA: ", "Go Version: ", "Go OS/Arch: linux/"] {
+            let line = lines.next().unwrap();
+            assert!(line.starts_with(start), "{line}");
+        }
+    }
+}
+
+async fn our_own_version_is_told_too(kind: Kind) {
+    let told = ends(kind, &["--version"], &[]).success();
+    let own = told.lines().nth(4).unwrap_or_default();
+    assert!(own.to_lowercase().contains("quorate"), "{told}");
+}
+
+async fn help_is_given(kind: Kind) {
+    for flag in ["--help", "-h", "-help"] {
+        let ended = ends(kind, &[flag], &[]);
+        assert_eq!(ended.code, Some(0), "{flag}");
+        assert!(ended.stderr.contains("Usage:"), "{}", ended.stderr);
+        for flag in ["--name", "--data-dir", "--listen-client-urls", "--quota-backend-bytes"] {
+            assert!(ended.stdout.contains(flag), "{flag}");
+        }
+    }
+}
+
+async fn unknown_flags_end_with_two(kind: Kind) {
+    for flag in ["--nonsense", "-nonsense=1", "--nonsense=1"] {
+        let ended = ends(kind, &[flag], &[]);
+        assert_eq!(ended.code, Some(2), "{flag}");
+        let first = ended.stderr.lines().next().unwrap();
+        assert_eq!(first, "flag provided but not defined: -nonsense");
+        assert!(ended.stderr.contains("Usage:"), "{}", ended.stderr);
+    }
+    let ended = ends(kind, &["--name"], &[]);
+    assert_eq!(ended.code, Some(2));
+    assert_eq!(ended.stderr.lines().next().unwrap(), "flag needs an argument: -name");
+}
+
+async fn bad_values_end_with_two(kind: Kind) {
+    for (flag, line) in [
+        (
+            "--heartbeat-interval=often",
+            "invalid value \"often\" for flag -heartbeat-interval: parse error",
+        ),
+        (
+            "--max-txn-ops=99999999999999999999999",
+            "invalid value \"99999999999999999999999\" for flag -max-txn-ops: value out of range",
+        ),
+        ("--pre-vote=maybe", "invalid boolean value \"maybe\" for -pre-vote: parse error"),
+        (
+            "--initial-cluster-state=old",
+            "invalid value \"old\" for flag -initial-cluster-state: invalid value",
+        ),
+        ("--max-txn-ops=-1", "invalid value \"-1\" for flag -max-txn-ops: parse error"),
+    ] {
+        let ended = ends(kind, &[flag], &[]);
+        assert_eq!(ended.code, Some(2), "{flag}");
+        assert_eq!(ended.stderr.lines().next().unwrap(), line);
+        assert!(ended.stderr.contains("Usage:"));
+    }
+}
+
+async fn a_leftover_word_ends_with_one(kind: Kind) {
+    for args in [&["word"][..], &["--pre-vote", "false"], &["--", "word"]] {
+        let ended = ends(kind, args, &[]);
+        assert_eq!(ended.code, Some(1), "{args:?}");
+        let said = ended.stdout + &ended.stderr;
+        assert!(said.contains("failed to verify flags"), "{said}");
+        assert!(said.contains("is not a valid flag"), "{said}");
+    }
+}
+
+async fn bad_settings_end_with_one(kind: Kind) {
+    for args in [
+        // An election must take longer than several heartbeats.
+        &["--heartbeat-interval=100", "--election-timeout=400"][..],
+        &["--election-timeout=60000"],
+        &["--listen-client-urls=http://127.0.0.1:23790"],
+        &["--listen-peer-urls=http://example.com:2380"],
+        &["--auto-compaction-mode=never", "--auto-compaction-retention=1"],
+    ] {
+        let ended = ends(kind, args, &[]);
+        assert_eq!(ended.code, Some(1), "{args:?}");
+        let said = ended.stdout + &ended.stderr;
+        assert!(said.contains("failed to verify flags"), "{args:?}: {said}");
+    }
+}
+
+async fn values_follow_the_grammar(kind: Kind) {
+    // One dash, two words, other bases, the last one wins.
+    let server = Options::new(kind)
+        .flag("-max-txn-ops")
+        .flag("7")
+        .flag("--max-txn-ops=0x2")
+        .flag("--pre-vote=F")
+        .flag("--auto-compaction-retention=1h30m")
+        .start()
+        .await;
+    let client = server.client();
+    let puts = |count: usize| {
+        let puts = (0..count).map(|number| quorate_tests::put_op(format!("k{number}"), "v"));
+        quorate_tests::txn(puts.collect())
+    };
+    client.txn(puts(2)).await.unwrap();
+    client.txn(puts(3)).await.unwrap_err();
+}
+
+async fn the_environment_is_used(kind: Kind) {
+    let server = Options::new(kind)
+        .environment("ETCD_MAX_TXN_OPS", "2")
+        .environment("ETCD_QUOTA_BACKEND_BYTES", "")
+        .environment("ETCD_NO_SUCH_THING", "x")
+        .start()
+        .await;
+    let log = server.log();
+    assert!(log.contains("recognized and used environment variable"), "{log}");
+    assert!(log.contains("\"variable-name\":\"ETCD_MAX_TXN_OPS\""), "{log}");
+    assert!(log.contains("unrecognized environment variable"), "{log}");
+    assert!(log.contains("ETCD_NO_SUCH_THING=x"), "{log}");
+    let puts = (0..3).map(|number| quorate_tests::put_op(format!("k{number}"), "v"));
+    server.client().txn(quorate_tests::txn(puts.collect())).await.unwrap_err();
+}
+
+async fn a_flag_and_its_variable_conflict(kind: Kind) {
+    let ended = ends(kind, &["--max-txn-ops=5"], &[("ETCD_MAX_TXN_OPS", "5")]);
+    assert_eq!(ended.code, Some(1));
+    let said = ended.stdout + &ended.stderr;
+    let text = "conflicting environment variable is shadowed by corresponding command-line flag";
+    assert!(said.contains(text), "{said}");
+    assert!(said.contains("ETCD_MAX_TXN_OPS"), "{said}");
+}
+
+async fn a_bad_variable_ends_with_one(kind: Kind) {
+    let ended = ends(kind, &[], &[("ETCD_HEARTBEAT_INTERVAL", "often")]);
+    assert_eq!(ended.code, Some(1));
+    let said = ended.stdout + &ended.stderr;
+    assert!(said.contains("ETCD_HEARTBEAT_INTERVAL"), "{said}");
+    assert!(said.contains("failed to verify flags"), "{said}");
+}
+
+async fn a_configuration_file_rules_alone(kind: Kind) {
+    let home = TempDir::new().unwrap();
+    // Ports come from a server that is gone again.
+    let mut model = Server::start(kind).await;
+    model.kill();
+    let (client, peer) = (model.url(), format!("http://127.0.0.1:{}", model.peer_port()));
+    let file = home.path().join("etcd.yml");
+    let data = home.path().join("data");
+    let text = format!(
+        "name: from-file\n\
+         data-dir: {}\n\
+         listen-client-urls: {client}\n\
+         advertise-client-urls: {client}\n\
+         listen-peer-urls: {peer}\n\
+         initial-advertise-peer-urls: {peer}\n\
+         initial-cluster: from-file={peer}\n\
+         max-txn-ops: 2\n",
+        data.display()
+    );
+    std::fs::write(&file, text).unwrap();
+    let server = Options::new(kind)
+        .no_addresses()
+        .default_timing()
+        .flag(format!("--config-file={}", file.display()))
+        .flag("--max-txn-ops=100")
+        .environment("ETCD_NAME", "from-environment")
+        .start()
+        .await;
+    let connected = quorate_tests::Client::new(model.port());
+    let request = quorate_api::etcdserverpb::MemberListRequest { linearizable: true };
+    assert_eq!(connected.member_list(request).await.unwrap().members[0].name, "from-file");
+    let puts = (0..3).map(|number| quorate_tests::put_op(format!("k{number}"), "v"));
+    connected.txn(quorate_tests::txn(puts.collect())).await.unwrap_err();
+    let log = server.log();
+    assert!(log.contains("environment variables will be ignored if provided"), "{log}");
+}
+
+async fn a_missing_configuration_file_ends_with_one(kind: Kind) {
+    let ended = ends(kind, &["--config-file=/nonexistent/etcd.yml"], &[]);
+    assert_eq!(ended.code, Some(1));
+    let said = ended.stdout + &ended.stderr;
+    assert!(said.contains("/nonexistent/etcd.yml"), "{said}");
+}
+
+async fn a_signal_stops_the_server(kind: Kind) {
+    for (name, number) in [("TERM", 15), ("INT", 2)] {
+        let mut server = Server::start(kind).await;
+        server.client().write("k", "v").await;
+        server.signal(name);
+        let status = server.ended().await;
+        assert_eq!(status.signal(), Some(number), "it ends by the signal it got: {status}");
+        let log = server.log();
+        assert!(log.contains("received signal; shutting down"), "{log}");
+        assert!(log.contains("closed etcd server"), "{log}");
+        server.start_again().await;
+        assert_eq!(server.client().read("k").await.unwrap(), b"v");
+    }
+}
+
+async fn a_locked_directory_is_refused(kind: Kind) {
+    let server = Server::start(kind).await;
+    server.client().write("k", "v").await;
+    // Etcd waits for the lock of the backend for ever; what matters is that it does not serve.
+    let second = Options::new(kind).data(server.data()).start_within_a_moment().await;
+    assert!(second.is_none(), "two servers serve one directory");
+    assert_eq!(server.client().read("k").await.unwrap(), b"v");
+    server.client().write("k", "w").await;
+}

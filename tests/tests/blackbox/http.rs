@@ -1,0 +1,169 @@
+//! The HTTP side of the client port: health, versions, metrics.
+
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::{Kind, Server, on_both_servers, on_quorate, request};
+
+on_both_servers! {
+    health,
+    version,
+    metrics_are_exposed,
+    metrics_count,
+    unknown_paths,
+}
+
+on_quorate! {
+    alive_and_ready,
+    a_corrupt_alarm_is_not_ready,
+}
+
+async fn alarm(server: &Server, action: i32, alarm: i32) {
+    let request = pb::AlarmRequest { action, member_id: 1, alarm };
+    server.client().alarm(request).await.unwrap();
+}
+
+async fn health(kind: Kind) {
+    let server = Server::start(kind).await;
+    for path in ["/health", "/health?serializable=true", "/health?exclude=NOSPACE"] {
+        let answer = server.get(path);
+        assert_eq!(answer.status, 200, "{path}");
+        assert_eq!(answer.text(), "{\"health\":\"true\",\"reason\":\"\"}", "{path}");
+    }
+    for method in ["POST", "PUT", "DELETE"] {
+        let answer = request(server.port(), method, "/health", "");
+        assert_eq!(answer.status, 405, "{method}");
+        assert_eq!(answer.header("allow"), Some("GET"));
+        assert_eq!(answer.text(), "Method Not Allowed\n");
+    }
+    alarm(&server, 1, 1).await;
+    let answer = server.get("/health");
+    assert_eq!(answer.status, 503);
+    assert_eq!(answer.text(), "{\"health\":\"false\",\"reason\":\"ALARM NOSPACE\"}\n");
+    assert_eq!(server.get("/health?exclude=NOSPACE").status, 200);
+    assert_eq!(server.get("/health?exclude=CORRUPT").status, 503);
+    alarm(&server, 1, 2).await;
+    assert_eq!(server.get("/health?exclude=NOSPACE&exclude=CORRUPT").status, 200);
+    alarm(&server, 2, 1).await;
+    alarm(&server, 2, 2).await;
+    assert_eq!(server.get("/health").status, 200);
+}
+
+async fn version(kind: Kind) {
+    let server = Server::start(kind).await;
+    let answer = server.get("/version");
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+    if server.is_3_7() {
+        let text = r#"{"etcdserver":"3.7.1","etcdcluster":"3.7.0","storage":"3.7.0"}"#;
+        assert_eq!(answer.text(), text);
+    } else {
+        let seen: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(seen["etcdcluster"], "3.5.0");
+    }
+    assert_eq!(request(server.port(), "POST", "/version", "").status, 405);
+}
+
+async fn metrics_are_exposed(kind: Kind) {
+    let server = Server::start(kind).await;
+    server.client().write("k", "v").await;
+    let answer = server.get("/metrics");
+    assert_eq!(answer.status, 200);
+    let form = answer.header("content-type").unwrap();
+    assert!(form.starts_with("text/plain; version=0.0.4"), "{form}");
+    let text = answer.text();
+    for name in [
+        "etcd_server_has_leader",
+        "etcd_server_is_leader",
+        "etcd_server_proposals_committed_total",
+        "etcd_server_proposals_applied_total",
+        "etcd_server_proposals_pending",
+        "etcd_server_proposals_failed_total",
+        "etcd_disk_wal_fsync_duration_seconds",
+        "etcd_disk_backend_commit_duration_seconds",
+        "etcd_mvcc_db_total_size_in_bytes",
+        "etcd_mvcc_db_total_size_in_use_in_bytes",
+        "etcd_debugging_mvcc_keys_total",
+        "etcd_mvcc_put_total",
+        "process_resident_memory_bytes",
+        "process_open_fds",
+    ] {
+        let line = format!("\n# TYPE {name} ");
+        assert!(text.contains(&line), "no {name}");
+    }
+    // Every line is a comment or a sample whose value is a number.
+    for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+        let value = line.rsplit(' ').next().unwrap();
+        assert!(value.parse::<f64>().is_ok() || value == "+Inf", "{line}");
+    }
+}
+
+async fn metrics_count(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let puts = "etcd_mvcc_put_total";
+    let before = server.metric(puts).unwrap();
+    for number in 0..10 {
+        client.write(format!("k{number}"), "v").await;
+    }
+    assert_eq!(server.metric(puts), Some(before + 10.0));
+    assert_eq!(server.metric("etcd_server_has_leader"), Some(1.0));
+    assert_eq!(server.metric("etcd_server_is_leader"), Some(1.0));
+    assert_eq!(server.metric("etcd_debugging_mvcc_keys_total"), Some(10.0));
+    let applied = server.metric("etcd_server_proposals_applied_total").unwrap();
+    assert!(applied >= 10.0, "{applied}");
+    let fsyncs = server.metric("etcd_disk_wal_fsync_duration_seconds_count").unwrap();
+    assert!(fsyncs >= 10.0, "ten writes one after the other, {fsyncs} flushes");
+}
+
+async fn unknown_paths(kind: Kind) {
+    let server = Server::start(kind).await;
+    for path in ["/", "/nothing", "/healthz", "/config/local/log"] {
+        let answer = server.get(path);
+        assert_eq!(answer.status, 404, "{path}");
+        assert_eq!(answer.text(), "404 page not found\n", "{path}");
+    }
+}
+
+async fn alive_and_ready(kind: Kind) {
+    let server = Server::start(kind).await;
+    let whole = [
+        ("/livez", vec!["serializable_read"]),
+        (
+            "/readyz",
+            vec!["data_corruption", "linearizable_read", "non_learner", "serializable_read"],
+        ),
+    ];
+    for (path, checks) in whole {
+        let answer = server.get(path);
+        assert_eq!((answer.status, answer.text().as_str()), (200, "ok\n"), "{path}");
+        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+        let text = server.get(&format!("{path}?verbose")).text();
+        let mut lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.pop(), Some("ok"), "{text}");
+        lines.sort_unstable();
+        let expected: Vec<String> = checks.iter().map(|check| format!("[+]{check} ok")).collect();
+        assert_eq!(lines, expected);
+        for check in checks {
+            let answer = server.get(&format!("{path}/{check}"));
+            assert_eq!((answer.status, answer.text().as_str()), (200, "ok\n"), "{path}/{check}");
+        }
+    }
+    for path in ["/livez/", "/readyz/", "/livez/linearizable_read", "/readyz/nothing"] {
+        assert_eq!(server.get(path).status, 404, "{path}");
+    }
+    alarm(&server, 1, 1).await;
+    assert_eq!(server.get("/livez").status, 200, "a full store is alive");
+    assert_eq!(server.get("/readyz").status, 200, "and ready to be cleaned up");
+}
+
+async fn a_corrupt_alarm_is_not_ready(kind: Kind) {
+    let server = Server::start(kind).await;
+    alarm(&server, 1, 2).await;
+    assert_eq!(server.get("/livez").status, 200);
+    let answer = server.get("/readyz");
+    assert_eq!(answer.status, 503);
+    let text = answer.text();
+    assert!(text.contains("[-]data_corruption failed: alarm activated: CORRUPT\n"), "{text}");
+    assert!(text.contains("[+]linearizable_read ok\n"), "{text}");
+    assert_eq!(server.get("/readyz?exclude=data_corruption").status, 200);
+    assert_eq!(server.get("/readyz/data_corruption").status, 503);
+}

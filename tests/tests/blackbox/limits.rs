@@ -1,0 +1,235 @@
+//! When something runs out: the disk, the memory.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::{
+    Client, Kind, Options, Server, Watch, eventually, is_long, notice, on_both_servers, prefix,
+    put, watch_prefix,
+};
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+
+on_both_servers! {
+    a_full_disk_loses_nothing_acknowledged,
+    a_file_that_may_not_grow_loses_nothing_acknowledged,
+    parallel_lists_are_bounded,
+    a_watcher_that_never_reads_is_bounded,
+}
+
+/// Writes until the server refuses or is gone; returns how many writes were acknowledged.
+async fn write_until_refused(client: &Client, size: usize) -> usize {
+    let value = vec![b'v'; size];
+    for number in 0..10_000 {
+        let write = tokio::time::timeout(
+            std::time::Duration::from_secs(10),
+            client.put(put(format!("k{number:05}"), &value)),
+        );
+        match write.await {
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) | Err(_) => return number,
+        }
+    }
+    panic!("nothing ran out");
+}
+
+async fn check_acknowledged(client: &Client, acknowledged: usize) {
+    let answer = client.range(pb::RangeRequest { keys_only: true, ..prefix("k") }).await.unwrap();
+    // The one that was refused may be there: nobody was told.
+    let count = answer.kvs.len();
+    assert!((acknowledged..=acknowledged + 1).contains(&count), "{acknowledged} became {count}");
+    for (number, record) in answer.kvs.iter().enumerate() {
+        assert_eq!(record.key(), format!("k{number:05}").as_bytes());
+    }
+}
+
+/// A small file system in a mount namespace of its own, which needs no rights on the machine.
+struct SmallDisk {
+    holder: Child,
+    place: TempDir,
+}
+
+impl SmallDisk {
+    fn new(megabytes: u32) -> Option<Self> {
+        let place = TempDir::new().unwrap();
+        let folder = place.path().to_str().unwrap();
+        let script =
+            format!("mount -t tmpfs -o size={megabytes}m none {folder} && echo ready && read _");
+        let mut holder = Command::new("unshare")
+            .args(["--user", "--map-root-user", "--mount", "sh", "-c", &script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .ok()?;
+        let mut line = String::new();
+        BufReader::new(holder.stdout.take()?).read_line(&mut line).ok()?;
+        let disk = Self { holder, place };
+        if line.trim() != "ready" {
+            notice("no mount namespace to be had: a full disk is not tested");
+            return None;
+        }
+        Some(disk)
+    }
+
+    fn entering(&self) -> Vec<String> {
+        let pid = self.holder.id().to_string();
+        ["nsenter", "--preserve-credentials", "--user", "--mount", "--target", &pid]
+            .map(str::to_owned)
+            .to_vec()
+    }
+
+    fn resize(&self, megabytes: u32) {
+        let words = self.entering();
+        let folder = self.place.path().to_str().unwrap();
+        let size = format!("remount,size={megabytes}m");
+        let status = Command::new(&words[0])
+            .args(&words[1..])
+            .args(["mount", "-o", &size, folder])
+            .status()
+            .unwrap();
+        assert!(status.success());
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        drop(self.holder.kill());
+        drop(self.holder.wait());
+    }
+}
+
+async fn a_full_disk_loses_nothing_acknowledged(kind: Kind) {
+    // Two segments are preallocated, and leave little for the backend.
+    let Some(disk) = SmallDisk::new(150) else { return };
+    let words = disk.entering();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut server =
+        Options::new(kind).wrapper(&words).data(&disk.place.path().join("data")).start().await;
+    let acknowledged = write_until_refused(&server.client(), 100_000).await;
+    assert!(acknowledged > 10, "only {acknowledged} writes fit");
+    // It does not go on as if nothing had happened: it ends, or it refuses further writes.
+    eventually("an end or a refusal", async || {
+        let refused = client_refused(&server).await;
+        (!server.is_running() || refused).then_some(())
+    })
+    .await;
+    if kind == Kind::Quorate {
+        let log = server.log();
+        assert!(!log.contains("panicked at"), "{log}");
+        assert!(log.contains("No space left on device") || log.contains("no space left"), "{log}");
+    }
+    server.kill();
+    disk.resize(1_000);
+    server.start_again().await;
+    let client = server.client();
+    check_acknowledged(&client, acknowledged).await;
+    client.write("after", "v").await;
+}
+
+async fn client_refused(server: &Server) -> bool {
+    let limit = std::time::Duration::from_secs(2);
+    let write = tokio::time::timeout(limit, async {
+        server.client().put(put("another", vec![b'v'; 100_000])).await
+    });
+    !matches!(write.await, Ok(Ok(_)))
+}
+
+async fn a_file_that_may_not_grow_loses_nothing_acknowledged(kind: Kind) {
+    let home = TempDir::new().unwrap();
+    let data = home.path().join("data");
+    // A segment just fits; the backend, and the log's end, do not. The signal that comes with the
+    // refusal is ignored, so that it is a failed write and no more.
+    let script = "trap '' XFSZ; ulimit -f 62600; exec \"$@\"";
+    let mut server =
+        Options::new(kind).wrapper(&["bash", "-c", script, "limited"]).data(&data).start().await;
+    let acknowledged = write_until_refused(&server.client(), 500_000).await;
+    assert!(acknowledged > 10, "only {acknowledged} writes fit");
+    if kind == Kind::Quorate {
+        let log = server.log();
+        assert!(!log.contains("panicked at"), "{log}");
+    }
+    server.kill();
+    let server = Options::new(kind).data(&data).start().await;
+    let client = server.client();
+    check_acknowledged(&client, acknowledged).await;
+    client.write("after", "v").await;
+}
+
+async fn parallel_lists_are_bounded(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    // 10 MB, 100 in the long form.
+    let (count, size) = (1_000, if is_long() { 100_000 } else { 10_000 });
+    let mut writers = JoinSet::new();
+    for writer in 0..10 {
+        let client = client.clone();
+        writers.spawn(async move {
+            let value = vec![b'v'; size];
+            for number in 0..count / 10 {
+                client.write(format!("k{writer}/{number:03}"), &value).await;
+            }
+        });
+    }
+    while let Some(done) = writers.join_next().await {
+        done.unwrap();
+    }
+    let before = server.memory("RssAnon");
+    let mut readers = JoinSet::new();
+    for _ in 0..50 {
+        let client = server.client();
+        readers.spawn(async move {
+            let answer = client.range(prefix("k")).await.unwrap();
+            assert_eq!(answer.kvs.len(), count);
+        });
+    }
+    let mut highest = 0;
+    while let Some(done) = readers.join_next().await {
+        done.unwrap();
+        highest = highest.max(server.memory("RssAnon"));
+    }
+    let whole = 50 * (count * size) as u64;
+    let grown = highest.saturating_sub(before);
+    show_figure("parallel lists", whole, grown);
+    if kind == Kind::Quorate {
+        assert!(grown < whole / 2, "{grown} bytes for {whole} bytes of answers");
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "a figure beside the result")]
+fn show_figure(what: &str, moved: u64, grown: u64) {
+    let (moved, grown) = (moved >> 20, grown >> 20);
+    println!("{what}: {moved} MiB moved, memory grew by {grown} MiB");
+}
+
+async fn a_watcher_that_never_reads_is_bounded(kind: Kind) {
+    let server = Server::start(kind).await;
+    let idle = server.client();
+    let mut watch = Watch::open(&idle);
+    watch.create(watch_prefix("k")).await;
+    let client = server.client();
+    let (count, size) = (if is_long() { 30_000 } else { 4_000 }, 20_000);
+    let before = server.memory("RssAnon");
+    let value = vec![b'v'; size];
+    for number in 0..count {
+        client.write(format!("k{}", number % 10), &value).await;
+    }
+    let moved = u64::try_from(count * size).unwrap();
+    let grown = server.memory("RssAnon").saturating_sub(before);
+    show_figure("an idle watcher", moved, grown);
+    if kind == Kind::Quorate {
+        // The member's own log in memory is bounded too.
+        assert!(grown < 64 << 20, "{grown} bytes for {moved} bytes of events");
+    }
+    // Late, but whole and in order.
+    let mut next = 2;
+    while next <= i64::try_from(count).unwrap() + 1 {
+        let response = watch.next().await;
+        assert!(!response.canceled, "{response:?}");
+        for event in response.events {
+            assert_eq!(event.kv.unwrap().fields().mod_revision, next);
+            next += 1;
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! The black-box tests: everything that a client, an operator or a file can see.
+//!
+//! One module per concern. See the library beside this for how a test is run.
+
+#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
+
+mod crash;
+mod damage;
+mod flags;
+mod http;
+mod lease;
+mod limits;
+mod maintenance;
+mod model;
+mod quota;
+mod range;
+mod requests;
+mod takeover;
+mod tools;
+mod txn;
+mod watch;
+mod watch_flow;
+mod write;

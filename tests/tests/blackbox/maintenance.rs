@@ -1,0 +1,396 @@
+//! Status, hashes, snapshots, defragmentation, alarms, members.
+
+use bytes::Bytes;
+use quorate_api::etcdserverpb as pb;
+use quorate_api::etcdserverpb::alarm_request::AlarmAction;
+use quorate_tests::{
+    Client, History, Kind, Options, Server, delete, etcdutl, eventually, has_etcd_tools,
+    on_both_servers, put, put_op, refused, txn, write_op,
+};
+use sha2::{Digest as _, Sha256};
+use tonic::{Code, Status};
+
+on_both_servers! {
+    status_tells_who_and_where,
+    status_tells_sizes,
+    status_tells_the_quota,
+    a_hash_follows_from_the_history,
+    a_hash_follows_from_the_history_after_a_compaction,
+    hash_refusals,
+    a_hash_of_everything_changes_with_everything,
+    a_snapshot_is_the_backend_and_its_digest,
+    a_snapshot_is_of_one_moment,
+    defragmenting_returns_space,
+    alarms_are_raised_and_cleared,
+    alarms_survive_a_restart,
+    a_corrupt_alarm_stops_changes,
+    members_are_listed,
+}
+
+async fn alarm(
+    client: &Client,
+    action: AlarmAction,
+    member_id: u64,
+    alarm: i32,
+) -> Vec<(u64, i32)> {
+    let request = pb::AlarmRequest { action: action.into(), member_id, alarm };
+    let answer = client.alarm(request).await.unwrap();
+    assert!(answer.header.unwrap().member_id != 0);
+    answer.alarms.iter().map(|alarm| (alarm.member_id, alarm.alarm)).collect()
+}
+
+async fn hash_kv(client: &Client, revision: i64) -> Result<pb::HashKvResponse, Status> {
+    client.hash_kv(pb::HashKvRequest { revision }).await
+}
+
+async fn status(client: &Client) -> pb::StatusResponse {
+    client.status(pb::StatusRequest {}).await.unwrap()
+}
+
+async fn status_tells_who_and_where(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    client.write("k", "v").await;
+    let before = status(&client).await;
+    let header = before.header.unwrap();
+    assert_eq!(before.leader, header.member_id);
+    assert_eq!((header.revision, header.raft_term), (2, 2));
+    assert_eq!(before.raft_term, 2);
+    assert!(before.raft_applied_index <= before.raft_index);
+    assert!(!before.is_learner);
+    assert!(before.errors.is_empty(), "{:?}", before.errors);
+    if server.is_3_7() {
+        assert_eq!(before.version, "3.7.1");
+        assert_eq!(before.storage_version, "3.7.0");
+        assert_eq!(before.downgrade_info, Some(pb::DowngradeInfo::default()));
+    }
+    client.write("k", "v").await;
+    let after = status(&client).await;
+    assert_eq!(after.raft_index, before.raft_index + 1, "one write is one entry");
+    assert!(after.raft_applied_index > before.raft_applied_index);
+}
+
+async fn status_tells_sizes(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let empty = status(&client).await;
+    assert!(empty.db_size >= empty.db_size_in_use && empty.db_size_in_use > 0);
+    for number in 0..50 {
+        client.write(format!("k{number}"), vec![b'v'; 10_000]).await;
+    }
+    let grown = eventually("the backend to grow", async || {
+        let now = status(&client).await;
+        (now.db_size_in_use >= empty.db_size_in_use + 500_000).then_some(now)
+    })
+    .await;
+    assert!(grown.db_size >= grown.db_size_in_use);
+}
+
+async fn status_tells_the_quota(kind: Kind) {
+    for (flag, expected) in [("0", 2_147_483_648), ("123456789", 123_456_789), ("-1", -1)] {
+        let server = Options::new(kind).flag(format!("--quota-backend-bytes={flag}")).start().await;
+        let quota = status(&server.client()).await.db_size_quota;
+        if server.is_3_7() {
+            assert_eq!(quota, expected, "--quota-backend-bytes={flag}");
+        } else {
+            assert_eq!(quota, 0, "Debian's release does not tell");
+        }
+    }
+}
+
+/// Puts, deletions and a transaction, enough for a hash to depend on all of them.
+async fn some_history(client: &Client) -> i64 {
+    client.grant(9, 600).await;
+    for number in 0..60 {
+        let name = format!("k{}", number % 7);
+        client
+            .put(pb::PutRequest { lease: number % 2 * 9, ..put(name, number.to_string()) })
+            .await
+            .unwrap();
+        if number % 5 == 0 {
+            client.delete_range(delete("k2", "k4")).await.unwrap();
+        }
+    }
+    let request = txn(vec![put_op("t1", ""), write_op(delete("k5", "")), put_op("t0", "x")]);
+    client.txn(request).await.unwrap().header.unwrap().revision
+}
+
+async fn a_hash_follows_from_the_history(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let last = some_history(&client).await;
+    let history = History::read(&client, last).await;
+    for revision in [1, 2, 3, 20, last - 1, last] {
+        let answer = hash_kv(&client, revision).await.unwrap();
+        assert_eq!(answer.hash, history.hash_kv(None, revision), "at {revision}");
+        assert_eq!(answer.compact_revision, -1);
+        assert_eq!(answer.header.unwrap().revision, last);
+        if server.is_3_7() {
+            assert_eq!(answer.hash_revision, revision);
+        }
+    }
+    let current = hash_kv(&client, 0).await.unwrap();
+    assert_eq!(current.hash, history.hash_kv(None, last));
+    if server.is_3_7() {
+        assert_eq!(current.hash_revision, last);
+    }
+}
+
+async fn a_hash_follows_from_the_history_after_a_compaction(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let last = some_history(&client).await;
+    let history = History::read(&client, last).await;
+    // The first is the revision of a deletion, whose tombstones the hash leaves out.
+    let tombstone = history.tombstones().find(|revision| *revision > 30).unwrap();
+    for compacted in [tombstone, last - 2, last] {
+        client.compact_to(compacted).await;
+        for revision in [compacted + 1, last - 1, last] {
+            if revision <= compacted || revision > last {
+                continue;
+            }
+            let answer = hash_kv(&client, revision).await.unwrap();
+            assert_eq!(answer.compact_revision, compacted);
+            let expected = history.hash_kv(Some(compacted), revision);
+            assert_eq!(answer.hash, expected, "at {revision}, compacted at {compacted}");
+        }
+    }
+}
+
+async fn hash_refusals(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    for number in 0..10 {
+        client.write("k", number.to_string()).await;
+    }
+    let text = "etcdserver: mvcc: required revision is a future revision";
+    refused(hash_kv(&client, 12).await, Code::OutOfRange, text);
+    // Two compactions, because what the last one passed through may still be remembered.
+    client.compact_to(4).await;
+    client.compact_to(8).await;
+    let text = "etcdserver: mvcc: required revision has been compacted";
+    refused(hash_kv(&client, 3).await, Code::OutOfRange, text);
+    refused(hash_kv(&client, 7).await, Code::OutOfRange, text);
+    hash_kv(&client, 9).await.unwrap();
+}
+
+async fn a_hash_of_everything_changes_with_everything(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let hash = async || {
+        let answer = client.hash(pb::HashRequest {}).await.unwrap();
+        assert!(answer.header.unwrap().member_id != 0);
+        answer.hash
+    };
+    // The member may still be making itself known.
+    let empty = eventually("the hash of a store at rest", async || {
+        let first = hash().await;
+        (hash().await == first && server.metric("etcd_server_proposals_pending") == Some(0.0))
+            .then_some(first)
+    })
+    .await;
+    client.write("k", "v").await;
+    let written = hash().await;
+    assert_ne!(written, empty);
+    client.grant(1, 600).await;
+    assert_ne!(hash().await, written, "leases count");
+}
+
+/// A whole snapshot: its data and the digest that ends it.
+async fn snapshot(server: &Server, client: &Client) -> (Vec<u8>, Bytes) {
+    let messages = client.snapshot().await.unwrap();
+    let (digest, data) = messages.split_last().unwrap();
+    let total: usize = data.iter().map(|message| message.blob.len()).sum();
+    let mut sent = 0;
+    for (place, message) in data.iter().enumerate() {
+        assert!(message.header.is_none());
+        let last = place + 1 == data.len();
+        assert!(message.blob.len() == 32_768 || last && message.blob.len() < 32_768);
+        sent += message.blob.len();
+        assert_eq!(message.remaining_bytes, (total - sent) as u64);
+        let version = if server.is_3_7() { "3.7.0" } else { "" };
+        assert_eq!(message.version, version);
+    }
+    assert_eq!((digest.remaining_bytes, digest.blob.len()), (0, 32));
+    (data.iter().flat_map(|message| message.blob.to_vec()).collect(), digest.blob.clone())
+}
+
+async fn a_snapshot_is_the_backend_and_its_digest(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let last = some_history(&client).await;
+    let expected = hash_kv(&client, last).await.unwrap().hash;
+    let (data, digest) = snapshot(&server, &client).await;
+    assert_eq!(Sha256::digest(&data).as_slice(), &digest[..]);
+    assert_eq!(data.len() % 512, 0);
+    eventually("the log line that tools wait for", async || {
+        server.log().contains("sent database snapshot").then_some(())
+    })
+    .await;
+    // The original's own tool reads it, and a store restored from it has the same hash.
+    if !has_etcd_tools() {
+        return;
+    }
+    let file = server.scratch().join("snapshot.db");
+    std::fs::write(&file, [&data[..], &digest[..]].concat()).unwrap();
+    let file = file.to_str().unwrap();
+    let seen = etcdutl(&["snapshot", "status", file, "-w", "json"]).success();
+    let seen: serde_json::Value = serde_json::from_str(&seen).unwrap();
+    assert_eq!(seen["revision"], last);
+    let restored = server.scratch().join("restored");
+    let place = restored.to_str().unwrap();
+    drop(etcdutl(&["snapshot", "restore", file, "--data-dir", place]).success());
+    let again = Options::new(Kind::Etcd).data(&restored).start().await;
+    assert_eq!(hash_kv(&again.client(), last).await.unwrap().hash, expected);
+}
+
+async fn a_snapshot_is_of_one_moment(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let pairs = |number: usize| {
+        txn(vec![put_op("left", number.to_string()), put_op("right", number.to_string())])
+    };
+    for number in 0..200 {
+        client.write(format!("fill{number}"), vec![b'f'; 5_000]).await;
+        client.txn(pairs(number)).await.unwrap();
+    }
+    let writing = client.clone();
+    let writer = tokio::spawn(async move {
+        for number in 200..600 {
+            writing.txn(pairs(number)).await.unwrap();
+        }
+    });
+    let (data, digest) = snapshot(&server, &client).await;
+    writer.await.unwrap();
+    assert_eq!(Sha256::digest(&data).as_slice(), &digest[..]);
+    if !has_etcd_tools() {
+        return;
+    }
+    let file = server.scratch().join("snapshot.db");
+    std::fs::write(&file, [&data[..], &digest[..]].concat()).unwrap();
+    let restored = server.scratch().join("restored");
+    let (file, place) = (file.to_str().unwrap(), restored.to_str().unwrap());
+    drop(etcdutl(&["snapshot", "restore", file, "--data-dir", place]).success());
+    let again = Options::new(Kind::Etcd).data(&restored).start().await;
+    let again = again.client();
+    let left = again.read("left").await.unwrap();
+    assert_eq!(again.read("right").await.unwrap(), left);
+    let revision = again.revision().await;
+    let expected = hash_kv(&client, revision).await.unwrap().hash;
+    assert_eq!(hash_kv(&again, revision).await.unwrap().hash, expected);
+}
+
+async fn defragmenting_returns_space(kind: Kind) {
+    let mut server = Server::start(kind).await;
+    let client = server.client();
+    for number in 0..200 {
+        client.write("k", vec![number; 50_000]).await;
+    }
+    let last = client.write("k", "small").await;
+    client.compact_to(last).await;
+    let before = eventually("the compaction to show", async || {
+        let now = status(&client).await;
+        (now.db_size > 8_000_000 && now.db_size_in_use < 2_000_000).then_some(now)
+    })
+    .await;
+    let hash = hash_kv(&client, 0).await.unwrap().hash;
+    let answer = client.defragment(pb::DefragmentRequest {}).await.unwrap();
+    assert!(answer.header.is_none());
+    let after = eventually("the space to be returned", async || {
+        let now = status(&client).await;
+        (now.db_size < before.db_size / 2).then_some(now)
+    })
+    .await;
+    let file = std::fs::metadata(server.backend()).unwrap().len();
+    assert!(i64::try_from(file).unwrap() < before.db_size, "{file} bytes on disk, {after:?}");
+    assert_eq!(client.read("k").await.unwrap(), b"small");
+    assert_eq!(hash_kv(&client, 0).await.unwrap().hash, hash);
+    client.write("after", "v").await;
+    server.kill();
+    server.start_again().await;
+    assert_eq!(server.client().read("after").await.unwrap(), b"v");
+    assert_eq!(server.client().read("k").await.unwrap(), b"small");
+}
+
+async fn alarms_are_raised_and_cleared(kind: Kind) {
+    use AlarmAction::{Activate, Deactivate, Get};
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let member = status(&client).await.leader;
+    let (none, no_space, corrupt) = (0, 1, 2);
+    assert!(alarm(&client, Get, 0, none).await.is_empty());
+    assert!(alarm(&client, Activate, member, none).await.is_empty(), "no alarm is no alarm");
+    assert_eq!(alarm(&client, Activate, member, no_space).await, [(member, no_space)]);
+    assert_eq!(alarm(&client, Activate, member, no_space).await, [(member, no_space)]);
+    assert_eq!(alarm(&client, Activate, 77, corrupt).await, [(77, corrupt)]);
+    let mut all = alarm(&client, Get, 0, none).await;
+    all.sort_unstable();
+    let mut expected = vec![(member, no_space), (77, corrupt)];
+    expected.sort_unstable();
+    assert_eq!(all, expected);
+    assert_eq!(alarm(&client, Get, 1234, corrupt).await, [(77, corrupt)], "the member is ignored");
+    assert!(alarm(&client, Deactivate, 0, corrupt).await.is_empty(), "0 stands for nobody");
+    assert_eq!(alarm(&client, Deactivate, 77, corrupt).await, [(77, corrupt)]);
+    assert!(alarm(&client, Deactivate, 77, corrupt).await.is_empty());
+    let errors = status(&client).await.errors;
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    let words: Vec<_> = errors[0].split_whitespace().map(str::to_owned).collect();
+    assert_eq!(words, [format!("memberID:{member}"), "alarm:NOSPACE".to_owned()]);
+    alarm(&client, Deactivate, member, no_space).await;
+    assert!(status(&client).await.errors.is_empty());
+}
+
+async fn alarms_survive_a_restart(kind: Kind) {
+    let mut server = Server::start(kind).await;
+    alarm(&server.client(), AlarmAction::Activate, 5, 1).await;
+    server.kill();
+    server.start_again().await;
+    let client = server.client();
+    assert_eq!(alarm(&client, AlarmAction::Get, 0, 0).await, [(5, 1)]);
+    let text = "etcdserver: mvcc: database space exceeded";
+    refused(client.put(put("k", "v")).await, Code::ResourceExhausted, text);
+}
+
+async fn a_corrupt_alarm_stops_changes(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    client.write("k", "v").await;
+    client.grant(1, 600).await;
+    alarm(&client, AlarmAction::Activate, 9, 2).await;
+    let text = "etcdserver: corrupt cluster";
+    let lost = Code::DataLoss;
+    refused(client.put(put("k", "w")).await, lost, text);
+    refused(client.delete_range(delete("k", "")).await, lost, text);
+    refused(client.txn(txn(vec![put_op("k", "w")])).await, lost, text);
+    refused(
+        client.compact(pb::CompactionRequest { revision: 2, physical: false }).await,
+        lost,
+        text,
+    );
+    refused(client.lease_grant(pb::LeaseGrantRequest { id: 2, ttl: 60 }).await, lost, text);
+    if server.is_3_7() {
+        refused(client.lease_revoke(pb::LeaseRevokeRequest { id: 1 }).await, lost, text);
+    }
+    assert_eq!(client.read("k").await.unwrap(), b"v", "reads go on");
+    client.txn(txn(vec![quorate_tests::get_op("k")])).await.unwrap();
+    hash_kv(&client, 0).await.unwrap();
+    alarm(&client, AlarmAction::Deactivate, 9, 2).await;
+    client.write("k", "w").await;
+}
+
+async fn members_are_listed(kind: Kind) {
+    let server = Options::new(kind).name("alone").start().await;
+    let client = server.client();
+    for linearizable in [true, false] {
+        let request = pb::MemberListRequest { linearizable };
+        let answer = client.member_list(request).await.unwrap();
+        let header = answer.header.unwrap();
+        assert_eq!(header.revision, 0);
+        let [member] = &answer.members[..] else { panic!("{:?}", answer.members) };
+        assert_eq!(member.id, header.member_id);
+        assert_eq!(member.name, "alone");
+        assert_eq!(member.client_urls, [server.url()]);
+        assert_eq!(member.peer_urls, [format!("http://127.0.0.1:{}", server.peer_port())]);
+        assert!(!member.is_learner);
+    }
+}

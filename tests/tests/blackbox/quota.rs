@@ -1,0 +1,139 @@
+//! The life of a full store: refused, cleaned up, in service again.
+
+use quorate_api::etcdserverpb as pb;
+use quorate_api::etcdserverpb::alarm_request::AlarmAction;
+use quorate_tests::{
+    Client, Kind, Options, Server, delete, eventually, get_op, key, on_both_servers, put, put_op,
+    refused, txn, txn_when, write_op,
+};
+use tonic::Code;
+
+on_both_servers! {
+    a_full_store_goes_through_its_life,
+    what_costs_nothing_passes,
+    a_larger_quota_after_a_restart,
+    no_quota_at_all,
+}
+
+const TEXT: &str = "etcdserver: mvcc: database space exceeded";
+const QUOTA: i64 = 4 * 1024 * 1024;
+
+async fn small(kind: Kind) -> Server {
+    Options::new(kind).flag(format!("--quota-backend-bytes={QUOTA}")).start().await
+}
+
+async fn alarms(client: &Client) -> Vec<pb::AlarmMember> {
+    client.alarm(pb::AlarmRequest::default()).await.unwrap().alarms
+}
+
+/// Writes one key over and over until the store is full.
+async fn fill(client: &Client) {
+    let value = vec![b'v'; 200_000];
+    for _ in 0..200 {
+        if let Err(status) = client.put(put("fill", &value)).await {
+            assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, TEXT));
+            return;
+        }
+    }
+    panic!("forty megabytes fit into a quota of four");
+}
+
+async fn disarm(client: &Client) {
+    for raised in alarms(client).await {
+        let request = pb::AlarmRequest {
+            action: AlarmAction::Deactivate.into(),
+            member_id: raised.member_id,
+            alarm: raised.alarm,
+        };
+        client.alarm(request).await.unwrap();
+    }
+}
+
+async fn a_full_store_goes_through_its_life(kind: Kind) {
+    let mut server = small(kind).await;
+    let client = server.client();
+    client.write("before", "v").await;
+    client.grant(5, 600).await;
+    fill(&client).await;
+    let raised = eventually("the alarm", async || alarms(&client).await.first().copied()).await;
+    assert_eq!(
+        (raised.member_id, raised.alarm),
+        (client.status(pb::StatusRequest {}).await.unwrap().leader, 1)
+    );
+    // What would grow the store is refused; what reads or shrinks it passes.
+    refused(client.put(put("k", "v")).await, Code::ResourceExhausted, TEXT);
+    let write = client.txn(txn(vec![put_op("k", "v")])).await;
+    refused(write, Code::ResourceExhausted, TEXT);
+    let grant = client.lease_grant(pb::LeaseGrantRequest { id: 6, ttl: 60 }).await;
+    refused(grant, Code::ResourceExhausted, TEXT);
+    assert_eq!(client.read("before").await.unwrap(), b"v");
+    client.delete_range(delete("before", "")).await.unwrap();
+    client.lease_revoke(pb::LeaseRevokeRequest { id: 5 }).await.unwrap();
+    let health = server.get("/health");
+    assert_eq!(health.status, 503);
+    assert_eq!(health.text().trim(), "{\"health\":\"false\",\"reason\":\"ALARM NOSPACE\"}");
+    assert_eq!(server.get("/health?exclude=NOSPACE").status, 200);
+    // A restart does not clear it.
+    server.kill();
+    server.start_again().await;
+    let client = server.client();
+    refused(client.put(put("k", "v")).await, Code::ResourceExhausted, TEXT);
+    // Compact, defragment, disarm: in service again.
+    let revision = client.revision().await;
+    client.compact_to(revision).await;
+    client.defragment(pb::DefragmentRequest {}).await.unwrap();
+    eventually("space to be returned", async || {
+        let size = client.status(pb::StatusRequest {}).await.unwrap().db_size;
+        (size < QUOTA / 2).then_some(())
+    })
+    .await;
+    refused(client.put(put("k", "v")).await, Code::ResourceExhausted, TEXT);
+    disarm(&client).await;
+    client.write("k", "v").await;
+    assert_eq!(server.get("/health").status, 200);
+}
+
+async fn what_costs_nothing_passes(kind: Kind) {
+    let server = small(kind).await;
+    let client = server.client();
+    fill(&client).await;
+    eventually("the alarm", async || alarms(&client).await.first().copied()).await;
+    client.txn(txn(vec![get_op("fill"), write_op(delete("nothing", ""))])).await.unwrap();
+    client.txn(txn(vec![write_op(delete("fill", ""))])).await.unwrap();
+    // A put counts even in the branch that is not taken, and in a nested transaction.
+    let unlikely = txn_when(vec![], vec![get_op("a")], vec![put_op("a", "v")]);
+    refused(client.txn(unlikely).await, Code::ResourceExhausted, TEXT);
+    let inner = pb::RequestOp {
+        request: Some(pb::request_op::Request::RequestTxn(txn(vec![put_op("a", "v")]))),
+    };
+    // Debian's release does not look that deep.
+    if server.is_3_7() {
+        refused(client.txn(txn(vec![inner])).await, Code::ResourceExhausted, TEXT);
+    }
+    // The refusal comes before a look at the request.
+    refused(client.put(put("", "v")).await, Code::ResourceExhausted, TEXT);
+    assert_eq!(client.range(key("a")).await.unwrap().count, 0);
+}
+
+async fn a_larger_quota_after_a_restart(kind: Kind) {
+    let mut server = small(kind).await;
+    let client = server.client();
+    fill(&client).await;
+    eventually("the alarm", async || alarms(&client).await.first().copied()).await;
+    assert!(server.stop().await.code().is_none(), "a stop by signal ends by that signal");
+    server.set_flags(&["--quota-backend-bytes=100000000"]);
+    server.start_again().await;
+    let client = server.client();
+    refused(client.put(put("k", "v")).await, Code::ResourceExhausted, TEXT);
+    disarm(&client).await;
+    client.write("k", "v").await;
+}
+
+async fn no_quota_at_all(kind: Kind) {
+    let server = Options::new(kind).flag("--quota-backend-bytes=-1").start().await;
+    let client = server.client();
+    for _ in 0..20 {
+        client.write("k", vec![b'v'; 1_000_000]).await;
+    }
+    assert!(alarms(&client).await.is_empty());
+}

@@ -1,0 +1,462 @@
+//! Range and RangeStream: which keys, which fields, which order, which refusals.
+
+use quorate_api::etcdserverpb as pb;
+use quorate_api::etcdserverpb::range_request::{SortOrder, SortTarget};
+use quorate_tests::{
+    Client, Kind, Server, bytes, delete, from_key, key, on_both_servers, on_quorate, prefix, put,
+    put_leased, range, refused,
+};
+use tonic::Code;
+
+on_both_servers! {
+    a_missing_key_is_an_empty_answer,
+    a_record_carries_all_its_fields,
+    an_empty_end_means_one_key,
+    a_range_is_half_open,
+    a_zero_end_means_everything_after,
+    an_inverted_range_is_empty,
+    keys_are_bytes,
+    a_limit_says_whether_there_is_more,
+    a_negative_limit_is_none,
+    count_only_counts_everything,
+    keys_only_leaves_values_out,
+    each_sort_order_and_target,
+    a_limit_without_an_order_takes_the_first_keys,
+    filters_apply_before_the_limit,
+    a_negative_filter_bound,
+    reads_at_older_revisions,
+    a_serializable_read_answers_the_same,
+    pages_at_one_revision_are_one_list,
+    range_refusals,
+}
+
+on_quorate! {
+    a_stream_is_one_list_in_pieces,
+    a_stream_obeys_limits_and_counts,
+    a_stream_is_pinned_to_its_revision,
+    stream_refusals,
+}
+
+/// Three leased or repeatedly written keys, whose order differs by every target.
+///
+/// | key | value | create | mod | version | lease |
+/// |---|---|---|---|---|---|
+/// | a | 3 | 2 | 7 | 2 | |
+/// | b | 1 | 3 | 6 | 3 | |
+/// | c | 2 | 4 | 4 | 1 | 99 |
+async fn three_keys(client: &Client) {
+    client.grant(99, 600).await;
+    client.write("a", "x").await;
+    client.write("b", "x").await;
+    client.put(put_leased("c", "2", 99)).await.unwrap();
+    client.write("b", "y").await;
+    client.write("b", "1").await;
+    client.write("a", "3").await;
+}
+
+fn keys(answer: &pb::RangeResponse) -> Vec<String> {
+    let names = answer.kvs.iter().map(|record| String::from_utf8_lossy(record.key()).into_owned());
+    names.collect()
+}
+
+async fn listed(client: &Client, request: pb::RangeRequest) -> (String, bool, i64) {
+    let answer = client.range(request).await.unwrap();
+    (keys(&answer).concat(), answer.more, answer.count)
+}
+
+fn all() -> pb::RangeRequest {
+    from_key("\0")
+}
+
+async fn a_missing_key_is_an_empty_answer(kind: Kind) {
+    let server = Server::start(kind).await;
+    let answer = server.client().range(key("nothing")).await.unwrap();
+    assert!(answer.kvs.is_empty());
+    assert_eq!((answer.count, answer.more), (0, false));
+    let header = answer.header.unwrap();
+    assert_eq!(header.revision, 1, "an empty store is at revision 1");
+    assert!(header.cluster_id != 0 && header.member_id != 0);
+    assert_eq!(header.raft_term, 2, "the first election ends in term 2");
+}
+
+async fn a_record_carries_all_its_fields(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    three_keys(&client).await;
+    let answer = client.range(range("a", "z")).await.unwrap();
+    let expected = [("a", "3", 2, 7, 2, 0), ("b", "1", 3, 6, 3, 0), ("c", "2", 4, 4, 1, 99)];
+    assert_eq!(answer.kvs.len(), expected.len());
+    for (record, (name, value, created, modified, version, lease)) in
+        answer.kvs.iter().zip(expected)
+    {
+        let fields = record.fields();
+        assert_eq!(fields.key, name.as_bytes());
+        assert_eq!(fields.value, value.as_bytes());
+        assert_eq!(fields.create_revision, created);
+        assert_eq!(fields.mod_revision, modified);
+        assert_eq!(fields.version, version);
+        assert_eq!(fields.lease, lease);
+    }
+    assert_eq!(answer.header.unwrap().revision, 7);
+}
+
+async fn an_empty_end_means_one_key(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    three_keys(&client).await;
+    assert_eq!(listed(&client, key("b")).await, ("b".to_owned(), false, 1));
+}
+
+async fn a_range_is_half_open(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    three_keys(&client).await;
+    assert_eq!(listed(&client, range("a", "c")).await.0, "ab");
+    assert_eq!(listed(&client, range("a\0", "c\0")).await.0, "bc");
+    assert_eq!(listed(&client, prefix("b")).await.0, "b");
+}
+
+async fn a_zero_end_means_everything_after(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    three_keys(&client).await;
+    assert_eq!(listed(&client, from_key("b")).await.0, "bc");
+    assert_eq!(listed(&client, all()).await.0, "abc");
+    // Two bytes are an end like any other.
+    assert_eq!(listed(&client, range("a", "\0\0")).await.0, "");
+}
+
+async fn an_inverted_range_is_empty(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    three_keys(&client).await;
+    assert_eq!(listed(&client, range("c", "a")).await, (String::new(), false, 0));
+    assert_eq!(listed(&client, range("b", "b")).await, (String::new(), false, 0));
+}
+
+async fn keys_are_bytes(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let names: [&[u8]; 5] = [b"\0", b"\0\0", b"a\xff", b"\xff", b"\xff\xff\0"];
+    for name in names {
+        client.write(name, name).await;
+    }
+    let answer = client.range(all()).await.unwrap();
+    let found: Vec<&[u8]> = answer.kvs.iter().map(|record| record.key()).collect();
+    assert_eq!(found, names);
+    let answer = client.range(from_key(b"\xff")).await.unwrap();
+    assert_eq!(answer.count, 2);
+}
+
+async fn a_limit_says_whether_there_is_more(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    three_keys(&client).await;
+    for (limit, names, more) in
+        [(0, "abc", false), (1, "a", true), (2, "ab", true), (3, "abc", false)]
+    {
+        let answer = listed(&client, pb::RangeRequest { limit, ..all() }).await;
+        assert_eq!(answer, (names.to_owned(), more, 3), "limit {limit}");
+    }
+}
+
+async fn a_negative_limit_is_none(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    three_keys(&client).await;
+    let answer = listed(&client, pb::RangeRequest { limit: -1, ..all() }).await;
+    assert_eq!(answer, ("abc".to_owned(), false, 3));
+}
+
+async fn count_only_counts_everything(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    three_keys(&client).await;
+    let counting = pb::RangeRequest { count_only: true, ..all() };
+    assert_eq!(listed(&client, counting.clone()).await, (String::new(), false, 3));
+    let limited = pb::RangeRequest { limit: 1, min_mod_revision: 7, ..counting.clone() };
+    assert_eq!(listed(&client, limited).await, (String::new(), false, 3));
+    let past = pb::RangeRequest { revision: 3, ..counting };
+    assert_eq!(listed(&client, past).await, (String::new(), false, 2));
+}
+
+async fn keys_only_leaves_values_out(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    three_keys(&client).await;
+    let request = pb::RangeRequest { keys_only: true, ..all() };
+    let answer = client.range(request.clone()).await.unwrap();
+    let seen: Vec<_> = answer
+        .kvs
+        .iter()
+        .map(|record| record.fields())
+        .map(|at| (at.value.len(), at.create_revision, at.mod_revision, at.version, at.lease))
+        .collect();
+    // Since 3.7 the answer comes from the index, which knows no leases.
+    let lease = if server.is_3_7() { 0 } else { 99 };
+    assert_eq!(seen, [(0, 2, 7, 2, 0), (0, 3, 6, 3, 0), (0, 4, 4, 1, lease)]);
+    // To sort by value the records are read.
+    let by_value = pb::RangeRequest { sort_target: SortTarget::Value.into(), ..request };
+    let answer = client.range(by_value).await.unwrap();
+    assert_eq!(keys(&answer), ["b", "c", "a"]);
+    assert_eq!(answer.kvs[1].fields().lease, 99);
+    assert!(answer.kvs.iter().all(|record| record.value().is_empty()));
+}
+
+async fn each_sort_order_and_target(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    three_keys(&client).await;
+    for (target, ascending) in [
+        (SortTarget::Key, "abc"),
+        (SortTarget::Version, "cab"),
+        (SortTarget::Create, "abc"),
+        (SortTarget::Mod, "cba"),
+        (SortTarget::Value, "bca"),
+    ] {
+        let descending: String = ascending.chars().rev().collect();
+        for (order, expected) in [
+            (SortOrder::None, ascending),
+            (SortOrder::Ascend, ascending),
+            (SortOrder::Descend, &descending),
+        ] {
+            let request =
+                pb::RangeRequest { sort_order: order.into(), sort_target: target.into(), ..all() };
+            assert_eq!(listed(&client, request.clone()).await.0, expected, "{target:?} {order:?}");
+            if order != SortOrder::None {
+                let first = pb::RangeRequest { limit: 1, ..request };
+                let expected = (expected[..1].to_owned(), true, 3);
+                assert_eq!(listed(&client, first).await, expected, "{target:?} {order:?}");
+            }
+        }
+    }
+}
+
+async fn a_limit_without_an_order_takes_the_first_keys(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    three_keys(&client).await;
+    client.write("d", "0").await;
+    // Four keys; of the first two only, the one with the smaller value.
+    let request = pb::RangeRequest { limit: 1, sort_target: SortTarget::Value.into(), ..all() };
+    assert_eq!(listed(&client, request).await, ("b".to_owned(), true, 4));
+}
+
+async fn filters_apply_before_the_limit(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    three_keys(&client).await;
+    let cases = [
+        (pb::RangeRequest { min_mod_revision: 6, ..all() }, "ab"),
+        (pb::RangeRequest { max_mod_revision: 6, ..all() }, "bc"),
+        (pb::RangeRequest { min_create_revision: 3, ..all() }, "bc"),
+        (pb::RangeRequest { max_create_revision: 3, ..all() }, "ab"),
+        (pb::RangeRequest { min_mod_revision: 5, max_create_revision: 2, ..all() }, "a"),
+        (pb::RangeRequest { min_mod_revision: 8, ..all() }, ""),
+    ];
+    for (request, expected) in cases {
+        let answer = listed(&client, request.clone()).await;
+        assert_eq!(answer, (expected.to_owned(), false, 3), "{request:?}");
+    }
+    let limited = pb::RangeRequest { max_mod_revision: 6, limit: 1, ..all() };
+    assert_eq!(listed(&client, limited).await, ("b".to_owned(), true, 3));
+}
+
+async fn a_negative_filter_bound(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    three_keys(&client).await;
+    let request = pb::RangeRequest { max_mod_revision: -1, ..all() };
+    assert_eq!(listed(&client, request).await.0, "");
+    let request = pb::RangeRequest { min_mod_revision: -1, ..all() };
+    assert_eq!(listed(&client, request).await.0, "abc");
+}
+
+async fn reads_at_older_revisions(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    three_keys(&client).await;
+    client.delete_range(delete("a", "c")).await.unwrap();
+    for (revision, expected) in
+        [(1, ""), (2, "a"), (3, "ab"), (4, "abc"), (7, "abc"), (8, "c"), (0, "c"), (-1, "c")]
+    {
+        let answer = client.range(pb::RangeRequest { revision, ..all() }).await.unwrap();
+        assert_eq!(keys(&answer).concat(), expected, "at {revision}");
+        assert_eq!(answer.header.unwrap().revision, 8, "the header is about the store");
+    }
+    let answer = client.range(pb::RangeRequest { revision: 5, ..key("b") }).await.unwrap();
+    assert_eq!(answer.kvs[0].value(), b"y");
+    assert_eq!(answer.kvs[0].fields().version, 2);
+}
+
+async fn a_serializable_read_answers_the_same(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    three_keys(&client).await;
+    let request = pb::RangeRequest { serializable: true, ..all() };
+    assert_eq!(listed(&client, request).await, ("abc".to_owned(), false, 3));
+}
+
+async fn pages_at_one_revision_are_one_list(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let count = 95;
+    for number in 0..count {
+        client.write(format!("page/{number:03}"), "v").await;
+    }
+    let mut found = Vec::new();
+    let mut revision = 0;
+    let mut start = bytes("page/");
+    loop {
+        let request = pb::RangeRequest { limit: 10, revision, ..range(&start, "page0") };
+        let answer = client.range(request).await.unwrap();
+        assert_eq!(answer.count, count - found.len() as i64);
+        found.extend(keys(&answer));
+        if !answer.more {
+            break;
+        }
+        if revision == 0 {
+            revision = answer.header.unwrap().revision;
+        }
+        start = bytes(format!("{}\0", found.last().unwrap()));
+        // What happens meanwhile does not show.
+        client.write(format!("page/{:03}x", found.len()), "new").await;
+        client.delete_range(delete(format!("page/{:03}", found.len() + 5), "")).await.unwrap();
+    }
+    let expected: Vec<String> = (0..count).map(|number| format!("page/{number:03}")).collect();
+    assert_eq!(found, expected);
+}
+
+async fn range_refusals(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    three_keys(&client).await;
+    let future = "etcdserver: mvcc: required revision is a future revision";
+    let compacted = "etcdserver: mvcc: required revision has been compacted";
+    let sort = "etcdserver: invalid sort option";
+    refused(client.range(key("")).await, Code::InvalidArgument, "etcdserver: key is not provided");
+    refused(
+        client.range(range("", "\0")).await,
+        Code::InvalidArgument,
+        "etcdserver: key is not provided",
+    );
+    for (sort_order, sort_target) in [(3, 0), (-1, 0), (0, 5), (1, -1)] {
+        let request = pb::RangeRequest { sort_order, sort_target, ..all() };
+        // Debian's release accepts an unknown order, and dies of an unknown target.
+        if server.is_3_7() {
+            refused(client.range(request).await, Code::InvalidArgument, sort);
+        }
+    }
+    let at = |revision| pb::RangeRequest { revision, ..key("a") };
+    refused(client.range(at(8)).await, Code::OutOfRange, future);
+    refused(client.range(at(i64::MAX)).await, Code::OutOfRange, future);
+    client.compact_to(5).await;
+    refused(client.range(at(4)).await, Code::OutOfRange, compacted);
+    refused(client.range(at(1)).await, Code::OutOfRange, compacted);
+    let serializable = pb::RangeRequest { serializable: true, ..at(4) };
+    refused(client.range(serializable).await, Code::OutOfRange, compacted);
+    assert_eq!(client.range(at(5)).await.unwrap().kvs[0].value(), b"x");
+    assert_eq!(client.range(at(-5)).await.unwrap().kvs[0].value(), b"3");
+    assert_eq!(client.revision().await, 7, "a refusal changes nothing");
+}
+
+async fn a_stream_is_one_list_in_pieces(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    for number in 0..200 {
+        client.write(format!("s/{number:03}"), vec![b'v'; 100]).await;
+    }
+    let whole = client.range(prefix("s/")).await.unwrap();
+    let pieces = client.range_stream(prefix("s/")).await.unwrap();
+    let joined: Vec<_> = pieces.iter().flat_map(|piece| piece.kvs.clone()).collect();
+    assert_eq!(joined, whole.kvs);
+    let (last, earlier) = pieces.split_last().unwrap();
+    assert_eq!(last.header, whole.header);
+    assert_eq!((last.count, last.more), (200, false));
+    for piece in earlier {
+        assert_eq!((&piece.header, piece.count, piece.more), (&None, 0, false));
+        assert!(!piece.kvs.is_empty());
+    }
+    // An empty answer is one message.
+    let nothing = client.range_stream(prefix("t/")).await.unwrap();
+    assert_eq!(nothing.len(), 1);
+    assert_eq!((nothing[0].count, nothing[0].kvs.len()), (0, 0));
+    assert!(nothing[0].header.is_some());
+}
+
+async fn a_stream_obeys_limits_and_counts(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    for number in 0..50 {
+        client.write(format!("s/{number:03}"), "v").await;
+    }
+    for (limit, expected, more) in
+        [(0, 50, false), (25, 25, true), (50, 50, false), (-1, 50, false)]
+    {
+        let request = pb::RangeRequest { limit, ..prefix("s/") };
+        let pieces = client.range_stream(request).await.unwrap();
+        let found: usize = pieces.iter().map(|piece| piece.kvs.len()).sum();
+        let last = pieces.last().unwrap();
+        assert_eq!((found, last.more, last.count), (expected, more, 50), "limit {limit}");
+    }
+    let counting = pb::RangeRequest { count_only: true, ..prefix("s/") };
+    let pieces = client.range_stream(counting).await.unwrap();
+    assert_eq!(pieces.len(), 1);
+    assert_eq!((pieces[0].count, pieces[0].kvs.len()), (50, 0));
+    let names = pb::RangeRequest { keys_only: true, ..prefix("s/") };
+    let pieces = client.range_stream(names).await.unwrap();
+    assert!(pieces.iter().flat_map(|piece| &piece.kvs).all(|record| record.value().is_empty()));
+    let ascending = pb::RangeRequest {
+        sort_order: SortOrder::Ascend.into(),
+        sort_target: SortTarget::Key.into(),
+        ..prefix("s/")
+    };
+    let pieces = client.range_stream(ascending).await.unwrap();
+    assert_eq!(pieces.iter().map(|piece| piece.kvs.len()).sum::<usize>(), 50);
+}
+
+async fn a_stream_is_pinned_to_its_revision(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    for number in 0..20 {
+        client.write(format!("s/{number:02}"), "old").await;
+    }
+    let revision = client.revision().await;
+    for number in 0..20 {
+        client.put(put(format!("s/{number:02}"), "new")).await.unwrap();
+    }
+    let past = client.range_stream(pb::RangeRequest { revision, ..prefix("s/") }).await.unwrap();
+    assert!(past.iter().flat_map(|piece| &piece.kvs).all(|record| record.value() == b"old"));
+    assert_eq!(past.last().unwrap().header.as_ref().unwrap().revision, revision + 20);
+}
+
+async fn stream_refusals(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    three_keys(&client).await;
+    let refused_stream = async |request: pb::RangeRequest, code: Code, text: &str| {
+        refused(client.range_stream(request).await, code, text);
+    };
+    refused_stream(key(""), Code::InvalidArgument, "etcdserver: key is not provided").await;
+    let sort = pb::RangeRequest { sort_order: 7, ..all() };
+    refused_stream(sort, Code::InvalidArgument, "etcdserver: invalid sort option").await;
+    let orders = "RangeStream does not support custom sort orders";
+    let descending = pb::RangeRequest { sort_order: SortOrder::Descend.into(), ..all() };
+    refused_stream(descending, Code::Unimplemented, orders).await;
+    let by_value = pb::RangeRequest {
+        sort_order: SortOrder::Ascend.into(),
+        sort_target: SortTarget::Value.into(),
+        ..all()
+    };
+    refused_stream(by_value, Code::Unimplemented, orders).await;
+    let filters = "RangeStream does not support revision filters";
+    let filtered = pb::RangeRequest { min_mod_revision: 1, ..all() };
+    refused_stream(filtered, Code::Unimplemented, filters).await;
+    let future = pb::RangeRequest { revision: 100, ..all() };
+    let text = "etcdserver: mvcc: required revision is a future revision";
+    refused_stream(future, Code::OutOfRange, text).await;
+    client.compact_to(5).await;
+    let compacted = pb::RangeRequest { revision: 4, ..all() };
+    let text = "etcdserver: mvcc: required revision has been compacted";
+    refused_stream(compacted, Code::OutOfRange, text).await;
+}

@@ -1,0 +1,193 @@
+//! What every request goes through, whatever it asks: sizes, encodings, metadata, methods that are not
+//! there, and the services that are.
+
+use quorate_api::etcdserverpb as pb;
+use quorate_api::healthpb::HealthCheckRequest;
+use quorate_api::healthpb::health_check_response::ServingStatus;
+use quorate_tests::{Kind, Options, Server, key, on_both_servers, on_quorate, put, refused};
+use tonic::codec::CompressionEncoding;
+use tonic::{Code, Request, Status};
+
+on_both_servers! {
+    a_request_of_the_largest_size_passes,
+    a_message_beyond_the_receive_limit_is_cut_off,
+    malformed_bodies,
+    unknown_services_and_methods,
+    health_service,
+    metadata_that_asks_for_a_leader,
+    many_requests_share_a_connection,
+    compressed_requests_are_understood,
+}
+
+on_quorate! {
+    a_client_version_that_is_no_text,
+    services_to_come_say_so,
+}
+
+/// A put whose entry in the log is exactly `size` bytes long, as long as the request's identifier
+/// takes the ten bytes of a number above 2^63, or nine below it.
+fn put_of(size: usize) -> pb::PutRequest {
+    put("k", vec![b'v'; size])
+}
+
+async fn a_request_of_the_largest_size_passes(kind: Kind) {
+    let server = Options::new(kind).flag("--max-request-bytes=10000").start().await;
+    let client = server.client();
+    let text = "etcdserver: request is too large";
+    // Around the value there are the key, the lengths and the entry's header: some thirty bytes.
+    client.put(put_of(9_900)).await.unwrap();
+    refused(client.put(put_of(10_000)).await, Code::InvalidArgument, text);
+    refused(client.put(put_of(100_000)).await, Code::InvalidArgument, text);
+    // The limit is found by trying, and everything below it passes.
+    let mut passes = 9_900;
+    let mut fails = 10_000;
+    while fails - passes > 1 {
+        let middle = usize::midpoint(passes, fails);
+        match client.put(put_of(middle)).await {
+            Ok(_) => passes = middle,
+            Err(status) => {
+                assert_eq!(status.message(), text);
+                fails = middle;
+            }
+        }
+    }
+    let overhead = 10_000 - passes;
+    assert!((20..=40).contains(&overhead), "{overhead} bytes around the value");
+    assert_eq!(client.read("k").await.unwrap().len(), passes, "a refusal changes nothing");
+}
+
+async fn a_message_beyond_the_receive_limit_is_cut_off(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let limit = 1_572_864 + 524_288;
+    let request = put_of(limit);
+    let size = prost::Message::encoded_len(&request);
+    let text = format!("grpc: received message larger than max ({size} vs. {limit})");
+    refused(client.put(request).await, Code::ResourceExhausted, &text);
+    let text = "etcdserver: request is too large";
+    refused(client.put(put_of(1_572_864)).await, Code::InvalidArgument, text);
+    client.put(put_of(1_572_864 - 100)).await.unwrap();
+}
+
+/// Checks the refusal of a body that cannot be decoded. The space after `proto:` is not the same in
+/// every build, so only what stands around it is looked at.
+fn undecodable(answer: Result<bytes::Bytes, Status>) {
+    let status = answer.unwrap_err();
+    assert_eq!(status.code(), Code::Internal, "{status:?}");
+    assert!(status.message().starts_with("grpc: error unmarshalling request: "), "{status:?}");
+}
+
+async fn malformed_bodies(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    for method in ["/etcdserverpb.KV/Put", "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Txn"] {
+        // A length that runs past the end; a field number of zero; an unfinished number.
+        for body in [&b"\x0a\x7fabc"[..], b"\x00\x01", b"\x18\xff"] {
+            undecodable(client.raw(method, body).await);
+        }
+    }
+    // A string that is none, in the one request without side effects that has a string.
+    let answer = client.raw("/grpc.health.v1.Health/Check", b"\x0a\x02\xff\xfe").await;
+    let status = answer.unwrap_err();
+    assert_eq!(status.code(), Code::Internal);
+    let text = "grpc: error unmarshalling request: string field contains invalid UTF-8";
+    if server.is_3_7() {
+        assert_eq!(status.message(), text);
+    }
+    // Unknown fields are no error.
+    client.raw("/etcdserverpb.KV/Put", b"\x0a\x01k\x12\x01v\xf8\x07\x01").await.unwrap();
+    assert_eq!(client.read("k").await.unwrap(), b"v");
+    assert_eq!(client.revision().await, 2, "a refusal changes nothing");
+}
+
+async fn unknown_services_and_methods(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let raw = async |path| client.raw(path, "").await;
+    let code = Code::Unimplemented;
+    refused(raw("/no.Such/Method").await, code, "unknown service no.Such");
+    let text = "unknown method Nothing for service etcdserverpb.KV";
+    refused(raw("/etcdserverpb.KV/Nothing").await, code, text);
+    let text = "unknown service grpc.reflection.v1.ServerReflection";
+    refused(raw("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo").await, code, text);
+    let status = raw("/malformed").await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (code, "malformed method name: \"/malformed\""));
+}
+
+async fn health_service(kind: Kind) {
+    let server = Server::start(kind).await;
+    let mut health = server.client().health();
+    let ask = |service: &str| HealthCheckRequest { service: service.to_owned() };
+    let answer = health.check(ask("")).await.unwrap().into_inner();
+    assert_eq!(answer.status(), ServingStatus::Serving);
+    let answer = health.check(ask("nobody")).await.map(tonic::Response::into_inner);
+    refused(answer, Code::NotFound, "unknown service");
+    let mut watch = health.watch(ask("")).await.unwrap().into_inner();
+    let first = watch.message().await.unwrap().unwrap();
+    assert_eq!(first.status(), ServingStatus::Serving);
+    let mut watch = health.watch(ask("nobody")).await.unwrap().into_inner();
+    let first = watch.message().await.unwrap().unwrap();
+    assert_eq!(first.status(), ServingStatus::ServiceUnknown);
+}
+
+async fn metadata_that_asks_for_a_leader(kind: Kind) {
+    let server = Server::start(kind).await;
+    let mut request = Request::new(key("a"));
+    request.metadata_mut().insert("hasleader", "true".parse().unwrap());
+    request.metadata_mut().insert("client-api-version", "3.7".parse().unwrap());
+    request.metadata_mut().insert("something-else", "x".parse().unwrap());
+    server.client().kv().range(request).await.unwrap();
+}
+
+async fn a_client_version_that_is_no_text(kind: Kind) {
+    // Debian's release dies of it.
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let mut request = Request::new(key("a"));
+    let version = tonic::metadata::AsciiMetadataValue::try_from(&b"3.\xff\xfe"[..]).unwrap();
+    request.metadata_mut().insert("client-api-version", version);
+    let answer = client.kv().range(request).await.map(tonic::Response::into_inner);
+    refused(answer, Code::InvalidArgument, "etcdserver: invalid client api version");
+}
+
+async fn many_requests_share_a_connection(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..500 {
+        let client = client.clone();
+        tasks.spawn(async move {
+            let name = format!("k{number}");
+            client.write(&name, &name).await;
+            assert_eq!(client.read(&name).await.unwrap(), name.as_bytes());
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+    assert_eq!(client.revision().await, 501);
+}
+
+async fn compressed_requests_are_understood(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let gzip = CompressionEncoding::Gzip;
+    let mut kv = client.kv().send_compressed(gzip).accept_compressed(gzip);
+    kv.put(put("k", vec![b'v'; 10_000])).await.unwrap();
+    assert_eq!(client.read("k").await.unwrap().len(), 10_000);
+}
+
+async fn services_to_come_say_so(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    // Known methods, some of them answered already: never "unknown".
+    for method in [
+        "/etcdserverpb.Auth/AuthStatus",
+        "/v3lockpb.Lock/Unlock",
+        "/etcdserverpb.Cluster/MemberPromote",
+    ] {
+        if let Err(status) = client.raw(method, "").await {
+            assert!(!status.message().starts_with("unknown"), "{method}: {status:?}");
+        }
+    }
+}

@@ -1,0 +1,491 @@
+//! Txn: conditions, branches, nesting, what each part sees, and what is refused before anything is
+//! written.
+
+use quorate_api::etcdserverpb as pb;
+use quorate_api::etcdserverpb::compare::{CompareResult, TargetUnion};
+use quorate_api::etcdserverpb::request_op::Request;
+use quorate_api::etcdserverpb::response_op::Response;
+use quorate_tests::{
+    Client, Kind, Options, Server, Watch, bytes, compare, delete, from_key, get_op, key,
+    on_both_servers, on_quorate, op, put, put_leased, put_op, refused, txn, txn_when, watch_prefix,
+    write_op,
+};
+use tonic::Code;
+
+on_both_servers! {
+    one_branch_is_taken,
+    each_comparison,
+    comparisons_of_absent_keys,
+    comparisons_over_a_range,
+    a_mismatched_operand_counts_as_zero,
+    unknown_comparison_numbers,
+    later_operations_see_earlier_ones,
+    answers_carry_their_revisions,
+    reads_alone_take_no_revision,
+    nested_transactions,
+    nested_conditions_see_the_store_as_it_was,
+    revisions_within_a_transaction,
+    malformed_transactions,
+    too_many_operations,
+    overlapping_writes,
+    accepted_overlaps,
+    a_failing_operation_leaves_nothing,
+    concurrent_increments_are_not_lost,
+}
+
+on_quorate! {
+    a_put_that_keeps_what_the_transaction_deletes_is_refused,
+}
+
+fn read_all(answer: &pb::ResponseOp) -> Vec<String> {
+    match answer.response.as_ref().unwrap() {
+        Response::ResponseRange(answer) => answer
+            .kvs
+            .iter()
+            .map(|record| {
+                let fields = record.fields();
+                String::from_utf8_lossy(&[fields.key, b"=", fields.value].concat()).into_owned()
+            })
+            .collect(),
+        other => panic!("expected the answer to a range: {other:?}"),
+    }
+}
+
+fn scan() -> pb::RequestOp {
+    op(Request::RequestRange(from_key("\0")))
+}
+
+fn nested(request: pb::TxnRequest) -> pb::RequestOp {
+    op(Request::RequestTxn(request))
+}
+
+fn nested_answer(answer: &pb::ResponseOp) -> &pb::TxnResponse {
+    match answer.response.as_ref().unwrap() {
+        Response::ResponseTxn(answer) => answer,
+        other => panic!("expected the answer to a transaction: {other:?}"),
+    }
+}
+
+async fn holds(client: &Client, condition: pb::Compare) -> bool {
+    client.txn(txn_when(vec![condition], vec![], vec![])).await.unwrap().succeeded
+}
+
+async fn one_branch_is_taken(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let claim = || {
+        let absent = compare("lock", CompareResult::Equal, TargetUnion::CreateRevision(0));
+        txn_when(vec![absent], vec![put_op("lock", "mine")], vec![get_op("lock")])
+    };
+    let first = client.txn(claim()).await.unwrap();
+    assert!(first.succeeded);
+    assert!(matches!(first.responses[0].response, Some(Response::ResponsePut(_))));
+    assert_eq!(first.header.unwrap().revision, 2);
+    let second = client.txn(claim()).await.unwrap();
+    assert!(!second.succeeded);
+    assert_eq!(read_all(&second.responses[0]), ["lock=mine"]);
+    assert_eq!(second.header.unwrap().revision, 2);
+    let empty = client.txn(pb::TxnRequest::default()).await.unwrap();
+    assert!(empty.succeeded && empty.responses.is_empty());
+}
+
+async fn each_comparison(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    client.grant(5, 600).await;
+    client.write("other", "").await;
+    client.write("k", "m").await;
+    client.put(put_leased("k", "m", 5)).await.unwrap();
+    // created at 3, changed at 4, version 2, value m, lease 5
+    type Operand = fn(i64) -> TargetUnion;
+    let value: Operand =
+        |at| TargetUnion::Value(bytes([u8::try_from(i64::from(b'm') + at).unwrap()]));
+    let targets: [(Operand, i64); 5] = [
+        (TargetUnion::Version, 2),
+        (TargetUnion::CreateRevision, 3),
+        (TargetUnion::ModRevision, 4),
+        (TargetUnion::Lease, 5),
+        (value, 0),
+    ];
+    for (operand, actual) in targets {
+        for (result, of_lower, of_equal, of_higher) in [
+            (CompareResult::Equal, false, true, false),
+            (CompareResult::NotEqual, true, false, true),
+            (CompareResult::Greater, true, false, false),
+            (CompareResult::Less, false, false, true),
+        ] {
+            for (distance, expected) in [(-1, of_lower), (0, of_equal), (1, of_higher)] {
+                let condition = compare("k", result, operand(actual + distance));
+                let shown = format!("{condition:?}");
+                assert_eq!(holds(&client, condition).await, expected, "{shown}");
+            }
+        }
+    }
+}
+
+async fn comparisons_of_absent_keys(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let equal = CompareResult::Equal;
+    for operand in [TargetUnion::Version(0), TargetUnion::CreateRevision(0), TargetUnion::Lease(0)]
+    {
+        assert!(holds(&client, compare("absent", equal, operand)).await);
+    }
+    assert!(
+        holds(&client, compare("absent", CompareResult::Less, TargetUnion::ModRevision(1))).await
+    );
+    // An absent key has no value, not an empty one.
+    for result in [equal, CompareResult::NotEqual, CompareResult::Greater, CompareResult::Less] {
+        let condition = compare("absent", result, TargetUnion::Value(bytes("")));
+        assert!(!holds(&client, condition).await, "{result:?}");
+    }
+}
+
+async fn comparisons_over_a_range(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    for name in ["a", "b", "c"] {
+        client.write(name, "same").await;
+    }
+    client.write("d", "other").await;
+    let over = |start: &str, end: &str| pb::Compare {
+        range_end: bytes(end),
+        ..compare(start, CompareResult::Equal, TargetUnion::Value(bytes("same")))
+    };
+    assert!(holds(&client, over("a", "d")).await);
+    assert!(!holds(&client, over("a", "e")).await);
+    assert!(!holds(&client, over("a", "\0")).await);
+    assert!(!holds(&client, over("x", "z")).await);
+    let newer = pb::Compare {
+        range_end: bytes("\0"),
+        ..compare("a", CompareResult::Less, TargetUnion::ModRevision(6))
+    };
+    assert!(holds(&client, newer).await);
+}
+
+async fn a_mismatched_operand_counts_as_zero(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    client.write("k", "v").await;
+    let mut condition = compare("k", CompareResult::Greater, TargetUnion::Value(bytes("zzz")));
+    condition.target = pb::compare::CompareTarget::Version.into();
+    assert!(holds(&client, condition.clone()).await, "version 1 is greater than 0");
+    condition.target_union = None;
+    assert!(holds(&client, condition).await);
+}
+
+async fn unknown_comparison_numbers(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    client.write("k", "v").await;
+    let condition = compare("k", CompareResult::Equal, TargetUnion::Version(99));
+    assert!(holds(&client, pb::Compare { result: 17, ..condition.clone() }).await);
+    assert!(holds(&client, pb::Compare { target: 17, ..condition.clone() }).await);
+    let less = CompareResult::Less.into();
+    assert!(!holds(&client, pb::Compare { target: 17, result: less, ..condition }).await);
+}
+
+async fn later_operations_see_earlier_ones(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    client.write("a", "old").await;
+    client.write("b", "old").await;
+    let previous = pb::DeleteRangeRequest { prev_kv: true, ..delete("c", "") };
+    let request = txn(vec![
+        scan(),
+        write_op(delete("a", "")),
+        scan(),
+        put_op("c", "new"),
+        scan(),
+        write_op(delete("b", "")),
+    ]);
+    let answer = client.txn(request).await.unwrap();
+    assert_eq!(read_all(&answer.responses[0]), ["a=old", "b=old"]);
+    assert_eq!(read_all(&answer.responses[2]), ["b=old"]);
+    assert_eq!(read_all(&answer.responses[4]), ["b=old", "c=new"]);
+    assert_eq!(answer.header.unwrap().revision, 4, "all of it is one revision");
+    let record = client.range(key("c")).await.unwrap().kvs[0].clone();
+    assert_eq!((record.fields().create_revision, record.fields().version), (4, 1));
+    let answer = client.delete_range(previous).await.unwrap();
+    assert_eq!(answer.prev_kvs[0].value(), b"new");
+}
+
+async fn answers_carry_their_revisions(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    client.write("a", "1").await;
+    let request = txn(vec![
+        get_op("a"),
+        write_op(delete("nothing", "")),
+        put_op("b", "2"),
+        get_op("a"),
+        write_op(delete("nothing", "")),
+        nested(txn(vec![get_op("a")])),
+    ]);
+    let answer = client.txn(request).await.unwrap();
+    let revisions: Vec<_> = answer
+        .responses
+        .iter()
+        .map(|answer| {
+            let header = match answer.response.clone().unwrap() {
+                Response::ResponseRange(answer) => answer.header,
+                Response::ResponsePut(answer) => answer.header,
+                Response::ResponseDeleteRange(answer) => answer.header,
+                Response::ResponseTxn(answer) => answer.header,
+            };
+            let header = header.unwrap();
+            assert_eq!((header.cluster_id, header.member_id, header.raft_term), (0, 0, 0));
+            header.revision
+        })
+        .collect();
+    assert_eq!(revisions, [2, 2, 3, 3, 3, 0]);
+    assert_eq!(answer.header.unwrap().revision, 3);
+}
+
+async fn reads_alone_take_no_revision(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    client.write("a", "1").await;
+    client.write("a", "2").await;
+    let past = op(Request::RequestRange(pb::RangeRequest { revision: 2, ..key("a") }));
+    let answer = client.txn(txn(vec![get_op("a"), past])).await.unwrap();
+    assert_eq!(read_all(&answer.responses[0]), ["a=2"]);
+    assert_eq!(read_all(&answer.responses[1]), ["a=1"]);
+    let header = answer.header.unwrap();
+    assert_eq!(header.revision, 3);
+    assert!(header.cluster_id != 0 && header.raft_term != 0);
+    let only_nested = client.txn(txn(vec![nested(txn(vec![get_op("a")]))])).await.unwrap();
+    assert_eq!(only_nested.header.unwrap().revision, 3);
+}
+
+async fn nested_transactions(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    client.write("a", "1").await;
+    let mut watch = Watch::open(&client);
+    watch.create(watch_prefix("")).await;
+    let exists = compare("a", CompareResult::Equal, TargetUnion::Version(1));
+    let missing = compare("a", CompareResult::Equal, TargetUnion::Version(0));
+    let deep = txn_when(vec![missing], vec![put_op("no", "")], vec![put_op("yes", "2")]);
+    let middle = txn_when(vec![exists], vec![put_op("x", "1"), nested(deep)], vec![]);
+    let request = txn(vec![put_op("w", "0"), nested(middle), put_op("z", "3")]);
+    let answer = client.txn(request).await.unwrap();
+    assert!(answer.succeeded);
+    let middle = nested_answer(&answer.responses[1]);
+    assert!(middle.succeeded);
+    let deep = nested_answer(&middle.responses[1]);
+    assert!(!deep.succeeded);
+    assert_eq!(answer.header.unwrap().revision, 3);
+    // One revision, and its changes in the order of execution.
+    let events = watch.next().await.events;
+    let seen: Vec<_> = events
+        .iter()
+        .map(|event| {
+            let fields = event.kv.as_ref().unwrap().fields();
+            assert_eq!(fields.mod_revision, 3);
+            String::from_utf8_lossy(fields.key).into_owned()
+        })
+        .collect();
+    assert_eq!(seen, ["w", "x", "yes", "z"]);
+}
+
+async fn nested_conditions_see_the_store_as_it_was(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let absent = compare("a", CompareResult::Equal, TargetUnion::CreateRevision(0));
+    let inner = txn_when(vec![absent], vec![get_op("a")], vec![]);
+    let answer = client.txn(txn(vec![put_op("a", "1"), nested(inner)])).await.unwrap();
+    let inner = nested_answer(&answer.responses[1]);
+    assert!(inner.succeeded, "the condition was decided before the put");
+    assert_eq!(read_all(&inner.responses[0]), ["a=1"], "the read came after it");
+}
+
+async fn revisions_within_a_transaction(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    client.write("a", "1").await;
+    client.write("a", "2").await;
+    let at = |revision| {
+        let read = op(Request::RequestRange(pb::RangeRequest { revision, ..key("a") }));
+        txn(vec![put_op("b", "x"), put_op("a", "3"), read])
+    };
+    let future = "etcdserver: mvcc: required revision is a future revision";
+    let compacted = "etcdserver: mvcc: required revision has been compacted";
+    refused(client.txn(at(4)).await, Code::OutOfRange, future);
+    refused(client.txn(at(-2)).await, Code::OutOfRange, compacted);
+    let current = client.txn(at(3)).await.unwrap();
+    assert_eq!(read_all(&current.responses[2]), ["a=2"], "a named revision is the store before");
+    client.compact_to(3).await;
+    refused(client.txn(at(2)).await, Code::OutOfRange, compacted);
+    refused(client.txn(at(-1)).await, Code::OutOfRange, compacted);
+    let alone = txn(vec![op(Request::RequestRange(pb::RangeRequest { revision: 2, ..key("a") }))]);
+    refused(client.txn(alone).await, Code::OutOfRange, compacted);
+    assert_eq!(client.revision().await, 4, "a refusal changes nothing");
+}
+
+async fn malformed_transactions(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let invalid = Code::InvalidArgument;
+    let no_key = "etcdserver: key is not provided";
+    let condition = compare("", CompareResult::Equal, TargetUnion::Version(0));
+    refused(client.txn(txn_when(vec![condition], vec![], vec![])).await, invalid, no_key);
+    let in_failure = |failure| txn_when(vec![], vec![], vec![failure]);
+    for request in [get_op(""), put_op("", "v"), write_op(delete("", ""))] {
+        refused(client.txn(txn(vec![request.clone()])).await, invalid, no_key);
+        refused(client.txn(in_failure(request.clone())).await, invalid, no_key);
+        refused(client.txn(txn(vec![nested(txn(vec![request]))])).await, invalid, no_key);
+    }
+    let nothing = pb::RequestOp { request: None };
+    refused(client.txn(txn(vec![nothing])).await, invalid, "etcdserver: key not found");
+    let value = pb::PutRequest { ignore_value: true, ..put("a", "v") };
+    let request = txn(vec![op(Request::RequestPut(value))]);
+    refused(client.txn(request).await, invalid, "etcdserver: value is provided");
+    let lease = pb::PutRequest { ignore_lease: true, ..put_leased("a", "v", 3) };
+    let request = txn(vec![op(Request::RequestPut(lease))]);
+    refused(client.txn(request).await, invalid, "etcdserver: lease is provided");
+    if server.is_3_7() {
+        let read = pb::RangeRequest { sort_order: 9, ..key("a") };
+        let request = txn(vec![op(Request::RequestRange(read))]);
+        refused(client.txn(request).await, invalid, "etcdserver: invalid sort option");
+    }
+    assert_eq!(client.revision().await, 1, "a refusal changes nothing");
+}
+
+async fn too_many_operations(kind: Kind) {
+    let server = Options::new(kind).flag("--max-txn-ops=4").start().await;
+    let client = server.client();
+    let text = "etcdserver: too many operations in txn request";
+    let puts = |count: usize| -> Vec<pb::RequestOp> {
+        (0..count).map(|number| put_op(format!("k{number}"), "v")).collect()
+    };
+    let condition = compare("a", CompareResult::Equal, TargetUnion::Version(0));
+    client.txn(txn(puts(4))).await.unwrap();
+    refused(client.txn(txn(puts(5))).await, Code::InvalidArgument, text);
+    let failure = txn_when(vec![], vec![], puts(5));
+    refused(client.txn(failure).await, Code::InvalidArgument, text);
+    let conditions = txn_when(vec![condition.clone(); 5], vec![], vec![]);
+    refused(client.txn(conditions).await, Code::InvalidArgument, text);
+    client.txn(txn_when(vec![condition; 4], puts(4), puts(4))).await.unwrap();
+    // A nested transaction gets what its parent leaves.
+    client.txn(txn(vec![nested(txn(puts(3)))])).await.unwrap();
+    refused(client.txn(txn(vec![nested(txn(puts(4)))])).await, Code::InvalidArgument, text);
+    let default = Server::start(kind).await;
+    default.client().txn(txn(puts(128))).await.unwrap();
+    refused(default.client().txn(txn(puts(129))).await, Code::InvalidArgument, text);
+}
+
+async fn overlapping_writes(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    client.write("k", "v").await;
+    let text = "etcdserver: duplicate key given in txn request";
+    let put_k = || put_op("k", "1");
+    let drop_k = || write_op(delete("k", ""));
+    let drop_range = || write_op(delete("a", "z"));
+    let cases = [
+        vec![put_k(), put_k()],
+        vec![put_k(), drop_k()],
+        vec![drop_k(), put_k()],
+        vec![drop_range(), put_k()],
+        vec![put_k(), nested(txn(vec![put_k()]))],
+        vec![nested(txn(vec![put_k()])), put_k()],
+        vec![nested(txn(vec![put_k()])), nested(txn(vec![put_k()]))],
+        vec![drop_range(), nested(txn(vec![put_k()]))],
+        vec![nested(txn(vec![put_k()])), drop_range()],
+        vec![nested(txn(vec![drop_range()])), nested(txn(vec![put_k()]))],
+        vec![put_k(), nested(txn(vec![drop_k()]))],
+    ];
+    for operations in cases {
+        let shown = format!("{operations:?}");
+        let both = [txn(operations.clone()), txn_when(vec![], vec![], operations)];
+        for request in both {
+            match client.txn(request).await {
+                Err(status) => assert_eq!(status.message(), text, "{shown}"),
+                Ok(_) => panic!("accepted: {shown}"),
+            }
+        }
+    }
+    assert_eq!(client.revision().await, 2, "a refusal changes nothing");
+}
+
+async fn accepted_overlaps(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let put_k = || put_op("k", "1");
+    let drop_range = || write_op(delete("a", "z"));
+    let never = || compare("k", CompareResult::Greater, TargetUnion::Version(1000));
+    let cases = [
+        // The two branches of one transaction exclude each other, nested or not.
+        txn_when(vec![], vec![put_k()], vec![put_k()]),
+        txn(vec![nested(txn_when(vec![never()], vec![put_k()], vec![put_k()]))]),
+        // Deletions may overlap.
+        txn(vec![drop_range(), drop_range(), write_op(delete("k", ""))]),
+        // A later sibling may delete what an earlier one wrote.
+        txn(vec![nested(txn(vec![put_k()])), nested(txn(vec![drop_range()]))]),
+        // A deletion of everything after a key conflicts with nothing.
+        txn(vec![write_op(delete("a", "\0")), put_k()]),
+        // Neither does an inverted range.
+        txn(vec![write_op(delete("z", "a")), put_k()]),
+        // Reads never conflict.
+        txn(vec![scan(), put_k(), scan()]),
+    ];
+    for request in cases {
+        let shown = format!("{request:?}");
+        assert!(client.txn(request).await.is_ok(), "{shown}");
+    }
+    assert_eq!(client.read("k").await.unwrap(), b"1");
+}
+
+async fn a_failing_operation_leaves_nothing(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    client.write("a", "1").await;
+    let unknown_lease = op(Request::RequestPut(put_leased("b", "v", 404)));
+    let request = txn(vec![put_op("a", "2"), unknown_lease.clone()]);
+    let text = "etcdserver: requested lease not found";
+    refused(client.txn(request).await, Code::NotFound, text);
+    let request = txn(vec![put_op("a", "2"), nested(txn(vec![unknown_lease]))]);
+    refused(client.txn(request).await, Code::NotFound, text);
+    let keep = pb::PutRequest { ignore_value: true, ..put("absent", "") };
+    let request = txn(vec![put_op("a", "2"), op(Request::RequestPut(keep))]);
+    refused(client.txn(request).await, Code::InvalidArgument, "etcdserver: key not found");
+    assert_eq!(client.read("a").await.unwrap(), b"1");
+    assert_eq!(client.revision().await, 2);
+}
+
+async fn a_put_that_keeps_what_the_transaction_deletes_is_refused(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    client.write("k", "v").await;
+    // Etcd accepts this and ends; the request is refused instead.
+    let keep = pb::PutRequest { ignore_value: true, ..put("k", "") };
+    let request = txn(vec![write_op(delete("a", "\0")), op(Request::RequestPut(keep))]);
+    refused(client.txn(request).await, Code::InvalidArgument, "etcdserver: key not found");
+    assert_eq!(client.read("k").await.unwrap(), b"v");
+}
+
+async fn concurrent_increments_are_not_lost(kind: Kind) {
+    let server = Server::start(kind).await;
+    server.client().write("counter", "0").await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..10 {
+        let client = server.client();
+        tasks.spawn(async move {
+            let mut done = 0;
+            while done < 20 {
+                let record = client.range(key("counter")).await.unwrap().kvs[0].clone();
+                let count: u64 = std::str::from_utf8(record.value()).unwrap().parse().unwrap();
+                let seen = TargetUnion::ModRevision(record.fields().mod_revision);
+                let unchanged = compare("counter", CompareResult::Equal, seen);
+                let next = put_op("counter", (count + 1).to_string());
+                let request = txn_when(vec![unchanged], vec![next], vec![]);
+                done += u64::from(client.txn(request).await.unwrap().succeeded);
+            }
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+    assert_eq!(server.client().read("counter").await.unwrap(), b"200");
+}

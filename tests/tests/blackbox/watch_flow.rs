@@ -1,0 +1,274 @@
+//! Watch under strain: progress, fragments, long catch-ups, readers that are slow.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::{
+    Client, Kind, Options, Server, Watch, delete, on_both_servers, put_op, txn, watch_key,
+    watch_prefix,
+};
+
+on_both_servers! {
+    progress_on_request,
+    progress_needs_a_watcher,
+    progress_is_dropped_while_a_watcher_waits,
+    periodic_progress,
+    large_responses_are_fragmented,
+    without_consent_nothing_is_fragmented,
+    a_long_history_is_caught_up_in_order,
+    catching_up_while_others_write,
+    a_slow_reader_misses_nothing,
+    a_slow_reader_that_is_overtaken_by_a_compaction_is_told,
+    streams_end_with_the_server,
+}
+
+/// Reads events of one watcher until its last revision is reached, checking their order.
+async fn read_through(watch: &mut Watch, last: i64) -> Vec<(i64, Vec<u8>)> {
+    let mut seen: Vec<(i64, Vec<u8>)> = Vec::new();
+    while seen.last().is_none_or(|(revision, _)| *revision < last) {
+        let response = watch.next().await;
+        assert!(!response.canceled, "{response:?}");
+        for event in response.events {
+            let record = event.kv.unwrap();
+            let revision = record.fields().mod_revision;
+            assert!(seen.last().is_none_or(|(earlier, _)| *earlier <= revision), "out of order");
+            seen.push((revision, record.value().to_vec()));
+        }
+    }
+    seen
+}
+
+async fn progress_on_request(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let mut watch = Watch::open(&client);
+    watch.create(watch_key("k")).await;
+    client.write("k", "1").await;
+    let last = client.write("unrelated", "2").await;
+    assert_eq!(watch.events(1).await.len(), 1);
+    watch.progress().await;
+    let progress = watch.next().await;
+    assert_eq!(progress.watch_id, -1);
+    assert!(progress.events.is_empty() && !progress.created && !progress.canceled);
+    assert_eq!(progress.header.unwrap().revision, last);
+}
+
+async fn progress_needs_a_watcher(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let mut watch = Watch::open(&client);
+    if server.is_3_7() {
+        watch.progress().await;
+    }
+    // Had there been an answer, it would come before this one.
+    watch.create(watch_key("k")).await;
+    watch.progress().await;
+    assert_eq!(watch.next().await.watch_id, -1);
+}
+
+async fn progress_is_dropped_while_a_watcher_waits(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let mut watch = Watch::open(&client);
+    // A watcher that waits for the future is not where the store is.
+    let request = pb::WatchCreateRequest { start_revision: 100, ..watch_key("k") };
+    watch.create(request).await;
+    watch.progress().await;
+    if !server.is_3_7() {
+        assert_eq!(watch.next().await.watch_id, -1, "Debian's release does not look");
+    }
+    watch.cancel(0).await;
+    let reply = watch.next().await;
+    assert!(reply.canceled, "the request for progress was to be dropped: {reply:?}");
+    watch.create(watch_key("k")).await;
+    watch.progress().await;
+    assert_eq!(watch.next().await.watch_id, -1);
+}
+
+async fn periodic_progress(kind: Kind) {
+    let flag = if kind == Kind::Etcd {
+        "--experimental-watch-progress-notify-interval=200ms"
+    } else {
+        "--watch-progress-notify-interval=200ms"
+    };
+    let server = Options::new(kind).flag(flag).start().await;
+    let client = server.client();
+    let mut watch = Watch::open(&client);
+    let request = pb::WatchCreateRequest { progress_notify: true, watch_id: 3, ..watch_key("k") };
+    watch.create(request).await;
+    watch.create(watch_key("k")).await;
+    let revision = client.write("unrelated", "v").await;
+    loop {
+        let progress = watch.next().await;
+        assert_eq!(progress.watch_id, 3, "only who asked is notified: {progress:?}");
+        assert!(progress.events.is_empty() && !progress.created && !progress.canceled);
+        if progress.header.unwrap().revision == revision {
+            break;
+        }
+    }
+}
+
+/// Writes `count` values of `size` bytes in one revision.
+async fn write_at_once(client: &Client, count: usize, size: usize) -> i64 {
+    let puts = (0..count).map(|number| put_op(format!("k{number:03}"), vec![b'v'; size]));
+    client.txn(txn(puts.collect())).await.unwrap().header.unwrap().revision
+}
+
+async fn large_responses_are_fragmented(kind: Kind) {
+    let server = Options::new(kind).flag("--max-request-bytes=4194304").start().await;
+    let client = server.client();
+    // The first watcher sees the event live, the second from history, together with the deletions.
+    let mut live = Watch::open(&client);
+    let request = pb::WatchCreateRequest { fragment: true, ..watch_prefix("k") };
+    live.create(request.clone()).await;
+    let revision = write_at_once(&client, 100, 40_000).await;
+    client.delete_range(delete("k", "l")).await.unwrap();
+    let limit = 4_194_304 + 524_288;
+    write_at_once(&client, 100, 40_000).await;
+    let mut replay = Watch::open(&client);
+    let past = pb::WatchCreateRequest { start_revision: revision, prev_kv: true, ..request };
+    replay.create(past).await;
+    let mut fragments = 0;
+    let mut total = 0;
+    while total < 300 {
+        let response = replay.next().await;
+        assert!(prost::Message::encoded_len(&response) < limit);
+        fragments += usize::from(response.fragment);
+        total += response.events.len();
+        assert!(!response.events.is_empty());
+        assert!(response.fragment || total == 300, "only the last piece is not marked");
+    }
+    assert_eq!(total, 300);
+    assert!(fragments > 0, "twelve megabytes came in one piece");
+    let mut total = 0;
+    while total < 300 {
+        total += live.next().await.events.len();
+    }
+}
+
+async fn without_consent_nothing_is_fragmented(kind: Kind) {
+    let server = Options::new(kind).flag("--max-request-bytes=4194304").start().await;
+    let client = server.client();
+    let revision = write_at_once(&client, 100, 40_000).await;
+    client.delete_range(delete("k", "l")).await.unwrap();
+    let mut watch = Watch::open(&client);
+    let request =
+        pb::WatchCreateRequest { start_revision: revision, prev_kv: true, ..watch_prefix("k") };
+    watch.create(request).await;
+    let response = watch.next().await;
+    assert!(!response.fragment);
+    assert_eq!(response.events.len(), 200);
+}
+
+async fn a_long_history_is_caught_up_in_order(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    // More than fits into one batch of a catch-up.
+    let writers = 20;
+    let each = 150;
+    let mut tasks = tokio::task::JoinSet::new();
+    for writer in 0..writers {
+        let client = client.clone();
+        tasks.spawn(async move {
+            for number in 0..each {
+                client.write(format!("k{writer}"), number.to_string()).await;
+            }
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+    let last = 1 + writers * each;
+    let mut watch = Watch::open(&client);
+    watch.create(pb::WatchCreateRequest { start_revision: 1, ..watch_prefix("k") }).await;
+    let seen = read_through(&mut watch, last).await;
+    let revisions: Vec<i64> = seen.iter().map(|(revision, _)| *revision).collect();
+    assert_eq!(revisions, (2..=last).collect::<Vec<i64>>());
+}
+
+async fn catching_up_while_others_write(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    for number in 0..300 {
+        client.write("k", number.to_string()).await;
+    }
+    let writing = client.clone();
+    let writer = tokio::spawn(async move {
+        for number in 300..900 {
+            writing.write("k", number.to_string()).await;
+        }
+    });
+    let mut watches = BTreeMap::new();
+    for start in [2, 50, 299, 301] {
+        let mut watch = Watch::open(&client);
+        watch.create(pb::WatchCreateRequest { start_revision: start, ..watch_key("k") }).await;
+        watches.insert(start, watch);
+    }
+    for (start, watch) in &mut watches {
+        let seen = read_through(watch, 901).await;
+        let expected: Vec<_> = (*start..=901)
+            .map(|revision| (revision, (revision - 2).to_string().into_bytes()))
+            .collect();
+        assert_eq!(seen, expected, "from {start}");
+    }
+    writer.await.unwrap();
+}
+
+async fn a_slow_reader_misses_nothing(kind: Kind) {
+    let server = Server::start(kind).await;
+    // The reader's connection is its own, so that its unread bytes hold up nobody else.
+    let reader = server.client();
+    let mut watch = Watch::open(&reader);
+    watch.create(watch_prefix("k")).await;
+    let client = server.client();
+    let count = 1_500;
+    let value = vec![b'v'; 10_000];
+    for number in 0..count {
+        client.write(format!("k{number}"), &value).await;
+    }
+    let seen = read_through(&mut watch, 1 + count).await;
+    assert_eq!(seen.len(), usize::try_from(count).unwrap());
+    assert!(seen.iter().zip(2..).all(|((revision, _), expected)| *revision == expected));
+}
+
+async fn a_slow_reader_that_is_overtaken_by_a_compaction_is_told(kind: Kind) {
+    let server = Server::start(kind).await;
+    let reader = server.client();
+    let mut watch = Watch::open(&reader);
+    watch.create(watch_prefix("k")).await;
+    let client = server.client();
+    let value = vec![b'v'; 100_000];
+    let mut last = 0;
+    for _ in 0..400 {
+        last = client.write("k", &value).await;
+    }
+    client.compact_to(last).await;
+    // Either everything was already on its way, or the gap is announced; never a silent one.
+    let mut next = 2;
+    while next <= last {
+        let response = watch.next().await;
+        if response.canceled {
+            assert_eq!(response.compact_revision, last);
+            return;
+        }
+        for event in response.events {
+            assert_eq!(event.kv.unwrap().fields().mod_revision, next, "a silent gap");
+            next += 1;
+        }
+    }
+}
+
+async fn streams_end_with_the_server(kind: Kind) {
+    let mut server = Server::start(kind).await;
+    let client = server.client();
+    let mut watch = Watch::open(&client);
+    watch.create(watch_key("k")).await;
+    server.signal("TERM");
+    // A stop waits for open streams, but not for ever.
+    let limit = Duration::from_secs(15);
+    let ended = tokio::time::timeout(limit, watch.try_next()).await;
+    let ended = ended.expect("the stream outlives the server");
+    assert!(matches!(ended, Err(_) | Ok(None)), "{ended:?}");
+    server.ended().await;
+}
