@@ -1,17 +1,19 @@
 //! How fast the keyspace is: `cargo bench -p quorate-state [-- KEYS]`, 100,000 keys unless told.
 //!
-//! Prints microseconds of one thread per operation. Batches are dropped instead of written, except where
-//! the file is what is measured.
+//! Prints microseconds of one thread per operation. Commits to the file happen on the way, without waiting
+//! for the disk, and are left out of the figures except where they are named.
 
-#![expect(clippy::disallowed_methods, reason = "a benchmark looks at the clock")]
 #![expect(clippy::unwrap_used, reason = "a benchmark may fail")]
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 
 use std::hint::black_box;
-use std::time::Instant;
+use std::sync::Arc;
 
-use quorate_state::backend::Batch;
-use quorate_state::mvcc::{KeyRange, RangeQuery, Store, StoreOptions};
+use bytes::Bytes;
+use quorate_state::backend::{Backend, Batch};
+use quorate_state::mvcc::{KeyRange, RangeQuery, Store, StoreOptions, View};
+use quorate_storage::bolt::Options;
+use quorate_storage::disk::{Disk, RealDisk};
 
 struct Random(u64);
 
@@ -50,6 +52,11 @@ impl Clock {
         Self(nanoseconds.unwrap_or(0.0) / 1e9)
     }
 
+    /// As if what took so long had not been.
+    fn without(self, seconds: &mut f64) -> Self {
+        Self(self.0 + std::mem::take(seconds))
+    }
+
     fn elapsed(&self) -> f64 {
         Self::now().0 - self.0
     }
@@ -63,121 +70,170 @@ fn report(what: &str, count: usize, started: &Clock) {
 struct Load {
     store: Store,
     batch: Batch,
+    backend: Backend,
+    commit_seconds: f64,
     entries: usize,
     publish_each: usize,
 }
 
 impl Load {
-    fn put(&mut self, key: &[u8], value: &[u8]) {
+    fn put(&mut self, key: &[u8]) {
         let mut txn = self.store.write(&mut self.batch);
-        txn.put(key, value, 0);
+        txn.put(key, &[b'v'; 256], 0);
         black_box(txn.finish());
         self.entries += 1;
         if self.entries.is_multiple_of(self.publish_each) {
             self.store.publish();
         }
         if self.batch.op_count() == 10_000 {
-            self.batch = Batch::new();
+            self.commit();
         }
+    }
+
+    fn commit(&mut self) {
+        let started = Clock::now();
+        let committed = self.backend.commit(std::mem::take(&mut self.batch)).unwrap();
+        self.commit_seconds += started.elapsed();
+        self.store.committed(committed);
+        self.store.publish();
     }
 }
 
 fn resident_mb() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("RssAnon")).unwrap_or_default();
     line.split_whitespace().nth(1).and_then(|kb| kb.parse::<usize>().ok()).unwrap_or(0) / 1024
 }
 
 fn main() {
     let count = std::env::args().filter_map(|arg| arg.parse().ok()).next().unwrap_or(100_000);
     let keys = keys(count);
-    let value = [b'v'; 256];
-    let mut random = Random(99);
     let base = resident_mb();
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut options = Options::default();
+    options.no_sync = true;
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let backend = Backend::open(&disk, &directory.path().join("db"), options).unwrap();
     let store = Store::new(StoreOptions::default());
-    let mut load = Load { store, batch: Batch::new(), entries: 0, publish_each: 100 };
+    let mut load = Load {
+        store,
+        batch: Batch::new(),
+        backend,
+        commit_seconds: 0.0,
+        entries: 0,
+        publish_each: 100,
+    };
+    puts(&mut load, &keys, base);
+    load.commit();
+    let mut sorted = keys.clone();
+    sorted.sort();
+    reads(&load.store.reader().view(), &sorted);
+    let started = Clock::now();
+    black_box(load.store.reader().view().hash_kv(0).unwrap());
+    report("hash of all records, each", load.entries, &started);
+    drop(std::mem::replace(&mut load.store, Store::new(StoreOptions::default())));
+    println!("memory without the store: {} MB", resident_mb() - base);
 
     let started = Clock::now();
-    for key in &keys {
-        load.put(key, &value);
-    }
-    report("put new, published each 100", count, &started);
-    println!("resident: {} MB", resident_mb() - base);
+    load.store = Store::recover(&load.backend, StoreOptions::default()).unwrap().0;
+    report("restart, each record", load.entries, &started);
+    println!("memory: {} MB", resident_mb() - base);
+    compaction(&mut load, &sorted[..count / 2]);
+    println!("memory: {} MB", resident_mb() - base);
+    drop(std::mem::replace(&mut load.store, Store::new(StoreOptions::default())));
+    let started = Clock::now();
+    load.store = Store::recover(&load.backend, StoreOptions::default()).unwrap().0;
+    report("restart after it, each record", count, &started);
+    println!("memory: {} MB", resident_mb() - base);
+}
 
+fn puts(load: &mut Load, keys: &[Vec<u8>], base: usize) {
+    let count = keys.len();
+    let mut random = Random(99);
+    let started = Clock::now();
+    for key in keys {
+        load.put(key);
+    }
+    report("put new, published each 100", count, &started.without(&mut load.commit_seconds));
+    println!("memory: {} MB", resident_mb() - base);
     for publish_each in [1, 10, 100, 1000] {
         load.publish_each = publish_each;
         let started = Clock::now();
-        for _ in 0..count {
-            load.put(&keys[random.below(count)], &value);
+        for _ in 0..count / 4 {
+            load.put(&keys[random.below(count)]);
         }
-        report(&format!("put existing, published each {publish_each}"), count, &started);
+        let what = format!("put existing, published each {publish_each}");
+        report(&what, count / 4, &started.without(&mut load.commit_seconds));
     }
-    println!("resident: {} MB", resident_mb() - base);
-    load.store.publish();
+    println!("memory: {} MB", resident_mb() - base);
+}
 
-    let view = load.store.reader().view();
+fn reads(view: &View, sorted: &[Vec<u8>]) {
+    let count = sorted.len();
+    let mut random = Random(3);
     let started = Clock::now();
     for _ in 0..count {
-        black_box(view.snapshot().get(&keys[random.below(count)]));
+        black_box(view.snapshot().get(&sorted[random.below(count)]));
     }
     report("get from the index", count, &started);
     let started = Clock::now();
     for _ in 0..count {
-        let key = bytes::Bytes::copy_from_slice(&keys[random.below(count)]);
+        let key = Bytes::copy_from_slice(&sorted[random.below(count)]);
         black_box(view.range(&RangeQuery { key, ..RangeQuery::default() }).unwrap());
     }
     report("range of one key, with record", count, &started);
 
     let rounds = 1000;
-    let mut sorted = keys.clone();
-    sorted.sort();
+    let mut list = |what: &str, query: RangeQuery| {
+        let started = Clock::now();
+        for _ in 0..rounds {
+            let first = random.below(count - 1001);
+            let key = sorted[first].clone().into();
+            let range_end = match query.limit {
+                0 => sorted[first + 1000].clone().into(),
+                _ => Bytes::from_static(b"\0"),
+            };
+            black_box(view.range(&RangeQuery { key, range_end, ..query.clone() }).unwrap());
+        }
+        report(what, rounds, &started);
+    };
+    list("list of 1,000, limited", RangeQuery { limit: 1000, ..RangeQuery::default() });
+    list("list of exactly 1,000", RangeQuery::default());
+    list("list of 1,000, keys only", RangeQuery { keys_only: true, ..RangeQuery::default() });
     let started = Clock::now();
     for _ in 0..rounds {
-        let key = sorted[random.below(count - 1000)].clone().into();
-        let query =
-            RangeQuery { key, range_end: b"\0"[..].into(), limit: 1000, ..RangeQuery::default() };
-        black_box(view.range(&query).unwrap());
-    }
-    report("list of 1,000, limited", rounds, &started);
-    let started = Clock::now();
-    for _ in 0..rounds {
-        let first = random.below(count - 1001);
-        let (key, range_end) = (sorted[first].clone().into(), sorted[first + 1000].clone().into());
-        black_box(view.range(&RangeQuery { key, range_end, ..RangeQuery::default() }).unwrap());
-    }
-    report("list of exactly 1,000", rounds, &started);
-    let started = Clock::now();
-    for _ in 0..rounds {
-        let first = random.below(count - 1001);
-        let (key, range_end) = (sorted[first].clone().into(), sorted[first + 1000].clone().into());
-        let query = RangeQuery { key, range_end, keys_only: true, ..RangeQuery::default() };
-        black_box(view.range(&query).unwrap());
-    }
-    report("list of 1,000, keys only", rounds, &started);
-    let started = Clock::now();
-    for _ in 0..100_000 {
         let first = random.below(count / 2);
         let range = KeyRange::Between(&sorted[first], &sorted[first + count / 2 - 1]);
         black_box(view.snapshot().count(range));
     }
-    report("count of half the keys", 100_000, &started);
-    drop(view);
+    report("count of half the keys", rounds, &started);
+}
 
+/// Overwrites nothing and deletes half: the versions left by the puts before, and tombstones.
+fn compaction(load: &mut Load, doomed: &[Vec<u8>]) {
+    for key in doomed {
+        load.store.write(&mut load.batch).delete_range(KeyRange::One(key));
+    }
+    load.commit();
     let current = load.store.current_revision();
     load.store.schedule_compaction(current, &mut load.batch).unwrap();
     let started = Clock::now();
     let (mut deleted, mut longest) = (0, 0.0_f64);
+    load.commit_seconds = 0.0;
     loop {
-        let step_started = Instant::now();
+        let step_started = Clock::now();
         let step = load.store.next_garbage(1000, &mut load.batch);
-        longest = longest.max(step_started.elapsed().as_secs_f64());
+        longest = longest.max(step_started.elapsed());
         deleted += step.deleted_count;
-        load.batch = Batch::new();
+        if step.deleted_count > 0 {
+            load.commit();
+        }
         if !step.more {
             break;
         }
     }
-    report("compaction, each record", deleted, &started);
-    println!("longest step: {:.0} us of {deleted} records", longest * 1e6);
-    println!("resident: {} MB", resident_mb() - base);
+    let committed = load.commit_seconds;
+    report("compaction with commits, each record", deleted, &started);
+    report("compaction alone, each record", deleted, &started.without(&mut load.commit_seconds));
+    println!("{deleted} records, commits {committed:.3} s, longest step {:.0} us", longest * 1e6);
 }

@@ -97,7 +97,8 @@ impl Backend {
         self.db.stats()
     }
 
-    /// The file's length in use and out of use: what counts against the quota.
+    /// Bytes of all pages up to the last one in use, free ones between them included: what counts against
+    /// the quota.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.stats().size_bytes

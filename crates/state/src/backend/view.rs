@@ -45,6 +45,24 @@ impl BackendView {
         Ok(bucket.get(key)?.map(|value| self.read.bytes(value)))
     }
 
+    /// The values of several keys, as slices of the file. Keys in order are fastest.
+    pub fn get_each<K: AsRef<[u8]>>(
+        &self,
+        bucket: Bucket,
+        keys: impl Iterator<Item = K>,
+        mut take: impl FnMut(Option<Bytes>) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let bucket = self.read.bucket(bucket.name())?;
+        for key in keys {
+            let value = match &bucket {
+                Some(bucket) => bucket.get(key.as_ref())?,
+                None => None,
+            };
+            take(value.map(|value| self.read.bytes(value)))?;
+        }
+        Ok(())
+    }
+
     /// All entries of a small bucket, in key order, copied.
     pub fn entries(&self, bucket: Bucket) -> Result<Vec<(Bytes, Bytes)>, Fault> {
         let mut found = Vec::new();

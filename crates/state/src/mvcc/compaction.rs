@@ -27,7 +27,7 @@ use crate::schema::{RecordKey, Revision, meta};
 
 /// Garbage sorted at once.
 const RUN_LEN: usize = 8192;
-/// Gathering a record costs this much less than deleting it.
+/// Gathering a replaced change costs this much less than deleting its record.
 const GATHER_FACTOR: usize = 16;
 
 /// What a step of a compaction did.
@@ -135,7 +135,8 @@ struct Gather<'a> {
 impl Gather<'_> {
     /// Takes up some garbage; tells whether that was all.
     fn step(&mut self, tombstones: &mut TombstoneQueue, count_max: usize) -> bool {
-        for _ in 0..count_max {
+        let mut cost = 0;
+        while cost < count_max {
             if let Some(front) =
                 self.history.front().filter(|front| front.superseded_by <= self.revision)
             {
@@ -144,12 +145,15 @@ impl Gather<'_> {
                     self.push(RecordKey { revision: front.revision(), tombstone: false });
                 }
                 self.history.pop_front();
+                cost += 1;
             } else if let Some((revision, key)) =
                 tombstones.front().filter(|(revision, _)| revision.main < self.revision)
             {
                 self.tree.remove(key, |entry| entry.tombstone && entry.revision() == revision);
                 self.push(RecordKey { revision, tombstone: true });
                 tombstones.pop_front();
+                // The key leaves the index, which is a change of the tree like any other.
+                cost += GATHER_FACTOR;
             } else {
                 return true;
             }

@@ -20,6 +20,7 @@
 //!
 //! Leases, watchers, permissions, quotas: `apply` carries the facts between them and the keyspace.
 
+mod buffer;
 mod changes;
 mod compaction;
 mod error;
@@ -262,6 +263,13 @@ impl Store {
         self.file = Some(committed.view);
         self.persisted = self.persisted.max(committed.last_revision.unwrap_or(0));
         self.window.trim(self.persisted);
+    }
+
+    /// Takes the place of another store, whose readers see this one from now on: what a member does that
+    /// was sent a snapshot.
+    pub fn replace(&mut self, other: Self) {
+        self.published = other.published;
+        self.publish();
     }
 
     /// What connection threads read from.

@@ -17,10 +17,11 @@
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use quorate_api::etcdserverpb::{RangeRequest, range_request};
 use quorate_api::record::{Fields, KeyValue};
 
+use super::buffer::RecordBuffer;
 use super::error::MvccError;
 use super::key_range::KeyRange;
 use super::snapshot::{Found, Snapshot};
@@ -311,7 +312,7 @@ impl<'a> Snapshot<'a> {
 
     /// Records made from the index: without value, and without lease.
     fn keys_without_values(&self, found: &mut [Found<'_>]) -> Result<Vec<KeyValue>, Fault> {
-        let mut buffer = BytesMut::new();
+        let mut buffer = RecordBuffer::default();
         found
             .iter_mut()
             .map(|found| {
@@ -323,7 +324,7 @@ impl<'a> Snapshot<'a> {
                     version,
                     ..Fields::default()
                 };
-                Ok(encode_into(&mut buffer, &fields))
+                Ok(KeyValue::from_encoded(buffer.encode(&fields)))
             })
             .collect()
     }
@@ -338,25 +339,13 @@ impl<'a> Snapshot<'a> {
         kvs.sort_by(|a, b| in_order(query.sort_order, a.value().cmp(b.value())));
         kvs.truncate(limit);
         if query.keys_only {
-            let mut buffer = BytesMut::new();
+            let mut buffer = RecordBuffer::default();
             for kv in &mut kvs {
-                *kv = encode_into(&mut buffer, &Fields { value: b"", ..kv.fields() });
+                *kv = KeyValue::from_encoded(buffer.encode(&Fields { value: b"", ..kv.fields() }));
             }
         }
         Ok(kvs)
     }
-}
-
-/// Encodes records into shared allocations.
-fn encode_into(buffer: &mut BytesMut, fields: &Fields<'_>) -> KeyValue {
-    const SHARED_BYTES: usize = 16 << 10;
-    let len = fields.encoded_len();
-    if buffer.capacity() < len {
-        *buffer = BytesMut::with_capacity(SHARED_BYTES.max(len));
-    }
-    buffer.resize(len, 0);
-    fields.encode(&mut &mut buffer[..]);
-    KeyValue::from_encoded(buffer.split().freeze())
 }
 
 /// A bound of 0 is none.

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use quorate_api::record::{Fields, KeyValue};
 
+use super::buffer::RecordBuffer;
 use super::changes::{Change, ChangeKind, Changes, Previous};
 use super::window::WindowView;
 use crate::backend::{BackendView, Fault};
-use crate::schema::{Bucket, RecordKey, Revision, record_fields};
+use crate::schema::{Bucket, EncodedRecordKey, RecordKey, Revision, record_fields};
 
 /// The records that an index refers to.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +34,15 @@ impl Records<'_> {
         }
     }
 
+    /// Fetches a record for somebody who may keep it for long: the file would have to keep the page it
+    /// stands on, and all that were current with it.
+    pub(super) fn get_detached(&self, revision: Revision) -> Result<Bytes, Fault> {
+        match self.window.record(revision) {
+            Some(record) => Ok(record.clone()),
+            None => self.stored(revision).map(|record| Bytes::copy_from_slice(&record)),
+        }
+    }
+
     /// Fetches several records, in the order named.
     pub(super) fn get_all(
         &self,
@@ -42,26 +52,43 @@ impl Records<'_> {
         // would otherwise have to wait for one by one.
         let places: Vec<_> =
             revisions.map(|revision| (revision, self.window.record(revision))).collect();
-        places
-            .into_iter()
-            .map(|(revision, place)| match place {
-                Some(record) => Ok(record.clone()),
-                None => self.stored(revision),
-            })
-            .collect()
+        let mut absent = Vec::new();
+        let mut records = Vec::with_capacity(places.len());
+        for (position, (revision, place)) in places.into_iter().enumerate() {
+            if place.is_none() {
+                absent.push((revision, position));
+            }
+            records.push(place.cloned().unwrap_or_default());
+        }
+        // In the order of the file, so that neighbours share the pages on the way.
+        absent.sort_unstable();
+        let mut unanswered = absent.iter();
+        if let Some(file) = self.file {
+            let keys = absent.iter().map(|(revision, _)| put_key(*revision));
+            file.get_each(Bucket::Key, keys, |found| {
+                let (revision, position) = *unanswered.next().expect("one answer for each key");
+                records[position] = found.ok_or_else(|| self.missing(revision))?;
+                Ok(())
+            })?;
+        }
+        match unanswered.next() {
+            Some((revision, _)) => Err(self.missing(*revision)),
+            None => Ok(records),
+        }
     }
 
     fn stored(&self, revision: Revision) -> Result<Bytes, Fault> {
-        let key = RecordKey { revision, tombstone: false }.encode();
         let found = match self.file {
-            Some(file) => file.get(Bucket::Key, key.as_ref())?,
+            Some(file) => file.get(Bucket::Key, put_key(revision).as_ref())?,
             None => None,
         };
-        found.ok_or_else(|| {
-            let path =
-                self.file.map_or_else(|| Arc::from(Path::new("")), |file| Arc::clone(file.path()));
-            Fault::MissingRecord { path, revision }
-        })
+        found.ok_or_else(|| self.missing(revision))
+    }
+
+    fn missing(&self, revision: Revision) -> Fault {
+        let path =
+            self.file.map_or_else(|| Arc::from(Path::new("")), |file| Arc::clone(file.path()));
+        Fault::MissingRecord { path, revision }
     }
 
     /// Visits every record up to a main revision in order, with its key and value as they are stored.
@@ -119,6 +146,10 @@ impl Records<'_> {
     }
 }
 
+fn put_key(revision: Revision) -> EncodedRecordKey {
+    RecordKey { revision, tombstone: false }.encode()
+}
+
 /// Whether a record of the window is a deletion, and the part of it that the file stores. A deletion is
 /// kept as watchers see it, with its revision behind the key; it is the only record without a version.
 fn as_stored(record: &[u8]) -> (bool, &[u8]) {
@@ -160,6 +191,8 @@ fn changes_in_file(
         return Ok(ControlFlow::Continue(()));
     };
     let mut cursor = bucket.cursor();
+    // Watchers may be slow, and a slice of the file would keep its pages from being used again.
+    let mut buffer = RecordBuffer::default();
     let mut entry = cursor.seek(&Revision::new(from.max(0), 0).encode())?;
     while let Some(found) = entry {
         let corrupt = |problem| file.corrupt(Bucket::Key, 0, found.key, problem);
@@ -170,10 +203,11 @@ fn changes_in_file(
         }
         let fields = record_fields(found.value).ok_or_else(|| corrupt("the value is no record"))?;
         let record = if key.tombstone {
-            KeyValue::new(&Fields { key: fields.key, mod_revision: main, ..Fields::default() })
+            buffer.encode(&Fields { key: fields.key, mod_revision: main, ..Fields::default() })
         } else {
-            KeyValue::from_encoded(read.bytes(found.value))
+            buffer.copy(found.value)
         };
+        let record = KeyValue::from_encoded(record);
         // The mark of a restore that compacted everything is no change of a key.
         if !found.value.is_empty() && changes.push(main, key.tombstone, record).is_break() {
             return Ok(ControlFlow::Break(()));

@@ -143,17 +143,33 @@ impl Rebuild {
             for equal in group.chunk_by(|a, b| (a.head, a.rest) == (b.head, b.rest)) {
                 let positions = at..at + equal.len();
                 at = positions.end;
-                if equal.len() > 1 && equal[0].rest > HEAD_LEN {
-                    open.push((positions, depth + usize::from(HEAD_LEN)));
-                    continue;
-                }
-                for (place, item) in sorted[positions].iter_mut().zip(equal) {
-                    let same_key = item.record != equal[0].record;
-                    *place = Sorted { record: item.record, same_key };
+                let deeper = depth + usize::from(HEAD_LEN);
+                if equal.len() == 1 || equal[0].rest <= HEAD_LEN {
+                    for (place, item) in sorted[positions].iter_mut().zip(equal) {
+                        let same_key = item.record != equal[0].record;
+                        *place = Sorted { record: item.record, same_key };
+                    }
+                } else if equal.len() > SMALL_GROUP {
+                    open.push((positions, deeper));
+                } else {
+                    let places = &mut sorted[positions];
+                    for (place, item) in places.iter_mut().zip(equal) {
+                        *place = Sorted { record: item.record, same_key: false };
+                    }
+                    self.sort_small(places, deeper);
                 }
             }
         }
         sorted
+    }
+
+    /// Sorts records whose keys are alike up to `depth` by comparing the rest.
+    fn sort_small(&self, places: &mut [Sorted], depth: usize) {
+        let rest = |place: &Sorted| &self.key(place.record)[depth..];
+        places.sort_unstable_by(|a, b| rest(a).cmp(rest(b)).then(a.record.cmp(&b.record)));
+        for at in 1..places.len() {
+            places[at].same_key = rest(&places[at - 1]) == rest(&places[at]);
+        }
     }
 }
 
@@ -215,6 +231,8 @@ struct Item {
 }
 
 const HEAD_LEN: u8 = 8;
+/// Groups up to this length are compared whole: mostly the versions of a single key.
+const SMALL_GROUP: usize = 12;
 
 impl Item {
     fn load(&mut self, rest: &[u8]) {

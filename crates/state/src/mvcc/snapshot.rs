@@ -111,13 +111,16 @@ impl<'a> Snapshot<'a> {
         self.records.get(modified).map(KeyValue::from_encoded)
     }
 
+    /// The change of a key that showed at a revision that can be read, if the key was live.
+    #[must_use]
+    pub fn version_at(&self, key: &[u8], revision: i64) -> Option<Revision> {
+        let entry = self.tree.get(key)?;
+        self.visible(&[], entry, revision).map(|found| found.modified)
+    }
+
     /// Fetches a key's record as it was at a revision that can be read.
     pub fn record_at(&self, key: &[u8], revision: i64) -> Result<Option<KeyValue>, Fault> {
-        self.tree
-            .get(key)
-            .and_then(|entry| self.visible(&[], entry, revision))
-            .map(|found| self.record(found.modified))
-            .transpose()
+        self.version_at(key, revision).map(|modified| self.record(modified)).transpose()
     }
 
     /// The revision that a request reads: 0 and below stand for the newest.

@@ -123,7 +123,8 @@ impl View {
         Ok(self.snapshot().records.changes_since(from, revisions_max)?)
     }
 
-    /// The record before a change that happened at `revision`, unless there was none or it is compacted.
+    /// The record before a change that happened at `revision`, unless there was none or it is compacted. It
+    /// may be kept for long, as may what [`View::changes_since`] returns.
     pub fn previous_record(
         &self,
         revision: i64,
@@ -134,15 +135,17 @@ impl View {
             return Ok(None);
         }
         let snapshot = self.snapshot();
+        let detached =
+            |modified| snapshot.records.get_detached(modified).map(KeyValue::from_encoded);
         match change.previous {
             Previous::Absent => Ok(None),
-            Previous::At(modified) => snapshot.record(modified).map(Some),
+            Previous::At(modified) => detached(modified).map(Some),
             Previous::Unknown => {
                 let fields = change.record.fields();
                 if fields.create_revision == revision {
                     return Ok(None);
                 }
-                snapshot.record_at(fields.key, before)
+                snapshot.version_at(fields.key, before).map(detached).transpose()
             }
         }
     }

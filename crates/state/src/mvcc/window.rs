@@ -17,17 +17,16 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use quorate_api::record::Fields;
 
+use super::buffer::RecordBuffer;
 use crate::schema::Revision;
 
 /// Records in one chunk.
 const CHUNK_LEN: usize = 1024;
 /// A chunk that holds this many bytes is closed early.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Records share allocations of this size: a slice that is held for long keeps no more than that alive.
-const BUFFER_BYTES: usize = 64 << 10;
 
 #[derive(Debug)]
 struct Chunk {
@@ -56,7 +55,7 @@ pub(super) struct WindowView {
 #[derive(Debug)]
 pub(super) struct Window {
     view: WindowView,
-    buffer: BytesMut,
+    buffer: RecordBuffer,
     active_bytes: usize,
     /// Bytes of each sealed chunk, oldest first.
     sealed_bytes: std::collections::VecDeque<usize>,
@@ -173,7 +172,7 @@ impl Window {
     pub(super) fn new(bytes_max: usize) -> Self {
         Self {
             view: WindowView { sealed: Arc::default(), active: None },
-            buffer: BytesMut::new(),
+            buffer: RecordBuffer::default(),
             active_bytes: 0,
             sealed_bytes: std::collections::VecDeque::new(),
             byte_count: 0,
@@ -192,25 +191,14 @@ impl Window {
 
     /// Encodes a record and keeps it.
     pub(super) fn append(&mut self, revision: Revision, fields: &Fields<'_>) -> Bytes {
-        let len = fields.encoded_len();
-        if self.buffer.capacity() < len {
-            self.buffer = BytesMut::with_capacity(BUFFER_BYTES.max(len));
-        }
-        // A slice takes bytes faster than a buffer that could grow.
-        self.buffer.resize(len, 0);
-        fields.encode(&mut &mut self.buffer[..]);
-        let record = self.buffer.split().freeze();
+        let record = self.buffer.encode(fields);
         self.keep(revision, record.clone());
         record
     }
 
     /// Keeps a copy of a record that was encoded before.
     pub(super) fn append_encoded(&mut self, revision: Revision, record: &[u8]) {
-        if self.buffer.capacity() < record.len() {
-            self.buffer = BytesMut::with_capacity(BUFFER_BYTES.max(record.len()));
-        }
-        self.buffer.extend_from_slice(record);
-        let record = self.buffer.split().freeze();
+        let record = self.buffer.copy(record);
         self.keep(revision, record);
     }
 

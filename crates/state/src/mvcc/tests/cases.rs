@@ -194,6 +194,23 @@ fn pages_of_a_list_read_the_root_that_the_first_one_left() {
 }
 
 #[test]
+fn readers_follow_when_a_store_is_replaced() {
+    let (mut old, mut new) =
+        (Store::new(StoreOptions::default()), Store::new(StoreOptions::default()));
+    let reader = old.reader();
+    let mut batch = Batch::new();
+    put(&mut old, &mut batch, b"old", b"");
+    old.publish();
+    for _ in 0..3 {
+        put(&mut new, &mut batch, b"new", b"");
+    }
+    new.replace(old);
+    let view = reader.view();
+    assert_eq!(view.current_revision(), 4);
+    assert!(view.snapshot().get(b"new").is_some() && view.snapshot().get(b"old").is_none());
+}
+
+#[test]
 fn the_hash_of_the_file_leaves_out_what_members_differ_in() {
     let bed = Bed::new();
     let before = bed.backend.read().hash().unwrap();
@@ -218,4 +235,20 @@ fn the_hash_of_the_file_leaves_out_what_members_differ_in() {
     }
     assert_ne!(expected, before);
     assert_eq!(committed.view.hash().unwrap(), expected);
+}
+
+#[test]
+fn a_sort_that_does_not_exist_is_told() {
+    use quorate_api::etcdserverpb::RangeRequest;
+
+    let request = |sort_order, sort_target| RangeRequest {
+        sort_order,
+        sort_target,
+        ..RangeRequest::default()
+    };
+    let query = RangeQuery::from_request(&request(2, 4)).unwrap();
+    assert_eq!((query.sort_order, query.sort_target), (SortOrder::Descend, SortTarget::Value));
+    for (order, target) in [(3, 0), (0, 5), (-1, 0)] {
+        assert_eq!(RangeQuery::from_request(&request(order, target)), None);
+    }
 }
