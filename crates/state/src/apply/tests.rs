@@ -5,6 +5,7 @@ mod checks;
 mod golden;
 mod model;
 mod txns;
+mod watching;
 
 use bytes::Bytes;
 use quorate_api::etcdserverpb as pb;

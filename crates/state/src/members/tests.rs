@@ -97,7 +97,7 @@ fn changes_are_judged_by_the_members_there_are() {
         Members::new([member(1, "a", "m1"), member(2, "b", "m2"), learner.clone()], [MemberId(9)]);
     let promote = ChangeContext::promotion_json;
     let json = |id: u64, url: &str| member(id, url, "").to_json();
-    let new_learner = Member { id: MemberId(4), ..learner.clone() };
+    let new_learner = Member { id: MemberId(4), ..learner };
     let new_learner = Member { peer_urls: vec!["d".to_owned()], ..new_learner };
     let cases = [
         (change(Add, 9, &json(9, "x")), Err(Removed)),

@@ -1,1 +1,193 @@
+//! Files that etcd wrote, taken over by this state: it must say what etcd said.
 
+use std::path::{Path, PathBuf};
+use std::process::Command as Process;
+use std::sync::Arc;
+
+use prost::Message;
+use quorate_api::{raftpb, snappb};
+use quorate_storage::bolt::Options;
+use quorate_storage::disk::{Disk, RealDisk};
+use serde_json::Value;
+
+use super::*;
+use crate::backend::Backend;
+use crate::members::{CLUSTER_TOKEN_DEFAULT, V2Membership, cluster_id, member_id};
+use crate::units::LeaseId;
+
+/// A data directory of etcd's, unpacked, and what etcd said of it.
+struct Golden {
+    name: String,
+    folder: tempfile::TempDir,
+    said: Value,
+}
+
+fn goldens() -> Vec<Golden> {
+    let Some(folder) = std::env::var_os("QUORATE_GOLDEN").map(PathBuf::from) else {
+        println!("QUORATE_GOLDEN is unset: nothing to compare with");
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        let Some(name) = path.file_name().unwrap().to_str().unwrap().strip_suffix(".tar.gz") else {
+            continue;
+        };
+        let unpacked = tempfile::tempdir().unwrap();
+        let status = Process::new("tar")
+            .args(["-xzf", path.to_str().unwrap(), "--exclude=*.wal", "--exclude=*.tmp"])
+            .args(["-C", unpacked.path().to_str().unwrap()])
+            .status();
+        assert!(status.unwrap().success());
+        let said = std::fs::read(folder.join(format!("{name}.json"))).unwrap();
+        let said = serde_json::from_slice(&said).unwrap();
+        found.push(Golden { name: name.to_owned(), folder: unpacked, said });
+    }
+    assert!(!found.is_empty(), "the folder holds golden data");
+    found
+}
+
+fn recover(db: &Path) -> Result<State, RecoverError> {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let backend = Backend::open(&disk, db, Options::default()).unwrap();
+    State::recover(&backend, StateOptions::default())
+}
+
+/// The snapshot without the checksum behind it.
+fn snapshot(golden: &Golden) -> State {
+    let path = golden.folder.path().join("snapshot.db");
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes.truncate(bytes.len() - 32);
+    std::fs::write(&path, bytes).unwrap();
+    recover(&path).unwrap()
+}
+
+fn base64(text: &str) -> Vec<u8> {
+    const DIGITS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let bits = text.trim_end_matches('=').chars().flat_map(|digit| {
+        let value = DIGITS.find(digit).unwrap();
+        (0..6).rev().map(move |bit| value >> bit & 1)
+    });
+    let bits: Vec<usize> = bits.collect();
+    let byte = |bits: &[usize]| bits.iter().fold(0, |byte, bit| byte << 1 | bit);
+    bits.chunks_exact(8).map(|bits| u8::try_from(byte(bits)).unwrap()).collect()
+}
+
+/// The membership of the newest `.snap` file.
+fn v2_membership(golden: &Golden) -> V2Membership {
+    let folder = golden.folder.path().join("data/member/snap");
+    let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let newest = names.filter(|path| path.extension().is_some_and(|ext| ext == "snap")).max();
+    let file = snappb::Snapshot::decode(&*std::fs::read(newest.unwrap()).unwrap()).unwrap();
+    let snapshot = raftpb::Snapshot::decode(file.data.unwrap_or_default()).unwrap();
+    V2Membership::from_json(&snapshot.data.unwrap_or_default()).unwrap()
+}
+
+fn said_members(golden: &Golden) -> Vec<Member> {
+    let urls = |value: &Value| -> Vec<String> {
+        let urls = value.as_array().unwrap();
+        urls.iter().map(|url| url.as_str().unwrap().to_owned()).collect()
+    };
+    let members = golden.said["members"].as_array().unwrap().iter();
+    members
+        .map(|member| Member {
+            id: MemberId(member["ID"].as_u64().unwrap()),
+            peer_urls: urls(&member["peerURLs"]),
+            is_learner: false,
+            name: member["name"].as_str().unwrap().to_owned(),
+            client_urls: urls(&member["clientURLs"]),
+        })
+        .collect()
+}
+
+#[test]
+fn keys_and_leases_are_what_etcd_said() {
+    for golden in goldens() {
+        let state = snapshot(&golden);
+        let name = &golden.name;
+        assert_eq!(Some(state.store.current_revision()), golden.said["current_revision"].as_i64());
+        let view = state.readers().view();
+        let all = read_range(&view, &range("\0", "\0")).unwrap().unwrap();
+        let keys: Vec<Vec<u8>> = all.kvs.iter().map(|kv| kv.key().to_vec()).collect();
+        let said = golden.said["kvs"].as_array().unwrap().iter();
+        let said: Vec<Vec<u8>> = said.map(|kv| base64(kv["key"].as_str().unwrap())).collect();
+        assert_eq!(keys, said, "{name}");
+
+        let leases = golden.said["leases"].as_object().unwrap();
+        let readers = state.readers();
+        assert_eq!(readers.leases.count(), leases.len(), "{name}");
+        for lease in leases.values() {
+            let id = LeaseId(lease["id"].as_i64().unwrap());
+            let found = readers.leases.time_to_live(id, Millis(0)).unwrap();
+            assert_eq!(Some(found.granted_secs), lease["granted-ttl"].as_i64(), "{name}");
+            let mut said: Vec<Vec<u8>> = lease["keys"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|key| base64(key.as_str().unwrap()))
+                .collect();
+            said.sort();
+            let keys = readers.leases.keys(id).unwrap();
+            assert_eq!(keys.iter().map(|key| key.to_vec()).collect::<Vec<_>>(), said, "{name}");
+        }
+    }
+}
+
+#[test]
+fn members_and_ids_are_what_etcd_said() {
+    for golden in goldens() {
+        let mut state = snapshot(&golden);
+        let said = said_members(&golden);
+        let v2 = v2_membership(&golden);
+        assert_eq!(v2.members.iter().cloned().collect::<Vec<_>>(), said, "{}", golden.name);
+        // What 3.5 failed to store is repaired from the tree.
+        state.repair_members(v2.members.clone());
+        let members: Vec<Member> = state.members().iter().cloned().collect();
+        assert_eq!(members, said);
+        assert_eq!(state.versions().cluster(), v2.cluster_version);
+        let urls = &said[0].peer_urls;
+        assert_eq!(member_id(urls, CLUSTER_TOKEN_DEFAULT, None), said[0].id);
+        let status = &golden.said["status"];
+        assert_eq!(Some(cluster_id([said[0].id])), status["cluster_id"].as_u64());
+    }
+}
+
+#[test]
+fn rows_and_trees_are_written_as_etcd_wrote_them() {
+    for golden in goldens() {
+        drop(snapshot(&golden));
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let path = golden.folder.path().join("snapshot.db");
+        let backend = Backend::open(&disk, &path, Options::default()).unwrap();
+        let state = State::recover(&backend, StateOptions::default()).unwrap();
+        let file = backend.read();
+        for (key, row) in file.entries(crate::schema::Bucket::Members).unwrap() {
+            let id = crate::members::parse_id(std::str::from_utf8(&key).unwrap()).unwrap();
+            let member = state.members().get(id).unwrap();
+            assert_eq!(member.to_json().as_bytes(), row, "{}", golden.name);
+            assert_eq!(id.to_string().as_bytes(), key);
+        }
+        if let Some(json) = file.conf_state().unwrap() {
+            let ours = crate::members::conf_state_json(&state.members().conf_state());
+            assert_eq!(ours, json, "{}", golden.name);
+        }
+        for (key, value) in file.entries(crate::schema::Bucket::Lease).unwrap() {
+            let lease = crate::lease::LeaseRecord::decode(&value).unwrap();
+            assert_eq!(crate::lease::LeaseRecord::key(lease.id), key);
+            assert_eq!(lease.encode(), value);
+        }
+    }
+}
+
+#[test]
+fn data_under_authentication_is_refused() {
+    for golden in goldens() {
+        let outcome = recover(&golden.folder.path().join("data/member/snap/db"));
+        let with_auth = golden.said.get("users").is_some();
+        match outcome {
+            Err(RecoverError::AuthEnabled) => assert!(with_auth, "{}", golden.name),
+            Err(other) => panic!("{}: {other}", golden.name),
+            Ok(_) => assert!(!with_auth, "{}", golden.name),
+        }
+    }
+}
