@@ -102,14 +102,6 @@ pub enum StepError {
         /// The position of the first entry that does not fit.
         position: usize,
     },
-    /// The leader's log differs from this one in an entry that both call committed.
-    #[error("entry {index} conflicts with committed entry [committed({committed})]")]
-    CommittedConflict {
-        /// The entry's index.
-        index: LogIndex,
-        /// This member's commit index.
-        committed: LogIndex,
-    },
     /// The leader counts on entries that this log does not have.
     #[error("commit {commit} is out of range [last index {last_index}]: was the log lost?")]
     CommitBeyondLog {
@@ -138,11 +130,6 @@ impl StepError {
     /// committed entries. Going on without an operator would risk more of them.
     #[must_use]
     pub fn is_log_damage(&self) -> bool {
-        matches!(
-            self,
-            Self::CommittedConflict { .. }
-                | Self::CommitBeyondLog { .. }
-                | Self::AcknowledgedBeyondLog { .. }
-        )
+        matches!(self, Self::CommitBeyondLog { .. } | Self::AcknowledgedBeyondLog { .. })
     }
 }

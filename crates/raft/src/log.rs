@@ -308,3 +308,6 @@ impl<S> fmt::Display for RaftLog<S> {
         )
     }
 }
+
+#[cfg(test)]
+mod tests;

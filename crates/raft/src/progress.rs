@@ -15,8 +15,8 @@
 //! # Invariants
 //!
 //! * `match_index < next_index`.
-//! * Everything in `(match_index, next_index)` is in flight.
-//! * In Snapshot, `next_index == pending_snapshot + 1`.
+//! * Everything in `(match_index, next_index)` is in flight, or covered by a snapshot in flight.
+//! * Outside Snapshot there is no `pending_snapshot`; outside Replicate the window is empty.
 //!
 //! # Not here
 //!
@@ -227,3 +227,6 @@ impl fmt::Display for Progress {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

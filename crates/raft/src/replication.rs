@@ -262,7 +262,7 @@ impl<S: Storage> Raft<S> {
         } else if self.log.contains(previous) {
             check_consistent(&message)?;
             let last_new = previous.index + message.entries.len() as LogIndex;
-            self.append_new(message.entries)?;
+            self.append_new(message.entries);
             self.log.commit_to(self.log.committed().max(message.commit.min(last_new)));
             response.index = last_new;
         } else {
@@ -288,9 +288,10 @@ impl<S: Storage> Raft<S> {
         Ok(())
     }
 
-    /// Appends those of consecutive `entries` that the log does not have yet.
-    fn append_new(&mut self, mut entries: Vec<Entry>) -> Result<(), StepError> {
-        let Some(divergence) = self.log.divergence(&entries) else { return Ok(()) };
+    /// Appends those of consecutive `entries` that the log does not have yet. They follow an entry
+    /// at or beyond the commit index, so nothing committed is replaced.
+    fn append_new(&mut self, mut entries: Vec<Entry>) {
+        let Some(divergence) = self.log.divergence(&entries) else { return };
         let EntryId { term, index } = divergence.id;
         if let Some(own) = divergence.conflicting_term {
             note!(
@@ -298,10 +299,6 @@ impl<S: Storage> Raft<S> {
                 Info,
                 "found conflict at index {index} [existing term: {own}, conflicting term: {term}]"
             );
-        }
-        let committed = self.log.committed();
-        if index <= committed {
-            return Err(StepError::CommittedConflict { index, committed });
         }
         entries.drain(..divergence.position);
         match self.log.append(entries) {
@@ -313,7 +310,6 @@ impl<S: Storage> Raft<S> {
                 note!(self, Info, "truncate the unstable entries before index {from}");
             }
         }
-        Ok(())
     }
 
     pub(crate) fn handle_heartbeat(&mut self, message: Message) -> Result<(), StepError> {

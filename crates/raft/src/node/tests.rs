@@ -1,8 +1,8 @@
 //! A member driven by hand: what it hands out, and what it refuses.
 
 use super::*;
-use crate::Snapshot;
 use crate::storage::MemoryStorage;
+use crate::{ConfChange, ReadOnlyOption, Snapshot};
 
 /// Storage of a member of a group of `voters` that has applied everything up to index 10, term 1.
 fn storage(voters: &[MemberId]) -> MemoryStorage {
@@ -13,8 +13,12 @@ fn storage(voters: &[MemberId]) -> MemoryStorage {
     MemoryStorage::recover(HardState { term: 1, vote: 0, commit: 10 }, snapshot, Vec::new())
 }
 
+fn config() -> Config {
+    Config { pre_vote: false, check_quorum: false, ..Config::new(1, 1) }
+}
+
 fn node(voters: &[MemberId]) -> Node<MemoryStorage> {
-    Node::new(Config { pre_vote: false, ..Config::new(1, 1) }, storage(voters)).unwrap()
+    Node::new(config(), storage(voters)).unwrap()
 }
 
 /// Deals with all outstanding work; returns what was committed and sent.
@@ -30,6 +34,32 @@ fn settle(node: &mut Node<MemoryStorage>) -> (Vec<Entry>, Vec<Message>) {
     (committed, sent)
 }
 
+fn entry(term: Term, index: LogIndex) -> Entry {
+    Entry { term, index, ..Entry::default() }
+}
+
+/// A message from member 2 at term 2.
+fn from_peer(kind: MessageKind) -> Message {
+    Message { from: 2, term: 2, ..Message::new(kind, 1) }
+}
+
+fn append(prev_index: LogIndex, prev_term: Term, entries: Vec<Entry>) -> Message {
+    Message { index: prev_index, log_term: prev_term, entries, ..from_peer(MessageKind::Append) }
+}
+
+/// Member 1 of three, leading in term 2 with one entry of its own, committed.
+fn leader() -> Node<MemoryStorage> {
+    let mut node = node(&[1, 2, 3]);
+    node.campaign();
+    settle(&mut node);
+    node.step(from_peer(MessageKind::VoteResponse)).unwrap();
+    settle(&mut node);
+    node.step(Message { index: 11, ..from_peer(MessageKind::AppendResponse) }).unwrap();
+    settle(&mut node);
+    assert!(node.is_leader() && node.has_committed_in_term());
+    node
+}
+
 #[test]
 fn single_member_elects_itself_and_commits() {
     let mut node = node(&[1]);
@@ -37,7 +67,7 @@ fn single_member_elects_itself_and_commits() {
     let (committed, sent) = settle(&mut node);
     assert!(node.is_leader());
     assert!(sent.is_empty());
-    assert_eq!(committed, vec![Entry { term: 2, index: 11, ..Entry::default() }]);
+    assert_eq!(committed, vec![entry(2, 11)]);
     assert!(node.has_committed_in_term());
 
     node.propose_batch([Bytes::from_static(b"a"), Bytes::from_static(b"b")]).unwrap();
@@ -50,4 +80,287 @@ fn single_member_elects_itself_and_commits() {
     let ready = node.ready();
     assert_eq!(ready.read_states.len(), 1);
     assert_eq!(ready.read_states[0].index, 13);
+}
+
+#[test]
+fn sole_voter_answers_reads_only_when_its_commit_index_is_the_latest() {
+    let mut node = node(&[1]);
+    node.campaign();
+    // It leads once its vote is written; the entry that opens the term is yet to be.
+    drop(node.ready());
+    node.advance();
+    assert!(node.is_leader() && !node.has_committed_in_term());
+    node.read_index(Bytes::from_static(b"early"));
+    let ready = node.ready();
+    assert!(ready.read_states.is_empty());
+    node.storage_mut().append(ready.entries);
+    node.advance();
+    assert_eq!(node.ready().read_states[0].index, 11);
+}
+
+#[test]
+fn proposals_of_a_batch_share_one_message_per_follower() {
+    let mut node = leader();
+    node.propose_batch((0..100).map(|_| Bytes::from_static(b"x"))).unwrap();
+    let ready = node.ready();
+    assert_eq!(ready.entries.len(), 100);
+    // Member 3 has not answered yet: it is being probed.
+    let appends: Vec<_> = ready.messages.iter().map(|m| (m.to, m.entries.len())).collect();
+    assert_eq!(appends, [(2, 100)]);
+    assert!(ready.must_sync);
+}
+
+#[test]
+fn restart_continues_from_what_is_applied() {
+    // The state machine is at 12, beyond the snapshot at 10, and the commit index that was saved.
+    let mut storage = storage(&[1, 2, 3]);
+    storage.append((11..=14).map(|index| entry(1, index)));
+    storage.set_hard_state(HardState { term: 1, vote: 2, commit: 12 });
+    let config = Config { applied: 12, ..config() };
+    let mut node = Node::new(config.clone(), storage.clone()).unwrap();
+    assert_eq!((node.applied_index(), node.commit_index(), node.last_index()), (12, 12, 14));
+    assert!(!node.has_ready());
+    node.step(Message { commit: 14, ..append(14, 1, Vec::new()) }).unwrap();
+    let (committed, _) = settle(&mut node);
+    assert_eq!(committed, [entry(1, 13), entry(1, 14)]);
+
+    let applied = |applied| Node::new(Config { applied, ..config.clone() }, storage.clone()).err();
+    assert_eq!(applied(13), Some(ConfigError::Applied { applied: 13, first: 10, commit: 12 }));
+    assert_eq!(applied(9), Some(ConfigError::Applied { applied: 9, first: 10, commit: 12 }));
+}
+
+#[test]
+fn stored_commit_index_must_be_in_the_log() {
+    let mut storage = storage(&[1]);
+    storage.set_hard_state(HardState { term: 1, vote: 0, commit: 11 });
+    let refused = Node::new(config(), storage).err();
+    assert_eq!(refused, Some(ConfigError::Commit { commit: 11, first: 10, last: 10 }));
+}
+
+#[test]
+fn member_without_configuration_waits_to_be_sent_one() {
+    let mut node = Node::new(config(), MemoryStorage::new()).unwrap();
+    for _ in 0..100 {
+        node.tick();
+    }
+    node.campaign();
+    assert!(!node.has_ready());
+    // Founders arrive as ordinary entries.
+    let mut founder = ConfChange { node_id: 2, ..ConfChange::default() };
+    let first = Entry { term: 1, index: 1, ..AnyConfChange::V1(founder.clone()).into_entry() };
+    node.step(Message { commit: 1, ..append(0, 0, vec![first]) }).unwrap();
+    let (committed, sent) = settle(&mut node);
+    assert_eq!(committed.len(), 1);
+    assert_eq!((sent[0].kind, sent[0].index), (MessageKind::AppendResponse, 1));
+    assert_eq!(node.apply_conf_change(founder.clone()).unwrap().voters, [2]);
+    // A rejected change is applied without a member.
+    founder.node_id = NONE;
+    assert_eq!(node.apply_conf_change(founder).unwrap().voters, [2]);
+}
+
+#[test]
+fn uncommitted_limit_lets_one_proposal_through() {
+    let limited = Config { max_uncommitted_size: 10, ..config() };
+    let mut node = Node::new(limited, storage(&[1, 2])).unwrap();
+    node.campaign();
+    settle(&mut node);
+    node.step(from_peer(MessageKind::VoteResponse)).unwrap();
+    let big = Bytes::from_static(&[0; 100]);
+    node.propose(big.clone()).unwrap();
+    assert_eq!(node.propose(big.clone()), Err(StepError::ProposalDropped));
+    node.propose(Bytes::new()).unwrap();
+    settle(&mut node);
+    node.step(Message { index: 13, ..from_peer(MessageKind::AppendResponse) }).unwrap();
+    settle(&mut node);
+    assert_eq!(node.applied_index(), 13);
+    node.propose(big).unwrap();
+}
+
+#[test]
+fn proposals_go_to_the_leader_or_nowhere() {
+    let mut node = node(&[1, 2, 3]);
+    let data = Bytes::from_static(b"data");
+    assert_eq!(node.propose(data.clone()), Err(StepError::ProposalDropped));
+    assert_eq!(node.propose_batch([]), Err(StepError::EmptyProposal));
+    node.step(append(10, 1, Vec::new())).unwrap();
+    settle(&mut node);
+    node.propose(data.clone()).unwrap();
+    let (_, sent) = settle(&mut node);
+    assert_eq!((sent[0].kind, sent[0].to, sent[0].term), (MessageKind::Propose, 2, 0));
+
+    let alone = Config { disable_proposal_forwarding: true, ..config() };
+    let mut node = Node::new(alone, storage(&[1, 2, 3])).unwrap();
+    node.step(append(10, 1, Vec::new())).unwrap();
+    assert_eq!(node.propose(data), Err(StepError::ProposalDropped));
+}
+
+#[test]
+fn nonsense_is_refused_by_name() {
+    let mut node = node(&[1, 2, 3]);
+    let mut refuse = |message: Message| node.step(message).unwrap_err();
+    assert_eq!(refuse(from_peer(MessageKind::Hup)), StepError::LocalMessage);
+    assert_eq!(refuse(from_peer(MessageKind::ForgetLeader)), StepError::LocalMessage);
+    let report = Message { from: LOCAL_APPEND, ..from_peer(MessageKind::StorageAppendResponse) };
+    assert_eq!(refuse(report), StepError::LocalMessage);
+    let stranger = Message { from: 9, ..from_peer(MessageKind::AppendResponse) };
+    assert_eq!(refuse(stranger), StepError::PeerNotFound);
+
+    let vote = from_peer(MessageKind::Vote);
+    for (from, term) in [(0, 2), (1, 2), (LOCAL_APPLY, 2), (2, 0)] {
+        let refused = refuse(Message { from, term, ..vote.clone() });
+        assert_eq!(refused, StepError::Sender { kind: MessageKind::Vote, from, term });
+    }
+    let huge = Message { term: u64::MAX, ..vote.clone() };
+    assert_eq!(refuse(huge), StepError::OutOfRange(MessageKind::Vote));
+    let huge = Message { index: u64::MAX, ..vote };
+    assert_eq!(refuse(huge), StepError::OutOfRange(MessageKind::Vote));
+
+    assert_eq!(refuse(from_peer(MessageKind::Propose)), StepError::EmptyProposal);
+    assert_eq!(refuse(from_peer(MessageKind::ReadIndex)), StepError::ReadContexts(0));
+    assert_eq!(node.term(), 1, "nothing of this was believed");
+}
+
+#[test]
+fn impossible_appends_are_refused() {
+    let mut node = node(&[1, 2, 3]);
+    let gap = append(10, 1, vec![entry(2, 11), entry(2, 13)]);
+    let refused = node.step(gap).unwrap_err();
+    assert_eq!(refused, StepError::InconsistentEntries { prev_index: 10, position: 1 });
+    let backwards = append(10, 1, vec![entry(2, 11), entry(1, 12)]);
+    assert!(matches!(node.step(backwards), Err(StepError::InconsistentEntries { .. })));
+    let future = append(10, 1, vec![entry(3, 11)]);
+    assert!(matches!(node.step(future), Err(StepError::InconsistentEntries { .. })));
+    assert_eq!(node.last_index(), 10);
+
+    let good = Message { commit: 12, ..append(10, 1, vec![entry(2, 11), entry(2, 12)]) };
+    node.step(good).unwrap();
+    settle(&mut node);
+    assert_eq!(node.commit_index(), 12);
+    // What is committed cannot become something else; an append from before it is old news.
+    node.step(append(10, 1, vec![entry(1, 11)])).unwrap();
+    let (_, sent) = settle(&mut node);
+    assert_eq!((sent[0].index, sent[0].reject), (12, false));
+
+    let refused = node.step(Message { commit: 13, ..from_peer(MessageKind::Heartbeat) });
+    let lost = StepError::CommitBeyondLog { commit: 13, last_index: 12 };
+    assert!(lost.is_log_damage());
+    assert_eq!(refused, Err(lost));
+}
+
+#[test]
+fn impossible_acknowledgements_and_proposals_are_refused_by_a_leader() {
+    let mut node = leader();
+    let refused = node.step(Message { index: 12, ..from_peer(MessageKind::AppendResponse) });
+    let ahead = StepError::AcknowledgedBeyondLog { from: 2, index: 12, last_index: 11 };
+    assert_eq!(refused, Err(ahead));
+
+    let unreadable = Entry::proposal(EntryKind::ConfChange, Bytes::from_static(b"\xff"));
+    let proposal = Message { entries: vec![unreadable], ..from_peer(MessageKind::Propose) };
+    assert!(matches!(node.step(proposal), Err(StepError::ConfChange(_))));
+    assert_eq!(node.last_index(), 11);
+
+    // Contexts of other lengths, and numbers never sent, confirm nothing.
+    node.read_index(Bytes::from_static(b"read"));
+    for context in [&b"x"[..], &[2, 0, 0, 0, 0, 0, 0, 0], &[1, 0, 0, 0, 0, 0, 0, 0, 0]] {
+        let context = Bytes::from_static(context);
+        node.step(Message { context, ..from_peer(MessageKind::HeartbeatResponse) }).unwrap();
+        assert!(node.ready().read_states.is_empty());
+        node.advance();
+    }
+    let context = Bytes::from_static(&[1, 0, 0, 0, 0, 0, 0, 0]);
+    node.step(Message { context, ..from_peer(MessageKind::HeartbeatResponse) }).unwrap();
+    assert_eq!(node.ready().read_states[0].index, 11);
+}
+
+#[test]
+fn heartbeat_context_is_echoed_whatever_it_is() {
+    let mut node = node(&[1, 2, 3]);
+    for context in [&b""[..], b"x", b"twelve bytes"] {
+        let context = Bytes::from_static(context);
+        let heartbeat = Message { context: context.clone(), ..from_peer(MessageKind::Heartbeat) };
+        node.step(heartbeat).unwrap();
+        let (_, sent) = settle(&mut node);
+        assert_eq!((sent[0].kind, &sent[0].context), (MessageKind::HeartbeatResponse, &context));
+    }
+}
+
+#[test]
+fn transfer_request_from_a_former_leader_is_dropped() {
+    let mut node = node(&[1, 2, 3]);
+    node.step(append(10, 1, Vec::new())).unwrap();
+    settle(&mut node);
+    node.step(Message { from: 3, ..from_peer(MessageKind::TransferLeader) }).unwrap();
+    assert!(settle(&mut node).1.is_empty());
+    // One made here is passed on.
+    node.transfer_leader(3);
+    let (_, sent) = settle(&mut node);
+    assert_eq!((sent[0].kind, sent[0].from, sent[0].to), (MessageKind::TransferLeader, 3, 2));
+}
+
+#[test]
+fn snapshot_with_an_impossible_configuration_is_refused() {
+    let mut node = node(&[1, 2, 3]);
+    let mut snapshot = Snapshot::default();
+    snapshot.metadata.index = 20;
+    snapshot.metadata.term = 2;
+    snapshot.metadata.conf_state.voters = vec![1, 2];
+    snapshot.metadata.conf_state.learners = vec![2];
+    let message = from_peer(MessageKind::Snapshot);
+    let message = Message { snapshot: Some(Box::new(snapshot)), ..message };
+    let refused = node.step(message);
+    let error = ConfChangeError::Contradictory;
+    assert_eq!(refused, Err(StepError::SnapshotConfState(error)));
+    assert_eq!(node.last_index(), 10);
+    // Without a snapshot, there is nothing new in the message.
+    node.step(from_peer(MessageKind::Snapshot)).unwrap();
+    let (_, sent) = settle(&mut node);
+    assert_eq!((sent[0].kind, sent[0].index), (MessageKind::AppendResponse, 10));
+}
+
+#[test]
+fn storage_threads_report_for_themselves_only() {
+    let config = Config { async_storage_writes: true, ..config() };
+    let mut node = Node::new(config, storage(&[1])).unwrap();
+    node.campaign();
+    let ready = node.ready();
+    let [work] = ready.messages.as_slice() else {
+        panic!("one piece of work for the append thread")
+    };
+    assert_eq!((work.kind, work.to), (MessageKind::StorageAppend, LOCAL_APPEND));
+    assert_eq!((work.term, work.vote), (2, 1));
+    for response in work.responses.clone() {
+        assert_eq!(node.step(response.clone()).is_err(), response.from == 1);
+        node.step_local(response).unwrap();
+    }
+    assert!(node.is_leader());
+    let foreign = from_peer(MessageKind::AppendResponse);
+    assert_eq!(node.step_local(foreign), Err(StepError::LocalMessage));
+}
+
+#[test]
+fn lease_based_reads_are_answered_at_once() {
+    let lease = Config { check_quorum: true, read_only: ReadOnlyOption::LeaseBased, ..config() };
+    let mut node = Node::new(lease, storage(&[1, 2, 3])).unwrap();
+    node.campaign();
+    settle(&mut node);
+    node.step(from_peer(MessageKind::VoteResponse)).unwrap();
+    settle(&mut node);
+    node.read_index(Bytes::from_static(b"early"));
+    assert!(settle(&mut node).1.is_empty());
+    node.step(Message { index: 11, ..from_peer(MessageKind::AppendResponse) }).unwrap();
+    assert_eq!(node.ready().read_states.len(), 1);
+}
+
+#[test]
+fn notes_are_collected_and_bounded() {
+    let mut node = node(&[1]);
+    let texts: Vec<_> = node.take_notes().into_iter().map(|note| note.text).collect();
+    assert_eq!(texts[0], "1 switched to configuration voters=(1)");
+    assert!(texts[2].starts_with("newRaft 1 [peers: [1], term: 1, commit: 10"), "{texts:?}");
+    assert!(node.take_notes().is_empty());
+    for _ in 0..2000 {
+        drop(node.propose_conf_change(ConfChange::default()));
+        node.step(from_peer(MessageKind::Vote)).unwrap();
+    }
+    assert_eq!(node.take_notes().len(), 1024);
 }

@@ -42,10 +42,70 @@ struct Member {
     conf_states: BTreeMap<LogIndex, ConfState>,
 }
 
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Deliver,
+    Work,
+    Tick,
+    Propose,
+    Read,
+    ChangeMembership,
+    Nudge,
+    TakeSnapshot,
+    CommitStateMachine,
+    Crash,
+    Restart,
+    Partition,
+}
+
+/// How likely each event is. Every group has its own: what one kind of trouble hides, another
+/// group without it may show.
+#[derive(Debug)]
+struct Weather {
+    weights: Vec<(Event, u64)>,
+    /// Of a hundred times a member works, how often its disk and state machine do not.
+    idle_disk_percent: u64,
+    loss_percent: u64,
+    split_percent: u64,
+}
+
+impl Weather {
+    fn new(random: &mut Random, changes_membership: bool) -> Self {
+        let mut up_to = |most: u64| 1 + random.below(most);
+        let weights = vec![
+            (Event::Deliver, 400),
+            (Event::Work, 250 + up_to(250)),
+            (Event::Tick, 20 + up_to(80)),
+            (Event::Propose, 10 + up_to(60)),
+            (Event::Read, 15),
+            (Event::ChangeMembership, if changes_membership { up_to(60) } else { 0 }),
+            (Event::Nudge, up_to(20)),
+            (Event::TakeSnapshot, up_to(15)),
+            (Event::CommitStateMachine, up_to(20)),
+            (Event::Crash, up_to(4)),
+            (Event::Restart, 30),
+            (Event::Partition, up_to(5)),
+        ];
+        let (idle_disk_percent, loss_percent) = (up_to(80), up_to(10));
+        Self { weights, idle_disk_percent, loss_percent, split_percent: up_to(70) }
+    }
+
+    fn pick(&self, random: &mut Random) -> Event {
+        let mut at = random.below(self.weights.iter().map(|(_, weight)| weight).sum());
+        for (event, weight) in &self.weights {
+            if at < *weight {
+                return *event;
+            }
+            at -= weight;
+        }
+        unreachable!("a number below the sum falls to somebody's share")
+    }
+}
+
 /// A group.
 #[derive(Debug)]
 pub(crate) struct Cluster {
-    settings: Settings,
+    weather: Weather,
     random: Random,
     members: BTreeMap<MemberId, Member>,
     network: Vec<Message>,
@@ -62,7 +122,7 @@ impl Cluster {
         let mut random = Random::new(settings.seed);
         let voters = if settings.changes_membership { 3 } else { 3 + 2 * random.below(2) };
         let template = Config {
-            election_tick: 5,
+            election_tick: 8,
             pre_vote: random.percent(50),
             check_quorum: random.percent(50),
             max_size_per_message: [0, 40, 1 << 20][random.position(3)],
@@ -79,7 +139,7 @@ impl Cluster {
         });
         let members = members.collect();
         Self {
-            settings,
+            weather: Weather::new(&mut random, settings.changes_membership),
             members,
             network: Vec::new(),
             sides: BTreeMap::new(),
@@ -95,30 +155,32 @@ impl Cluster {
     pub(crate) fn run(&mut self, steps: u64) {
         for _ in 0..steps {
             let id = 1 + self.random.below(MEMBERS);
-            match self.random.below(1000) {
-                0..500 => (0..3).for_each(|_| self.deliver_any()),
-                500..760 => self.work(id),
-                760..860 => self.with(id, Node::tick),
-                860..910 => self.propose(id),
-                910..925 => self.read(id),
-                925..940 => self.change_membership(id),
-                940..945 => {
-                    let peer = 1 + self.random.below(MEMBERS);
-                    self.with(id, |node| node.report_unreachable(peer));
-                }
-                945..948 => {
-                    let to = 1 + self.random.below(MEMBERS);
-                    self.with(id, |node| node.transfer_leader(to));
-                }
-                948..950 => self.with(id, Node::forget_leader),
-                950..952 => self.with(id, Node::campaign),
-                952..962 => self.take_snapshot(id),
-                962..974 => self.commit_state_machine(id),
-                974..977 => self.crash(id),
-                977..997 => self.restart(id),
-                _ => self.partition(),
+            match self.weather.pick(&mut self.random) {
+                Event::Deliver => (0..3).for_each(|_| self.deliver_any()),
+                Event::Work => self.work(id),
+                Event::Tick => self.with(id, Node::tick),
+                Event::Propose => self.propose(id),
+                Event::Read => self.read(id),
+                Event::ChangeMembership => self.change_membership(id),
+                Event::Nudge => self.nudge(id),
+                Event::TakeSnapshot => self.take_snapshot(id),
+                Event::CommitStateMachine => self.commit_state_machine(id),
+                Event::Crash => self.crash(id),
+                Event::Restart => self.restart(id),
+                Event::Partition => self.partition(),
             }
             self.observe(id);
+        }
+    }
+
+    /// Something an operator or a transport would do.
+    fn nudge(&mut self, id: MemberId) {
+        let other = 1 + self.random.below(MEMBERS);
+        match self.random.below(5) {
+            0 | 1 => self.with(id, |node| node.report_unreachable(other)),
+            2 => self.with(id, |node| node.transfer_leader(other)),
+            3 => self.with(id, Node::forget_leader),
+            _ => self.with(id, Node::campaign),
         }
     }
 
@@ -206,11 +268,10 @@ impl Cluster {
     }
 
     fn change_membership(&mut self, id: MemberId) {
-        if !self.settings.changes_membership {
-            return;
-        }
         let mut step = || {
-            let kind = ConfChangeKind::from_wire(self.random.below(4)).unwrap();
+            use ConfChangeKind::{AddLearnerNode, AddNode, RemoveNode, UpdateNode};
+            let kinds = [AddNode, AddNode, AddNode, RemoveNode, AddLearnerNode, UpdateNode];
+            let kind = kinds[self.random.position(kinds.len())];
             ConfChangeStep { kind, node_id: 1 + self.random.below(MEMBERS) }
         };
         let steps = [step(), step(), step()];
@@ -218,7 +279,7 @@ impl Cluster {
             let ConfChangeStep { kind, node_id } = steps[0];
             ConfChange { kind, node_id, ..ConfChange::default() }.into()
         } else {
-            let count = self.random.position(steps.len() + 1);
+            let count = self.random.position(steps.len() + 2) % (steps.len() + 1);
             let transition = Transition::from_wire(self.random.below(3)).unwrap();
             let changes = steps[..count].to_vec();
             ConfChangeV2 { transition, changes, ..ConfChangeV2::default() }.into()
@@ -231,7 +292,7 @@ impl Cluster {
 
     fn partition(&mut self) {
         self.sides.clear();
-        if self.random.percent(30) {
+        if self.random.percent(self.weather.split_percent) {
             self.sides = (1..=MEMBERS).map(|id| (id, self.random.percent(50))).collect();
         }
     }
@@ -252,7 +313,7 @@ impl Cluster {
             self.network.remove(position)
         };
         let is_cut = self.sides.get(&message.from) != self.sides.get(&message.to);
-        let is_lost = is_cut || (self.is_faulty && self.random.percent(8));
+        let is_lost = is_cut || (self.is_faulty && self.random.percent(self.weather.loss_percent));
         if message.kind == MessageKind::Snapshot {
             let outcome = if is_lost { SnapshotOutcome::Failed } else { SnapshotOutcome::Finished };
             self.with(message.from, |node| node.report_snapshot(message.to, outcome));
@@ -276,7 +337,7 @@ impl Cluster {
         if self.members[&id].node.as_ref().is_some_and(Node::has_ready) {
             self.take_ready(id);
         }
-        if self.is_faulty && self.random.percent(40) {
+        if self.is_faulty && self.random.percent(self.weather.idle_disk_percent) {
             return;
         }
         if let Some(work) = self.member(id).append_work.pop_front() {

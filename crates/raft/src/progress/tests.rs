@@ -1,0 +1,143 @@
+//! The books about a follower keep their invariants whatever happens.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What may happen to a progress. Numbers are reduced to what is possible at that point.
+#[derive(Clone, Debug)]
+enum Event {
+    Send { count: u64 },
+    Acknowledge { ahead: u64 },
+    Refuse { rejected: u64, hint: u64 },
+    Unreachable,
+    NeedsSnapshot { index: u64 },
+    SnapshotFailed,
+    SnapshotFinished,
+    Heartbeat,
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        6 => (0..4u64).prop_map(|count| Event::Send { count }),
+        4 => (0..5u64).prop_map(|ahead| Event::Acknowledge { ahead }),
+        2 => (0..40u64, 0..40u64).prop_map(|(rejected, hint)| Event::Refuse { rejected, hint }),
+        1 => Just(Event::Unreachable),
+        1 => (0..10u64).prop_map(|index| Event::NeedsSnapshot { index }),
+        1 => Just(Event::SnapshotFailed),
+        1 => Just(Event::SnapshotFinished),
+        2 => Just(Event::Heartbeat),
+    ]
+}
+
+/// What the core does with a progress.
+fn happen(progress: &mut Progress, event: &Event) {
+    match *event {
+        Event::Send { count } if !progress.is_paused() => {
+            let count = if progress.inflights.is_full() { 0 } else { count };
+            progress.record_sent_entries(count, 10 * count);
+            progress.record_sent_commit(progress.match_index);
+        }
+        Event::Send { .. } => {}
+        Event::Acknowledge { ahead } => {
+            let index = progress.match_index + ahead;
+            let is_news = progress.acknowledge(index);
+            match progress.state {
+                ProgressState::Probe if is_news => progress.become_replicate(),
+                ProgressState::Replicate => progress.inflights.free_up_to(index),
+                _ => {}
+            }
+        }
+        Event::Refuse { rejected, hint } => {
+            let is_genuine = progress.step_back(rejected, hint);
+            if is_genuine && progress.state == ProgressState::Replicate {
+                progress.become_probe();
+            }
+        }
+        Event::Unreachable if progress.state == ProgressState::Replicate => progress.become_probe(),
+        Event::NeedsSnapshot { index } if progress.state != ProgressState::Snapshot => {
+            progress.become_snapshot(progress.next_index + index);
+        }
+        Event::SnapshotFailed if progress.state == ProgressState::Snapshot => {
+            progress.pending_snapshot = 0;
+            progress.become_probe();
+        }
+        Event::SnapshotFinished if progress.state == ProgressState::Snapshot => {
+            progress.become_probe();
+        }
+        Event::Heartbeat => progress.is_flow_paused = false,
+        _ => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn invariants_hold(events in proptest::collection::vec(any_event(), 0..60)) {
+        let mut progress = Progress::new(5, Inflights::new(3, 100));
+        for event in &events {
+            let matched = progress.match_index;
+            happen(&mut progress, event);
+            prop_assert!(progress.match_index < progress.next_index, "{progress} after {event:?}");
+            prop_assert!(progress.match_index >= matched, "acknowledgements are never taken back");
+            prop_assert!(progress.inflights.count() <= 3);
+            let is_snapshot = progress.state == ProgressState::Snapshot;
+            prop_assert!(is_snapshot || progress.pending_snapshot == 0);
+            prop_assert!(!is_snapshot || progress.is_paused());
+            let is_streaming = progress.state == ProgressState::Replicate;
+            prop_assert!(is_streaming || progress.inflights.count() == 0);
+        }
+    }
+}
+
+fn replicating(match_index: LogIndex, next_index: LogIndex) -> Progress {
+    let mut progress = Progress::new(1, Inflights::new(8, u64::MAX));
+    progress.acknowledge(match_index);
+    progress.become_replicate();
+    progress.next_index = next_index;
+    progress
+}
+
+#[test]
+fn stale_refusals_change_nothing() {
+    let mut progress = replicating(5, 10);
+    assert!(!progress.step_back(5, 3));
+    assert!(progress.step_back(9, 3));
+    assert_eq!(progress.next_index, 6);
+    progress.become_probe();
+    // A probe is refused at the index it was sent for, or the refusal is of an earlier one.
+    assert!(!progress.step_back(9, 3));
+    assert!(progress.step_back(5, 3));
+    assert_eq!(progress.next_index, 6, "what was acknowledged is not probed again");
+}
+
+#[test]
+fn commit_index_is_worth_telling_while_entries_in_flight_are_covered_by_none() {
+    let mut progress = replicating(5, 10);
+    progress.record_sent_commit(7);
+    assert!(!progress.would_learn_commit(7));
+    assert!(progress.would_learn_commit(8));
+    progress.record_sent_commit(9);
+    assert!(!progress.would_learn_commit(12), "the follower cannot commit what it was not sent");
+}
+
+#[test]
+fn probing_resumes_after_a_snapshot_that_arrived() {
+    let mut progress = replicating(5, 10);
+    progress.become_snapshot(20);
+    assert_eq!(progress.next_index, 21);
+    progress.become_probe();
+    assert_eq!((progress.next_index, progress.pending_snapshot), (21, 0));
+}
+
+#[test]
+fn description_names_what_is_unusual() {
+    let mut progress = replicating(5, 10);
+    assert_eq!(progress.to_string(), "StateReplicate match=5 next=10 inactive");
+    progress.is_recently_active = true;
+    progress.is_learner = true;
+    progress.become_snapshot(20);
+    let expected = "StateSnapshot match=5 next=21 learner paused pendingSnap=20";
+    assert_eq!(progress.to_string(), expected);
+}
