@@ -271,7 +271,7 @@ impl<'s> Walk<'s> {
                 path.push((page, 0));
                 return Ok(());
             }
-            let at = page.branch_seek(key).map_err(fault)?;
+            let at = page.child_index(key).map_err(fault)?;
             path.push((page, at));
             let child = self.snapshot.page(page.child(at).map_err(fault)?)?;
             if child.kind == PageKind::Leaf {
