@@ -1,6 +1,8 @@
 //! Tests of the engine as a whole; each file says what it proves.
 
 mod model;
+mod reclaim;
+mod snapshots;
 
 use std::path::PathBuf;
 use std::sync::Arc;
