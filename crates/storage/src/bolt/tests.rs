@@ -1,5 +1,8 @@
 //! Tests of the engine as a whole; each file says what it proves.
 
+mod crash;
+mod damage;
+mod golden;
 mod model;
 mod reclaim;
 mod snapshots;
