@@ -73,12 +73,12 @@ impl<'tx> Cursor<'tx> {
         loop {
             match page.kind {
                 PageKind::Branch => {
-                    let index = page.branch_seek(key).map_err(|e| self.fault(&page, e))?;
+                    let index = page.child_index(key).map_err(|e| self.fault(&page, e))?;
                     self.push(page, index)?;
                     page = self.child(&page, index)?;
                 }
                 PageKind::Leaf => {
-                    let (index, _) = page.leaf_seek(key).map_err(|e| self.fault(&page, e))?;
+                    let (index, _) = page.seek(key).map_err(|e| self.fault(&page, e))?;
                     return self.push(page, index);
                 }
             }

@@ -192,12 +192,12 @@ impl Db {
         let mapping = Arc::new(mapping);
         let (snapshot, pin) =
             Snapshot::new(meta, Arc::clone(&path), Arc::clone(&file), Arc::clone(&mapping))?;
+        let snapshot = Arc::new(snapshot);
         let reach = if options.read_only {
             Reach { free: FreePages::all_free(PageId(2)), stored_list: None }
         } else {
             reach::reach(&snapshot, options.flat)?
         };
-        let snapshot = Arc::new(snapshot);
         let published = Published {
             tracked: vec![Tracked::new(&snapshot, &pin)],
             snapshot,

@@ -12,10 +12,12 @@
 use super::error::Result;
 use super::free::FreePages;
 use super::meta::NO_FREELIST;
-use super::page::{self, FLAG_FREELIST, PageKind};
+use super::page::{self, FLAG_FREELIST, Page, PageKind};
 use super::read::bucket_header;
 use super::snapshot::Snapshot;
+use super::window::Window;
 use super::{DEPTH_MAX, PageId, Run};
+use std::sync::Arc;
 
 const TWICE: &str = "page is reached twice";
 
@@ -28,9 +30,10 @@ pub(super) struct Reach {
 }
 
 /// Walks the state. `flat`: buckets hold no buckets, so leaves below the top level are not read.
-pub(super) fn reach(snapshot: &Snapshot, flat: bool) -> Result<Reach> {
+pub(super) fn reach(snapshot: &Arc<Snapshot>, flat: bool) -> Result<Reach> {
     let mut walk = Walk {
         snapshot,
+        window: Window::new(Arc::clone(snapshot)),
         free: FreePages::all_free(snapshot.meta.high_water),
         unread_leaves: Vec::new(),
     };
@@ -74,7 +77,8 @@ pub(super) fn tree_pages(snapshot: &Snapshot, root: PageId) -> Result<Vec<Run>> 
 }
 
 struct Walk<'s> {
-    snapshot: &'s Snapshot,
+    snapshot: &'s Arc<Snapshot>,
+    window: Window,
     free: FreePages,
     unread_leaves: Vec<PageId>,
 }
@@ -115,37 +119,46 @@ impl Walk<'_> {
         let snapshot = self.snapshot;
         let mut pending = vec![root];
         while let Some(id) = pending.pop() {
-            let page = snapshot.page(id)?;
-            self.take(Run { start: id, count: (page.len() / snapshot.page_bytes()) as u64 })?;
+            let page = self.page(id, pending.iter().rev().copied())?;
             let fault = |e| snapshot.fault(id, e);
+            let count = (page.len() / snapshot.page_bytes()) as u64;
             if page.kind == PageKind::Leaf {
                 for index in 0..page.count() {
                     let element = page.leaf_element(index).map_err(fault)?;
-                    if element.is_bucket {
-                        match bucket_header(element.value) {
-                            Some((PageId(0), _)) => {}
-                            Some((root, _)) => found_bucket(root),
-                            None => {
-                                return Err(snapshot.corrupt(id, 0, "bucket header is cut off"));
-                            }
+                    match bucket_header(element.value).filter(|_| element.is_bucket) {
+                        Some((PageId(0), _)) => {}
+                        Some((root, _)) => found_bucket(root),
+                        None if element.is_bucket => {
+                            return Err(snapshot.corrupt(id, 0, "bucket header is cut off"));
                         }
+                        None => {}
                     }
                 }
+                self.take(Run { start: id, count })?;
                 continue;
             }
+            let children = (0..page.count()).rev().map(|index| page.child(index));
+            let children = children.collect::<Result<Vec<_>, _>>().map_err(fault)?;
+            self.take(Run { start: id, count })?;
             // All children of a branch are of one kind, as all leaves of a tree are equally deep.
-            let first = snapshot.page(page.child(0).map_err(fault)?)?;
-            for index in 0..page.count() {
-                let child = page.child(index).map_err(fault)?;
-                if first.kind == PageKind::Leaf && !read_leaves {
-                    self.take(Run { start: child, count: 1 })?;
-                    self.unread_leaves.push(child);
-                } else {
-                    pending.push(child);
-                }
+            let first = children.last().copied().unwrap_or(id);
+            if read_leaves || self.page(first, std::iter::empty())?.kind == PageKind::Branch {
+                pending.extend(children);
+                continue;
+            }
+            for child in children {
+                self.take(Run { start: child, count: 1 })?;
+                self.unread_leaves.push(child);
             }
         }
         Ok(())
+    }
+
+    /// Reads a page, and those to come along with it, beside the map: what is looked at here is not
+    /// meant to stay in memory.
+    fn page(&mut self, id: PageId, next: impl Iterator<Item = PageId>) -> Result<Page<'_>> {
+        let at = self.window.load(id, next)?;
+        self.window.page(id, at)
     }
 
     /// Looks only at those leaves that have room behind them to be longer than one page.
@@ -155,8 +168,8 @@ impl Walk<'_> {
             if !self.free.is_free(next) {
                 continue;
             }
-            let page = self.snapshot.page(leaf)?;
-            let count = (page.len() / self.snapshot.page_bytes()) as u64;
+            let page_bytes = self.snapshot.page_bytes();
+            let count = (self.page(leaf, std::iter::empty())?.len() / page_bytes) as u64;
             if count > 1 {
                 self.take(Run { start: next, count: count - 1 })?;
             }

@@ -164,11 +164,11 @@ impl<'tx> BucketReader<'tx> {
             let at_page = |fault: PageFault| self.snapshot.fault(page.id, fault);
             match page.kind {
                 PageKind::Branch => {
-                    let index = page.branch_seek(key).map_err(at_page)?;
+                    let index = page.child_index(key).map_err(at_page)?;
                     page = self.snapshot.page(page.child(index).map_err(at_page)?)?;
                 }
                 PageKind::Leaf => {
-                    let (index, exact) = page.leaf_seek(key).map_err(at_page)?;
+                    let (index, exact) = page.seek(key).map_err(at_page)?;
                     if !exact {
                         return Ok(None);
                     }

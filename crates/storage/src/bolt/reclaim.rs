@@ -30,7 +30,7 @@ use super::source::Source;
 use super::tree::{Link, Tree};
 use super::window::Window;
 use super::write::{WriteTx, release_pages};
-use super::{DEPTH_MAX, PageId, Run};
+use super::{DEPTH_MAX, PageId};
 
 /// More passes than this never gain anything.
 const PASSES_MAX: u32 = 6;
@@ -195,53 +195,65 @@ impl<'s> Walk<'s> {
     fn tree(&mut self, source: &Source, tree: &mut Tree, from: &[u8]) -> Result<Option<Vec<u8>>> {
         let Link::Page(root) = tree.root else { return Ok(None) };
         let page = self.snapshot.page(root)?;
-        let mut freed_before = tree.freed.len();
         let mut path = Vec::new();
-        if page.kind == PageKind::Leaf {
-            if root >= self.boundary {
-                tree.load_root(source)?;
-            }
-        } else {
+        if page.kind == PageKind::Branch {
             self.descend(&mut path, page, from)?;
+        } else if root >= self.boundary {
+            self.load(source, tree, &[])?;
         }
-        while let Some(&(parent, _)) = path.last() {
-            let key = parent.branch_key(0).map_err(|e| self.snapshot.fault(parent.id, e))?;
-            let over = self.moved_pages >= self.moved_max
-                || self.examined_leaves / EXAMINED_PER_WRITTEN >= self.moved_max;
-            if over {
+        while !path.is_empty() {
+            if let Some(key) = self.visit(source, tree, &path)? {
                 return Ok(Some(key.to_vec()));
             }
-            self.visit(source, tree, &path)?;
-            self.moved_pages += pages_of(&tree.freed[freed_before..]);
-            freed_before = tree.freed.len();
             self.advance(&mut path)?;
         }
-        self.moved_pages += pages_of(&tree.freed[freed_before..]);
         Ok(None)
     }
 
-    /// Marks the branches on the path and the leaves below its last one.
-    fn visit(&mut self, source: &Source, tree: &mut Tree, path: &Path<'s>) -> Result<()> {
-        let mut positions: Vec<usize> = path.iter().map(|(_, at)| *at).collect();
+    /// Marks the branches on the path, and the leaves from its last position on until the step is
+    /// over. Then returns the key of the first leaf that was left out.
+    fn visit(
+        &mut self,
+        source: &Source,
+        tree: &mut Tree,
+        path: &Path<'s>,
+    ) -> Result<Option<&'s [u8]>> {
+        let Some((&(parent, start), above)) = path.split_last() else { return Ok(None) };
+        let mut positions: Vec<usize> = above.iter().map(|(_, at)| *at).collect();
         for (depth, (page, _)) in path.iter().enumerate() {
             if page.id >= self.boundary {
-                tree.load_at(source, &positions[..depth])?;
+                self.load(source, tree, &positions[..depth])?;
             }
         }
-        let Some(((parent, _), depth)) = path.last().zip(path.len().checked_sub(1)) else {
-            return Ok(());
-        };
         let children = (0..parent.count()).map(|at| parent.child(at));
         let children = children.collect::<Result<Vec<_>, _>>();
         let children = children.map_err(|e| self.snapshot.fault(parent.id, e))?;
-        self.examined_leaves += children.len() as u64;
-        let join = self.join_leaves && self.is_sparse(&children)?;
-        for (at, child) in children.iter().enumerate() {
+        let mut join = false;
+        for (at, child) in children.iter().enumerate().skip(start) {
+            let examined_max = self.moved_max.saturating_mul(EXAMINED_PER_WRITTEN);
+            if self.moved_pages >= self.moved_max || self.examined_leaves >= examined_max {
+                let key = parent.branch_key(at).map_err(|e| self.snapshot.fault(parent.id, e))?;
+                return Ok(Some(key));
+            }
+            if at == start && self.join_leaves {
+                join = self.is_sparse(&children[start..])?;
+            }
+            self.examined_leaves += 1;
             if join || *child >= self.boundary {
-                positions[depth] = at;
-                tree.load_at(source, &positions)?;
+                positions.push(at);
+                self.load(source, tree, &positions)?;
+                positions.pop();
             }
         }
+        Ok(None)
+    }
+
+    /// Loads a page by the positions that lead to it, so that the commit writes it anew.
+    fn load(&mut self, source: &Source, tree: &mut Tree, positions: &[usize]) -> Result<()> {
+        let freed_before = tree.freed.len();
+        tree.load_at(source, positions)?;
+        let freed = &tree.freed[freed_before..];
+        self.moved_pages += freed.iter().map(|run| run.count).sum::<u64>();
         Ok(())
     }
 
@@ -267,12 +279,11 @@ impl<'s> Walk<'s> {
         while path.len() < DEPTH_MAX {
             let fault = |e| self.snapshot.fault(page.id, e);
             let first = self.snapshot.page(page.child(0).map_err(fault)?)?;
+            let at = page.child_index(key).map_err(fault)?;
+            path.push((page, at));
             if first.kind == PageKind::Leaf {
-                path.push((page, 0));
                 return Ok(());
             }
-            let at = page.branch_seek(key).map_err(fault)?;
-            path.push((page, at));
             let child = self.snapshot.page(page.child(at).map_err(fault)?)?;
             if child.kind == PageKind::Leaf {
                 let reason = "leaves of one tree are not equally deep";
@@ -301,8 +312,4 @@ impl<'s> Walk<'s> {
         }
         Ok(())
     }
-}
-
-fn pages_of(runs: &[Run]) -> u64 {
-    runs.iter().map(|run| run.count).sum()
 }

@@ -1,6 +1,11 @@
 //! Tests of the engine as a whole; each file says what it proves.
 
+mod crash;
+mod damage;
+mod golden;
 mod model;
+mod reclaim;
+mod snapshots;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -201,11 +201,11 @@ impl Tree {
                     let page = source.snapshot.page(id)?;
                     let fault = |e| source.snapshot.fault(id, e);
                     if page.kind == PageKind::Leaf {
-                        let (at, exact) = page.leaf_seek(key).map_err(fault)?;
+                        let (at, exact) = page.seek(key).map_err(fault)?;
                         let element = exact.then(|| page.leaf_element(at).map_err(fault));
                         return Ok(element.transpose()?.map(Found::OnPage));
                     }
-                    let at = page.branch_seek(key).map_err(fault)?;
+                    let at = page.child_index(key).map_err(fault)?;
                     Link::Page(page.child(at).map_err(fault)?)
                 }
             };

@@ -1,0 +1,201 @@
+//! Power cuts and failing disks: at every operation of a workload the power goes, and whatever a
+//! disk may have made of the unsynced writes, the file opens with exactly the last committed state,
+//! or that of the commit that was under way.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use bytes::Bytes;
+
+use super::*;
+use crate::disk::{Fault, FaultyDisk, Operation};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+const BUCKET: &[u8] = b"key";
+const TRANSACTIONS: u64 = 14;
+
+fn durable() -> Options {
+    Options { no_sync: false, growth_bytes: 8 << 10, ..small() }
+}
+
+/// The edits of transaction `number`, and what they make of the state before.
+fn edits(number: u64, state: &Model) -> (Model, Vec<Vec<u8>>, Vec<(Vec<u8>, Vec<u8>)>) {
+    let mut draw = Draw::new(number + 1);
+    let mut after = state.clone();
+    let mut deletes: Vec<_> =
+        state.keys().filter(|_| draw.below(10) < number % 5 * 2).cloned().collect();
+    if number == 9 {
+        deletes = state.keys().cloned().collect();
+    }
+    let mut puts = Vec::new();
+    for _ in 0..draw.below(60) {
+        let key = (number * 40 + draw.below(80)).to_be_bytes().to_vec();
+        let len = if draw.below(20) == 0 { 5000 } else { draw.below(120) };
+        puts.push((key, vec![number as u8; len as usize]));
+    }
+    for key in &deletes {
+        after.remove(key);
+    }
+    after.extend(puts.iter().cloned());
+    (after, deletes, puts)
+}
+
+fn commit(db: &Db, number: u64, state: &Model) -> Result<Model> {
+    let (after, deletes, puts) = edits(number, state);
+    let mut tx = db.write()?;
+    tx.create_bucket_if_missing(BUCKET)?;
+    tx.delete_sorted(BUCKET, &deletes)?;
+    for (key, value) in puts {
+        tx.put(BUCKET, &key, Bytes::from(value))?;
+    }
+    tx.put(BUCKET, b"transaction", Bytes::from(number.to_be_bytes().to_vec()))?;
+    tx.commit()?;
+    Ok(after)
+}
+
+/// Runs the workload until it ends or the power goes. Returns the states that may be found then.
+fn run(disk: &Arc<dyn Disk>, path: &Path) -> Vec<Model> {
+    let mut state = Model::new();
+    let Ok(db) = Db::open(disk, path, durable()) else { return vec![state] };
+    for number in 0..TRANSACTIONS {
+        match commit(&db, number, &state) {
+            Ok(after) => state = after,
+            Err(_) => {
+                let after = edits(number, &state).0;
+                assert_refuses(&db);
+                return vec![state, after];
+            }
+        }
+        // Reclaiming moves pages and cuts the file, and changes nothing.
+        while number % 4 == 3 {
+            match db.reclaim(10) {
+                Ok(step) if !step.done => {}
+                Ok(_) => break,
+                Err(_) => return vec![state],
+            }
+        }
+    }
+    vec![state]
+}
+
+/// After a fault no further commit goes through, and the file shows what it showed before.
+fn assert_refuses(db: &Db) {
+    let before = db.read().txid();
+    if let Ok(mut tx) = db.write() {
+        // The fault struck before anything was written: the disk is what refuses.
+        tx.create_bucket_if_missing(b"more").unwrap();
+        tx.commit().unwrap_err();
+    }
+    assert_eq!(db.read().txid(), before);
+}
+
+fn content(db: &Db) -> Model {
+    let view = db.read();
+    let mut scan = view.scan(BUCKET).unwrap();
+    let mut model = Model::new();
+    while let Some(entry) = scan.next().unwrap() {
+        if entry.key != b"transaction" {
+            model.insert(entry.key.to_vec(), entry.value.to_vec());
+        }
+    }
+    model
+}
+
+#[test]
+fn a_power_cut_at_any_operation_loses_nothing_committed() {
+    let place = Place::new();
+    let root = |name: String| {
+        let root = place.directory.path().join(name);
+        std::fs::create_dir_all(&root).unwrap();
+        root
+    };
+    let whole = root("whole".into());
+    let disk = FaultyDisk::new(&whole).unwrap();
+    let last = run(&(Arc::new(disk.clone()) as Arc<dyn Disk>), &whole.join("db"));
+    let operations = disk.operation_count();
+    assert!(operations > 80, "{operations} operations");
+    assert!(last[0].len() > 20);
+    for stop in 0..operations {
+        let directory = root(format!("run-{stop}"));
+        let disk = FaultyDisk::new(&directory).unwrap();
+        disk.stop_at(stop);
+        let allowed = run(&(Arc::new(disk.clone()) as Arc<dyn Disk>), &directory.join("db"));
+        for seed in 0..4 {
+            let found = place.directory.path().join(format!("found-{stop}-{seed}"));
+            disk.crash(seed + stop * 4 * u64::from(seed > 1), &found).unwrap();
+            let db = Db::open(&place.disk, &found.join("db"), small()).unwrap();
+            let state = content(&db);
+            assert!(allowed.contains(&state), "cut at {stop}, seed {seed}: another state");
+            assert_sound(&db, "after a power cut");
+            commit(&db, 99, &state).unwrap();
+            assert_sound(&db, "after going on");
+            std::fs::remove_dir_all(found).unwrap();
+        }
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+}
+
+/// Commits two transactions, then fails the third one in the given way.
+fn fail_third(fault: impl Fn(&FaultyDisk)) -> (Place, FaultyDisk, Db, Model, BoltError) {
+    let place = Place::new();
+    let disk = FaultyDisk::new(place.directory.path()).unwrap();
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let db = Db::open(&shared, &place.path(), durable()).unwrap();
+    let mut state = Model::new();
+    for number in 0..2 {
+        state = commit(&db, number, &state).unwrap();
+    }
+    fault(&disk);
+    let mut tx = db.write().unwrap();
+    tx.put(BUCKET, b"third", Bytes::from(vec![3; 20_000])).unwrap();
+    let error = tx.commit().unwrap_err();
+    (place, disk, db, state, error)
+}
+
+#[test]
+fn a_failed_write_or_sync_ends_the_writer_and_spares_the_readers() {
+    const EIO: i32 = 5;
+    for (operation, skip) in [
+        (Operation::Write, 0),
+        (Operation::Write, 1),
+        (Operation::Sync, 0),
+        (Operation::Sync, 1),
+        (Operation::Sync, 2),
+    ] {
+        let fault = Fault::nth(operation, skip, EIO);
+        let (place, disk, db, state, error) = fail_third(|disk| disk.inject(fault.clone()));
+        assert!(matches!(error, BoltError::Io { .. }), "{operation:?} {skip}: {error}");
+        assert!(error.to_string().contains("db"), "{error}");
+        let refused = db.write().unwrap_err();
+        assert!(matches!(refused, BoltError::Poisoned { .. }), "{refused}");
+        assert!(refused.to_string().contains(&error.to_string()), "the cause is named: {refused}");
+        assert_eq!(content(&db), state);
+        drop(db);
+        for seed in 0..6 {
+            let found = place.directory.path().join(format!("found-{seed}"));
+            disk.crash(seed, &found).unwrap();
+            let db = Db::open(&place.disk, &found.join("db"), small()).unwrap();
+            assert_sound(&db, "after a failed commit");
+            let mut found = content(&db);
+            found.remove(&b"third"[..]);
+            assert_eq!(found, state);
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_fails_the_commit_and_nothing_else() {
+    let (_place, disk, db, state, error) = fail_third(|disk| disk.limit_growth(Some(4096)));
+    assert!(matches!(error, BoltError::Io { operation: "grow the file", .. }), "{error}");
+    assert_eq!(content(&db), state);
+    assert_sound(&db, "on a full disk");
+    // What fits into free pages still goes through.
+    let mut tx = db.write().unwrap();
+    tx.put(BUCKET, b"transaction", Bytes::from_static(b"small")).unwrap();
+    tx.commit().unwrap();
+    disk.limit_growth(None);
+    let after = commit(&db, 5, &state).unwrap();
+    assert_eq!(content(&db), after);
+    assert_sound(&db, "after room was made");
+}

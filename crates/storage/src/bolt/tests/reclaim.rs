@@ -1,0 +1,190 @@
+//! Giving space back: the file ends up as small as its content, readers and writers notice nothing,
+//! and what readers still see stays in the file.
+
+use bytes::Bytes;
+
+use super::*;
+
+const BUCKET: &[u8] = b"key";
+
+fn key(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
+}
+
+fn fill(db: &Db, numbers: impl Iterator<Item = u64>, len: impl Fn(u64) -> usize) {
+    let mut tx = db.write().unwrap();
+    tx.create_bucket_if_missing(BUCKET).unwrap();
+    tx.create_bucket_if_missing(b"meta").unwrap();
+    for number in numbers {
+        let value = Bytes::from(vec![number as u8; len(number)]);
+        tx.put(BUCKET, &key(number), value).unwrap();
+    }
+    tx.commit().unwrap();
+}
+
+fn delete(db: &Db, numbers: impl Iterator<Item = u64>) {
+    let mut tx = db.write().unwrap();
+    let keys: Vec<_> = numbers.map(key).collect();
+    assert_eq!(tx.delete_sorted(BUCKET, &keys).unwrap(), keys.len() as u64);
+    tx.commit().unwrap();
+}
+
+/// Reclaims until done and returns how many bytes were cut off.
+fn reclaim_all(db: &Db, budget: u64) -> u64 {
+    let (mut steps, mut truncated) = (0, 0);
+    loop {
+        let step = db.reclaim(budget).unwrap();
+        assert_sound(db, "between steps");
+        steps += 1;
+        assert!(step.moved_pages <= budget + 200, "a step is bounded: {step:?}");
+        truncated += step.truncated_bytes;
+        assert!(steps < 500, "reclaiming comes to an end");
+        if step.done {
+            return truncated;
+        }
+    }
+}
+
+fn live_bytes(view: &ReadTx) -> u64 {
+    let bucket = view.bucket(BUCKET).unwrap().unwrap();
+    let mut cursor = bucket.cursor();
+    let mut bytes = 0;
+    while let Some(entry) = cursor.next().unwrap() {
+        assert!(entry.value.iter().all(|byte| *byte == entry.key[7]));
+        bytes += 16 + entry.key.len() as u64 + entry.value.len() as u64;
+    }
+    bytes
+}
+
+/// What the same entries take when written at once into a new file.
+fn ideal_bytes(db: &Db) -> u64 {
+    let place = Place::new();
+    let copy = place.open();
+    let view = db.read();
+    let mut tx = copy.write().unwrap();
+    tx.create_bucket_if_missing(BUCKET).unwrap();
+    let mut scan = view.scan(BUCKET).unwrap();
+    while let Some(entry) = scan.next().unwrap() {
+        tx.put(BUCKET, entry.key, Bytes::copy_from_slice(entry.value)).unwrap();
+    }
+    tx.commit().unwrap();
+    // Two meta pages and a directory of buckets are in both.
+    copy.stats().in_use_bytes
+}
+
+fn assert_small(db: &Db) {
+    let (stats, ideal) = (db.stats(), ideal_bytes(db));
+    assert!(stats.file_bytes <= ideal * 105 / 100, "{stats:?}, ideal {ideal}");
+    assert_eq!(stats.file_bytes, stats.size_bytes);
+}
+
+#[test]
+fn the_file_shrinks_to_its_content() {
+    let place = Place::new();
+    let db = place.open();
+    for batch in 0..20 {
+        fill(&db, batch * 500..(batch + 1) * 500, |n| 60 + (n % 50) as usize);
+    }
+    // Everything in the first half, and two of three behind it.
+    delete(&db, 0..5000);
+    delete(&db, (5000..10_000).filter(|n| n % 3 != 0));
+    let before = db.stats();
+    let truncated = reclaim_all(&db, 40);
+    let after = db.stats();
+    assert_eq!(before.file_bytes - truncated, after.file_bytes);
+    assert_eq!(after.file_bytes, after.size_bytes);
+    assert_eq!(std::fs::metadata(place.path()).unwrap().len(), after.file_bytes);
+    assert_small(&db);
+    assert_eq!(db.reclaim(1000).unwrap().truncated_bytes, 0, "there is nothing left to gain");
+    // The file grows again like any other, and survives being opened anew.
+    fill(&db, 20_000..21_000, |_| 100);
+    assert_sound(&db, "grown again");
+    let live = live_bytes(&db.read());
+    drop(db);
+    assert_eq!(live_bytes(&place.open().read()), live);
+}
+
+#[test]
+fn sparse_leaves_are_joined() {
+    let place = Place::new();
+    let db = place.open();
+    fill(&db, 0..4000, |_| 100);
+    // Eight entries to a leaf: half of every other leaf, then of the others. So no transaction
+    // rewrites two neighbours, and no leaf becomes small enough to be joined at once.
+    for parity in 0..2 {
+        delete(&db, (0..4000).filter(|n| n / 8 % 2 == parity && n % 8 < 4));
+    }
+    assert!(db.stats().in_use_bytes > ideal_bytes(&db) * 17 / 10);
+    reclaim_all(&db, 50);
+    assert_small(&db);
+}
+
+#[test]
+fn large_values_move_too() {
+    let place = Place::new();
+    let db = place.open();
+    let len = |n: u64| if n.is_multiple_of(5) { 30_000 } else { 200 };
+    for batch in 0..10 {
+        fill(&db, batch * 100..(batch + 1) * 100, len);
+    }
+    delete(&db, (0..1000).filter(|n| n % 4 != 0));
+    reclaim_all(&db, 100);
+    assert_small(&db);
+}
+
+#[test]
+fn what_a_reader_sees_stays_in_the_file() {
+    let place = Place::new();
+    let db = place.open();
+    for batch in 0..10 {
+        fill(&db, batch * 300..(batch + 1) * 300, |_| 120);
+    }
+    let view = db.read();
+    let before = db.stats();
+    let seen = live_bytes(&view);
+    let last = view.bucket(BUCKET).unwrap().unwrap().get(&key(2999)).unwrap().unwrap();
+    let last = view.bytes(last);
+    delete(&db, 0..2900);
+    reclaim_all(&db, 30);
+    assert!(db.stats().file_bytes >= before.size_bytes, "the reader needs the tail");
+    assert_eq!(live_bytes(&view), seen);
+    drop(view);
+    reclaim_all(&db, 30);
+    assert!(db.stats().file_bytes >= before.size_bytes / 2, "one value keeps its whole state");
+    assert_eq!(*last, [2999_u64 as u8; 120]);
+    drop(last);
+    reclaim_all(&db, 30);
+    assert!(db.stats().file_bytes < before.size_bytes / 10, "{:?}", db.stats());
+}
+
+#[test]
+fn writers_interleave_with_a_pass() {
+    let place = Place::new();
+    let db = place.open();
+    fill(&db, 0..3000, |_| 150);
+    delete(&db, (0..3000).filter(|n| n % 4 != 0));
+    let mut number = 10_000;
+    let mut steps = 0;
+    while !db.reclaim(15).unwrap().done {
+        fill(&db, number..number + 3, |_| 150);
+        number += 3;
+        steps += 1;
+        assert_sound(&db, "between a step and a commit");
+        assert!(steps < 500, "reclaiming comes to an end");
+    }
+    reclaim_all(&db, 100);
+    assert_small(&db);
+}
+
+#[test]
+fn an_empty_file_shrinks_to_its_first_pages() {
+    let place = Place::new();
+    let db = place.open();
+    fill(&db, 0..2000, |_| 500);
+    let mut tx = db.write().unwrap();
+    tx.clear_bucket(BUCKET).unwrap();
+    tx.commit().unwrap();
+    reclaim_all(&db, 100);
+    assert_eq!(db.stats().file_bytes, 3 * 1024);
+    assert_sound(&db, "emptied");
+}
