@@ -28,6 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .build_server(stubs)
         .build_transport(false)
         .codec_path("crate::codec::Codec")
+        .generate_default_stubs(true)
         .bytes(".")
         .extern_path(".mvccpb.KeyValue", "crate::record::KeyValue")
         .compile_fds(descriptors)?;

@@ -4,9 +4,8 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use quorate_raft::{
-    ConfState, ConfigError, Entry, HardState, LogIndex, MemberId,
-    MemoryStorage, Message, MessageKind, NONE, ReadState, Snapshot, SnapshotMetadata, SoftState,
-    Storage, Term,
+    ConfState, ConfigError, Entry, HardState, LogIndex, MemberId, MemoryStorage, Message,
+    MessageKind, NONE, ReadState, Snapshot, SnapshotMetadata, SoftState, Storage, Term,
 };
 use thiserror::Error;
 
@@ -141,14 +140,21 @@ impl Node {
 impl Node {
     /// Starts the clock: called once, before the first event. A lone voter stands for election at once.
     pub fn start(&mut self) {
-        if self.is_sole_voter() {
-            self.raft.campaign();
-        } else {
+        if !self.is_sole_voter() {
             for _ in 0..self.initial_ticks {
                 self.raft.tick();
             }
         }
+        self.stand_if_alone();
         self.settle();
+    }
+
+    /// A lone voter has nobody to wait for. It cannot stand while changes of the membership are
+    /// unapplied, so it tries again whenever something was applied.
+    fn stand_if_alone(&mut self) {
+        if self.is_sole_voter() && self.raft.leader() == NONE {
+            self.raft.campaign();
+        }
     }
 
     /// Takes an event. Its effects are then polled.
@@ -306,6 +312,7 @@ impl Node {
         self.applied = index;
         let responses = self.persistence.finish_applications(index);
         self.deliver(responses);
+        self.stand_if_alone();
         self.cut_log();
         if !self.taking_snapshot && self.policy.is_due(index, self.last_snapshot) {
             self.taking_snapshot = true;

@@ -105,12 +105,10 @@ mod tests {
     use quorate_raft::MessageKind;
 
     fn order(index: u64, term: u64, commit: u64) -> Message {
-        let entries = if index == 0 {
-            Vec::new()
-        } else {
-            vec![Entry { term, index, ..Entry::default() }]
-        };
-        let responses = vec![Message { index, commit, ..Message::new(MessageKind::StorageAppendResponse, 1) }];
+        let entries =
+            if index == 0 { Vec::new() } else { vec![Entry { term, index, ..Entry::default() }] };
+        let responses =
+            vec![Message { index, commit, ..Message::new(MessageKind::StorageAppendResponse, 1) }];
         Message { term, vote: 1, commit, entries, responses, ..Message::default() }
     }
 

@@ -62,7 +62,10 @@ impl ReadBarriers {
 
     /// Takes all rounds under way.
     pub(crate) fn take_all(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.requests).into_values().flat_map(|request| request.rounds).collect()
+        std::mem::take(&mut self.requests)
+            .into_values()
+            .flat_map(|request| request.rounds)
+            .collect()
     }
 
     /// Takes the rounds whose request has to be repeated.

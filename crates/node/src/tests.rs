@@ -3,9 +3,7 @@
 use bytes::Bytes;
 use quorate_raft::{ConfState, Entry, HardState, Message, Role};
 
-use crate::{
-    BarrierFailure, Config, Effect, Event, Node, Proposal, SnapshotPolicy, StartError,
-};
+use crate::{BarrierFailure, Config, Effect, Event, Node, Proposal, SnapshotPolicy, StartError};
 
 fn config(id: u64, voters: &[u64]) -> Config {
     Config {
@@ -232,8 +230,5 @@ fn a_restart_goes_on_where_the_state_machine_is() {
     let indexes: Vec<u64> = second.applied.iter().map(|entry| entry.index).collect();
     assert_eq!(indexes, [5, 6, 7]);
     let lost = Config { applied: 9, ..again };
-    assert!(matches!(
-        Node::new(lost),
-        Err(StartError::LogLost { last_index: 6, applied: 9 })
-    ));
+    assert!(matches!(Node::new(lost), Err(StartError::LogLost { last_index: 6, applied: 9 })));
 }

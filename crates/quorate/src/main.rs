@@ -20,8 +20,11 @@ fn main() -> ExitCode {
     match choose(&mut args) {
         Program::Ctl => quorate_ctl::main(args),
         Program::Bench => quorate_bench::main(args),
-        // The server is not part of the workspace yet.
-        Program::Server => ExitCode::FAILURE,
+        Program::Server => {
+            // Flags are text; what is none cannot be one of them and is refused as such.
+            let lossy = |argument: &OsString| argument.to_string_lossy().into_owned();
+            quorate_server::main(&args.iter().map(lossy).collect::<Vec<_>>())
+        }
     }
 }
 

@@ -2,17 +2,37 @@
 //!
 //! See `ARCHITECTURE.md` for the threads and how a request travels through them.
 
+mod answer;
+mod applier;
+mod bootstrap;
+mod client_http;
+mod committer;
+mod compactor;
 pub mod config;
+mod driver;
 pub mod duration;
+mod fatal;
+mod grpc;
+mod housekeeping;
 pub mod http;
 mod listen;
 pub mod log;
 mod mailbox;
+mod member;
+mod methods;
 pub mod metrics;
+mod peer_http;
+mod persist;
 pub mod quote;
 pub mod release;
 mod request_id;
 mod runtime;
+mod server;
 pub mod signals;
+mod snapshot_stream;
+mod snapshots;
 mod standing;
 pub mod systemd;
+mod waiters;
+
+pub use server::main;

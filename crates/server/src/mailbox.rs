@@ -82,8 +82,10 @@ impl<A> Address<A> {
 #[derive(Debug)]
 pub(crate) struct Outbox<A> {
     /// One heap for each mailbox met so far; there are as many as runtimes.
-    heaps: Vec<(Arc<Mailbox<A>>, Vec<(Slot, A)>)>,
+    heaps: Vec<Heap<A>>,
 }
+
+type Heap<A> = (Arc<Mailbox<A>>, Vec<(Slot, A)>);
 
 impl<A> Outbox<A> {
     pub(crate) const fn new() -> Self {
@@ -263,8 +265,7 @@ impl<A: 'static> Drop for Waiting<A> {
     fn drop(&mut self) {
         // The thread's desk is gone already when the runtime is torn down with requests in it.
         let slot = self.slot;
-        let _: Result<_, std::thread::AccessError> =
-            self.desk.try_with(|cell| cell.with(|desk| desk.release(slot)));
+        let _outcome = self.desk.try_with(|cell| cell.with(|desk| desk.release(slot)));
     }
 }
 

@@ -1,36 +1,54 @@
-//! How far this member has come: the committed and the applied index, and who waits for the latter.
+//! Where this member stands: who leads, what is committed, what is applied, and who waits for the latter.
 //!
-//! The applier writes the applied index once per batch, after the batch's view is published, and then
-//! releases everybody who waited for it. Readers compare two atomics on the way in.
+//! The driver writes leadership and the committed index, the applier the applied index, once per batch,
+//! after the batch's view is published; then it releases everybody who waited for it. Requests read a few
+//! atomics on their way in.
 //!
 //! # Invariant
 //!
 //! When `applied()` has returned `i`, a view taken afterwards contains the effects of entry `i`.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use quorate_node::Leadership;
+use quorate_raft::{MemberId, NONE, Role};
+use quorate_state::versions::Version;
+use tokio::sync::watch;
 
+use crate::answer::Answer;
 use crate::mailbox::{Address, Outbox};
 
 /// Committed entries that may wait for the applier before new requests are refused.
 const UNAPPLIED_COUNT_MAX: u64 = 5_000;
 
-/// Shared by all threads. `A` is what a waiter is sent.
+/// Shared by all threads.
 #[derive(Debug)]
-pub(crate) struct Progress<A> {
+pub(crate) struct Standing {
     committed: AtomicU64,
     applied: AtomicU64,
-    waiting: Mutex<BTreeMap<u64, Vec<Address<A>>>>,
+    applied_term: AtomicU64,
+    sole_voter: AtomicBool,
+    waiting: Mutex<BTreeMap<u64, Vec<Address<Answer>>>>,
+    leadership: watch::Sender<Leadership>,
+    leader: AtomicU64,
+    term: AtomicU64,
+    storage_version: Mutex<Option<Version>>,
 }
 
-impl<A: Clone> Progress<A> {
-    pub(crate) const fn new(applied: u64) -> Self {
+impl Standing {
+    pub(crate) fn new(applied: u64, applied_term: u64) -> Self {
         Self {
             committed: AtomicU64::new(applied),
             applied: AtomicU64::new(applied),
+            applied_term: AtomicU64::new(applied_term),
+            sole_voter: AtomicBool::new(false),
             waiting: Mutex::new(BTreeMap::new()),
+            leadership: watch::Sender::new(Leadership::default()),
+            leader: AtomicU64::new(NONE),
+            term: AtomicU64::new(0),
+            storage_version: Mutex::new(None),
         }
     }
 
@@ -42,9 +60,58 @@ impl<A: Clone> Progress<A> {
         self.applied.load(Ordering::Acquire)
     }
 
+    /// Term of the last applied entry; what response headers carry.
+    pub(crate) fn applied_term(&self) -> u64 {
+        self.applied_term.load(Ordering::Acquire)
+    }
+
     /// Whether the applier is so far behind that new requests have to be refused.
     pub(crate) fn is_overloaded(&self) -> bool {
         self.committed() > self.applied() + UNAPPLIED_COUNT_MAX
+    }
+
+    /// Whether this member decides alone, leads, and has applied an entry of its term, and so everything
+    /// that was ever acknowledged before. Whatever it acknowledges now it has applied first, so a read of
+    /// the newest view is linearizable without asking anybody.
+    pub(crate) fn reads_need_no_barrier(&self) -> bool {
+        self.sole_voter.load(Ordering::Acquire)
+            && self.applied_term() == self.term.load(Ordering::Acquire)
+    }
+
+    /// The leader, or [`NONE`].
+    pub(crate) fn leader(&self) -> MemberId {
+        self.leader.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn leads(&self) -> bool {
+        self.leadership.borrow().role == Role::Leader
+    }
+
+    /// Follows changes of leadership.
+    pub(crate) fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.leadership.subscribe()
+    }
+
+    /// The version that the backend file's content has.
+    pub(crate) fn storage_version(&self) -> Option<Version> {
+        *self.storage_version.lock()
+    }
+
+    pub(crate) fn set_storage_version(&self, version: Option<Version>) {
+        *self.storage_version.lock() = version;
+    }
+
+    /// Called by the driver.
+    pub(crate) fn set_leadership(&self, leadership: Leadership) {
+        self.term.store(leadership.term, Ordering::Release);
+        self.leader.store(leadership.leader, Ordering::Release);
+        self.leadership.send_replace(leadership);
+    }
+
+    /// Called by the driver.
+    pub(crate) fn set_sole_voter(&self, sole_voter: bool) {
+        let leads = self.leadership.borrow().role == Role::Leader;
+        self.sole_voter.store(sole_voter && leads, Ordering::Release);
     }
 
     /// Called by the driver.
@@ -53,20 +120,21 @@ impl<A: Clone> Progress<A> {
     }
 
     /// Called by the applier after it has published the batch that ends with `index`.
-    pub(crate) fn set_applied(&self, index: u64, answer: &A, outbox: &mut Outbox<A>) {
+    pub(crate) fn set_applied(&self, index: u64, term: u64, outbox: &mut Outbox<Answer>) {
         let mut waiting = self.waiting.lock();
+        self.applied_term.store(term, Ordering::Release);
         self.applied.store(index, Ordering::Release);
         while let Some(first) = waiting.first_entry()
             && *first.key() <= index
         {
             for address in first.remove() {
-                outbox.push(address, answer.clone());
+                outbox.push(address, Answer::Ready);
             }
         }
     }
 
-    /// Sends `answer` to `address` once `index` is applied, which may be now.
-    pub(crate) fn when_applied(&self, index: u64, address: Address<A>, answer: A) {
+    /// Tells `address` once `index` is applied, which may be now.
+    pub(crate) fn when_applied(&self, index: u64, address: Address<Answer>) {
         {
             let mut waiting = self.waiting.lock();
             // Looked at under the lock, so that the applier cannot pass in between.
@@ -75,6 +143,6 @@ impl<A: Clone> Progress<A> {
                 return;
             }
         }
-        address.send(answer);
+        address.send(Answer::Ready);
     }
 }

@@ -42,7 +42,7 @@ impl Version {
     const NAMED_IN_FILE: Self = Self::new(3, 6);
 
     /// The oldest file there is a way from.
-    const OLDEST_FILE: Self = Self::new(3, 5);
+    pub const OLDEST_FILE: Self = Self::new(3, 5);
 
     /// A version.
     #[must_use]

@@ -23,9 +23,10 @@ use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use self::buffered::Buffered;
+use crate::log;
 use crate::runtime::Runtimes;
 
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -87,45 +88,67 @@ impl Listener {
         self.address
     }
 
-    /// Accepts connections until `stop` says so; connections then finish what they are doing.
-    pub(crate) async fn serve<G, H>(
+    /// Serves from now on, until `stop` says so. Connections then finish what they are doing; `alive` is
+    /// held until the last of them is gone.
+    pub(crate) fn spawn<G: HttpService, H: HttpService>(
         self,
-        runtimes: Arc<Runtimes>,
+        runtimes: &Arc<Runtimes>,
         services: Services<G, H>,
-        limits: ConnectionLimits,
-        stop: watch::Receiver<bool>,
-    ) -> io::Result<()>
-    where
-        G: HttpService,
-        H: HttpService,
-    {
-        let listener = TcpListener::from_std(self.socket)?;
+        limits: &ConnectionLimits,
+        stop: &watch::Receiver<bool>,
+        alive: &mpsc::Sender<()>,
+    ) {
+        let connections = Connections {
+            runtimes: Arc::clone(runtimes),
+            services,
+            limits: limits.clone(),
+            stop: stop.clone(),
+            alive: alive.clone(),
+        };
+        let socket = self.socket;
+        runtimes.first().spawn(async move {
+            if let Err(error) = connections.accept_from(socket).await {
+                log::error!("listener failed", "error" = error.to_string());
+            }
+        });
+    }
+}
+
+/// What accepted connections are served with.
+struct Connections<G, H> {
+    runtimes: Arc<Runtimes>,
+    services: Services<G, H>,
+    limits: ConnectionLimits,
+    stop: watch::Receiver<bool>,
+    alive: mpsc::Sender<()>,
+}
+
+impl<G: HttpService, H: HttpService> Connections<G, H> {
+    async fn accept_from(mut self, socket: std::net::TcpListener) -> io::Result<()> {
+        let listener = TcpListener::from_std(socket)?;
         let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let count_max =
             descriptors.map_or(1 << 20, |limit| limit.saturating_sub(DESCRIPTORS_RESERVED));
         let count_max =
             usize::try_from(count_max).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
         let permits = Arc::new(Semaphore::new(count_max));
-        let mut stopping = stop.clone();
         loop {
             let permit = Arc::clone(&permits).acquire_owned().await.map_err(io::Error::other)?;
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
-                _ = stopping.wait_for(|stop| *stop) => return Ok(()),
+                _ = self.stop.wait_for(|stop| *stop) => return Ok(()),
             };
-            let stream = match accepted.and_then(|(stream, _)| stream.into_std()) {
-                Ok(stream) => stream,
+            let Ok(stream) = accepted.and_then(|(stream, _)| stream.into_std()) else {
                 // The connection was gone already, or descriptors are short: neither ends the listener.
-                Err(_) => {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                    continue;
-                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                continue;
             };
-            let (services, limits, stop) = (services.clone(), limits.clone(), stop.clone());
-            runtimes.deal().spawn(async move {
+            let (services, limits) = (self.services.clone(), self.limits.clone());
+            let (stop, alive) = (self.stop.clone(), self.alive.clone());
+            self.runtimes.deal().spawn(async move {
                 // A broken connection is the peer's affair.
                 drop(serve_connection(stream, services, limits, stop).await);
-                drop(permit);
+                drop((permit, alive));
             });
         }
     }

@@ -11,6 +11,7 @@ use super::exposition::{Kind, Samples};
 use super::primitive::{Counter, Histogram};
 use super::registry::{Collect, Registry, Scrape};
 use crate::config::MetricsLevel;
+use crate::methods::SERVICES;
 
 /// The codes by number, under the names that Go gives them.
 pub const GRPC_CODES: [&str; 17] = [
@@ -31,63 +32,6 @@ pub const GRPC_CODES: [&str; 17] = [
     "Unavailable",
     "DataLoss",
     "Unauthenticated",
-];
-
-const UNARY: &str = "unary";
-const SERVER_STREAM: &str = "server_stream";
-const BIDI_STREAM: &str = "bidi_stream";
-
-/// Services with their methods; a method is unary unless it stands among the streams below.
-const SERVICES: &[(&str, &[&str])] = &[
-    (
-        "etcdserverpb.Auth",
-        &[
-            "AuthDisable",
-            "AuthEnable",
-            "AuthStatus",
-            "Authenticate",
-            "RoleAdd",
-            "RoleDelete",
-            "RoleGet",
-            "RoleGrantPermission",
-            "RoleList",
-            "RoleRevokePermission",
-            "UserAdd",
-            "UserChangePassword",
-            "UserDelete",
-            "UserGet",
-            "UserGrantRole",
-            "UserList",
-            "UserRevokeRole",
-        ],
-    ),
-    (
-        "etcdserverpb.Cluster",
-        &["MemberAdd", "MemberList", "MemberPromote", "MemberRemove", "MemberUpdate"],
-    ),
-    ("etcdserverpb.KV", &["Compact", "DeleteRange", "Put", "Range", "RangeStream", "Txn"]),
-    (
-        "etcdserverpb.Lease",
-        &["LeaseGrant", "LeaseKeepAlive", "LeaseLeases", "LeaseRevoke", "LeaseTimeToLive"],
-    ),
-    (
-        "etcdserverpb.Maintenance",
-        &["Alarm", "Defragment", "Downgrade", "Hash", "HashKV", "MoveLeader", "Snapshot", "Status"],
-    ),
-    ("etcdserverpb.Watch", &["Watch"]),
-    ("grpc.health.v1.Health", &["Check", "List", "Watch"]),
-    // Only after their first call.
-    ("v3electionpb.Election", &["Campaign", "Leader", "Observe", "Proclaim", "Resign"]),
-    ("v3lockpb.Lock", &["Lock", "Unlock"]),
-];
-
-const STREAMS: &[(&str, &str, &str)] = &[
-    ("etcdserverpb.KV", "RangeStream", SERVER_STREAM),
-    ("etcdserverpb.Lease", "LeaseKeepAlive", BIDI_STREAM),
-    ("etcdserverpb.Maintenance", "Snapshot", SERVER_STREAM),
-    ("etcdserverpb.Watch", "Watch", BIDI_STREAM),
-    ("grpc.health.v1.Health", "Watch", SERVER_STREAM),
-    ("v3electionpb.Election", "Observe", SERVER_STREAM),
 ];
 
 /// The series of one method.
@@ -136,17 +80,22 @@ impl MethodMetrics {
 #[derive(Clone, Debug)]
 pub struct GrpcMetrics {
     methods: Arc<[MethodMetrics]>,
+    /// Where each service's methods begin.
+    positions: Arc<[usize]>,
 }
 
 impl GrpcMetrics {
     pub(super) fn new(registry: &mut Registry, level: MetricsLevel) -> Self {
         let extensive = level == MetricsLevel::Extensive;
-        let all = SERVICES.iter().flat_map(|(service, methods)| {
-            methods.iter().map(move |method| MethodMetrics {
-                service,
+        let mut positions = Vec::new();
+        let all = SERVICES.iter().enumerate().flat_map(|(at, service)| {
+            positions.push(SERVICES[..at].iter().map(|before| before.methods.len()).sum::<usize>());
+            service.methods.iter().map(move |(method, kind)| MethodMetrics {
+                service: service.name,
                 method,
-                call_type: call_type(service, method),
-                is_shown_from_start: !service.starts_with("v3"),
+                call_type: kind.label(),
+                // Lock and election appear with their first call.
+                is_shown_from_start: !service.name.starts_with("v3"),
                 started: Counter::default(),
                 received: Counter::default(),
                 sent: Counter::default(),
@@ -157,33 +106,20 @@ impl GrpcMetrics {
                 }),
             })
         });
-        // In the order of the labels: method first, as the names of the labels sort.
-        let mut methods: Vec<MethodMetrics> = all.collect();
-        methods.sort_by_key(MethodMetrics::labels);
-        let methods: Arc<[MethodMetrics]> = methods.into();
+        let methods: Arc<[MethodMetrics]> = all.collect();
         for (name, help, part) in FAMILIES {
             if *part != Part::Handling || extensive {
                 registry.add(name, help, PerMethod { methods: Arc::clone(&methods), part: *part });
             }
         }
-        Self { methods }
+        Self { methods, positions: positions.into() }
     }
 
-    /// The series of a method, `None` for a method that no service has.
-    pub fn method(&self, service: &str, method: &str) -> Option<&MethodMetrics> {
-        self.methods.iter().find(|m| m.service == service && m.method == method)
+    /// The series of a method, by its positions in [`SERVICES`].
+    #[must_use]
+    pub fn at(&self, service: usize, method: usize) -> &MethodMetrics {
+        &self.methods[self.positions[service] + method]
     }
-
-    /// The series of the method at a path like `/etcdserverpb.KV/Put`.
-    pub fn method_at(&self, path: &str) -> Option<&MethodMetrics> {
-        let (service, method) = path.strip_prefix('/')?.split_once('/')?;
-        self.method(service, method)
-    }
-}
-
-fn call_type(service: &str, method: &str) -> &'static str {
-    let stream = STREAMS.iter().find(|(s, m, _)| *s == service && *m == method);
-    stream.map_or(UNARY, |(_, _, call_type)| call_type)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,7 +154,7 @@ impl Collect for PerMethod {
         if self.part == Part::Handled {
             return self.collect_handled(samples);
         }
-        for method in self.methods.iter().filter(|method| method.is_shown()) {
+        for method in self.shown() {
             let labels = method.labels();
             match self.part {
                 Part::Started => samples.value(&labels, method.started.value() as f64),
@@ -236,12 +172,19 @@ impl Collect for PerMethod {
 }
 
 impl PerMethod {
+    /// In the order of the labels: method first, as the names of the labels sort.
+    fn shown(&self) -> Vec<&MethodMetrics> {
+        let mut shown: Vec<_> = self.methods.iter().filter(|method| method.is_shown()).collect();
+        shown.sort_by_key(|method| method.labels());
+        shown
+    }
+
     /// The code's label sorts first, so the codes are the outer loop.
     fn collect_handled(&self, samples: &mut Samples<'_>) {
         let mut codes: Vec<(usize, &str)> = GRPC_CODES.iter().copied().enumerate().collect();
         codes.sort_by_key(|(_, name)| *name);
         for (number, name) in codes {
-            for method in self.methods.iter().filter(|method| method.is_shown()) {
+            for method in self.shown() {
                 let [grpc_method, service, call_type] = method.labels();
                 let labels = [("grpc_code", name), grpc_method, service, call_type];
                 samples.value(&labels, method.handled[number].value() as f64);

@@ -11,7 +11,10 @@ fn metrics(level: MetricsLevel) -> Metrics {
 }
 
 fn method<'a>(metrics: &'a Metrics, service: &str, method: &str) -> &'a MethodMetrics {
-    metrics.grpc.method(service, method).unwrap()
+    let service_at = SERVICES.iter().position(|one| one.name == service).unwrap();
+    let methods = SERVICES[service_at].methods;
+    let method_at = methods.iter().position(|(name, _)| *name == method).unwrap();
+    metrics.grpc.at(service_at, method_at)
 }
 
 /// The lines of one family in a scrape, without its head.

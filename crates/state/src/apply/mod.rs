@@ -223,7 +223,13 @@ impl State {
         &self.alarms
     }
 
-    /// The keyspace as the applier sees it, for telling it about commits.
+    /// The keyspace as the applier sees it.
+    #[must_use]
+    pub const fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The keyspace, for telling it about commits.
     pub const fn store_mut(&mut self) -> &mut Store {
         &mut self.store
     }

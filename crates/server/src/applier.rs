@@ -1,0 +1,508 @@
+//! The apply thread: it owns the state machine and carries committed entries out, in order.
+//!
+//! Entries come in batches. After a batch the new view is published, everybody who waited for an index is
+//! released, and all answers leave together. Changes collect in a backend batch that goes to the backend
+//! thread every so often; reading them back does not have to wait for that.
+//!
+//! Compactions are worked off here too, a step at a time between batches, so that a write never waits for
+//! more than a step.
+//!
+//! # Bound
+//!
+//! Committed entries that wait are bounded by the consensus core, in bytes. When the backend thread is
+//! behind by [`committer::ORDERS_QUEUED_MAX`] batches, the open batch grows up to
+//! [`BATCH_GROWTH_MAX`] times its limit; then the applier waits.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use prost::Message;
+use quorate_api::etcdserverpb::{
+    AlarmRequest, AlarmType, InternalRaftRequest, RequestHeader, alarm_request,
+};
+use quorate_api::raftpb;
+use quorate_node::Proposal;
+use quorate_raft::{Entry, EntryKind, Role};
+use quorate_state::apply::{
+    Applied, AuthCommand, ClusterCommand, Command, EntryMeta, Fault, Notice, Request, State,
+};
+use quorate_state::backend::{Backend, Committed};
+use quorate_state::versions::{Version, follow_cluster_version};
+
+use crate::answer::Answer;
+use crate::committer::{Done, Order, Then};
+use crate::driver::{DriverHandle, Input};
+use crate::fatal::FaultReports;
+use crate::log;
+use crate::mailbox::{Address, Outbox};
+use crate::member::{Clock, Identity};
+use crate::metrics::{Metrics, RequestKind};
+use crate::request_id::RequestIds;
+use crate::snapshots::SnapshotOrder;
+use crate::standing::Standing;
+use crate::waiters::Waiters;
+
+/// How far the open batch may outgrow its limit before the applier waits for the backend thread.
+const BATCH_GROWTH_MAX: usize = 8;
+
+/// How soon a batch is offered again to a busy backend thread.
+const OFFER_AGAIN: Duration = Duration::from_millis(2);
+
+/// What the applier is told.
+pub(crate) enum Job {
+    /// Carry these out.
+    Apply(Vec<Entry>),
+    /// Take a snapshot of what is applied.
+    TakeSnapshot,
+    /// This member leads no longer.
+    LostLeadership,
+    /// The backend thread has committed a batch.
+    Committed(Committed),
+    /// Bring the storage version in line with the cluster's.
+    FollowClusterVersion,
+    /// Tell when everything applied so far is in the backend file.
+    Commit(Done<()>),
+    /// Tell when every compaction accepted so far is done and in the backend file.
+    AwaitCompactions(Done<()>),
+    /// Commit what there is, and end.
+    Stop,
+}
+
+/// How often batches are committed, and how compactions are paced.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    pub(crate) batch_interval: Duration,
+    pub(crate) batch_ops_max: usize,
+    pub(crate) compaction_step: usize,
+    pub(crate) compaction_pause: Duration,
+    /// Applying an entry for longer is worth a warning.
+    pub(crate) slow_apply: Duration,
+    /// Added to every lease when this member becomes leader.
+    pub(crate) lease_extension_millis: u64,
+}
+
+/// Everything the applier talks to.
+pub(crate) struct Neighbours {
+    pub(crate) jobs: Receiver<Job>,
+    pub(crate) driver: DriverHandle,
+    pub(crate) committer: Sender<Order>,
+    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) standing: Arc<Standing>,
+    pub(crate) faults: FaultReports,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) request_ids: Arc<RequestIds>,
+}
+
+/// The thread's state.
+pub(crate) struct Applier {
+    state: State,
+    backend: Backend,
+    identity: Identity,
+    clock: Clock,
+    pace: Pace,
+    neighbours: Neighbours,
+    outbox: Outbox<Answer>,
+    /// When the open batch has to be handed over.
+    commit_at: Option<Instant>,
+    compaction: Compaction,
+}
+
+/// Compactions under way.
+#[derive(Default)]
+struct Compaction {
+    next_step: Option<Instant>,
+    started: Option<Instant>,
+    removed_count: u64,
+    waiting: Vec<Done<()>>,
+}
+
+impl Applier {
+    pub(crate) fn new(
+        state: State,
+        backend: Backend,
+        identity: Identity,
+        clock: Clock,
+        pace: Pace,
+        neighbours: Neighbours,
+    ) -> Self {
+        let resumes = !state.store().is_compaction_idle();
+        let now = Instant::now();
+        let compaction = Compaction {
+            next_step: resumes.then_some(now),
+            started: resumes.then_some(now),
+            ..Compaction::default()
+        };
+        Self {
+            state,
+            backend,
+            identity,
+            clock,
+            pace,
+            neighbours,
+            outbox: Outbox::new(),
+            commit_at: None,
+            compaction,
+        }
+    }
+
+    /// Runs until told to stop, or until the state machine cannot go on.
+    pub(crate) fn run(mut self) {
+        if let Err(fault) = self.serve() {
+            self.neighbours.faults.report("applying the log", fault);
+        }
+    }
+
+    fn serve(&mut self) -> Result<(), Fault> {
+        loop {
+            let job = match self.wake_at() {
+                Some(at) => match self.neighbours.jobs.recv_deadline(at) {
+                    Ok(job) => Some(job),
+                    Err(RecvTimeoutError::Timeout) => None,
+                    Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                },
+                None => match self.neighbours.jobs.recv() {
+                    Ok(job) => Some(job),
+                    Err(_) => return Ok(()),
+                },
+            };
+            if let Some(job) = job
+                && self.carry_out(job)?
+            {
+                return Ok(());
+            }
+            self.work_at_compaction();
+            self.hand_over_if_due();
+        }
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        [self.commit_at, self.compaction.next_step].into_iter().flatten().min()
+    }
+
+    /// Does a job; says whether it was the last.
+    fn carry_out(&mut self, job: Job) -> Result<bool, Fault> {
+        match job {
+            Job::Apply(entries) => self.apply(entries)?,
+            Job::TakeSnapshot => self.take_snapshot(),
+            Job::LostLeadership => self.state.readers().leases.demote(),
+            Job::Committed(committed) => {
+                self.state.store_mut().committed(committed);
+                self.state.publish();
+            }
+            Job::FollowClusterVersion => self.follow_cluster_version(),
+            Job::Commit(done) => self.hand_over(vec![Then::Tell(done)]),
+            Job::AwaitCompactions(done) => self.await_compactions(done),
+            Job::Stop => {
+                self.hand_over(Vec::new());
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn apply(&mut self, entries: Vec<Entry>) -> Result<(), Fault> {
+        let Some(last) = entries.last() else { return Ok(()) };
+        let (last_index, last_term) = (last.index, last.term);
+        let file_bytes = self.backend.size_bytes();
+        let now = self.clock.now();
+        let meta = |entry: &Entry, reply_wanted| EntryMeta {
+            index: entry.index,
+            term: entry.term,
+            now,
+            file_bytes,
+            reply_wanted,
+        };
+        let mut finished = Instant::now();
+        for entry in entries {
+            match entry.kind {
+                EntryKind::Normal if entry.data.is_empty() => {
+                    self.state.apply_noop(meta(&entry, false));
+                    self.promote_if_leading(entry.term);
+                }
+                EntryKind::Normal => {
+                    let request = Request::decode(entry.data.clone())?;
+                    let kind = kind_of(&request);
+                    let address = self.neighbours.waiters.take(request.id);
+                    let meta = meta(&entry, address.is_some());
+                    let applied = self.state.apply(meta, request)?;
+                    let started = std::mem::replace(&mut finished, Instant::now());
+                    self.account(kind, &applied, finished - started);
+                    self.settle(applied, address);
+                }
+                EntryKind::ConfChange | EntryKind::ConfChangeV2 => {
+                    let meta = meta(&entry, false);
+                    self.apply_conf_change(meta, entry.data)?;
+                }
+            }
+        }
+        self.state.publish();
+        let standing = Arc::clone(&self.neighbours.standing);
+        standing.set_applied(last_index, last_term, &mut self.outbox);
+        self.outbox.send();
+        self.neighbours.metrics.server.proposals_applied.set_unsigned(last_index);
+        self.neighbours.driver.report(Input::Applied { index: last_index });
+        if self.commit_at.is_none() {
+            self.commit_at = Some(finished + self.pace.batch_interval);
+        }
+        Ok(())
+    }
+
+    /// The first entry of a leader's term: what came before it is applied, so the clocks may run.
+    fn promote_if_leading(&self, term: u64) {
+        let leadership = *self.neighbours.standing.leadership().borrow();
+        if leadership.role == Role::Leader && leadership.term == term {
+            let extension = self.pace.lease_extension_millis;
+            self.state.readers().leases.promote(extension, self.clock.now());
+        }
+    }
+
+    fn apply_conf_change(&mut self, meta: EntryMeta, data: Bytes) -> Result<(), Fault> {
+        let change = raftpb::ConfChange::decode(data.clone()).unwrap_or_default();
+        let applied = self.state.apply_conf_change(meta, change)?;
+        let decided = match &applied.outcome {
+            Some(Ok(_)) => quorate_raft::confchange::wire::decode_v1(&data).ok(),
+            Some(Err(refusal)) => {
+                log::warn!("rejected a membership change", "error" = refusal.to_string());
+                None
+            }
+            // The core was started with the members that this change has led to.
+            None => None,
+        };
+        self.neighbours.driver.report(Input::ConfChangeDecided(decided));
+        if let Some(address) = self.neighbours.waiters.take(applied.request_id) {
+            self.outbox.push(address, Answer::Ready);
+        }
+        Ok(())
+    }
+
+    fn account(&self, kind: RequestKind, applied: &Applied, took: Duration) {
+        let metrics = &self.neighbours.metrics.server;
+        let success = !matches!(&applied.outcome, Some(Err(_)));
+        metrics.apply_duration.observe(kind, success, took);
+        if took > self.pace.slow_apply {
+            metrics.slow_apply.inc();
+            log::warn!(
+                "apply request took too long",
+                "took" = took,
+                "expected-duration" = self.pace.slow_apply,
+                "prefix" = "",
+                "request" = kind.name()
+            );
+        }
+    }
+
+    /// Answers whoever waits, and looks at what the entry changed for the server.
+    fn settle(&mut self, applied: Applied, address: Option<Address<Answer>>) {
+        if let (Some(outcome), Some(address)) = (applied.outcome, address) {
+            self.outbox.push(address, Answer::Applied(Box::new(outcome)));
+        }
+        match applied.notice {
+            None | Some(Notice::MemberAttributes(_) | Notice::Downgrade) => {}
+            Some(Notice::ClusterVersion { from, to }) => {
+                let version = format!("{}.{}", to.major, to.minor);
+                self.neighbours.metrics.set_cluster_version(&version);
+                match from {
+                    None => log::info!(
+                        "set initial cluster version",
+                        "cluster-id" = format!("{:x}", self.identity.cluster_id),
+                        "local-member-id" = format!("{:x}", self.identity.member_id),
+                        "cluster-version" = version
+                    ),
+                    Some(from) => log::info!(
+                        "updated cluster version",
+                        "cluster-id" = format!("{:x}", self.identity.cluster_id),
+                        "local-member-id" = format!("{:x}", self.identity.member_id),
+                        "from" = format!("{}.{}", from.major, from.minor),
+                        "to" = version
+                    ),
+                }
+                log::info!("cluster version is updated", "cluster-version" = version);
+                self.follow_cluster_version();
+                if from.is_some_and(|from| to < from) {
+                    self.take_snapshot();
+                }
+            }
+            Some(Notice::Compaction { .. }) => {
+                self.hand_over(Vec::new());
+                let now = Instant::now();
+                self.compaction.next_step.get_or_insert(now);
+                self.compaction.started.get_or_insert(now);
+            }
+            Some(Notice::OutOfSpace) => self.raise_no_space(),
+        }
+    }
+
+    /// Proposes the alarm that stops writes everywhere.
+    fn raise_no_space(&self) {
+        log::warn!("message exceeded backend quota; raising alarm");
+        let alarm = AlarmRequest {
+            action: alarm_request::AlarmAction::Activate.into(),
+            member_id: self.identity.member_id,
+            alarm: AlarmType::Nospace.into(),
+        };
+        let request_id = self.neighbours.request_ids.next();
+        let request = InternalRaftRequest {
+            header: Some(RequestHeader { id: request_id, ..RequestHeader::default() }),
+            alarm: Some(alarm),
+            ..InternalRaftRequest::default()
+        };
+        let proposal = Proposal { request_id, data: request.encode_to_vec().into() };
+        // If the queue is full the next write over the quota raises it again.
+        let _raised = self.neighbours.driver.request(Input::Propose(proposal)).is_ok();
+    }
+
+    /// Brings the version that the backend file names in line with the cluster's.
+    fn follow_cluster_version(&mut self) {
+        let standing = &self.neighbours.standing;
+        // A file that names no version and knows no term is of the oldest kind.
+        let storage = standing.storage_version().unwrap_or(Version::OLDEST_FILE);
+        let cluster = self.state.versions().cluster();
+        match follow_cluster_version(storage, cluster, self.state.batch_mut()) {
+            Ok(true) => {
+                standing.set_storage_version(cluster);
+                log::info!(
+                    "updated storage version",
+                    "new-storage-version" = cluster.map_or_else(String::new, |v| v.to_string())
+                );
+                self.hand_over(Vec::new());
+            }
+            Ok(false) => {}
+            Err(error) => {
+                log::warn!("failed to update storage version", "error" = error.to_string());
+            }
+        }
+    }
+
+    fn take_snapshot(&mut self) {
+        let (index, term) = self.state.applied();
+        log::info!(
+            "triggering snapshot",
+            "local-member-id" = format!("{:x}", self.identity.member_id),
+            "local-member-applied-index" = index
+        );
+        let order = SnapshotOrder::new(index, term, self.state.members(), self.state.versions());
+        self.hand_over(vec![Then::Snapshot(order)]);
+    }
+
+    fn await_compactions(&mut self, done: Done<()>) {
+        if self.state.store().is_compaction_idle() {
+            self.hand_over(vec![Then::Tell(done)]);
+        } else {
+            self.compaction.waiting.push(done);
+        }
+    }
+
+    /// Does a step of a compaction if it is time and the backend thread keeps up.
+    fn work_at_compaction(&mut self) {
+        let now = Instant::now();
+        let due = self.compaction.next_step.is_some_and(|at| at <= now);
+        if !due || self.neighbours.committer.is_full() {
+            return;
+        }
+        let step = self.state.compaction_step(self.pace.compaction_step);
+        self.neighbours.metrics.mvcc.compaction_pause.observe(now.elapsed());
+        self.neighbours.metrics.mvcc.compaction_keys.add(step.deleted_count as u64);
+        self.compaction.removed_count += step.deleted_count as u64;
+        self.compaction.next_step = step.more.then(|| now + self.pace.compaction_pause);
+        if let Some(revision) = step.finished {
+            self.finish_compaction(revision, now);
+        } else if step.deleted_count > 0 {
+            self.hand_over(Vec::new());
+        }
+    }
+
+    fn finish_compaction(&mut self, revision: i64, now: Instant) {
+        let took = self.compaction.started.replace(now).map_or(Duration::ZERO, |at| now - at);
+        let count = std::mem::take(&mut self.compaction.removed_count);
+        let mut then = Vec::new();
+        if self.state.store().is_compaction_idle() {
+            self.compaction.started = None;
+            then = self.compaction.waiting.drain(..).map(Then::Tell).collect();
+        }
+        let (metrics, backend) = (Arc::clone(&self.neighbours.metrics), self.backend.clone());
+        then.push(Then::Tell(Box::new(move |()| {
+            metrics.mvcc.compaction_total.observe(took);
+            let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            metrics.mvcc.compaction_last.set_unsigned(since_epoch.map_or(0, |at| at.as_secs()));
+            log::info!(
+                "finished scheduled compaction",
+                "compact-revision" = revision,
+                "took" = took,
+                "number-of-keys-compacted" = count,
+                "current-db-size-bytes" = backend.size_bytes(),
+                "current-db-size-in-use-bytes" = backend.size_in_use_bytes()
+            );
+        })));
+        self.hand_over(then);
+    }
+
+    fn hand_over_if_due(&mut self) {
+        let op_count = self.state.pending_batch().op_count();
+        let is_full = op_count >= self.pace.batch_ops_max;
+        let is_due = self.commit_at.is_some_and(|at| at <= Instant::now());
+        if !is_full && !is_due {
+            return;
+        }
+        if op_count >= self.pace.batch_ops_max * BATCH_GROWTH_MAX {
+            self.hand_over(Vec::new());
+            return;
+        }
+        if self.neighbours.committer.is_full() {
+            self.commit_at = Some(Instant::now() + OFFER_AGAIN);
+            return;
+        }
+        self.hand_over(Vec::new());
+    }
+
+    /// Gives the open batch to the backend thread, waiting for a place if need be.
+    fn hand_over(&mut self, then: Vec<Then>) {
+        self.commit_at = None;
+        let batch = self.state.take_batch();
+        if batch.is_empty() && then.is_empty() {
+            return;
+        }
+        // The thread is gone only after a fault, which stops this one too.
+        drop(self.neighbours.committer.send(Order::Commit { batch, then }));
+    }
+}
+
+fn kind_of(request: &Request) -> RequestKind {
+    match &request.command {
+        Command::Range(_) => RequestKind::Range,
+        Command::Put(_) => RequestKind::Put,
+        Command::DeleteRange(_) => RequestKind::DeleteRange,
+        Command::Txn(_) => RequestKind::Txn,
+        Command::Compaction(_) => RequestKind::Compaction,
+        Command::LeaseGrant(_) => RequestKind::LeaseGrant,
+        Command::LeaseRevoke(_) => RequestKind::LeaseRevoke,
+        Command::LeaseCheckpoint(_) => RequestKind::LeaseCheckpoint,
+        Command::Alarm(_) => RequestKind::Alarm,
+        Command::Auth(command) => match command {
+            AuthCommand::Authenticate(_) => RequestKind::Authenticate,
+            AuthCommand::Enable => RequestKind::AuthEnable,
+            AuthCommand::Disable => RequestKind::AuthDisable,
+            AuthCommand::Status => RequestKind::AuthStatus,
+            AuthCommand::UserAdd(_) => RequestKind::AuthUserAdd,
+            AuthCommand::UserDelete(_) => RequestKind::AuthUserDelete,
+            AuthCommand::UserGet(_) => RequestKind::AuthUserGet,
+            AuthCommand::UserChangePassword(_) => RequestKind::AuthUserChangePassword,
+            AuthCommand::UserGrantRole(_) => RequestKind::AuthUserGrantRole,
+            AuthCommand::UserRevokeRole(_) => RequestKind::AuthUserRevokeRole,
+            AuthCommand::UserList => RequestKind::AuthUserList,
+            AuthCommand::RoleAdd(_) => RequestKind::AuthRoleAdd,
+            AuthCommand::RoleDelete(_) => RequestKind::AuthRoleDelete,
+            AuthCommand::RoleGet(_) => RequestKind::AuthRoleGet,
+            AuthCommand::RoleGrantPermission(_) => RequestKind::AuthRoleGrantPermission,
+            AuthCommand::RoleRevokePermission(_) => RequestKind::AuthRoleRevokePermission,
+            AuthCommand::RoleList => RequestKind::AuthRoleList,
+        },
+        Command::Cluster(command) => match command {
+            ClusterCommand::VersionSet(_) => RequestKind::ClusterVersionSet,
+            ClusterCommand::MemberAttrSet(_) => RequestKind::ClusterMemberAttrSet,
+            ClusterCommand::DowngradeInfoSet(_) => RequestKind::DowngradeInfoSet,
+        },
+        Command::Nothing => RequestKind::Unknown,
+    }
+}

@@ -1,0 +1,51 @@
+//! Why a member does not come to life.
+
+use std::path::PathBuf;
+
+use crate::config::InitialClusterError;
+
+/// See the variants; where etcd has words for it, they are etcd's.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BootError {
+    #[error(transparent)]
+    DataDir(#[from] quorate_storage::data_dir::DataDirError),
+    #[error(transparent)]
+    InitialCluster(#[from] InitialClusterError),
+    #[error(
+        "--initial-cluster has {name}={url} but missing from --initial-advertise-peer-urls={advertised}"
+    )]
+    NotAdvertised { name: String, url: String, advertised: String },
+    #[error(
+        "--initial-advertise-peer-urls has {url} but missing from --initial-cluster={initial_cluster}"
+    )]
+    NotInitial { url: String, initial_cluster: String },
+    #[error("this release cannot join an existing cluster")]
+    JoiningUnsupported,
+    #[error("this release runs clusters of one member, and this one has {count}")]
+    ClusterUnsupported { count: usize },
+    #[error("database file ({}) of the backend is missing", path.display())]
+    BackendMissing { path: PathBuf },
+    #[error(
+        "database file ({} index {index}) does not match with snapshot (index {snapshot})",
+        path.display()
+    )]
+    BackendMismatch { path: PathBuf, index: u64, snapshot: u64 },
+    #[error("failed to open the backend: {0}")]
+    Backend(#[from] quorate_state::backend::Fault),
+    #[error("failed to recover the state from the backend: {0}")]
+    State(#[from] quorate_state::apply::RecoverError),
+    #[error(transparent)]
+    Wal(#[from] quorate_storage::wal::WalError),
+    #[error(transparent)]
+    Snapshot(#[from] quorate_storage::snap::SnapError),
+    #[error("the write-ahead log does not say whose it is")]
+    NoMetadata,
+    #[error("the write-ahead log's metadata is not readable: {0}")]
+    Metadata(#[from] prost::DecodeError),
+    #[error(
+        "unknown entry type {kind} at index {index}; must be either EntryNormal or EntryConfChange"
+    )]
+    EntryKind { index: u64, kind: u8 },
+    #[error(transparent)]
+    Node(#[from] quorate_node::StartError),
+}

@@ -1,0 +1,281 @@
+//! The consensus thread: it owns the [`Node`], feeds it everything that happens and carries its effects to
+//! the other threads.
+//!
+//! Inputs are taken in batches: everything that has queued up while the last batch was handled is handed
+//! to the node at once, so that many proposals cost one append.
+//!
+//! # Bounds
+//!
+//! Requests (proposals, barriers) that wait in the queue: [`REQUESTS_QUEUED_MAX`]; further ones are refused. The
+//! reports of the other threads share the queue and are bounded by the work handed to those threads.
+//! The log thread's queue is bounded, and the driver waits for it: a disk that cannot keep up holds up
+//! proposals here, not in memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use quorate_node::{Effect, Event, Leadership, Node, Proposal};
+use quorate_raft::{ConfChange, HardState, LogIndex, Role};
+
+use crate::answer::Answer;
+use crate::applier;
+use crate::mailbox::{Address, Outbox};
+use crate::metrics::Metrics;
+use crate::persist;
+use crate::standing::Standing;
+use crate::waiters::Waiters;
+
+/// Requests that may wait for the driver.
+pub(crate) const REQUESTS_QUEUED_MAX: usize = 16_384;
+
+/// Most inputs handed to the node before its effects are carried out.
+const INPUTS_PER_TURN_MAX: usize = 4096;
+
+/// What the driver is told.
+#[derive(Debug)]
+pub(crate) enum Input {
+    Propose(Proposal),
+    ReadBarrier(Address<Answer>),
+    Persisted {
+        token: u64,
+    },
+    Applied {
+        index: LogIndex,
+    },
+    ConfChangeDecided(Option<ConfChange>),
+    SnapshotTaken {
+        index: LogIndex,
+    },
+    /// Ends the thread. Whatever is in the log then stays there for the next start.
+    Stop,
+}
+
+/// The way to the driver, for every thread.
+#[derive(Clone, Debug)]
+pub(crate) struct DriverHandle {
+    inputs: Sender<Input>,
+    requests_queued: Arc<AtomicUsize>,
+}
+
+/// The driver has too much to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QueueFull;
+
+impl DriverHandle {
+    pub(crate) fn channel() -> (Self, DriverInputs) {
+        let (inputs, receiver) = crossbeam_channel::unbounded();
+        let requests_queued = Arc::new(AtomicUsize::new(0));
+        let handle = Self { inputs, requests_queued: Arc::clone(&requests_queued) };
+        (handle, DriverInputs { receiver, requests_queued })
+    }
+
+    /// Asks for something on behalf of a client.
+    pub(crate) fn request(&self, input: Input) -> Result<(), QueueFull> {
+        if self.requests_queued.fetch_add(1, Ordering::Relaxed) >= REQUESTS_QUEUED_MAX {
+            self.requests_queued.fetch_sub(1, Ordering::Relaxed);
+            return Err(QueueFull);
+        }
+        self.report(input);
+        Ok(())
+    }
+
+    /// Reports what happened. After the driver has ended there is nobody to tell.
+    pub(crate) fn report(&self, input: Input) {
+        drop(self.inputs.send(input));
+    }
+}
+
+/// The receiving end of [`DriverHandle`].
+#[derive(Debug)]
+pub(crate) struct DriverInputs {
+    receiver: Receiver<Input>,
+    requests_queued: Arc<AtomicUsize>,
+}
+
+/// Everything the driver talks to.
+#[derive(Debug)]
+pub(crate) struct Neighbours {
+    pub(crate) log: Sender<persist::Order>,
+    pub(crate) applier: Sender<applier::Job>,
+    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) standing: Arc<Standing>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// The thread's state.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    node: Node,
+    inputs: DriverInputs,
+    neighbours: Neighbours,
+    heartbeat: Duration,
+    barrier: Barrier,
+    outbox: Outbox<Answer>,
+    proposals: Vec<Proposal>,
+    stopping: bool,
+}
+
+/// One round of the read barrier at a time; who comes meanwhile waits for the next.
+#[derive(Debug, Default)]
+struct Barrier {
+    last_round: u64,
+    under_way: Vec<Address<Answer>>,
+    next: Vec<Address<Answer>>,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        node: Node,
+        inputs: DriverInputs,
+        neighbours: Neighbours,
+        heartbeat: Duration,
+    ) -> Self {
+        Self {
+            node,
+            inputs,
+            neighbours,
+            heartbeat,
+            barrier: Barrier::default(),
+            outbox: Outbox::new(),
+            proposals: Vec::new(),
+            stopping: false,
+        }
+    }
+
+    /// Runs until told to stop. Returns a hard state that is still to be written.
+    pub(crate) fn run(mut self) -> Option<HardState> {
+        self.node.start();
+        self.carry_out_effects();
+        let mut next_tick = Instant::now() + self.heartbeat;
+        while !self.stopping {
+            match self.inputs.receiver.recv_deadline(next_tick) {
+                Ok(input) => self.take_batch(input),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            let now = Instant::now();
+            if now >= next_tick {
+                self.node.handle(Event::Tick);
+                // After a pause ticks are not made up for: peers would see elections that time did not
+                // call for.
+                next_tick = (next_tick + self.heartbeat).max(now);
+            }
+            self.carry_out_effects();
+        }
+        self.node.unwritten_hard_state()
+    }
+
+    fn take_batch(&mut self, first: Input) {
+        let receiver = self.inputs.receiver.clone();
+        let inputs = std::iter::once(first).chain(receiver.try_iter()).take(INPUTS_PER_TURN_MAX);
+        let mut requests = 0;
+        for input in inputs {
+            requests += usize::from(self.take(input));
+        }
+        self.inputs.requests_queued.fetch_sub(requests, Ordering::Relaxed);
+        self.flush_proposals();
+        self.start_barrier();
+    }
+
+    /// Takes one input; says whether it was a client's request.
+    fn take(&mut self, input: Input) -> bool {
+        // Neighbouring proposals become one event; anything else keeps its place among them.
+        if let Input::Propose(proposal) = input {
+            self.proposals.push(proposal);
+            return true;
+        }
+        self.flush_proposals();
+        match input {
+            Input::Propose(_) => unreachable!("taken above"),
+            Input::ReadBarrier(address) => {
+                self.barrier.next.push(address);
+                return true;
+            }
+            Input::Persisted { token } => self.node.handle(Event::Persisted { token }),
+            Input::Applied { index } => self.node.handle(Event::Applied { index }),
+            Input::ConfChangeDecided(change) => {
+                self.node.handle(Event::ConfChangeDecided(change));
+                self.neighbours.standing.set_sole_voter(self.node.is_sole_voter());
+            }
+            Input::SnapshotTaken { index } => self.node.handle(Event::SnapshotTaken { index }),
+            Input::Stop => self.stopping = true,
+        }
+        false
+    }
+
+    fn flush_proposals(&mut self) {
+        if !self.proposals.is_empty() {
+            let proposals = std::mem::take(&mut self.proposals);
+            self.node.handle(Event::Propose(proposals));
+        }
+    }
+
+    fn start_barrier(&mut self) {
+        if self.barrier.under_way.is_empty() && !self.barrier.next.is_empty() {
+            std::mem::swap(&mut self.barrier.under_way, &mut self.barrier.next);
+            self.barrier.last_round += 1;
+            self.node.handle(Event::ReadBarrier { round: self.barrier.last_round });
+        }
+    }
+
+    fn carry_out_effects(&mut self) {
+        while let Some(effect) = self.node.poll_effect() {
+            self.carry_out(effect);
+        }
+        let committed = self.node.commit_index();
+        self.neighbours.standing.set_committed(committed);
+        self.neighbours.metrics.server.proposals_committed.set_unsigned(committed);
+        self.outbox.send();
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            // A send fails when the thread has ended after a fault, which then stops the member.
+            Effect::Persist(persist) => {
+                drop(self.neighbours.log.send(persist::Order::Append(persist)));
+            }
+            Effect::Apply(applying) => {
+                // Known to be committed before anybody can see it applied.
+                self.neighbours.standing.set_committed(self.node.commit_index());
+                drop(self.neighbours.applier.send(applier::Job::Apply(applying.entries)));
+            }
+            Effect::TakeSnapshot => {
+                drop(self.neighbours.applier.send(applier::Job::TakeSnapshot));
+            }
+            Effect::Leadership(leadership) => self.change_leadership(leadership),
+            Effect::BarrierPassed { round, index } => {
+                if round == self.barrier.last_round {
+                    for address in self.barrier.under_way.drain(..) {
+                        self.neighbours.standing.when_applied(index, address);
+                    }
+                    self.start_barrier();
+                }
+            }
+            Effect::BarrierFailed { round, failure } => {
+                if round == self.barrier.last_round {
+                    for address in self.barrier.under_way.drain(..) {
+                        self.outbox.push(address, Answer::BarrierFailed(failure));
+                    }
+                    self.start_barrier();
+                }
+            }
+            Effect::ProposalFailed { request_id, failure } => {
+                if let Some(address) = self.neighbours.waiters.take(request_id) {
+                    self.outbox.push(address, Answer::ProposalFailed(failure));
+                }
+            }
+            // A member without peers has nobody to send to.
+            Effect::Send(_) => {}
+        }
+    }
+
+    fn change_leadership(&self, leadership: Leadership) {
+        self.neighbours.standing.set_leadership(leadership);
+        self.neighbours.standing.set_sole_voter(self.node.is_sole_voter());
+        if leadership.role != Role::Leader {
+            drop(self.neighbours.applier.send(applier::Job::LostLeadership));
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The KV service: reads from the newest view, writes through the log.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use quorate_api::etcdserverpb::kv_server;
+use quorate_api::etcdserverpb::{
+    CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse,
+    InternalRaftRequest, PutRequest, PutResponse, RangeRequest, RangeResponse, RangeStreamResponse,
+    ResponseHeader, TxnRequest, TxnResponse,
+};
+use quorate_state::apply::{
+    Response as Outcome, check_delete_range, check_put, check_range, check_txn, is_read_only,
+    is_serializable, read_txn,
+};
+use quorate_state::mvcc::{RangeQuery, SortOrder, SortTarget};
+use quorate_state::quota::{put_cost, txn_cost};
+use tonic::codegen::BoxStream;
+use tonic::{Request, Response, Status};
+
+use super::range_stream::ChunkedRange;
+use super::unexpected;
+use crate::member::{Member, RequestError};
+use crate::metrics::RequestKind;
+
+/// The service.
+#[derive(Debug)]
+pub(crate) struct Kv {
+    member: Arc<Member>,
+}
+
+impl Kv {
+    pub(super) const fn new(member: Arc<Member>) -> Self {
+        Self { member }
+    }
+
+    async fn read_range(&self, request: &RangeRequest) -> Result<RangeResponse, RequestError> {
+        if !request.serializable {
+            self.member.read_barrier().await?;
+        }
+        let result = self.member.range(&to_query(request)?)?;
+        Ok(RangeResponse {
+            header: Some(self.member.header(result.revision)),
+            kvs: result.kvs,
+            more: result.more,
+            count: result.count,
+        })
+    }
+
+    async fn read_txn(&self, request: &TxnRequest) -> Result<TxnResponse, RequestError> {
+        if !is_serializable(request) {
+            self.member.read_barrier().await?;
+        }
+        self.member.answer(read_txn(&self.member.view(), request))
+    }
+}
+
+fn to_query(request: &RangeRequest) -> Result<RangeQuery, RequestError> {
+    check_range(request)?;
+    Ok(RangeQuery::from_request(request).expect("the sort was checked"))
+}
+
+#[tonic::async_trait]
+impl kv_server::Kv for Kv {
+    async fn range(
+        &self,
+        request: Request<RangeRequest>,
+    ) -> Result<Response<RangeResponse>, Status> {
+        let request = request.into_inner();
+        check_range(&request).map_err(RequestError::from)?;
+        let started = Instant::now();
+        let result = self.read_range(&request).await;
+        let took = started.elapsed();
+        self.member.metrics().server.request_duration.observe(
+            RequestKind::Range,
+            result.is_ok(),
+            took,
+        );
+        Ok(Response::new(result?))
+    }
+
+    async fn range_stream(
+        &self,
+        request: Request<RangeRequest>,
+    ) -> Result<Response<BoxStream<RangeStreamResponse>>, Status> {
+        let request = request.into_inner();
+        let query = to_query(&request)?;
+        let in_key_order = query.sort_order == SortOrder::None
+            || (query.sort_order == SortOrder::Ascend && query.sort_target == SortTarget::Key);
+        if !in_key_order {
+            return Err(Status::unimplemented("RangeStream does not support custom sort orders"));
+        }
+        let is_filtered = query.min_mod_revision != 0
+            || query.max_mod_revision != 0
+            || query.min_create_revision != 0
+            || query.max_create_revision != 0;
+        if is_filtered {
+            return Err(Status::unimplemented("RangeStream does not support revision filters"));
+        }
+        if !request.serializable {
+            self.member.read_barrier().await?;
+        }
+        let mut range = ChunkedRange::new(Arc::clone(&self.member), query);
+        // The first chunk is read now: its refusal is the call's.
+        let mut first = Some(range.next().transpose()?);
+        let chunks = std::iter::from_fn(move || {
+            let chunk = first.take().flatten().map(Ok).or_else(|| range.next())?;
+            Some(chunk.map_err(Status::from))
+        });
+        Ok(Response::new(Box::pin(tokio_stream::iter(chunks))))
+    }
+
+    async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
+        let put = request.into_inner();
+        self.member.check_quota(put_cost(&put)).await?;
+        check_put(&put).map_err(RequestError::from)?;
+        let request = InternalRaftRequest { put: Some(put), ..InternalRaftRequest::default() };
+        match self.member.propose(request, RequestKind::Put).await? {
+            Outcome::Put(mut response) => {
+                response.header = self.member.complete(response.header);
+                Ok(Response::new(response))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn delete_range(
+        &self,
+        request: Request<DeleteRangeRequest>,
+    ) -> Result<Response<DeleteRangeResponse>, Status> {
+        let delete = request.into_inner();
+        check_delete_range(&delete).map_err(RequestError::from)?;
+        let request =
+            InternalRaftRequest { delete_range: Some(delete), ..InternalRaftRequest::default() };
+        match self.member.propose(request, RequestKind::DeleteRange).await? {
+            Outcome::DeleteRange(mut response) => {
+                response.header = self.member.complete(response.header);
+                Ok(Response::new(response))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn txn(&self, request: Request<TxnRequest>) -> Result<Response<TxnResponse>, Status> {
+        let txn = request.into_inner();
+        self.member.check_quota(txn_cost(&txn)).await?;
+        check_txn(&txn, self.member.limits().txn_ops_max).map_err(RequestError::from)?;
+        if is_read_only(&txn) {
+            let started = Instant::now();
+            let result = self.read_txn(&txn).await;
+            let (kind, took) = (RequestKind::ReadonlyTxn, started.elapsed());
+            self.member.metrics().server.request_duration.observe(kind, result.is_ok(), took);
+            let mut response = result?;
+            response.header = self.member.complete(response.header);
+            return Ok(Response::new(response));
+        }
+        let request = InternalRaftRequest { txn: Some(txn), ..InternalRaftRequest::default() };
+        match self.member.propose(request, RequestKind::Txn).await? {
+            Outcome::Txn(mut response) => {
+                response.header = self.member.complete(response.header);
+                Ok(Response::new(response))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn compact(
+        &self,
+        request: Request<CompactionRequest>,
+    ) -> Result<Response<CompactionResponse>, Status> {
+        let compaction = request.into_inner();
+        let is_physical = compaction.physical;
+        let request =
+            InternalRaftRequest { compaction: Some(compaction), ..InternalRaftRequest::default() };
+        let outcome = self.member.propose(request, RequestKind::Compaction).await;
+        if is_physical {
+            // Also when somebody else had compacted: the answer says that the history is gone.
+            self.member.wait_compacted().await?;
+        }
+        match outcome? {
+            Outcome::Compaction(response) => {
+                let revision = response.header.map_or(0, |header: ResponseHeader| header.revision);
+                let header = Some(self.member.header(revision));
+                Ok(Response::new(CompactionResponse { header }))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The Maintenance service: alarms, status, hashes, snapshots, giving space back.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use quorate_api::etcdserverpb::maintenance_server::Maintenance;
+use quorate_api::etcdserverpb::{
+    AlarmRequest, AlarmResponse, AlarmType, DefragmentRequest, DefragmentResponse, DowngradeInfo,
+    HashKvRequest, HashKvResponse, HashRequest, HashResponse, InternalRaftRequest,
+    MoveLeaderRequest, MoveLeaderResponse, SnapshotRequest, SnapshotResponse, StatusRequest,
+    StatusResponse,
+};
+use quorate_state::alarm::Alarm;
+use quorate_state::apply::Response as Outcome;
+use tonic::codegen::BoxStream;
+use tonic::{Request, Response, Status};
+
+use super::unexpected;
+use crate::log;
+use crate::member::{Member, RequestError};
+use crate::metrics::RequestKind;
+use crate::release::ETCD_VERSION;
+use crate::runtime::blocking;
+use crate::snapshot_stream::SnapshotStream;
+
+/// The service.
+#[derive(Debug)]
+pub(crate) struct MaintenanceService {
+    member: Arc<Member>,
+}
+
+impl MaintenanceService {
+    pub(super) const fn new(member: Arc<Member>) -> Self {
+        Self { member }
+    }
+}
+
+#[tonic::async_trait]
+impl Maintenance for MaintenanceService {
+    async fn alarm(
+        &self,
+        request: Request<AlarmRequest>,
+    ) -> Result<Response<AlarmResponse>, Status> {
+        let request = InternalRaftRequest {
+            alarm: Some(request.into_inner()),
+            ..InternalRaftRequest::default()
+        };
+        match self.member.propose(request, RequestKind::Alarm).await? {
+            Outcome::Alarm(mut response) => {
+                response.header = Some(self.member.current_header());
+                Ok(Response::new(response))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
+        let (facts, standing) = (self.member.facts(), self.member.standing());
+        let downgrade = facts.versions.downgrade();
+        let stats = self.member.backend().stats();
+        let mut errors = Vec::new();
+        if !self.member.has_leader() {
+            errors.push(RequestError::NoLeader.to_string());
+        }
+        errors.extend(facts.alarms.of_kind(AlarmType::None as i32).map(alarm_text));
+        let quota = self.member.limits().quota_configured;
+        let target = downgrade.target_version.clone();
+        Ok(Response::new(StatusResponse {
+            header: Some(self.member.current_header()),
+            version: ETCD_VERSION.to_owned(),
+            db_size: to_signed(stats.size_bytes),
+            leader: standing.leader(),
+            raft_index: standing.committed(),
+            raft_term: standing.applied_term(),
+            raft_applied_index: standing.applied(),
+            errors,
+            db_size_in_use: to_signed(stats.in_use_bytes),
+            is_learner: self.member.is_learner(),
+            storage_version: standing.storage_version().map_or_else(String::new, |v| v.to_string()),
+            db_size_quota: quota,
+            downgrade_info: Some(DowngradeInfo {
+                enabled: downgrade.enabled,
+                target_version: if downgrade.enabled { target } else { String::new() },
+            }),
+        }))
+    }
+
+    async fn defragment(
+        &self,
+        _: Request<DefragmentRequest>,
+    ) -> Result<Response<DefragmentResponse>, Status> {
+        log::info!("starting defragment");
+        let started = Instant::now();
+        let metrics = Arc::clone(self.member.metrics());
+        metrics.disk.defrag_inflight.set(1);
+        let outcome = self.member.defragment().await;
+        metrics.disk.defrag_inflight.set(0);
+        let defragmented = outcome?;
+        metrics.disk.backend_defrag.observe(started.elapsed());
+        log::info!(
+            "finished defragment",
+            "took" = started.elapsed(),
+            "size-before-bytes" = defragmented.bytes_before,
+            "size-after-bytes" = defragmented.bytes_after
+        );
+        Ok(Response::new(DefragmentResponse { header: None }))
+    }
+
+    async fn hash(&self, _: Request<HashRequest>) -> Result<Response<HashResponse>, Status> {
+        self.member.commit_backend().await?;
+        let backend = self.member.backend().clone();
+        let started = Instant::now();
+        let hash = blocking(move || backend.read().hash()).await;
+        let hash = hash.map_err(|fault| self.member.fault(fault))?;
+        self.member.metrics().mvcc.hash.observe(started.elapsed());
+        Ok(Response::new(HashResponse { header: Some(self.member.current_header()), hash }))
+    }
+
+    async fn hash_kv(
+        &self,
+        request: Request<HashKvRequest>,
+    ) -> Result<Response<HashKvResponse>, Status> {
+        let revision = request.get_ref().revision;
+        let view = self.member.view();
+        let started = Instant::now();
+        let current = view.current_revision();
+        let hashed = blocking(move || view.hash_kv(revision)).await;
+        let hashed = hashed.map_err(|error| self.member.read_error(error))?;
+        self.member.metrics().mvcc.hash_revision.observe(started.elapsed());
+        Ok(Response::new(HashKvResponse {
+            header: Some(self.member.header(current)),
+            hash: hashed.hash,
+            compact_revision: hashed.compact_revision,
+            hash_revision: hashed.hash_revision,
+        }))
+    }
+
+    async fn snapshot(
+        &self,
+        _: Request<SnapshotRequest>,
+    ) -> Result<Response<BoxStream<SnapshotResponse>>, Status> {
+        self.member.commit_backend().await?;
+        let storage_version = self.member.standing().storage_version();
+        let version = storage_version.map_or_else(String::new, |version| version.to_string());
+        let stream = SnapshotStream::new(Arc::clone(&self.member), version);
+        Ok(Response::new(Box::pin(stream)))
+    }
+
+    async fn move_leader(
+        &self,
+        request: Request<MoveLeaderRequest>,
+    ) -> Result<Response<MoveLeaderResponse>, Status> {
+        if !self.member.standing().leads() {
+            return Err(RequestError::NotLeader.into());
+        }
+        // A leader without other voters can hand over to itself only, which it has done.
+        if request.get_ref().target_id != self.member.identity().member_id {
+            return Err(RequestError::BadLeaderTransferee.into());
+        }
+        Ok(Response::new(MoveLeaderResponse { header: None }))
+    }
+}
+
+fn to_signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+/// An alarm as Go prints the message on one line.
+fn alarm_text(alarm: Alarm) -> String {
+    let kind = AlarmType::try_from(alarm.kind)
+        .map_or_else(|_| alarm.kind.to_string(), |kind| kind.as_str_name().to_owned());
+    match alarm.member.0 {
+        0 => format!("alarm:{kind}"),
+        member => format!("memberID:{member} alarm:{kind}"),
+    }
+}

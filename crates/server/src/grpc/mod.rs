@@ -1,0 +1,168 @@
+//! gRPC: routing, the checks common to all calls, and one file per service.
+//!
+//! A request passes, in this order: routing (unknown names are refused with grpc-go's words), the
+//! checks of [`Router::admit`], the service's own file. Every call is counted when it starts and exactly
+//! once when it ends, however it ends. A deadline that came with the call ends it with grpc-go's words.
+//!
+//! # Not here
+//!
+//! What a request does (`member`, `state`); the words and codes of errors (`status`).
+
+mod body;
+mod call;
+mod cluster;
+mod health;
+mod kv;
+mod lease;
+mod maintenance;
+mod observe;
+mod range_stream;
+mod status;
+mod streams;
+mod watch;
+
+use std::sync::Arc;
+
+use http::{HeaderMap, Request, header};
+use hyper::body::Incoming;
+use quorate_api::etcdserverpb::auth_server::AuthServer;
+use quorate_api::etcdserverpb::cluster_server::ClusterServer;
+use quorate_api::etcdserverpb::kv_server::KvServer;
+use quorate_api::etcdserverpb::lease_server::LeaseServer;
+use quorate_api::etcdserverpb::maintenance_server::MaintenanceServer;
+use quorate_api::healthpb::health_server::HealthServer;
+use quorate_api::v3electionpb::election_server::ElectionServer;
+use quorate_api::v3lockpb::lock_server::LockServer;
+use tonic::Status;
+use tower_service::Service as _;
+
+use self::body::Observed;
+use self::call::{Call, ResponseFuture};
+
+use self::observe::CallStats;
+use crate::member::{Member, RequestError};
+use crate::methods::{Route, SERVICES, route};
+
+/// Bytes that a message may have beyond the largest request, for what surrounds it.
+const MESSAGE_OVERHEAD_BYTES: usize = 512 * 1024;
+
+/// Services whose turn has not come; every method answers Unimplemented.
+#[derive(Debug)]
+struct Later;
+
+#[tonic::async_trait]
+impl quorate_api::etcdserverpb::auth_server::Auth for Later {}
+#[tonic::async_trait]
+impl quorate_api::v3lockpb::lock_server::Lock for Later {}
+#[tonic::async_trait]
+impl quorate_api::v3electionpb::election_server::Election for Later {}
+
+/// All gRPC services of the client port.
+#[derive(Clone, Debug)]
+pub(crate) struct Router {
+    services: Arc<Services>,
+}
+
+#[derive(Debug)]
+struct Services {
+    member: Arc<Member>,
+    kv: KvServer<kv::Kv>,
+    watch: watch::WatchService,
+    lease: LeaseServer<lease::LeaseService>,
+    cluster: ClusterServer<cluster::ClusterService>,
+    maintenance: MaintenanceServer<maintenance::MaintenanceService>,
+    auth: AuthServer<Later>,
+    lock: LockServer<Later>,
+    election: ElectionServer<Later>,
+    health: HealthServer<health::HealthService>,
+}
+
+impl Router {
+    pub(crate) fn new(member: Arc<Member>) -> Self {
+        let bytes_max = member.limits().request_bytes_max + MESSAGE_OVERHEAD_BYTES;
+        macro_rules! server {
+            ($server:ident, $service:expr) => {
+                $server::new($service)
+                    .accept_compressed(tonic::codec::CompressionEncoding::Gzip)
+                    .max_decoding_message_size(bytes_max)
+                    .max_encoding_message_size(i32::MAX as usize)
+            };
+        }
+        let services = Services {
+            kv: server!(KvServer, kv::Kv::new(Arc::clone(&member))),
+            watch: watch::WatchService::new(Arc::clone(&member), bytes_max),
+            lease: server!(LeaseServer, lease::LeaseService::new(Arc::clone(&member))),
+            cluster: server!(ClusterServer, cluster::ClusterService::new(Arc::clone(&member))),
+            maintenance: server!(
+                MaintenanceServer,
+                maintenance::MaintenanceService::new(Arc::clone(&member))
+            ),
+            auth: server!(AuthServer, Later),
+            lock: server!(LockServer, Later),
+            election: server!(ElectionServer, Later),
+            health: server!(HealthServer, health::HealthService),
+            member,
+        };
+        Self { services: Arc::new(services) }
+    }
+
+    /// The checks that every call has to pass.
+    fn admit(&self, service: usize, method: usize, headers: &HeaderMap) -> Result<(), Status> {
+        if headers.get("client-api-version").is_some_and(|version| version.to_str().is_err()) {
+            return Err(RequestError::InvalidClientApiVersion.into());
+        }
+        let requires_leader = headers.get("hasleader").is_some_and(|value| value == "true");
+        if requires_leader && !self.services.member.has_leader() {
+            return Err(RequestError::NoLeader.into());
+        }
+        let _ = (service, method);
+        Ok(())
+    }
+}
+
+impl Services {
+    /// Positions are those of [`SERVICES`].
+    fn dispatch(&self, service: usize, request: Request<Incoming>) -> ResponseFuture {
+        match SERVICES[service].name {
+            "etcdserverpb.KV" => self.kv.clone().call(request),
+            "etcdserverpb.Watch" => self.watch.call(request),
+            "etcdserverpb.Lease" => self.lease.clone().call(request),
+            "etcdserverpb.Cluster" => self.cluster.clone().call(request),
+            "etcdserverpb.Maintenance" => self.maintenance.clone().call(request),
+            "etcdserverpb.Auth" => self.auth.clone().call(request),
+            "v3lockpb.Lock" => self.lock.clone().call(request),
+            "v3electionpb.Election" => self.election.clone().call(request),
+            "grpc.health.v1.Health" => self.health.clone().call(request),
+            name => unreachable!("{name} is not in the table"),
+        }
+    }
+}
+
+impl hyper::service::Service<Request<Incoming>> for Router {
+    type Response = http::Response<Observed<CallStats>>;
+    type Error = std::convert::Infallible;
+    type Future = Call;
+
+    fn call(&self, request: Request<Incoming>) -> Call {
+        let headers = request.headers();
+        if let Some(refusal) = call::refuse_content_type(headers.get(header::CONTENT_TYPE)) {
+            return Call::answered(refusal);
+        }
+        let route = route(request.uri().path());
+        let Route::Method { service, method, kind } = route else {
+            let text = route.refusal().unwrap_or_default();
+            return Call::answered(Status::unimplemented(text).into_http());
+        };
+        let stats = CallStats::start(&self.services.member, service, method, kind, headers);
+        if let Err(status) = self.admit(service, method, headers) {
+            return Call::refused(&status, stats);
+        }
+        let timeout = headers.get("grpc-timeout").and_then(call::parse_timeout);
+        Call::started(self.services.dispatch(service, request), stats, timeout)
+    }
+}
+
+/// The log answered a request with the answer to another.
+fn unexpected(response: &quorate_state::apply::Response) -> Status {
+    Status::internal(format!("the log answered with {response:?}"))
+}

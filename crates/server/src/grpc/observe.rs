@@ -1,0 +1,67 @@
+//! Counting calls: started, messages, bytes, ended with which code.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::HeaderMap;
+use tonic::Code;
+
+use super::body::CallObserver;
+use super::call::metadata;
+use crate::member::Member;
+use crate::methods::Kind;
+use crate::metrics::Metrics;
+
+/// Head of a message on the wire, which is not counted as a message's bytes.
+const MESSAGE_HEAD_BYTES: usize = 5;
+
+/// One call's counts.
+#[derive(Debug)]
+pub(crate) struct CallStats {
+    metrics: Arc<Metrics>,
+    service: usize,
+    method: usize,
+    kind: Kind,
+    started: Instant,
+}
+
+impl CallStats {
+    pub(super) fn start(
+        member: &Member,
+        service: usize,
+        method: usize,
+        kind: Kind,
+        headers: &HeaderMap,
+    ) -> Self {
+        let metrics = Arc::clone(member.metrics());
+        let series = metrics.grpc.at(service, method);
+        series.started.inc();
+        let call_type = if kind == Kind::Unary {
+            series.received.inc();
+            "unary"
+        } else {
+            "stream"
+        };
+        let version = metadata(headers, "client-api-version", "unknown");
+        metrics.server.client_requests.with(&[version, call_type]).inc();
+        Self { metrics, service, method, kind, started: Instant::now() }
+    }
+}
+
+impl CallObserver for CallStats {
+    fn sent(&mut self, bytes: usize) {
+        let bytes = bytes.saturating_sub(MESSAGE_HEAD_BYTES);
+        self.metrics.network.client_sent_bytes.add(bytes as u64);
+        if self.kind != Kind::Unary {
+            self.metrics.grpc.at(self.service, self.method).sent.inc();
+        }
+    }
+
+    fn ended(&mut self, code: Code) {
+        let series = self.metrics.grpc.at(self.service, self.method);
+        if self.kind == Kind::Unary {
+            series.sent.inc();
+        }
+        series.handled(code as i32, self.started.elapsed());
+    }
+}

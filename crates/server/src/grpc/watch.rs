@@ -1,0 +1,217 @@
+//! The Watch service: one HTTP/2 stream, on which requests and responses travel independently.
+//!
+//! The response body is made by hand, because here speed is bytes: it takes frames from the stream of the
+//! hub and encodes as many as are there into one buffer, so that ten thousand small responses are a few
+//! large writes. There is no task and no channel: the transport polls the body when the client has room,
+//! and a client that does not read is simply not polled. What piles up meanwhile is bounded by the hub.
+//!
+//! The same poll reads the client's requests, as long as the replies to earlier ones are being taken.
+//!
+//! # Not here
+//!
+//! What a watcher sees (`state::watch`).
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::{HeaderValue, Request, Response, header};
+use http_body::{Body, Frame};
+use hyper::body::Incoming;
+use quorate_api::codec::Half;
+use quorate_api::etcdserverpb::WatchRequest;
+use quorate_api::etcdserverpb::watch_request::RequestUnion;
+use quorate_state::watch::{HeaderFields, WatchStream};
+use tokio::time::{Interval, MissedTickBehavior};
+use tokio_stream::Stream;
+use tonic::codec::{CompressionEncoding, Streaming};
+use tonic::{Code, Status};
+
+use super::call::{ResponseFuture, metadata};
+use crate::member::{Member, RequestError};
+
+/// Bytes gathered before they are handed to the transport.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Header of a message on the wire: a flag and the length.
+const MESSAGE_HEAD_BYTES: usize = 5;
+
+/// The service.
+#[derive(Debug)]
+pub(crate) struct WatchService {
+    member: Arc<Member>,
+    message_bytes_max: usize,
+}
+
+impl WatchService {
+    pub(crate) const fn new(member: Arc<Member>, message_bytes_max: usize) -> Self {
+        Self { member, message_bytes_max }
+    }
+
+    pub(super) fn call(&self, request: Request<Incoming>) -> ResponseFuture {
+        let (head, body) = request.into_parts();
+        let encoding = match metadata(&head.headers, "grpc-encoding", "identity") {
+            "identity" => None,
+            "gzip" => Some(CompressionEncoding::Gzip),
+            other => {
+                let text =
+                    format!("grpc: Decompressor is not installed for grpc-encoding {other:?}");
+                let refusal = Status::unimplemented(text).into_http();
+                return Box::pin(std::future::ready(Ok(refusal)));
+            }
+        };
+        let requests = Streaming::new_request(
+            Half::<WatchRequest>::default(),
+            body,
+            encoding,
+            Some(self.message_bytes_max),
+        );
+        let requires_leader = head.headers.get("hasleader").is_some_and(|value| value == "true");
+        let stream = self.member.hub().open_stream(self.message_bytes_max);
+        let session = Session {
+            stream,
+            requests: Some(requests),
+            member: Arc::clone(&self.member),
+            progress: progress_timer(self.member.limits().progress_interval),
+            leader_lost: requires_leader.then(|| self.member.leader_lost()),
+            chunk: BytesMut::new(),
+            ended: None,
+        };
+        let mut response = Response::new(tonic::body::Body::new(session));
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        Box::pin(std::future::ready(Ok(response)))
+    }
+}
+
+/// Every stream has its own phase, so that a thousand of them do not tick together.
+fn progress_timer(interval: Duration) -> Interval {
+    let nanos = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.subsec_nanos());
+    let jitter = interval.mul_f64(f64::from(nanos) / 1e9 / 10.0);
+    let period = interval + jitter;
+    let mut timer = tokio::time::interval_at(tokio::time::Instant::now() + period, period);
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    timer
+}
+
+/// One client's watch stream, as a response body.
+struct Session {
+    stream: WatchStream,
+    /// `None` once the client has closed its side; events go on.
+    requests: Option<Streaming<WatchRequest>>,
+    member: Arc<Member>,
+    progress: Interval,
+    /// Set when the client wants the stream to end with the leader.
+    leader_lost: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    chunk: BytesMut,
+    /// The status to end with, when everything before it has been sent; `Some(None)` after that.
+    ended: Option<Option<Status>>,
+}
+
+impl Session {
+    /// Reads what the client has sent.
+    fn take_requests(&mut self, cx: &mut Context<'_>) {
+        while self.stream.accepts_requests()
+            && let Some(requests) = &mut self.requests
+        {
+            match Pin::new(requests).poll_next(cx) {
+                Poll::Ready(Some(Ok(request))) => self.take_request(request),
+                Poll::Ready(None) => self.requests = None,
+                Poll::Ready(Some(Err(status))) => {
+                    self.requests = None;
+                    self.ended = Some(Some(match status.code() {
+                        Code::Cancelled => RequestError::WatchCanceled.into(),
+                        _ => status,
+                    }));
+                }
+                Poll::Pending => return,
+            }
+        }
+    }
+
+    fn take_request(&mut self, request: WatchRequest) {
+        match request.request_union {
+            Some(RequestUnion::CreateRequest(create)) => {
+                self.stream.create(create, |_, _| Ok(()));
+            }
+            Some(RequestUnion::CancelRequest(cancel)) => self.stream.cancel(cancel.watch_id),
+            Some(RequestUnion::ProgressRequest(_)) => self.stream.request_progress(),
+            None => {}
+        }
+    }
+
+    /// Encodes responses into the chunk until it is full or there are none.
+    fn gather(&mut self, cx: &Context<'_>) -> Result<(), Status> {
+        let header = HeaderFields {
+            cluster_id: self.member.cluster_id(),
+            member_id: self.member.id(),
+            raft_term: self.member.applied_term(),
+        };
+        while self.chunk.len() < CHUNK_BYTES {
+            match self.stream.poll_next(cx, &header) {
+                Poll::Ready(Ok(frame)) => {
+                    let len = frame.encoded_len();
+                    self.chunk.reserve(MESSAGE_HEAD_BYTES + len);
+                    self.chunk.put_u8(0);
+                    self.chunk.put_u32(
+                        u32::try_from(len)
+                            .map_err(|_| Status::resource_exhausted("a response is too large"))?,
+                    );
+                    frame.encode(&mut self.chunk);
+                }
+                Poll::Ready(Err(fault)) => return Err(self.member.fail_reading(fault)),
+                Poll::Pending => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Body for Session {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = &mut *self;
+        if this.ended.is_none() {
+            this.take_requests(cx);
+            while this.progress.poll_tick(cx).is_ready() {
+                this.stream.tick_progress();
+            }
+            if let Some(leader_lost) = &mut this.leader_lost
+                && leader_lost.as_mut().poll(cx).is_ready()
+            {
+                this.ended = Some(Some(RequestError::NoLeader.into()));
+            }
+            if let Err(status) = this.gather(cx) {
+                this.ended = Some(Some(status));
+            }
+        }
+        if !this.chunk.is_empty() {
+            let chunk = this.chunk.split().freeze();
+            return Poll::Ready(Some(Ok(Frame::data(chunk))));
+        }
+        match &mut this.ended {
+            None => Poll::Pending,
+            Some(status) => match status.take() {
+                Some(status) => Poll::Ready(Some(trailers(&status))),
+                None => Poll::Ready(None),
+            },
+        }
+    }
+}
+
+fn trailers(status: &Status) -> Result<Frame<Bytes>, Status> {
+    let mut trailers = http::HeaderMap::new();
+    status.add_header(&mut trailers)?;
+    Ok(Frame::trailers(trailers))
+}

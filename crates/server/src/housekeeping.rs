@@ -1,0 +1,281 @@
+//! What a member does by itself: telling its name, agreeing on versions, ending leases, compacting, purging.
+//!
+//! Each duty is a task of its own on the first connection runtime, where it can propose like any client.
+//! All of them end with the runtime.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quorate_api::etcdserverpb::{
+    CompactionRequest, InternalRaftRequest, LeaseCheckpoint, LeaseCheckpointRequest,
+    LeaseRevokeRequest,
+};
+use quorate_api::membershippb::{
+    Attributes, ClusterMemberAttrSetRequest, ClusterVersionSetRequest,
+};
+use quorate_raft::{NONE, Role};
+use quorate_state::apply::Refusal;
+use quorate_state::versions::Version;
+use tokio::sync::Semaphore;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::applier::Job;
+use crate::compactor::Compactor;
+use crate::config::Retention;
+use crate::fatal::FaultReports;
+use crate::log;
+use crate::member::{Member, RequestError};
+use crate::metrics::RequestKind;
+use crate::release::ETCD_CLUSTER_VERSION;
+use crate::runtime::blocking;
+use crate::snapshots::Purger;
+
+/// How often the leader looks for expired leases, and for how many at once.
+const EXPIRY_SCAN: Duration = Duration::from_millis(500);
+const EXPIRED_PER_SCAN: usize = 500;
+
+/// Revocations of expired leases under way.
+const REVOKES_MAX: usize = 16;
+
+/// Checkpoints in one log entry.
+const CHECKPOINTS_PER_ENTRY: usize = 1000;
+
+const VERSION_CHECK: Duration = Duration::from_secs(4);
+const PURGE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Times in a row, one election timeout apart, that the leader may be missing before streams that asked
+/// for one end.
+const LEADERLESS_CHECKS_MAX: u32 = 3;
+
+/// Tells the cluster this member's name and client URLs, until it knows.
+pub(crate) async fn publish(member: &Member, client_urls: Vec<String>) {
+    let attributes =
+        Attributes { name: member.identity().name.clone(), client_urls: client_urls.clone() };
+    loop {
+        let set = ClusterMemberAttrSetRequest {
+            member_id: member.id(),
+            member_attributes: Some(attributes.clone()),
+        };
+        let request = InternalRaftRequest {
+            cluster_member_attr_set: Some(set),
+            ..InternalRaftRequest::default()
+        };
+        match member.propose(request, RequestKind::ClusterMemberAttrSet).await {
+            Ok(_) => {
+                log::info!(
+                    "published local member to cluster through raft",
+                    "local-member-id" = format!("{:x}", member.id()),
+                    "cluster-id" = format!("{:x}", member.cluster_id()),
+                    "publish-timeout" = member.limits().request_timeout
+                );
+                return;
+            }
+            Err(RequestError::Stopped) => return,
+            Err(error) => {
+                log::warn!(
+                    "failed to publish local member to cluster through raft",
+                    "local-member-id" = format!("{:x}", member.id()),
+                    "error" = error.to_string()
+                );
+                // Refusals come at once; do not spin on them.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+/// Follows changes of leadership: metrics, log lines, the clock of timeouts.
+pub(crate) async fn follow_leadership(member: Arc<Member>) {
+    let mut leadership = member.standing().leadership();
+    let mut last_leader = NONE;
+    loop {
+        let now = *leadership.borrow_and_update();
+        let metrics = &member.metrics().server;
+        metrics.has_leader.set(i64::from(now.leader != NONE));
+        metrics.is_leader.set(i64::from(now.role == Role::Leader));
+        metrics.is_learner.set(i64::from(member.is_learner()));
+        if now.leader != NONE && now.leader != last_leader {
+            metrics.leader_changes_seen.inc();
+            last_leader = now.leader;
+            log::info!(
+                "elected leader",
+                "leader-id" = format!("{:x}", now.leader),
+                "term" = now.term
+            );
+        }
+        if now.role == Role::Leader {
+            member.note_leading();
+        }
+        if leadership.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Ends the streams that want a leader when there is none for too long.
+pub(crate) async fn watch_for_leader(member: Arc<Member>) {
+    let mut ticks = interval(member.limits().election_timeout);
+    let mut missing_count = 0;
+    loop {
+        ticks.tick().await;
+        if member.has_leader() {
+            missing_count = 0;
+            continue;
+        }
+        missing_count += 1;
+        if missing_count == LEADERLESS_CHECKS_MAX {
+            member.report_leader_loss();
+        }
+    }
+}
+
+/// Agrees with the cluster on its version, and follows it with the storage version.
+pub(crate) async fn keep_versions(member: Arc<Member>) {
+    let mut ticks = interval(VERSION_CHECK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut leadership = member.standing().leadership();
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            changed = leadership.changed() => if changed.is_err() { return },
+        }
+        if member.standing().leads() && wants_own_version(&member) {
+            let set = ClusterVersionSetRequest { ver: ETCD_CLUSTER_VERSION.to_owned() };
+            let request = InternalRaftRequest {
+                cluster_version_set: Some(set),
+                ..InternalRaftRequest::default()
+            };
+            if let Err(error) = member.propose(request, RequestKind::ClusterVersionSet).await {
+                log::warn!("failed to update cluster version", "error" = error.to_string());
+            }
+        }
+        member.tell_applier(Job::FollowClusterVersion);
+    }
+}
+
+/// A cluster of this member alone runs at this member's version, unless it is being downgraded.
+fn wants_own_version(member: &Member) -> bool {
+    let facts = member.facts();
+    let behind = facts.versions.cluster().is_none_or(|cluster| cluster < Version::OWN);
+    behind && !facts.versions.downgrade().enabled
+}
+
+/// Proposes the end of leases whose time is up, and checkpoints of long ones.
+pub(crate) async fn end_leases(member: Arc<Member>) {
+    let permits = Arc::new(Semaphore::new(REVOKES_MAX));
+    let mut ticks = interval(EXPIRY_SCAN);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if !member.standing().leads() {
+            continue;
+        }
+        for id in member.leases().expired(member.now(), EXPIRED_PER_SCAN) {
+            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
+            let member = Arc::clone(&member);
+            tokio::spawn(async move {
+                let request = InternalRaftRequest {
+                    lease_revoke: Some(LeaseRevokeRequest { id: id.0 }),
+                    ..InternalRaftRequest::default()
+                };
+                // One that fails is handed out again later.
+                match member.propose(request, RequestKind::LeaseRevoke).await {
+                    Ok(_) => {
+                        member.metrics().lease.expired.inc();
+                        member.metrics().lease.revoked.inc();
+                    }
+                    Err(error) => log::warn!(
+                        "failed to revoke lease",
+                        "lease-id" = format!("{:016x}", id.0),
+                        "error" = error.to_string()
+                    ),
+                }
+                drop(permit);
+            });
+        }
+        propose_checkpoints(&member).await;
+    }
+}
+
+async fn propose_checkpoints(member: &Member) {
+    let due = member.leases().due_checkpoints(member.now(), CHECKPOINTS_PER_ENTRY);
+    if due.is_empty() {
+        return;
+    }
+    let checkpoints = due
+        .into_iter()
+        .map(|due| LeaseCheckpoint { id: due.id.0, remaining_ttl: due.remaining_secs })
+        .collect();
+    let request = InternalRaftRequest {
+        lease_checkpoint: Some(LeaseCheckpointRequest { checkpoints }),
+        ..InternalRaftRequest::default()
+    };
+    // What is lost is proposed again an interval later.
+    drop(member.propose(request, RequestKind::LeaseCheckpoint).await);
+}
+
+/// Serves watchers that are behind the present from history.
+pub(crate) async fn catch_up_watchers(member: Arc<Member>, faults: FaultReports) {
+    loop {
+        let hub = member.hub().clone();
+        std::future::poll_fn(|cx| hub.poll_behind(cx)).await;
+        let caught_up = blocking(move || {
+            while hub.catch_up()? {}
+            Ok::<_, quorate_state::watch::HistoryFault>(())
+        });
+        if let Err(fault) = caught_up.await {
+            faults.report("reading history for watchers", crate::member::ReadingHistory(fault));
+            return;
+        }
+    }
+}
+
+/// Compacts the key space as the flags ask.
+pub(crate) async fn compact_automatically(member: Arc<Member>, retention: Retention) {
+    let mut compactor = Compactor::new(retention);
+    let mut ticks = interval(compactor.interval());
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first tick is at once, and there is nothing to compact then.
+    ticks.tick().await;
+    loop {
+        ticks.tick().await;
+        let revision = member.view().current_revision();
+        let Some(target) = compactor.tick(revision, member.standing().leads()) else { continue };
+        log::info!("starting auto compaction", "revision" = target);
+        let started = Instant::now();
+        let request = InternalRaftRequest {
+            compaction: Some(CompactionRequest { revision: target, physical: false }),
+            ..InternalRaftRequest::default()
+        };
+        match member.propose(request, RequestKind::Compaction).await {
+            Ok(_) | Err(RequestError::Refused(Refusal::Compacted)) => {
+                compactor.compacted(target);
+                log::info!(
+                    "completed auto compaction",
+                    "revision" = target,
+                    "took" = started.elapsed()
+                );
+            }
+            Err(error) => log::warn!(
+                "failed auto compaction",
+                "revision" = target,
+                "retry-interval" = compactor.interval(),
+                "error" = error.to_string()
+            ),
+        }
+    }
+}
+
+/// Removes old snapshot files and log segments.
+pub(crate) async fn purge_files(purger: Purger, faults: FaultReports) {
+    let mut ticks = interval(PURGE_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let purger = purger.clone();
+        if let Err(error) = blocking(move || purger.run()).await {
+            faults.report("purging old files", error);
+            return;
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Why a request got no answer of the state machine's, in etcd's words.
+
+use std::sync::Arc;
+
+use quorate_node::{BarrierFailure, ProposalFailure};
+use quorate_state::apply::{Refusal, RequestRefusal};
+
+/// A request that failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum RequestError {
+    /// Every member answers so.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error("etcdserver: request is too large")]
+    TooLarge,
+    #[error("etcdserver: invalid client api version")]
+    InvalidClientApiVersion,
+    #[error("etcdserver: too many requests")]
+    TooManyRequests,
+    #[error("etcdserver: no leader")]
+    NoLeader,
+    #[error("etcdserver: not leader")]
+    NotLeader,
+    #[error("etcdserver: leader changed")]
+    LeaderChanged,
+    #[error("etcdserver: server stopped")]
+    Stopped,
+    #[error("etcdserver: request timed out")]
+    Timeout,
+    #[error("etcdserver: request timed out, possibly due to previous leader failure")]
+    TimeoutDueToLeaderFailure,
+    #[error("etcdserver: request timed out, waiting for the applied index took too long")]
+    TimeoutWaitingForApply,
+    #[error("etcdserver: bad leader transferee")]
+    BadLeaderTransferee,
+    #[error("etcdserver: watch canceled")]
+    WatchCanceled,
+    #[error("context deadline exceeded")]
+    DeadlineExceeded,
+    #[error("raft proposal dropped")]
+    ProposalDropped,
+    #[error("not a primary lessor")]
+    NotPrimaryLessor,
+    /// This machine failed; the member is about to stop.
+    #[error("{0}")]
+    Fault(Arc<str>),
+}
+
+impl From<BarrierFailure> for RequestError {
+    fn from(failure: BarrierFailure) -> Self {
+        match failure {
+            BarrierFailure::LeaderChanged => Self::LeaderChanged,
+            BarrierFailure::QueueFull => Self::TooManyRequests,
+        }
+    }
+}
+
+impl From<ProposalFailure> for RequestError {
+    fn from(failure: ProposalFailure) -> Self {
+        match failure {
+            ProposalFailure::Dropped => Self::ProposalDropped,
+            ProposalFailure::QueueFull => Self::TooManyRequests,
+        }
+    }
+}
+
+impl From<RequestRefusal> for RequestError {
+    fn from(refusal: RequestRefusal) -> Self {
+        Self::Refused(refusal.into())
+    }
+}

@@ -1,0 +1,21 @@
+//! What a request may be, and how long it may take.
+
+use std::time::Duration;
+
+/// The limits that flags set.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    /// Encoded size of a proposal.
+    pub(crate) request_bytes_max: usize,
+    /// Operations of a transaction.
+    pub(crate) txn_ops_max: usize,
+    /// How long a request may wait for the log, or a read for its barrier.
+    pub(crate) request_timeout: Duration,
+    /// How long a request may wait for the applier to catch up.
+    pub(crate) apply_timeout: Duration,
+    /// Time between progress notifications of watchers.
+    pub(crate) progress_interval: Duration,
+    /// Backend size limit in bytes as status reports it; negative for none.
+    pub(crate) quota_configured: i64,
+    pub(crate) election_timeout: Duration,
+}

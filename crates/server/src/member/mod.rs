@@ -1,0 +1,442 @@
+//! The member as the services see it: propose, read, wait, and look up.
+//!
+//! Everything here may be called from any connection runtime. Nothing blocks: what takes long is awaited,
+//! and what the core threads own is reached by messages or read from published views.
+//!
+//! # Not here
+//!
+//! gRPC (`grpc`), HTTP (`http`), and what the member does by itself (`housekeeping`).
+
+mod error;
+mod limits;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use prost::Message;
+use quorate_api::etcdserverpb::{
+    AlarmRequest, AlarmType, InternalRaftRequest, RequestHeader, ResponseHeader, alarm_request,
+};
+use quorate_node::Proposal;
+use quorate_state::apply::{self, Facts, Readers, Refusal, Response};
+use quorate_state::backend::Backend;
+use quorate_state::lease::Leases;
+use quorate_state::mvcc::{MvccError, RangeQuery, RangeResult, View};
+use quorate_state::units::{MemberId, Millis};
+use quorate_state::watch::{HistoryFault, Hub};
+use tokio::sync::oneshot;
+use tonic::Status;
+
+pub(crate) use self::error::RequestError;
+pub(crate) use self::limits::Limits;
+use crate::answer::Answer;
+use crate::applier::Job;
+use crate::committer::{Defragmented, Done, Order};
+use crate::driver::{DriverHandle, Input};
+use crate::fatal::FaultReports;
+use crate::mailbox::{self, DeskCell};
+use crate::metrics::{Metrics, RequestKind};
+use crate::request_id::RequestIds;
+use crate::runtime::blocking;
+use crate::standing::Standing;
+use crate::waiters::Waiters;
+
+thread_local! {
+    /// The requests of this connection runtime that wait; its postman runs in `server`.
+    pub(crate) static DESK: DeskCell<Answer> = const { DeskCell::new() };
+}
+
+/// Who this member is.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    pub(crate) cluster_id: u64,
+    pub(crate) member_id: u64,
+    pub(crate) name: String,
+}
+
+/// The member's monotonic clock, as the state machine is told it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    origin: Instant,
+}
+
+impl Clock {
+    pub(crate) fn start() -> Self {
+        Self { origin: Instant::now() }
+    }
+
+    pub(crate) fn now(self) -> Millis {
+        Millis(u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+/// Everything a [`Member`] is made of.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) identity: Identity,
+    pub(crate) limits: Limits,
+    pub(crate) clock: Clock,
+    pub(crate) driver: DriverHandle,
+    pub(crate) applier: crossbeam_channel::Sender<Job>,
+    pub(crate) backend_orders: crossbeam_channel::Sender<Order>,
+    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) standing: Arc<Standing>,
+    pub(crate) readers: Readers,
+    pub(crate) backend: Backend,
+    pub(crate) faults: FaultReports,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) request_ids: Arc<RequestIds>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Member {
+    parts: Parts,
+    /// When this member last became leader.
+    led_since: Mutex<Option<Instant>>,
+    leader_losses: tokio::sync::watch::Sender<u64>,
+}
+
+impl Member {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let leader_losses = tokio::sync::watch::Sender::new(0);
+        Self { parts, led_since: Mutex::new(None), leader_losses }
+    }
+
+    pub(crate) const fn identity(&self) -> &Identity {
+        &self.parts.identity
+    }
+
+    pub(crate) const fn limits(&self) -> &Limits {
+        &self.parts.limits
+    }
+
+    pub(crate) const fn metrics(&self) -> &Arc<Metrics> {
+        &self.parts.metrics
+    }
+
+    pub(crate) const fn standing(&self) -> &Arc<Standing> {
+        &self.parts.standing
+    }
+
+    pub(crate) const fn backend(&self) -> &Backend {
+        &self.parts.backend
+    }
+
+    pub(crate) const fn hub(&self) -> &Hub {
+        &self.parts.readers.hub
+    }
+
+    pub(crate) const fn leases(&self) -> &Leases {
+        &self.parts.readers.leases
+    }
+
+    pub(crate) fn now(&self) -> Millis {
+        self.parts.clock.now()
+    }
+
+    /// The newest published view of the keyspace.
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.parts.readers.view()
+    }
+
+    /// What is known of members, alarms and versions.
+    pub(crate) fn facts(&self) -> Arc<Facts> {
+        self.parts.readers.facts()
+    }
+
+    pub(crate) const fn cluster_id(&self) -> u64 {
+        self.parts.identity.cluster_id
+    }
+
+    pub(crate) const fn id(&self) -> u64 {
+        self.parts.identity.member_id
+    }
+
+    pub(crate) fn applied_term(&self) -> u64 {
+        self.parts.standing.applied_term()
+    }
+
+    pub(crate) fn is_learner(&self) -> bool {
+        let own = MemberId(self.id());
+        self.facts().members.get(own).is_some_and(|member| member.is_learner)
+    }
+
+    pub(crate) fn has_leader(&self) -> bool {
+        self.parts.standing.leader() != quorate_raft::NONE
+    }
+
+    pub(crate) fn next_lease_id(&self) -> i64 {
+        self.parts.request_ids.next_lease()
+    }
+
+    /// The header of a response at a store revision.
+    pub(crate) fn header(&self, revision: i64) -> ResponseHeader {
+        ResponseHeader {
+            cluster_id: self.parts.identity.cluster_id,
+            member_id: self.parts.identity.member_id,
+            revision,
+            raft_term: self.parts.standing.applied_term(),
+        }
+    }
+
+    /// The header of a response at the current revision.
+    pub(crate) fn current_header(&self) -> ResponseHeader {
+        self.header(self.view().current_revision())
+    }
+
+    /// Fills in what the state machine leaves to the member.
+    pub(crate) fn complete(&self, header: Option<ResponseHeader>) -> Option<ResponseHeader> {
+        Some(self.header(header.map_or(0, |header| header.revision)))
+    }
+
+    /// Sends a request through the log and waits for its outcome.
+    pub(crate) async fn propose(
+        &self,
+        request: InternalRaftRequest,
+        kind: RequestKind,
+    ) -> Result<Response, RequestError> {
+        let standing = &self.parts.standing;
+        if standing.is_overloaded() {
+            return Err(RequestError::TooManyRequests);
+        }
+        let request_id = self.parts.request_ids.next();
+        let header = RequestHeader { id: request_id, ..RequestHeader::default() };
+        let data = InternalRaftRequest { header: Some(header), ..request }.encode_to_vec();
+        if data.len() > self.parts.limits.request_bytes_max {
+            return Err(RequestError::TooLarge);
+        }
+        let started = Instant::now();
+        let deadline = started + self.parts.limits.request_timeout;
+        let (address, waiting) = mailbox::wait(&DESK, deadline).ok_or(RequestError::Stopped)?;
+        let ticket = Ticket::new(self, request_id, kind, started);
+        self.parts.waiters.add(request_id, address);
+        let proposal = Proposal { request_id, data: data.into() };
+        if self.parts.driver.request(Input::Propose(proposal)).is_err() {
+            return Err(RequestError::TooManyRequests);
+        }
+        match waiting.await {
+            Some(Answer::Applied(outcome)) => {
+                ticket.succeed();
+                (*outcome).map_err(RequestError::from)
+            }
+            Some(Answer::ProposalFailed(failure)) => Err(failure.into()),
+            Some(Answer::BarrierFailed(_) | Answer::Ready) => {
+                unreachable!("a proposal's slot gets a proposal's answer")
+            }
+            None => Err(self.explain_timeout(started)),
+        }
+    }
+
+    /// Waits until a read of the newest view is not stale.
+    pub(crate) async fn read_barrier(&self) -> Result<(), RequestError> {
+        if self.parts.standing.reads_need_no_barrier() {
+            return Ok(());
+        }
+        let deadline = Instant::now() + self.parts.limits.request_timeout;
+        let (address, waiting) = mailbox::wait(&DESK, deadline).ok_or(RequestError::Stopped)?;
+        if self.parts.driver.request(Input::ReadBarrier(address)).is_err() {
+            return Err(RequestError::TooManyRequests);
+        }
+        match waiting.await {
+            Some(Answer::Ready) => Ok(()),
+            Some(Answer::BarrierFailed(failure)) => {
+                self.parts.metrics.server.read_indexes_failed.inc();
+                Err(failure.into())
+            }
+            Some(Answer::Applied(_) | Answer::ProposalFailed(_)) => {
+                unreachable!("a barrier's slot gets a barrier's answer")
+            }
+            None => {
+                self.parts.metrics.server.slow_read_indexes.inc();
+                Err(RequestError::Timeout)
+            }
+        }
+    }
+
+    /// Waits, for a short while, until everything known to be committed is applied.
+    pub(crate) async fn wait_applied(&self) -> Result<(), RequestError> {
+        let standing = &self.parts.standing;
+        let committed = standing.committed();
+        if standing.applied() >= committed {
+            return Ok(());
+        }
+        let deadline = Instant::now() + self.parts.limits.apply_timeout;
+        let (address, waiting) = mailbox::wait(&DESK, deadline).ok_or(RequestError::Stopped)?;
+        standing.when_applied(committed, address);
+        waiting.await.map(drop).ok_or(RequestError::TimeoutWaitingForApply)
+    }
+
+    /// Reads a range from the newest view.
+    pub(crate) fn range(&self, query: &RangeQuery) -> Result<RangeResult, RequestError> {
+        self.parts.metrics.mvcc.range.inc();
+        let started = Instant::now();
+        let result = self.view().range(query);
+        let success = if result.is_ok() { "true" } else { "false" };
+        self.parts.metrics.server.range_duration.with(&[success]).observe(started.elapsed());
+        result.map_err(|error| self.read_error(error))
+    }
+
+    /// Tells a refusal from a failure of this machine, which also stops the member.
+    pub(crate) fn read_error(&self, error: MvccError) -> RequestError {
+        match error {
+            MvccError::Refusal(refusal) => RequestError::Refused(refusal.into()),
+            MvccError::Fault(fault) => self.fault(fault),
+        }
+    }
+
+    /// The answer of a read that the state machine has evaluated.
+    pub(crate) fn answer<T>(
+        &self,
+        answer: Result<Result<T, Refusal>, apply::Fault>,
+    ) -> Result<T, RequestError> {
+        match answer {
+            Ok(outcome) => outcome.map_err(RequestError::Refused),
+            Err(fault) => Err(self.fault(fault)),
+        }
+    }
+
+    /// Reports that this machine has failed; the member stops.
+    pub(crate) fn fault(
+        &self,
+        fault: impl std::error::Error + Send + Sync + 'static,
+    ) -> RequestError {
+        let text = Arc::from(fault.to_string());
+        self.parts.faults.report("reading the backend file", fault);
+        RequestError::Fault(text)
+    }
+
+    /// Refuses a write for which there is no room, and has everybody told.
+    pub(crate) async fn check_quota(&self, cost: u64) -> Result<(), RequestError> {
+        if self.parts.readers.quota.allows(self.parts.backend.size_bytes(), cost) {
+            return Ok(());
+        }
+        let alarm = AlarmRequest {
+            action: alarm_request::AlarmAction::Activate.into(),
+            member_id: self.id(),
+            alarm: AlarmType::Nospace.into(),
+        };
+        let request = InternalRaftRequest { alarm: Some(alarm), ..InternalRaftRequest::default() };
+        // Whether or not that works out, there is no room.
+        drop(self.propose(request, RequestKind::Alarm).await);
+        Err(RequestError::Refused(Refusal::NoSpace))
+    }
+
+    /// Waits until everything applied so far is in the backend file.
+    pub(crate) async fn commit_backend(&self) -> Result<(), RequestError> {
+        self.ask_applier(Job::Commit).await
+    }
+
+    /// Waits until the compactions accepted so far have removed what they had to.
+    pub(crate) async fn wait_compacted(&self) -> Result<(), RequestError> {
+        self.ask_applier(Job::AwaitCompactions).await
+    }
+
+    async fn ask_applier(&self, job: impl FnOnce(Done<()>) -> Job) -> Result<(), RequestError> {
+        let (done, told) = oneshot::channel();
+        // Nobody is told when the request is gone.
+        let done: Done<()> = Box::new(move |()| _ = done.send(()));
+        self.parts.applier.send(job(done)).map_err(|_| RequestError::Stopped)?;
+        told.await.map_err(|_| RequestError::Stopped)
+    }
+
+    /// Gives free space of the backend file back.
+    pub(crate) async fn defragment(&self) -> Result<Defragmented, RequestError> {
+        self.commit_backend().await?;
+        let (done, told) = oneshot::channel();
+        let done: Done<Defragmented> = Box::new(move |result| _ = done.send(result));
+        let orders = self.parts.backend_orders.clone();
+        // The queue may be full for as long as a commit takes.
+        let sent = blocking(move || orders.send(Order::Defragment(done)).is_ok()).await;
+        if !sent {
+            return Err(RequestError::Stopped);
+        }
+        told.await.map_err(|_| RequestError::Stopped)
+    }
+
+    /// Tells the applier something, if it is still there.
+    pub(crate) fn tell_applier(&self, job: Job) {
+        drop(self.parts.applier.send(job));
+    }
+
+    /// The status of a stream that cannot go on because the store cannot be read; the member stops.
+    pub(crate) fn fail_reading(&self, fault: HistoryFault) -> Status {
+        let status = Status::unknown(fault.to_string());
+        self.parts.faults.report("reading history for watchers", ReadingHistory(fault));
+        status
+    }
+
+    /// Ends when the leader has been missing for too long.
+    pub(crate) fn leader_lost(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let mut losses = self.leader_losses.subscribe();
+        losses.mark_unchanged();
+        Box::pin(async move {
+            // An error means that the member is gone, and so is the leader.
+            let _changed = losses.changed().await;
+        })
+    }
+
+    /// Called by housekeeping when no leader was found several times in a row.
+    pub(crate) fn report_leader_loss(&self) {
+        self.leader_losses.send_modify(|count| *count += 1);
+    }
+
+    /// Called by housekeeping when this member becomes leader.
+    pub(crate) fn note_leading(&self) {
+        *self.led_since.lock() = Some(Instant::now());
+    }
+
+    /// Why a request got no answer in time.
+    fn explain_timeout(&self, started: Instant) -> RequestError {
+        let election = self.parts.limits.election_timeout;
+        let led_since = *self.led_since.lock();
+        let began_before_election =
+            led_since.is_some_and(|since| started < since && started + 2 * election > since);
+        if began_before_election {
+            RequestError::TimeoutDueToLeaderFailure
+        } else {
+            RequestError::Timeout
+        }
+    }
+}
+
+/// The store could not be read for watchers.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct ReadingHistory(pub(crate) HistoryFault);
+
+/// A proposal in progress. Withdraws its waiter and counts it as failed, unless it succeeded: however the
+/// call ends, with an answer, at its deadline, or because the client has gone.
+struct Ticket<'a> {
+    member: &'a Member,
+    request_id: u64,
+    kind: RequestKind,
+    started: Instant,
+    succeeded: bool,
+}
+
+impl<'a> Ticket<'a> {
+    fn new(member: &'a Member, request_id: u64, kind: RequestKind, started: Instant) -> Self {
+        member.parts.metrics.server.proposals_pending.inc();
+        Self { member, request_id, kind, started, succeeded: false }
+    }
+
+    fn succeed(mut self) {
+        self.succeeded = true;
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        let metrics = &self.member.parts.metrics.server;
+        metrics.proposals_pending.dec();
+        if !self.succeeded {
+            metrics.proposals_failed.inc();
+            drop(self.member.parts.waiters.take(self.request_id));
+        }
+        metrics.request_duration.observe(self.kind, self.succeeded, self.started.elapsed());
+    }
+}

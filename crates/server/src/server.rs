@@ -1,0 +1,536 @@
+//! Assembly: a member put together from its files, its threads and its listeners, and taken apart again.
+//!
+//! The order of starting is bottom up: files, core threads, connection runtimes, then the member's own
+//! duties; clients are answered only once the member has told the cluster its name. The order of stopping
+//! is the reverse, and each thread hands what it still holds to the next before it ends: requests are
+//! finished, the last hard state is written, the last batch is committed.
+//!
+//! # Not here
+//!
+//! What any of the parts does. This file owns them and shuts them down.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use quorate_storage::disk::{Disk, RealDisk};
+use tokio::sync::{mpsc, watch};
+
+use crate::applier::{self, Applier};
+use crate::bootstrap::{self, Booted};
+use crate::client_http::{HttpService, MemberProbe};
+use crate::committer::{self, Committer};
+use crate::config::{self, Config, ProcessSurroundings, Url};
+use crate::driver::{self, Driver, DriverHandle, Input};
+use crate::fatal::{Fatal, FaultReports};
+use crate::grpc::Router;
+use crate::housekeeping;
+use crate::http::{Access, Endpoints, Surface};
+use crate::listen::{ConnectionLimits, Listener, Reuse, Services};
+use crate::log;
+use crate::mailbox::{self, Mailbox};
+use crate::member::{Clock, DESK, Limits, Member, Parts};
+use crate::metrics::{Metrics, StateSample};
+use crate::peer_http::PeerService;
+use crate::persist::{self, LogThread};
+use crate::release;
+use crate::request_id::RequestIds;
+use crate::runtime::Runtimes;
+use crate::signals::{self, StopSignal, StopSignals};
+use crate::snapshots;
+use crate::standing::Standing;
+use crate::systemd;
+use crate::waiters::Waiters;
+
+/// How long requests may wait for the applier to catch up.
+const APPLY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Runs a server with these arguments (the program's name first) until it is told to stop.
+#[must_use]
+pub fn main(arguments: &[String]) -> ExitCode {
+    let config = match config::parse(arguments, &ProcessSurroundings)
+        .and_then(|parsed| parsed.open_log(arguments))
+    {
+        Ok(config) => config,
+        Err(exit) => return to_exit_code(exit.report()),
+    };
+    if let Err(error) = signals::ignore_user_signals() {
+        log::warn!("failed to ignore user signals", "error" = error.to_string());
+    }
+    let outcome = run(&config, arguments);
+    let code = match outcome {
+        Ok(Ended::Signal(signal)) => {
+            log::info!("closed etcd server", "name" = config.name, "data-dir" = config.data_dir);
+            signal.end_process()
+        }
+        Ok(Ended::Fault(fatal)) => {
+            log::fatal!(
+                "the member has failed and stops",
+                "task" = fatal.task,
+                "error" = log::error_chain(&*fatal.error)
+            );
+            1
+        }
+        Err(error) => {
+            log::fatal!("discovery failed", "error" = log::error_chain(&error));
+            1
+        }
+    };
+    log::flush();
+    to_exit_code(code)
+}
+
+fn to_exit_code(code: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}
+
+/// Why a member stopped.
+enum Ended {
+    Signal(StopSignal),
+    Fault(Fatal),
+}
+
+/// Why a member did not start.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error("listen tcp {address}: bind: {source}")]
+    Bind { address: String, source: std::io::Error },
+    #[error("{url}: {reason}")]
+    Url { url: String, reason: &'static str },
+    #[error(transparent)]
+    Config(#[from] config::StartRefusal),
+    #[error(transparent)]
+    Boot(#[from] bootstrap::BootError),
+    #[error("failed to start a thread: {0}")]
+    Thread(#[source] std::io::Error),
+    #[error("failed to install signal handlers: {0}")]
+    Signals(#[source] std::io::Error),
+}
+
+fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
+    config.check_start()?;
+    let retention = config.auto_compaction().unwrap_or_default();
+    let listeners = Listeners::bind(config)?;
+    let metrics = Arc::new(Metrics::new(config.metrics, &config.feature_gates));
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    log_start(config);
+    let booted = bootstrap::boot(config, &disk)?;
+    metrics.set_member_id(&format!("{:x}", booted.identity.member_id));
+    let core = Core::start(config, booted, &disk, &metrics).map_err(StartError::Thread)?;
+    let member = Arc::clone(&core.member);
+    plug_in(&metrics, &member);
+
+    let runtimes = core.runtimes.first().clone();
+    for duty in duties(config, &core, retention) {
+        runtimes.spawn(duty);
+    }
+    let published = {
+        let member = Arc::clone(&member);
+        let client_urls: Vec<String> =
+            config.advertise_client_urls.iter().map(|url| url.as_str().to_owned()).collect();
+        runtimes.spawn(async move { housekeeping::publish(&member, client_urls).await })
+    };
+    let control = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(StartError::Thread)?;
+    let faults = core.faults.clone();
+    let early_fault = control.block_on(async {
+        tokio::select! {
+            _ = published => None,
+            fatal = faults.first() => Some(fatal),
+        }
+    });
+    if let Some(fatal) = early_fault {
+        return Ok(Ended::Fault(fatal));
+    }
+    log::info!("ready to serve client requests");
+    systemd::notify_ready();
+    let serving = listeners.serve(config, &core, arguments, &metrics);
+    let mut stop_signals = StopSignals::install().map_err(StartError::Signals)?;
+    let (signal_sender, mut signal) = mpsc::channel(1);
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || _ = signal_sender.blocking_send(stop_signals.wait()))
+        .map_err(StartError::Thread)?;
+    let ended = control.block_on(async {
+        tokio::select! {
+            signal = signal.recv() => Ended::Signal(signal.unwrap_or(StopSignal::Terminated)),
+            fatal = faults.first() => Ended::Fault(fatal),
+        }
+    });
+    if let Ended::Signal(_) = ended {
+        log::info!("closing etcd server", "name" = config.name, "data-dir" = config.data_dir);
+        control.block_on(serving.finish(config.request_timeout()));
+        core.stop();
+    }
+    Ok(ended)
+}
+
+fn log_start(config: &Config) {
+    log::info!(
+        "starting an etcd server",
+        "etcd-version" = release::ETCD_VERSION,
+        "git-sha" = release::git_sha(),
+        "quorate-version" = release::QUORATE_VERSION,
+        "go-os" = release::go_os(),
+        "go-arch" = release::go_arch(),
+        "max-cpu-set" = std::thread::available_parallelism().map_or(1, usize::from),
+        "name" = config.name,
+        "data-dir" = config.data_dir,
+        "wal-dir" = config.wal_dir,
+        "heartbeat-interval" = Duration::from_millis(config.heartbeat_interval_ms),
+        "election-timeout" = Duration::from_millis(config.election_timeout_ms),
+        "snapshot-count" = config.snapshot_count,
+        "initial-cluster" = config.initial_cluster,
+        "initial-cluster-token" = config.initial_cluster_token,
+        "quota-backend-bytes" = config.quota_backend_bytes,
+        "feature-gates" = config.feature_gates.to_string()
+    );
+}
+
+/// What the member does by itself, as tasks.
+fn duties(
+    config: &Config,
+    core: &Core,
+    retention: Option<config::Retention>,
+) -> Vec<std::pin::Pin<Box<dyn Future<Output = ()> + Send>>> {
+    let member = || Arc::clone(&core.member);
+    let purger = snapshots::Purger {
+        disk: Arc::clone(&core.disk),
+        snap_dir: core.snap_dir.clone(),
+        wal_dir: core.wal_dir.clone(),
+        snapshots_max: usize::try_from(config.max_snapshots).unwrap_or(usize::MAX),
+        segments_max: usize::try_from(config.max_wals).unwrap_or(usize::MAX),
+    };
+    let mut duties: Vec<std::pin::Pin<Box<dyn Future<Output = ()> + Send>>> = vec![
+        Box::pin(housekeeping::follow_leadership(member())),
+        Box::pin(housekeeping::watch_for_leader(member())),
+        Box::pin(housekeeping::keep_versions(member())),
+        Box::pin(housekeeping::end_leases(member())),
+        Box::pin(housekeeping::catch_up_watchers(member(), core.faults.clone())),
+        Box::pin(housekeeping::purge_files(purger, core.faults.clone())),
+    ];
+    if let Some(retention) = retention {
+        duties.push(Box::pin(housekeeping::compact_automatically(member(), retention)));
+    }
+    duties
+}
+
+/// Lets the metrics ask the member what it knows.
+fn plug_in(metrics: &Metrics, member: &Arc<Member>) {
+    let member = Arc::clone(member);
+    metrics.watch_state(move || {
+        let (view, stats) = (member.view(), member.backend().stats());
+        let watches = member.hub().stats();
+        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        let bytes = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        StateSample {
+            db_total_size_bytes: bytes(stats.size_bytes),
+            db_in_use_bytes: bytes(stats.in_use_bytes),
+            db_open_read_transactions: count(stats.open_readers),
+            keys: count(view.live_key_count()),
+            current_revision: view.current_revision(),
+            compact_revision: view.compacted_revision(),
+            watch_streams: count(watches.stream_count),
+            watchers: count(watches.watcher_count),
+            slow_watchers: count(watches.slow_watcher_count),
+            quota_backend_bytes: member.limits().quota_configured,
+            ..StateSample::default()
+        }
+    });
+}
+
+/// The core threads and the runtimes of one member.
+struct Core {
+    member: Arc<Member>,
+    runtimes: Arc<Runtimes>,
+    faults: FaultReports,
+    disk: Arc<dyn Disk>,
+    snap_dir: std::path::PathBuf,
+    wal_dir: std::path::PathBuf,
+    driver: DriverHandle,
+    log_orders: crossbeam_channel::Sender<persist::Order>,
+    applier_jobs: crossbeam_channel::Sender<applier::Job>,
+    backend_orders: crossbeam_channel::Sender<committer::Order>,
+    driver_thread: JoinHandle<Option<quorate_raft::HardState>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Core {
+    #[expect(clippy::too_many_lines, reason = "every part is named once, in the order of the data")]
+    fn start(
+        config: &Config,
+        booted: Booted,
+        disk: &Arc<dyn Disk>,
+        metrics: &Arc<Metrics>,
+    ) -> std::io::Result<Self> {
+        let Booted { identity, dirs, wal, backend, state, node } = booted;
+        let faults = FaultReports::new();
+        let clock = Clock::start();
+        let (applied, applied_term) = state.applied();
+        let standing = Arc::new(Standing::new(applied, applied_term));
+        standing.set_storage_version(bootstrap::storage_version(&backend));
+        let waiters = Arc::new(Waiters::default());
+        let request_ids = Arc::new(RequestIds::new(identity.member_id, SystemTime::now()));
+        let readers = state.readers();
+        let (driver_handle, driver_inputs) = DriverHandle::channel();
+        let (log_orders, log_receiver) = crossbeam_channel::bounded(persist::ORDERS_QUEUED_MAX);
+        let (applier_jobs, applier_receiver) = crossbeam_channel::unbounded();
+        let (backend_orders, backend_receiver) =
+            crossbeam_channel::bounded(committer::ORDERS_QUEUED_MAX);
+
+        let driver = Driver::new(
+            node,
+            driver_inputs,
+            driver::Neighbours {
+                log: log_orders.clone(),
+                applier: applier_jobs.clone(),
+                waiters: Arc::clone(&waiters),
+                standing: Arc::clone(&standing),
+                metrics: Arc::clone(metrics),
+            },
+            Duration::from_millis(config.heartbeat_interval_ms),
+        );
+        let log_thread = LogThread::new(
+            wal,
+            log_receiver,
+            driver_handle.clone(),
+            faults.clone(),
+            Arc::clone(metrics),
+        );
+        let applier = Applier::new(
+            state,
+            backend.clone(),
+            identity.clone(),
+            clock,
+            pace(config),
+            applier::Neighbours {
+                jobs: applier_receiver,
+                driver: driver_handle.clone(),
+                committer: backend_orders.clone(),
+                waiters: Arc::clone(&waiters),
+                standing: Arc::clone(&standing),
+                faults: faults.clone(),
+                metrics: Arc::clone(metrics),
+                request_ids: Arc::clone(&request_ids),
+            },
+        );
+        let committer = Committer {
+            backend: backend.clone(),
+            orders: backend_receiver,
+            applier: applier_jobs.clone(),
+            snapshots: snapshots::Writer {
+                disk: Arc::clone(disk),
+                dir: dirs.snap(),
+                log: log_orders.clone(),
+                metrics: Arc::clone(metrics),
+            },
+            faults: faults.clone(),
+            metrics: Arc::clone(metrics),
+        };
+        let member = Arc::new(Member::new(Parts {
+            identity,
+            limits: limits(config),
+            clock,
+            driver: driver_handle.clone(),
+            applier: applier_jobs.clone(),
+            backend_orders: backend_orders.clone(),
+            waiters,
+            standing,
+            readers,
+            backend,
+            faults: faults.clone(),
+            metrics: Arc::clone(metrics),
+            request_ids,
+        }));
+        let core_count = std::thread::available_parallelism().map_or(1, usize::from);
+        let runtimes =
+            Runtimes::start(core_count, |_| mailbox::run_postman(&DESK, Mailbox::new()))?;
+        let threads = vec![
+            spawn("wal", move || log_thread.run())?,
+            spawn("apply", move || applier.run())?,
+            spawn("backend", move || committer.run())?,
+        ];
+        let driver_thread =
+            std::thread::Builder::new().name("raft".to_owned()).spawn(move || driver.run())?;
+        Ok(Self {
+            member,
+            runtimes: Arc::new(runtimes),
+            faults,
+            disk: Arc::clone(disk),
+            snap_dir: dirs.snap(),
+            wal_dir: dirs.wal().to_path_buf(),
+            driver: driver_handle,
+            log_orders,
+            applier_jobs,
+            backend_orders,
+            driver_thread,
+            threads,
+        })
+    }
+
+    /// Ends the threads, from the first that work passes through to the last.
+    fn stop(self) {
+        self.driver.report(Input::Stop);
+        let hard_state = self.driver_thread.join().unwrap_or_default();
+        // A thread that is gone already has reported why.
+        drop(self.log_orders.send(persist::Order::Stop(hard_state)));
+        drop(self.applier_jobs.send(applier::Job::Stop));
+        let mut threads = self.threads.into_iter();
+        for thread in threads.by_ref().take(2) {
+            drop(thread.join());
+        }
+        drop(self.backend_orders.send(committer::Order::Stop));
+        for thread in threads {
+            drop(thread.join());
+        }
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(run)
+}
+
+fn limits(config: &Config) -> Limits {
+    let to_usize = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    Limits {
+        request_bytes_max: to_usize(config.max_request_bytes),
+        txn_ops_max: to_usize(config.max_txn_ops),
+        request_timeout: config.request_timeout(),
+        apply_timeout: APPLY_TIMEOUT,
+        progress_interval: config.watch_progress_notify_interval(),
+        quota_configured: match config.quota_backend_bytes {
+            0 => 2 << 30,
+            given => given,
+        },
+        election_timeout: Duration::from_millis(config.election_timeout_ms),
+    }
+}
+
+fn pace(config: &Config) -> applier::Pace {
+    let to_usize = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    applier::Pace {
+        batch_interval: config.backend_batch_interval(),
+        batch_ops_max: to_usize(config.backend_batch_limit()),
+        compaction_step: to_usize(config.compaction_batch_limit()),
+        compaction_pause: config.compaction_sleep_interval(),
+        slow_apply: config.warning_apply_duration.positive().unwrap_or(Duration::from_millis(100)),
+        lease_extension_millis: config.election_timeout_ms,
+    }
+}
+
+/// All listeners, bound before anything else so that a taken port is found first.
+struct Listeners {
+    peer: Vec<Listener>,
+    client: Vec<Listener>,
+    client_http: Vec<Listener>,
+    metrics: Vec<Listener>,
+}
+
+impl Listeners {
+    fn bind(config: &Config) -> Result<Self, StartError> {
+        let reuse = Reuse { port: config.socket_reuse_port };
+        let bind = |urls: &[Url]| -> Result<Vec<_>, _> {
+            urls.iter().map(|url| bind(url, reuse)).collect()
+        };
+        Ok(Self {
+            peer: bind(&config.listen_peer_urls)?,
+            client: bind(&config.listen_client_urls)?,
+            client_http: bind(&config.listen_client_http_urls)?,
+            metrics: bind(&config.listen_metrics_urls)?,
+        })
+    }
+
+    fn serve(
+        self,
+        config: &Config,
+        core: &Core,
+        arguments: &[String],
+        metrics: &Arc<Metrics>,
+    ) -> Serving {
+        let (stop, stopping) = watch::channel(false);
+        let (alive, all_gone) = mpsc::channel(1);
+        let endpoints = Arc::new(Endpoints::new(
+            Arc::new(MemberProbe::new(Arc::clone(&core.member))),
+            Arc::clone(metrics),
+            Access::new(config),
+            arguments.to_vec(),
+        ));
+        let grpc = Router::new(Arc::clone(&core.member));
+        let http = |surface| HttpService::new(Arc::clone(&endpoints), surface);
+        let limits = connection_limits(config);
+        let both = Services {
+            grpc: Some(grpc),
+            http: config.serves_http_with_grpc().then(|| http(Surface::Client)),
+        };
+        let http_only = |surface| Services { grpc: None::<Router>, http: Some(http(surface)) };
+        let peer = Services {
+            grpc: None::<Router>,
+            http: Some(PeerService::new(Arc::clone(&core.member))),
+        };
+        for listener in self.client {
+            log::info!(
+                "serving client traffic insecurely; this is strongly discouraged!",
+                "traffic" = "grpc+http",
+                "address" = listener.address().to_string()
+            );
+            listener.spawn(&core.runtimes, both.clone(), &limits, &stopping, &alive);
+        }
+        for listener in self.client_http {
+            let services = http_only(Surface::Client);
+            listener.spawn(&core.runtimes, services, &limits, &stopping, &alive);
+        }
+        for listener in self.metrics {
+            let services = http_only(Surface::Metrics);
+            listener.spawn(&core.runtimes, services, &limits, &stopping, &alive);
+        }
+        for listener in self.peer {
+            log::info!("serving peer traffic", "address" = listener.address().to_string());
+            listener.spawn(&core.runtimes, peer.clone(), &limits, &stopping, &alive);
+        }
+        Serving { stop, all_gone }
+    }
+}
+
+fn bind(url: &Url, reuse: Reuse) -> Result<Listener, StartError> {
+    if url.scheme().is_tls() {
+        let reason = "this release serves without TLS; use an http URL";
+        return Err(StartError::Url { url: url.as_str().to_owned(), reason });
+    }
+    if url.scheme().is_unix() {
+        let reason = "this release listens on TCP only; use an http URL";
+        return Err(StartError::Url { url: url.as_str().to_owned(), reason });
+    }
+    let failed = |source| StartError::Bind { address: url.authority().to_owned(), source };
+    let addresses: Vec<SocketAddr> = url.authority().to_socket_addrs().map_err(failed)?.collect();
+    // `localhost` may be both; IPv4 is what clients dial by default.
+    let address = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
+    let address = address.ok_or_else(|| failed(std::io::ErrorKind::AddrNotAvailable.into()))?;
+    Listener::bind(*address, reuse).map_err(failed)
+}
+
+fn connection_limits(config: &Config) -> ConnectionLimits {
+    let keepalive =
+        config.grpc_keepalive_interval.positive().zip(config.grpc_keepalive_timeout.positive());
+    let streams = config.max_concurrent_streams;
+    ConnectionLimits { max_concurrent_streams: (streams != u32::MAX).then_some(streams), keepalive }
+}
+
+/// Listeners at work.
+struct Serving {
+    stop: watch::Sender<bool>,
+    /// Yields when the last connection is gone.
+    all_gone: mpsc::Receiver<()>,
+}
+
+impl Serving {
+    /// Stops accepting and waits for the requests in progress, for so long.
+    async fn finish(mut self, patience: Duration) {
+        self.stop.send_replace(true);
+        // At the end of the patience connections are cut with the runtimes.
+        drop(tokio::time::timeout(patience, self.all_gone.recv()).await);
+    }
+}

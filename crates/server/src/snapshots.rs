@@ -1,0 +1,108 @@
+//! Disk snapshots: marking a point from which the log alone suffices, and purging what lies before it.
+//!
+//! A snapshot is a small file (`.snap`) with the membership, and a mark in the log. The state itself is in
+//! the backend file, which is committed first. Files and segments that no start could need are removed
+//! later, by age.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use crossbeam_channel::Sender;
+use prost::Message;
+use quorate_api::raftpb::ConfState;
+use quorate_state::members::{Members, V2Membership};
+use quorate_state::versions::Versions;
+use quorate_storage::disk::Disk;
+use quorate_storage::purge::{PurgeError, purge};
+use quorate_storage::snap::{self, SnapError, Snapshot};
+use quorate_storage::wal::SnapshotMark;
+
+use crate::log;
+use crate::metrics::Metrics;
+use crate::persist;
+
+/// What a snapshot says, gathered by the applier at the snapshot's index.
+#[derive(Debug)]
+pub(crate) struct SnapshotOrder {
+    index: u64,
+    term: u64,
+    conf_state: ConfState,
+    data: Bytes,
+}
+
+impl SnapshotOrder {
+    pub(crate) fn new(index: u64, term: u64, members: &Members, versions: &Versions) -> Self {
+        let membership =
+            V2Membership { members: members.clone(), cluster_version: versions.cluster() };
+        let data = membership.to_json().into();
+        // As etcd writes it, with the flag spelled out.
+        let conf_state = ConfState { auto_leave: Some(false), ..members.conf_state() };
+        Self { index, term, conf_state, data }
+    }
+}
+
+/// Writes snapshots; belongs to the backend thread.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) dir: PathBuf,
+    pub(crate) log: Sender<persist::Order>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl Writer {
+    /// Writes the snapshot file, then has the log marked. The backend file holds at least as much.
+    pub(crate) fn take(&self, order: &SnapshotOrder) -> Result<(), SnapError> {
+        let started = Instant::now();
+        let conf_state = Bytes::from(order.conf_state.encode_to_vec());
+        let snapshot = Snapshot {
+            index: order.index,
+            term: order.term,
+            conf_state: conf_state.clone(),
+            data: order.data.clone(),
+        };
+        self.metrics.snapshot.marshalling.observe(started.elapsed());
+        snap::save(&*self.disk, &self.dir, &snapshot)?;
+        self.metrics.snapshot.fsync.observe(started.elapsed());
+        self.metrics.snapshot.save.observe(started.elapsed());
+        snap::release_databases(&*self.disk, &self.dir, order.index)?;
+        let mark =
+            SnapshotMark { index: order.index, term: order.term, conf_state: Some(conf_state) };
+        // The log thread is gone only after a fault, which stops this one too.
+        drop(self.log.send(persist::Order::MarkSnapshot(mark)));
+        log::info!("saved snapshot", "snapshot-index" = order.index);
+        log::info!("saved snapshot to disk", "snapshot-index" = order.index);
+        Ok(())
+    }
+}
+
+/// What is kept of old files.
+#[derive(Clone, Debug)]
+pub(crate) struct Purger {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) snap_dir: PathBuf,
+    pub(crate) wal_dir: PathBuf,
+    pub(crate) snapshots_max: usize,
+    pub(crate) segments_max: usize,
+}
+
+impl Purger {
+    /// Removes what is old and not needed.
+    pub(crate) fn run(&self) -> Result<(), PurgeError> {
+        let disk = &*self.disk;
+        let kinds = [
+            (&self.snap_dir, ".snap.db", self.snapshots_max, false),
+            (&self.snap_dir, ".snap", self.snapshots_max, false),
+            (&self.wal_dir, ".wal", self.segments_max, true),
+        ];
+        for (dir, suffix, keep, locked) in kinds {
+            let purged = purge(disk, dir, suffix, keep, locked)?;
+            for path in purged.removed {
+                log::info!("purged", "path" = path.display().to_string());
+            }
+        }
+        Ok(())
+    }
+}
