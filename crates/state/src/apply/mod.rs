@@ -27,6 +27,7 @@ mod check;
 mod cluster;
 mod compare;
 mod conf_change;
+mod deep_txn;
 mod fault;
 mod guard;
 mod keyspace;
