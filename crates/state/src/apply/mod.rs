@@ -27,6 +27,7 @@ mod check;
 mod cluster;
 mod compare;
 mod conf_change;
+mod deep_txn;
 mod fault;
 mod guard;
 mod keyspace;
@@ -170,7 +171,8 @@ pub struct State {
 }
 
 impl State {
-    /// Applies an entry that holds a request.
+    /// Applies an entry that holds a request. After a fault neither the state nor what it has collected
+    /// may be used: the entry may stand half in it.
     pub fn apply(&mut self, entry: EntryMeta, request: Request) -> Result<Applied, Fault> {
         let request_id = request.id;
         if entry.index <= self.applied.0 {

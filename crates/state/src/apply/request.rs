@@ -15,6 +15,7 @@ use quorate_api::membershippb::{
     Attributes, ClusterMemberAttrSetRequest, ClusterVersionSetRequest, DowngradeInfoSetRequest,
 };
 
+use super::deep_txn;
 use crate::members::{Member, parse_id};
 
 /// The methods a bare v2 request can have. None of them is a nested message of one.
@@ -110,9 +111,12 @@ impl Request {
                 Ok(Self::from_v2(&pb::Request::decode(request.v2)?))
             }
             Ok(_) => Ok(Self::from_v2(&pb::Request::decode(data)?)),
-            Err(error) => match pb::Request::decode(data) {
+            Err(error) => match pb::Request::decode(data.clone()) {
                 Ok(v2) if V2_METHODS.contains(&v2.method().as_bytes()) => Ok(Self::from_v2(&v2)),
-                Ok(_) | Err(_) => Err(error.into()),
+                Ok(_) | Err(_) => match deep_txn::decode(data) {
+                    Some(request) => Self::from_message(request),
+                    None => Err(error.into()),
+                },
             },
         }
     }

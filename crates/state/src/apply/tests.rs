@@ -4,6 +4,7 @@ mod alarms;
 mod checks;
 mod golden;
 mod model;
+mod recovery;
 mod txns;
 mod watching;
 

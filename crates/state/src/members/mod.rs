@@ -348,7 +348,33 @@ impl Members {
         true
     }
 
-    /// Writes every row anew, and takes out rows that `stored` has and this has not: for repairing what
+    /// Does to a v2 tree's members what a conf change in the log did to them: for replaying the log onto
+    /// the tree of a `.snap` file. A change that was refused then is refused again.
+    pub fn replay(
+        &mut self,
+        change: &ConfChange,
+        learner_count_max: usize,
+    ) -> Result<(), MembershipFault> {
+        if let Ok(valid) = self.judge(change, learner_count_max)? {
+            self.apply(valid, &mut Batch::new());
+        }
+        Ok(())
+    }
+
+    /// The truth about a file last written by a version that did not store every change of its members
+    /// (3.5.1 to 3.5.19, and traces of it after an upgrade): `v2` is the tree of the chosen `.snap` file
+    /// with all later entries of the log replayed onto it, and knows better, except about what it never
+    /// heard of.
+    #[must_use]
+    pub fn reconciled(&self, v2: &Self) -> Self {
+        let mut truth = self.clone();
+        truth.removed.extend(&v2.removed);
+        truth.members.extend(v2.members.iter().map(|(id, member)| (*id, member.clone())));
+        truth.members.retain(|id, _| !truth.removed.contains(id));
+        truth
+    }
+
+    /// Writes the rows that differ from `stored`, and takes out rows that `stored` has and this has not: for repairing what
     /// older versions left.
     pub fn rewrite(&self, stored: &Self, batch: &mut Batch) {
         for id in stored.members.keys().filter(|id| !self.members.contains_key(id)) {

@@ -169,6 +169,25 @@ fn repairing_rewrites_only_what_differs() {
 }
 
 #[test]
+fn the_v2_tree_knows_better_than_rows_that_were_never_updated() {
+    let learner = Member { is_learner: true, ..member(3, "c", "") };
+    let stored = Members::new([member(1, "a", ""), member(2, "b", "m2"), learner], [MemberId(8)]);
+    let mut v2 = Members::new([member(1, "a", "m1"), member(4, "d", "")], [MemberId(9)]);
+    let add = change(ConfChangeType::ConfChangeAddNode, 3, &member(3, "c", "").to_json());
+    for change in [add.clone(), add, change(ConfChangeType::ConfChangeRemoveNode, 2, "")] {
+        v2.replay(&change, 1).unwrap();
+    }
+    let truth = stored.reconciled(&v2);
+    // 2 was removed without ever having been in the tree: the change is refused, the row stays.
+    let expected =
+        [member(1, "a", "m1"), member(2, "b", "m2"), member(3, "c", ""), member(4, "d", "")];
+    assert_eq!(truth.iter().cloned().collect::<Vec<_>>(), expected);
+    assert_eq!(truth.removed().collect::<Vec<_>>(), [MemberId(8), MemberId(9)]);
+    let zombie = Members::new([member(9, "z", "")], []).reconciled(&v2);
+    assert!(zombie.get(MemberId(9)).is_none());
+}
+
+#[test]
 fn the_v2_tree_is_written_as_older_members_read_it() {
     let told = Member { client_urls: vec!["http://c".to_owned()], ..member(0xab, "http://p", "m") };
     let membership = V2Membership {

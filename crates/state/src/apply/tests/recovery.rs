@@ -1,0 +1,182 @@
+//! Through the file and back: restarts, and files that a leader sent.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use quorate_api::etcdserverpb::{AlarmType, alarm_request::AlarmAction};
+use quorate_storage::bolt::Options;
+use quorate_storage::disk::{Disk, RealDisk};
+
+use super::*;
+use crate::backend::Backend;
+use crate::schema::Bucket;
+use crate::watch::HeaderFields;
+
+fn open(folder: &Path) -> Backend {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let mut options = Options::default();
+    options.no_sync = true;
+    Backend::open(&disk, &folder.join("db"), options).unwrap()
+}
+
+fn recovered(backend: &Backend) -> State {
+    State::recover(backend, StateOptions::default()).unwrap()
+}
+
+fn commit(log: &mut Log, backend: &Backend) {
+    let committed = backend.commit(log.state.take_batch()).unwrap();
+    log.state.store_mut().committed(committed);
+}
+
+/// A bit of everything.
+fn busy() -> Log {
+    let mut log = Log::new();
+    let meta = log.meta();
+    let member = Member::new(MemberId(7), vec!["http://seven:2380".to_owned()]);
+    let change = ConfChange {
+        id: Some(1),
+        r#type: Some(ConfChangeType::ConfChangeAddNode as i32),
+        node_id: Some(7),
+        context: Some(member.to_json().into()),
+    };
+    log.state.apply_conf_change(meta, change).unwrap();
+    let member_attributes = Some(Attributes { name: "seven".into(), client_urls: vec![] });
+    let alarm = pb::AlarmRequest {
+        action: AlarmAction::Activate as i32,
+        member_id: 7,
+        alarm: AlarmType::Corrupt as i32,
+    };
+    let downgrade = DowngradeInfoSetRequest { enabled: true, ver: "3.6.0".into() };
+    let attributes = ClusterMemberAttrSetRequest { member_id: 7, member_attributes };
+    for command in [
+        Command::Cluster(ClusterCommand::MemberAttrSet(attributes)),
+        Command::Cluster(ClusterCommand::VersionSet(ClusterVersionSetRequest {
+            ver: "3.7.0".into(),
+        })),
+        Command::Cluster(ClusterCommand::DowngradeInfoSet(downgrade)),
+        Command::LeaseGrant(pb::LeaseGrantRequest { id: 5, ttl: 60 }),
+        Command::LeaseGrant(pb::LeaseGrantRequest { id: -6, ttl: 90 }),
+        Command::Put(pb::PutRequest { lease: 5, ..put("leased", "1") }),
+        Command::Put(pb::PutRequest { lease: 5, ..put("freed", "1") }),
+        Command::Put(put("freed", "2")),
+        Command::Put(pb::PutRequest { lease: -6, ..put("deleted", "1") }),
+        Command::DeleteRange(delete("deleted", "")),
+        Command::LeaseCheckpoint(pb::LeaseCheckpointRequest {
+            checkpoints: vec![pb::LeaseCheckpoint { id: -6, remaining_ttl: 30 }],
+        }),
+        Command::Compaction(pb::CompactionRequest { revision: 3, physical: false }),
+        Command::Alarm(alarm),
+    ] {
+        log.outcome(command).unwrap();
+    }
+    log
+}
+
+#[test]
+fn a_restart_finds_what_was_applied() {
+    let folder = tempfile::tempdir().unwrap();
+    let backend = open(folder.path());
+    let mut log = busy();
+    commit(&mut log, &backend);
+    log.state.publish();
+    let state = recovered(&backend);
+    assert_eq!(state.facts(), log.state.facts());
+    assert_eq!(state.applied(), log.state.applied());
+    assert_eq!(state.auth_revision, 1);
+    let (before, after) = (log.state.readers(), state.readers());
+    assert_eq!(after.view().current_revision(), before.view().current_revision());
+    assert_eq!(after.view().compacted_revision(), 3);
+    for id in [5, -6] {
+        assert_eq!(after.leases.keys(LeaseId(id)), before.leases.keys(LeaseId(id)));
+    }
+    assert_eq!(after.leases.keys(LeaseId(5)).unwrap().len(), 1);
+    after.leases.promote(0, Millis(0));
+    let remaining = |id| after.leases.time_to_live(LeaseId(id), Millis(0)).unwrap().remaining_secs;
+    assert_eq!((remaining(5), remaining(-6)), (Some(60), Some(30)));
+    assert_eq!(before.hub.stats(), after.hub.stats());
+
+    // Entries that the file has are replayed without effect, the next one counts again.
+    let mut log = Log { state, index: 0, file_bytes: 0 };
+    assert_eq!(log.applied(Command::Put(put("x", ""))).outcome, None);
+    log.index = log.state.applied().0;
+    assert_eq!(log.outcome(Command::Put(put("x", ""))), Err(Refusal::Corrupt));
+}
+
+#[test]
+fn what_was_not_committed_is_not_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let backend = open(folder.path());
+    let mut log = Log::new();
+    log.put("a", "1");
+    commit(&mut log, &backend);
+    log.put("b", "1");
+    let mut log = Log { state: recovered(&backend), index: 1, file_bytes: 0 };
+    assert_eq!(log.keys(), ["a"]);
+    log.put("b", "2");
+    assert_eq!(log.revision(), 3);
+}
+
+#[test]
+fn a_file_from_the_leader_takes_the_place_of_ones_own() {
+    let [ours, theirs] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let backend = open(ours.path());
+    let mut log = Log::new();
+    log.put("leased", "0");
+    commit(&mut log, &backend);
+    log.state.publish();
+    let readers = log.state.readers();
+    let mut stream = readers.hub.open_stream(1 << 20);
+    let create = pb::WatchCreateRequest {
+        key: text("freed"),
+        prev_kv: true,
+        ..pb::WatchCreateRequest::default()
+    };
+    stream.create(create, |_, _| Ok(()));
+    log.put("lost", "");
+
+    let theirs = open(theirs.path());
+    commit(&mut busy(), &theirs);
+    log.state.install(&theirs).unwrap();
+    assert_eq!(log.state.take_batch().op_count(), 0);
+    assert_eq!(log.state.applied(), (14, 2));
+    assert_eq!(readers.view().current_revision(), 6);
+    assert_eq!(readers.applied_index(), 14);
+    assert_eq!(log.keys(), ["freed", "leased"]);
+    assert_eq!(readers.leases.count(), 2);
+    assert!(readers.facts().alarms.is_corrupt());
+    while readers.hub.catch_up().unwrap() {}
+    let mut responses = 0;
+    while let Poll::Ready(frame) =
+        stream.poll_next(&Context::from_waker(Waker::noop()), &HeaderFields::default())
+    {
+        responses += usize::from(frame.unwrap().has_events());
+    }
+    // Revisions 3 and 4 in one.
+    assert_eq!(responses, 1);
+}
+
+#[test]
+fn files_that_cannot_be_taken_over_are_refused() {
+    let version = crate::schema::meta::STORAGE_VERSION;
+    let cases: [(Bucket, &'static [u8], &'static [u8], &str); 8] = [
+        (Bucket::Auth, b"authEnabled", b"\x01", "authentication"),
+        (Bucket::Auth, b"authRevision", b"short", "no number"),
+        (Bucket::Meta, version, b"3.8.0", "version \"3.8.0\" is not supported"),
+        (Bucket::Cluster, b"clusterVersion", b"3.8.0", "invalid downgrade"),
+        (Bucket::Cluster, b"downgrade", b"{", "downgrade cannot be read"),
+        (Bucket::Members, b"zz", b"{}", "no member id"),
+        (Bucket::Lease, b"12345678", b"\x08", "no lease"),
+        (Bucket::Alarm, b"\x08", b"", "no alarm"),
+    ];
+    for (bucket, key, value, expected) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let backend = open(folder.path());
+        let mut batch = Batch::new();
+        batch.put(bucket, key, value);
+        batch.set_consistent_index(1, 1);
+        backend.commit(batch).unwrap();
+        let refused = State::recover(&backend, StateOptions::default()).unwrap_err().to_string();
+        assert!(refused.contains(expected), "{refused}");
+    }
+}
