@@ -32,8 +32,6 @@ use super::window::Window;
 use super::write::{WriteTx, release_pages};
 use super::{DEPTH_MAX, PageId};
 
-/// More passes than this never gain anything.
-const PASSES_MAX: u32 = 6;
 /// Neighbouring leaves are joined when that leaves at most this part of their pages.
 const JOIN_BELOW_PERCENT: usize = 85;
 /// Leaves that a step looks at for each page that it may write.
@@ -57,11 +55,16 @@ pub(super) struct Pass {
     number: u32,
     /// Pages from here on should move down.
     boundary: PageId,
-    high_water_before: PageId,
+    /// The lowest boundary and high-water mark that passes of this round began with.
+    boundary_min: PageId,
+    high_water_min: PageId,
     /// Bucket and key to go on from; buckets are walked in order of their names.
     bucket: Vec<u8>,
     key: Vec<u8>,
     moved_pages: u64,
+    /// The pass before this one gained nothing: large pages may have found no place as long as
+    /// small ones were in the way.
+    after_fruitless: bool,
 }
 
 impl Db {
@@ -82,15 +85,20 @@ impl Db {
         if finished {
             truncated_bytes = self.lower()?;
             let mut tx = self.write()?;
-            let gain = pass.high_water_before.0.saturating_sub(tx.writer.free.high_water().0);
-            let little = pass.number > 0 && gain * 100 < pass.high_water_before.0;
-            done = pass.moved_pages == 0 || little || pass.number == PASSES_MAX;
-            let next = (!done).then(|| Pass::start(&tx, pass.number + 1));
+            let next = pass.next(&tx);
+            done = next.is_none();
             tx.writer.pass = next;
         } else {
             self.shared.writer.lock().pass = Some(pass);
         }
         Ok(Reclaimed { moved_pages, truncated_bytes, done })
+    }
+
+    /// Forgets an unfinished round, so that the next step begins a full one.
+    ///
+    /// A round that was begun earlier may be past the places where space has become free since.
+    pub fn restart_reclaim(&self) {
+        self.shared.writer.lock().pass = None;
     }
 
     /// Writes down a lower high-water mark if the tail is free, and cuts the file there.
@@ -129,14 +137,37 @@ fn truncate(shared: &Shared) -> Result<u64> {
 impl Pass {
     fn start(tx: &WriteTx<'_>, number: u32) -> Self {
         let free = &tx.writer.free;
+        let high_water = free.high_water();
+        let boundary = PageId(high_water.0 - free.count());
         Self {
             number,
-            boundary: PageId(free.high_water().0 - free.count()),
-            high_water_before: tx.source.snapshot.meta.high_water,
+            boundary,
+            boundary_min: boundary,
+            high_water_min: high_water,
             bucket: Vec::new(),
             key: Vec::new(),
             moved_pages: 0,
+            after_fruitless: false,
         }
+    }
+
+    /// The pass to go on with after this one has come to its end, unless that would gain nothing.
+    ///
+    /// Of two passes one shortens the file or finds fewer pages in use than any before, by a
+    /// hundredth at least: so a round comes to an end.
+    fn next(&self, tx: &WriteTx<'_>) -> Option<Self> {
+        let mut next = Self::start(tx, self.number + 1);
+        let much_lower = |page: PageId, than: PageId| page.0 * 100 <= than.0 * 99;
+        // What was freed while this pass went on lowers the boundary for the next.
+        let fruitful = much_lower(next.high_water_min, self.high_water_min)
+            || much_lower(next.boundary_min, self.boundary_min);
+        let full = tx.writer.free.count() * 100 < tx.writer.free.high_water().0;
+        let stuck = !fruitful && (self.after_fruitless || self.moved_pages == 0);
+        let joined = self.number == 0 && self.moved_pages > 0;
+        next.after_fruitless = !fruitful;
+        next.high_water_min = next.high_water_min.min(self.high_water_min);
+        next.boundary_min = next.boundary_min.min(self.boundary_min);
+        (joined || !full && !stuck).then_some(next)
     }
 
     /// Marks pages for rewriting from where the pass stands. Returns how many, and whether the pass

@@ -19,8 +19,14 @@ fn durable() -> Options {
     Options { no_sync: false, growth_bytes: 8 << 10, ..small() }
 }
 
+struct Edits {
+    after: Model,
+    deletes: Vec<Vec<u8>>,
+    puts: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
 /// The edits of transaction `number`, and what they make of the state before.
-fn edits(number: u64, state: &Model) -> (Model, Vec<Vec<u8>>, Vec<(Vec<u8>, Vec<u8>)>) {
+fn edits(number: u64, state: &Model) -> Edits {
     let mut draw = Draw::new(number + 1);
     let mut after = state.clone();
     let mut deletes: Vec<_> =
@@ -38,11 +44,11 @@ fn edits(number: u64, state: &Model) -> (Model, Vec<Vec<u8>>, Vec<(Vec<u8>, Vec<
         after.remove(key);
     }
     after.extend(puts.iter().cloned());
-    (after, deletes, puts)
+    Edits { after, deletes, puts }
 }
 
 fn commit(db: &Db, number: u64, state: &Model) -> Result<Model> {
-    let (after, deletes, puts) = edits(number, state);
+    let Edits { after, deletes, puts } = edits(number, state);
     let mut tx = db.write()?;
     tx.create_bucket_if_missing(BUCKET)?;
     tx.delete_sorted(BUCKET, &deletes)?;
@@ -62,16 +68,16 @@ fn run(disk: &Arc<dyn Disk>, path: &Path) -> Vec<Model> {
         match commit(&db, number, &state) {
             Ok(after) => state = after,
             Err(_) => {
-                let after = edits(number, &state).0;
+                let after = edits(number, &state).after;
                 assert_refuses(&db);
                 return vec![state, after];
             }
         }
         // Reclaiming moves pages and cuts the file, and changes nothing.
-        while number % 4 == 3 {
+        let mut done = number % 4 != 3;
+        while !done {
             match db.reclaim(10) {
-                Ok(step) if !step.done => {}
-                Ok(_) => break,
+                Ok(step) => done = step.done,
                 Err(_) => return vec![state],
             }
         }

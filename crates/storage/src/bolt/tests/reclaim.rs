@@ -188,3 +188,23 @@ fn an_empty_file_shrinks_to_its_first_pages() {
     assert_eq!(db.stats().file_bytes, 3 * 1024);
     assert_sound(&db, "emptied");
 }
+
+#[test]
+fn a_round_begun_before_the_space_became_free_still_gives_it_back() {
+    let place = Place::new();
+    let db = place.open();
+    for batch in 0..8 {
+        fill(&db, batch * 500..(batch + 1) * 500, |n| if n % 50 == 0 { 9000 } else { 120 });
+        delete(&db, (batch * 500..(batch + 1) * 500).filter(|n| n % 2 == 1));
+        assert!(!db.reclaim(5).unwrap().done);
+    }
+    for start in 0..8 {
+        delete(&db, (start * 500..(start + 1) * 500).filter(|n| n % 2 == 0 && n % 100 > 10));
+    }
+    reclaim_all(&db, 50);
+    let stats = db.stats();
+    assert!(stats.file_bytes * 98 < stats.in_use_bytes * 100, "{stats:?}");
+    db.restart_reclaim();
+    reclaim_all(&db, 50);
+    assert_small(&db);
+}
