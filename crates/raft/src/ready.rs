@@ -16,8 +16,9 @@ use crate::node::Node;
 use crate::state::{HardState, ReadState, Snapshot, SoftState};
 use crate::storage::Storage;
 
-/// Outstanding work, in the order in which it is to be done. See
-/// [`Node`](crate::Node) for the two ways of doing it.
+/// Outstanding work, in the order in which it is to be done. See [`Node`] for the two ways of doing
+/// it. With asynchronous writes, `entries`, `snapshot` and `committed_entries` are empty: they are
+/// in the messages to the storage threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ready {
     /// Leader and role, if they have changed. Need not be stored.
@@ -96,17 +97,16 @@ impl<S: Storage> Node<S> {
         };
         self.soft_state = soft_state;
         self.hard_state = hard_state;
+        if let Some(last) = ready.committed_entries.last() {
+            let bytes = encoded_bytes(&ready.committed_entries);
+            raft.log.accept_applying(last.index, bytes, applies_unstable);
+        }
         if self.raft.config.async_storage_writes {
             self.hand_out_to_threads(&mut ready);
         } else {
             self.keep_for_advance(&mut ready);
         }
-        let raft = &mut self.raft;
-        raft.log.unstable.accept_in_progress();
-        if let Some(last) = ready.committed_entries.last() {
-            let bytes = encoded_bytes(&ready.committed_entries);
-            raft.log.accept_applying(last.index, bytes, applies_unstable);
-        }
+        self.raft.log.unstable.accept_in_progress();
         ready
     }
 
@@ -165,14 +165,14 @@ impl<S: Storage> Node<S> {
                 term: hard_state.term,
                 vote: hard_state.vote,
                 commit: hard_state.commit,
-                entries: ready.entries.clone(),
-                snapshot: ready.snapshot.clone().map(Box::new),
+                entries: std::mem::take(&mut ready.entries),
+                snapshot: ready.snapshot.take().map(Box::new),
                 responses,
                 ..Message::new(MessageKind::StorageAppend, LOCAL_APPEND)
             });
         }
         if !ready.committed_entries.is_empty() {
-            let entries = ready.committed_entries.clone();
+            let entries = std::mem::take(&mut ready.committed_entries);
             let response = Message {
                 from: LOCAL_APPLY,
                 entries: entries.clone(),
