@@ -66,10 +66,13 @@ fn leader(voters: u64) -> Node<MemoryStorage> {
 fn settle(leader: &mut Node<MemoryStorage>, mailbox: &mut Vec<Message>) {
     while leader.has_ready() {
         let ready = leader.ready();
-        leader.storage_mut().append(ready.entries);
         for message in ready.messages {
             match message.to {
-                LOCAL_APPEND | LOCAL_APPLY => mailbox.extend(message.responses),
+                LOCAL_APPEND => {
+                    leader.storage_mut().append(message.entries);
+                    mailbox.extend(message.responses);
+                }
+                LOCAL_APPLY => mailbox.extend(message.responses),
                 follower => mailbox.extend(answer(follower, &message)),
             }
         }

@@ -4,7 +4,7 @@
 //!
 //! It calls [`tick`](Node::tick) at regular intervals, [`step`](Node::step) with every message
 //! that arrives from a peer, and [`propose`](Node::propose) and its siblings as it needs. After
-//! any batch of such calls it takes a [`Ready`] and does what it says. There are two ways.
+//! any batch of such calls it takes a [`Ready`](crate::Ready) and does what it says. There are two ways.
 //!
 //! **Synchronously.** Write `hard_state`, `entries` and `snapshot` to disk; append them to
 //! [`storage_mut`](Node::storage_mut); send `messages`; apply `committed_entries`, calling
@@ -32,14 +32,12 @@ use bytes::Bytes;
 
 use crate::confchange::{AnyConfChange, ConfChangeError, ConfChangeV2};
 use crate::config::Config;
-use crate::entry::{
-    Entry, EntryKind, LogIndex, MemberId, NONE, Term, encoded_bytes, payload_bytes,
-};
+use crate::entry::{Entry, EntryKind, LogIndex, MemberId, NONE, Term};
 use crate::error::{ConfigError, StepError};
 use crate::message::{LOCAL_APPEND, LOCAL_APPLY, Message, MessageKind, is_local_target};
 use crate::note::Note;
 use crate::raft::Raft;
-use crate::ready::Ready;
+use crate::ready::OnAdvance;
 use crate::state::{ConfState, HardState, Role, SoftState};
 use crate::status::Status;
 use crate::storage::Storage;
@@ -59,28 +57,12 @@ pub enum SnapshotOutcome {
 /// One member of a group.
 #[derive(Debug)]
 pub struct Node<S> {
-    raft: Raft<S>,
-    soft_state: SoftState,
-    hard_state: HardState,
+    pub(crate) raft: Raft<S>,
+    /// As last handed out.
+    pub(crate) soft_state: SoftState,
+    pub(crate) hard_state: HardState,
     /// With synchronous writes: what the last [`Ready`] becomes true of once it is done.
-    on_advance: OnAdvance,
-}
-
-/// What [`Node::advance`] makes known to the core.
-#[derive(Debug, Default)]
-struct OnAdvance {
-    is_awaited: bool,
-    /// Messages to this member, which attest what has been written, and the report of the write.
-    messages: Vec<Message>,
-    applied: Option<Applied>,
-}
-
-/// Entries that will have been applied: the last one's index, and the size of all.
-#[derive(Debug)]
-struct Applied {
-    last: LogIndex,
-    encoded_bytes: u64,
-    payload_bytes: u64,
+    pub(crate) on_advance: OnAdvance,
 }
 
 /// Life and time.
@@ -272,161 +254,6 @@ impl<S: Storage> Node<S> {
             }
             _ => Ok(()),
         }
-    }
-}
-
-/// Work.
-impl<S: Storage> Node<S> {
-    /// Whether [`ready`](Self::ready) would have anything.
-    #[must_use]
-    pub fn has_ready(&self) -> bool {
-        let raft = &self.raft;
-        let hard_state = raft.hard_state();
-        raft.soft_state() != self.soft_state
-            || (hard_state != self.hard_state && !hard_state.is_empty())
-            || !raft.messages.is_empty()
-            || !raft.messages_after_append.is_empty()
-            || !raft.read_states.is_empty()
-            || raft.log.unstable.next_snapshot().is_some()
-            || raft.log.unstable.has_next_entries()
-            || raft.log.has_next_committed(self.applies_unstable())
-    }
-
-    /// Takes the outstanding work. With synchronous writes, [`advance`](Self::advance) must have
-    /// been called since the last time.
-    pub fn ready(&mut self) -> Ready {
-        assert!(!self.on_advance.is_awaited, "every Ready is followed by advance");
-        let applies_unstable = self.applies_unstable();
-        let raft = &mut self.raft;
-        let (soft_state, hard_state) = (raft.soft_state(), raft.hard_state());
-        let entries = raft.log.unstable.next_entries();
-        let must_sync = !entries.is_empty()
-            || hard_state.vote != self.hard_state.vote
-            || hard_state.term != self.hard_state.term;
-        let mut ready = Ready {
-            soft_state: (soft_state != self.soft_state).then_some(soft_state),
-            hard_state: (hard_state != self.hard_state).then_some(hard_state),
-            read_states: std::mem::take(&mut raft.read_states),
-            entries,
-            snapshot: raft.log.unstable.next_snapshot().cloned(),
-            committed_entries: raft.log.next_committed(applies_unstable),
-            messages: std::mem::take(&mut raft.messages),
-            must_sync,
-        };
-        self.soft_state = soft_state;
-        self.hard_state = hard_state;
-        if self.raft.config.async_storage_writes {
-            self.hand_out_to_threads(&mut ready);
-        } else {
-            self.keep_for_advance(&mut ready);
-        }
-        let raft = &mut self.raft;
-        raft.log.unstable.accept_in_progress();
-        if let Some(last) = ready.committed_entries.last() {
-            let bytes = encoded_bytes(&ready.committed_entries);
-            raft.log.accept_applying(last.index, bytes, applies_unstable);
-        }
-        ready
-    }
-
-    /// Reports that the last [`Ready`] has been dealt with: written, and applied.
-    pub fn advance(&mut self) {
-        assert!(!self.raft.config.async_storage_writes, "storage threads report for themselves");
-        let done = std::mem::take(&mut self.on_advance);
-        assert!(done.is_awaited, "advance follows a Ready");
-        for message in done.messages {
-            let stepped = self.raft.step(message);
-            assert_eq!(stepped, Ok(()), "a report of this member's own writes is never refused");
-        }
-        if let Some(applied) = done.applied {
-            let Applied { last, encoded_bytes, payload_bytes } = applied;
-            self.raft.entries_applied(last, encoded_bytes, payload_bytes);
-        }
-    }
-
-    /// Entries may be applied before their write is reported only if the application writes them
-    /// itself, in order.
-    fn applies_unstable(&self) -> bool {
-        !self.raft.config.async_storage_writes
-    }
-
-    fn keep_for_advance(&mut self, ready: &mut Ready) {
-        let id = self.raft.config.id;
-        self.on_advance.is_awaited = true;
-        for message in std::mem::take(&mut self.raft.messages_after_append) {
-            if message.to == id {
-                self.on_advance.messages.push(message);
-            } else {
-                ready.messages.push(message);
-            }
-        }
-        self.on_advance.messages.extend(self.append_report(ready));
-        self.on_advance.applied = ready.committed_entries.last().map(|last| Applied {
-            last: last.index,
-            encoded_bytes: encoded_bytes(&ready.committed_entries),
-            payload_bytes: payload_bytes(&ready.committed_entries),
-        });
-    }
-
-    fn hand_out_to_threads(&mut self, ready: &mut Ready) {
-        let mut responses = std::mem::take(&mut self.raft.messages_after_append);
-        let is_append_needed = !ready.entries.is_empty()
-            || ready.hard_state.is_some_and(|hard_state| !hard_state.is_empty())
-            || ready.snapshot.is_some()
-            || !responses.is_empty();
-        let from = self.raft.config.id;
-        if is_append_needed {
-            let hard_state = ready.hard_state.unwrap_or_default();
-            // The report comes last: what it makes the core forget, the others still need.
-            responses.extend(self.append_report(ready));
-            ready.messages.push(Message {
-                from,
-                term: hard_state.term,
-                vote: hard_state.vote,
-                commit: hard_state.commit,
-                entries: ready.entries.clone(),
-                snapshot: ready.snapshot.clone().map(Box::new),
-                responses,
-                ..Message::new(MessageKind::StorageAppend, LOCAL_APPEND)
-            });
-        }
-        if !ready.committed_entries.is_empty() {
-            let entries = ready.committed_entries.clone();
-            let response = Message {
-                from: LOCAL_APPLY,
-                entries: entries.clone(),
-                ..Message::new(MessageKind::StorageApplyResponse, from)
-            };
-            ready.messages.push(Message {
-                from,
-                entries,
-                responses: vec![response],
-                ..Message::new(MessageKind::StorageApply, LOCAL_APPLY)
-            });
-        }
-    }
-
-    /// The message that reports this write, and with it all earlier ones, to be done.
-    ///
-    /// It names the end of the log even if this write adds nothing to it. Reports are heeded only
-    /// in the term they were made in, because entries replaced since then may be written again;
-    /// so entries whose own report came too late are covered by a later one.
-    fn append_report(&self, ready: &Ready) -> Option<Message> {
-        let raft = &self.raft;
-        let has_entries = raft.log.unstable.count() > 0;
-        if !has_entries && ready.snapshot.is_none() {
-            return None;
-        }
-        let mut report = Message::new(MessageKind::StorageAppendResponse, raft.config.id);
-        report.from = LOCAL_APPEND;
-        report.term = raft.term;
-        if has_entries {
-            let last = raft.log.last_id();
-            report.index = last.index;
-            report.log_term = last.term;
-        }
-        report.snapshot = ready.snapshot.clone().map(Box::new);
-        Some(report)
     }
 }
 

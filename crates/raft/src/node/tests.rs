@@ -248,6 +248,48 @@ fn impossible_appends_are_refused() {
 }
 
 #[test]
+fn commit_index_never_covers_entries_that_may_differ() {
+    let mut node = node(&[1, 2, 3]);
+    let old = Message { from: 3, ..append(10, 1, (11..=15).map(|i| entry(2, i)).collect()) };
+    node.step(old).unwrap();
+    settle(&mut node);
+    // The leader of term 3 has 11 in common with this log, and another entry at 12. It says only
+    // half of it.
+    let half = Message { term: 3, commit: 14, ..append(10, 1, vec![entry(2, 11)]) };
+    node.step(half).unwrap();
+    assert_eq!((node.commit_index(), node.last_index()), (11, 15));
+    let other = Message { term: 3, commit: 14, ..append(11, 2, vec![entry(3, 12)]) };
+    node.step(other).unwrap();
+    assert_eq!((node.commit_index(), node.last_index()), (12, 12));
+    let (committed, _) = settle(&mut node);
+    assert_eq!(committed, [entry(2, 11), entry(3, 12)]);
+}
+
+#[test]
+fn member_with_a_membership_change_to_apply_does_not_campaign() {
+    let config = Config { async_storage_writes: true, ..config() };
+    let mut node = Node::new(config, storage(&[1, 2, 3])).unwrap();
+    let change = ConfChange { node_id: 4, ..ConfChange::default() };
+    let change = Entry { term: 2, index: 11, ..AnyConfChange::V1(change).into_entry() };
+    node.step(Message { commit: 11, ..append(10, 1, vec![change]) }).unwrap();
+    node.campaign();
+    assert_eq!((node.role(), node.term()), (Role::Follower, 2));
+    // Written, handed out and applied, it is no obstacle any more.
+    while node.has_ready() {
+        for work in node.ready().messages {
+            if work.kind == MessageKind::StorageAppend {
+                node.storage_mut().append(work.entries);
+            }
+            let own = work.responses.into_iter().filter(|response| response.to == 1);
+            own.for_each(|response| node.step_local(response).unwrap());
+        }
+    }
+    assert_eq!(node.applied_index(), 11);
+    node.campaign();
+    assert_eq!((node.role(), node.term()), (Role::Candidate, 3));
+}
+
+#[test]
 fn impossible_acknowledgements_and_proposals_are_refused_by_a_leader() {
     let mut node = leader();
     let refused = node.step(Message { index: 12, ..from_peer(MessageKind::AppendResponse) });

@@ -7,7 +7,13 @@ use quorate_raft::{
     LOCAL_APPEND, LOCAL_APPLY, MemberId, Message, NONE, Ready, Snapshot,
 };
 
+/// Work for storage threads is shown twice, as work and as messages.
 pub(crate) fn ready(ready: &Ready) -> String {
+    let work = |to| ready.messages.iter().find(move |message| message.to == to);
+    let (append, apply) = (work(LOCAL_APPEND), work(LOCAL_APPLY));
+    let written = append.map_or(&ready.entries, |work| &work.entries);
+    let applied = apply.map_or(&ready.committed_entries, |work| &work.entries);
+    let installed = append.map_or(ready.snapshot.as_ref(), |work| work.snapshot.as_deref());
     let mut out = String::new();
     if let Some(soft_state) = ready.soft_state {
         writeln!(out, "Lead:{} State:State{:?}", soft_state.leader, soft_state.role).unwrap();
@@ -23,14 +29,14 @@ pub(crate) fn ready(ready: &Ready) -> String {
         });
         writeln!(out, "ReadStates [{}]", states.collect::<Vec<_>>().join(" ")).unwrap();
     }
-    if !ready.entries.is_empty() {
-        write!(out, "Entries:\n{}", entries(&ready.entries)).unwrap();
+    if !written.is_empty() {
+        write!(out, "Entries:\n{}", entries(written)).unwrap();
     }
-    if let Some(image) = &ready.snapshot {
+    if let Some(image) = installed {
         writeln!(out, "Snapshot {}", snapshot(image)).unwrap();
     }
-    if !ready.committed_entries.is_empty() {
-        write!(out, "CommittedEntries:\n{}", entries(&ready.committed_entries)).unwrap();
+    if !applied.is_empty() {
+        write!(out, "CommittedEntries:\n{}", entries(applied)).unwrap();
     }
     if !ready.messages.is_empty() {
         writeln!(out, "Messages:").unwrap();

@@ -359,11 +359,11 @@ impl Cluster {
         for state in &ready.read_states {
             self.history.observe_answer(&state.context, state.index);
         }
-        if is_async {
-            if appends_early {
-                node.storage_mut().take(ready.snapshot, ready.entries);
-            }
-        } else {
+        let early = ready.messages.iter().filter(|message| message.to == LOCAL_APPEND);
+        for work in early.filter(|_| appends_early) {
+            node.storage_mut().take(work.snapshot.clone(), work.entries.clone());
+        }
+        if !is_async {
             let hard_state = ready.hard_state.unwrap_or_default();
             member.write(&mut self.history, hard_state, &ready.entries, ready.snapshot.as_ref());
             if ready.must_sync || ready.snapshot.is_some() {
@@ -371,7 +371,7 @@ impl Cluster {
             }
             member.install(ready.snapshot.as_ref());
             let node = member.node.as_mut().unwrap();
-            node.storage_mut().take(ready.snapshot, ready.entries);
+            node.storage_mut().take(ready.snapshot.map(Box::new), ready.entries);
             self.apply(id, ready.committed_entries);
         }
         for message in ready.messages {
@@ -397,7 +397,7 @@ impl Cluster {
         member.install(work.snapshot.as_deref());
         if !appends_early {
             let node = member.node.as_mut().expect("the work of a crashed member is gone");
-            node.storage_mut().take(work.snapshot.map(|snapshot| *snapshot), work.entries);
+            node.storage_mut().take(work.snapshot, work.entries);
         }
         self.respond(id, work.responses);
     }
@@ -575,13 +575,13 @@ impl Member {
 
 /// What a member does with what is handed out to be written.
 trait Take {
-    fn take(&mut self, snapshot: Option<Snapshot>, entries: Vec<Entry>);
+    fn take(&mut self, snapshot: Option<Box<Snapshot>>, entries: Vec<Entry>);
 }
 
 impl Take for MemoryStorage {
-    fn take(&mut self, snapshot: Option<Snapshot>, entries: Vec<Entry>) {
+    fn take(&mut self, snapshot: Option<Box<Snapshot>>, entries: Vec<Entry>) {
         if let Some(snapshot) = snapshot {
-            self.apply_snapshot(snapshot).expect("a snapshot is news");
+            self.apply_snapshot(*snapshot).expect("a snapshot is news");
         }
         self.append(entries);
     }

@@ -45,7 +45,7 @@ impl Drop for SeedGuard<'_> {
 
 #[test]
 fn group_is_safe_and_recovers() {
-    run("group_is_safe_and_recovers", 30, |seed| {
+    run("group_is_safe_and_recovers", 20, |seed| {
         let mut cluster = Cluster::new(Settings { seed, changes_membership: false });
         cluster.run(20_000);
         cluster.heal_and_converge();
@@ -54,7 +54,7 @@ fn group_is_safe_and_recovers() {
 
 #[test]
 fn group_is_safe_while_members_come_and_go() {
-    run("group_is_safe_while_members_come_and_go", 30, |seed| {
+    run("group_is_safe_while_members_come_and_go", 20, |seed| {
         let mut cluster = Cluster::new(Settings { seed, changes_membership: true });
         cluster.run(20_000);
     });
