@@ -4,6 +4,7 @@
 //! module of its own; this one only tells them apart. Called under the name `protoc`, the program is
 //! the protocol buffer compiler that `etcd-client` asks for when it is built (see [`protoc`]).
 
+mod compare;
 mod protoc;
 mod provision;
 mod test;
@@ -23,6 +24,7 @@ usage: cargo xtask <chore>
   tidy                  check the rules that no lint knows
   provision [SUITE]     fetch Debian's etcd for the interop tests and print where it is
                         (suites: trixie, the default; bookworm; sid)
+  compare [ARGS]        race the server against Debian's etcd and print the ratios
 ";
 
 fn main() -> ExitCode {
@@ -52,6 +54,7 @@ fn run(chore: &str, args: &[String]) -> Outcome {
         "ci" => test::ci(),
         "tidy" => tidy::run(),
         "provision" => provision::run(args),
+        "compare" => compare::run(args),
         _ => Err(format!("unknown chore {chore}\n\n{USAGE}")),
     }
 }

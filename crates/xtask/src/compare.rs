@@ -1,0 +1,170 @@
+//! `compare` runs Debian's etcd and our server on the same work, by turns, and prints the ratios.
+//!
+//! On a machine that other work shares, only a ratio of two figures taken right after each other means
+//! anything. So each case is measured on the one server and then on the other, several times over, and its
+//! figure is the median of the pairs' ratios. What is compared first is the server's CPU per operation.
+//!
+//! ```text
+//! compare   arguments, order of the work, where the table goes
+//!   small   cases on 100,000 keys: both servers run, one is asked at a time
+//!   large   cases on 1,000,000 keys: memory, restart, compaction, defragmentation, a paged walk
+//!   server  starts, stops and asks a server; runs `quorate bench` and `quorate ctl`
+//!   table   rows and their rendering
+//! ```
+//!
+//! # Not here
+//!
+//! How load is made and measured (`quorate bench`).
+
+mod large;
+mod server;
+mod small;
+mod table;
+
+use std::path::PathBuf;
+
+use self::server::Programs;
+use self::table::Row;
+use crate::workspace::{cargo, root, status, target};
+use crate::{Outcome, provision, say};
+
+const USAGE: &str = "\
+usage: cargo xtask compare [--only NAME,NAME] [--quick] [--pairs N] [--quorate FILE] [--write FILE]
+
+  --only     run these cases; --list names them
+  --quick    a fifth of the work and one pair: shows that it runs, not how fast
+  --pairs    pairs of measurements for each case, 3 by default
+  --quorate  compare this binary instead of building one
+  --write    put the table between the markers of this file
+";
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Options {
+    only: Vec<String>,
+    quick: bool,
+    pairs: usize,
+    quorate: Option<PathBuf>,
+    write: Option<PathBuf>,
+    list: bool,
+}
+
+impl Options {
+    fn parse(args: &[String]) -> Result<Self, String> {
+        let mut options = Self {
+            only: Vec::new(),
+            quick: false,
+            pairs: 3,
+            quorate: None,
+            write: None,
+            list: false,
+        };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            let mut value = || args.next().ok_or(format!("{arg} needs a value\n\n{USAGE}"));
+            match arg.as_str() {
+                "--quick" => (options.quick, options.pairs) = (true, 1),
+                "--list" => options.list = true,
+                "--only" => options.only.extend(value()?.split(',').map(str::to_owned)),
+                "--pairs" => {
+                    let pairs = value()?.parse().map_err(|_| "--pairs needs a number")?;
+                    options.pairs = 1.max(pairs);
+                }
+                "--quorate" => options.quorate = Some(value()?.into()),
+                "--write" => options.write = Some(value()?.into()),
+                _ => return Err(format!("unknown argument {arg}\n\n{USAGE}")),
+            }
+        }
+        let known = names();
+        if let Some(unknown) = options.only.iter().find(|name| !known.contains(&name.as_str())) {
+            return Err(format!("unknown case {unknown}; there are: {}", known.join(", ")));
+        }
+        Ok(options)
+    }
+
+    /// Whether the case is to be run.
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|wanted| wanted == name)
+    }
+
+    /// An amount of work, less of it if it is to be quick.
+    const fn amount(&self, whole: u64) -> u64 {
+        if self.quick { whole / 5 } else { whole }
+    }
+}
+
+/// The names of all cases.
+fn names() -> Vec<&'static str> {
+    small::CASES.iter().map(|case| case.name).chain(large::NAMES).collect()
+}
+
+/// Runs the cases and prints the table.
+#[expect(clippy::print_stdout, reason = "the table is the chore's answer")]
+pub(crate) fn run(args: &[String]) -> Outcome {
+    let options = Options::parse(args)?;
+    if options.list {
+        println!("{}", names().join("\n"));
+        return Ok(());
+    }
+    let programs = programs(&options)?;
+    let mut rows: Vec<Row> = small::run(&programs, &options)?;
+    rows.extend(large::run(&programs, &options)?);
+    let table = table::render(&rows, &programs.etcd_version, &options);
+    println!("{table}");
+    match &options.write {
+        Some(file) => table::write(&root().join(file), &table),
+        None => Ok(()),
+    }
+}
+
+fn programs(options: &Options) -> Result<Programs, String> {
+    let folder = match std::env::var_os("ETCD_BIN_DIR") {
+        Some(folder) => PathBuf::from(folder),
+        None => provision::etcd(provision::DEFAULT_SUITE)
+            .map_err(|why| format!("compare needs a real etcd, and there is none: {why}"))?,
+    };
+    let quorate = match &options.quorate {
+        Some(file) => file.clone(),
+        None => {
+            say("compare: building the server as it is released");
+            status(&mut cargo(&["build", "--release", "--package", "quorate"]))?;
+            target()?.join("release").join("quorate")
+        }
+    };
+    Programs::new(folder.join("etcd"), quorate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Options, String> {
+        Options::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn arguments_choose_the_work() {
+        let options = parse("--only put-1,memory --pairs 5 --write docs/performance.md").unwrap();
+        assert!(options.wants("put-1") && options.wants("memory") && !options.wants("put-100"));
+        assert_eq!((options.pairs, options.amount(100)), (5, 100));
+        let quick = parse("--quick").unwrap();
+        assert_eq!((quick.pairs, quick.amount(100)), (1, 20));
+        assert!(quick.wants("put-100"));
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        assert!(parse("--only nonsense").unwrap_err().contains("put-100"));
+        assert!(parse("--pairs").unwrap_err().contains("needs a value"));
+        assert!(parse("--frob").unwrap_err().contains("usage:"));
+    }
+
+    #[test]
+    fn every_case_has_its_own_name() {
+        let mut names = names();
+        names.sort_unstable();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

@@ -1,0 +1,193 @@
+//! Cases on 1,000,000 keys written in random order: what a large member costs to keep.
+//!
+//! Each server goes through the same life: load, overwrite everything, restart, a paged walk, compaction of
+//! all superseded revisions while puts go on, defragmentation while puts go on. One server's life comes
+//! after the other's, so that they do not compete for memory; a pair is one life of each.
+
+use std::time::Instant;
+
+use super::Options;
+use super::server::{Programs, Server, number};
+use super::small::checked;
+use super::table::{Row, median};
+use crate::say;
+
+/// The names of the cases.
+pub(super) const NAMES: [&str; 5] = ["memory", "restart", "compaction", "defrag", "walk"];
+
+const KEYS: u64 = 1_000_000;
+/// Pages at each end of the walk.
+const WALK_PAGES: &str = "100";
+const WALK_LIMIT: u64 = 500;
+/// Puts that measure how much a chore disturbs: one client's, as many a second.
+const PROBE: [&str; 5] = ["put", "--clients", "10", "--rate", "200"];
+
+/// The figures of one life.
+#[derive(Clone, Copy, Debug, Default)]
+struct Life {
+    loaded_bytes: f64,
+    overwritten_bytes: f64,
+    restarted_bytes: f64,
+    restart_seconds: f64,
+    first_page_us: f64,
+    last_page_us: f64,
+    compaction_cpu_seconds: f64,
+    idle_p99_ms: f64,
+    compaction_p99_ms: f64,
+    file_bytes_before: f64,
+    file_bytes_after: f64,
+    defrag_longest_put_ms: f64,
+}
+
+/// Runs the chosen cases.
+pub(super) fn run(programs: &Programs, options: &Options) -> Result<Vec<Row>, String> {
+    if !NAMES.iter().any(|name| options.wants(name)) {
+        return Ok(Vec::new());
+    }
+    let mut lives = Vec::new();
+    for pair in 1..=options.pairs {
+        say(&format!("compare: life {pair} of {}", options.pairs));
+        lives.push([
+            live(Server::start(&programs.etcd, programs)?, options)?,
+            live(Server::start(&programs.quorate, programs)?, options)?,
+        ]);
+    }
+    Ok(rows(&lives, options))
+}
+
+fn live(mut server: Server, options: &Options) -> Result<Life, String> {
+    let mut life = Life::default();
+    let keys = options.amount(KEYS).to_string();
+    let fill = ["fill", "--order", "random", "--keys", &keys, "--clients", "1000"];
+    checked(server.bench(&fill)?)?;
+    life.loaded_bytes = server.resident_bytes()?;
+    if options.wants("memory") || options.wants("compaction") || options.wants("defrag") {
+        let again = [&fill[..], &["--seed", "2"]].concat();
+        checked(server.bench(&again)?)?;
+        life.overwritten_bytes = server.resident_bytes()?;
+    }
+    if options.wants("memory") || options.wants("restart") {
+        server.stop()?;
+        life.restart_seconds = server.run()?.as_secs_f64();
+        life.restarted_bytes = server.resident_bytes()?;
+    }
+    if options.wants("walk") {
+        (life.first_page_us, life.last_page_us) = walk(&server, options)?;
+    }
+    if options.wants("compaction") || options.wants("defrag") {
+        compact(&server, &keys, &mut life)?;
+    }
+    if options.wants("defrag") {
+        defragment(&server, &keys, &mut life)?;
+    }
+    server.stop()?;
+    Ok(life)
+}
+
+/// The cost of a page at the beginning of a walk and at its end.
+fn walk(server: &Server, options: &Options) -> Result<(f64, f64), String> {
+    let keys = options.amount(KEYS);
+    let pages: u64 = WALK_PAGES.parse().expect("a number of pages");
+    let (limit, count) = (WALK_LIMIT.to_string(), keys.to_string());
+    let last = (keys / WALK_LIMIT).saturating_sub(pages).to_string();
+    let page = |first: &str| {
+        let args = ["list", "--walk", "--limit", &limit, "--keys", &count, "--first-page", first];
+        let args = [&args[..], &["--clients", "1", "--total", WALK_PAGES]].concat();
+        let report = checked(server.bench(&args)?)?;
+        Ok::<_, String>(number(&report, "/servers/0/cpu_us_per_operation"))
+    };
+    Ok((page("0")?, page(&last)?))
+}
+
+/// Compacts everything superseded while puts go on.
+fn compact(server: &Server, keys: &str, life: &mut Life) -> Result<(), String> {
+    let probe = [&PROBE[..], &["--keys", keys]].concat();
+    let idle = checked(server.bench(&[&probe[..], &["--duration", "10s"]].concat())?)?;
+    life.idle_p99_ms = number(&idle, "/latency_us/p99") / 1e3;
+    let put_cpu_us = number(&idle, "/servers/0/cpu_us_per_operation");
+    let revision = number(&server.status()?, "/header/revision").to_string();
+    let meanwhile = [&probe[..], &["--duration", "600s"]].concat();
+    let puts = server.bench_in_background(&meanwhile)?;
+    server.ctl(&["compaction", &revision, "--physical"])?;
+    let puts = checked(puts.finish()?)?;
+    life.compaction_p99_ms = number(&puts, "/latency_us/p99") / 1e3;
+    let of_puts = put_cpu_us * number(&puts, "/count") / 1e6;
+    life.compaction_cpu_seconds = number(&puts, "/servers/0/cpu_seconds") - of_puts;
+    Ok(())
+}
+
+/// Gives the space back while puts go on.
+fn defragment(server: &Server, keys: &str, life: &mut Life) -> Result<(), String> {
+    life.file_bytes_before = number(&server.status()?, "/dbSize");
+    let meanwhile = [&PROBE[..], &["--keys", keys, "--duration", "600s"]].concat();
+    let puts = server.bench_in_background(&meanwhile)?;
+    let start = Instant::now();
+    server.ctl(&["defrag"])?;
+    say(&format!("compare: defragmented in {:.2} s", start.elapsed().as_secs_f64()));
+    let puts = checked(puts.finish()?)?;
+    life.defrag_longest_put_ms = number(&puts, "/latency_us/max") / 1e3;
+    life.file_bytes_after = number(&server.status()?, "/dbSize");
+    Ok(())
+}
+
+fn rows(lives: &[[Life; 2]], options: &Options) -> Vec<Row> {
+    let pairs = |figure: fn(&Life) -> f64| -> Vec<(f64, f64)> {
+        lives.iter().map(|[etcd, quorate]| (figure(etcd), figure(quorate))).collect()
+    };
+    let ours = |figure: fn(&Life) -> f64| {
+        median(lives.iter().map(|[_, quorate]| figure(quorate)).collect())
+    };
+    let keys = if options.quick { "200k keys" } else { "1 M keys" };
+    let mut rows = Vec::new();
+    if options.wants("memory") {
+        let memory = |when: &str, figure| {
+            Row::of_pairs(format!("memory, {keys}, {when}"), "MB", &pairs(figure), 0.5)
+        };
+        rows.push(memory("loaded", |life| life.loaded_bytes / 1e6));
+        rows.push(memory("all overwritten", |life| life.overwritten_bytes / 1e6));
+        rows.push(memory("after a restart", |life| life.restarted_bytes / 1e6));
+    }
+    if options.wants("restart") {
+        let work = format!("restart to serving, {keys}");
+        rows.push(Row::of_pairs(work, "s", &pairs(|life| life.restart_seconds), 0.25));
+    }
+    if options.wants("walk") {
+        let growth = |life: &Life| life.last_page_us / life.first_page_us;
+        rows.push(Row {
+            measured: ours(growth),
+            target: Some(1.1),
+            ..Row::of_pairs(
+                format!("paged walk of {keys}, last page ÷ first page"),
+                "",
+                &pairs(growth),
+                0.0,
+            )
+        });
+    }
+    if options.wants("compaction") {
+        let cpu = pairs(|life| life.compaction_cpu_seconds);
+        rows.push(Row::of_pairs(format!("compaction, {keys} superseded, CPU"), "s", &cpu, 0.15));
+        let slowdown = |life: &Life| life.compaction_p99_ms / life.idle_p99_ms;
+        rows.push(Row {
+            measured: ours(slowdown),
+            target: Some(2.0),
+            ..Row::of_pairs("put p99 during it ÷ idle", "", &pairs(slowdown), 0.0)
+        });
+    }
+    if options.wants("defrag") {
+        let longest = |life: &Life| life.defrag_longest_put_ms;
+        rows.push(Row {
+            measured: ours(longest),
+            target: Some(50.0),
+            is_ratio: false,
+            ..Row::of_pairs("longest put during defragmentation", "ms", &pairs(longest), 0.0)
+        });
+        let kept = |life: &Life| life.file_bytes_after / life.file_bytes_before;
+        rows.push(Row {
+            measured: ours(kept),
+            target: None,
+            ..Row::of_pairs("file after it ÷ before", "", &pairs(kept), 0.0)
+        });
+    }
+    rows
+}

@@ -1,0 +1,192 @@
+//! Cases on 100,000 keys of 16 bytes with values of 256: the cost of single operations.
+
+use serde_json::Value;
+
+use super::Options;
+use super::server::{Programs, Server, number};
+use super::table::{Row, median};
+use crate::say;
+
+/// What of a report is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Figure {
+    CpuPerOperation,
+    CpuPerEvent,
+    P50,
+}
+
+impl Figure {
+    fn of(self, report: &Value) -> f64 {
+        match self {
+            Self::CpuPerOperation => number(report, "/servers/0/cpu_us_per_operation"),
+            Self::CpuPerEvent => number(report, "/servers/0/cpu_us_per_event"),
+            Self::P50 => number(report, "/latency_us/p50"),
+        }
+    }
+
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::CpuPerOperation | Self::CpuPerEvent => "",
+            Self::P50 => ", p50 latency",
+        }
+    }
+}
+
+/// One kind of load.
+#[derive(Debug)]
+pub(super) struct Case {
+    pub(super) name: &'static str,
+    work: &'static str,
+    /// Arguments of `quorate bench`.
+    args: &'static [&'static str],
+    /// Operations in one measurement: what etcd does in three to five seconds.
+    total: u64,
+    figures: &'static [(Figure, f64)],
+}
+
+/// The cases, in the order of the table.
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "put-100",
+        work: "put, 100 clients",
+        args: &["put", "--clients", "100"],
+        total: 80_000,
+        figures: &[(Figure::CpuPerOperation, 0.40)],
+    },
+    Case {
+        name: "put-1000",
+        work: "put, 1,000 clients",
+        args: &["put", "--clients", "1000"],
+        total: 80_000,
+        figures: &[(Figure::CpuPerOperation, 0.42)],
+    },
+    Case {
+        name: "put-1",
+        work: "put, 1 client",
+        args: &["put", "--clients", "1"],
+        total: 8_000,
+        figures: &[(Figure::CpuPerOperation, 0.45), (Figure::P50, 0.9)],
+    },
+    Case {
+        name: "get-100",
+        work: "get, linearizable, 100 clients",
+        args: &["range", "--clients", "100"],
+        total: 120_000,
+        figures: &[(Figure::CpuPerOperation, 0.30)],
+    },
+    Case {
+        name: "get-serializable-100",
+        work: "get, serializable, 100 clients",
+        args: &["range", "--serializable", "--clients", "100"],
+        total: 120_000,
+        figures: &[(Figure::CpuPerOperation, 0.30)],
+    },
+    Case {
+        name: "list-limit-1000",
+        work: "list with limit 1,000 of 50,000 keys in range",
+        args: &["list", "--limit", "1000", "--clients", "10"],
+        total: 1_000,
+        figures: &[(Figure::CpuPerOperation, 0.05)],
+    },
+    Case {
+        name: "list-1000",
+        work: "list of exactly 1,000 keys",
+        args: &["list", "--span", "1000", "--clients", "10"],
+        total: 3_000,
+        figures: &[(Figure::CpuPerOperation, 0.15)],
+    },
+    Case {
+        name: "list-10000",
+        work: "list of exactly 10,000 keys",
+        args: &["list", "--span", "10000", "--clients", "10"],
+        total: 300,
+        figures: &[(Figure::CpuPerOperation, 0.12)],
+    },
+    Case {
+        name: "txn-100",
+        work: "txn, compare and put, 100 clients",
+        args: &["txn", "--clients", "100"],
+        total: 60_000,
+        figures: &[(Figure::CpuPerOperation, 0.42)],
+    },
+    Case {
+        name: "mixed-100",
+        work: "mixed, 80 % get, 100 clients",
+        args: &["mixed", "--clients", "100"],
+        total: 80_000,
+        figures: &[(Figure::CpuPerOperation, 0.40)],
+    },
+    Case {
+        name: "watch-burst",
+        work: "watch, 10,000 watchers of one key, burst, per event",
+        args: &["watch", "--watchers", "10000", "--clients", "100"],
+        total: 400,
+        figures: &[(Figure::CpuPerEvent, 0.30)],
+    },
+    Case {
+        name: "watch-paced",
+        work: "watch, 10,000 watchers of one key, 10 puts/s, per event",
+        args: &["watch", "--watchers", "10000", "--clients", "1", "--rate", "10"],
+        total: 50,
+        figures: &[(Figure::CpuPerEvent, 0.20)],
+    },
+    Case {
+        name: "lease-keepalive",
+        work: "lease keepalive, 100 streams",
+        args: &["lease-keepalive", "--clients", "100"],
+        total: 300_000,
+        figures: &[(Figure::CpuPerOperation, 0.5)],
+    },
+];
+
+/// Runs the chosen cases.
+pub(super) fn run(programs: &Programs, options: &Options) -> Result<Vec<Row>, String> {
+    let chosen: Vec<&Case> = CASES.iter().filter(|case| options.wants(case.name)).collect();
+    if chosen.is_empty() {
+        return Ok(Vec::new());
+    }
+    let servers =
+        [Server::start(&programs.etcd, programs)?, Server::start(&programs.quorate, programs)?];
+    for server in &servers {
+        checked(server.bench(&["fill"])?)?;
+    }
+    let mut rows = Vec::new();
+    for case in chosen {
+        say(&format!("compare: {}", case.name));
+        rows.extend(measure(case, &servers, options)?);
+    }
+    Ok(rows)
+}
+
+fn measure(case: &Case, servers: &[Server; 2], options: &Options) -> Result<Vec<Row>, String> {
+    let total = options.amount(case.total).to_string();
+    let args = [case.args, &["--total", &total]].concat();
+    let mut pairs = Vec::new();
+    for _ in 0..options.pairs {
+        let [etcd, quorate] = servers;
+        pairs.push([checked(etcd.bench(&args)?)?, checked(quorate.bench(&args)?)?]);
+    }
+    let latency = |side: usize, pointer: &str| {
+        median(pairs.iter().map(|pair| number(&pair[side], pointer) / 1e3).collect())
+    };
+    // Of a watch it is the way of the events that matters.
+    let of = if case.args[0] == "watch" { "/events" } else { "" };
+    let [p50, p99] = ["p50", "p99"].map(|name| format!("{of}/latency_us/{name}"));
+    let latencies = [0, 1].map(|side| [latency(side, &p50), latency(side, &p99)]);
+    let row = |(figure, target): &(Figure, f64)| {
+        let figures: Vec<_> =
+            pairs.iter().map(|[etcd, quorate]| (figure.of(etcd), figure.of(quorate))).collect();
+        let work = format!("{}{}", case.work, figure.suffix());
+        Row { latency: Some(latencies), ..Row::of_pairs(work, "us", &figures, *target) }
+    };
+    Ok(case.figures.iter().map(row).collect())
+}
+
+/// A report without errors; figures of failed operations mean nothing.
+pub(super) fn checked(report: Value) -> Result<Value, String> {
+    let errors = number(&report, "/errors");
+    if errors == 0.0 {
+        return Ok(report);
+    }
+    Err(format!("{errors} operations failed: {}", report["error_texts"]))
+}

@@ -1,0 +1,196 @@
+//! The rows of the comparison and the table they make.
+
+use std::path::Path;
+
+use super::Options;
+use crate::Outcome;
+
+const BEGIN: &str = "<!-- compare: begin -->";
+const END: &str = "<!-- compare: end -->";
+
+/// One line of the table.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Row {
+    /// What was done and what was measured.
+    pub(super) work: String,
+    pub(super) etcd: f64,
+    pub(super) quorate: f64,
+    pub(super) unit: &'static str,
+    /// The median of the pairs' ratios, or what else is compared with the target.
+    pub(super) measured: f64,
+    /// What `measured` is at most; none where nothing was promised.
+    pub(super) target: Option<f64>,
+    /// Whether `measured` is a ratio rather than a figure of our server in the row's unit.
+    pub(super) is_ratio: bool,
+    /// Latencies of etcd and ours, in milliseconds: p50, p99.
+    pub(super) latency: Option<[[f64; 2]; 2]>,
+}
+
+impl Row {
+    /// A row from pairs of measurements, etcd's first.
+    pub(super) fn of_pairs(
+        work: impl Into<String>,
+        unit: &'static str,
+        pairs: &[(f64, f64)],
+        target: f64,
+    ) -> Self {
+        let all = |figure: fn(&(f64, f64)) -> f64| median(pairs.iter().map(figure).collect());
+        Self {
+            work: work.into(),
+            etcd: all(|pair| pair.0),
+            quorate: all(|pair| pair.1),
+            unit,
+            measured: all(|pair| pair.1 / pair.0),
+            target: Some(target),
+            is_ratio: true,
+            latency: None,
+        }
+    }
+
+    fn reached(&self) -> Option<bool> {
+        self.target.map(|target| self.measured <= target)
+    }
+}
+
+/// The middle of the numbers, of an even count the mean of the two in the middle.
+pub(super) fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    match (numbers.len() / 2, numbers.len() % 2) {
+        (0, 0) => f64::NAN,
+        (middle, 0) => f64::midpoint(numbers[middle - 1], numbers[middle]),
+        (middle, _) => numbers[middle],
+    }
+}
+
+/// The table in markdown, with a line on how it was made.
+pub(super) fn render(rows: &[Row], etcd_version: &str, options: &Options) -> String {
+    let heading = format!("etcd {etcd_version}");
+    let mut lines = vec![
+        format!("| work | {heading} | quorate | ratio | target | p50 ms | p99 ms |"),
+        "|---|--:|--:|--:|--:|--:|--:|".to_owned(),
+    ];
+    for row in rows {
+        let with_unit = |value: f64| format!("{} {}", figure(value), row.unit);
+        let ratio = match row.reached() {
+            Some(false) => format!("**{}** (missed)", measured(row)),
+            _ => measured(row),
+        };
+        let target = match row.target {
+            Some(target) if row.is_ratio => format!("≤ {target:.2}"),
+            Some(target) => format!("≤ {} {}", figure(target), row.unit),
+            None => String::new(),
+        };
+        let latency = |position: usize| {
+            row.latency.map_or(String::new(), |[etcd, quorate]| {
+                format!("{} → {}", figure(etcd[position]), figure(quorate[position]))
+            })
+        };
+        lines.push(format!(
+            "| {} | {} | {} | {ratio} | {target} | {} | {} |",
+            row.work,
+            with_unit(row.etcd),
+            with_unit(row.quorate),
+            latency(0),
+            latency(1)
+        ));
+    }
+    let pairs = options.pairs;
+    let quick = if options.quick { ", a fifth of the work" } else { "" };
+    lines.push(String::new());
+    lines.push(format!(
+        "Medians of {pairs} alternating pairs{quick}; one machine for servers and load."
+    ));
+    lines.join("\n") + "\n"
+}
+
+fn measured(row: &Row) -> String {
+    if row.is_ratio {
+        format!("{:.2}", row.measured)
+    } else {
+        format!("{} {}", figure(row.measured), row.unit)
+    }
+}
+
+/// A number with three digits that matter.
+fn figure(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// Puts the table between the markers of a file; a file that does not exist is made.
+pub(super) fn write(file: &Path, table: &str) -> Outcome {
+    let named = |error: std::io::Error| format!("{}: {error}", file.display());
+    let text = match std::fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            format!("# Performance\n\n{BEGIN}\n{END}\n")
+        }
+        Err(error) => return Err(named(error)),
+    };
+    let replaced = replace(&text, table)
+        .ok_or(format!("{} has no lines {BEGIN} and {END}", file.display()))?;
+    if let Some(folder) = file.parent() {
+        std::fs::create_dir_all(folder).map_err(named)?;
+    }
+    std::fs::write(file, replaced).map_err(named)
+}
+
+fn replace(text: &str, table: &str) -> Option<String> {
+    let (before, rest) = text.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{BEGIN}\n\n{table}\n{END}{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> Options {
+        Options::parse(&[]).unwrap()
+    }
+
+    #[test]
+    fn pairs_are_compared_before_they_are_summed_up() {
+        // The second pair was taken while the machine was busy, which its ratio does not show.
+        let row = Row::of_pairs("w", "us", &[(50.0, 20.0), (500.0, 210.0), (52.0, 20.0)], 0.42);
+        assert_eq!((row.etcd, row.quorate), (52.0, 20.0));
+        assert!((row.measured - 0.4).abs() < 1e-9);
+        assert_eq!(row.reached(), Some(true));
+    }
+
+    #[test]
+    fn medians() {
+        assert!((median(vec![3.0, 1.0, 2.0]) - 2.0).abs() < 1e-9);
+        assert!((median(vec![4.0, 1.0]) - 2.5).abs() < 1e-9);
+        assert!(median(Vec::new()).is_nan());
+    }
+
+    #[test]
+    fn a_missed_target_is_marked() {
+        let mut row = Row::of_pairs("put", "us", &[(50.0, 25.0)], 0.4);
+        row.latency = Some([[4.0, 20.0], [2.0, 9.5]]);
+        let table = render(&[row], "3.5.16", &options());
+        assert!(table.contains(
+            "| put | 50.0 us | 25.0 us | **0.50** (missed) | ≤ 0.40 | 4.00 → 2.00 | 20.0 → 9.50 |"
+        ));
+        let row = Row {
+            measured: 12.0,
+            is_ratio: false,
+            target: Some(50.0),
+            ..Row::of_pairs("longest", "ms", &[(2000.0, 12.0)], 0.0)
+        };
+        let table = render(&[row], "3.5.16", &options());
+        assert!(table.contains("| longest | 2000 ms | 12.0 ms | 12.0 ms | ≤ 50.0 ms |"), "{table}");
+    }
+
+    #[test]
+    fn the_table_replaces_what_stands_between_the_markers() {
+        let text = format!("a\n{BEGIN}\nold\n{END}\nb\n");
+        assert_eq!(replace(&text, "new\n").unwrap(), format!("a\n{BEGIN}\n\nnew\n\n{END}\nb\n"));
+        assert_eq!(replace("nothing", "new"), None);
+    }
+}
