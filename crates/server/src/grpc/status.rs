@@ -58,7 +58,7 @@ const fn refusal_code(refusal: &Refusal) -> Code {
             LeaseRefusal::TtlTooLarge => Code::OutOfRange,
         },
         Refusal::Auth(auth) => match auth {
-            AuthRefusal::NotEnabled | AuthRefusal::NotCapable => Code::FailedPrecondition,
+            AuthRefusal::NotEnabled => Code::FailedPrecondition,
         },
     }
 }

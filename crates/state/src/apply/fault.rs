@@ -27,6 +27,15 @@ pub enum Fault {
         /// The cluster's.
         cluster: Version,
     },
+    /// The log changes users, roles or the switch of authentication, which this version cannot enforce.
+    #[error(
+        "log entry {index} changes users, roles or the switch of authentication, which this version \
+         cannot enforce"
+    )]
+    Auth {
+        /// The entry.
+        index: u64,
+    },
     /// A cluster version that is none.
     #[error("cluster version {0:?} in the log is no version")]
     ClusterVersion(String),

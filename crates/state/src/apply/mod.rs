@@ -286,7 +286,7 @@ impl State {
             Command::LeaseRevoke(request) => self.lease_revoke(&request),
             Command::LeaseCheckpoint(request) => Ok(self.lease_checkpoint(entry, &request)),
             Command::Alarm(request) => Ok(self.alarm(&request)),
-            Command::Auth(command) => self.auth(&command),
+            Command::Auth(command) => self.auth(entry.index, &command)?,
             Command::Cluster(command) => {
                 *notice = self.set_cluster_fact(command, true)?;
                 Ok(Response::Empty)
@@ -296,31 +296,37 @@ impl State {
         Ok(outcome)
     }
 
-    /// Users and roles: this version keeps none, so what is off stays off.
-    fn auth(&self, command: &AuthCommand) -> Result<Response, Refusal> {
-        match command {
+    /// Users and roles: this version keeps none, and proposes no change of any. One that another server
+    /// left in the log cannot be carried out, and passing over it would lose it, or leave open what was
+    /// meant to be guarded: the member stops.
+    fn auth(
+        &self,
+        index: u64,
+        command: &AuthCommand,
+    ) -> Result<Result<Response, Refusal>, Fault> {
+        Ok(match command {
             AuthCommand::Authenticate(_) => Err(AuthRefusal::NotEnabled.into()),
             AuthCommand::Status => Ok(Response::AuthStatus(pb::AuthStatusResponse {
                 header: self.header(),
                 enabled: false,
                 auth_revision: self.auth_revision,
             })),
-            AuthCommand::Disable => Ok(Response::Empty),
+            AuthCommand::Disable
+            | AuthCommand::UserGet(_)
+            | AuthCommand::UserList
+            | AuthCommand::RoleGet(_)
+            | AuthCommand::RoleList => Ok(Response::Empty),
             AuthCommand::Enable
             | AuthCommand::UserAdd(_)
             | AuthCommand::UserDelete(_)
-            | AuthCommand::UserGet(_)
             | AuthCommand::UserChangePassword(_)
             | AuthCommand::UserGrantRole(_)
             | AuthCommand::UserRevokeRole(_)
-            | AuthCommand::UserList
             | AuthCommand::RoleAdd(_)
             | AuthCommand::RoleDelete(_)
-            | AuthCommand::RoleGet(_)
             | AuthCommand::RoleGrantPermission(_)
-            | AuthCommand::RoleRevokePermission(_)
-            | AuthCommand::RoleList => Err(AuthRefusal::NotCapable.into()),
-        }
+            | AuthCommand::RoleRevokePermission(_) => return Err(Fault::Auth { index }),
+        })
     }
 
     /// What an entry that is in the file already still does: facts about the cluster are taken over

@@ -73,7 +73,4 @@ pub enum AuthRefusal {
     /// Authentication is off.
     #[error("etcdserver: authentication is not enabled")]
     NotEnabled,
-    /// This version keeps no users and roles.
-    #[error("etcdserver: not capable")]
-    NotCapable,
 }
