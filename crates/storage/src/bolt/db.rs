@@ -262,9 +262,19 @@ impl Db {
     }
 
     /// Makes everything committed so far durable, for files opened with `no_sync`.
+    ///
+    /// A failure ends the writer as that of a commit does.
     pub fn sync(&self) -> Result<()> {
-        let synced = self.shared.file.sync_data();
-        synced.map_err(io_fault(&self.shared.path, "sync", 0))
+        let mut writer = self.shared.writer.lock();
+        if let Some(cause) = &writer.poisoned {
+            let (path, cause) = (Arc::clone(&self.shared.path), Arc::clone(cause));
+            return Err(BoltError::Poisoned { path, cause });
+        }
+        let synced = self.shared.file.sync_data().map_err(io_fault(&self.shared.path, "sync", 0));
+        if let Err(e) = &synced {
+            writer.poisoned = Some(e.to_string().into());
+        }
+        synced
     }
 
     /// Pins the file's mapped pages in memory, so that no read waits for the disk.

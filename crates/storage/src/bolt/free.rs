@@ -345,6 +345,50 @@ mod tests {
         assert_eq!(free.allocate(1), PageId(2));
     }
 
+    /// The same by looking at every page.
+    fn first_fit(free: &[bool], count: usize) -> usize {
+        let fits = |start: &usize| free[*start..].iter().take(count).all(|free| *free);
+        (2..free.len()).find(fits).unwrap_or(free.len())
+    }
+
+    #[test]
+    fn places_are_those_of_a_plain_first_fit() {
+        for seed in 1..60_u64 {
+            let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let mut draw = |below: u64| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                (state >> 11) % below
+            };
+            let mut free = FreePages::all_free(PageId(2));
+            let mut model = vec![false; 2];
+            let mut used: Vec<Run> = Vec::new();
+            for _ in 0..200 {
+                if draw(5) < 3 || used.is_empty() {
+                    let count = if draw(8) == 0 { 1 + draw(150) } else { 1 + draw(4) };
+                    let start = free.allocate(count);
+                    assert_eq!(start.0 as usize, first_fit(&model, count as usize));
+                    let end = (start.0 + count) as usize;
+                    model.resize(model.len().max(end), true);
+                    model[start.0 as usize..end].fill(false);
+                    used.push(Run { start, count });
+                } else {
+                    let run = used.swap_remove(draw(used.len() as u64) as usize);
+                    free.release(run);
+                    model[run.start.0 as usize..run.end().0 as usize].fill(true);
+                }
+                if draw(20) == 0 {
+                    free.drop_tail();
+                    let last = model.iter().rposition(|free| !free).unwrap_or(1);
+                    model.truncate(last + 1);
+                }
+                assert_eq!(free.high_water().0 as usize, model.len());
+                assert_eq!(free.count() as usize, model.iter().filter(|free| **free).count());
+            }
+        }
+    }
+
     #[test]
     fn pages_wait_for_the_snapshots_that_see_them_only() {
         let mut free = FreePages::all_free(PageId(50));

@@ -97,7 +97,8 @@ struct Run {
 impl Run {
     fn new(seed: u64) -> Self {
         let place = Place::new();
-        let db = Some(place.open());
+        let page_bytes_new = if seed.is_multiple_of(3) { 4096 } else { 1024 };
+        let db = Some(place.open_with(Options { page_bytes_new, ..small() }));
         Self { place, db, committed: Model::new(), held: Vec::new(), draw: Draw::new(seed) }
     }
 
