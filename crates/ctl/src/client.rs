@@ -24,6 +24,9 @@ use crate::failure::{Failure, exit};
 
 const SEND_BYTES_MAX: usize = 2 << 20;
 const RECEIVE_BYTES_MAX: usize = i32::MAX as usize;
+/// Servers close connections that ping more often than every five seconds, so the default interval, which
+/// is shorter, is taken for this one, as etcd's client library takes it.
+const KEEPALIVE_MIN: Duration = Duration::from_secs(10);
 /// Pause before all endpoints are tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
@@ -92,7 +95,7 @@ impl Client {
                 .tcp_nodelay(true);
             if !keepalive_time.is_zero() {
                 endpoint = endpoint
-                    .http2_keep_alive_interval(keepalive_time)
+                    .http2_keep_alive_interval(keepalive_time.max(KEEPALIVE_MIN))
                     .keep_alive_timeout(keepalive_timeout);
             }
             Ok(Target { endpoint, dial_timeout })
@@ -142,7 +145,7 @@ impl Client {
                 if let Some(deadline) = deadline {
                     request.set_timeout(deadline.duration_since(Instant::now()));
                 }
-                match make(channel, request).await {
+                match make(channel, request).await.map_err(lost) {
                     Ok(reply) => return Ok(reply.into_inner()),
                     Err(status) if status.code() == Code::Unavailable => {
                         self.leave();
@@ -225,6 +228,17 @@ fn uri(endpoint: &str) -> Result<String, Failure> {
         Some((scheme, _)) => Err(Failure::bad_args(format!("unknown scheme {scheme}: {endpoint}"))),
         None => Ok(format!("http://{endpoint}")),
     }
+}
+
+/// A connection that broke under a call is told as what it is rather than as something unknown.
+pub(crate) fn lost(status: Status) -> Status {
+    if status.code() == Code::Unknown
+        && let Some(error) =
+            status.source().and_then(|source| source.downcast_ref::<tonic::transport::Error>())
+    {
+        return Status::unavailable(format!("connection error: desc = \"{}\"", innermost(error)));
+    }
+    status
 }
 
 /// A request over the send limit never leaves; it is told as grpc-go tells it.

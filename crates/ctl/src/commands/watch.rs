@@ -21,7 +21,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Code, Request, Status};
 
 use super::KeyRange;
-use crate::client::Client;
+use crate::client::{Client, lost};
 use crate::command::{Command, Group};
 use crate::failure::{Failure, exit, status_text};
 use crate::flags::{Flag, FlagError, Matches};
@@ -161,8 +161,8 @@ async fn follow(
             request.metadata_mut().insert("hasleader", value);
             Ok::<_, Status>(client.watch(channel).watch(request).await?.into_inner())
         };
-        let lost = match opened.await {
-            Err(status) => Some(status),
+        let broken = match opened.await {
+            Err(status) => Some(lost(status)),
             Ok(mut stream) => loop {
                 let message = tokio::select! {
                     message = stream.message() => message,
@@ -180,11 +180,11 @@ async fn follow(
                         }
                     }
                     Ok(None) => break None,
-                    Err(status) => break Some(status),
+                    Err(status) => break Some(lost(status)),
                 }
             },
         };
-        if let Some(status) = lost.filter(|status| !can_resume(status)) {
+        if let Some(status) = broken.filter(|status| !can_resume(status)) {
             session.print_error(&format!("watch was canceled ({})\n", status_text(&status)));
             return Ok(());
         }
@@ -194,7 +194,7 @@ async fn follow(
 }
 
 fn can_resume(status: &Status) -> bool {
-    matches!(status.code(), Code::Unavailable | Code::Internal | Code::Unknown | Code::Cancelled)
+    matches!(status.code(), Code::Unavailable | Code::Internal)
 }
 
 fn show(session: &Session, response: &WatchResponse, exec: &[Vec<u8>]) -> Result<(), Failure> {

@@ -94,7 +94,10 @@ pub(super) fn render(rows: &[Row], etcd_version: &str, options: &Options) -> Str
             latency(1)
         ));
     }
-    let pairs = options.pairs;
+    let pairs = match options.pairs {
+        1 => "One alternating pair".to_owned(),
+        pairs => format!("Medians of {pairs} alternating pairs"),
+    };
     let quick = if options.quick { ", a fifth of the work" } else { "" };
     lines.push(String::new());
     lines.push(format!(
