@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use quorate_raft::{
     ConfState, ConfigError, Entry, HardState, LogIndex, MemberId, MemoryStorage, Message,
-    MessageKind, NONE, ReadState, Snapshot, SnapshotMetadata, SoftState, Storage, Term,
+    MessageKind, NONE, Note, ReadState, Snapshot, SnapshotMetadata, SoftState, Storage, Term,
 };
 use thiserror::Error;
 
@@ -214,6 +214,11 @@ impl Node {
     #[must_use]
     pub fn is_sole_voter(&self) -> bool {
         self.conf_state.voters_outgoing.is_empty() && self.conf_state.voters == [self.raft.id()]
+    }
+
+    /// What the consensus core has noted for the log since the last call.
+    pub fn take_notes(&mut self) -> Vec<Note> {
+        self.raft.take_notes()
     }
 
     /// Bytes of the log held in memory.

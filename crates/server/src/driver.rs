@@ -17,10 +17,11 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use quorate_node::{Effect, Event, Leadership, Node, Proposal};
-use quorate_raft::{ConfChange, HardState, LogIndex, Role};
+use quorate_raft::{ConfChange, HardState, LogIndex, NoteLevel, Role};
 
 use crate::answer::Answer;
 use crate::applier;
+use crate::log;
 use crate::mailbox::{Address, Outbox};
 use crate::metrics::Metrics;
 use crate::persist;
@@ -227,6 +228,14 @@ impl Driver {
         let committed = self.node.commit_index();
         self.neighbours.standing.set_committed(committed);
         self.neighbours.metrics.server.proposals_committed.set_unsigned(committed);
+        for note in self.node.take_notes() {
+            match note.level {
+                NoteLevel::Debug => log::debug!(logger: "raft", &note.text),
+                NoteLevel::Info => log::info!(logger: "raft", &note.text),
+                NoteLevel::Warn => log::warn!(logger: "raft", &note.text),
+                NoteLevel::Error => log::error!(logger: "raft", &note.text),
+            }
+        }
         self.outbox.send();
     }
 
