@@ -100,9 +100,7 @@ pub(super) fn render(rows: &[Row], etcd_version: &str, options: &Options) -> Str
     };
     let quick = if options.quick { ", a fifth of the work" } else { "" };
     lines.push(String::new());
-    lines.push(format!(
-        "Medians of {pairs} alternating pairs{quick}; one machine for servers and load."
-    ));
+    lines.push(format!("{pairs}{quick}; one machine for servers and load."));
     lines.join("\n") + "\n"
 }
 
