@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::Sender;
 use prost::Message;
 use quorate_api::etcdserverpb::{
     AlarmRequest, AlarmType, InternalRaftRequest, RequestHeader, alarm_request,
@@ -35,6 +35,7 @@ use crate::answer::Answer;
 use crate::committer::{Done, Order, Then};
 use crate::driver::{DriverHandle, Input};
 use crate::fatal::FaultReports;
+use crate::inbox::{Nothing, Receiver};
 use crate::log;
 use crate::mailbox::{Address, Outbox};
 use crate::member::{Clock, Identity};
@@ -43,6 +44,10 @@ use crate::request_id::RequestIds;
 use crate::snapshots::SnapshotOrder;
 use crate::standing::Standing;
 use crate::waiters::Waiters;
+
+/// Jobs from which on a sender that can wait does. Entries come by a way that never waits, and are bounded
+/// by the core.
+pub(crate) const JOBS_QUEUED_MAX: usize = 1024;
 
 /// How far the open batch may outgrow its limit before the applier waits for the backend thread.
 const BATCH_GROWTH_MAX: usize = 8;
@@ -155,22 +160,17 @@ impl Applier {
     }
 
     fn serve(&mut self) -> Result<(), Fault> {
+        let mut jobs = Vec::new();
         loop {
-            let job = match self.wake_at() {
-                Some(at) => match self.neighbours.jobs.recv_deadline(at) {
-                    Ok(job) => Some(job),
-                    Err(RecvTimeoutError::Timeout) => None,
-                    Err(RecvTimeoutError::Disconnected) => return Ok(()),
-                },
-                None => match self.neighbours.jobs.recv() {
-                    Ok(job) => Some(job),
-                    Err(_) => return Ok(()),
-                },
-            };
-            if let Some(job) = job
-                && self.carry_out(job)?
-            {
-                return Ok(());
+            match self.neighbours.jobs.receive_until(&mut jobs, self.wake_at()) {
+                Ok(()) | Err(Nothing::Yet) => {}
+                Err(Nothing::Ever) => return Ok(()),
+            }
+            for job in jobs.drain(..) {
+                if self.carry_out(job)? {
+                    return Ok(());
+                }
+                self.hand_over_if_due();
             }
             self.work_at_compaction();
             self.hand_over_if_due();
@@ -242,7 +242,6 @@ impl Applier {
         standing.set_applied(last_index, last_term, &mut self.outbox);
         self.outbox.send();
         self.neighbours.metrics.server.proposals_applied.set_unsigned(last_index);
-        self.neighbours.driver.report(Input::Applied { index: last_index });
         if self.commit_at.is_none() {
             self.commit_at = Some(finished + self.pace.batch_interval);
         }

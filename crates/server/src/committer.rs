@@ -13,13 +13,14 @@
 //! [`ORDERS_QUEUED_MAX`] batches. The applier waits when there are more.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError};
-use quorate_state::backend::{Backend, Batch};
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use quorate_state::backend::{Backend, Batch, Committed};
 
 use crate::applier::Job;
 use crate::fatal::FaultReports;
+use crate::inbox::Sender;
 use crate::metrics::Metrics;
 use crate::snapshots::SnapshotOrder;
 
@@ -68,10 +69,25 @@ pub(crate) struct Committer {
 }
 
 /// A reclamation under way, for everybody who asked for it.
+///
+/// Pages that a step has moved stay where they were for as long as a published view can see them. So
+/// readers are shown the file's new state after each step, and when a pass is through, another one
+/// begins once they have it, until a pass gains nothing.
 struct Reclaiming {
     bytes_before: u64,
     tell: Vec<Done<Defragmented>>,
+    /// Whether this pass has moved or truncated anything.
+    has_gained: bool,
+    passes_left: u32,
+    /// When to look again; readers are given a moment to take the new view.
+    next_step: Instant,
 }
+
+/// Passes of one reclamation. Each gives back what the one before had to leave to readers.
+const PASSES_MAX: u32 = 8;
+
+/// Time for readers between two passes.
+const PASS_PAUSE: Duration = Duration::from_millis(2);
 
 /// Why the backend thread stops.
 #[derive(Debug, thiserror::Error)]
@@ -89,24 +105,26 @@ impl Committer {
     pub(crate) fn run(self) {
         let mut reclaiming: Option<Reclaiming> = None;
         loop {
-            let order = if reclaiming.is_some() {
-                match self.orders.try_recv() {
-                    Ok(order) => Some(order),
-                    Err(TryRecvError::Empty) => None,
-                    Err(TryRecvError::Disconnected) => return,
-                }
-            } else {
-                match self.orders.recv() {
-                    Ok(order) => Some(order),
-                    Err(_) => return,
-                }
+            let received = match &reclaiming {
+                Some(reclaiming) => self.orders.recv_deadline(reclaiming.next_step),
+                None => self.orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            let order = match received {
+                Ok(order) => Some(order),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
             };
             let carried_out = match order {
                 Some(Order::Commit { batch, then }) => self.commit(batch, then),
                 Some(Order::Defragment(tell)) => {
-                    let bytes_before = self.backend.size_bytes();
-                    let first = Reclaiming { bytes_before, tell: Vec::new() };
-                    reclaiming.get_or_insert(first).tell.push(tell);
+                    let first = || Reclaiming {
+                        bytes_before: self.backend.size_bytes(),
+                        tell: Vec::new(),
+                        has_gained: false,
+                        passes_left: PASSES_MAX,
+                        next_step: Instant::now(),
+                    };
+                    reclaiming.get_or_insert_with(first).tell.push(tell);
                     Ok(())
                 }
                 Some(Order::Stop) => return,
@@ -124,7 +142,7 @@ impl Committer {
             let started = Instant::now();
             let committed = self.backend.commit(batch)?;
             self.metrics.disk.backend_commit.observe(started.elapsed());
-            drop(self.applier.send(Job::Committed(committed)));
+            _ = self.applier.send(Job::Committed(committed));
         }
         for step in then {
             match step {
@@ -137,10 +155,22 @@ impl Committer {
 
     /// Does one step of giving space back.
     fn reclaim(&self, reclaiming: &mut Option<Reclaiming>) -> Result<(), CommitError> {
+        let Some(current) = reclaiming else { return Ok(()) };
         let step = self.backend.db().reclaim(RECLAIM_PAGES)?;
-        if step.done
-            && let Some(finished) = reclaiming.take()
-        {
+        let view = self.backend.read();
+        let committed = Committed { view, last_revision: None, consistent_index: None };
+        _ = self.applier.send(Job::Committed(committed));
+        current.has_gained |= step.moved_pages > 0 || step.truncated_bytes > 0;
+        if !step.done {
+            return Ok(());
+        }
+        current.passes_left -= 1;
+        if current.has_gained && current.passes_left > 0 {
+            current.has_gained = false;
+            current.next_step = Instant::now() + PASS_PAUSE;
+            return Ok(());
+        }
+        if let Some(finished) = reclaiming.take() {
             let bytes_before = finished.bytes_before;
             let bytes_after = self.backend.size_bytes();
             for tell in finished.tell {

@@ -15,12 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use quorate_node::{Effect, Event, Leadership, Node, Proposal};
 use quorate_raft::{ConfChange, HardState, LogIndex, NoteLevel, Role};
 
 use crate::answer::Answer;
 use crate::applier;
+use crate::inbox::{self, Nothing, Receiver, Sender};
 use crate::log;
 use crate::mailbox::{Address, Outbox};
 use crate::metrics::Metrics;
@@ -31,9 +31,6 @@ use crate::waiters::Waiters;
 /// Requests that may wait for the driver.
 pub(crate) const REQUESTS_QUEUED_MAX: usize = 16_384;
 
-/// Most inputs handed to the node before its effects are carried out.
-const INPUTS_PER_TURN_MAX: usize = 4096;
-
 /// What the driver is told.
 #[derive(Debug)]
 pub(crate) enum Input {
@@ -41,9 +38,6 @@ pub(crate) enum Input {
     ReadBarrier(Address<Answer>),
     Persisted {
         token: u64,
-    },
-    Applied {
-        index: LogIndex,
     },
     ConfChangeDecided(Option<ConfChange>),
     SnapshotTaken {
@@ -66,7 +60,7 @@ pub(crate) struct QueueFull;
 
 impl DriverHandle {
     pub(crate) fn channel() -> (Self, DriverInputs) {
-        let (inputs, receiver) = crossbeam_channel::unbounded();
+        let (inputs, receiver) = inbox::inbox(REQUESTS_QUEUED_MAX);
         let requests_queued = Arc::new(AtomicUsize::new(0));
         let handle = Self { inputs, requests_queued: Arc::clone(&requests_queued) };
         (handle, DriverInputs { receiver, requests_queued })
@@ -84,7 +78,7 @@ impl DriverHandle {
 
     /// Reports what happened. After the driver has ended there is nobody to tell.
     pub(crate) fn report(&self, input: Input) {
-        drop(self.inputs.send(input));
+        _ = self.inputs.send(input);
     }
 }
 
@@ -115,6 +109,8 @@ pub(crate) struct Driver {
     barrier: Barrier,
     outbox: Outbox<Answer>,
     proposals: Vec<Proposal>,
+    /// As the node was told.
+    applied: LogIndex,
     stopping: bool,
 }
 
@@ -133,6 +129,7 @@ impl Driver {
         neighbours: Neighbours,
         heartbeat: Duration,
     ) -> Self {
+        let applied = neighbours.standing.applied();
         Self {
             node,
             inputs,
@@ -141,6 +138,7 @@ impl Driver {
             barrier: Barrier::default(),
             outbox: Outbox::new(),
             proposals: Vec::new(),
+            applied,
             stopping: false,
         }
     }
@@ -150,12 +148,14 @@ impl Driver {
         self.node.start();
         self.carry_out_effects();
         let mut next_tick = Instant::now() + self.heartbeat;
+        let mut batch = Vec::new();
         while !self.stopping {
-            match self.inputs.receiver.recv_deadline(next_tick) {
-                Ok(input) => self.take_batch(input),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
+            match self.inputs.receiver.receive_until(&mut batch, Some(next_tick)) {
+                Ok(()) => self.take_batch(&mut batch),
+                Err(Nothing::Yet) => {}
+                Err(Nothing::Ever) => break,
             }
+            self.notice_applied();
             let now = Instant::now();
             if now >= next_tick {
                 self.node.handle(Event::Tick);
@@ -168,11 +168,19 @@ impl Driver {
         self.node.unwritten_hard_state()
     }
 
-    fn take_batch(&mut self, first: Input) {
-        let receiver = self.inputs.receiver.clone();
-        let inputs = std::iter::once(first).chain(receiver.try_iter()).take(INPUTS_PER_TURN_MAX);
+    /// What has been applied is looked up, not reported: it is not worth waking this thread for. A tick
+    /// comes by soon enough.
+    fn notice_applied(&mut self) {
+        let index = self.neighbours.standing.applied();
+        if index > self.applied {
+            self.applied = index;
+            self.node.handle(Event::Applied { index });
+        }
+    }
+
+    fn take_batch(&mut self, batch: &mut Vec<Input>) {
         let mut requests = 0;
-        for input in inputs {
+        for input in batch.drain(..) {
             requests += usize::from(self.take(input));
         }
         self.inputs.requests_queued.fetch_sub(requests, Ordering::Relaxed);
@@ -195,7 +203,6 @@ impl Driver {
                 return true;
             }
             Input::Persisted { token } => self.node.handle(Event::Persisted { token }),
-            Input::Applied { index } => self.node.handle(Event::Applied { index }),
             Input::ConfChangeDecided(change) => {
                 self.node.handle(Event::ConfChangeDecided(change));
                 self.neighbours.standing.set_sole_voter(self.node.is_sole_voter());
@@ -243,15 +250,15 @@ impl Driver {
         match effect {
             // A send fails when the thread has ended after a fault, which then stops the member.
             Effect::Persist(persist) => {
-                drop(self.neighbours.log.send(persist::Order::Append(persist)));
+                _ = self.neighbours.log.send_when_room(persist::Order::Append(persist));
             }
             Effect::Apply(applying) => {
                 // Known to be committed before anybody can see it applied.
                 self.neighbours.standing.set_committed(self.node.commit_index());
-                drop(self.neighbours.applier.send(applier::Job::Apply(applying.entries)));
+                _ = self.neighbours.applier.send(applier::Job::Apply(applying.entries));
             }
             Effect::TakeSnapshot => {
-                drop(self.neighbours.applier.send(applier::Job::TakeSnapshot));
+                _ = self.neighbours.applier.send(applier::Job::TakeSnapshot);
             }
             Effect::Leadership(leadership) => self.change_leadership(leadership),
             Effect::BarrierPassed { round, index } => {
@@ -284,7 +291,7 @@ impl Driver {
         self.neighbours.standing.set_leadership(leadership);
         self.neighbours.standing.set_sole_voter(self.node.is_sole_voter());
         if leadership.role != Role::Leader {
-            drop(self.neighbours.applier.send(applier::Job::LostLeadership));
+            _ = self.neighbours.applier.send(applier::Job::LostLeadership);
         }
     }
 }

@@ -15,6 +15,7 @@ mod fatal;
 mod grpc;
 mod housekeeping;
 pub mod http;
+mod inbox;
 mod listen;
 pub mod log;
 mod mailbox;

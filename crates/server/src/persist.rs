@@ -13,13 +13,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError};
 use quorate_node::Persist;
 use quorate_raft::{Entry, HardState};
 use quorate_storage::wal::{self, SnapshotMark, Wal, WalError};
 
 use crate::driver::{DriverHandle, Input};
 use crate::fatal::FaultReports;
+use crate::inbox::{Nothing, Receiver};
 use crate::log;
 
 /// Orders that may wait. The driver waits when there are more.
@@ -77,23 +77,20 @@ impl LogThread {
     }
 
     fn serve(&mut self) -> Result<(), WalError> {
+        let mut orders = Vec::new();
+        let mut is_prepared = false;
         loop {
-            let first = match self.orders.recv_timeout(IDLE) {
-                Ok(order) => order,
-                Err(RecvTimeoutError::Timeout) => {
-                    if self.wal.prepare(PREPARE_BYTES)? {
-                        continue;
-                    }
-                    // Fully prepared: nothing to do until the next order.
-                    match self.orders.recv() {
-                        Ok(order) => order,
-                        Err(_) => return Ok(()),
-                    }
+            let idle_at = (!is_prepared).then(|| Instant::now() + IDLE);
+            match self.orders.receive_until(&mut orders, idle_at) {
+                Ok(()) => {}
+                Err(Nothing::Yet) => {
+                    is_prepared = !self.wal.prepare(PREPARE_BYTES)?;
+                    continue;
                 }
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
-            };
-            let orders = self.orders.clone();
-            for order in std::iter::once(first).chain(orders.try_iter()) {
+                Err(Nothing::Ever) => return Ok(()),
+            }
+            is_prepared = false;
+            for order in orders.drain(..) {
                 match order {
                     Order::Append(persist) => self.append(&persist)?,
                     Order::MarkSnapshot(mark) => {

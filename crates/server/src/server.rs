@@ -28,6 +28,7 @@ use crate::fatal::{Fatal, FaultReports};
 use crate::grpc::Router;
 use crate::housekeeping;
 use crate::http::{Access, Endpoints, Surface};
+use crate::inbox;
 use crate::listen::{ConnectionLimits, Listener, Reuse, Services};
 use crate::log;
 use crate::mailbox::{self, Mailbox};
@@ -252,8 +253,8 @@ struct Core {
     snap_dir: std::path::PathBuf,
     wal_dir: std::path::PathBuf,
     driver: DriverHandle,
-    log_orders: crossbeam_channel::Sender<persist::Order>,
-    applier_jobs: crossbeam_channel::Sender<applier::Job>,
+    log_orders: inbox::Sender<persist::Order>,
+    applier_jobs: inbox::Sender<applier::Job>,
     backend_orders: crossbeam_channel::Sender<committer::Order>,
     driver_thread: JoinHandle<Option<quorate_raft::HardState>>,
     threads: Vec<JoinHandle<()>>,
@@ -277,8 +278,8 @@ impl Core {
         let request_ids = Arc::new(RequestIds::new(identity.member_id, SystemTime::now()));
         let readers = state.readers();
         let (driver_handle, driver_inputs) = DriverHandle::channel();
-        let (log_orders, log_receiver) = crossbeam_channel::bounded(persist::ORDERS_QUEUED_MAX);
-        let (applier_jobs, applier_receiver) = crossbeam_channel::unbounded();
+        let (log_orders, log_receiver) = inbox::inbox(persist::ORDERS_QUEUED_MAX);
+        let (applier_jobs, applier_receiver) = inbox::inbox(applier::JOBS_QUEUED_MAX);
         let (backend_orders, backend_receiver) =
             crossbeam_channel::bounded(committer::ORDERS_QUEUED_MAX);
 
@@ -377,8 +378,8 @@ impl Core {
         self.driver.report(Input::Stop);
         let hard_state = self.driver_thread.join().unwrap_or_default();
         // A thread that is gone already has reported why.
-        drop(self.log_orders.send(persist::Order::Stop(hard_state)));
-        drop(self.applier_jobs.send(applier::Job::Stop));
+        _ = self.log_orders.send(persist::Order::Stop(hard_state));
+        _ = self.applier_jobs.send(applier::Job::Stop);
         let mut threads = self.threads.into_iter();
         for thread in threads.by_ref().take(2) {
             drop(thread.join());

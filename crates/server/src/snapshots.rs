@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use crossbeam_channel::Sender;
 use prost::Message;
 use quorate_api::raftpb::ConfState;
 use quorate_state::members::{Members, V2Membership};
@@ -19,6 +18,7 @@ use quorate_storage::purge::{PurgeError, purge};
 use quorate_storage::snap::{self, SnapError, Snapshot};
 use quorate_storage::wal::SnapshotMark;
 
+use crate::inbox::Sender;
 use crate::log;
 use crate::metrics::Metrics;
 use crate::persist;
@@ -71,7 +71,7 @@ impl Writer {
         let mark =
             SnapshotMark { index: order.index, term: order.term, conf_state: Some(conf_state) };
         // The log thread is gone only after a fault, which stops this one too.
-        drop(self.log.send(persist::Order::MarkSnapshot(mark)));
+        _ = self.log.send_when_room(persist::Order::MarkSnapshot(mark));
         log::info!("saved snapshot", "snapshot-index" = order.index);
         log::info!("saved snapshot to disk", "snapshot-index" = order.index);
         Ok(())

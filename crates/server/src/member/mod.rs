@@ -37,6 +37,7 @@ use crate::applier::Job;
 use crate::committer::{Defragmented, Done, Order};
 use crate::driver::{DriverHandle, Input};
 use crate::fatal::FaultReports;
+use crate::inbox;
 use crate::mailbox::{self, DeskCell};
 use crate::metrics::{Metrics, RequestKind};
 use crate::request_id::RequestIds;
@@ -80,7 +81,7 @@ pub(crate) struct Parts {
     pub(crate) limits: Limits,
     pub(crate) clock: Clock,
     pub(crate) driver: DriverHandle,
-    pub(crate) applier: crossbeam_channel::Sender<Job>,
+    pub(crate) applier: inbox::Sender<Job>,
     pub(crate) backend_orders: crossbeam_channel::Sender<Order>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) standing: Arc<Standing>,
@@ -359,7 +360,7 @@ impl Member {
 
     /// Tells the applier something, if it is still there.
     pub(crate) fn tell_applier(&self, job: Job) {
-        drop(self.parts.applier.send(job));
+        _ = self.parts.applier.send(job);
     }
 
     /// The status of a stream that cannot go on because the store cannot be read; the member stops.

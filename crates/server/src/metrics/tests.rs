@@ -1,5 +1,6 @@
 //! The text of a scrape.
 
+use crate::methods::SERVICES;
 use std::time::Duration;
 
 use super::exposition::number;

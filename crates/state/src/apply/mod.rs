@@ -299,11 +299,7 @@ impl State {
     /// Users and roles: this version keeps none, and proposes no change of any. One that another server
     /// left in the log cannot be carried out, and passing over it would lose it, or leave open what was
     /// meant to be guarded: the member stops.
-    fn auth(
-        &self,
-        index: u64,
-        command: &AuthCommand,
-    ) -> Result<Result<Response, Refusal>, Fault> {
+    fn auth(&self, index: u64, command: &AuthCommand) -> Result<Result<Response, Refusal>, Fault> {
         Ok(match command {
             AuthCommand::Authenticate(_) => Err(AuthRefusal::NotEnabled.into()),
             AuthCommand::Status => Ok(Response::AuthStatus(pb::AuthStatusResponse {

@@ -1,0 +1,249 @@
+//! A core thread's queue of work, taken in batches.
+//!
+//! Many threads put items in; one thread takes out everything there is at once, by exchanging the
+//! queue's memory for its own empty one. That is one lock for a batch, and no copy. A thread that waits is
+//! parked at once: spinning first, as general-purpose channels do, was measured at several microseconds of
+//! CPU for every request of a single client.
+//!
+//! # Bound
+//!
+//! An inbox has a number of items from which on [`Sender::send_when_room`] waits. [`Sender::send`] never
+//! waits: it is for reports whose number is bounded by the work that they report on.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+
+/// Makes an inbox in which `count_max` items may wait.
+pub(crate) fn inbox<T>(count_max: usize) -> (Sender<T>, Receiver<T>) {
+    let shared = Arc::new(Shared {
+        state: Mutex::new(State {
+            items: Vec::new(),
+            is_taker_waiting: false,
+            givers_waiting: 0,
+            is_closed: false,
+        }),
+        arrived: Condvar::new(),
+        room: Condvar::new(),
+        count_max,
+        senders: AtomicUsize::new(1),
+    });
+    (Sender { shared: Arc::clone(&shared) }, Receiver { shared })
+}
+
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    arrived: Condvar,
+    room: Condvar,
+    count_max: usize,
+    senders: AtomicUsize,
+}
+
+struct State<T> {
+    items: Vec<T>,
+    is_taker_waiting: bool,
+    givers_waiting: usize,
+    /// Set when the receiver is gone.
+    is_closed: bool,
+}
+
+/// Puts items in.
+pub(crate) struct Sender<T> {
+    shared: Arc<Shared<T>>,
+}
+
+/// Takes items out. There is one.
+pub(crate) struct Receiver<T> {
+    shared: Arc<Shared<T>>,
+}
+
+/// The receiver is gone: nobody will look at this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Closed;
+
+/// Why nothing was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nothing {
+    /// The time is up.
+    Yet,
+    /// Every sender is gone.
+    Ever,
+}
+
+impl<T> Sender<T> {
+    /// Puts an item in, however many there are.
+    pub(crate) fn send(&self, item: T) -> Result<(), Closed> {
+        let mut state = self.shared.state.lock();
+        if state.is_closed {
+            return Err(Closed);
+        }
+        state.items.push(item);
+        let wake = std::mem::take(&mut state.is_taker_waiting);
+        drop(state);
+        if wake {
+            self.shared.arrived.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Puts an item in, waiting until there is room.
+    pub(crate) fn send_when_room(&self, item: T) -> Result<(), Closed> {
+        let mut state = self.shared.state.lock();
+        while state.items.len() >= self.shared.count_max && !state.is_closed {
+            state.givers_waiting += 1;
+            self.shared.room.wait(&mut state);
+            state.givers_waiting -= 1;
+        }
+        if state.is_closed {
+            return Err(Closed);
+        }
+        state.items.push(item);
+        let wake = std::mem::take(&mut state.is_taker_waiting);
+        drop(state);
+        if wake {
+            self.shared.arrived.notify_one();
+        }
+        Ok(())
+    }
+}
+
+impl<T> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").field("count_max", &self.shared.count_max).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver")
+            .field("count_max", &self.shared.count_max)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        self.shared.senders.fetch_add(1, Ordering::Relaxed);
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        if self.shared.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // Under the lock, so that a receiver about to wait cannot miss it.
+            let _state = self.shared.state.lock();
+            self.shared.arrived.notify_one();
+        }
+    }
+}
+
+impl<T> Receiver<T> {
+    /// Waits for items, until the deadline if there is one, and takes all of them into `batch`, which
+    /// must be empty.
+    pub(crate) fn receive_until(
+        &self,
+        batch: &mut Vec<T>,
+        deadline: Option<Instant>,
+    ) -> Result<(), Nothing> {
+        assert!(batch.is_empty(), "a batch is finished before the next is taken");
+        let mut state = self.shared.state.lock();
+        while state.items.is_empty() {
+            if self.shared.senders.load(Ordering::Acquire) == 0 {
+                return Err(Nothing::Ever);
+            }
+            state.is_taker_waiting = true;
+            match deadline {
+                None => self.shared.arrived.wait(&mut state),
+                Some(deadline) => {
+                    if self.shared.arrived.wait_until(&mut state, deadline).timed_out()
+                        && state.items.is_empty()
+                    {
+                        state.is_taker_waiting = false;
+                        return Err(Nothing::Yet);
+                    }
+                }
+            }
+        }
+        state.is_taker_waiting = false;
+        std::mem::swap(&mut state.items, batch);
+        let wake = state.givers_waiting > 0;
+        drop(state);
+        if wake {
+            self.shared.room.notify_all();
+        }
+        Ok(())
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        state.is_closed = true;
+        let unread = std::mem::take(&mut state.items);
+        drop(state);
+        self.shared.room.notify_all();
+        // Items may send something when dropped; not under the lock.
+        drop(unread);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn every_item_arrives_once_and_in_its_senders_order() {
+        let (sender, receiver) = inbox(4);
+        let senders: Vec<_> = (0..4)
+            .map(|who| {
+                let sender = sender.clone();
+                std::thread::spawn(move || {
+                    for number in 0..1000 {
+                        if number % 2 == 0 {
+                            sender.send((who, number)).unwrap();
+                        } else {
+                            sender.send_when_room((who, number)).unwrap();
+                        }
+                    }
+                })
+            })
+            .collect();
+        drop(sender);
+        let (mut next, mut batch) = ([0; 4], Vec::new());
+        while receiver.receive_until(&mut batch, None) == Ok(()) {
+            for (who, number) in batch.drain(..) {
+                assert_eq!(number, next[who]);
+                next[who] += 1;
+            }
+        }
+        assert_eq!(next, [1000; 4]);
+        for sender in senders {
+            sender.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_deadline_ends_an_empty_wait() {
+        let (sender, receiver) = inbox::<u8>(1);
+        let mut batch = Vec::new();
+        let deadline = Some(Instant::now() + Duration::from_millis(5));
+        assert_eq!(receiver.receive_until(&mut batch, deadline), Err(Nothing::Yet));
+        sender.send(1).unwrap();
+        assert_eq!(receiver.receive_until(&mut batch, deadline), Ok(()));
+        assert_eq!(batch, [1]);
+    }
+
+    #[test]
+    fn a_sender_that_waits_for_room_learns_that_the_receiver_is_gone() {
+        let (sender, receiver) = inbox(1);
+        sender.send(1).unwrap();
+        let waiting = std::thread::spawn(move || sender.send_when_room(2));
+        drop(receiver);
+        assert_eq!(waiting.join().unwrap(), Err(Closed));
+    }
+}
