@@ -261,7 +261,7 @@ impl Cutter {
         if self.edge || !single_pages || ends.len() < 2 {
             return ends;
         }
-        self.spread(sizes, ends.len()).unwrap_or(ends)
+        self.spread(sizes, ends.len(), 1).unwrap_or(ends)
     }
 
     /// How many entries the next leaf takes, and how many pages that is.
@@ -308,7 +308,7 @@ impl Cutter {
         ends.push(sizes.len());
         if !self.edge
             && ends.len() > 1
-            && let Some(even) = self.spread(sizes, ends.len())
+            && let Some(even) = self.spread(sizes, ends.len(), 2)
         {
             ends = even;
         }
@@ -328,8 +328,9 @@ impl Cutter {
         ends
     }
 
-    /// Cuts into `count` single pages of about equal content; `None` if that does not come out.
-    fn spread(self, sizes: &[usize], count: usize) -> Option<Vec<usize>> {
+    /// Cuts into `count` single pages of about equal content, each with `entries_min` entries;
+    /// `None` if that does not come out.
+    fn spread(self, sizes: &[usize], count: usize, entries_min: usize) -> Option<Vec<usize>> {
         let mut left: usize = sizes.iter().sum();
         let mut ends = Vec::with_capacity(count);
         let mut start = 0;
@@ -347,7 +348,7 @@ impl Cutter {
                 used += size;
                 end += 1;
             }
-            if end == start || HEADER_BYTES + used > self.page_bytes {
+            if end - start < entries_min || HEADER_BYTES + used > self.page_bytes {
                 return None;
             }
             left -= used;
@@ -397,6 +398,7 @@ mod tests {
         assert_eq!(branch(&[30_000; 4], true), [2, 4]);
         assert_eq!(branch(&[30_000; 3], false), [3]);
         assert_eq!(branch(&[40; 150], false), [75, 150]);
+        assert_eq!(branch(&[1900, 1800, 1800, 40], false), [2, 4]);
     }
 
     #[test]
@@ -409,8 +411,9 @@ mod tests {
                 state ^= state << 17;
                 (state % below as u64) as usize
             };
-            let largest = [40, 400, 3000, 9000][draw(4)];
-            let sizes: Vec<usize> = (0..=draw(200)).map(|_| 20 + draw(largest)).collect();
+            let largest = [40, 400, 2000, 9000][draw(4)];
+            let longest = [5, 200][draw(2)];
+            let sizes: Vec<usize> = (0..=draw(longest)).map(|_| 20 + draw(largest)).collect();
             for edge in [false, true] {
                 let ends = leaf(&sizes, edge);
                 assert_eq!(ends.last(), Some(&sizes.len()));

@@ -73,13 +73,16 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Keys have two lengths, so that their order is not that of their numbers.
+/// Keys differ in length, so that their order is not that of their numbers. Of the longest, two fill
+/// a branch: that makes trees deep, and every deletion below a lone pair of branches a special case.
 fn key(number: u32) -> Vec<u8> {
-    if number.is_multiple_of(3) {
-        format!("{number:05}-longer-by-a-suffix").into_bytes()
-    } else {
-        format!("{number:05}").into_bytes()
-    }
+    let suffix = match number % 4000 {
+        0..1000 if number.is_multiple_of(3) => "-longer-by-a-suffix".len(),
+        0..1000 => 0,
+        1000..2000 => 400,
+        _ => 30,
+    };
+    format!("{number:05}{}", "x".repeat(suffix)).into_bytes()
 }
 
 fn keys(from: u32, count: u32, stride: u32) -> impl Iterator<Item = Vec<u8>> {
