@@ -111,7 +111,8 @@ async fn what_costs_nothing_passes(kind: Kind) {
         refused(client.txn(txn(vec![inner])).await, Code::ResourceExhausted, TEXT);
     }
     // The refusal comes before a look at the request.
-    refused(client.put(put("", "v")).await, Code::ResourceExhausted, TEXT);
+    let keyless = client.put(put("", vec![0; 200_000])).await;
+    refused(keyless, Code::ResourceExhausted, TEXT);
     assert_eq!(client.range(key("a")).await.unwrap().count, 0);
 }
 

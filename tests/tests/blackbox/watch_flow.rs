@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
-    Client, Kind, Options, Server, Watch, delete, on_both_servers, put_op, txn, watch_key,
-    watch_prefix,
+    Client, Kind, Options, Server, Watch, on_both_servers, put_op, txn, watch_key, watch_prefix,
 };
 
 on_both_servers! {
@@ -115,50 +114,55 @@ async fn write_at_once(client: &Client, count: usize, size: usize) -> i64 {
     client.txn(txn(puts.collect())).await.unwrap().header.unwrap().revision
 }
 
+/// Writes one revision whose events, with what was there before, take eight megabytes.
+async fn write_large_revision(client: &Client) -> i64 {
+    write_at_once(client, 100, 40_000).await;
+    write_at_once(client, 100, 40_000).await
+}
+
 async fn large_responses_are_fragmented(kind: Kind) {
     let server = Options::new(kind).flag("--max-request-bytes=4194304").start().await;
-    let client = server.client();
-    // The first watcher sees the event live, the second from history, together with the deletions.
-    let mut live = Watch::open(&client);
-    let request = pb::WatchCreateRequest { fragment: true, ..watch_prefix("k") };
-    live.create(request.clone()).await;
-    let revision = write_at_once(&client, 100, 40_000).await;
-    client.delete_range(delete("k", "l")).await.unwrap();
     let limit = 4_194_304 + 524_288;
-    write_at_once(&client, 100, 40_000).await;
+    let client = server.client();
+    let request = pb::WatchCreateRequest { fragment: true, prev_kv: true, ..watch_prefix("k") };
+    let mut live = Watch::open(&client);
+    live.create(request.clone()).await;
+    let revision = write_large_revision(&client).await;
     let mut replay = Watch::open(&client);
-    let past = pb::WatchCreateRequest { start_revision: revision, prev_kv: true, ..request };
-    replay.create(past).await;
-    let mut fragments = 0;
-    let mut total = 0;
-    while total < 300 {
-        let response = replay.next().await;
-        assert!(prost::Message::encoded_len(&response) < limit);
-        fragments += usize::from(response.fragment);
-        total += response.events.len();
-        assert!(!response.events.is_empty());
-        assert!(response.fragment || total == 300, "only the last piece is not marked");
-    }
-    assert_eq!(total, 300);
-    assert!(fragments > 0, "twelve megabytes came in one piece");
-    let mut total = 0;
-    while total < 300 {
-        total += live.next().await.events.len();
+    replay.create(pb::WatchCreateRequest { start_revision: revision, ..request }).await;
+    assert_eq!(live.next().await.events.len(), 100, "the first revision fits");
+    for watch in [&mut live, &mut replay] {
+        let mut total = 0;
+        let mut fragments = 0;
+        while total < 100 {
+            let response = watch.next().await;
+            assert!(prost::Message::encoded_len(&response) < limit);
+            assert_eq!(response.header.unwrap().revision, revision);
+            assert!(!response.events.is_empty());
+            total += response.events.len();
+            fragments += usize::from(response.fragment);
+            assert_eq!(response.fragment, total < 100, "all pieces but the last are marked");
+        }
+        assert_eq!(total, 100);
+        assert!(fragments > 0, "eight megabytes came in one piece");
     }
 }
 
 async fn without_consent_nothing_is_fragmented(kind: Kind) {
     let server = Options::new(kind).flag("--max-request-bytes=4194304").start().await;
     let client = server.client();
-    let revision = write_at_once(&client, 100, 40_000).await;
-    client.delete_range(delete("k", "l")).await.unwrap();
-    let mut watch = Watch::open(&client);
-    let request =
-        pb::WatchCreateRequest { start_revision: revision, prev_kv: true, ..watch_prefix("k") };
-    watch.create(request).await;
-    let response = watch.next().await;
-    assert!(!response.fragment);
-    assert_eq!(response.events.len(), 200);
+    let request = pb::WatchCreateRequest { prev_kv: true, ..watch_prefix("k") };
+    let mut live = Watch::open(&client);
+    live.create(request.clone()).await;
+    let revision = write_large_revision(&client).await;
+    let mut replay = Watch::open(&client);
+    replay.create(pb::WatchCreateRequest { start_revision: revision, ..request }).await;
+    assert_eq!(live.next().await.events.len(), 100);
+    for watch in [&mut live, &mut replay] {
+        let response = watch.next().await;
+        assert_eq!((response.fragment, response.events.len()), (false, 100));
+        assert!(prost::Message::encoded_len(&response) > 8_000_000);
+    }
 }
 
 async fn a_long_history_is_caught_up_in_order(kind: Kind) {
