@@ -124,6 +124,9 @@ impl Committer {
                         passes_left: PASSES_MAX,
                         next_step: Instant::now(),
                     };
+                    if reclaiming.is_none() {
+                        self.backend.db().restart_reclaim();
+                    }
                     reclaiming.get_or_insert_with(first).tell.push(tell);
                     Ok(())
                 }
