@@ -57,6 +57,8 @@ impl<M: Message> Encoder for Half<M> {
     type Error = Status;
 
     fn encode(&mut self, item: M, buf: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        // Known in advance, so that a large reply is not copied from buffer to larger buffer.
+        buf.reserve(item.encoded_len());
         item.encode(buf).map_err(|error| Status::internal(error.to_string()))
     }
 

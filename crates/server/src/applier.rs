@@ -215,6 +215,7 @@ impl Applier {
             reply_wanted,
         };
         let mut finished = Instant::now();
+        let mut membership_changed = false;
         for entry in entries {
             match entry.kind {
                 EntryKind::Normal if entry.data.is_empty() => {
@@ -234,6 +235,7 @@ impl Applier {
                 EntryKind::ConfChange | EntryKind::ConfChangeV2 => {
                     let meta = meta(&entry, false);
                     self.apply_conf_change(meta, entry.data)?;
+                    membership_changed = true;
                 }
             }
         }
@@ -242,6 +244,9 @@ impl Applier {
         standing.set_applied(last_index, last_term, &mut self.outbox);
         self.outbox.send();
         self.neighbours.metrics.server.proposals_applied.set_unsigned(last_index);
+        if membership_changed {
+            self.neighbours.driver.report(Input::Applied);
+        }
         if self.commit_at.is_none() {
             self.commit_at = Some(finished + self.pace.batch_interval);
         }

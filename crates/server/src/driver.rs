@@ -4,6 +4,9 @@
 //! Inputs are taken in batches: everything that has queued up while the last batch was handled is handed
 //! to the node at once, so that many proposals cost one append.
 //!
+//! A lone voter's log is written here, between effects: it has nobody to send to meanwhile. When another
+//! voter joins, the log moves to a thread of its own.
+//!
 //! # Bounds
 //!
 //! Requests (proposals, barriers) that wait in the queue: [`REQUESTS_QUEUED_MAX`]; further ones are refused. The
@@ -11,20 +14,23 @@
 //! The log thread's queue is bounded, and the driver waits for it: a disk that cannot keep up holds up
 //! proposals here, not in memory.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use quorate_node::{Effect, Event, Leadership, Node, Proposal};
-use quorate_raft::{ConfChange, HardState, LogIndex, NoteLevel, Role};
+use quorate_raft::{ConfChange, LogIndex, NoteLevel, Role};
+use quorate_storage::wal::{SnapshotMark, WalError};
 
 use crate::answer::Answer;
 use crate::applier;
+use crate::fatal::FaultReports;
 use crate::inbox::{self, Nothing, Receiver, Sender};
 use crate::log;
 use crate::mailbox::{Address, Outbox};
 use crate::metrics::Metrics;
-use crate::persist;
+use crate::persist::{LogThread, LogWriter};
 use crate::standing::Standing;
 use crate::waiters::Waiters;
 
@@ -40,6 +46,10 @@ pub(crate) enum Input {
         token: u64,
     },
     ConfChangeDecided(Option<ConfChange>),
+    /// Something was applied that is worth waking for.
+    Applied,
+    /// A snapshot is on disk: record it in the log.
+    MarkSnapshot(SnapshotMark),
     SnapshotTaken {
         index: LogIndex,
     },
@@ -92,11 +102,20 @@ pub(crate) struct DriverInputs {
 /// Everything the driver talks to.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
-    pub(crate) log: Sender<persist::Order>,
     pub(crate) applier: Sender<applier::Job>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) standing: Arc<Standing>,
+    pub(crate) faults: FaultReports,
     pub(crate) metrics: Arc<Metrics>,
+}
+
+/// Where the write-ahead log is written.
+#[derive(Debug)]
+enum Log {
+    Here(Box<LogWriter>),
+    Thread(LogThread),
+    /// Closed: by the stop, or after a fault.
+    Closed,
 }
 
 /// The thread's state.
@@ -104,6 +123,9 @@ pub(crate) struct Neighbours {
 pub(crate) struct Driver {
     node: Node,
     inputs: DriverInputs,
+    /// The way to this thread, for the log's.
+    handle: DriverHandle,
+    log: Log,
     neighbours: Neighbours,
     heartbeat: Duration,
     barrier: Barrier,
@@ -125,7 +147,8 @@ struct Barrier {
 impl Driver {
     pub(crate) fn new(
         node: Node,
-        inputs: DriverInputs,
+        writer: LogWriter,
+        (handle, inputs): (DriverHandle, DriverInputs),
         neighbours: Neighbours,
         heartbeat: Duration,
     ) -> Self {
@@ -133,6 +156,8 @@ impl Driver {
         Self {
             node,
             inputs,
+            handle,
+            log: Log::Here(Box::new(writer)),
             neighbours,
             heartbeat,
             barrier: Barrier::default(),
@@ -143,8 +168,9 @@ impl Driver {
         }
     }
 
-    /// Runs until told to stop. Returns a hard state that is still to be written.
-    pub(crate) fn run(mut self) -> Option<HardState> {
+    /// Runs until told to stop, then closes the log.
+    pub(crate) fn run(mut self) {
+        self.place_log();
         self.node.start();
         self.carry_out_effects();
         let mut next_tick = Instant::now() + self.heartbeat;
@@ -159,13 +185,82 @@ impl Driver {
             let now = Instant::now();
             if now >= next_tick {
                 self.node.handle(Event::Tick);
+                self.prepare_log();
                 // After a pause ticks are not made up for: peers would see elections that time did not
                 // call for.
                 next_tick = (next_tick + self.heartbeat).max(now);
             }
             self.carry_out_effects();
         }
-        self.node.unwritten_hard_state()
+        let hard_state = self.node.unwritten_hard_state();
+        match std::mem::replace(&mut self.log, Log::Closed) {
+            Log::Here(writer) => self.watch_over(writer.close(hard_state)).unwrap_or_default(),
+            Log::Thread(thread) => thread.stop(hard_state),
+            Log::Closed => {}
+        }
+    }
+
+    /// Gives the log a thread once there is somebody to talk to while the disk works.
+    fn place_log(&mut self) {
+        if self.node.is_sole_voter() || !matches!(self.log, Log::Here(_)) {
+            return;
+        }
+        if let Log::Here(writer) = std::mem::replace(&mut self.log, Log::Closed) {
+            let faults = self.neighbours.faults.clone();
+            match LogThread::start(*writer, self.handle.clone(), faults) {
+                Ok(thread) => self.log = Log::Thread(thread),
+                Err(error) => self.fail("starting the log thread", error),
+            }
+        }
+    }
+
+    /// Uses a quiet moment for what later writes would have to wait for.
+    fn prepare_log(&mut self) {
+        if let Log::Here(writer) = &mut self.log {
+            let prepared = writer.prepare();
+            self.watch_over(prepared);
+        }
+    }
+
+    /// Makes durable what was appended here. Says whether that was anything.
+    fn sync_log(&mut self) -> bool {
+        let Log::Here(writer) = &mut self.log else { return false };
+        let synced = writer.sync();
+        let Some(Some(token)) = self.watch_over(synced) else { return false };
+        self.node.handle(Event::Persisted { token });
+        true
+    }
+
+    fn mark_snapshot(&mut self, mark: SnapshotMark) {
+        let index = mark.index;
+        self.sync_log();
+        match &mut self.log {
+            Log::Here(writer) => {
+                let marked = writer.mark_snapshot(&mark);
+                if self.watch_over(marked).is_some() {
+                    self.node.handle(Event::SnapshotTaken { index });
+                }
+            }
+            Log::Thread(thread) => thread.mark_snapshot(mark),
+            Log::Closed => {}
+        }
+    }
+
+    /// Takes the value of a step of the log, or stops the member with its error.
+    fn watch_over<T>(&mut self, step: Result<T, WalError>) -> Option<T> {
+        match step {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.fail("writing the write-ahead log", error);
+                None
+            }
+        }
+    }
+
+    fn fail(&mut self, task: &'static str, error: impl Error + Send + Sync + 'static) {
+        self.neighbours.faults.report(task, error);
+        self.log = Log::Closed;
+        self.stopping = true;
     }
 
     /// What has been applied is looked up, not reported: it is not worth waking this thread for. A tick
@@ -206,7 +301,11 @@ impl Driver {
             Input::ConfChangeDecided(change) => {
                 self.node.handle(Event::ConfChangeDecided(change));
                 self.neighbours.standing.set_sole_voter(self.node.is_sole_voter());
+                self.place_log();
             }
+            // What it announces is looked up after the batch.
+            Input::Applied => {}
+            Input::MarkSnapshot(mark) => self.mark_snapshot(mark),
             Input::SnapshotTaken { index } => self.node.handle(Event::SnapshotTaken { index }),
             Input::Stop => self.stopping = true,
         }
@@ -229,8 +328,15 @@ impl Driver {
     }
 
     fn carry_out_effects(&mut self) {
-        while let Some(effect) = self.node.poll_effect() {
-            self.carry_out(effect);
+        loop {
+            while let Some(effect) = self.node.poll_effect() {
+                self.carry_out(effect);
+            }
+            // Answers that are ready do not wait for the disk.
+            self.outbox.send();
+            if !self.sync_log() {
+                break;
+            }
         }
         let committed = self.node.commit_index();
         self.neighbours.standing.set_committed(committed);
@@ -243,15 +349,19 @@ impl Driver {
                 NoteLevel::Error => log::error!(logger: "raft", &note.text),
             }
         }
-        self.outbox.send();
     }
 
     fn carry_out(&mut self, effect: Effect) {
         match effect {
+            Effect::Persist(persist) => match &mut self.log {
+                Log::Here(writer) => {
+                    let appended = writer.append(&persist);
+                    self.watch_over(appended);
+                }
+                Log::Thread(thread) => thread.append(persist),
+                Log::Closed => {}
+            },
             // A send fails when the thread has ended after a fault, which then stops the member.
-            Effect::Persist(persist) => {
-                _ = self.neighbours.log.send_when_room(persist::Order::Append(persist));
-            }
             Effect::Apply(applying) => {
                 // Known to be committed before anybody can see it applied.
                 self.neighbours.standing.set_committed(self.node.commit_index());

@@ -1,8 +1,10 @@
-//! The log thread: it owns the write-ahead log and makes durable what the driver orders.
+//! The write-ahead log at work: making durable what the driver orders.
 //!
-//! All orders that have queued up are appended together and share one sync; this is what makes a
-//! thousand clients as cheap as one. Between orders it prepares space ahead of the log, so that a sync
-//! does not have to update the file's metadata.
+//! With other voters the log has a thread of its own, so that a slow disk does not hold up heartbeats and
+//! messages. All orders that have queued up there are appended together and share one sync; this is what
+//! makes a thousand clients as cheap as one. A lone voter has nobody to talk to meanwhile, so there the
+//! driver writes the log itself, which saves two of the four wake-ups of a write (measured: a tenth of
+//! the CPU of a single client's put).
 //!
 //! # Invariants
 //!
@@ -10,7 +12,9 @@
 //! * After a failed write or sync nothing is reported any more, and the member stops: what the medium
 //!   holds then is unknown until the log is read again.
 
+use std::io;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use quorate_node::Persist;
@@ -19,11 +23,12 @@ use quorate_storage::wal::{self, SnapshotMark, Wal, WalError};
 
 use crate::driver::{DriverHandle, Input};
 use crate::fatal::FaultReports;
-use crate::inbox::{Nothing, Receiver};
+use crate::inbox::{self, Nothing, Receiver, Sender};
 use crate::log;
+use crate::metrics::Metrics;
 
 /// Orders that may wait. The driver waits when there are more.
-pub(crate) const ORDERS_QUEUED_MAX: usize = 1024;
+const ORDERS_QUEUED_MAX: usize = 1024;
 
 /// Bytes of the log prepared at a time, when there is nothing else to do.
 const PREPARE_BYTES: u64 = 1 << 20;
@@ -34,92 +39,30 @@ const IDLE: Duration = Duration::from_millis(5);
 /// A sync that takes longer is worth a warning.
 const SLOW_SYNC: Duration = Duration::from_secs(1);
 
-/// What the log thread is told.
+/// The open log, with what has been appended and not yet synced.
 #[derive(Debug)]
-pub(crate) enum Order {
-    /// Make durable, then report.
-    Append(Persist),
-    /// Record that a snapshot is on disk, then report it; segments below it may then be purged.
-    MarkSnapshot(SnapshotMark),
-    /// Write this, if anything, and end.
-    Stop(Option<HardState>),
-}
-
-/// The thread's state.
-#[derive(Debug)]
-pub(crate) struct LogThread {
+pub(crate) struct LogWriter {
     wal: Wal,
-    orders: Receiver<Order>,
-    driver: DriverHandle,
-    faults: FaultReports,
-    metrics: Arc<crate::metrics::Metrics>,
-    /// The newest order taken into the log's buffer and not yet reported.
-    unreported: Option<u64>,
+    metrics: Arc<Metrics>,
+    /// The newest order appended and not yet synced.
+    unsynced: Option<u64>,
 }
 
-impl LogThread {
-    pub(crate) fn new(
-        wal: Wal,
-        orders: Receiver<Order>,
-        driver: DriverHandle,
-        faults: FaultReports,
-        metrics: Arc<crate::metrics::Metrics>,
-    ) -> Self {
-        Self { wal, orders, driver, faults, metrics, unreported: None }
+impl LogWriter {
+    pub(crate) const fn new(wal: Wal, metrics: Arc<Metrics>) -> Self {
+        Self { wal, metrics, unsynced: None }
     }
 
-    /// Runs until told to stop, or until the disk fails.
-    pub(crate) fn run(mut self) {
-        let served = self.serve();
-        if let Err(error) = served.and_then(|()| self.wal.close()) {
-            self.faults.report("writing the write-ahead log", error);
-        }
-    }
-
-    fn serve(&mut self) -> Result<(), WalError> {
-        let mut orders = Vec::new();
-        let mut is_prepared = false;
-        loop {
-            let idle_at = (!is_prepared).then(|| Instant::now() + IDLE);
-            match self.orders.receive_until(&mut orders, idle_at) {
-                Ok(()) => {}
-                Err(Nothing::Yet) => {
-                    is_prepared = !self.wal.prepare(PREPARE_BYTES)?;
-                    continue;
-                }
-                Err(Nothing::Ever) => return Ok(()),
-            }
-            is_prepared = false;
-            for order in orders.drain(..) {
-                match order {
-                    Order::Append(persist) => self.append(&persist)?,
-                    Order::MarkSnapshot(mark) => {
-                        self.sync()?;
-                        self.mark_snapshot(&mark)?;
-                    }
-                    Order::Stop(hard_state) => {
-                        self.sync()?;
-                        if let Some(hard_state) = hard_state {
-                            self.wal.append(Some(&to_wal_state(hard_state)), [])?;
-                        }
-                        return Ok(());
-                    }
-                }
-            }
-            self.sync()?;
-        }
-    }
-
-    fn append(&mut self, persist: &Persist) -> Result<(), WalError> {
+    pub(crate) fn append(&mut self, persist: &Persist) -> Result<(), WalError> {
         let hard_state = persist.hard_state.map(to_wal_state);
         self.wal.append(hard_state.as_ref(), persist.entries.iter().map(to_wal_entry))?;
-        self.unreported = Some(persist.token);
+        self.unsynced = Some(persist.token);
         Ok(())
     }
 
-    /// Makes everything appended durable, and says so.
-    fn sync(&mut self) -> Result<(), WalError> {
-        let Some(token) = self.unreported.take() else { return Ok(()) };
+    /// Makes everything appended durable. Returns the newest token that now is, if there was any.
+    pub(crate) fn sync(&mut self) -> Result<Option<u64>, WalError> {
+        let Some(token) = self.unsynced.take() else { return Ok(None) };
         let started = Instant::now();
         let saved = self.wal.sync()?;
         let took = started.elapsed();
@@ -130,15 +73,121 @@ impl LogThread {
         if let Some(path) = saved.new_segment {
             log::info!("created a new WAL segment", "path" = path.display().to_string());
         }
-        self.driver.report(Input::Persisted { token });
+        Ok(Some(token))
+    }
+
+    /// Records that a snapshot is on disk; segments below it may then be purged. What was appended before
+    /// has been synced.
+    pub(crate) fn mark_snapshot(&mut self, mark: &SnapshotMark) -> Result<(), WalError> {
+        self.wal.save_snapshot(mark)?;
+        self.wal.release_to(mark.index);
         Ok(())
     }
 
-    fn mark_snapshot(&mut self, mark: &SnapshotMark) -> Result<(), WalError> {
-        self.wal.save_snapshot(mark)?;
-        self.wal.release_to(mark.index);
-        self.driver.report(Input::SnapshotTaken { index: mark.index });
+    /// Prepares space ahead of the log, so that a sync does not have to update the file's metadata. Says
+    /// whether there is more to prepare.
+    pub(crate) fn prepare(&mut self) -> Result<bool, WalError> {
+        self.wal.prepare(PREPARE_BYTES)
+    }
+
+    /// Writes a last hard state, if there is one, and closes the log.
+    pub(crate) fn close(mut self, hard_state: Option<HardState>) -> Result<(), WalError> {
+        if let Some(hard_state) = hard_state {
+            self.wal.append(Some(&to_wal_state(hard_state)), [])?;
+        }
+        self.wal.close()
+    }
+}
+
+/// What the log thread is told.
+#[derive(Debug)]
+enum Order {
+    /// Make durable, then report.
+    Append(Persist),
+    /// Record a snapshot, then report it.
+    MarkSnapshot(SnapshotMark),
+    /// Write this, if anything, and end.
+    Stop(Option<HardState>),
+}
+
+/// A log on a thread of its own.
+#[derive(Debug)]
+pub(crate) struct LogThread {
+    orders: Sender<Order>,
+    thread: JoinHandle<()>,
+}
+
+impl LogThread {
+    pub(crate) fn start(
+        writer: LogWriter,
+        driver: DriverHandle,
+        faults: FaultReports,
+    ) -> io::Result<Self> {
+        let (orders, receiver) = inbox::inbox(ORDERS_QUEUED_MAX);
+        let thread = std::thread::Builder::new().name("wal".to_owned()).spawn(move || {
+            if let Err(error) = serve(writer, &receiver, &driver) {
+                faults.report("writing the write-ahead log", error);
+            }
+        })?;
+        Ok(Self { orders, thread })
+    }
+
+    // A send fails when the thread has ended after a fault, which stops the member.
+
+    pub(crate) fn append(&self, persist: Persist) {
+        _ = self.orders.send_when_room(Order::Append(persist));
+    }
+
+    pub(crate) fn mark_snapshot(&self, mark: SnapshotMark) {
+        _ = self.orders.send(Order::MarkSnapshot(mark));
+    }
+
+    /// Ends the thread once everything ordered is done.
+    pub(crate) fn stop(self, hard_state: Option<HardState>) {
+        _ = self.orders.send(Order::Stop(hard_state));
+        drop(self.thread.join());
+    }
+}
+
+fn serve(
+    mut writer: LogWriter,
+    receiver: &Receiver<Order>,
+    driver: &DriverHandle,
+) -> Result<(), WalError> {
+    let sync = |writer: &mut LogWriter| -> Result<(), WalError> {
+        if let Some(token) = writer.sync()? {
+            driver.report(Input::Persisted { token });
+        }
         Ok(())
+    };
+    let mut orders = Vec::new();
+    let mut is_prepared = false;
+    loop {
+        let idle_at = (!is_prepared).then(|| Instant::now() + IDLE);
+        match receiver.receive_until(&mut orders, idle_at) {
+            Ok(()) => {}
+            Err(Nothing::Yet) => {
+                is_prepared = !writer.prepare()?;
+                continue;
+            }
+            Err(Nothing::Ever) => return writer.close(None),
+        }
+        is_prepared = false;
+        for order in orders.drain(..) {
+            match order {
+                Order::Append(persist) => writer.append(&persist)?,
+                Order::MarkSnapshot(mark) => {
+                    sync(&mut writer)?;
+                    writer.mark_snapshot(&mark)?;
+                    driver.report(Input::SnapshotTaken { index: mark.index });
+                }
+                Order::Stop(hard_state) => {
+                    sync(&mut writer)?;
+                    return writer.close(hard_state);
+                }
+            }
+        }
+        sync(&mut writer)?;
     }
 }
 

@@ -35,7 +35,7 @@ use crate::mailbox::{self, Mailbox};
 use crate::member::{Clock, DESK, Limits, Member, Parts};
 use crate::metrics::{Metrics, StateSample};
 use crate::peer_http::PeerService;
-use crate::persist::{self, LogThread};
+use crate::persist::LogWriter;
 use crate::release;
 use crate::request_id::RequestIds;
 use crate::runtime::Runtimes;
@@ -253,11 +253,9 @@ struct Core {
     snap_dir: std::path::PathBuf,
     wal_dir: std::path::PathBuf,
     driver: DriverHandle,
-    log_orders: inbox::Sender<persist::Order>,
     applier_jobs: inbox::Sender<applier::Job>,
     backend_orders: crossbeam_channel::Sender<committer::Order>,
-    driver_thread: JoinHandle<Option<quorate_raft::HardState>>,
-    threads: Vec<JoinHandle<()>>,
+    threads: [JoinHandle<()>; 3],
 }
 
 impl Core {
@@ -278,29 +276,22 @@ impl Core {
         let request_ids = Arc::new(RequestIds::new(identity.member_id, SystemTime::now()));
         let readers = state.readers();
         let (driver_handle, driver_inputs) = DriverHandle::channel();
-        let (log_orders, log_receiver) = inbox::inbox(persist::ORDERS_QUEUED_MAX);
         let (applier_jobs, applier_receiver) = inbox::inbox(applier::JOBS_QUEUED_MAX);
         let (backend_orders, backend_receiver) =
             crossbeam_channel::bounded(committer::ORDERS_QUEUED_MAX);
 
         let driver = Driver::new(
             node,
-            driver_inputs,
+            LogWriter::new(wal, Arc::clone(metrics)),
+            (driver_handle.clone(), driver_inputs),
             driver::Neighbours {
-                log: log_orders.clone(),
                 applier: applier_jobs.clone(),
                 waiters: Arc::clone(&waiters),
                 standing: Arc::clone(&standing),
+                faults: faults.clone(),
                 metrics: Arc::clone(metrics),
             },
             Duration::from_millis(config.heartbeat_interval_ms),
-        );
-        let log_thread = LogThread::new(
-            wal,
-            log_receiver,
-            driver_handle.clone(),
-            faults.clone(),
-            Arc::clone(metrics),
         );
         let applier = Applier::new(
             state,
@@ -326,7 +317,7 @@ impl Core {
             snapshots: snapshots::Writer {
                 disk: Arc::clone(disk),
                 dir: dirs.snap(),
-                log: log_orders.clone(),
+                driver: driver_handle.clone(),
                 metrics: Arc::clone(metrics),
             },
             faults: faults.clone(),
@@ -350,13 +341,11 @@ impl Core {
         let core_count = std::thread::available_parallelism().map_or(1, usize::from);
         let runtimes =
             Runtimes::start(core_count, |_| mailbox::run_postman(&DESK, Mailbox::new()))?;
-        let threads = vec![
-            spawn("wal", move || log_thread.run())?,
+        let threads = [
+            spawn("raft", move || driver.run())?,
             spawn("apply", move || applier.run())?,
             spawn("backend", move || committer.run())?,
         ];
-        let driver_thread =
-            std::thread::Builder::new().name("raft".to_owned()).spawn(move || driver.run())?;
         Ok(Self {
             member,
             runtimes: Arc::new(runtimes),
@@ -365,29 +354,22 @@ impl Core {
             snap_dir: dirs.snap(),
             wal_dir: dirs.wal().to_path_buf(),
             driver: driver_handle,
-            log_orders,
             applier_jobs,
             backend_orders,
-            driver_thread,
             threads,
         })
     }
 
-    /// Ends the threads, from the first that work passes through to the last.
+    /// Ends the threads, from the first that work passes through to the last. One that is gone already has
+    /// reported why.
     fn stop(self) {
+        let [raft, apply, backend] = self.threads;
         self.driver.report(Input::Stop);
-        let hard_state = self.driver_thread.join().unwrap_or_default();
-        // A thread that is gone already has reported why.
-        _ = self.log_orders.send(persist::Order::Stop(hard_state));
+        drop(raft.join());
         _ = self.applier_jobs.send(applier::Job::Stop);
-        let mut threads = self.threads.into_iter();
-        for thread in threads.by_ref().take(2) {
-            drop(thread.join());
-        }
+        drop(apply.join());
         drop(self.backend_orders.send(committer::Order::Stop));
-        for thread in threads {
-            drop(thread.join());
-        }
+        drop(backend.join());
     }
 }
 

@@ -18,10 +18,9 @@ use quorate_storage::purge::{PurgeError, purge};
 use quorate_storage::snap::{self, SnapError, Snapshot};
 use quorate_storage::wal::SnapshotMark;
 
-use crate::inbox::Sender;
+use crate::driver::{DriverHandle, Input};
 use crate::log;
 use crate::metrics::Metrics;
-use crate::persist;
 
 /// What a snapshot says, gathered by the applier at the snapshot's index.
 #[derive(Debug)]
@@ -48,7 +47,7 @@ impl SnapshotOrder {
 pub(crate) struct Writer {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) dir: PathBuf,
-    pub(crate) log: Sender<persist::Order>,
+    pub(crate) driver: DriverHandle,
     pub(crate) metrics: Arc<Metrics>,
 }
 
@@ -70,8 +69,7 @@ impl Writer {
         snap::release_databases(&*self.disk, &self.dir, order.index)?;
         let mark =
             SnapshotMark { index: order.index, term: order.term, conf_state: Some(conf_state) };
-        // The log thread is gone only after a fault, which stops this one too.
-        _ = self.log.send_when_room(persist::Order::MarkSnapshot(mark));
+        self.driver.report(Input::MarkSnapshot(mark));
         log::info!("saved snapshot", "snapshot-index" = order.index);
         log::info!("saved snapshot to disk", "snapshot-index" = order.index);
         Ok(())

@@ -11,6 +11,7 @@
 //! * At most [`GATHERED_BYTES_MAX`] bytes are held back; beyond that a write waits for the socket, so a
 //!   peer that does not read holds its own stream up and nothing else.
 
+use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -21,8 +22,27 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Most bytes that wait for a flush.
 pub(crate) const GATHERED_BYTES_MAX: usize = 256 * 1024;
 
-/// Capacity kept between flushes; what a burst needed beyond it is given back.
-const GATHERED_BYTES_KEPT: usize = 32 * 1024;
+/// Buffers that a thread keeps for the next connection that needs one.
+const SPARE_COUNT_MAX: usize = 16;
+
+thread_local! {
+    /// A connection holds a buffer only from a write to its flush. Handing it on, instead of allocating and
+    /// freeing it each time, saves a large reply most of its page faults.
+    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+fn take_spare() -> Vec<u8> {
+    SPARE.with_borrow_mut(Vec::pop).unwrap_or_default()
+}
+
+fn keep_spare(mut buffer: Vec<u8>) {
+    buffer.clear();
+    SPARE.with_borrow_mut(|spare| {
+        if spare.len() < SPARE_COUNT_MAX {
+            spare.push(buffer);
+        }
+    });
+}
 
 /// Wraps a connection; see the module.
 #[derive(Debug)]
@@ -58,9 +78,18 @@ impl<T: AsyncWrite + Unpin> Buffered<T> {
             self.sent += count;
         }
         self.sent = 0;
-        self.gathered.clear();
-        self.gathered.shrink_to(GATHERED_BYTES_KEPT);
+        if self.gathered.capacity() > 0 {
+            keep_spare(std::mem::take(&mut self.gathered));
+        }
         Poll::Ready(Ok(()))
+    }
+
+    /// The buffer, with a place to gather in.
+    fn gathering(&mut self) -> &mut Vec<u8> {
+        if self.gathered.capacity() == 0 {
+            self.gathered = take_spare();
+        }
+        &mut self.gathered
     }
 }
 
@@ -89,7 +118,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Buffered<T> {
             ready!(self.poll_drain(cx))?;
         }
         let count = buf.len().min(GATHERED_BYTES_MAX);
-        self.gathered.extend_from_slice(&buf[..count]);
+        self.gathering().extend_from_slice(&buf[..count]);
         Poll::Ready(Ok(count))
     }
 
@@ -106,7 +135,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Buffered<T> {
         for buf in bufs {
             let room = GATHERED_BYTES_MAX - self.gathered.len();
             let taken = buf.len().min(room);
-            self.gathered.extend_from_slice(&buf[..taken]);
+            self.gathering().extend_from_slice(&buf[..taken]);
             count += taken;
         }
         Poll::Ready(Ok(count))
