@@ -13,6 +13,7 @@ mod call;
 mod cluster;
 mod health;
 mod kv;
+mod large_reply;
 mod lease;
 mod maintenance;
 mod observe;

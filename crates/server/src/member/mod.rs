@@ -9,6 +9,7 @@
 
 mod error;
 mod limits;
+mod list_budget;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -24,7 +25,7 @@ use quorate_node::Proposal;
 use quorate_state::apply::{self, Facts, Readers, Refusal, Response};
 use quorate_state::backend::Backend;
 use quorate_state::lease::Leases;
-use quorate_state::mvcc::{MvccError, RangeQuery, RangeResult, View};
+use quorate_state::mvcc::{MvccError, RangeQuery, RangeResult, SortOrder, SortTarget, View};
 use quorate_state::units::{MemberId, Millis};
 use quorate_state::watch::{HistoryFault, Hub};
 use tokio::sync::oneshot;
@@ -32,6 +33,8 @@ use tonic::Status;
 
 pub(crate) use self::error::RequestError;
 pub(crate) use self::limits::Limits;
+use self::list_budget::ListBudget;
+pub(crate) use self::list_budget::ListRoom;
 use crate::answer::Answer;
 use crate::applier::Job;
 use crate::committer::{Defragmented, Done, Order};
@@ -99,12 +102,13 @@ pub(crate) struct Member {
     /// When this member last became leader.
     led_since: Mutex<Option<Instant>>,
     leader_losses: tokio::sync::watch::Sender<u64>,
+    lists: ListBudget,
 }
 
 impl Member {
     pub(crate) fn new(parts: Parts) -> Self {
         let leader_losses = tokio::sync::watch::Sender::new(0);
-        Self { parts, led_since: Mutex::new(None), leader_losses }
+        Self { parts, led_since: Mutex::new(None), leader_losses, lists: ListBudget::default() }
     }
 
     pub(crate) const fn identity(&self) -> &Identity {
@@ -271,6 +275,28 @@ impl Member {
         waiting.await.map(drop).ok_or(RequestError::TimeoutWaitingForApply)
     }
 
+    /// Waits for room for the lists that these queries ask for, if they are long: `None` if they are not.
+    ///
+    /// How long is told by the newest revision, which for an older one is near enough.
+    pub(crate) async fn reserve_lists(
+        &self,
+        queries: impl IntoIterator<Item = &RangeQuery>,
+    ) -> Result<Option<ListRoom>, RequestError> {
+        let mut record_count = 0_usize;
+        for query in queries {
+            if query.range_end.is_empty() || query.count_only {
+                continue;
+            }
+            let counting = RangeQuery { count_only: true, revision: 0, ..query.clone() };
+            let count = self.view().range(&counting).map_err(|error| self.read_error(error))?.count;
+            let bound =
+                if query.limit > 0 && limits_the_work(query) { query.limit } else { i64::MAX };
+            let count = usize::try_from(count.min(bound)).unwrap_or(usize::MAX);
+            record_count = record_count.saturating_add(count);
+        }
+        self.lists.reserve(record_count, self.parts.limits.request_timeout).await
+    }
+
     /// Reads a range from the newest view.
     pub(crate) fn range(&self, query: &RangeQuery) -> Result<RangeResult, RequestError> {
         self.parts.metrics.mvcc.range.inc();
@@ -402,6 +428,18 @@ impl Member {
             RequestError::Timeout
         }
     }
+}
+
+/// Whether a range reads no more records than it returns. Other sorts and filters look at all of them.
+fn limits_the_work(query: &RangeQuery) -> bool {
+    let in_key_order = query.sort_order == SortOrder::None || query.sort_target == SortTarget::Key;
+    let bounds = [
+        query.min_mod_revision,
+        query.max_mod_revision,
+        query.min_create_revision,
+        query.max_create_revision,
+    ];
+    in_key_order && bounds == [0; 4]
 }
 
 /// The store could not be read for watchers.
