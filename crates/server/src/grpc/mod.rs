@@ -101,7 +101,7 @@ impl Router {
             auth: server!(AuthServer, Later),
             lock: server!(LockServer, Later),
             election: server!(ElectionServer, Later),
-            health: server!(HealthServer, health::HealthService),
+            health: server!(HealthServer, health::HealthService::new(Arc::clone(&member))),
             member,
         };
         Self { services: Arc::new(services) }

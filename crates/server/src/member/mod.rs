@@ -103,12 +103,23 @@ pub(crate) struct Member {
     led_since: Mutex<Option<Instant>>,
     leader_losses: tokio::sync::watch::Sender<u64>,
     lists: ListBudget,
+    /// Defragmentations that somebody waits for.
+    defragmentation_count: Mutex<usize>,
+    /// What the health service says.
+    serving: tokio::sync::watch::Sender<bool>,
 }
 
 impl Member {
     pub(crate) fn new(parts: Parts) -> Self {
         let leader_losses = tokio::sync::watch::Sender::new(0);
-        Self { parts, led_since: Mutex::new(None), leader_losses, lists: ListBudget::default() }
+        Self {
+            parts,
+            led_since: Mutex::new(None),
+            leader_losses,
+            lists: ListBudget::default(),
+            defragmentation_count: Mutex::new(0),
+            serving: tokio::sync::watch::Sender::new(true),
+        }
     }
 
     pub(crate) const fn identity(&self) -> &Identity {
@@ -205,7 +216,8 @@ impl Member {
         kind: RequestKind,
     ) -> Result<Response, RequestError> {
         let standing = &self.parts.standing;
-        if standing.is_overloaded() {
+        let first = kind == RequestKind::LeaseRevoke && self.parts.limits.revocations_first;
+        if standing.is_overloaded(first) {
             return Err(RequestError::TooManyRequests);
         }
         let request_id = self.parts.request_ids.next();
@@ -370,8 +382,24 @@ impl Member {
         told.await.map_err(|_| RequestError::Stopped)
     }
 
+    /// Whether the health service says that this member serves.
+    pub(crate) fn serving(&self) -> tokio::sync::watch::Receiver<bool> {
+        self.serving.subscribe()
+    }
+
+    /// Notes that a defragmentation begins or ends.
+    fn count_defragmentations(&self, change: impl FnOnce(&mut usize)) {
+        let mut count = self.defragmentation_count.lock();
+        change(&mut count);
+        self.parts.metrics.disk.defrag_inflight.set(i64::from(*count > 0));
+        if self.parts.limits.unhealthy_on_defragmentation {
+            self.serving.send_replace(*count == 0);
+        }
+    }
+
     /// Gives free space of the backend file back.
     pub(crate) async fn defragment(&self) -> Result<Defragmented, RequestError> {
+        let _defragmenting = Defragmenting::begin(self);
         self.commit_backend().await?;
         let (done, told) = oneshot::channel();
         let done: Done<Defragmented> = Box::new(move |result| _ = done.send(result));
@@ -446,6 +474,24 @@ fn limits_the_work(query: &RangeQuery) -> bool {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct ReadingHistory(pub(crate) HistoryFault);
+
+/// A defragmentation that somebody waits for, however that ends.
+struct Defragmenting<'a> {
+    member: &'a Member,
+}
+
+impl<'a> Defragmenting<'a> {
+    fn begin(member: &'a Member) -> Self {
+        member.count_defragmentations(|count| *count += 1);
+        Self { member }
+    }
+}
+
+impl Drop for Defragmenting<'_> {
+    fn drop(&mut self) {
+        self.member.count_defragmentations(|count| *count -= 1);
+    }
+}
 
 /// A proposal in progress. Withdraws its waiter and counts it as failed, unless it succeeded: however the
 /// call ends, with an answer, at its deadline, or because the client has gone.
