@@ -22,7 +22,7 @@ use crate::applier::{self, Applier};
 use crate::bootstrap::{self, Booted};
 use crate::client_http::{HttpService, MemberProbe};
 use crate::committer::{self, Committer};
-use crate::config::{self, Config, ProcessSurroundings, Url};
+use crate::config::{self, Config, Gate, ProcessSurroundings, Url};
 use crate::driver::{self, Driver, DriverHandle, Input};
 use crate::fatal::{Fatal, FaultReports};
 use crate::grpc::Router;
@@ -390,6 +390,11 @@ fn limits(config: &Config) -> Limits {
             given => given,
         },
         election_timeout: Duration::from_millis(config.election_timeout_ms),
+        revocations_first: config.feature_gates.is_enabled(Gate::PriorityRequest),
+        renews_at_once: config.feature_gates.is_enabled(Gate::FastLeaseKeepAlive),
+        unhealthy_on_defragmentation: config
+            .feature_gates
+            .is_enabled(Gate::StopGRPCServiceOnDefrag),
     }
 }
 

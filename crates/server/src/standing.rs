@@ -23,6 +23,9 @@ use crate::mailbox::{Address, Outbox};
 /// Committed entries that may wait for the applier before new requests are refused.
 const UNAPPLIED_COUNT_MAX: u64 = 5_000;
 
+/// The same for requests that are let through first.
+const UNAPPLIED_COUNT_MAX_FIRST: u64 = 10_000;
+
 /// Shared by all threads.
 #[derive(Debug)]
 pub(crate) struct Standing {
@@ -65,9 +68,11 @@ impl Standing {
         self.applied_term.load(Ordering::Acquire)
     }
 
-    /// Whether the applier is so far behind that new requests have to be refused.
-    pub(crate) fn is_overloaded(&self) -> bool {
-        self.committed() > self.applied() + UNAPPLIED_COUNT_MAX
+    /// Whether the applier is so far behind that new requests have to be refused; those that go `first`
+    /// later than others.
+    pub(crate) fn is_overloaded(&self, first: bool) -> bool {
+        let count_max = if first { UNAPPLIED_COUNT_MAX_FIRST } else { UNAPPLIED_COUNT_MAX };
+        self.committed() > self.applied() + count_max
     }
 
     /// Whether this member decides alone, leads, and has applied an entry of its term, and so everything
@@ -144,5 +149,24 @@ impl Standing {
             }
         }
         address.send(Answer::Ready);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_first_is_refused_later() {
+        let standing = Standing::new(7, 1);
+        for (committed, refused) in [
+            (5_007, [false, false]),
+            (5_008, [true, false]),
+            (10_007, [true, false]),
+            (10_008, [true, true]),
+        ] {
+            standing.set_committed(committed);
+            assert_eq!([false, true].map(|first| standing.is_overloaded(first)), refused);
+        }
     }
 }

@@ -43,16 +43,19 @@ const WITHOUT_EFFECT: &[&str] = &[
     "enable-grpc-gateway",
     "enable-log-rotation",
     "enable-pprof",
+    "grpc-keepalive-min-time",
     "log-rotation-config-json",
     "memory-mlock",
     "peer-transport-security",
     "self-signed-cert-validity",
+    "strict-reconfig-check",
     "tls-max-version",
     "tls-min-version",
 ];
 
-/// Keys of etcd that decide which cluster a member belongs to.
-const NOT_SUPPORTED: &[&str] = &["discovery-config", "discovery-srv", "discovery-srv-name"];
+/// Keys of etcd that decide which cluster a member belongs to, or of whom it consists.
+const NOT_SUPPORTED: &[&str] =
+    &["discovery-config", "discovery-srv", "discovery-srv-name", "force-new-cluster"];
 
 /// Reads the bytes of the file into the draft.
 pub(super) fn read(bytes: &[u8], draft: &mut Draft, lines: &mut Vec<Pending>) -> Result<(), Stop> {

@@ -228,12 +228,6 @@ pub(super) static FLAGS: &[Flag] = &[
     ),
     flag(
         MEMBER,
-        "grpc-keepalive-min-time",
-        Duration(|d| &mut d.config.grpc_keepalive_min_time),
-        "Shortest time between two pings of a client.",
-    ),
-    flag(
-        MEMBER,
         "grpc-keepalive-interval",
         Duration(|d| &mut d.config.grpc_keepalive_interval),
         "Idle time before the server pings a client; 0 for never.",
@@ -301,12 +295,6 @@ pub(super) static FLAGS: &[Flag] = &[
         "advertise-client-urls",
         Urls(|d| &mut d.config.advertise_client_urls),
         "Comma-separated client URLs of this member that clients are told.",
-    ),
-    flag(
-        CLUSTERING,
-        "strict-reconfig-check",
-        Bool(|d| &mut d.config.strict_reconfig_check),
-        "Refuse membership changes that would lose the quorum.",
     ),
     flag(
         CLUSTERING,
@@ -412,12 +400,6 @@ pub(super) static FLAGS: &[Flag] = &[
         "unsafe-no-fsync",
         Bool(|d| &mut d.config.unsafe_no_fsync),
         "Never sync files. Loses data.",
-    ),
-    flag(
-        UNSAFE,
-        "force-new-cluster",
-        Bool(|d| &mut d.config.force_new_cluster),
-        "Forget every other member and lead alone.",
     ),
     flag(
         SPECIAL,

@@ -164,8 +164,6 @@ pub struct Config {
     pub max_request_bytes: u64,
     /// HTTP/2 streams a connection may have; `u32::MAX` for no limit.
     pub max_concurrent_streams: u32,
-    /// The shortest time between a client's pings; zero or less for gRPC's own rule.
-    pub grpc_keepalive_min_time: SignedDuration,
     /// Idle time before the server pings; zero or less for never.
     pub grpc_keepalive_interval: SignedDuration,
     /// Time a ping may stay unanswered; zero or less for never pinging.
@@ -190,8 +188,6 @@ pub struct Config {
     pub initial_cluster_state: ClusterState,
     /// What sets this cluster's ids apart from another's.
     pub initial_cluster_token: String,
-    /// Whether membership changes that would lose the quorum are refused.
-    pub strict_reconfig_check: bool,
     /// What automatic compaction keeps.
     pub auto_compaction_mode: CompactionMode,
     /// How much it keeps, as given; see [`Config::auto_compaction`].
@@ -229,8 +225,6 @@ pub struct Config {
     // Unsafe.
     /// Whether files are never synced.
     pub unsafe_no_fsync: bool,
-    /// Whether the member forgets every other one and leads alone.
-    pub force_new_cluster: bool,
 }
 
 pub(crate) const DEFAULT_NAME: &str = "default";
@@ -264,7 +258,6 @@ impl Default for Config {
             max_txn_ops: 128,
             max_request_bytes: 1_572_864,
             max_concurrent_streams: u32::MAX,
-            grpc_keepalive_min_time: SignedDuration::from_secs(5),
             grpc_keepalive_interval: SignedDuration::from_secs(7_200),
             grpc_keepalive_timeout: SignedDuration::from_secs(20),
             socket_reuse_port: false,
@@ -276,7 +269,6 @@ impl Default for Config {
             initial_cluster: format!("{DEFAULT_NAME}={DEFAULT_PEER_URL}"),
             initial_cluster_state: ClusterState::New,
             initial_cluster_token: "etcd-cluster".to_owned(),
-            strict_reconfig_check: true,
             auto_compaction_mode: CompactionMode::Periodic,
             auto_compaction_retention: "0".to_owned(),
             max_learners: 1,
@@ -291,7 +283,6 @@ impl Default for Config {
             watch_progress_notify_interval: SignedDuration::ZERO,
             feature_gates: FeatureGates::default(),
             unsafe_no_fsync: false,
-            force_new_cluster: false,
         }
     }
 }

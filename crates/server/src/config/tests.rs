@@ -655,6 +655,10 @@ fn mistakes_in_a_file_are_refused_with_etcds_texts() {
         ("initial-cluster-state: x", "unexpected clusterState \"x\"".to_owned()),
         ("heartbeat-interval: 0", "--heartbeat-interval must be >0 (set to 0ms)".to_owned()),
         ("discovery-srv: a.com", "discovery-srv is not supported by this version".to_owned()),
+        (
+            "force-new-cluster: true",
+            "force-new-cluster is not supported by this version".to_owned(),
+        ),
     ] {
         assert_eq!(refusal(&file(text).unwrap_err()), expected, "{text}");
     }
@@ -688,7 +692,8 @@ fn wrong_urls_in_a_file_are_printed() {
 fn keys_without_effect_are_named() {
     let parsed = file(
         "client-transport-security:\n  cert-file: /x\npeer-transport-security:\n  auto-tls: false\n\
-         enable-pprof: true\nmemory-mlock: false\nmax-snapshots: 3\ndiscovery-srv:\n",
+         enable-pprof: true\nmemory-mlock: false\nmax-snapshots: 3\ndiscovery-srv:\n\
+         force-new-cluster: false\n",
     )
     .unwrap();
     let named: Vec<String> = parsed

@@ -12,6 +12,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use super::body::Observed;
+use super::large_reply;
 use super::observe::CallStats;
 use crate::member::RequestError;
 
@@ -67,7 +68,8 @@ impl Future for Call {
                 },
             },
         };
-        let (head, body) = response.into_parts();
+        let (mut head, body) = response.into_parts();
+        let body = large_reply::take_body(&mut head.extensions).unwrap_or(body);
         let body = Observed::new(&head.headers, body, self.stats.take());
         Poll::Ready(Ok(Response::from_parts(head, body)))
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use quorate_api::etcdserverpb::kv_server;
+use quorate_api::etcdserverpb::request_op::Request as Operation;
 use quorate_api::etcdserverpb::{
     CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse,
     InternalRaftRequest, PutRequest, PutResponse, RangeRequest, RangeResponse, RangeStreamResponse,
@@ -18,10 +19,12 @@ use quorate_state::quota::{put_cost, txn_cost};
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
+use super::large_reply;
 use super::range_stream::ChunkedRange;
 use super::unexpected;
-use crate::member::{Member, RequestError};
+use crate::member::{ListRoom, Member, RequestError};
 use crate::metrics::RequestKind;
+use crate::runtime::blocking;
 
 /// The service.
 #[derive(Debug)]
@@ -34,25 +37,62 @@ impl Kv {
         Self { member }
     }
 
-    async fn read_range(&self, request: &RangeRequest) -> Result<RangeResponse, RequestError> {
+    async fn read_range(
+        &self,
+        request: &RangeRequest,
+    ) -> Result<(RangeResponse, Option<ListRoom>), RequestError> {
         if !request.serializable {
             self.member.read_barrier().await?;
         }
-        let result = self.member.range(&to_query(request)?)?;
-        Ok(RangeResponse {
+        let query = to_query(request)?;
+        let room = self.member.reserve_lists([&query]).await?;
+        let (result, room) = gather(&self.member, room, move |member| member.range(&query)).await;
+        let result = result?;
+        let response = RangeResponse {
             header: Some(self.member.header(result.revision)),
             kvs: result.kvs,
             more: result.more,
             count: result.count,
-        })
+        };
+        Ok((response, room))
     }
 
-    async fn read_txn(&self, request: &TxnRequest) -> Result<TxnResponse, RequestError> {
-        if !is_serializable(request) {
+    async fn read_txn(
+        &self,
+        request: TxnRequest,
+    ) -> Result<(TxnResponse, Option<ListRoom>), RequestError> {
+        if !is_serializable(&request) {
             self.member.read_barrier().await?;
         }
-        self.member.answer(read_txn(&self.member.view(), request))
+        // Which of the branches it will be is not known yet.
+        let queries: Vec<_> = request
+            .success
+            .iter()
+            .chain(&request.failure)
+            .filter_map(|operation| match &operation.request {
+                Some(Operation::RequestRange(range)) => RangeQuery::from_request(range),
+                _ => None,
+            })
+            .collect();
+        let room = self.member.reserve_lists(&queries).await?;
+        let read = move |member: &Member| member.answer(read_txn(&member.view(), &request));
+        let (response, room) = gather(&self.member, room, read).await;
+        Ok((response?, room))
     }
+}
+
+/// Reads on the spot, or, where room for a long list had to be reserved, off the connection threads.
+async fn gather<T: Send + 'static>(
+    member: &Arc<Member>,
+    room: Option<ListRoom>,
+    read: impl FnOnce(&Member) -> T + Send + 'static,
+) -> (T, Option<ListRoom>) {
+    if room.is_none() {
+        return (read(member), None);
+    }
+    let member = Arc::clone(member);
+    // The room goes along: the work goes on when the client has gone.
+    blocking(move || (read(&member), room)).await
 }
 
 fn to_query(request: &RangeRequest) -> Result<RangeQuery, RequestError> {
@@ -76,7 +116,8 @@ impl kv_server::Kv for Kv {
             result.is_ok(),
             took,
         );
-        Ok(Response::new(result?))
+        let (response, room) = result?;
+        large_reply::reply(response, room)
     }
 
     async fn range_stream(
@@ -135,7 +176,7 @@ impl kv_server::Kv for Kv {
         match self.member.propose(request, RequestKind::DeleteRange).await? {
             Outcome::DeleteRange(mut response) => {
                 response.header = self.member.complete(response.header);
-                Ok(Response::new(response))
+                large_reply::reply(response, None)
             }
             other => Err(unexpected(&other)),
         }
@@ -147,18 +188,18 @@ impl kv_server::Kv for Kv {
         check_txn(&txn, self.member.limits().txn_ops_max).map_err(RequestError::from)?;
         if is_read_only(&txn) {
             let started = Instant::now();
-            let result = self.read_txn(&txn).await;
+            let result = self.read_txn(txn).await;
             let (kind, took) = (RequestKind::ReadonlyTxn, started.elapsed());
             self.member.metrics().server.request_duration.observe(kind, result.is_ok(), took);
-            let mut response = result?;
+            let (mut response, room) = result?;
             response.header = self.member.complete(response.header);
-            return Ok(Response::new(response));
+            return large_reply::reply(response, room);
         }
         let request = InternalRaftRequest { txn: Some(txn), ..InternalRaftRequest::default() };
         match self.member.propose(request, RequestKind::Txn).await? {
             Outcome::Txn(mut response) => {
                 response.header = self.member.complete(response.header);
-                Ok(Response::new(response))
+                large_reply::reply(response, None)
             }
             other => Err(unexpected(&other)),
         }

@@ -144,7 +144,10 @@ impl Lease for LeaseService {
 
 /// Renews a lease; 0 when there is none of that id any more.
 async fn renew(member: &Member, id: LeaseId) -> Result<i64, RequestError> {
-    let mut waited = false;
+    let mut waited = !member.limits().renews_at_once;
+    if waited {
+        member.wait_applied().await?;
+    }
     loop {
         match member.leases().renew(id, member.now()) {
             Renewal::Renewed { ttl_secs } => {

@@ -91,12 +91,8 @@ impl Maintenance for MaintenanceService {
     ) -> Result<Response<DefragmentResponse>, Status> {
         log::info!("starting defragment");
         let started = Instant::now();
-        let metrics = Arc::clone(self.member.metrics());
-        metrics.disk.defrag_inflight.set(1);
-        let outcome = self.member.defragment().await;
-        metrics.disk.defrag_inflight.set(0);
-        let defragmented = outcome?;
-        metrics.disk.backend_defrag.observe(started.elapsed());
+        let defragmented = self.member.defragment().await?;
+        self.member.metrics().disk.backend_defrag.observe(started.elapsed());
         log::info!(
             "finished defragment",
             "took" = started.elapsed(),

@@ -13,6 +13,7 @@ mod call;
 mod cluster;
 mod health;
 mod kv;
+mod large_reply;
 mod lease;
 mod maintenance;
 mod observe;
@@ -100,7 +101,7 @@ impl Router {
             auth: server!(AuthServer, Later),
             lock: server!(LockServer, Later),
             election: server!(ElectionServer, Later),
-            health: server!(HealthServer, health::HealthService),
+            health: server!(HealthServer, health::HealthService::new(Arc::clone(&member))),
             member,
         };
         Self { services: Arc::new(services) }

@@ -23,6 +23,8 @@ pub(crate) struct CallStats {
     method: usize,
     kind: Kind,
     started: Instant,
+    /// Whether the head of the message has been sent, where there is only one.
+    past_head: bool,
 }
 
 impl CallStats {
@@ -44,13 +46,14 @@ impl CallStats {
         };
         let version = metadata(headers, "client-api-version", "unknown");
         metrics.server.client_requests.with(&[version, call_type]).inc();
-        Self { metrics, service, method, kind, started: Instant::now() }
+        Self { metrics, service, method, kind, started: Instant::now(), past_head: false }
     }
 }
 
 impl CallObserver for CallStats {
     fn sent(&mut self, bytes: usize) {
-        let bytes = bytes.saturating_sub(MESSAGE_HEAD_BYTES);
+        let is_first = !std::mem::replace(&mut self.past_head, self.kind == Kind::Unary);
+        let bytes = if is_first { bytes.saturating_sub(MESSAGE_HEAD_BYTES) } else { bytes };
         self.metrics.network.client_sent_bytes.add(bytes as u64);
         if self.kind != Kind::Unary {
             self.metrics.grpc.at(self.service, self.method).sent.inc();

@@ -159,7 +159,6 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Buffered<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test]

@@ -40,6 +40,9 @@ const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(300);
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 
+/// What a stream may have encoded ahead of a client that does not read: a few chunks of a large reply.
+const STREAM_SEND_BYTES_MAX: usize = 256 << 10;
+
 /// What the flags say about connections.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionLimits {
@@ -238,6 +241,7 @@ fn http2_builder(limits: &ConnectionLimits) -> http2::Builder<TokioExecutor> {
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.max_concurrent_streams)
+        .max_send_buf_size(STREAM_SEND_BYTES_MAX)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
     if let Some((interval, timeout)) = limits.keepalive {

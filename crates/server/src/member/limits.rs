@@ -18,4 +18,10 @@ pub(crate) struct Limits {
     /// Backend size limit in bytes as status reports it; negative for none.
     pub(crate) quota_configured: i64,
     pub(crate) election_timeout: Duration,
+    /// Whether lease revocations may go on when other requests are refused (`PriorityRequest`).
+    pub(crate) revocations_first: bool,
+    /// Whether a lease that is known here is renewed at once (`FastLeaseKeepAlive`).
+    pub(crate) renews_at_once: bool,
+    /// Whether the health service says so when space is given back (`StopGRPCServiceOnDefrag`).
+    pub(crate) unhealthy_on_defragmentation: bool,
 }

@@ -9,6 +9,7 @@
 
 mod error;
 mod limits;
+mod list_budget;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -24,7 +25,7 @@ use quorate_node::Proposal;
 use quorate_state::apply::{self, Facts, Readers, Refusal, Response};
 use quorate_state::backend::Backend;
 use quorate_state::lease::Leases;
-use quorate_state::mvcc::{MvccError, RangeQuery, RangeResult, View};
+use quorate_state::mvcc::{MvccError, RangeQuery, RangeResult, SortOrder, SortTarget, View};
 use quorate_state::units::{MemberId, Millis};
 use quorate_state::watch::{HistoryFault, Hub};
 use tokio::sync::oneshot;
@@ -32,6 +33,8 @@ use tonic::Status;
 
 pub(crate) use self::error::RequestError;
 pub(crate) use self::limits::Limits;
+use self::list_budget::ListBudget;
+pub(crate) use self::list_budget::ListRoom;
 use crate::answer::Answer;
 use crate::applier::Job;
 use crate::committer::{Defragmented, Done, Order};
@@ -99,12 +102,24 @@ pub(crate) struct Member {
     /// When this member last became leader.
     led_since: Mutex<Option<Instant>>,
     leader_losses: tokio::sync::watch::Sender<u64>,
+    lists: ListBudget,
+    /// Defragmentations that somebody waits for.
+    defragmentation_count: Mutex<usize>,
+    /// What the health service says.
+    serving: tokio::sync::watch::Sender<bool>,
 }
 
 impl Member {
     pub(crate) fn new(parts: Parts) -> Self {
         let leader_losses = tokio::sync::watch::Sender::new(0);
-        Self { parts, led_since: Mutex::new(None), leader_losses }
+        Self {
+            parts,
+            led_since: Mutex::new(None),
+            leader_losses,
+            lists: ListBudget::default(),
+            defragmentation_count: Mutex::new(0),
+            serving: tokio::sync::watch::Sender::new(true),
+        }
     }
 
     pub(crate) const fn identity(&self) -> &Identity {
@@ -201,7 +216,8 @@ impl Member {
         kind: RequestKind,
     ) -> Result<Response, RequestError> {
         let standing = &self.parts.standing;
-        if standing.is_overloaded() {
+        let first = kind == RequestKind::LeaseRevoke && self.parts.limits.revocations_first;
+        if standing.is_overloaded(first) {
             return Err(RequestError::TooManyRequests);
         }
         let request_id = self.parts.request_ids.next();
@@ -269,6 +285,28 @@ impl Member {
         let (address, waiting) = mailbox::wait(&DESK, deadline).ok_or(RequestError::Stopped)?;
         standing.when_applied(committed, address);
         waiting.await.map(drop).ok_or(RequestError::TimeoutWaitingForApply)
+    }
+
+    /// Waits for room for the lists that these queries ask for, if they are long: `None` if they are not.
+    ///
+    /// How long is told by the newest revision, which for an older one is near enough.
+    pub(crate) async fn reserve_lists(
+        &self,
+        queries: impl IntoIterator<Item = &RangeQuery>,
+    ) -> Result<Option<ListRoom>, RequestError> {
+        let mut record_count = 0_usize;
+        for query in queries {
+            if query.range_end.is_empty() || query.count_only {
+                continue;
+            }
+            let counting = RangeQuery { count_only: true, revision: 0, ..query.clone() };
+            let count = self.view().range(&counting).map_err(|error| self.read_error(error))?.count;
+            let bound =
+                if query.limit > 0 && limits_the_work(query) { query.limit } else { i64::MAX };
+            let count = usize::try_from(count.min(bound)).unwrap_or(usize::MAX);
+            record_count = record_count.saturating_add(count);
+        }
+        self.lists.reserve(record_count, self.parts.limits.request_timeout).await
     }
 
     /// Reads a range from the newest view.
@@ -344,8 +382,24 @@ impl Member {
         told.await.map_err(|_| RequestError::Stopped)
     }
 
+    /// Whether the health service says that this member serves.
+    pub(crate) fn serving(&self) -> tokio::sync::watch::Receiver<bool> {
+        self.serving.subscribe()
+    }
+
+    /// Notes that a defragmentation begins or ends.
+    fn count_defragmentations(&self, change: impl FnOnce(&mut usize)) {
+        let mut count = self.defragmentation_count.lock();
+        change(&mut count);
+        self.parts.metrics.disk.defrag_inflight.set(i64::from(*count > 0));
+        if self.parts.limits.unhealthy_on_defragmentation {
+            self.serving.send_replace(*count == 0);
+        }
+    }
+
     /// Gives free space of the backend file back.
     pub(crate) async fn defragment(&self) -> Result<Defragmented, RequestError> {
+        let _defragmenting = Defragmenting::begin(self);
         self.commit_backend().await?;
         let (done, told) = oneshot::channel();
         let done: Done<Defragmented> = Box::new(move |result| _ = done.send(result));
@@ -404,10 +458,40 @@ impl Member {
     }
 }
 
+/// Whether a range reads no more records than it returns. Other sorts and filters look at all of them.
+fn limits_the_work(query: &RangeQuery) -> bool {
+    let in_key_order = query.sort_order == SortOrder::None || query.sort_target == SortTarget::Key;
+    let bounds = [
+        query.min_mod_revision,
+        query.max_mod_revision,
+        query.min_create_revision,
+        query.max_create_revision,
+    ];
+    in_key_order && bounds == [0; 4]
+}
+
 /// The store could not be read for watchers.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct ReadingHistory(pub(crate) HistoryFault);
+
+/// A defragmentation that somebody waits for, however that ends.
+struct Defragmenting<'a> {
+    member: &'a Member,
+}
+
+impl<'a> Defragmenting<'a> {
+    fn begin(member: &'a Member) -> Self {
+        member.count_defragmentations(|count| *count += 1);
+        Self { member }
+    }
+}
+
+impl Drop for Defragmenting<'_> {
+    fn drop(&mut self) {
+        self.member.count_defragmentations(|count| *count -= 1);
+    }
+}
 
 /// A proposal in progress. Withdraws its waiter and counts it as failed, unless it succeeded: however the
 /// call ends, with an answer, at its deadline, or because the client has gone.

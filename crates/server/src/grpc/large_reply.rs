@@ -1,0 +1,291 @@
+//! Replies that are encoded while the client takes them.
+//!
+//! The library encodes a reply whole before its first byte leaves; for a list of 100 MB those are 100 MB
+//! for as long as the slowest client likes. A large reply is taken apart instead, into its records, which
+//! are slices of what the store holds, and the few bytes around them; the transport is given a chunk at a
+//! time. The bytes on the wire are the same.
+//!
+//! The method gives its reply as [`reply`], which leaves an empty message with the parts beside it;
+//! [`take_body`] then puts them in place of the message.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http_body::{Body, Frame};
+use parking_lot::Mutex;
+use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint, message};
+use quorate_api::etcdserverpb::response_op::Response as OpResponse;
+use quorate_api::etcdserverpb::{DeleteRangeResponse, RangeResponse, ResponseOp, TxnResponse};
+use quorate_api::record::KeyValue;
+use tonic::{Response, Status};
+
+use crate::member::ListRoom;
+
+/// Replies from here on are encoded piece by piece.
+const LARGE_BYTES: usize = 1 << 20;
+
+/// Bytes gathered before they are handed to the transport.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Largest message that clients can be told the length of.
+const MESSAGE_BYTES_MAX: usize = i32::MAX as usize;
+
+/// A part of a message.
+#[derive(Debug)]
+enum Part {
+    Encoded(Bytes),
+    /// Records, each under this field number.
+    Records(u32, std::vec::IntoIter<KeyValue>),
+}
+
+/// A message in parts.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    parts: Vec<Part>,
+}
+
+impl Parts {
+    fn push(&mut self, encode: impl FnOnce(&mut BytesMut)) {
+        let mut encoded = BytesMut::new();
+        encode(&mut encoded);
+        if !encoded.is_empty() {
+            self.parts.push(Part::Encoded(encoded.freeze()));
+        }
+    }
+
+    fn push_message(&mut self, message: &impl Message) {
+        self.push(|encoded| message.encode_raw(encoded));
+    }
+
+    /// What stands before a message under a field number.
+    fn push_head(&mut self, field: u32, len: usize) {
+        self.push(|encoded| {
+            encode_key(field, WireType::LengthDelimited, encoded);
+            encode_varint(len as u64, encoded);
+        });
+    }
+
+    fn push_records(&mut self, field: u32, records: Vec<KeyValue>) {
+        self.parts.push(Part::Records(field, records.into_iter()));
+    }
+}
+
+/// A message that may be large.
+pub(super) trait Large: Message + Default + Sized {
+    /// Adds the message's parts, in the order of their fields.
+    fn take_apart(self, parts: &mut Parts);
+}
+
+impl Large for RangeResponse {
+    fn take_apart(self, parts: &mut Parts) {
+        parts.push_message(&Self { header: self.header, ..Self::default() });
+        parts.push_records(2, self.kvs);
+        parts.push_message(&Self { more: self.more, count: self.count, ..Self::default() });
+    }
+}
+
+impl Large for DeleteRangeResponse {
+    fn take_apart(self, parts: &mut Parts) {
+        let prev_kvs = self.prev_kvs;
+        parts.push_message(&Self { prev_kvs: Vec::new(), ..self });
+        parts.push_records(3, prev_kvs);
+    }
+}
+
+impl Large for TxnResponse {
+    fn take_apart(self, parts: &mut Parts) {
+        let Self { header, succeeded, responses } = self;
+        parts.push_message(&Self { header, succeeded, responses: Vec::new() });
+        for response in responses {
+            parts.push_head(3, response.encoded_len());
+            take_apart_operation(response, parts);
+        }
+    }
+}
+
+fn take_apart_operation(operation: ResponseOp, parts: &mut Parts) {
+    fn nested(field: u32, message: impl Large, parts: &mut Parts) {
+        parts.push_head(field, message.encoded_len());
+        message.take_apart(parts);
+    }
+    match operation.response {
+        Some(OpResponse::ResponseRange(range)) => nested(1, range, parts),
+        Some(OpResponse::ResponseDeleteRange(delete)) => nested(3, delete, parts),
+        Some(OpResponse::ResponseTxn(txn)) => nested(4, txn, parts),
+        Some(put @ OpResponse::ResponsePut(_)) => {
+            parts.push_message(&ResponseOp { response: Some(put) });
+        }
+        None => {}
+    }
+}
+
+/// Parts on their way from the method to the transport. Shared, because what travels beside a response has
+/// to be clonable; taken once.
+#[derive(Clone)]
+struct Deferred(Arc<Mutex<Option<LargeReply>>>);
+
+/// The response to a unary call, to be encoded at once or piece by piece. `room` is given back when the
+/// client has taken it.
+pub(super) fn reply<M: Large>(message: M, room: Option<ListRoom>) -> Result<Response<M>, Status> {
+    let len = message.encoded_len();
+    if len < LARGE_BYTES {
+        return Ok(Response::new(message));
+    }
+    if len > MESSAGE_BYTES_MAX {
+        let text =
+            format!("grpc: trying to send message larger than max ({len} vs. {MESSAGE_BYTES_MAX})");
+        return Err(Status::resource_exhausted(text));
+    }
+    let mut parts = Parts::default();
+    parts.push(|encoded| {
+        encoded.put_u8(0);
+        encoded.put_u32(u32::try_from(len).expect("the length was checked"));
+    });
+    message.take_apart(&mut parts);
+    let body =
+        LargeReply { parts: parts.parts.into_iter(), current: None, ended: false, _room: room };
+    let mut response = Response::new(M::default());
+    response.extensions_mut().insert(Deferred(Arc::new(Mutex::new(Some(body)))));
+    Ok(response)
+}
+
+/// The body that a method has given its response beside the message, if it has.
+pub(super) fn take_body(extensions: &mut http::Extensions) -> Option<tonic::body::Body> {
+    let deferred = extensions.remove::<Deferred>()?;
+    let body = deferred.0.lock().take()?;
+    Some(tonic::body::Body::new(body))
+}
+
+/// A large reply as a response body.
+#[derive(Debug)]
+struct LargeReply {
+    parts: std::vec::IntoIter<Part>,
+    current: Option<Part>,
+    ended: bool,
+    _room: Option<ListRoom>,
+}
+
+impl LargeReply {
+    fn next_chunk(&mut self) -> Bytes {
+        let mut chunk = BytesMut::with_capacity(CHUNK_BYTES);
+        while chunk.len() < CHUNK_BYTES {
+            if self.current.is_none() {
+                self.current = self.parts.next();
+            }
+            match &mut self.current {
+                None => break,
+                Some(Part::Encoded(bytes)) => {
+                    chunk.extend_from_slice(bytes);
+                    self.current = None;
+                }
+                Some(Part::Records(field, records)) => match records.next() {
+                    Some(record) => message::encode(*field, &record, &mut chunk),
+                    None => self.current = None,
+                },
+            }
+        }
+        chunk.freeze()
+    }
+}
+
+impl Body for LargeReply {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let chunk = self.next_chunk();
+        if !chunk.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(chunk))));
+        }
+        if std::mem::replace(&mut self.ended, true) {
+            return Poll::Ready(None);
+        }
+        let mut trailers = http::HeaderMap::new();
+        let added = Status::ok("").add_header(&mut trailers);
+        Poll::Ready(Some(added.map(|()| Frame::trailers(trailers))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+    use quorate_api::etcdserverpb::{PutResponse, ResponseHeader};
+    use quorate_api::record::Fields;
+
+    use super::*;
+
+    fn records(count: usize) -> Vec<KeyValue> {
+        let record = |i: usize| {
+            let (key, value) = (i.to_be_bytes(), vec![7; i % 3000]);
+            KeyValue::new(&Fields { key: &key, value: &value, version: 1, ..Fields::default() })
+        };
+        (0..count).map(record).collect()
+    }
+
+    fn range(count: usize) -> RangeResponse {
+        let header = Some(ResponseHeader { revision: 5, ..ResponseHeader::default() });
+        RangeResponse { header, kvs: records(count), more: true, count: 9 }
+    }
+
+    /// Sends a message and checks that the wire carries its plain encoding, in chunks.
+    async fn check<M: Large + Clone>(message: M) {
+        let mut response = reply(message.clone(), None).unwrap();
+        assert_eq!(response.get_ref().encoded_len(), 0);
+        let body = take_body(response.extensions_mut()).unwrap();
+        assert!(take_body(response.extensions_mut()).is_none());
+        let mut body = std::pin::pin!(body);
+        let (mut sent, mut trailers) = (Vec::new(), None);
+        while let Some(frame) = body.frame().await {
+            match frame.unwrap().into_data() {
+                Ok(chunk) => {
+                    assert!(chunk.len() < CHUNK_BYTES + 4000);
+                    sent.extend_from_slice(&chunk);
+                }
+                Err(frame) => trailers = frame.into_trailers().ok(),
+            }
+        }
+        assert_eq!(trailers.unwrap().get("grpc-status").unwrap(), "0");
+        let mut expected = vec![0];
+        expected.put_u32(u32::try_from(message.encoded_len()).unwrap());
+        message.encode(&mut expected).unwrap();
+        assert!(sent == expected);
+    }
+
+    #[tokio::test]
+    async fn large_replies_are_the_same_bytes_in_chunks() {
+        check(range(2000)).await;
+        let delete = DeleteRangeResponse { deleted: 3, prev_kvs: records(1500), header: None };
+        check(delete.clone()).await;
+        let put = PutResponse { prev_kv: records(9).pop(), header: None };
+        let operation = |response| ResponseOp { response: Some(response) };
+        let inner = TxnResponse {
+            responses: vec![operation(OpResponse::ResponseRange(range(3)))],
+            ..TxnResponse::default()
+        };
+        check(TxnResponse {
+            header: range(0).header,
+            succeeded: true,
+            responses: vec![
+                operation(OpResponse::ResponsePut(put)),
+                operation(OpResponse::ResponseRange(range(2000))),
+                ResponseOp::default(),
+                operation(OpResponse::ResponseTxn(inner)),
+                operation(OpResponse::ResponseDeleteRange(delete)),
+            ],
+        })
+        .await;
+    }
+
+    #[test]
+    fn small_replies_are_left_to_the_library() {
+        let mut response = reply(range(10), None).unwrap();
+        assert_eq!(response.get_ref(), &range(10));
+        assert!(take_body(response.extensions_mut()).is_none());
+    }
+}
