@@ -15,6 +15,10 @@
 //! The formats (`storage`), rebuilding the state (`state`), threads and listeners (`server`).
 
 mod error;
+mod founding;
+
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,12 +27,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use prost::Message;
 use quorate_api::etcdserverpb::Metadata;
 use quorate_node::{Node, SnapshotPolicy};
-use quorate_raft::confchange::wire;
-use quorate_raft::{ConfChange, ConfChangeKind, ConfState, Entry, EntryKind, HardState};
+use quorate_raft::{ConfState, Entry, EntryKind, HardState};
 use quorate_state::apply::{State, StateOptions};
 use quorate_state::backend::{Backend, Fault as BackendFault};
 use quorate_state::lease::LessorOptions;
-use quorate_state::members::{self, Member};
 use quorate_state::mvcc::StoreOptions;
 use quorate_state::schema::{Bucket, meta};
 use quorate_state::versions::{Version, detect_storage_version};
@@ -40,7 +42,8 @@ use quorate_storage::snap;
 use quorate_storage::wal::{self, SnapshotMark, Wal};
 
 pub(crate) use self::error::BootError;
-use crate::config::{ClusterState, Config, Gate};
+use self::founding::Founding;
+use crate::config::{Config, Gate};
 use crate::log;
 use crate::member::Identity;
 
@@ -93,32 +96,8 @@ pub(crate) fn boot(config: &Config, disk: &Arc<dyn Disk>) -> Result<Booted, Boot
 
 /// Founds a cluster.
 fn found(config: &Config, disk: &Arc<dyn Disk>, dirs: DataDir) -> Result<Booted, BootError> {
-    if config.initial_cluster_state == ClusterState::Existing {
-        return Err(BootError::JoiningUnsupported);
-    }
-    let initial = config.initial_members()?;
-    if initial.count() > 1 {
-        return Err(BootError::ClusterUnsupported { count: initial.count() });
-    }
-    let advertised = url_texts(&config.initial_advertise_peer_urls);
-    let founders: Vec<Member> = initial
-        .iter()
-        .map(|(name, urls)| {
-            let peer_urls = url_texts(urls);
-            let id = members::member_id(&peer_urls, &config.initial_cluster_token, None);
-            Member { name: name.to_owned(), ..Member::new(id, peer_urls) }
-        })
-        .collect();
-    let own = founders
-        .iter()
-        .find(|member| member.name == config.name)
-        .expect("the initial members were checked to hold this one");
-    check_advertised(config, &own.peer_urls, &advertised)?;
-    let identity = Identity {
-        cluster_id: members::cluster_id(founders.iter().map(|member| member.id)),
-        member_id: own.id.0,
-        name: config.name.clone(),
-    };
+    let founding = Founding::new(config)?;
+    let identity = founding.identity.clone();
     log::info!(
         "starting local member",
         "local-member-id" = format!("{:x}", identity.member_id),
@@ -134,60 +113,9 @@ fn found(config: &Config, disk: &Arc<dyn Disk>, dirs: DataDir) -> Result<Booted,
         metadata.encode_to_vec().into(),
         wal_options(config),
     )?;
-    let entries = founding_entries(&founders);
-    let commit = entries.len() as u64;
-    let hard_state = HardState { term: 1, vote: 0, commit };
-    wal.append(
-        Some(&wal::HardState { term: 1, vote: 0, commit }),
-        entries.iter().map(|entry| wal::EntryRef {
-            index: entry.index,
-            term: entry.term,
-            kind: entry.kind as u8,
-            data: &entry.data,
-        }),
-    )?;
-    wal.sync()?;
-    let voters = founders.iter().map(|member| member.id.0).collect();
-    let conf_state = ConfState { voters, ..ConfState::default() };
-    let start = Start { hard_state, conf_state, entries, ..Start::default() };
+    let start = founding.write(&mut wal)?;
     let node = start.into_node(config, &identity)?;
     Ok(Booted { identity, dirs, wal, backend, state, node })
-}
-
-/// The log that every founder begins with: the founders themselves, in the order of their ids.
-fn founding_entries(founders: &[Member]) -> Vec<Entry> {
-    let mut ordered: Vec<&Member> = founders.iter().collect();
-    ordered.sort_by_key(|member| member.id);
-    (1..)
-        .zip(ordered)
-        .map(|(index, member)| {
-            let change = ConfChange {
-                kind: ConfChangeKind::AddNode,
-                node_id: member.id.0,
-                context: member.to_json().into(),
-                ..ConfChange::default()
-            };
-            let data = wire::encode_v1(&change);
-            Entry { term: 1, index, kind: EntryKind::ConfChange, data }
-        })
-        .collect()
-}
-
-fn check_advertised(
-    config: &Config,
-    initial: &[String],
-    advertised: &[String],
-) -> Result<(), BootError> {
-    if let Some(url) = initial.iter().find(|url| !advertised.contains(url)) {
-        let name = config.name.clone();
-        let advertised = advertised.join(",");
-        return Err(BootError::NotAdvertised { name, url: url.clone(), advertised });
-    }
-    if let Some(url) = advertised.iter().find(|url| !initial.contains(url)) {
-        let initial_cluster = config.initial_cluster.clone();
-        return Err(BootError::NotInitial { url: url.clone(), initial_cluster });
-    }
-    Ok(())
 }
 
 /// Picks up an existing member.
@@ -211,7 +139,7 @@ fn restart(config: &Config, disk: &Arc<dyn Disk>, dirs: DataDir) -> Result<Boote
         }
     }
     let state = State::recover(&backend, state_options(config))?;
-    let (wal, contents) = Wal::open(Arc::clone(disk), dirs.wal(), &mark, wal_options(config))?;
+    let (mut wal, contents) = Wal::open(Arc::clone(disk), dirs.wal(), &mark, wal_options(config))?;
     if let Some(repair) = &contents.repaired {
         log::warn!(
             "repaired the write-ahead log",
@@ -227,6 +155,11 @@ fn restart(config: &Config, disk: &Arc<dyn Disk>, dirs: DataDir) -> Result<Boote
         "local-member-id" = format!("{:x}", identity.member_id),
         "commit-index" = contents.hard_state.commit
     );
+    if contents.hard_state.is_empty() && mark.index == 0 && state.applied().0 == 0 {
+        let start = resume_founding(config, &identity, &mut wal)?;
+        let node = start.into_node(config, &identity)?;
+        return Ok(Booted { identity, dirs, wal, backend, state, node });
+    }
     let count = state.members().iter().len();
     if count > 1 {
         return Err(BootError::ClusterUnsupported { count });
@@ -244,6 +177,27 @@ fn restart(config: &Config, disk: &Arc<dyn Disk>, dirs: DataDir) -> Result<Boote
     };
     let node = start.into_node(config, &identity)?;
     Ok(Booted { identity, dirs, wal, backend, state, node })
+}
+
+/// Finishes what a crash has interrupted between the creation of the log and its first entries. Nobody has
+/// heard of the cluster yet, so it may be founded again, as long as it is the same.
+fn resume_founding(
+    config: &Config,
+    identity: &Identity,
+    wal: &mut Wal,
+) -> Result<Start, BootError> {
+    let founding = Founding::new(config)?;
+    let (logged, computed) = (identity, &founding.identity);
+    if (logged.cluster_id, logged.member_id) != (computed.cluster_id, computed.member_id) {
+        return Err(BootError::OtherFounding {
+            logged_cluster: logged.cluster_id,
+            logged_member: logged.member_id,
+            cluster: computed.cluster_id,
+            member: computed.member_id,
+        });
+    }
+    log::warn!("founding the cluster again: the log holds nothing but its name");
+    founding.write(wal)
 }
 
 fn identity_of(config: &Config, metadata: Option<&[u8]>) -> Result<Identity, BootError> {

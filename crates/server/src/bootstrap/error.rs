@@ -40,6 +40,12 @@ pub(crate) enum BootError {
     Snapshot(#[from] quorate_storage::snap::SnapError),
     #[error("the write-ahead log does not say whose it is")]
     NoMetadata,
+    #[error(
+        "the write-ahead log was begun for member {logged_member:x} of cluster {logged_cluster:x} and holds \
+         nothing yet, and the flags found cluster {cluster:x} with this member as {member:x}; remove the \
+         data directory, or start with the flags of the first start"
+    )]
+    OtherFounding { logged_cluster: u64, logged_member: u64, cluster: u64, member: u64 },
     #[error("the write-ahead log's metadata is not readable: {0}")]
     Metadata(#[from] prost::DecodeError),
     #[error(
