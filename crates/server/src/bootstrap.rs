@@ -16,6 +16,7 @@
 
 mod error;
 mod founding;
+mod old_members;
 
 #[cfg(test)]
 mod tests;
@@ -138,7 +139,7 @@ fn restart(config: &Config, disk: &Arc<dyn Disk>, dirs: DataDir) -> Result<Boote
             return Err(BootError::BackendMismatch { path, index, snapshot: mark.index });
         }
     }
-    let state = State::recover(&backend, state_options(config))?;
+    let mut state = State::recover(&backend, state_options(config))?;
     let (mut wal, contents) = Wal::open(Arc::clone(disk), dirs.wal(), &mark, wal_options(config))?;
     if let Some(repair) = &contents.repaired {
         log::warn!(
@@ -160,6 +161,7 @@ fn restart(config: &Config, disk: &Arc<dyn Disk>, dirs: DataDir) -> Result<Boote
         let node = start.into_node(config, &identity)?;
         return Ok(Booted { identity, dirs, wal, backend, state, node });
     }
+    old_members::repair(&mut state, storage_version(&backend), &**disk, &dirs, &marks)?;
     let count = state.members().iter().len();
     if count > 1 {
         return Err(BootError::ClusterUnsupported { count });

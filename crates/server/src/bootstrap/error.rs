@@ -52,6 +52,10 @@ pub(crate) enum BootError {
         "unknown entry type {kind} at index {index}; must be either EntryNormal or EntryConfChange"
     )]
     EntryKind { index: u64, kind: u8 },
+    #[error("the snapshot file's members are not readable: {0}")]
+    OldMembers(#[from] quorate_state::members::V2Error),
+    #[error("a membership change in the log is not readable: {0}")]
+    Membership(#[from] quorate_state::members::MembershipFault),
     #[error(transparent)]
     Node(#[from] quorate_node::StartError),
 }
