@@ -156,7 +156,7 @@ mod tests {
             .filter_map(|_| {
                 let hit = compactor.tick(7, true);
                 if let Some(revision) = hit {
-                    compactor.compacted(revision)
+                    compactor.compacted(revision);
                 }
                 hit
             })

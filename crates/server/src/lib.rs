@@ -16,6 +16,7 @@ mod grpc;
 mod housekeeping;
 pub mod http;
 mod inbox;
+mod limit_notices;
 mod listen;
 pub mod log;
 mod mailbox;

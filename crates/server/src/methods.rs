@@ -172,7 +172,7 @@ mod tests {
     fn paths_lead_to_methods_or_to_grpc_gos_words() {
         assert_eq!(
             route("/etcdserverpb.KV/Put"),
-            Route::Method { service: 0, method: 2, kind: Kind::Unary }
+            Route::Method { service: 0, method: 2, kind: Unary }
         );
         for (path, text) in [
             ("/etcdserverpb.KV/Frob", "unknown method Frob for service etcdserverpb.KV"),

@@ -29,6 +29,7 @@ use crate::grpc::Router;
 use crate::housekeeping;
 use crate::http::{Access, Endpoints, Surface};
 use crate::inbox;
+use crate::limit_notices::log_limits;
 use crate::listen::{ConnectionLimits, Listener, Reuse, Services};
 use crate::log;
 use crate::mailbox::{self, Mailbox};
@@ -117,6 +118,7 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     let metrics = Arc::new(Metrics::new(config.metrics, &config.feature_gates));
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     log_start(config);
+    log_limits(config);
     let booted = bootstrap::boot(config, &disk)?;
     metrics.set_member_id(&format!("{:x}", booted.identity.member_id));
     let core = Core::start(config, booted, &disk, &metrics).map_err(StartError::Thread)?;
@@ -390,6 +392,7 @@ fn limits(config: &Config) -> Limits {
             given => given,
         },
         election_timeout: Duration::from_millis(config.election_timeout_ms),
+        slow_unary: config.warning_unary_request_duration.positive().unwrap_or_default(),
         revocations_first: config.feature_gates.is_enabled(Gate::PriorityRequest),
         renews_at_once: config.feature_gates.is_enabled(Gate::FastLeaseKeepAlive),
         unhealthy_on_defragmentation: config

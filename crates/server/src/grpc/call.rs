@@ -68,6 +68,9 @@ impl Future for Call {
                 },
             },
         };
+        if let Some(stats) = &self.stats {
+            stats.responded();
+        }
         let (mut head, body) = response.into_parts();
         let body = large_reply::take_body(&mut head.extensions).unwrap_or(body);
         let body = Observed::new(&head.headers, body, self.stats.take());

@@ -1,15 +1,16 @@
 //! Counting calls: started, messages, bytes, ended with which code.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use http::HeaderMap;
 use tonic::Code;
 
 use super::body::CallObserver;
 use super::call::metadata;
+use crate::log;
 use crate::member::Member;
-use crate::methods::Kind;
+use crate::methods::{Kind, SERVICES};
 use crate::metrics::Metrics;
 
 /// Head of a message on the wire, which is not counted as a message's bytes.
@@ -23,6 +24,8 @@ pub(crate) struct CallStats {
     method: usize,
     kind: Kind,
     started: Instant,
+    /// Taking longer than this is worth a warning.
+    slow: Duration,
     /// Whether the head of the message has been sent, where there is only one.
     past_head: bool,
 }
@@ -46,7 +49,45 @@ impl CallStats {
         };
         let version = metadata(headers, "client-api-version", "unknown");
         metrics.server.client_requests.with(&[version, call_type]).inc();
-        Self { metrics, service, method, kind, started: Instant::now(), past_head: false }
+        Self {
+            metrics,
+            service,
+            method,
+            kind,
+            started: Instant::now(),
+            slow: member.limits().slow_unary,
+            past_head: false,
+        }
+    }
+
+    /// The response is there and is about to be sent.
+    pub(super) fn responded(&self) {
+        let took = self.started.elapsed();
+        if self.kind == Kind::Unary && (took > self.slow || log::enabled(log::Level::Debug)) {
+            self.log_stats(took);
+        }
+    }
+
+    #[cold]
+    fn log_stats(&self, took: Duration) {
+        let service = &SERVICES[self.service];
+        let method = format!("/{}/{}", service.name, service.methods[self.method].0);
+        let started = SystemTime::now() - took;
+        if took > self.slow {
+            log::warn!(
+                "request stats",
+                "start time" = started,
+                "time spent" = took,
+                "response type" = method
+            );
+        } else {
+            log::debug!(
+                "request stats",
+                "start time" = started,
+                "time spent" = took,
+                "response type" = method
+            );
+        }
     }
 }
 

@@ -18,6 +18,8 @@ pub(crate) struct Limits {
     /// Backend size limit in bytes as status reports it; negative for none.
     pub(crate) quota_configured: i64,
     pub(crate) election_timeout: Duration,
+    /// Answering a unary request for longer is worth a warning.
+    pub(crate) slow_unary: Duration,
     /// Whether lease revocations may go on when other requests are refused (`PriorityRequest`).
     pub(crate) revocations_first: bool,
     /// Whether a lease that is known here is renewed at once (`FastLeaseKeepAlive`).
