@@ -5,7 +5,7 @@
 //! package runs last: its summary is the last thing on the screen. `QUORATE_GOLDEN` and
 //! `RAFT_TESTDATA`, when set, reach every test.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::workspace::{cargo, status, target};
@@ -25,8 +25,15 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     status(&mut cargo(&["build", "--profile", "blackbox", "--package", "quorate"]))?;
     let protoc = protoc::install()?;
     let server = target()?.join("blackbox").join("quorate");
+    let etcd = match std::env::var_os("ETCD_BIN_DIR") {
+        Some(folder) => Some(folder.into()),
+        None => provision_etcd(),
+    };
     let prepare = |mut command: Command| {
         command.env("PROTOC", &protoc).env("QUORATE_BIN", &server);
+        if let Some(folder) = &etcd {
+            command.env("ETCD_BIN_DIR", folder);
+        }
         if long {
             command.env("QUORATE_LONG", "1");
         }
@@ -46,12 +53,6 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     if std::env::var_os("RUST_TEST_THREADS").is_none() {
         black_box.env("RUST_TEST_THREADS", BLACK_BOX_THREADS);
     }
-    if std::env::var_os("ETCD_BIN_DIR").is_none() {
-        match provision::etcd(provision::DEFAULT_SUITE) {
-            Ok(folder) => set_etcd(&mut black_box, &folder),
-            Err(why) => say(&provision::skipped(&why)),
-        }
-    }
     if !filters.is_empty() {
         black_box.arg("--").args(filters);
     }
@@ -59,9 +60,18 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     workspace.and(black_box)
 }
 
-fn set_etcd(command: &mut Command, folder: &Path) {
-    say(&format!("interop tests use {}", folder.display()));
-    command.env("ETCD_BIN_DIR", folder);
+/// Real etcd to compare with, where it can be had.
+fn provision_etcd() -> Option<PathBuf> {
+    match provision::etcd(provision::DEFAULT_SUITE) {
+        Ok(folder) => {
+            say(&format!("interop tests use {}", folder.display()));
+            Some(folder)
+        }
+        Err(why) => {
+            say(&provision::skipped(&why));
+            None
+        }
+    }
 }
 
 /// Everything that a change must pass, cheapest first.
