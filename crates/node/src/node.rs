@@ -327,10 +327,11 @@ impl Node {
 
     /// Forgets entries that nobody is likely to ask for.
     fn cut_log(&mut self) {
-        let (applied, policy) = (self.applied, self.policy);
+        let (applied, policy, is_alone) = (self.applied, self.policy, self.is_sole_voter());
         let storage = self.raft.storage_mut();
         let before_first = storage.first_index() - 1;
-        let mut forgettable = policy.forgettable(applied);
+        // A lone voter has nobody to feed. Who joins it later starts from a snapshot.
+        let mut forgettable = if is_alone { applied } else { policy.forgettable(applied) };
         if forgettable < before_first + limits::LOG_CUT_EVERY {
             forgettable = before_first;
         }

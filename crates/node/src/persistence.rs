@@ -54,7 +54,10 @@ impl Persistence {
         if order.entries.is_empty() && !vote_changed {
             return match self.writes.back_mut() {
                 Some(last) => {
-                    last.responses.extend(order.responses);
+                    // That the same entries are stored is said once.
+                    let is_news = |response: &Message| !last.responses.contains(response);
+                    let news: Vec<_> = order.responses.into_iter().filter(is_news).collect();
+                    last.responses.extend(news);
                     Err(Vec::new())
                 }
                 None => Err(order.responses),
@@ -118,6 +121,7 @@ mod tests {
         let first = persistence.order_write(order(1, 1, 0)).unwrap();
         assert_eq!(first.hard_state, Some(HardState { term: 1, vote: 1, commit: 0 }));
         // Nothing to write, but the answer waits for the write before it.
+        assert!(persistence.order_write(order(0, 1, 1)).unwrap_err().is_empty());
         assert!(persistence.order_write(order(0, 1, 1)).unwrap_err().is_empty());
         assert_eq!(persistence.finish_write(first.token).unwrap().responses.len(), 2);
         assert_eq!(persistence.order_write(order(0, 1, 2)).unwrap_err().len(), 1);

@@ -19,14 +19,16 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use crossbeam_channel::Sender;
 use prost::Message;
+use quorate_api::etcdserverpb::response_op::Response as Operation;
 use quorate_api::etcdserverpb::{
-    AlarmRequest, AlarmType, InternalRaftRequest, RequestHeader, alarm_request,
+    AlarmRequest, AlarmType, InternalRaftRequest, RequestHeader, ResponseOp, alarm_request,
 };
 use quorate_api::raftpb;
 use quorate_node::Proposal;
 use quorate_raft::{Entry, EntryKind, Role};
 use quorate_state::apply::{
-    Applied, AuthCommand, ClusterCommand, Command, EntryMeta, Fault, Notice, Request, State,
+    Applied, AuthCommand, ClusterCommand, Command, EntryMeta, Fault, Notice, Request, Response,
+    State,
 };
 use quorate_state::backend::{Backend, Committed};
 use quorate_state::versions::{Version, follow_cluster_version};
@@ -282,6 +284,9 @@ impl Applier {
     }
 
     fn account(&self, kind: RequestKind, applied: &Applied, took: Duration) {
+        if let Some(Ok(response)) = &applied.outcome {
+            self.count(response);
+        }
         let metrics = &self.neighbours.metrics.server;
         let success = !matches!(&applied.outcome, Some(Err(_)));
         metrics.apply_duration.observe(kind, success, took);
@@ -295,6 +300,48 @@ impl Applier {
                 "request" = kind.name()
             );
         }
+    }
+
+    /// Counts what was done to the keyspace.
+    fn count(&self, response: &Response) {
+        let metrics = &self.neighbours.metrics.mvcc;
+        match response {
+            Response::Put(_) => metrics.put.inc(),
+            Response::DeleteRange(_) => metrics.delete.inc(),
+            Response::Range(_) => metrics.range.inc(),
+            Response::Txn(txn) => {
+                let operation_count = self.count_operations(&txn.responses);
+                if operation_count > 1 {
+                    metrics.txn.inc();
+                }
+            }
+            Response::Compaction(_)
+            | Response::LeaseGrant(_)
+            | Response::LeaseRevoke(_)
+            | Response::LeaseCheckpoint(_)
+            | Response::Alarm(_)
+            | Response::AuthStatus(_)
+            | Response::Empty => {}
+        }
+    }
+
+    fn count_operations(&self, operations: &[ResponseOp]) -> usize {
+        let metrics = &self.neighbours.metrics.mvcc;
+        let mut count = 0;
+        for operation in operations {
+            count += 1;
+            match &operation.response {
+                Some(Operation::ResponsePut(_)) => metrics.put.inc(),
+                Some(Operation::ResponseDeleteRange(_)) => metrics.delete.inc(),
+                Some(Operation::ResponseRange(_)) => metrics.range.inc(),
+                Some(Operation::ResponseTxn(txn)) => {
+                    count += self.count_operations(&txn.responses);
+                    count -= 1;
+                }
+                None => {}
+            }
+        }
+        count
     }
 
     /// Answers whoever waits, and looks at what the entry changed for the server.

@@ -21,7 +21,7 @@ mod old_members;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -149,6 +149,13 @@ fn restart(config: &Config, disk: &Arc<dyn Disk>, dirs: DataDir) -> Result<Boote
             "backup" = repair.backup.display().to_string()
         );
     }
+    if contents.last_index < state.applied().0 {
+        return Err(BootError::LogLost {
+            path: last_segment(disk, &dirs)?,
+            last_index: contents.last_index,
+            applied: state.applied().0,
+        });
+    }
     let identity = identity_of(config, contents.metadata.as_deref())?;
     log::info!(
         "restarting local member",
@@ -200,6 +207,13 @@ fn resume_founding(
     }
     log::warn!("founding the cluster again: the log holds nothing but its name");
     founding.write(wal)
+}
+
+/// The file in which the log ends.
+fn last_segment(disk: &Arc<dyn Disk>, dirs: &DataDir) -> Result<PathBuf, BootError> {
+    let segments = wal::list(&**disk, dirs.wal())?.segments;
+    let name = segments.last().map_or_else(String::new, |name| name.file_name());
+    Ok(dirs.wal().join(name))
 }
 
 fn identity_of(config: &Config, metadata: Option<&[u8]>) -> Result<Identity, BootError> {

@@ -38,6 +38,12 @@ pub(crate) enum BootError {
     Wal(#[from] quorate_storage::wal::WalError),
     #[error(transparent)]
     Snapshot(#[from] quorate_storage::snap::SnapError),
+    #[error(
+        "{}: the write-ahead log ends at index {last_index}, but entry {applied} has already been \
+         applied; the log has lost entries",
+        path.display()
+    )]
+    LogLost { path: PathBuf, last_index: u64, applied: u64 },
     #[error("the write-ahead log does not say whose it is")]
     NoMetadata,
     #[error(
