@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status};
 use super::large_reply;
 use super::range_stream::ChunkedRange;
 use super::unexpected;
-use crate::member::{ListRoom, Member, RequestError};
+use crate::member::{ListRoom, Member, RequestError, Weight};
 use crate::metrics::RequestKind;
 use crate::runtime::blocking;
 
@@ -45,8 +45,8 @@ impl Kv {
             self.member.read_barrier().await?;
         }
         let query = to_query(request)?;
-        let room = self.member.reserve_lists([&query]).await?;
-        let (result, room) = gather(&self.member, room, move |member| member.range(&query)).await;
+        let weight = self.member.weigh([&query]).await?;
+        let (result, room) = gather(&self.member, weight, move |member| member.range(&query)).await;
         let result = result?;
         let response = RangeResponse {
             header: Some(self.member.header(result.revision)),
@@ -74,21 +74,22 @@ impl Kv {
                 _ => None,
             })
             .collect();
-        let room = self.member.reserve_lists(&queries).await?;
+        let weight = self.member.weigh(&queries).await?;
         let read = move |member: &Member| member.answer(read_txn(&member.view(), &request));
-        let (response, room) = gather(&self.member, room, read).await;
+        let (response, room) = gather(&self.member, weight, read).await;
         Ok((response?, room))
     }
 }
 
-/// Reads on the spot, or, where room for a long list had to be reserved, off the connection threads.
+/// Reads on the spot, or, where that takes long, off the connection threads.
 async fn gather<T: Send + 'static>(
     member: &Arc<Member>,
-    room: Option<ListRoom>,
+    weight: Weight,
     read: impl FnOnce(&Member) -> T + Send + 'static,
 ) -> (T, Option<ListRoom>) {
-    if room.is_none() {
-        return (read(member), None);
+    let Weight { is_long, room } = weight;
+    if !is_long {
+        return (read(member), room);
     }
     let member = Arc::clone(member);
     // The room goes along: the work goes on when the client has gone.

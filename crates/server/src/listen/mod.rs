@@ -43,6 +43,10 @@ const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 /// What a stream may have encoded ahead of a client that does not read: a few chunks of a large reply.
 const STREAM_SEND_BYTES_MAX: usize = 256 << 10;
 
+/// Streams that a client may open and give up before they were looked at. Many calls that are cancelled
+/// together are no attack.
+const STREAMS_GIVEN_UP_MAX: usize = 1024;
+
 /// What the flags say about connections.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionLimits {
@@ -207,7 +211,8 @@ async fn serve_connection<G: HttpService, H: HttpService>(
     socket2::SockRef::from(&stream)
         .set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(Duration::from_secs(30)))?;
     let (first, is_http2) = tokio::select! {
-        sniffed = sniff(&mut stream) => sniffed?,
+        // Whoever says nothing takes the place of somebody who would.
+        sniffed = tokio::time::timeout(HEADER_READ_TIMEOUT, sniff(&mut stream)) => sniffed??,
         _ = stop.wait_for(|stop| *stop) => return Ok(()),
     };
     let io = TokioIo::new(Buffered::with_prefix(stream, first));
@@ -241,6 +246,7 @@ fn http2_builder(limits: &ConnectionLimits) -> http2::Builder<TokioExecutor> {
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.max_concurrent_streams)
+        .max_pending_accept_reset_streams(STREAMS_GIVEN_UP_MAX)
         .max_send_buf_size(STREAM_SEND_BYTES_MAX)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES);

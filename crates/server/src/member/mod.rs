@@ -53,6 +53,18 @@ thread_local! {
     pub(crate) static DESK: DeskCell<Answer> = const { DeskCell::new() };
 }
 
+/// Reading so many keys takes milliseconds, for which other requests of a connection thread should not wait.
+const LONG_WALK_KEYS: usize = 32 * 1024;
+
+/// What it takes to answer a read.
+#[derive(Debug)]
+pub(crate) struct Weight {
+    /// Whether the read is for other threads than those of the connections.
+    pub(crate) is_long: bool,
+    /// The room that was reserved for what it returns.
+    pub(crate) room: Option<ListRoom>,
+}
+
 /// Who this member is.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
@@ -287,26 +299,35 @@ impl Member {
         waiting.await.map(drop).ok_or(RequestError::TimeoutWaitingForApply)
     }
 
-    /// Waits for room for the lists that these queries ask for, if they are long: `None` if they are not.
-    ///
-    /// How long is told by the newest revision, which for an older one is near enough.
-    pub(crate) async fn reserve_lists(
+    /// Says what it takes to answer these queries, and waits for room for what they return, if that is
+    /// long. How long is told by the newest revision, which for an older one is near enough.
+    pub(crate) async fn weigh<'a>(
         &self,
-        queries: impl IntoIterator<Item = &RangeQuery>,
-    ) -> Result<Option<ListRoom>, RequestError> {
-        let mut record_count = 0_usize;
+        queries: impl IntoIterator<Item = &'a RangeQuery>,
+    ) -> Result<Weight, RequestError> {
+        let (mut returned, mut walked) = (0_usize, 0_usize);
         for query in queries {
-            if query.range_end.is_empty() || query.count_only {
+            if query.range_end.is_empty() {
                 continue;
             }
+            let view = self.view();
             let counting = RangeQuery { count_only: true, revision: 0, ..query.clone() };
-            let count = self.view().range(&counting).map_err(|error| self.read_error(error))?.count;
-            let bound =
-                if query.limit > 0 && limits_the_work(query) { query.limit } else { i64::MAX };
-            let count = usize::try_from(count.min(bound)).unwrap_or(usize::MAX);
-            record_count = record_count.saturating_add(count);
+            let count = view.range(&counting).map_err(|error| self.read_error(error))?.count;
+            let bound = if query.count_only {
+                0
+            } else if query.limit > 0 && limits_the_work(query) {
+                query.limit
+            } else {
+                i64::MAX
+            };
+            let is_historic = query.revision > 0 && query.revision < view.current_revision();
+            let walked_bound = if is_historic { i64::MAX } else { bound };
+            let at_most = |bound: i64| usize::try_from(count.min(bound)).unwrap_or(usize::MAX);
+            returned = returned.saturating_add(at_most(bound));
+            walked = walked.saturating_add(at_most(walked_bound));
         }
-        self.lists.reserve(record_count, self.parts.limits.request_timeout).await
+        let room = self.lists.reserve(returned, self.parts.limits.request_timeout).await?;
+        Ok(Weight { is_long: room.is_some() || walked >= LONG_WALK_KEYS, room })
     }
 
     /// Reads a range from the newest view.
