@@ -41,6 +41,9 @@ const REVOKES_MAX: usize = 16;
 const CHECKPOINTS_PER_ENTRY: usize = 1000;
 
 const VERSION_CHECK: Duration = Duration::from_secs(4);
+
+/// How long a start waits for versions.
+const VERSIONS_PATIENCE: Duration = Duration::from_secs(1);
 const PURGE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Times in a row, one election timeout apart, that the leader may be missing before streams that asked
@@ -82,6 +85,20 @@ pub(crate) async fn publish(member: &Member, client_urls: Vec<String>) {
             }
         }
     }
+}
+
+/// Waits for a moment until versions are agreed on, so that the first client of a new cluster sees them. In
+/// a cluster that cannot agree clients are served all the same.
+pub(crate) async fn settle_versions(member: &Member) {
+    let settled = async {
+        let mut looks = interval(Duration::from_millis(1));
+        while member.facts().versions.cluster().is_none()
+            || member.standing().storage_version() != member.facts().versions.cluster()
+        {
+            looks.tick().await;
+        }
+    };
+    drop(tokio::time::timeout(VERSIONS_PATIENCE, settled).await);
 }
 
 /// Follows changes of leadership: metrics, log lines, the clock of timeouts.

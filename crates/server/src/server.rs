@@ -133,7 +133,10 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
         let member = Arc::clone(&member);
         let client_urls: Vec<String> =
             config.advertise_client_urls.iter().map(|url| url.as_str().to_owned()).collect();
-        runtimes.spawn(async move { housekeeping::publish(&member, client_urls).await })
+        runtimes.spawn(async move {
+            housekeeping::publish(&member, client_urls).await;
+            housekeeping::settle_versions(&member).await;
+        })
     };
     let control = tokio::runtime::Builder::new_current_thread()
         .enable_all()

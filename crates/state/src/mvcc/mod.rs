@@ -68,7 +68,8 @@ use crate::schema::{Bucket, meta};
 /// How much memory the keyspace may take beyond its index.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreOptions {
-    /// Bytes of records kept in memory once the file holds them.
+    /// Bytes of records kept in memory once the file holds them. What is not there is read from the mapped
+    /// file, which costs a microsecond more for a record.
     pub window_bytes_max: usize,
     /// Bytes of records that a restart reads into memory at once.
     pub recovered_bytes_max: usize,
@@ -76,7 +77,7 @@ pub struct StoreOptions {
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        Self { window_bytes_max: 256 << 20, recovered_bytes_max: 32 << 20 }
+        Self { window_bytes_max: 64 << 20, recovered_bytes_max: 32 << 20 }
     }
 }
 

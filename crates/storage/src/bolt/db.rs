@@ -74,7 +74,7 @@ pub struct Stats {
     pub file_bytes: u64,
     /// Bytes up to the high-water mark: what etcd reports as the size, and a snapshot's length.
     pub size_bytes: u64,
-    /// `size_bytes` without the free pages.
+    /// `size_bytes` without the pages that are free, or will be when the snapshots that need them end.
     pub in_use_bytes: u64,
     /// Pages that can be written.
     pub free_pages: u64,
@@ -238,7 +238,8 @@ impl Db {
         let published = self.shared.published.lock();
         let meta = published.snapshot.meta;
         let page_bytes = meta.page_bytes;
-        let free_bytes = published.free_pages * u64::from(page_bytes);
+        let free_pages = published.free_pages + published.pending_pages;
+        let free_bytes = free_pages * u64::from(page_bytes);
         let handles = published.tracked.iter().map(|state| state.handles.strong_count());
         let alive = published.tracked.iter().filter(|state| state.pin.strong_count() > 0);
         Stats {

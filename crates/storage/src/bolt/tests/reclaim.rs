@@ -203,7 +203,9 @@ fn a_round_begun_before_the_space_became_free_still_gives_it_back() {
     }
     reclaim_all(&db, 50);
     let stats = db.stats();
-    assert!(stats.file_bytes * 98 < stats.in_use_bytes * 100, "{stats:?}");
+    // What the last step has moved is in the file twice until the next commit.
+    let held_bytes = stats.in_use_bytes + stats.pending_pages * u64::from(stats.page_bytes);
+    assert!(stats.file_bytes * 98 < held_bytes * 100, "{stats:?}");
     db.restart_reclaim();
     reclaim_all(&db, 50);
     assert_small(&db);
