@@ -1,5 +1,7 @@
 //! Members that come to life from what is on the disk.
 
+use std::path::PathBuf;
+
 use quorate_state::members::Member;
 use quorate_storage::disk::RealDisk;
 use tempfile::TempDir;
@@ -61,7 +63,7 @@ fn a_founding_that_was_interrupted_is_not_finished_as_another() {
 /// The members that etcd 3.5 itself listed, and those that its directory has become here.
 #[test]
 fn members_that_older_versions_did_not_store_are_repaired() {
-    let Some(golden) = std::env::var_os("QUORATE_GOLDEN").map(std::path::PathBuf::from) else {
+    let Some(golden) = std::env::var_os("QUORATE_GOLDEN").map(PathBuf::from) else {
         println!("QUORATE_GOLDEN is unset: nothing to compare with");
         return;
     };
