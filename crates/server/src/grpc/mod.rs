@@ -108,15 +108,15 @@ impl Router {
     }
 
     /// The checks that every call has to pass.
-    fn admit(&self, service: usize, method: usize, headers: &HeaderMap) -> Result<(), Status> {
-        if headers.get("client-api-version").is_some_and(|version| version.to_str().is_err()) {
+    fn admit(&self, headers: &HeaderMap) -> Result<(), Status> {
+        let version = headers.get("client-api-version");
+        if version.is_some_and(|version| std::str::from_utf8(version.as_bytes()).is_err()) {
             return Err(RequestError::InvalidClientApiVersion.into());
         }
         let requires_leader = headers.get("hasleader").is_some_and(|value| value == "true");
         if requires_leader && !self.services.member.has_leader() {
             return Err(RequestError::NoLeader.into());
         }
-        let _ = (service, method);
         Ok(())
     }
 }
@@ -155,7 +155,7 @@ impl hyper::service::Service<Request<Incoming>> for Router {
             return Call::answered(Status::unimplemented(text).into_http());
         };
         let stats = CallStats::start(&self.services.member, service, method, kind, headers);
-        if let Err(status) = self.admit(service, method, headers) {
+        if let Err(status) = self.admit(headers) {
             return Call::refused(&status, stats);
         }
         let timeout = headers.get("grpc-timeout").and_then(call::parse_timeout);
