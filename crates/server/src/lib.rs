@@ -23,6 +23,7 @@ mod mailbox;
 mod member;
 mod methods;
 pub mod metrics;
+mod peer;
 mod peer_http;
 mod persist;
 pub mod quote;

@@ -1,0 +1,179 @@
+//! One request to a peer's HTTP port over a connection of its own, answered in full.
+//!
+//! For what is asked now and then: members, versions, hashes, forwarded requests. What flows all the
+//! time has streams.
+//!
+//! # Bounds
+//!
+//! An answer is read up to the number of bytes that the caller allows, and the whole call ends at the
+//! caller's deadline.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, Uri, header};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+/// Why a peer gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    #[error("{0}: not a URL that can be called")]
+    Url(String),
+    #[error("dial tcp {authority}: {source}")]
+    Dial { authority: String, source: std::io::Error },
+    #[error("{url}: {source}")]
+    Http { url: String, source: hyper::Error },
+    #[error("{url}: the answer is longer than {bytes_max} bytes")]
+    TooLong { url: String, bytes_max: usize },
+    #[error("{url}: the answer breaks off: {reason}")]
+    Body { url: String, reason: String },
+    #[error("{url}: context deadline exceeded")]
+    Deadline { url: String },
+}
+
+/// A request to `base` (a peer URL: `http://host:port`) and what its answer may cost.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) method: Method,
+    /// `http://host:port`, as members advertise it.
+    pub(crate) base: String,
+    /// From `/` on.
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) body: Bytes,
+    pub(crate) timeout: Duration,
+    /// Longest answer that is read.
+    pub(crate) bytes_max: usize,
+}
+
+impl Call {
+    /// Asks for `path`, with a limit of a mebibyte.
+    pub(crate) fn get(base: &str, path: &str, timeout: Duration) -> Self {
+        Self {
+            method: Method::GET,
+            base: base.to_owned(),
+            path: path.to_owned(),
+            headers: Vec::new(),
+            body: Bytes::new(),
+            timeout,
+            bytes_max: 1 << 20,
+        }
+    }
+
+    /// Makes the call, whatever status the answer has.
+    pub(crate) async fn send(self) -> Result<Response<Bytes>, CallError> {
+        let (url, timeout) = (format!("{}{}", self.base, self.path), self.timeout);
+        match tokio::time::timeout(timeout, self.send_unhurried(&url)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(CallError::Deadline { url }),
+        }
+    }
+
+    async fn send_unhurried(self, url: &str) -> Result<Response<Bytes>, CallError> {
+        let uri: Uri = url.parse().map_err(|_| CallError::Url(url.to_owned()))?;
+        let authority = authority_of(&uri).ok_or_else(|| CallError::Url(url.to_owned()))?;
+        let stream = TcpStream::connect(&authority)
+            .await
+            .map_err(|source| CallError::Dial { authority: authority.clone(), source })?;
+        let http = |source| CallError::Http { url: url.to_owned(), source };
+        stream
+            .set_nodelay(true)
+            .map_err(|source| CallError::Dial { authority: authority.clone(), source })?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
+        let mut request =
+            Request::builder().method(self.method).uri(self.path).header(header::HOST, authority);
+        for (name, value) in self.headers {
+            request = request.header(name, value);
+        }
+        let request =
+            request.body(Full::new(self.body)).map_err(|_| CallError::Url(url.to_owned()))?;
+        let answer = async {
+            let (head, body) = sender.send_request(request).await.map_err(http)?.into_parts();
+            let body = Limited::new(body, self.bytes_max).collect().await.map_err(|error| {
+                if error.is::<LengthLimitError>() {
+                    CallError::TooLong { url: url.to_owned(), bytes_max: self.bytes_max }
+                } else {
+                    CallError::Body { url: url.to_owned(), reason: error.to_string() }
+                }
+            })?;
+            Ok(Response::from_parts(head, body.to_bytes()))
+        };
+        // The connection works only while it is polled; it ends when the answer is complete.
+        let mut connection = std::pin::pin!(connection);
+        let mut answer = std::pin::pin!(answer);
+        tokio::select! {
+            biased;
+            answered = &mut answer => answered,
+            ended = &mut connection => match ended {
+                Ok(()) => answer.await,
+                Err(source) => Err(http(source)),
+            },
+        }
+    }
+}
+
+/// `host:port`, the port being the scheme's where none is named.
+pub(crate) fn authority_of(uri: &Uri) -> Option<String> {
+    let host = uri.host()?;
+    if uri.scheme_str() != Some("http") {
+        return None;
+    }
+    Some(format!("{host}:{}", uri.port_u16().unwrap_or(80)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// Answers one connection with these bytes, and returns what was asked.
+    async fn answer(listener: tokio::net::TcpListener, bytes: &'static [u8]) -> Vec<u8> {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut asked = vec![0; 4096];
+        let count = stream.read(&mut asked).await.unwrap();
+        asked.truncate(count);
+        stream.write_all(bytes).await.unwrap();
+        asked
+    }
+
+    async fn call(bytes: &'static [u8], bytes_max: usize) -> (String, Result<Bytes, CallError>) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        let mut call = Call::get(&base, "/members", Duration::from_secs(5));
+        call.bytes_max = bytes_max;
+        call.headers.push(("x-etcd-cluster-id", "abc".to_owned()));
+        let (asked, answered) = tokio::join!(answer(listener, bytes), call.send());
+        (String::from_utf8(asked).unwrap(), answered.map(Response::into_body))
+    }
+
+    #[tokio::test]
+    async fn a_call_is_answered_in_full() {
+        let (asked, answered) = call(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", 5).await;
+        assert!(asked.starts_with("GET /members HTTP/1.1\r\nhost: 127.0.0.1:"), "{asked}");
+        assert!(asked.contains("x-etcd-cluster-id: abc\r\n"), "{asked}");
+        assert_eq!(answered.unwrap(), "hello");
+    }
+
+    #[tokio::test]
+    async fn a_long_or_broken_answer_is_an_error() {
+        let (_, answered) = call(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", 4).await;
+        assert!(matches!(answered, Err(CallError::TooLong { bytes_max: 4, .. })), "{answered:?}");
+        let (_, answered) = call(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhello", 99).await;
+        assert!(
+            matches!(answered, Err(CallError::Body { .. } | CallError::Http { .. })),
+            "{answered:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn only_plain_http_is_called() {
+        for base in ["https://127.0.0.1:1", "unix://x", "nonsense"] {
+            let answered = Call::get(base, "/", Duration::from_secs(1)).send().await;
+            assert!(matches!(answered, Err(CallError::Url(_))), "{base}: {answered:?}");
+        }
+    }
+}
