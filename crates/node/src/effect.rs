@@ -1,12 +1,14 @@
 //! What a member wants done.
 
-use quorate_raft::{Entry, HardState, LogIndex, MemberId, Message, Role, Term};
+use quorate_raft::{Entry, HardState, LogIndex, MemberId, Message, Role, Snapshot, Term};
 
-/// Something to make durable.
+/// Something to make durable, in the order of its fields.
 #[derive(Clone, Debug, Default)]
 pub struct Persist {
     /// Names it in [`crate::Event::Persisted`]; ascending.
     pub token: u64,
+    /// A leader's snapshot, from which the log begins anew. Its image has arrived before.
+    pub snapshot: Option<Snapshot>,
     /// Entries to append, replacing what the log has from the first one's index on.
     pub entries: Vec<Entry>,
     /// The hard state, if it changed.
@@ -56,8 +58,13 @@ pub enum Effect {
     Persist(Persist),
     /// Send to `to`; may be lost.
     Send(Message),
+    /// Send a snapshot of the state machine as it then is, not older than the message says; then report by
+    /// [`crate::Event::SnapshotSent`].
+    SendSnapshot(Message),
     /// Carry out, then report.
     Apply(Applying),
+    /// Put the image of this snapshot in place of the state machine, then report its index as applied.
+    InstallSnapshot(Snapshot),
     /// Leadership has changed.
     Leadership(Leadership),
     /// A read may proceed once the state machine has reached `index`.

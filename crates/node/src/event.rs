@@ -1,7 +1,7 @@
 //! What happens to a member.
 
 use bytes::Bytes;
-use quorate_raft::{ConfChange, LogIndex, MemberId, Message};
+use quorate_raft::{ConfChange, LogIndex, MemberId, Message, SnapshotOutcome};
 
 /// A request for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +31,8 @@ pub enum Event {
         /// The caller's name for this barrier, never used twice.
         round: u64,
     },
-    /// A message from a peer.
-    Received(Message),
+    /// Messages from a peer, in the order in which they came.
+    Received(Vec<Message>),
     /// Everything up to this token is durable.
     Persisted {
         /// From [`crate::Persist::token`].
@@ -43,9 +43,13 @@ pub enum Event {
         /// The last of them.
         index: LogIndex,
     },
-    /// The state machine has judged a membership change of the log. `None` means it was refused and
-    /// changes nothing.
-    ConfChangeDecided(Option<ConfChange>),
+    /// The state machine has judged a membership change of the log.
+    ConfChangeDecided {
+        /// The entry that holds it.
+        index: LogIndex,
+        /// The change; `None` if it was refused and changes nothing.
+        change: Option<ConfChange>,
+    },
     /// A snapshot of the state machine is on disk and recorded in the log.
     SnapshotTaken {
         /// The last entry it covers.
@@ -53,6 +57,13 @@ pub enum Event {
     },
     /// A message to this peer was lost.
     Unreachable(MemberId),
+    /// A snapshot has reached this peer, or has not.
+    SnapshotSent {
+        /// The peer.
+        to: MemberId,
+        /// Whether it has arrived.
+        outcome: SnapshotOutcome,
+    },
     /// Make this member the leader.
     TransferLeadership(MemberId),
 }

@@ -16,7 +16,9 @@
 //! 4. Carry out [`Effect::Apply`] in order and report progress by [`Event::Applied`]. For an entry that
 //!    changes the membership, report the verdict by [`Event::ConfChangeDecided`] before `Applied`
 //!    covers it.
-//! 5. Before a clean stop, write [`Node::unwritten_hard_state`].
+//! 5. Carry out [`Effect::InstallSnapshot`] in its place among the `Apply`s, and report the snapshot's
+//!    index as applied.
+//! 6. Before a clean stop, write [`Node::unwritten_hard_state`].
 //!
 //! # Invariants
 //!
@@ -30,6 +32,8 @@
 //!
 //! Elections, replication and quorums (`raft`); encoding (`server`); the state machine (`state`).
 
+mod disk_watch;
+mod early_appends;
 mod effect;
 mod event;
 pub mod limits;

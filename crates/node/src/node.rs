@@ -4,11 +4,14 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use quorate_raft::{
-    ConfState, ConfigError, Entry, HardState, LogIndex, MemberId, MemoryStorage, Message,
-    MessageKind, NONE, Note, ReadState, Snapshot, SnapshotMetadata, SoftState, Storage, Term,
+    ConfChange, ConfState, ConfigError, Entry, HardState, LogIndex, MemberId, MemoryStorage,
+    Message, MessageKind, NONE, Note, NoteLevel, ProgressState, ReadState, Snapshot,
+    SnapshotMetadata, SnapshotOutcome, SoftState, Status, Storage, StorageError, Term,
 };
 use thiserror::Error;
 
+use crate::disk_watch::{Change, DiskWatch, successor};
+use crate::early_appends::EarlyAppends;
 use crate::effect::{BarrierFailure, Effect, Leadership, ProposalFailure};
 use crate::event::{Event, Proposal};
 use crate::limits;
@@ -35,6 +38,8 @@ pub struct Config {
     pub first_read_request_id: u64,
     /// Ticks after which a proposal that found no leader is forgotten.
     pub proposal_ticks_max: u64,
+    /// Whether a member gives way while its disk is stuck.
+    pub fences_stalled_disk: bool,
     /// When to take snapshots.
     pub snapshot_policy: SnapshotPolicy,
     /// The hard state found in the log.
@@ -76,10 +81,17 @@ pub struct Node {
     persistence: Persistence,
     proposals: Proposals,
     barriers: ReadBarriers,
+    early_appends: EarlyAppends,
+    disk_watch: DiskWatch,
     policy: SnapshotPolicy,
+    notes: Vec<Note>,
     effects: VecDeque<Effect>,
     leadership: Leadership,
     conf_state: ConfState,
+    /// Changes of the membership up to here are in `conf_state`.
+    conf_state_index: LogIndex,
+    /// In whose term an append was last found to fit the log.
+    matched_in: Term,
     applied: LogIndex,
     last_snapshot: LogIndex,
     /// Whether a snapshot was asked for and not yet reported.
@@ -105,7 +117,13 @@ impl Node {
             term: config.snapshot_term,
         };
         let snapshot = Snapshot { data: Bytes::new(), metadata };
-        let storage = MemoryStorage::recover(hard_state, snapshot, config.entries);
+        let mut storage = MemoryStorage::recover(hard_state, snapshot, config.entries);
+        if config.applied > config.snapshot_index {
+            // Where a peer that needs a snapshot is brought to, at least.
+            let recorded =
+                storage.create_snapshot(config.applied, config.conf_state.clone(), Bytes::new());
+            recorded.expect("the log was found to reach what is applied");
+        }
         let raft = quorate_raft::Node::new(
             quorate_raft::Config {
                 election_tick: config.election_ticks,
@@ -124,10 +142,17 @@ impl Node {
             persistence: Persistence::new(config.hard_state),
             proposals: Proposals::new(config.proposal_ticks_max),
             barriers: ReadBarriers::new(config.first_read_request_id),
+            early_appends: EarlyAppends::default(),
+            disk_watch: DiskWatch::new(
+                config.fences_stalled_disk.then_some(u64::from(config.election_ticks)),
+            ),
+            notes: Vec::new(),
             policy: config.snapshot_policy,
             effects: VecDeque::new(),
             leadership: Leadership::default(),
             conf_state: config.conf_state,
+            conf_state_index: config.applied,
+            matched_in: 0,
             applied: config.applied,
             last_snapshot: config.snapshot_index,
             taking_snapshot: false,
@@ -166,21 +191,16 @@ impl Node {
                 self.propose(vec![(request_id, Content::ConfChange(change))]);
             }
             Event::ReadBarrier { round } => self.start_barrier(vec![round]),
-            Event::Received(message) => self.handle_received(message),
+            Event::Received(messages) => self.handle_received(messages),
             Event::Persisted { token } => self.handle_persisted(token),
             Event::Applied { index } => self.handle_applied(index),
-            Event::ConfChangeDecided(change) => {
-                // A refused change still has to be accounted for by the core; node 0 makes it a no-op.
-                // The core refuses to be left without a voter; the group then keeps what it has.
-                if let Ok(conf_state) = self.raft.apply_conf_change(change.unwrap_or_default()) {
-                    self.conf_state = conf_state;
-                }
-            }
+            Event::ConfChangeDecided { index, change } => self.decide_conf_change(index, change),
             Event::SnapshotTaken { index } => {
                 self.last_snapshot = self.last_snapshot.max(index);
                 self.taking_snapshot = false;
             }
             Event::Unreachable(peer) => self.raft.report_unreachable(peer),
+            Event::SnapshotSent { to, outcome } => self.handle_snapshot_sent(to, outcome),
             Event::TransferLeadership(to) => self.raft.transfer_leader(to),
         }
         self.settle();
@@ -216,9 +236,17 @@ impl Node {
         self.conf_state.voters_outgoing.is_empty() && self.conf_state.voters == [self.raft.id()]
     }
 
-    /// What the consensus core has noted for the log since the last call.
+    /// What is worth a line in the log since the last call.
     pub fn take_notes(&mut self) -> Vec<Note> {
-        self.raft.take_notes()
+        let mut notes = std::mem::take(&mut self.notes);
+        notes.append(&mut self.raft.take_notes());
+        notes
+    }
+
+    /// A copy of what the consensus core knows of the group.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.raft.status()
     }
 
     /// Bytes of the log held in memory.
@@ -228,11 +256,49 @@ impl Node {
     }
 
     fn handle_tick(&mut self) {
-        self.raft.tick();
+        self.persistence.tick();
+        self.watch_disk();
+        if !self.disk_watch.is_stalled() {
+            self.raft.tick();
+        }
+        for message in self.early_appends.take_all() {
+            drop(self.raft.step(message));
+        }
         self.proposals.tick();
         let overdue = self.barriers.tick();
         if !overdue.is_empty() {
             self.start_barrier(overdue);
+        }
+    }
+
+    /// While the log cannot be written this member keeps quiet; a leader hands over.
+    fn watch_disk(&mut self) {
+        let (level, text) = match self.disk_watch.look(self.persistence.write_age()) {
+            None => return,
+            Some(Change::Stalled) => {
+                if let Some(to) = successor(&self.raft.status()) {
+                    self.raft.transfer_leader(to);
+                }
+                let text = "the write-ahead log could not be written for an election timeout; \
+                            leaving the lead to others until it can";
+                (NoteLevel::Warn, text)
+            }
+            Some(Change::Recovered) => {
+                (NoteLevel::Info, "the write-ahead log can be written again; taking part again")
+            }
+        };
+        self.notes.push(Note { level, text: text.to_owned() });
+    }
+
+    fn decide_conf_change(&mut self, index: LogIndex, change: Option<ConfChange>) {
+        // A snapshot that was taken in meanwhile knows better.
+        if index <= self.conf_state_index {
+            return;
+        }
+        // A refused change still has to be accounted for by the core; node 0 makes it a no-op.
+        // The core refuses to be left without a voter; the group then keeps what it has.
+        if let Ok(conf_state) = self.raft.apply_conf_change(change.unwrap_or_default()) {
+            self.conf_state = conf_state;
         }
     }
 
@@ -298,18 +364,73 @@ impl Node {
             .extend(rounds.into_iter().map(|round| Effect::BarrierFailed { round, failure }));
     }
 
-    fn handle_received(&mut self, message: Message) {
-        if message.to == self.raft.id() {
-            // What a peer sends wrongly is its affair; the core has refused it and stays as it was.
-            drop(self.raft.step(message));
+    fn handle_received(&mut self, messages: Vec<Message>) {
+        for message in messages {
+            if message.to != self.raft.id() {
+                continue;
+            }
+            // Handing over is for the leader to do; nobody else is asked, and nothing passed on.
+            if message.kind == MessageKind::TransferLeader && !self.raft.is_leader() {
+                continue;
+            }
+            let Some(message) = self.keep_if_early(message) else { continue };
+            self.step_received(message);
+            while let Some(message) =
+                self.early_appends.take_fitting(self.raft.term(), self.raft.last_index())
+            {
+                self.step_received(message);
+            }
+        }
+    }
+
+    /// Keeps an append that has overtaken those before it. What comes first from a leader is no such one:
+    /// it is how the leader finds out where this log ends.
+    fn keep_if_early(&mut self, message: Message) -> Option<Message> {
+        let term = self.raft.term();
+        let is_early = message.kind == MessageKind::Append
+            && message.term == term
+            && message.term == self.matched_in
+            && message.index > self.raft.last_index();
+        if is_early { self.early_appends.keep(term, message) } else { Some(message) }
+    }
+
+    fn step_received(&mut self, message: Message) {
+        let append = (message.kind == MessageKind::Append)
+            .then(|| (message.term, message.index + message.entries.len() as u64));
+        // What a peer sends wrongly is its affair; the core has refused it and stays as it was.
+        drop(self.raft.step(message));
+        if let Some((term, last)) = append
+            && term == self.raft.term()
+            && last <= self.raft.last_index()
+        {
+            self.matched_in = term;
         }
     }
 
     fn handle_persisted(&mut self, token: u64) {
         while let Some(write) = self.persistence.finish_write(token) {
+            if let Some(snapshot) = write.snapshot {
+                self.begin_log_at(snapshot);
+            }
             self.raft.storage_mut().append(write.entries);
             self.deliver(write.responses);
         }
+    }
+
+    /// A leader's snapshot is in the log, which begins after it now; the state machine is to follow.
+    fn begin_log_at(&mut self, snapshot: Snapshot) {
+        self.conf_state = snapshot.metadata.conf_state.clone();
+        self.conf_state_index = snapshot.metadata.index;
+        self.last_snapshot = snapshot.metadata.index;
+        self.raft
+            .storage_mut()
+            .apply_snapshot(snapshot.clone())
+            .expect("the core takes in no snapshot older than the last");
+        self.effects.push_back(Effect::InstallSnapshot(snapshot));
+    }
+
+    fn handle_snapshot_sent(&mut self, to: MemberId, outcome: SnapshotOutcome) {
+        self.raft.report_snapshot(to, outcome);
     }
 
     fn handle_applied(&mut self, index: LogIndex) {
@@ -328,21 +449,44 @@ impl Node {
     /// Forgets entries that nobody is likely to ask for.
     fn cut_log(&mut self) {
         let (applied, policy, is_alone) = (self.applied, self.policy, self.is_sole_voter());
-        let storage = self.raft.storage_mut();
-        let before_first = storage.first_index() - 1;
+        let before_first = self.raft.storage().first_index() - 1;
         // A lone voter has nobody to feed. Who joins it later starts from a snapshot.
         let mut forgettable = if is_alone { applied } else { policy.forgettable(applied) };
         if forgettable < before_first + limits::LOG_CUT_EVERY {
             forgettable = before_first;
+        } else if !is_alone {
+            forgettable = forgettable.min(self.wanted_after()).max(before_first);
         }
+        let storage = self.raft.storage_mut();
         if storage.bytes() > policy.catch_up_bytes {
             // Down to half of what may be held, so that the next cut is not at once.
             let by_bytes = storage.compact_index_for(policy.catch_up_bytes / 2);
             forgettable = forgettable.max(by_bytes.unwrap_or(0).min(applied));
         }
+        // The core's log may have begun anew at a snapshot that the state machine has not reached.
         if forgettable > before_first {
+            // Who needs what is forgotten is sent a snapshot, which is made when it is sent.
+            match storage.create_snapshot(applied, self.conf_state.clone(), Bytes::new()) {
+                Ok(_) | Err(StorageError::SnapshotOutOfDate) => {}
+                Err(error) => unreachable!("what is applied is in the log: {error}"),
+            }
             storage.compact(forgettable).expect("applied entries are in the log");
         }
+    }
+
+    /// The last entry that no member which takes part is still to be sent. Those that are silent may be
+    /// sent a snapshot when they come back; those that are being sent one go on after it.
+    fn wanted_after(&self) -> LogIndex {
+        let followers = self.raft.progress().into_iter().flatten();
+        followers
+            .filter(|(id, _)| **id != self.raft.id())
+            .filter_map(|(_, progress)| match progress.state {
+                ProgressState::Snapshot => Some(progress.pending_snapshot),
+                ProgressState::Replicate => Some(progress.match_index),
+                ProgressState::Probe => progress.is_recently_active.then_some(progress.match_index),
+            })
+            .min()
+            .unwrap_or(LogIndex::MAX)
     }
 
     /// Delivers messages that waited for storage: to the core, or to peers.
@@ -387,8 +531,16 @@ impl Node {
                     self.effects.push_back(Effect::Apply(applying));
                 }
             }
+            MessageKind::Snapshot => self.effects.push_back(Effect::SendSnapshot(message)),
+            // What would keep the others from electing a leader that can write.
+            MessageKind::Heartbeat if self.gives_way() => {}
             _ => self.effects.push_back(Effect::Send(message)),
         }
+    }
+
+    /// Whether this leader waits to be replaced.
+    fn gives_way(&self) -> bool {
+        self.disk_watch.is_stalled() && self.raft.transferee() != NONE
     }
 
     fn change_leadership(&mut self, soft_state: SoftState) {

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use quorate_raft::{Entry, HardState, LogIndex, Message};
+use quorate_raft::{Entry, HardState, LogIndex, Message, Snapshot};
 
 use crate::effect::{Applying, Persist};
 
@@ -21,12 +21,17 @@ pub(crate) struct Persistence {
     /// A hard state that differs from the written one in its commit index only.
     unwritten: Option<HardState>,
     written: HardState,
+    /// Ticks since the start.
+    now: u64,
 }
 
-/// A finished write: the entries to move into the in-memory log, the messages to deliver.
+/// A finished write: what to move into the in-memory log, the messages to deliver.
 #[derive(Debug)]
 pub(crate) struct Write {
     token: u64,
+    /// The tick in which it was handed out.
+    ordered_at: u64,
+    pub(crate) snapshot: Option<Snapshot>,
     pub(crate) entries: Vec<Entry>,
     pub(crate) responses: Vec<Message>,
 }
@@ -51,7 +56,8 @@ impl Persistence {
         }
         let vote_changed = !ordered.is_empty()
             && (ordered.term, ordered.vote) != (self.written.term, self.written.vote);
-        if order.entries.is_empty() && !vote_changed {
+        let snapshot = order.snapshot.map(|snapshot| *snapshot);
+        if order.entries.is_empty() && snapshot.is_none() && !vote_changed {
             return match self.writes.back_mut() {
                 Some(last) => {
                     // That the same entries are stored is said once.
@@ -70,10 +76,22 @@ impl Persistence {
         }
         self.writes.push_back(Write {
             token: self.last_token,
+            ordered_at: self.now,
+            snapshot: snapshot.clone(),
             entries: order.entries.clone(),
             responses: order.responses,
         });
-        Ok(Persist { token: self.last_token, entries: order.entries, hard_state })
+        Ok(Persist { token: self.last_token, snapshot, entries: order.entries, hard_state })
+    }
+
+    /// Lets a tick pass.
+    pub(crate) const fn tick(&mut self) {
+        self.now += 1;
+    }
+
+    /// For how many ticks the oldest write has been under way.
+    pub(crate) fn write_age(&self) -> u64 {
+        self.writes.front().map_or(0, |oldest| self.now - oldest.ordered_at)
     }
 
     /// The oldest write up to `token`, if it is still open.
@@ -129,6 +147,21 @@ mod tests {
         let second = persistence.order_write(order(3, 1, 2)).unwrap();
         assert_eq!(second.hard_state, Some(HardState { term: 1, vote: 1, commit: 2 }));
         assert_eq!(persistence.unwritten(), None);
+    }
+
+    #[test]
+    fn the_age_of_a_write_is_told_in_ticks() {
+        let mut persistence = Persistence::default();
+        persistence.tick();
+        let first = persistence.order_write(order(1, 1, 0)).unwrap();
+        persistence.tick();
+        let second = persistence.order_write(order(2, 1, 0)).unwrap();
+        persistence.tick();
+        assert_eq!(persistence.write_age(), 2);
+        persistence.finish_write(first.token).unwrap();
+        assert_eq!(persistence.write_age(), 1);
+        persistence.finish_write(second.token).unwrap();
+        assert_eq!(persistence.write_age(), 0);
     }
 
     #[test]

@@ -14,6 +14,7 @@ fn config(id: u64, voters: &[u64]) -> Config {
         seed: id,
         first_read_request_id: id << 48,
         proposal_ticks_max: 70,
+        fences_stalled_disk: true,
         snapshot_policy: SnapshotPolicy::default(),
         hard_state: HardState::default(),
         conf_state: ConfState { voters: voters.to_vec(), ..ConfState::default() },
@@ -33,6 +34,7 @@ struct Member {
     passed: Vec<(u64, u64)>,
     failed: Vec<(u64, BarrierFailure)>,
     snapshots: usize,
+    installed: Vec<u64>,
 }
 
 impl Member {
@@ -45,6 +47,7 @@ impl Member {
             passed: Vec::new(),
             failed: Vec::new(),
             snapshots: 0,
+            installed: Vec::new(),
         };
         member.node.start();
         member.collect();
@@ -60,7 +63,12 @@ impl Member {
         while let Some(effect) = self.node.poll_effect() {
             match effect {
                 Effect::Persist(persist) => self.unfinished_writes.push(persist.token),
-                Effect::Send(message) => self.sent.push(message),
+                Effect::Send(message) | Effect::SendSnapshot(message) => self.sent.push(message),
+                Effect::InstallSnapshot(snapshot) => {
+                    let index = snapshot.metadata.index;
+                    self.installed.push(index);
+                    self.node.handle(Event::Applied { index });
+                }
                 Effect::Apply(applying) => {
                     let index = applying.entries.last().unwrap().index;
                     self.applied.extend(applying.entries);
@@ -104,7 +112,7 @@ fn converse(members: &mut [Member]) {
         }
         for message in messages {
             let to = usize::try_from(message.to).unwrap() - 1;
-            members[to].handle(Event::Received(message));
+            members[to].handle(Event::Received(vec![message]));
         }
     }
 }
@@ -167,12 +175,12 @@ fn a_barrier_passes_with_a_quorum_and_fails_with_the_leader() {
         others[1].handle(Event::Tick);
         let messages = std::mem::take(&mut others[1].sent);
         for message in messages.into_iter().filter(|message| message.to == 2) {
-            others[0].handle(Event::Received(message));
+            others[0].handle(Event::Received(vec![message]));
             others[0].finish_writes();
         }
         for message in std::mem::take(&mut others[0].sent) {
             if message.to == 3 {
-                others[1].handle(Event::Received(message));
+                others[1].handle(Event::Received(vec![message]));
                 others[1].finish_writes();
             }
         }

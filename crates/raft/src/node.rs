@@ -41,6 +41,7 @@ use crate::ready::OnAdvance;
 use crate::state::{ConfState, HardState, Role, SoftState};
 use crate::status::Status;
 use crate::storage::Storage;
+use crate::tracker::ProgressMap;
 
 /// No real term or index comes near this; arithmetic on smaller ones cannot overflow.
 const POSITION_MAX: u64 = u64::MAX >> 1;
@@ -342,6 +343,12 @@ impl<S: Storage> Node<S> {
     #[must_use]
     pub fn status(&self) -> Status {
         Status::of(&self.raft)
+    }
+
+    /// A leader's books about the members, itself included; nobody else keeps any.
+    #[must_use]
+    pub fn progress(&self) -> Option<&ProgressMap> {
+        self.is_leader().then_some(&self.raft.tracker.progress)
     }
 
     /// The settings, with defaults filled in.

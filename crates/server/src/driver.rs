@@ -38,7 +38,6 @@ use crate::waiters::Waiters;
 pub(crate) const REQUESTS_QUEUED_MAX: usize = 16_384;
 
 /// What the driver is told.
-#[derive(Debug)]
 pub(crate) enum Input {
     Propose(Proposal),
     ReadBarrier(Address<Answer>),
@@ -53,6 +52,21 @@ pub(crate) enum Input {
     SnapshotTaken {
         index: LogIndex,
     },
+    /// A change of the membership for the log; its id is the request's.
+    ProposeConfChange(ConfChange),
+    /// Messages of a peer, in their order.
+    Received(Vec<Message>),
+    /// A message to this peer was lost.
+    Unreachable(MemberId),
+    /// How sending a snapshot to this peer has ended.
+    SnapshotSent {
+        to: MemberId,
+        outcome: SnapshotOutcome,
+    },
+    /// Make this member the leader.
+    TransferLeadership(MemberId),
+    /// Tell what the core knows of the group.
+    AskStatus(Done<Status>),
     /// Ends the thread. Whatever is in the log then stays there for the next start.
     Stop,
 }

@@ -1,0 +1,76 @@
+//! Whether this member's disk lets it take part.
+//!
+//! A leader whose log cannot be written goes on sending heartbeats: etcd's stays leader while its disk is
+//! stuck, and no client gets anything done. Here, a write that has been under way for an election timeout
+//! silences the member until it is done. A leader first hands over to the voter that is furthest ahead,
+//! if any other voter was heard from lately, and then sends no heartbeats, so that the others elect one of
+//! them even if that message was lost. A follower does not stand for election.
+//!
+//! See decision record 0008.
+
+use quorate_raft::{MemberId, Role, Status};
+
+/// What has changed about the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// A write takes too long.
+    Stalled,
+    /// Writes are done in time again.
+    Recovered,
+}
+
+/// The state of the disk, as far as it shows.
+#[derive(Debug)]
+pub(crate) struct DiskWatch {
+    /// Ticks that a write may take; `None` looks away.
+    ticks_max: Option<u64>,
+    is_stalled: bool,
+}
+
+impl DiskWatch {
+    pub(crate) const fn new(ticks_max: Option<u64>) -> Self {
+        Self { ticks_max, is_stalled: false }
+    }
+
+    /// Looks at the age of the oldest write.
+    pub(crate) fn look(&mut self, write_age: u64) -> Option<Change> {
+        let is_stalled = self.ticks_max.is_some_and(|ticks_max| write_age >= ticks_max);
+        if is_stalled == self.is_stalled {
+            return None;
+        }
+        self.is_stalled = is_stalled;
+        Some(if is_stalled { Change::Stalled } else { Change::Recovered })
+    }
+
+    pub(crate) const fn is_stalled(&self) -> bool {
+        self.is_stalled
+    }
+}
+
+/// The other voter that a leader hands over to: of those heard from lately, the one whose log is longest.
+pub(crate) fn successor(status: &Status) -> Option<MemberId> {
+    if status.soft_state.role != Role::Leader {
+        return None;
+    }
+    status
+        .progress
+        .iter()
+        .filter(|(id, progress)| {
+            **id != status.id && !progress.is_learner && progress.is_recently_active
+        })
+        .max_by_key(|(id, progress)| (progress.match_index, std::cmp::Reverse(**id)))
+        .map(|(id, _)| *id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_write_is_noticed_once_and_its_end_too() {
+        let mut watch = DiskWatch::new(Some(10));
+        let changes = [9, 10, 11, 0, 0].map(|age| watch.look(age));
+        assert_eq!(changes, [None, Some(Change::Stalled), None, Some(Change::Recovered), None]);
+        assert_eq!(DiskWatch::new(None).look(1000), None);
+    }
+}

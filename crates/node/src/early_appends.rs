@@ -1,0 +1,111 @@
+//! Appends that overtook those they follow.
+//!
+//! A leader of etcd 3.7 sends the messages of one batch in reverse order. A follower that refuses each one
+//! that comes too early makes the leader fall back to probing and send the whole window again, reversed
+//! again. So an append of the present leader that begins beyond the log's end is kept until the entries
+//! before it are there, or for a tick at most; only then may the core refuse it.
+//!
+//! # Bound
+//!
+//! [`EARLY_APPENDS_BYTES_MAX`] of entries. What does not fit is handed on at once.
+
+use std::collections::BTreeMap;
+
+use quorate_raft::{LogIndex, Message, Term};
+
+use crate::limits::EARLY_APPENDS_BYTES_MAX;
+
+/// What is kept for one node.
+#[derive(Debug, Default)]
+pub(crate) struct EarlyAppends {
+    /// All are of this term, and so of one leader.
+    term: Term,
+    /// By the entry they follow, then in the order in which they came.
+    kept: BTreeMap<(LogIndex, u64), Message>,
+    bytes: u64,
+    count: u64,
+}
+
+impl EarlyAppends {
+    /// Keeps an append of the leader of `term`, or gives it back when there is no room.
+    pub(crate) fn keep(&mut self, term: Term, message: Message) -> Option<Message> {
+        if term != self.term {
+            *self = Self { term, ..Self::default() };
+        }
+        let bytes = bytes_of(&message);
+        if self.bytes + bytes > EARLY_APPENDS_BYTES_MAX {
+            return Some(message);
+        }
+        self.bytes += bytes;
+        self.count += 1;
+        self.kept.insert((message.index, self.count), message);
+        None
+    }
+
+    /// Takes the first one that a log of `term` which ends with `last_index` can take in now.
+    pub(crate) fn take_fitting(&mut self, term: Term, last_index: LogIndex) -> Option<Message> {
+        let first = self.kept.first_entry()?;
+        if term != self.term || first.key().0 > last_index {
+            return None;
+        }
+        let message = first.remove();
+        self.bytes -= bytes_of(&message);
+        Some(message)
+    }
+
+    /// Takes everything, in the order of the log.
+    pub(crate) fn take_all(&mut self) -> Vec<Message> {
+        self.bytes = 0;
+        std::mem::take(&mut self.kept).into_values().collect()
+    }
+}
+
+fn bytes_of(message: &Message) -> u64 {
+    // An append without entries costs something too.
+    64 + message.entries.iter().map(quorate_raft::Entry::encoded_bytes).sum::<u64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use quorate_raft::{Entry, MessageKind};
+
+    fn append(index: LogIndex, payload_bytes: usize) -> Message {
+        let data = Bytes::from(vec![0; payload_bytes]);
+        let entries = vec![Entry { index: index + 1, term: 1, data, ..Entry::default() }];
+        Message { index, entries, ..Message::new(MessageKind::Append, 1) }
+    }
+
+    #[test]
+    fn they_come_out_in_the_order_of_the_log() {
+        let mut early = EarlyAppends::default();
+        for index in [9, 7, 8] {
+            assert_eq!(early.keep(1, append(index, 1)), None);
+        }
+        assert_eq!(early.take_fitting(1, 6), None);
+        assert_eq!(early.take_fitting(1, 7).unwrap().index, 7);
+        assert_eq!(early.take_fitting(1, 7), None);
+        let rest: Vec<_> = early.take_all().iter().map(|message| message.index).collect();
+        assert_eq!(rest, [8, 9]);
+        assert_eq!(early.bytes, 0);
+    }
+
+    #[test]
+    fn another_term_forgets_them() {
+        let mut early = EarlyAppends::default();
+        early.keep(1, append(7, 1));
+        assert_eq!(early.take_fitting(2, 9), None);
+        early.keep(2, append(5, 1));
+        assert_eq!(early.take_all().len(), 1);
+    }
+
+    #[test]
+    fn they_are_bounded_in_bytes() {
+        let mut early = EarlyAppends::default();
+        assert_eq!(early.keep(1, append(7, 12 << 20)), None);
+        assert!(early.keep(1, append(8, 12 << 20)).is_some());
+        early.take_fitting(1, 7).unwrap();
+        assert_eq!(early.keep(1, append(8, 12 << 20)), None);
+    }
+}
