@@ -18,22 +18,25 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use crossbeam_channel::Sender;
-use prost::Message;
+use prost::Message as _;
 use quorate_api::etcdserverpb::response_op::Response as Operation;
 use quorate_api::etcdserverpb::{
     AlarmRequest, AlarmType, InternalRaftRequest, RequestHeader, ResponseOp, alarm_request,
 };
 use quorate_api::raftpb;
 use quorate_node::Proposal;
-use quorate_raft::{Entry, EntryKind, Role};
+use quorate_raft::{Entry, EntryKind, Message, Role, Snapshot};
 use quorate_state::apply::{
-    Applied, AuthCommand, ClusterCommand, Command, EntryMeta, Fault, Notice, Request, Response,
-    State,
+    Applied, AuthCommand, ClusterCommand, Command, EntryMeta, Fault, Notice, RecoverError, Request,
+    Response, State,
 };
 use quorate_state::backend::{Backend, Committed};
+use quorate_state::members::{MemberChange, MembershipRefusal};
+use quorate_state::units::MemberId;
 use quorate_state::versions::{Version, follow_cluster_version};
 
 use crate::answer::Answer;
+use crate::bootstrap::storage_version;
 use crate::committer::{Done, Order, Then};
 use crate::driver::{DriverHandle, Input};
 use crate::fatal::FaultReports;
@@ -42,6 +45,7 @@ use crate::log;
 use crate::mailbox::{Address, Outbox};
 use crate::member::{Clock, Identity};
 use crate::metrics::{Metrics, RequestKind};
+use crate::peer::Peers;
 use crate::request_id::RequestIds;
 use crate::snapshots::SnapshotOrder;
 use crate::standing::Standing;
@@ -65,8 +69,12 @@ pub(crate) enum Job {
     TakeSnapshot,
     /// This member leads no longer.
     LostLeadership,
-    /// The backend thread has committed a batch.
-    Committed(Committed),
+    /// Send a peer a snapshot of what is applied, by this message.
+    SendSnapshot(Message),
+    /// Put the image of this snapshot in place of the state.
+    InstallSnapshot(Snapshot),
+    /// The backend thread has committed a batch to the file of this generation.
+    Committed { committed: Committed, generation: u64 },
     /// Bring the storage version in line with the cluster's.
     FollowClusterVersion,
     /// Tell when everything applied so far is in the backend file.
@@ -94,6 +102,7 @@ pub(crate) struct Pace {
 pub(crate) struct Neighbours {
     pub(crate) jobs: Receiver<Job>,
     pub(crate) driver: DriverHandle,
+    pub(crate) peers: Arc<Peers>,
     pub(crate) committer: Sender<Order>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) standing: Arc<Standing>,
@@ -111,9 +120,22 @@ pub(crate) struct Applier {
     pace: Pace,
     neighbours: Neighbours,
     outbox: Outbox<Answer>,
+    /// For proposers of membership changes, once the batch is published.
+    membership_answers: Vec<(Address<Answer>, Result<(), MembershipRefusal>)>,
     /// When the open batch has to be handed over.
     commit_at: Option<Instant>,
     compaction: Compaction,
+    /// How often the backend file was replaced.
+    generation: u64,
+}
+
+/// Why the applier ends.
+#[derive(Debug, thiserror::Error)]
+enum ApplyError {
+    #[error(transparent)]
+    Apply(#[from] Fault),
+    #[error("failed to take over a snapshot: {0}")]
+    Install(#[from] RecoverError),
 }
 
 /// Compactions under way.
@@ -123,6 +145,21 @@ struct Compaction {
     started: Option<Instant>,
     removed_count: u64,
     waiting: Vec<Done<()>>,
+}
+
+impl Compaction {
+    /// Begins anew with the file that was put in place of the old one.
+    fn resume_or_end(&mut self, is_under_way: bool) {
+        let now = Instant::now();
+        self.next_step = is_under_way.then_some(now);
+        self.started = is_under_way.then_some(now);
+        self.removed_count = 0;
+        if !is_under_way {
+            for tell in self.waiting.drain(..) {
+                tell(());
+            }
+        }
+    }
 }
 
 impl Applier {
@@ -149,8 +186,10 @@ impl Applier {
             pace,
             neighbours,
             outbox: Outbox::new(),
+            membership_answers: Vec::new(),
             commit_at: None,
             compaction,
+            generation: 0,
         }
     }
 
@@ -161,7 +200,7 @@ impl Applier {
         }
     }
 
-    fn serve(&mut self) -> Result<(), Fault> {
+    fn serve(&mut self) -> Result<(), ApplyError> {
         let mut jobs = Vec::new();
         loop {
             match self.neighbours.jobs.receive_until(&mut jobs, self.wake_at()) {
@@ -184,14 +223,19 @@ impl Applier {
     }
 
     /// Does a job; says whether it was the last.
-    fn carry_out(&mut self, job: Job) -> Result<bool, Fault> {
+    fn carry_out(&mut self, job: Job) -> Result<bool, ApplyError> {
         match job {
             Job::Apply(entries) => self.apply(entries)?,
             Job::TakeSnapshot => self.take_snapshot(),
             Job::LostLeadership => self.state.readers().leases.demote(),
-            Job::Committed(committed) => {
-                self.state.store_mut().committed(committed);
-                self.state.publish();
+            Job::SendSnapshot(message) => self.send_snapshot(message),
+            Job::InstallSnapshot(snapshot) => return self.install_snapshot(&snapshot),
+            Job::Committed { committed, generation } => {
+                // What went to the file that was replaced is no news any more.
+                if generation == self.generation {
+                    self.state.store_mut().committed(committed);
+                    self.state.publish();
+                }
             }
             Job::FollowClusterVersion => self.follow_cluster_version(),
             Job::Commit(done) => self.hand_over(vec![Then::Tell(done)]),
@@ -242,6 +286,10 @@ impl Applier {
             }
         }
         self.state.publish();
+        // Whoever asks next sees the members as they are now.
+        for (address, outcome) in self.membership_answers.drain(..) {
+            self.outbox.push(address, Answer::ConfChange(outcome));
+        }
         let standing = Arc::clone(&self.neighbours.standing);
         standing.set_applied(last_index, last_term, &mut self.outbox);
         self.outbox.send();
@@ -265,10 +313,15 @@ impl Applier {
     }
 
     fn apply_conf_change(&mut self, meta: EntryMeta, data: Bytes) -> Result<(), Fault> {
+        let index = meta.index;
         let change = raftpb::ConfChange::decode(data.clone()).unwrap_or_default();
         let applied = self.state.apply_conf_change(meta, change)?;
         let decided = match &applied.outcome {
-            Some(Ok(_)) => quorate_raft::confchange::wire::decode_v1(&data).ok(),
+            Some(Ok(change)) => {
+                self.neighbours.peers.set_members(self.state.members());
+                self.notice_removal(change);
+                quorate_raft::confchange::wire::decode_v1(&data).ok()
+            }
             Some(Err(refusal)) => {
                 log::warn!("rejected a membership change", "error" = refusal.to_string());
                 None
@@ -276,11 +329,65 @@ impl Applier {
             // The core was started with the members that this change has led to.
             None => None,
         };
-        self.neighbours.driver.report(Input::ConfChangeDecided(decided));
+        self.neighbours.driver.report(Input::ConfChangeDecided { index, change: decided });
         if let Some(address) = self.neighbours.waiters.take(applied.request_id) {
-            self.outbox.push(address, Answer::Ready);
+            let outcome = applied.outcome.map_or(Ok(()), |outcome| outcome.map(drop));
+            self.membership_answers.push((address, outcome));
         }
         Ok(())
+    }
+
+    fn notice_removal(&self, change: &MemberChange) {
+        if *change == MemberChange::Remove(MemberId(self.identity.member_id)) {
+            self.neighbours.faults.report_removal();
+        }
+    }
+
+    /// Has a peer sent the state as of the last entry applied.
+    fn send_snapshot(&mut self, mut message: Message) {
+        let (index, term) = self.state.applied();
+        let order = SnapshotOrder::new(index, term, self.state.members(), self.state.versions());
+        message.snapshot = Some(Box::new(order.into_raft()));
+        self.hand_over(vec![Then::Send(message)]);
+    }
+
+    /// Replaces the state by a leader's; says whether that cannot be done because the member is ending.
+    fn install_snapshot(&mut self, snapshot: &Snapshot) -> Result<bool, ApplyError> {
+        let started = Instant::now();
+        let index = snapshot.metadata.index;
+        log::info!(
+            "applying snapshot",
+            "current-applied-index" = self.state.applied().0,
+            "incoming-leader-snapshot-index" = index,
+            "incoming-leader-snapshot-term" = snapshot.metadata.term
+        );
+        let (done, installed) = crossbeam_channel::bounded(1);
+        let done: Done<()> = Box::new(move |()| _ = done.send(()));
+        drop(self.neighbours.committer.send(Order::Install { index, done }));
+        if installed.recv().is_err() {
+            // The backend thread has failed, and said why.
+            return Ok(true);
+        }
+        self.generation += 1;
+        self.commit_at = None;
+        self.state.install(&self.backend)?;
+        self.compaction.resume_or_end(!self.state.store().is_compaction_idle());
+        self.neighbours.peers.set_members(self.state.members());
+        self.neighbours.peers.reconnect();
+        let standing = Arc::clone(&self.neighbours.standing);
+        standing.set_storage_version(storage_version(&self.backend));
+        if let Some(version) = self.state.versions().cluster() {
+            self.neighbours
+                .metrics
+                .set_cluster_version(&format!("{}.{}", version.major, version.minor));
+        }
+        let (index, term) = self.state.applied();
+        standing.set_applied(index, term, &mut self.outbox);
+        self.outbox.send();
+        self.neighbours.metrics.server.proposals_applied.set_unsigned(index);
+        self.neighbours.driver.report(Input::Applied);
+        log::info!("applied snapshot", "current-applied-index" = index, "took" = started.elapsed());
+        Ok(false)
     }
 
     fn account(&self, kind: RequestKind, applied: &Applied, took: Duration) {

@@ -16,12 +16,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
+use quorate_raft::Message;
 use quorate_state::backend::{Backend, Batch, Committed};
+use quorate_storage::snap;
 
 use crate::applier::Job;
 use crate::fatal::FaultReports;
 use crate::inbox::Sender;
+use crate::log;
 use crate::metrics::Metrics;
+use crate::peer::{OutgoingSnapshot, Peers};
 use crate::snapshots::SnapshotOrder;
 
 /// Batches that may wait.
@@ -37,6 +41,8 @@ pub(crate) type Done<T> = Box<dyn FnOnce(T) + Send>;
 pub(crate) enum Order {
     /// Write this batch, then do what follows it.
     Commit { batch: Batch, then: Vec<Then> },
+    /// Put the received image of the snapshot at `index` in place of the backend file.
+    Install { index: u64, done: Done<()> },
     /// Give free space back to the file system.
     Defragment(Done<Defragmented>),
     /// End, after everything before.
@@ -47,6 +53,8 @@ pub(crate) enum Order {
 pub(crate) enum Then {
     /// Write a snapshot that stands at the batch's index.
     Snapshot(SnapshotOrder),
+    /// Send a peer the file as it is then, by this message.
+    Send(Message),
     /// Tell somebody.
     Tell(Done<()>),
 }
@@ -63,9 +71,12 @@ pub(crate) struct Committer {
     pub(crate) backend: Backend,
     pub(crate) orders: Receiver<Order>,
     pub(crate) applier: Sender<Job>,
+    pub(crate) peers: Arc<Peers>,
     pub(crate) snapshots: crate::snapshots::Writer,
     pub(crate) faults: FaultReports,
     pub(crate) metrics: Arc<Metrics>,
+    /// How often the file was replaced.
+    pub(crate) generation: u64,
 }
 
 /// A reclamation under way, for everybody who asked for it.
@@ -83,6 +94,14 @@ struct Reclaiming {
     next_step: Instant,
 }
 
+impl Reclaiming {
+    fn tell(self, bytes_after: u64) {
+        for tell in self.tell {
+            tell(Defragmented { bytes_before: self.bytes_before, bytes_after });
+        }
+    }
+}
+
 /// Passes of one reclamation. Each gives back what the one before had to leave to readers.
 const PASSES_MAX: u32 = 8;
 
@@ -97,12 +116,12 @@ enum CommitError {
     #[error(transparent)]
     Bolt(#[from] quorate_storage::bolt::BoltError),
     #[error(transparent)]
-    Snapshot(#[from] quorate_storage::snap::SnapError),
+    Snapshot(#[from] snap::SnapError),
 }
 
 impl Committer {
     /// Runs until told to stop, or until the disk fails.
-    pub(crate) fn run(self) {
+    pub(crate) fn run(mut self) {
         let mut reclaiming: Option<Reclaiming> = None;
         loop {
             let received = match &reclaiming {
@@ -130,6 +149,13 @@ impl Committer {
                     reclaiming.get_or_insert_with(first).tell.push(tell);
                     Ok(())
                 }
+                Some(Order::Install { index, done }) => {
+                    // Space is won back anew in the other file, by whoever asks for it.
+                    if let Some(finished) = reclaiming.take() {
+                        finished.tell(self.backend.size_bytes());
+                    }
+                    self.install(index).map(|()| done(()))
+                }
                 Some(Order::Stop) => return,
                 None => self.reclaim(&mut reclaiming),
             };
@@ -145,14 +171,37 @@ impl Committer {
             let started = Instant::now();
             let committed = self.backend.commit(batch)?;
             self.metrics.disk.backend_commit.observe(started.elapsed());
-            _ = self.applier.send(Job::Committed(committed));
+            self.tell_committed(committed);
         }
         for step in then {
             match step {
                 Then::Snapshot(order) => self.snapshots.take(&order)?,
+                Then::Send(message) => {
+                    let image = self.backend.db().read();
+                    self.peers.send_snapshot(OutgoingSnapshot { message, image });
+                }
                 Then::Tell(done) => done(()),
             }
         }
+        Ok(())
+    }
+
+    fn tell_committed(&self, committed: Committed) {
+        _ = self.applier.send(Job::Committed { committed, generation: self.generation });
+    }
+
+    /// Views of the old file that are still held keep it readable; its space is free when they are gone.
+    fn install(&mut self, index: u64) -> Result<(), CommitError> {
+        let started = Instant::now();
+        let writer = &self.snapshots;
+        snap::install_database(&*writer.disk, &writer.dir, index)?;
+        self.backend.reopen(&writer.disk)?;
+        self.generation += 1;
+        log::info!(
+            "installed the backend file of a snapshot",
+            "snapshot-index" = index,
+            "took" = started.elapsed()
+        );
         Ok(())
     }
 
@@ -162,7 +211,7 @@ impl Committer {
         let step = self.backend.db().reclaim(RECLAIM_PAGES)?;
         let view = self.backend.read();
         let committed = Committed { view, last_revision: None, consistent_index: None };
-        _ = self.applier.send(Job::Committed(committed));
+        self.tell_committed(committed);
         current.has_gained |= step.moved_pages > 0 || step.truncated_bytes > 0;
         if !step.done {
             return Ok(());
@@ -174,11 +223,7 @@ impl Committer {
             return Ok(());
         }
         if let Some(finished) = reclaiming.take() {
-            let bytes_before = finished.bytes_before;
-            let bytes_after = self.backend.size_bytes();
-            for tell in finished.tell {
-                tell(Defragmented { bytes_before, bytes_after });
-            }
+            finished.tell(self.backend.size_bytes());
         }
         Ok(())
     }

@@ -20,17 +20,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use quorate_node::{Effect, Event, Leadership, Node, Proposal};
-use quorate_raft::{ConfChange, LogIndex, NoteLevel, Role};
-use quorate_storage::wal::{SnapshotMark, WalError};
+use quorate_raft::{
+    ConfChange, LogIndex, MemberId, Message, NoteLevel, Role, SnapshotOutcome, Status,
+};
+use quorate_storage::wal::SnapshotMark;
 
 use crate::answer::Answer;
 use crate::applier;
+use crate::committer::Done;
 use crate::fatal::FaultReports;
 use crate::inbox::{self, Nothing, Receiver, Sender};
 use crate::log;
 use crate::mailbox::{Address, Outbox};
 use crate::metrics::Metrics;
-use crate::persist::{LogThread, LogWriter};
+use crate::peer::Peers;
+use crate::persist::{LogError, LogThread, LogWriter};
 use crate::standing::Standing;
 use crate::waiters::Waiters;
 
@@ -44,7 +48,10 @@ pub(crate) enum Input {
     Persisted {
         token: u64,
     },
-    ConfChangeDecided(Option<ConfChange>),
+    ConfChangeDecided {
+        index: LogIndex,
+        change: Option<ConfChange>,
+    },
     /// Something was applied that is worth waking for.
     Applied,
     /// A snapshot is on disk: record it in the log.
@@ -116,6 +123,7 @@ pub(crate) struct DriverInputs {
 /// Everything the driver talks to.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
+    pub(crate) peers: Arc<Peers>,
     pub(crate) applier: Sender<applier::Job>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) standing: Arc<Standing>,
@@ -145,6 +153,8 @@ pub(crate) struct Driver {
     barrier: Barrier,
     outbox: Outbox<Answer>,
     proposals: Vec<Proposal>,
+    /// On their way to peers.
+    messages: Vec<Message>,
     /// As the node was told.
     applied: LogIndex,
     stopping: bool,
@@ -177,6 +187,7 @@ impl Driver {
             barrier: Barrier::default(),
             outbox: Outbox::new(),
             proposals: Vec::new(),
+            messages: Vec::new(),
             applied,
             stopping: false,
         }
@@ -261,11 +272,11 @@ impl Driver {
     }
 
     /// Takes the value of a step of the log, or stops the member with its error.
-    fn watch_over<T>(&mut self, step: Result<T, WalError>) -> Option<T> {
+    fn watch_over<T>(&mut self, step: Result<T, impl Into<LogError>>) -> Option<T> {
         match step {
             Ok(value) => Some(value),
             Err(error) => {
-                self.fail("writing the write-ahead log", error);
+                self.fail("writing the write-ahead log", error.into());
                 None
             }
         }
@@ -312,8 +323,8 @@ impl Driver {
                 return true;
             }
             Input::Persisted { token } => self.node.handle(Event::Persisted { token }),
-            Input::ConfChangeDecided(change) => {
-                self.node.handle(Event::ConfChangeDecided(change));
+            Input::ConfChangeDecided { index, change } => {
+                self.node.handle(Event::ConfChangeDecided { index, change });
                 self.neighbours.standing.set_sole_voter(self.node.is_sole_voter());
                 self.place_log();
             }
@@ -321,6 +332,17 @@ impl Driver {
             Input::Applied => {}
             Input::MarkSnapshot(mark) => self.mark_snapshot(mark),
             Input::SnapshotTaken { index } => self.node.handle(Event::SnapshotTaken { index }),
+            Input::ProposeConfChange(change) => {
+                self.node.handle(Event::ProposeConfChange { request_id: change.id, change });
+                return true;
+            }
+            Input::Received(messages) => self.node.handle(Event::Received(messages)),
+            Input::Unreachable(peer) => self.node.handle(Event::Unreachable(peer)),
+            Input::SnapshotSent { to, outcome } => {
+                self.node.handle(Event::SnapshotSent { to, outcome });
+            }
+            Input::TransferLeadership(to) => self.node.handle(Event::TransferLeadership(to)),
+            Input::AskStatus(done) => done(self.node.status()),
             Input::Stop => self.stopping = true,
         }
         false
@@ -345,6 +367,9 @@ impl Driver {
         loop {
             while let Some(effect) = self.node.poll_effect() {
                 self.carry_out(effect);
+            }
+            if !self.messages.is_empty() {
+                self.neighbours.peers.send(std::mem::take(&mut self.messages));
             }
             // Answers that are ready do not wait for the disk.
             self.outbox.send();
@@ -406,8 +431,15 @@ impl Driver {
                     self.outbox.push(address, Answer::ProposalFailed(failure));
                 }
             }
-            // A member without peers has nobody to send to.
-            Effect::Send(_) => {}
+            Effect::Send(message) => self.messages.push(message),
+            Effect::SendSnapshot(message) => {
+                _ = self.neighbours.applier.send(applier::Job::SendSnapshot(message));
+            }
+            Effect::InstallSnapshot(snapshot) => {
+                self.neighbours.standing.set_committed(self.node.commit_index());
+                self.neighbours.standing.set_sole_voter(self.node.is_sole_voter());
+                _ = self.neighbours.applier.send(applier::Job::InstallSnapshot(snapshot));
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! How a fault anywhere stops the member.
+//! How a fault anywhere stops the member, and how its removal from the cluster does.
 //!
 //! A fault is this machine's failure: a disk that fails, a file that is corrupt. The thread that meets one
 //! reports it here and ends; whoever waits for the member's end sees the first report and takes the
@@ -10,7 +10,15 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// Why the member stops.
+/// Why the member stops by itself.
+#[derive(Clone, Debug)]
+pub(crate) enum End {
+    Fault(Fatal),
+    /// It is no member of its cluster any more.
+    Removed,
+}
+
+/// A failure of this machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Fatal {
     /// What was being done.
@@ -21,8 +29,8 @@ pub(crate) struct Fatal {
 /// Where faults are reported. One per member, shared.
 #[derive(Clone, Debug)]
 pub(crate) struct FaultReports {
-    sender: Arc<Mutex<watch::Sender<Option<Fatal>>>>,
-    receiver: watch::Receiver<Option<Fatal>>,
+    sender: Arc<Mutex<watch::Sender<Option<End>>>>,
+    receiver: watch::Receiver<Option<End>>,
 }
 
 impl FaultReports {
@@ -33,15 +41,24 @@ impl FaultReports {
 
     /// Reports a fault. Only the first is kept: what follows is its consequence.
     pub(crate) fn report(&self, task: &'static str, error: impl Error + Send + Sync + 'static) {
+        self.end(End::Fault(Fatal { task, error: Arc::new(error) }));
+    }
+
+    /// Reports that this member was removed from its cluster.
+    pub(crate) fn report_removal(&self) {
+        self.end(End::Removed);
+    }
+
+    fn end(&self, end: End) {
         self.sender.lock().send_if_modified(|first| {
             let is_first = first.is_none();
-            first.get_or_insert_with(|| Fatal { task, error: Arc::new(error) });
+            first.get_or_insert(end);
             is_first
         });
     }
 
-    /// Waits for the first fault.
-    pub(crate) async fn first(&self) -> Fatal {
+    /// Waits for the first report.
+    pub(crate) async fn first(&self) -> End {
         let mut receiver = self.receiver.clone();
         match receiver.wait_for(Option::is_some).await {
             Ok(first) => first.clone().expect("it was waited for"),

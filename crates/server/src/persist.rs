@@ -13,12 +13,15 @@
 //!   holds then is unknown until the log is read again.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use quorate_node::Persist;
-use quorate_raft::{Entry, HardState};
+use quorate_raft::{Entry, HardState, Snapshot};
+use quorate_storage::disk::Disk;
+use quorate_storage::snap::{self, SnapError};
 use quorate_storage::wal::{self, SnapshotMark, Wal, WalError};
 
 use crate::driver::{DriverHandle, Input};
@@ -26,6 +29,7 @@ use crate::fatal::FaultReports;
 use crate::inbox::{self, Nothing, Receiver, Sender};
 use crate::log;
 use crate::metrics::Metrics;
+use crate::snapshots::encode_conf_state;
 
 /// Orders that may wait. The driver waits when there are more.
 const ORDERS_QUEUED_MAX: usize = 1024;
@@ -39,21 +43,42 @@ const IDLE: Duration = Duration::from_millis(5);
 /// A sync that takes longer is worth a warning.
 const SLOW_SYNC: Duration = Duration::from_secs(1);
 
+/// Why the log cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LogError {
+    #[error(transparent)]
+    Wal(#[from] WalError),
+    #[error(transparent)]
+    Snapshot(#[from] SnapError),
+}
+
 /// The open log, with what has been appended and not yet synced.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
     wal: Wal,
+    disk: Arc<dyn Disk>,
+    snap_dir: PathBuf,
     metrics: Arc<Metrics>,
+    /// Where the newest snapshot stands that the log was told of.
+    marked: u64,
     /// The newest order appended and not yet synced.
     unsynced: Option<u64>,
 }
 
 impl LogWriter {
-    pub(crate) const fn new(wal: Wal, metrics: Arc<Metrics>) -> Self {
-        Self { wal, metrics, unsynced: None }
+    pub(crate) const fn new(
+        wal: Wal,
+        disk: Arc<dyn Disk>,
+        snap_dir: PathBuf,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { wal, disk, snap_dir, metrics, marked: 0, unsynced: None }
     }
 
-    pub(crate) fn append(&mut self, persist: &Persist) -> Result<(), WalError> {
+    pub(crate) fn append(&mut self, persist: &Persist) -> Result<(), LogError> {
+        if let Some(snapshot) = &persist.snapshot {
+            self.begin_at(snapshot)?;
+        }
         let hard_state = persist.hard_state.map(to_wal_state);
         self.wal.append(hard_state.as_ref(), persist.entries.iter().map(to_wal_entry))?;
         self.unsynced = Some(persist.token);
@@ -76,11 +101,39 @@ impl LogWriter {
         Ok(Some(token))
     }
 
+    /// Notes a leader's snapshot, whose image has arrived: first its file, then the log's mark, so that a
+    /// crash in between leaves a file that nobody looks at. What the log holds before it is history.
+    fn begin_at(&mut self, snapshot: &Snapshot) -> Result<(), LogError> {
+        let metadata = &snapshot.metadata;
+        let conf_state = encode_conf_state(&metadata.conf_state);
+        let file = snap::Snapshot {
+            index: metadata.index,
+            term: metadata.term,
+            conf_state: conf_state.clone(),
+            data: snapshot.data.clone(),
+        };
+        snap::save(&*self.disk, &self.snap_dir, &file)?;
+        let mark = SnapshotMark {
+            index: metadata.index,
+            term: metadata.term,
+            conf_state: Some(conf_state),
+        };
+        self.mark_snapshot(&mark)?;
+        snap::release_databases(&*self.disk, &self.snap_dir, metadata.index)?;
+        Ok(())
+    }
+
     /// Records that a snapshot is on disk; segments below it may then be purged. What was appended before
     /// has been synced.
     pub(crate) fn mark_snapshot(&mut self, mark: &SnapshotMark) -> Result<(), WalError> {
+        // One of this member's own may be ready only after a leader's newer one came in, and a start
+        // goes by the last mark.
+        if mark.index <= self.marked {
+            return Ok(());
+        }
         self.wal.save_snapshot(mark)?;
         self.wal.release_to(mark.index);
+        self.marked = mark.index;
         Ok(())
     }
 
@@ -153,7 +206,7 @@ fn serve(
     mut writer: LogWriter,
     receiver: &Receiver<Order>,
     driver: &DriverHandle,
-) -> Result<(), WalError> {
+) -> Result<(), LogError> {
     let sync = |writer: &mut LogWriter| -> Result<(), WalError> {
         if let Some(token) = writer.sync()? {
             driver.report(Input::Persisted { token });
@@ -170,7 +223,7 @@ fn serve(
                 is_prepared = !writer.prepare()?;
                 continue;
             }
-            Err(Nothing::Ever) => return writer.close(None),
+            Err(Nothing::Ever) => return Ok(writer.close(None)?),
         }
         is_prepared = false;
         for order in orders.drain(..) {
@@ -183,7 +236,7 @@ fn serve(
                 }
                 Order::Stop(hard_state) => {
                     sync(&mut writer)?;
-                    return writer.close(hard_state);
+                    return Ok(writer.close(hard_state)?);
                 }
             }
         }

@@ -24,7 +24,7 @@ use crate::client_http::{HttpService, MemberProbe};
 use crate::committer::{self, Committer};
 use crate::config::{self, Config, Gate, ProcessSurroundings, Url};
 use crate::driver::{self, Driver, DriverHandle, Input};
-use crate::fatal::{Fatal, FaultReports};
+use crate::fatal::{End, Fatal, FaultReports};
 use crate::grpc::Router;
 use crate::housekeeping;
 use crate::http::{Access, Endpoints, Surface};
@@ -35,6 +35,7 @@ use crate::log;
 use crate::mailbox::{self, Mailbox};
 use crate::member::{Clock, DESK, Limits, Member, Parts};
 use crate::metrics::{Metrics, StateSample};
+use crate::peer::{self, Peers};
 use crate::peer_http::PeerService;
 use crate::persist::LogWriter;
 use crate::release;
@@ -46,8 +47,14 @@ use crate::standing::Standing;
 use crate::systemd;
 use crate::waiters::Waiters;
 
+/// How long a peer may take to read or write when the flags do not say.
+const PEER_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// How long requests may wait for the applier to catch up.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Between a member's removal and its end.
+const REMOVAL_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs a server with these arguments (the program's name first) until it is told to stop.
 #[must_use]
@@ -67,6 +74,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
             log::info!("closed etcd server", "name" = config.name, "data-dir" = config.data_dir);
             signal.end_process()
         }
+        Ok(Ended::Removed) => 0,
         Ok(Ended::Fault(fatal)) => {
             log::fatal!(
                 "the member has failed and stops",
@@ -92,6 +100,16 @@ fn to_exit_code(code: i32) -> ExitCode {
 enum Ended {
     Signal(StopSignal),
     Fault(Fatal),
+    Removed,
+}
+
+impl From<End> for Ended {
+    fn from(end: End) -> Self {
+        match end {
+            End::Fault(fatal) => Self::Fault(fatal),
+            End::Removed => Self::Removed,
+        }
+    }
 }
 
 /// Why a member did not start.
@@ -143,14 +161,14 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
         .build()
         .map_err(StartError::Thread)?;
     let faults = core.faults.clone();
-    let early_fault = control.block_on(async {
+    let early_end = control.block_on(async {
         tokio::select! {
             _ = published => None,
-            fatal = faults.first() => Some(fatal),
+            end = faults.first() => Some(end),
         }
     });
-    if let Some(fatal) = early_fault {
-        return Ok(Ended::Fault(fatal));
+    if let Some(end) = early_end {
+        return Ok(wind_up(end.into(), config, &control, None, core));
     }
     log::info!("ready to serve client requests");
     systemd::notify_ready();
@@ -164,15 +182,40 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     let ended = control.block_on(async {
         tokio::select! {
             signal = signal.recv() => Ended::Signal(signal.unwrap_or(StopSignal::Terminated)),
-            fatal = faults.first() => Ended::Fault(fatal),
+            end = faults.first() => end.into(),
         }
     });
-    if let Ended::Signal(_) = ended {
-        log::info!("closing etcd server", "name" = config.name, "data-dir" = config.data_dir);
-        control.block_on(serving.finish(config.request_timeout()));
-        core.stop();
+    Ok(wind_up(ended, config, &control, Some(serving), core))
+}
+
+/// Stops in order, unless this machine has failed: then nothing more is to be written.
+fn wind_up(
+    ended: Ended,
+    config: &Config,
+    control: &tokio::runtime::Runtime,
+    serving: Option<Serving>,
+    core: Core,
+) -> Ended {
+    match ended {
+        Ended::Fault(_) => return ended,
+        Ended::Removed => {
+            log::warn!(
+                "server error",
+                "error" = "the member has been permanently removed from the cluster"
+            );
+            log::warn!("data-dir used by this member must be removed");
+            // The others may still want to hear that this member has the entry that removed it.
+            std::thread::sleep(REMOVAL_PAUSE);
+        }
+        Ended::Signal(_) => {
+            log::info!("closing etcd server", "name" = config.name, "data-dir" = config.data_dir);
+        }
     }
-    Ok(ended)
+    if let Some(serving) = serving {
+        control.block_on(serving.finish(config.request_timeout()));
+    }
+    core.stop();
+    ended
 }
 
 fn log_start(config: &Config) {
@@ -285,11 +328,28 @@ impl Core {
         let (backend_orders, backend_receiver) =
             crossbeam_channel::bounded(committer::ORDERS_QUEUED_MAX);
 
+        let peers = Peers::start(peer::Parts {
+            identity: identity.clone(),
+            peer_urls: config.initial_advertise_peer_urls.iter().map(ToString::to_string).collect(),
+            server_version: release::ETCD_VERSION.to_owned(),
+            election_timeout: Duration::from_millis(config.election_timeout_ms),
+            heartbeat: Duration::from_millis(config.heartbeat_interval_ms),
+            read_timeout: config.raft_read_timeout.positive().unwrap_or(PEER_TIMEOUT),
+            write_timeout: config.raft_write_timeout.positive().unwrap_or(PEER_TIMEOUT),
+            driver: driver_handle.clone(),
+            disk: Arc::clone(disk),
+            snap_dir: dirs.snap(),
+            faults: faults.clone(),
+            metrics: Arc::clone(metrics),
+        })?;
+        peers.set_members(state.members());
+
         let driver = Driver::new(
             node,
-            LogWriter::new(wal, Arc::clone(metrics)),
+            LogWriter::new(wal, Arc::clone(disk), dirs.snap(), Arc::clone(metrics)),
             (driver_handle.clone(), driver_inputs),
             driver::Neighbours {
+                peers: Arc::clone(&peers),
                 applier: applier_jobs.clone(),
                 waiters: Arc::clone(&waiters),
                 standing: Arc::clone(&standing),
@@ -307,6 +367,7 @@ impl Core {
             applier::Neighbours {
                 jobs: applier_receiver,
                 driver: driver_handle.clone(),
+                peers: Arc::clone(&peers),
                 committer: backend_orders.clone(),
                 waiters: Arc::clone(&waiters),
                 standing: Arc::clone(&standing),
@@ -319,6 +380,7 @@ impl Core {
             backend: backend.clone(),
             orders: backend_receiver,
             applier: applier_jobs.clone(),
+            peers: Arc::clone(&peers),
             snapshots: snapshots::Writer {
                 disk: Arc::clone(disk),
                 dir: dirs.snap(),
@@ -327,12 +389,14 @@ impl Core {
             },
             faults: faults.clone(),
             metrics: Arc::clone(metrics),
+            generation: 0,
         };
         let member = Arc::new(Member::new(Parts {
             identity,
             limits: limits(config),
             clock,
             driver: driver_handle.clone(),
+            peers,
             applier: applier_jobs.clone(),
             backend_orders: backend_orders.clone(),
             waiters,
@@ -369,6 +433,7 @@ impl Core {
     /// reported why.
     fn stop(self) {
         let [raft, apply, backend] = self.threads;
+        self.member.peers().stop();
         self.driver.report(Input::Stop);
         drop(raft.join());
         _ = self.applier_jobs.send(applier::Job::Stop);

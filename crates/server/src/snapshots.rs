@@ -40,6 +40,28 @@ impl SnapshotOrder {
         let conf_state = ConfState { auto_leave: Some(false), ..members.conf_state() };
         Self { index, term, conf_state, data }
     }
+
+    /// The same for consensus, to be sent to a peer.
+    pub(crate) fn into_raft(self) -> quorate_raft::Snapshot {
+        let ConfState { voters, learners, .. } = self.conf_state;
+        let conf_state =
+            quorate_raft::ConfState { voters, learners, ..quorate_raft::ConfState::default() };
+        let metadata =
+            quorate_raft::SnapshotMetadata { conf_state, index: self.index, term: self.term };
+        quorate_raft::Snapshot { data: self.data, metadata }
+    }
+}
+
+/// A configuration of consensus as files and messages hold it.
+pub(crate) fn encode_conf_state(state: &quorate_raft::ConfState) -> Bytes {
+    let state = ConfState {
+        voters: state.voters.clone(),
+        learners: state.learners.clone(),
+        voters_outgoing: state.voters_outgoing.clone(),
+        learners_next: state.learners_next.clone(),
+        auto_leave: Some(state.auto_leave),
+    };
+    state.encode_to_vec().into()
 }
 
 /// Writes snapshots; belongs to the backend thread.

@@ -21,6 +21,7 @@ mod view;
 use std::path::Path;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use quorate_storage::bolt::{Db, Options, Stats, WriteTx};
 use quorate_storage::disk::Disk;
 
@@ -30,10 +31,12 @@ pub use self::fault::Fault;
 pub use self::view::BackendView;
 use crate::schema::{Bucket, RecordKey};
 
-/// The open backend file. Clones are handles to the same one.
+/// The open backend file. Clones are handles to the same one, also after it was replaced.
 #[derive(Clone, Debug)]
 pub struct Backend {
-    db: Db,
+    db: Arc<ArcSwap<Db>>,
+    path: Arc<Path>,
+    options: Options,
 }
 
 /// What a commit brought the file to.
@@ -50,41 +53,31 @@ pub struct Committed {
 impl Backend {
     /// Opens the file, creating it and its buckets as far as they are missing.
     pub fn open(disk: &Arc<dyn Disk>, path: &Path, mut options: Options) -> Result<Self, Fault> {
-        let read_only = options.read_only;
         // No bucket of ours holds another one.
         options.flat = true;
-        let backend = Self { db: Db::open(disk, path, options)? };
-        if !read_only {
-            backend.create_buckets()?;
-        }
-        Ok(backend)
+        let db = open_db(disk, path, &options)?;
+        Ok(Self { db: Arc::new(ArcSwap::from_pointee(db)), path: Arc::from(path), options })
     }
 
-    fn create_buckets(&self) -> Result<(), Fault> {
-        let read = self.db.read();
-        let names = read.bucket_names()?;
-        if Bucket::ALL.iter().all(|bucket| names.contains(&bucket.name())) {
-            return Ok(());
-        }
-        let mut tx = self.db.write()?;
-        for bucket in Bucket::ALL {
-            tx.create_bucket_if_missing(bucket.name())?;
-        }
-        tx.commit()?;
+    /// Opens the file that has been put in place of this one. Views of the old one stay as they are.
+    pub fn reopen(&self, disk: &Arc<dyn Disk>) -> Result<(), Fault> {
+        let db = open_db(disk, &self.path, &self.options)?;
+        self.db.store(Arc::new(db));
         Ok(())
     }
 
     /// The file's content as of the last commit.
     #[must_use]
     pub fn read(&self) -> BackendView {
-        BackendView::new(self.db.read(), self.db.path().into())
+        BackendView::new(self.db.load().read(), Arc::clone(&self.path))
     }
 
     /// Writes a batch in one transaction and makes it durable.
     pub fn commit(&self, batch: Batch) -> Result<Committed, Fault> {
         let (last_revision, consistent_index) = (batch.last_revision(), batch.consistent_index());
         if !batch.is_empty() {
-            let mut tx = self.db.write()?;
+            let db = self.db();
+            let mut tx = db.write()?;
             write_batch(&mut tx, batch)?;
             tx.commit()?;
         }
@@ -94,7 +87,7 @@ impl Backend {
     /// Sizes and readers, as of the last commit.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.db.stats()
+        self.db.load().stats()
     }
 
     /// Bytes of all pages up to the last one in use, free ones between them included: what counts against
@@ -110,11 +103,33 @@ impl Backend {
         self.stats().in_use_bytes
     }
 
-    /// The engine itself: giving space back, checking, images.
+    /// The engine of the present file: giving space back, checking, images.
     #[must_use]
-    pub const fn db(&self) -> &Db {
-        &self.db
+    pub fn db(&self) -> Arc<Db> {
+        self.db.load_full()
     }
+}
+
+fn open_db(disk: &Arc<dyn Disk>, path: &Path, options: &Options) -> Result<Db, Fault> {
+    let db = Db::open(disk, path, options.clone())?;
+    if !options.read_only {
+        create_buckets(&db)?;
+    }
+    Ok(db)
+}
+
+fn create_buckets(db: &Db) -> Result<(), Fault> {
+    let read = db.read();
+    let names = read.bucket_names()?;
+    if Bucket::ALL.iter().all(|bucket| names.contains(&bucket.name())) {
+        return Ok(());
+    }
+    let mut tx = db.write()?;
+    for bucket in Bucket::ALL {
+        tx.create_bucket_if_missing(bucket.name())?;
+    }
+    tx.commit()?;
+    Ok(())
 }
 
 fn write_batch(tx: &mut WriteTx<'_>, mut batch: Batch) -> Result<(), Fault> {

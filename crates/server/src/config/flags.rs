@@ -303,6 +303,13 @@ pub(super) static FLAGS: &[Flag] = &[
         "Ask whether an election could be won before starting one.",
     ),
     flag(
+        MEMBER,
+        "fence-stalled-disk",
+        Bool(|d| &mut d.config.fence_stalled_disk),
+        "Leave the lead to other members while the log cannot be written for an election timeout.",
+    )
+    .flag_only(),
+    flag(
         CLUSTERING,
         "auto-compaction-retention",
         Text(|d| &mut d.config.auto_compaction_retention),

@@ -150,6 +150,8 @@ pub struct Config {
     pub initial_election_tick_advance: bool,
     /// Whether a candidate first asks whether it could win.
     pub pre_vote: bool,
+    /// Whether a member whose log cannot be written for an election timeout leaves the lead to others.
+    pub fence_stalled_disk: bool,
     /// The backend's size limit as given: 0 for the default, below for none.
     pub quota_backend_bytes: i64,
     /// How the backend keeps free pages.
@@ -251,6 +253,7 @@ impl Default for Config {
             election_timeout_ms: 1_000,
             initial_election_tick_advance: true,
             pre_vote: true,
+            fence_stalled_disk: true,
             quota_backend_bytes: 0,
             backend_freelist_type: FreelistType::Map,
             backend_batch_interval: SignedDuration::ZERO,

@@ -5,6 +5,7 @@
 
 use quorate_state::apply::{AuthRefusal, Refusal, RequestRefusal};
 use quorate_state::lease::LeaseRefusal;
+use quorate_state::members::MembershipRefusal;
 use tonic::{Code, Status};
 
 use crate::member::RequestError;
@@ -20,6 +21,7 @@ impl From<RequestError> for Status {
 const fn code(error: &RequestError) -> Code {
     match error {
         RequestError::Refused(refusal) => refusal_code(refusal),
+        RequestError::Membership(refusal) => membership_code(*refusal),
         RequestError::TooLarge | RequestError::InvalidClientApiVersion => Code::InvalidArgument,
         RequestError::NoLeader
         | RequestError::LeaderChanged
@@ -34,6 +36,16 @@ const fn code(error: &RequestError) -> Code {
         | RequestError::ProposalDropped
         | RequestError::NotPrimaryLessor
         | RequestError::Fault(_) => Code::Unknown,
+    }
+}
+
+const fn membership_code(refusal: MembershipRefusal) -> Code {
+    match refusal {
+        MembershipRefusal::Removed | MembershipRefusal::NotFound => Code::NotFound,
+        MembershipRefusal::Exists
+        | MembershipRefusal::PeerUrlExists
+        | MembershipRefusal::NotLearner
+        | MembershipRefusal::TooManyLearners => Code::FailedPrecondition,
     }
 }
 

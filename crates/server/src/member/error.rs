@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use quorate_node::{BarrierFailure, ProposalFailure};
 use quorate_state::apply::{Refusal, RequestRefusal};
+use quorate_state::members::MembershipRefusal;
 
 /// A request that failed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -11,6 +12,9 @@ pub(crate) enum RequestError {
     /// Every member answers so.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// Every member turns the membership change down.
+    #[error(transparent)]
+    Membership(MembershipRefusal),
     #[error("etcdserver: request is too large")]
     TooLarge,
     #[error("etcdserver: invalid client api version")]

@@ -14,7 +14,7 @@ mod list_budget;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use prost::Message;
@@ -22,6 +22,7 @@ use quorate_api::etcdserverpb::{
     AlarmRequest, AlarmType, InternalRaftRequest, RequestHeader, ResponseHeader, alarm_request,
 };
 use quorate_node::Proposal;
+use quorate_raft::{ConfChange, Status};
 use quorate_state::apply::{self, Facts, Readers, Refusal, Response};
 use quorate_state::backend::Backend;
 use quorate_state::lease::Leases;
@@ -29,7 +30,6 @@ use quorate_state::mvcc::{MvccError, RangeQuery, RangeResult, SortOrder, SortTar
 use quorate_state::units::{MemberId, Millis};
 use quorate_state::watch::{HistoryFault, Hub};
 use tokio::sync::oneshot;
-use tonic::Status;
 
 pub(crate) use self::error::RequestError;
 pub(crate) use self::limits::Limits;
@@ -43,6 +43,7 @@ use crate::fatal::FaultReports;
 use crate::inbox;
 use crate::mailbox::{self, DeskCell};
 use crate::metrics::{Metrics, RequestKind};
+use crate::peer::Peers;
 use crate::request_id::RequestIds;
 use crate::runtime::blocking;
 use crate::standing::Standing;
@@ -52,6 +53,9 @@ thread_local! {
     /// The requests of this connection runtime that wait; its postman runs in `server`.
     pub(crate) static DESK: DeskCell<Answer> = const { DeskCell::new() };
 }
+
+/// How long a membership change is waited for when the caller sets no bound. etcd waits for ever.
+const CONF_CHANGE_PATIENCE: Duration = Duration::from_secs(3600);
 
 /// Reading so many keys takes milliseconds, for which other requests of a connection thread should not wait.
 const LONG_WALK_KEYS: usize = 32 * 1024;
@@ -96,6 +100,7 @@ pub(crate) struct Parts {
     pub(crate) limits: Limits,
     pub(crate) clock: Clock,
     pub(crate) driver: DriverHandle,
+    pub(crate) peers: Arc<Peers>,
     pub(crate) applier: inbox::Sender<Job>,
     pub(crate) backend_orders: crossbeam_channel::Sender<Order>,
     pub(crate) waiters: Arc<Waiters>,
@@ -253,11 +258,54 @@ impl Member {
                 (*outcome).map_err(RequestError::from)
             }
             Some(Answer::ProposalFailed(failure)) => Err(failure.into()),
-            Some(Answer::BarrierFailed(_) | Answer::Ready) => {
+            Some(Answer::BarrierFailed(_) | Answer::Ready | Answer::ConfChange(_)) => {
                 unreachable!("a proposal's slot gets a proposal's answer")
             }
             None => Err(self.explain_timeout(started)),
         }
+    }
+
+    /// Sends a membership change through the log and waits until it is in force, or refused, as long as the
+    /// caller waits. The change's id is filled in here.
+    pub(crate) async fn propose_conf_change(
+        &self,
+        mut change: ConfChange,
+    ) -> Result<(), RequestError> {
+        change.id = self.parts.request_ids.next();
+        let request_id = change.id;
+        let (address, waiting) = mailbox::wait(&DESK, Instant::now() + CONF_CHANGE_PATIENCE)
+            .ok_or(RequestError::Stopped)?;
+        let _withdrawal = Withdrawal { waiters: &self.parts.waiters, request_id };
+        self.parts.waiters.add(request_id, address);
+        if self.parts.driver.request(Input::ProposeConfChange(change)).is_err() {
+            return Err(RequestError::TooManyRequests);
+        }
+        match waiting.await {
+            Some(Answer::ConfChange(outcome)) => outcome.map_err(RequestError::Membership),
+            Some(Answer::ProposalFailed(failure)) => Err(failure.into()),
+            Some(Answer::Applied(_) | Answer::BarrierFailed(_) | Answer::Ready) => {
+                unreachable!("a membership change's slot gets its answer")
+            }
+            None => Err(RequestError::Timeout),
+        }
+    }
+
+    /// What consensus knows of the group.
+    pub(crate) async fn raft_status(&self) -> Result<Status, RequestError> {
+        let (done, told) = oneshot::channel();
+        let done: Done<Status> = Box::new(move |status| _ = done.send(status));
+        self.parts.driver.report(Input::AskStatus(done));
+        told.await.map_err(|_| RequestError::Stopped)
+    }
+
+    /// Asks consensus to hand the lead over. Whether it does shows in who leads.
+    pub(crate) fn transfer_leadership(&self, to: u64) {
+        self.parts.driver.report(Input::TransferLeadership(to));
+    }
+
+    /// The other members.
+    pub(crate) const fn peers(&self) -> &Arc<Peers> {
+        &self.parts.peers
     }
 
     /// Waits until a read of the newest view is not stale.
@@ -276,7 +324,7 @@ impl Member {
                 self.parts.metrics.server.read_indexes_failed.inc();
                 Err(failure.into())
             }
-            Some(Answer::Applied(_) | Answer::ProposalFailed(_)) => {
+            Some(Answer::Applied(_) | Answer::ProposalFailed(_) | Answer::ConfChange(_)) => {
                 unreachable!("a barrier's slot gets a barrier's answer")
             }
             None => {
@@ -439,8 +487,8 @@ impl Member {
     }
 
     /// The status of a stream that cannot go on because the store cannot be read; the member stops.
-    pub(crate) fn fail_reading(&self, fault: HistoryFault) -> Status {
-        let status = Status::unknown(fault.to_string());
+    pub(crate) fn fail_reading(&self, fault: HistoryFault) -> tonic::Status {
+        let status = tonic::Status::unknown(fault.to_string());
         self.parts.faults.report("reading history for watchers", ReadingHistory(fault));
         status
     }
@@ -511,6 +559,18 @@ impl<'a> Defragmenting<'a> {
 impl Drop for Defragmenting<'_> {
     fn drop(&mut self) {
         self.member.count_defragmentations(|count| *count -= 1);
+    }
+}
+
+/// Takes a waiter back that nobody will ask any more.
+struct Withdrawal<'a> {
+    waiters: &'a Waiters,
+    request_id: u64,
+}
+
+impl Drop for Withdrawal<'_> {
+    fn drop(&mut self) {
+        drop(self.waiters.take(self.request_id));
     }
 }
 
