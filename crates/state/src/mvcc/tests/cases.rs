@@ -142,7 +142,8 @@ fn the_mark_of_a_restore_compacts_everything_and_shows_nowhere() {
 fn a_record_that_is_none_is_a_fault_that_names_it() {
     let bed = Bed::new();
     let good = RecordKey { revision: Revision::new(2, 0), tombstone: false };
-    let mut tx = bed.backend.db().write().unwrap();
+    let db = bed.backend.db();
+    let mut tx = db.write().unwrap();
     tx.put(b"key", good.encode().as_ref(), Bytes::from_static(b"\x0a\x01a")).unwrap();
     tx.put(b"key", b"no revision", Bytes::new()).unwrap();
     tx.commit().unwrap();
