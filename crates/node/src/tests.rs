@@ -1,7 +1,10 @@
 //! Nodes driven by hand: a disk that finishes when told, a state machine that counts.
 
 use bytes::Bytes;
-use quorate_raft::{ConfState, Entry, HardState, Message, Role};
+use quorate_raft::{
+    ConfChange, ConfChangeKind, ConfState, Entry, HardState, Message, MessageKind, Role,
+    SnapshotOutcome,
+};
 
 use crate::{BarrierFailure, Config, Effect, Event, Node, Proposal, SnapshotPolicy, StartError};
 
@@ -239,4 +242,219 @@ fn a_restart_goes_on_where_the_state_machine_is() {
     assert_eq!(indexes, [5, 6, 7]);
     let lost = Config { applied: 9, ..again };
     assert!(matches!(Node::new(lost), Err(StartError::LogLost { last_index: 6, applied: 9 })));
+}
+
+/// A leader that has forgotten the entries that its third member never got, and that member.
+fn leader_and_laggard() -> (Vec<Member>, Member) {
+    let policy = SnapshotPolicy { entry_count: 1 << 30, catch_up_count: 0, catch_up_bytes: 1 << 20 };
+    let start = |id| Member::start(Config { snapshot_policy: policy, ..config(id, &[1, 2, 3]) });
+    let mut members: Vec<_> = (1..=3).map(start).collect();
+    let laggard = members.pop().unwrap();
+    while members[0].node.leadership().role != Role::Leader {
+        members[0].handle(Event::Tick);
+        converse_without(&mut members, 3);
+    }
+    for request_id in 0..400 {
+        members[0].propose(request_id, "x");
+        converse_without(&mut members, 3);
+    }
+    (members, laggard)
+}
+
+/// As [`converse`], with everything lost that is for `absent`.
+fn converse_without(members: &mut [Member], absent: u64) {
+    loop {
+        for member in &mut *members {
+            member.finish_writes();
+            member.sent.retain(|message| message.to != absent);
+        }
+        if members.iter().all(|member| member.sent.is_empty()) {
+            return;
+        }
+        let messages: Vec<Message> =
+            members.iter_mut().flat_map(|member| std::mem::take(&mut member.sent)).collect();
+        for message in messages {
+            let to = usize::try_from(message.to).unwrap() - 1;
+            members[to].handle(Event::Received(vec![message]));
+        }
+    }
+}
+
+#[test]
+fn a_member_that_missed_too_much_takes_in_a_snapshot() {
+    let (mut members, laggard) = leader_and_laggard();
+    let applied = members[0].applied.last().unwrap().index;
+    members[0].handle(Event::Unreachable(3));
+    members.push(laggard);
+    // It answers a heartbeat, and only then is worth a snapshot.
+    let snapshot_at = |member: &Member| {
+        let found = member.sent.iter().find_map(|message| message.snapshot.as_ref());
+        found.map(|snapshot| snapshot.metadata.index)
+    };
+    while snapshot_at(&members[0]).is_none() {
+        members[0].handle(Event::Tick);
+        let sent = std::mem::take(&mut members[0].sent);
+        for message in sent {
+            if message.kind == MessageKind::Snapshot {
+                members[0].sent.push(message);
+                continue;
+            }
+            let to = usize::try_from(message.to).unwrap() - 1;
+            members[to].handle(Event::Received(vec![message]));
+            members[to].finish_writes();
+            for answer in std::mem::take(&mut members[to].sent) {
+                members[0].handle(Event::Received(vec![answer]));
+            }
+        }
+    }
+    assert!(snapshot_at(&members[0]).unwrap() <= applied);
+    converse(&mut members);
+    members[0].handle(Event::SnapshotSent { to: 3, outcome: SnapshotOutcome::Finished });
+    members[0].propose(1000, "after");
+    for _ in 0..3 {
+        members[0].handle(Event::Tick);
+        converse(&mut members);
+    }
+    let third = &members[2];
+    assert_eq!(third.installed.len(), 1);
+    assert_eq!(third.applied_data().last(), Some(&&b"after"[..]));
+    assert_eq!(third.applied[0].index, third.installed[0] + 1, "the snapshot stands for the rest");
+}
+
+#[test]
+fn a_membership_change_from_before_a_snapshot_is_not_applied_after_it() {
+    let (mut members, laggard) = leader_and_laggard();
+    members.push(laggard);
+    let index = members[0].applied.last().unwrap().index;
+    let conf_state = ConfState { voters: vec![1, 2, 3], ..ConfState::default() };
+    let metadata = quorate_raft::SnapshotMetadata { conf_state, index, term: 2 };
+    let snapshot = quorate_raft::Snapshot { data: Bytes::new(), metadata };
+    let message = Message {
+        from: 1,
+        term: members[0].node.leadership().term,
+        snapshot: Some(Box::new(snapshot)),
+        ..Message::new(MessageKind::Snapshot, 3)
+    };
+    let third = &mut members[2];
+    third.handle(Event::Received(vec![message]));
+    third.finish_writes();
+    assert_eq!(third.installed, [index]);
+    let change =
+        ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 2, ..ConfChange::default() };
+    third.handle(Event::ConfChangeDecided { index: 3, change: Some(change.clone()) });
+    assert_eq!(third.node.status().config.conf_state().voters, [1, 2, 3]);
+    third.handle(Event::ConfChangeDecided { index: index + 1, change: Some(change) });
+    assert_eq!(third.node.status().config.conf_state().voters, [1, 3]);
+}
+
+#[test]
+fn appends_that_arrive_in_reverse_are_taken_in_without_a_refusal() {
+    let mut members = three();
+    converse(&mut members);
+    for request_id in 0..5 {
+        members[0].propose(request_id, "x");
+    }
+    let sent = std::mem::take(&mut members[0].sent);
+    let mut to_second: Vec<_> = sent.into_iter().filter(|message| message.to == 2).collect();
+    assert!(to_second.len() > 1, "several appends are on their way");
+    to_second.reverse();
+    for message in to_second {
+        members[1].handle(Event::Received(vec![message]));
+    }
+    members[1].finish_writes();
+    let refused = members[1].sent.iter().filter(|message| message.reject).count();
+    assert_eq!(refused, 0);
+    let stored = members[1].sent.iter().map(|message| message.index).max();
+    assert_eq!(stored, Some(6));
+}
+
+#[test]
+fn an_append_whose_predecessor_never_comes_is_refused_a_tick_later() {
+    let mut members = three();
+    converse(&mut members);
+    members[0].propose(1, "lost");
+    members[0].sent.clear();
+    members[0].propose(2, "x");
+    let mut sent = std::mem::take(&mut members[0].sent);
+    sent.retain(|message| message.to == 2);
+    members[1].handle(Event::Received(sent));
+    members[1].finish_writes();
+    assert!(members[1].sent.is_empty());
+    members[1].handle(Event::Tick);
+    members[1].finish_writes();
+    assert!(members[1].sent.iter().any(|message| message.reject));
+}
+
+/// Ticks the first member, whose disk does nothing any more, until an election timeout has passed.
+fn stall(member: &mut Member) {
+    for _ in 0..10 {
+        member.sent.clear();
+        member.handle(Event::Tick);
+    }
+}
+
+#[test]
+fn a_leader_whose_disk_is_stuck_hands_over_and_keeps_quiet() {
+    let mut members = three();
+    for _ in 0..3 {
+        members[0].handle(Event::Tick);
+        converse(&mut members);
+    }
+    members[0].propose(1, "stuck");
+    let mut last = Vec::new();
+    for _ in 0..10 {
+        // The others answer; only the leader's own disk does nothing.
+        members[0].handle(Event::Tick);
+        let sent = std::mem::take(&mut members[0].sent);
+        last = sent.iter().map(|message| message.kind).collect();
+        for message in sent {
+            let to = usize::try_from(message.to).unwrap() - 1;
+            members[to].handle(Event::Received(vec![message]));
+            members[to].finish_writes();
+            for answer in std::mem::take(&mut members[to].sent) {
+                members[0].handle(Event::Received(vec![answer]));
+            }
+        }
+    }
+    assert_eq!(last, [MessageKind::TimeoutNow]);
+    for _ in 0..20 {
+        members[0].sent.clear();
+        members[0].handle(Event::Tick);
+        assert!(members[0].sent.is_empty(), "no heartbeats");
+    }
+    let notes = members[0].node.take_notes();
+    assert!(notes.iter().any(|note| note.text.contains("could not be written")));
+}
+
+#[test]
+fn a_follower_whose_disk_is_stuck_does_not_stand() {
+    let mut members = three();
+    members[0].propose(1, "x");
+    let append = members[0].sent.iter().find(|message| message.to == 2).cloned().unwrap();
+    members[1].handle(Event::Received(vec![append]));
+    stall(&mut members[1]);
+    for _ in 0..50 {
+        members[1].handle(Event::Tick);
+        assert!(members[1].sent.is_empty());
+    }
+    members[1].finish_writes();
+    for _ in 0..25 {
+        members[1].handle(Event::Tick);
+    }
+    assert!(members[1].sent.iter().any(|message| message.kind == MessageKind::PreVote));
+}
+
+#[test]
+fn fencing_can_be_switched_off() {
+    let mut member = Member::start(Config { fences_stalled_disk: false, ..config(1, &[1, 2]) });
+    for _ in 0..25 {
+        member.handle(Event::Tick);
+    }
+    // Its own vote was never written, and it goes on asking.
+    assert!(!member.unfinished_writes.is_empty() || !member.sent.is_empty());
+    member.sent.clear();
+    for _ in 0..40 {
+        member.handle(Event::Tick);
+    }
+    assert!(!member.sent.is_empty());
 }
