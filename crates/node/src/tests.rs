@@ -246,7 +246,8 @@ fn a_restart_goes_on_where_the_state_machine_is() {
 
 /// A leader that has forgotten the entries that its third member never got, and that member.
 fn leader_and_laggard() -> (Vec<Member>, Member) {
-    let policy = SnapshotPolicy { entry_count: 1 << 30, catch_up_count: 0, catch_up_bytes: 1 << 20 };
+    let policy =
+        SnapshotPolicy { entry_count: 1 << 30, catch_up_count: 0, catch_up_bytes: 1 << 20 };
     let start = |id| Member::start(Config { snapshot_policy: policy, ..config(id, &[1, 2, 3]) });
     let mut members: Vec<_> = (1..=3).map(start).collect();
     let laggard = members.pop().unwrap();

@@ -142,6 +142,9 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     let core = Core::start(config, booted, &disk, &metrics).map_err(StartError::Thread)?;
     let member = Arc::clone(&core.member);
     plug_in(&metrics, &member);
+    // Peers are served first: without them there is no leader to tell our name to.
+    let Listeners { peer, for_clients } = listeners;
+    let serving_peers = serve_peers(peer, config, &core);
 
     let runtimes = core.runtimes.first().clone();
     for duty in duties(config, &core, retention) {
@@ -172,7 +175,7 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     }
     log::info!("ready to serve client requests");
     systemd::notify_ready();
-    let serving = listeners.serve(config, &core, arguments, &metrics);
+    let serving = for_clients.serve(config, &core, arguments, &metrics);
     let mut stop_signals = StopSignals::install().map_err(StartError::Signals)?;
     let (signal_sender, mut signal) = mpsc::channel(1);
     std::thread::Builder::new()
@@ -185,7 +188,9 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
             end = faults.first() => end.into(),
         }
     });
-    Ok(wind_up(ended, config, &control, Some(serving), core))
+    let ended = wind_up(ended, config, &control, Some(serving), core);
+    drop(serving_peers);
+    Ok(ended)
 }
 
 /// Stops in order, unless this machine has failed: then nothing more is to be written.
@@ -484,6 +489,10 @@ fn pace(config: &Config) -> applier::Pace {
 /// All listeners, bound before anything else so that a taken port is found first.
 struct Listeners {
     peer: Vec<Listener>,
+    for_clients: ClientListeners,
+}
+
+struct ClientListeners {
     client: Vec<Listener>,
     client_http: Vec<Listener>,
     metrics: Vec<Listener>,
@@ -497,12 +506,29 @@ impl Listeners {
         };
         Ok(Self {
             peer: bind(&config.listen_peer_urls)?,
-            client: bind(&config.listen_client_urls)?,
-            client_http: bind(&config.listen_client_http_urls)?,
-            metrics: bind(&config.listen_metrics_urls)?,
+            for_clients: ClientListeners {
+                client: bind(&config.listen_client_urls)?,
+                client_http: bind(&config.listen_client_http_urls)?,
+                metrics: bind(&config.listen_metrics_urls)?,
+            },
         })
     }
+}
 
+fn serve_peers(listeners: Vec<Listener>, config: &Config, core: &Core) -> Serving {
+    let (serving, stopping, alive) = Serving::begin();
+    let service = PeerService::new(Arc::clone(&core.member));
+    let services = Services { grpc: None::<Router>, http: Some(service) };
+    let limits = connection_limits(config);
+    for listener in listeners {
+        log::info!("serving peer traffic", "address" = listener.address().to_string());
+        let runtimes = core.member.peers().runtimes();
+        listener.spawn(runtimes, services.clone(), &limits, &stopping, &alive);
+    }
+    serving
+}
+
+impl ClientListeners {
     fn serve(
         self,
         config: &Config,
@@ -510,8 +536,7 @@ impl Listeners {
         arguments: &[String],
         metrics: &Arc<Metrics>,
     ) -> Serving {
-        let (stop, stopping) = watch::channel(false);
-        let (alive, all_gone) = mpsc::channel(1);
+        let (serving, stopping, alive) = Serving::begin();
         let endpoints = Arc::new(Endpoints::new(
             Arc::new(MemberProbe::new(Arc::clone(&core.member))),
             Arc::clone(metrics),
@@ -526,10 +551,6 @@ impl Listeners {
             http: config.serves_http_with_grpc().then(|| http(Surface::Client)),
         };
         let http_only = |surface| Services { grpc: None::<Router>, http: Some(http(surface)) };
-        let peer = Services {
-            grpc: None::<Router>,
-            http: Some(PeerService::new(Arc::clone(&core.member))),
-        };
         for listener in self.client {
             log::info!(
                 "serving client traffic insecurely; this is strongly discouraged!",
@@ -546,11 +567,7 @@ impl Listeners {
             let services = http_only(Surface::Metrics);
             listener.spawn(&core.runtimes, services, &limits, &stopping, &alive);
         }
-        for listener in self.peer {
-            log::info!("serving peer traffic", "address" = listener.address().to_string());
-            listener.spawn(&core.runtimes, peer.clone(), &limits, &stopping, &alive);
-        }
-        Serving { stop, all_gone }
+        serving
     }
 }
 
@@ -586,6 +603,13 @@ struct Serving {
 }
 
 impl Serving {
+    /// With what each listener is told to stop, and tells that it has.
+    fn begin() -> (Self, watch::Receiver<bool>, mpsc::Sender<()>) {
+        let (stop, stopping) = watch::channel(false);
+        let (alive, all_gone) = mpsc::channel(1);
+        (Self { stop, all_gone }, stopping, alive)
+    }
+
     /// Stops accepting and waits for the requests in progress, for so long.
     async fn finish(mut self, patience: Duration) {
         self.stop.send_replace(true);
