@@ -361,6 +361,7 @@ impl Applier {
             "incoming-leader-snapshot-index" = index,
             "incoming-leader-snapshot-term" = snapshot.metadata.term
         );
+        self.neighbours.metrics.server.snapshot_apply_in_progress.set(1);
         let (done, installed) = crossbeam_channel::bounded(1);
         let done: Done<()> = Box::new(move |()| _ = done.send(()));
         drop(self.neighbours.committer.send(Order::Install { index, done }));

@@ -209,6 +209,7 @@ impl Driver {
             self.notice_applied();
             let now = Instant::now();
             if now >= next_tick {
+                self.notice_delay(now.saturating_duration_since(next_tick));
                 self.node.handle(Event::Tick);
                 self.prepare_log();
                 // After a pause ticks are not made up for: peers would see elections that time did not
@@ -222,6 +223,20 @@ impl Driver {
             Log::Here(writer) => self.watch_over(writer.close(hard_state)).unwrap_or_default(),
             Log::Thread(thread) => thread.stop(hard_state),
             Log::Closed => {}
+        }
+    }
+
+    /// Heartbeats go out with the tick, so a late tick is a late heartbeat.
+    fn notice_delay(&self, delay: Duration) {
+        if delay > self.heartbeat && self.node.leadership().role == Role::Leader {
+            self.neighbours.metrics.server.heartbeat_send_failures.inc();
+            log::warn!(
+                "leader failed to send out heartbeat on time; took too long, leader is overloaded \
+                 likely from slow disk",
+                "heartbeat-interval" = self.heartbeat,
+                "expected-duration" = 2 * self.heartbeat,
+                "exceeded-duration" = delay - self.heartbeat
+            );
         }
     }
 
