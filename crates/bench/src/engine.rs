@@ -19,6 +19,7 @@ use std::thread;
 use crate::endpoint::Endpoint;
 use crate::error::BenchError;
 use crate::pace::Pace;
+use crate::pulse::Pulse;
 use crate::record::Record;
 
 use link::on_runtime;
@@ -126,6 +127,7 @@ fn merge(into: &mut Records, from: &Records) {
 #[derive(Clone)]
 pub(crate) struct Run {
     pub(crate) pace: Arc<Pace>,
+    pub(crate) pulse: Arc<Pulse>,
     /// How many kinds of operation are told apart.
     pub(crate) kinds: usize,
 }

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! run ─► workload (what) ─► engine (connections, threads) ─► wire (HTTP/2)
-//!   └──► report ─► record, process
+//!   └──► report ─► record, pulse, process
 //! ```
 //!
 //! # Invariants
@@ -26,6 +26,7 @@ mod error;
 mod pace;
 mod process;
 mod progress;
+mod pulse;
 mod random;
 mod record;
 mod report;

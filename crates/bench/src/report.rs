@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::error::BenchError;
 use crate::process::{Cpu, Memory, Usage, usage};
+use crate::pulse::Silence;
 use crate::record::Record;
 
 /// Takes the figures of the processes before and after the measured part of a run.
@@ -70,6 +71,9 @@ pub(crate) struct Report {
     /// Events that watchers received, with their latency from the moment of writing.
     #[serde(skip_serializing_if = "Option::is_none")]
     events: Option<Part>,
+    /// The longest time between two successes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    longest_silence: Option<Silence>,
     generator_cpu_us_per_operation: f64,
     servers: Vec<ServerPart>,
 }
@@ -153,9 +157,15 @@ impl Report {
             operations: part(&all),
             kinds: if kinds.len() > 1 { named.collect() } else { BTreeMap::new() },
             events: events.map(part),
+            longest_silence: None,
             generator_cpu_us_per_operation: each(cost.own.total_micros()),
             servers: servers.collect(),
         }
+    }
+
+    /// Adds the longest time between two successes.
+    pub(crate) fn with_silence(self, longest_silence: Option<Silence>) -> Self {
+        Self { longest_silence, ..self }
     }
 
     /// Whether every operation succeeded.
@@ -195,6 +205,10 @@ impl Report {
         }
         for (text, count) in &self.operations.error_texts {
             writeln!(out, "  error       {count} times: {text}")?;
+        }
+        if let Some(silence) = &self.longest_silence {
+            let millis = silence.seconds * 1e3;
+            writeln!(out, "  silence     {millis:.1} ms at most between two successes")?;
         }
         let own = self.generator_cpu_us_per_operation;
         writeln!(out, "  generator   {own:.1} us of CPU per operation")?;
@@ -301,7 +315,9 @@ mod tests {
         };
         let load = "mixed".to_owned();
         let heading = Heading { load, clients: 2, connections: 1, value_size: 8 };
+        let silence = Silence { seconds: 0.0125, began_unix_seconds: 1.5e9 };
         Report::new(heading, &["read", "write"], &[reads, writes], None, &cost)
+            .with_silence(Some(silence))
     }
 
     #[test]
@@ -314,6 +330,7 @@ mod tests {
         assert_eq!(json["servers"][0]["cpu_us_per_operation"], 30.0);
         assert_eq!(json["servers"][0]["memory"]["peak_bytes"], 9_000_000);
         assert_eq!(json["generator_cpu_us_per_operation"], 3.0);
+        assert_eq!(json["longest_silence"]["began_unix_seconds"], 1.5e9);
         assert!(json.get("events").is_none());
     }
 
@@ -326,6 +343,7 @@ mod tests {
             "1 times: no (gRPC code 8)",
             "process 7: 30.0 us of CPU per operation (20.0 user, 10.0 system)",
             "memory 3 MB now",
+            "12.5 ms at most between two successes",
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }

@@ -11,6 +11,7 @@ use crate::engine::{Records, Run, Spread, call, run_streams, run_unary};
 use crate::error::BenchError;
 use crate::pace::Pace;
 use crate::progress::Progress;
+use crate::pulse::{Pulse, Silence};
 use crate::random::{Random, Shuffle};
 use crate::report::{Heading, Meter, Report};
 use crate::template::{KeySpace, Values};
@@ -186,9 +187,10 @@ impl<'a> Session<'a> {
         work: impl FnOnce(&Run) -> Result<Records, BenchError>,
     ) -> Result<Report, BenchError> {
         let meter = Meter::start(&self.options.pids)?;
-        let records = self.paced(total, self.options.rate, kinds.len(), work)?;
+        let (records, silence) = self.paced(total, self.options.rate, kinds.len(), work)?;
         let cost = meter.stop()?;
-        Ok(Report::new(self.heading(name), kinds, &records, None, &cost))
+        let report = Report::new(self.heading(name), kinds, &records, None, &cost);
+        Ok(report.with_silence(silence))
     }
 
     fn paced(
@@ -197,7 +199,7 @@ impl<'a> Session<'a> {
         rate: Option<f64>,
         kinds: usize,
         work: impl FnOnce(&Run) -> Result<Records, BenchError>,
-    ) -> Result<Records, BenchError> {
+    ) -> Result<(Records, Option<Silence>), BenchError> {
         let duration = match (total, self.options.duration) {
             (None, None) => Some(DURATION_DEFAULT),
             (_, duration) => duration,
@@ -210,7 +212,9 @@ impl<'a> Session<'a> {
             signal_hook::flag::register(signal, flag)?;
         }
         let _bar = Progress::follow(pace.clone(), total, duration);
-        work(&Run { pace, kinds })
+        let pulse = Arc::new(Pulse::start());
+        let records = work(&Run { pace, pulse: pulse.clone(), kinds })?;
+        Ok((records, pulse.longest_silence()))
     }
 
     fn watch(&self, name: &str, args: &WatchArgs, rate: Option<f64>) -> Result<Report, BenchError> {
@@ -244,21 +248,23 @@ impl<'a> Session<'a> {
             random: Random::new(self.options.seed),
         };
         let writers = if board.failed() {
-            Ok(Vec::new())
+            Ok((Vec::new(), None))
         } else {
             self.paced(self.options.total, rate, 1, |run| {
                 run_unary(&self.spread, run, move |_| writes.clone())
             })
         };
         // Watchers wait for what was written; when writing failed, for nothing.
-        let written = writers
-            .as_ref()
-            .map_or(0, |records| records.iter().map(|record| record.count() - record.errors).sum());
+        let written = writers.as_ref().map_or(0, |(records, _)| {
+            records.iter().map(|record| record.count() - record.errors).sum()
+        });
         board.expect(layout.events(written));
         let watched = watchers.join().expect("the watchers do not panic")?;
-        let records = writers?;
+        let (records, silence) = writers?;
         let cost = meter.stop()?;
-        Ok(Report::new(self.heading(name), &["put"], &records, watched.first(), &cost))
+        let heading = self.heading(name);
+        let report = Report::new(heading, &["put"], &records, watched.first(), &cost);
+        Ok(report.with_silence(silence))
     }
 
     fn heading(&self, load: &str) -> Heading {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// Makes an inbox in which `count_max` items may wait.
 pub(crate) fn inbox<T>(count_max: usize) -> (Sender<T>, Receiver<T>) {
@@ -76,17 +76,7 @@ pub(crate) enum Nothing {
 impl<T> Sender<T> {
     /// Puts an item in, however many there are.
     pub(crate) fn send(&self, item: T) -> Result<(), Closed> {
-        let mut state = self.shared.state.lock();
-        if state.is_closed {
-            return Err(Closed);
-        }
-        state.items.push(item);
-        let wake = std::mem::take(&mut state.is_taker_waiting);
-        drop(state);
-        if wake {
-            self.shared.arrived.notify_one();
-        }
-        Ok(())
+        self.push(self.shared.state.lock(), item)
     }
 
     /// Puts an item in, waiting until there is room.
@@ -97,6 +87,10 @@ impl<T> Sender<T> {
             self.shared.room.wait(&mut state);
             state.givers_waiting -= 1;
         }
+        self.push(state, item)
+    }
+
+    fn push(&self, mut state: MutexGuard<'_, State<T>>, item: T) -> Result<(), Closed> {
         if state.is_closed {
             return Err(Closed);
         }

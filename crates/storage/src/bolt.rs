@@ -49,6 +49,7 @@ mod scan;
 mod shape;
 mod snapshot;
 mod source;
+mod together;
 mod tree;
 mod window;
 mod write;

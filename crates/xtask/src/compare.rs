@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! compare   arguments, order of the work, where the table goes
-//!   small   cases on 100,000 keys: both servers run, one is asked at a time
+//!   small   cases on 100,000 keys, new servers for each: both run, one is asked at a time
 //!   large   cases on 1,000,000 keys: memory, restart, compaction, defragmentation, a paged walk
 //!   server  starts, stops and asks a server; runs `quorate bench` and `quorate ctl`
 //!   table   rows and their rendering

@@ -62,7 +62,9 @@ async fn connection(
         let before = record.count();
         let mut each = |event: Event<'_, usize>| match event {
             Event::Message { tag, body } => {
-                let latency = started[*tag].elapsed();
+                let now = Instant::now();
+                let latency = now.duration_since(started[*tag]);
+                run.pulse.beat(now);
                 record.add(latency, &Status::default(), body.len() as u64);
                 idle.push(*tag);
             }

@@ -55,16 +55,22 @@ async fn connection<S: Source>(part: Part, run: Run, mut source: S) -> Result<Re
             return Ok(records);
         }
         let before = in_flight;
-        let mut now = None;
+        let (mut now, mut succeeded) = (None, None);
         let mut each = |event: Event<'_, Call>| {
             if let Event::Closed { tag, status, reply_bytes } = event {
                 // One look at the clock serves all replies of a read.
                 let now = *now.get_or_insert_with(Instant::now);
+                if status.code == 0 {
+                    succeeded = Some(now);
+                }
                 records[tag.kind].add(now.duration_since(tag.started), &status, reply_bytes);
                 in_flight -= 1;
             }
         };
         link.turn(due, &mut each).await?;
+        if let Some(now) = succeeded {
+            run.pulse.beat(now);
+        }
         run.pace.add_done((before - in_flight) as u64);
     }
 }

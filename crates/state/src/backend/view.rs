@@ -49,18 +49,15 @@ impl BackendView {
     pub fn get_each<K: AsRef<[u8]>>(
         &self,
         bucket: Bucket,
-        keys: impl Iterator<Item = K>,
+        mut keys: impl Iterator<Item = K>,
         mut take: impl FnMut(Option<Bytes>) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let bucket = self.read.bucket(bucket.name())?;
-        for key in keys {
-            let value = match &bucket {
-                Some(bucket) => bucket.get(key.as_ref())?,
-                None => None,
-            };
-            take(value.map(|value| self.read.bytes(value)))?;
+        match self.read.bucket(bucket.name())? {
+            Some(bucket) => {
+                bucket.get_each(keys, |value| take(value.map(|value| self.read.bytes(value))))
+            }
+            None => keys.try_for_each(|_| take(None)),
         }
-        Ok(())
     }
 
     /// All entries of a small bucket, in key order, copied.

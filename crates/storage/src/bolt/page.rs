@@ -21,6 +21,7 @@
 //! before it rewrites a page).
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use super::PageId;
 
@@ -189,7 +190,40 @@ impl<'a> Page<'a> {
 
     /// Position of the first key at or above `key`, and whether it is `key` itself.
     pub(super) fn seek(&self, key: &[u8]) -> Result<(usize, bool), PageFault> {
-        let (mut low, mut high) = (0, self.count);
+        self.seek_among(0..self.count, key)
+    }
+
+    /// As [`Page::seek`], looking at `guess` first and around it next.
+    pub(super) fn seek_near(&self, guess: usize, key: &[u8]) -> Result<(usize, bool), PageFault> {
+        if guess < self.count && self.key(guess)? == key {
+            return Ok((guess, true));
+        }
+        let low = guess.saturating_sub(PROBED_TOGETHER / 2).min(self.count);
+        let high = (low + PROBED_TOGETHER).min(self.count);
+        if low > 0 && self.key(low - 1)? >= key {
+            self.seek_among(0..low, key)
+        } else if high < self.count && self.key(high)? < key {
+            self.seek_among(high + 1..self.count, key)
+        } else {
+            self.seek_among(low..high, key)
+        }
+    }
+
+    /// Where `key` is on a page whose keys are spread evenly from `from` up to below `to`.
+    pub(super) fn guess(&self, from: &[u8], to: &[u8], key: &[u8]) -> Option<usize> {
+        let [from, to, at] = [from, to, key].map(prefix);
+        let passed = u128::from(at.checked_sub(from)?) * self.count as u128;
+        usize::try_from(passed.checked_div(u128::from(to.checked_sub(from)?))?).ok()
+    }
+
+    /// Brings element `index` and its key into cache, if they are there.
+    pub(super) fn touch(&self, index: usize) {
+        std::hint::black_box(self.key(index).ok().and_then(<[u8]>::first));
+    }
+
+    /// As [`Page::seek`], for a position that is known to be in `among` or at its end.
+    fn seek_among(&self, among: Range<usize>, key: &[u8]) -> Result<(usize, bool), PageFault> {
+        let (mut low, mut high) = (among.start, among.end);
         while high - low > PROBED_TOGETHER {
             let middle = low.midpoint(high);
             let probe = self.key(middle)?;

@@ -16,6 +16,7 @@ use super::meta::{Meta, NO_FREELIST};
 use super::page::{HEADER_BYTES, LeafElement, Page, PageFault, PageKind};
 use super::scan::Scanner;
 use super::snapshot::Snapshot;
+use super::together::{TOGETHER, find_together};
 use super::{DEPTH_MAX, PageId, TxId};
 use crate::disk::DiskFile;
 
@@ -137,6 +138,27 @@ impl<'tx> BucketReader<'tx> {
     pub fn get(&self, key: &[u8]) -> Result<Option<&'tx [u8]>> {
         let found = self.find(key)?;
         Ok(found.filter(|(_, element)| !element.is_bucket).map(|(_, element)| element.value))
+    }
+
+    /// Hands on what [`BucketReader::get`] returns for each key, until `take` fails. The keys are looked for
+    /// several at a time, which is fastest when they are in order, and right in any.
+    pub fn get_each<K: AsRef<[u8]>, E: From<BoltError>>(
+        &self,
+        mut keys: impl Iterator<Item = K>,
+        mut take: impl FnMut(Option<&'tx [u8]>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (mut group, mut found) = (Vec::new(), Vec::new());
+        loop {
+            group.extend(keys.by_ref().take(TOGETHER));
+            if group.is_empty() {
+                return Ok(());
+            }
+            find_together(self, &group, &mut found)?;
+            group.clear();
+            for entry in found.drain(..) {
+                take(entry.filter(|entry| !entry.is_bucket).map(|entry| entry.value))?;
+            }
+        }
     }
 
     /// Opens a bucket inside this one; `None` when there is none of that name.

@@ -1,4 +1,4 @@
-//! Cases on 100,000 keys of 16 bytes with values of 256: the cost of single operations.
+//! Cases on 100,000 keys of 16 bytes with values of 256: the cost of single operations, on new servers each.
 
 use serde_json::Value;
 
@@ -6,6 +6,9 @@ use super::Options;
 use super::server::{Programs, Server, number};
 use super::table::{Row, median};
 use crate::say;
+
+/// Writes all keys.
+const FILL: [&str; 3] = ["fill", "--clients", "1000"];
 
 /// What of a report is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +40,8 @@ impl Figure {
 pub(super) struct Case {
     pub(super) name: &'static str,
     work: &'static str,
+    /// Whether the keys are there before it begins.
+    is_filled: bool,
     /// Arguments of `quorate bench`.
     args: &'static [&'static str],
     /// Operations in one measurement: what etcd does in three to five seconds.
@@ -49,6 +54,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "put-100",
         work: "put, 100 clients",
+        is_filled: true,
         args: &["put", "--clients", "100"],
         total: 80_000,
         figures: &[(Figure::CpuPerOperation, 0.40)],
@@ -56,6 +62,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "put-1000",
         work: "put, 1,000 clients",
+        is_filled: true,
         args: &["put", "--clients", "1000"],
         total: 80_000,
         figures: &[(Figure::CpuPerOperation, 0.42)],
@@ -63,6 +70,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "put-1",
         work: "put, 1 client",
+        is_filled: true,
         args: &["put", "--clients", "1"],
         total: 8_000,
         figures: &[(Figure::CpuPerOperation, 0.45), (Figure::P50, 0.9)],
@@ -70,6 +78,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "get-100",
         work: "get, linearizable, 100 clients",
+        is_filled: true,
         args: &["range", "--clients", "100"],
         total: 120_000,
         figures: &[(Figure::CpuPerOperation, 0.30)],
@@ -77,6 +86,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "get-serializable-100",
         work: "get, serializable, 100 clients",
+        is_filled: true,
         args: &["range", "--serializable", "--clients", "100"],
         total: 120_000,
         figures: &[(Figure::CpuPerOperation, 0.30)],
@@ -84,6 +94,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "list-limit-1000",
         work: "list with limit 1,000 of 50,000 keys in range",
+        is_filled: true,
         args: &["list", "--limit", "1000", "--clients", "10"],
         total: 1_000,
         figures: &[(Figure::CpuPerOperation, 0.05)],
@@ -91,6 +102,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "list-1000",
         work: "list of exactly 1,000 keys",
+        is_filled: true,
         args: &["list", "--span", "1000", "--clients", "10"],
         total: 3_000,
         figures: &[(Figure::CpuPerOperation, 0.15)],
@@ -98,6 +110,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "list-10000",
         work: "list of exactly 10,000 keys",
+        is_filled: true,
         args: &["list", "--span", "10000", "--clients", "10"],
         total: 300,
         figures: &[(Figure::CpuPerOperation, 0.12)],
@@ -105,6 +118,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "txn-100",
         work: "txn, compare and put, 100 clients",
+        is_filled: true,
         args: &["txn", "--clients", "100"],
         total: 60_000,
         figures: &[(Figure::CpuPerOperation, 0.42)],
@@ -112,6 +126,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "mixed-100",
         work: "mixed, 80 % get, 100 clients",
+        is_filled: true,
         args: &["mixed", "--clients", "100"],
         total: 80_000,
         figures: &[(Figure::CpuPerOperation, 0.40)],
@@ -119,6 +134,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "watch-burst",
         work: "watch, 10,000 watchers of one key, burst, per event",
+        is_filled: false,
         args: &["watch", "--watchers", "10000", "--clients", "100"],
         total: 400,
         figures: &[(Figure::CpuPerEvent, 0.30)],
@@ -126,6 +142,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "watch-paced",
         work: "watch, 10,000 watchers of one key, 10 puts/s, per event",
+        is_filled: false,
         args: &["watch", "--watchers", "10000", "--clients", "1", "--rate", "10"],
         total: 50,
         figures: &[(Figure::CpuPerEvent, 0.20)],
@@ -133,6 +150,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "lease-keepalive",
         work: "lease keepalive, 100 streams",
+        is_filled: false,
         args: &["lease-keepalive", "--clients", "100"],
         total: 300_000,
         figures: &[(Figure::CpuPerOperation, 0.5)],
@@ -145,14 +163,17 @@ pub(super) fn run(programs: &Programs, options: &Options) -> Result<Vec<Row>, St
     if chosen.is_empty() {
         return Ok(Vec::new());
     }
-    let servers =
-        [Server::start(&programs.etcd, programs)?, Server::start(&programs.quorate, programs)?];
-    for server in &servers {
-        checked(server.bench(&["fill"])?)?;
-    }
     let mut rows = Vec::new();
     for case in chosen {
         say(&format!("compare: {}", case.name));
+        // New ones for each case: what a server has done before costs it memory, cache and more.
+        let servers =
+            [Server::start(&programs.etcd, programs)?, Server::start(&programs.quorate, programs)?];
+        if case.is_filled {
+            for server in &servers {
+                checked(server.bench(&FILL)?)?;
+            }
+        }
         rows.extend(measure(case, &servers, options)?);
     }
     Ok(rows)

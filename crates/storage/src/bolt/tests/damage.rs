@@ -69,6 +69,8 @@ fn exercise(place: &Place, flat: bool) -> Result<(), BoltError> {
                 bucket.get(&number.to_be_bytes())?;
                 cursor.seek(&number.to_be_bytes())?;
             }
+            let many = (0..1600_u32).step_by(23).map(u32::to_be_bytes);
+            bucket.get_each(many, |_| Ok::<_, BoltError>(()))?;
         }
         Ok(())
     };

@@ -237,6 +237,32 @@ fn assert_shows(view: &ReadTx, model: &Model) {
             let expected = entries.range(key..).next();
             assert_eq!(at.map(|e| e.key), expected.map(|(key, _)| key.as_slice()));
         }
+        assert_finds_many(&bucket, entries);
+    }
+}
+
+/// Reads many keys at once, present and absent ones, in order and in others.
+fn assert_finds_many(bucket: &BucketReader<'_>, entries: &BTreeMap<Vec<u8>, Vec<u8>>) {
+    let mut asked: Vec<_> = (0..5000).step_by(23).map(key).collect();
+    asked.extend(entries.keys().step_by(11).cloned());
+    asked.extend(entries.keys().next_back().cloned());
+    for turn in 0..3 {
+        match turn {
+            0 => asked.sort(),
+            1 => asked.reverse(),
+            _ => {
+                // Neighbours end up far from each other.
+                let skipping = |from| asked.iter().skip(from).step_by(7).cloned();
+                asked = (0..7).flat_map(skipping).collect();
+            }
+        }
+        let mut expected = asked.iter().map(|key| entries.get(key).map(Vec::as_slice));
+        let compare = |value| {
+            assert_eq!(Some(value), expected.next());
+            Ok::<_, BoltError>(())
+        };
+        bucket.get_each(asked.iter(), compare).expect("the keys are read");
+        assert_eq!(expected.next(), None, "every key has an answer");
     }
 }
 

@@ -1,0 +1,97 @@
+//! The longest time in which no operation succeeded: how long a fault kept clients from being served.
+//!
+//! Latency does not say it. Operations that a fault swallows end in errors, long after others succeed again;
+//! and those that waited for its end say how long they waited, not when it was over.
+//!
+//! # Not here
+//!
+//! Time before the first success and after the last: nothing is known of it.
+
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+/// Notes when operations succeed.
+#[derive(Debug)]
+pub(crate) struct Pulse {
+    start: Instant,
+    start_unix_seconds: f64,
+    seen: Mutex<Option<Seen>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    last: Instant,
+    longest: (Instant, Instant),
+}
+
+/// A time between two successes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Silence {
+    pub(crate) seconds: f64,
+    /// When it began, in seconds since 1970, so that others can tell what it followed on.
+    pub(crate) began_unix_seconds: f64,
+}
+
+impl Pulse {
+    pub(crate) fn start() -> Self {
+        let start_unix_seconds =
+            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+        Self { start: Instant::now(), start_unix_seconds, seen: Mutex::new(None) }
+    }
+
+    /// An operation succeeded. Several threads may come out of order by as much as they wait for each other.
+    pub(crate) fn beat(&self, now: Instant) {
+        let mut seen = self.seen();
+        let seen = seen.get_or_insert(Seen { last: now, longest: (now, now) });
+        let (from, to) = seen.longest;
+        if now.saturating_duration_since(seen.last) > to - from {
+            seen.longest = (seen.last, now);
+        }
+        seen.last = seen.last.max(now);
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Option<Seen>> {
+        self.seen.lock().expect("nobody panics while taking a note")
+    }
+
+    /// The longest time without a success; none if nothing succeeded.
+    pub(crate) fn longest_silence(&self) -> Option<Silence> {
+        let (from, to) = (*self.seen())?.longest;
+        let began = from.saturating_duration_since(self.start).as_secs_f64();
+        Some(Silence {
+            seconds: (to - from).as_secs_f64(),
+            began_unix_seconds: self.start_unix_seconds + began,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_longest_time_between_two_successes_counts() {
+        let pulse = Pulse::start();
+        assert_eq!(pulse.longest_silence(), None);
+        for millis in [4000, 4010, 4500, 4505, 4800] {
+            pulse.beat(pulse.start + Duration::from_millis(millis));
+        }
+        let silence = pulse.longest_silence().unwrap();
+        assert!((silence.seconds - 0.49).abs() < 1e-6);
+        let began = silence.began_unix_seconds - pulse.start_unix_seconds;
+        assert!((began - 4.01).abs() < 1e-3, "{began}");
+    }
+
+    #[test]
+    fn a_success_that_comes_out_of_order_changes_nothing() {
+        let pulse = Pulse::start();
+        for millis in [100, 300, 250, 310] {
+            pulse.beat(pulse.start + Duration::from_millis(millis));
+        }
+        assert!((pulse.longest_silence().unwrap().seconds - 0.2).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,150 @@
+//! Point reads of many keys at once: they go down the tree side by side, one level at a time.
+//!
+//! A page that is out of cache costs half a microsecond to look at, and a read of a cold key has two or three
+//! of them on its way. One read after the other waits for each of them in turn. Here the next page of every
+//! key is touched before the first one is read, so that memory is waited for once for all of them.
+//! Neighbours that are under the same page share it, and the search in it.
+//!
+//! The keys of the large bucket are revisions, which are spread evenly. Where a page's bounds are known, a
+//! key's place in it is guessed from them: searching by halves would wait for memory at each step.
+//!
+//! # Invariants
+//!
+//! * What is found is what a read of each key alone finds, in whatever order the keys are.
+//!
+//! # Not here
+//!
+//! Reads of a single key (`read`), moving from entry to entry (`cursor`).
+
+use super::error::Result;
+use super::page::{LeafElement, Page, PageFault, PageKind};
+use super::read::BucketReader;
+use super::snapshot::Snapshot;
+use super::{DEPTH_MAX, PageId};
+
+/// Keys that go down together; more in flight than this, no memory keeps up with.
+pub(super) const TOGETHER: usize = 32;
+
+/// A page and the keys that belong under it.
+#[derive(Clone, Copy, Debug)]
+struct Place<'tx> {
+    page: Page<'tx>,
+    bounds: Bounds<'tx>,
+}
+
+/// The page to go to next.
+#[derive(Clone, Copy, Debug)]
+struct Child<'tx> {
+    id: PageId,
+    bounds: Bounds<'tx>,
+}
+
+/// The lowest key and the lowest above; none where there is no bound.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bounds<'tx> {
+    from: Option<&'tx [u8]>,
+    to: Option<&'tx [u8]>,
+}
+
+impl Bounds<'_> {
+    fn hold(&self, key: &[u8]) -> bool {
+        self.to.is_none_or(|to| key < to) && self.from.is_none_or(|from| key >= from)
+    }
+}
+
+/// Finds the entries of up to [`TOGETHER`] keys and adds them to `found`, in the order of the keys.
+pub(super) fn find_together<'tx, K: AsRef<[u8]>>(
+    bucket: &BucketReader<'tx>,
+    keys: &[K],
+    found: &mut Vec<Option<LeafElement<'tx>>>,
+) -> Result<()> {
+    let snapshot = bucket.snapshot();
+    let mut places = vec![Place { page: bucket.root(), bounds: Bounds::default() }; keys.len()];
+    for _ in 0..DEPTH_MAX {
+        touch_guessed(&places, keys);
+        if places.iter().all(|place| place.page.kind == PageKind::Leaf) {
+            for (place, key) in places.iter().zip(keys) {
+                found.push(place.element(snapshot, key.as_ref())?);
+            }
+            return Ok(());
+        }
+        descend(snapshot, &mut places, keys)?;
+    }
+    let id = places.first().map_or(PageId(0), |place| place.page.id);
+    Err(snapshot.corrupt(id, 0, "tree is too deep or has a cycle"))
+}
+
+/// Brings the likely place of each key in its page into cache.
+fn touch_guessed<K: AsRef<[u8]>>(places: &[Place<'_>], keys: &[K]) {
+    for (place, key) in places.iter().zip(keys) {
+        if let Some(guess) = place.guess(key.as_ref()) {
+            place.page.touch(guess);
+        }
+    }
+}
+
+/// Goes one level down, with those keys that are not at their leaf yet.
+fn descend<'tx, K: AsRef<[u8]>>(
+    snapshot: &'tx Snapshot,
+    places: &mut [Place<'tx>],
+    keys: &[K],
+) -> Result<()> {
+    let mut children = [Child { id: PageId(0), bounds: Bounds::default() }; TOGETHER];
+    let mut last: Option<(PageId, Child<'tx>)> = None;
+    for ((place, key), child) in places.iter().zip(keys).zip(&mut children) {
+        if place.page.kind == PageKind::Leaf {
+            continue;
+        }
+        let (parent, key) = (place.page.id, key.as_ref());
+        *child = match last {
+            Some((of, shared)) if of == parent && shared.bounds.hold(key) => shared,
+            _ => place.child(snapshot, key)?,
+        };
+        snapshot.touch(child.id);
+        last = Some((parent, *child));
+    }
+    for (place, Child { id, bounds }) in places.iter_mut().zip(children) {
+        if place.page.kind == PageKind::Branch {
+            *place = Place { page: snapshot.page(id)?, bounds };
+        }
+    }
+    Ok(())
+}
+
+impl<'tx> Place<'tx> {
+    /// The likely position of `key`.
+    fn guess(&self, key: &[u8]) -> Option<usize> {
+        self.page.guess(self.bounds.from?, self.bounds.to?, key)
+    }
+
+    fn seek(&self, snapshot: &Snapshot, key: &[u8]) -> Result<(usize, bool)> {
+        let found = match self.guess(key) {
+            Some(guess) => self.page.seek_near(guess, key),
+            None => self.page.seek(key),
+        };
+        found.map_err(|fault| snapshot.fault(self.page.id, fault))
+    }
+
+    /// The child of this branch under which `key` belongs.
+    fn child(&self, snapshot: &Snapshot, key: &[u8]) -> Result<Child<'tx>> {
+        let at_page = |fault: PageFault| snapshot.fault(self.page.id, fault);
+        let (index, exact) = self.seek(snapshot, key)?;
+        let index = if exact { index } else { index.saturating_sub(1) };
+        // The first child also takes what is below its key, the last all up to the branch's own bound.
+        let mut bounds = self.bounds;
+        if index > 0 {
+            bounds.from = Some(self.page.branch_key(index).map_err(at_page)?);
+        }
+        if index + 1 < self.page.count() {
+            bounds.to = Some(self.page.branch_key(index + 1).map_err(at_page)?);
+        }
+        Ok(Child { id: self.page.child(index).map_err(at_page)?, bounds })
+    }
+
+    /// The entry of `key` on this leaf.
+    fn element(&self, snapshot: &Snapshot, key: &[u8]) -> Result<Option<LeafElement<'tx>>> {
+        let (index, exact) = self.seek(snapshot, key)?;
+        let element = exact.then(|| self.page.leaf_element(index)).transpose();
+        element.map_err(|fault| snapshot.fault(self.page.id, fault))
+    }
+}
