@@ -490,11 +490,23 @@ impl Node {
     }
 
     /// Delivers messages that waited for storage: to the core, or to peers.
+    ///
+    /// Of acknowledgements to a leader only the last is sent: it covers those before it.
     fn deliver(&mut self, messages: Vec<Message>) {
+        let is_ack =
+            |message: &Message| message.kind == MessageKind::AppendResponse && !message.reject;
+        let last_ack = messages.iter().rev().find(|message| is_ack(message));
+        let last_ack = last_ack.map(|ack| (ack.to, ack.term, ack.index));
+        let is_superseded = |message: &Message| {
+            is_ack(message)
+                && last_ack.is_some_and(|(to, term, index)| {
+                    (message.to, message.term) == (to, term) && message.index < index
+                })
+        };
         for message in messages {
             if message.to == self.raft.id() {
                 self.step_own(message);
-            } else {
+            } else if !is_superseded(&message) {
                 self.effects.push_back(Effect::Send(message));
             }
         }

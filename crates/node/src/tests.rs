@@ -459,3 +459,19 @@ fn fencing_can_be_switched_off() {
     }
     assert!(!member.sent.is_empty());
 }
+
+#[test]
+fn one_acknowledgement_covers_the_appends_of_a_write() {
+    let mut members = three();
+    converse(&mut members);
+    for request_id in 0..5 {
+        members[0].propose(request_id, "x");
+    }
+    let mut sent = std::mem::take(&mut members[0].sent);
+    sent.retain(|message| message.to == 2);
+    assert_eq!(sent.len(), 5);
+    members[1].handle(Event::Received(sent));
+    members[1].finish_writes();
+    let acknowledged: Vec<_> = members[1].sent.iter().map(|message| message.index).collect();
+    assert_eq!(acknowledged, [6]);
+}
