@@ -1,0 +1,242 @@
+//! One node with its disk and its state machine.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use quorate_node::{Config, Effect, Event, Node, Persist, SnapshotPolicy};
+use quorate_raft::{
+    ConfState, Entry, HardState, LogIndex, MemberId, Message, MessageKind, Snapshot, Term,
+};
+
+use crate::random::Random;
+
+/// The effect of all entries up to one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Image {
+    pub(crate) index: LogIndex,
+    pub(crate) term: Term,
+    /// Over all data applied.
+    pub(crate) digest: u64,
+}
+
+impl Image {
+    pub(crate) fn apply(&mut self, entry: &Entry) {
+        assert_eq!(entry.index, self.index + 1, "entries are applied in order");
+        self.index = entry.index;
+        self.term = entry.term;
+        for byte in entry.data.iter().chain(b"|") {
+            self.digest = (self.digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+/// What survives a crash.
+#[derive(Debug, Default)]
+pub(crate) struct Disk {
+    hard_state: HardState,
+    /// Where the log begins.
+    base: (LogIndex, Term),
+    entries: Vec<Entry>,
+    /// The state machine as last committed.
+    image: Image,
+    /// Images that have arrived, by the index of their snapshot.
+    pub(crate) received: BTreeMap<LogIndex, Image>,
+}
+
+impl Disk {
+    fn write(&mut self, persist: &Persist) {
+        if let Some(snapshot) = &persist.snapshot {
+            self.base = (snapshot.metadata.index, snapshot.metadata.term);
+            self.entries.clear();
+        }
+        if let Some(first) = persist.entries.first() {
+            let kept = first.index - self.base.0 - 1;
+            self.entries.truncate(usize::try_from(kept).unwrap());
+            self.entries.extend(persist.entries.iter().cloned());
+        }
+        if let Some(hard_state) = persist.hard_state {
+            self.hard_state = hard_state;
+        }
+    }
+}
+
+/// Work for the state machine.
+#[derive(Debug)]
+enum Work {
+    Apply(Vec<Entry>),
+    Install(Snapshot),
+    Send(Message),
+}
+
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) id: MemberId,
+    pub(crate) node: Option<Node>,
+    pub(crate) disk: Disk,
+    writes: VecDeque<Persist>,
+    work: VecDeque<Work>,
+    pub(crate) image: Image,
+    /// Sent and not yet on the network, with the image that a snapshot stands for.
+    pub(crate) outbox: Vec<(Message, Option<Image>)>,
+    /// Applied since the group last looked.
+    pub(crate) applied: Vec<Entry>,
+    pub(crate) passed: Vec<(u64, LogIndex)>,
+    pub(crate) installed_count: usize,
+    life: u64,
+}
+
+const VOTERS: [MemberId; 3] = [1, 2, 3];
+
+impl Member {
+    pub(crate) fn new(id: MemberId) -> Self {
+        let mut member = Self {
+            id,
+            node: None,
+            disk: Disk::default(),
+            writes: VecDeque::new(),
+            work: VecDeque::new(),
+            image: Image::default(),
+            outbox: Vec::new(),
+            applied: Vec::new(),
+            passed: Vec::new(),
+            installed_count: 0,
+            life: 0,
+        };
+        member.start();
+        member
+    }
+
+    /// Starts from what the disk holds, as a server does: a snapshot whose image was not yet in place is
+    /// put there first.
+    pub(crate) fn start(&mut self) {
+        assert!(self.node.is_none());
+        if self.disk.image.index < self.disk.base.0 {
+            self.disk.image = self.disk.received.remove(&self.disk.base.0).unwrap();
+        }
+        self.image = self.disk.image.clone();
+        self.life += 1;
+        let policy = SnapshotPolicy { entry_count: 60, catch_up_count: 10, catch_up_bytes: 1500 };
+        let mut node = Node::new(Config {
+            id: self.id,
+            election_ticks: 10,
+            pre_vote: true,
+            initial_tick_advance: true,
+            seed: self.id + 100 * self.life,
+            first_read_request_id: (self.id << 48) + (self.life << 32),
+            proposal_ticks_max: 30,
+            fences_stalled_disk: true,
+            snapshot_policy: policy,
+            hard_state: self.disk.hard_state,
+            conf_state: ConfState { voters: VOTERS.to_vec(), ..ConfState::default() },
+            snapshot_index: self.disk.base.0,
+            snapshot_term: self.disk.base.1,
+            entries: self.disk.entries.clone(),
+            applied: self.image.index,
+        })
+        .unwrap();
+        node.start();
+        self.node = Some(node);
+        self.collect();
+    }
+
+    /// Ends the process. Of the writes ordered, the disk has done some.
+    pub(crate) fn crash(&mut self, random: &mut Random) {
+        self.node = None;
+        let done = random.position(self.writes.len() + 1);
+        for persist in self.writes.drain(..).take(done) {
+            self.disk.write(&persist);
+        }
+        self.writes.clear();
+        self.work.clear();
+        self.outbox.clear();
+    }
+
+    pub(crate) fn handle(&mut self, event: Event) {
+        if let Some(node) = &mut self.node {
+            node.handle(event);
+            self.collect();
+        }
+    }
+
+    fn collect(&mut self) {
+        let Some(node) = &mut self.node else { return };
+        while let Some(effect) = node.poll_effect() {
+            match effect {
+                Effect::Persist(persist) => self.writes.push_back(persist),
+                Effect::Send(message) => {
+                    assert_ne!(message.kind, MessageKind::Snapshot);
+                    self.outbox.push((message, None));
+                }
+                Effect::SendSnapshot(message) => self.work.push_back(Work::Send(message)),
+                Effect::Apply(applying) => self.work.push_back(Work::Apply(applying.entries)),
+                Effect::InstallSnapshot(snapshot) => self.work.push_back(Work::Install(snapshot)),
+                Effect::BarrierPassed { round, index } => self.passed.push((round, index)),
+                Effect::TakeSnapshot => {
+                    // What is marked is committed before.
+                    self.disk.image = self.image.clone();
+                    let index = self.image.index;
+                    node.handle(Event::SnapshotTaken { index });
+                }
+                Effect::Leadership(_)
+                | Effect::BarrierFailed { .. }
+                | Effect::ProposalFailed { .. } => {}
+            }
+        }
+    }
+
+    /// The disk does some of what was ordered.
+    pub(crate) fn write(&mut self, random: &mut Random) {
+        let count = random.position(self.writes.len() + 1);
+        let mut token = None;
+        for persist in self.writes.drain(..count) {
+            self.disk.write(&persist);
+            token = Some(persist.token);
+        }
+        if let Some(token) = token {
+            self.handle(Event::Persisted { token });
+        }
+    }
+
+    /// The state machine does a piece of work.
+    pub(crate) fn work(&mut self) {
+        match self.work.pop_front() {
+            None => {}
+            Some(Work::Apply(entries)) => {
+                for entry in &entries {
+                    self.image.apply(entry);
+                }
+                let index = self.image.index;
+                self.applied.extend(entries);
+                self.handle(Event::Applied { index });
+            }
+            Some(Work::Install(snapshot)) => {
+                let index = snapshot.metadata.index;
+                assert!(index > self.image.index, "a snapshot never goes back");
+                self.image = self.disk.received.remove(&index).unwrap();
+                assert_eq!(self.image.index, index);
+                self.disk.image = self.image.clone();
+                self.installed_count += 1;
+                self.handle(Event::Applied { index });
+            }
+            Some(Work::Send(mut message)) => {
+                let asked = message.snapshot.take().unwrap();
+                assert!(asked.metadata.index <= self.image.index, "what is applied is sent");
+                let mut snapshot = *asked;
+                snapshot.data = Bytes::new();
+                snapshot.metadata.index = self.image.index;
+                snapshot.metadata.term = self.image.term;
+                message.snapshot = Some(Box::new(snapshot));
+                self.outbox.push((message, Some(self.image.clone())));
+            }
+        }
+    }
+
+    /// The state machine is committed to the disk.
+    pub(crate) fn commit(&mut self) {
+        self.disk.image = self.image.clone();
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.writes.is_empty() || !self.work.is_empty() || !self.outbox.is_empty()
+    }
+}
