@@ -33,7 +33,7 @@ use crate::inbox::{self, Nothing, Receiver, Sender};
 use crate::log;
 use crate::mailbox::{Address, Outbox};
 use crate::metrics::Metrics;
-use crate::peer::Peers;
+use crate::peer::{Peers, Received};
 use crate::persist::{LogError, LogThread, LogWriter};
 use crate::standing::Standing;
 use crate::waiters::Waiters;
@@ -62,7 +62,7 @@ pub(crate) enum Input {
     /// A change of the membership for the log; its id is the request's.
     ProposeConfChange(ConfChange),
     /// Messages of a peer, in their order.
-    Received(Vec<Message>),
+    Received(Received),
     /// A message to this peer was lost.
     Unreachable(MemberId),
     /// How sending a snapshot to this peer has ended.
@@ -351,7 +351,9 @@ impl Driver {
                 self.node.handle(Event::ProposeConfChange { request_id: change.id, change });
                 return true;
             }
-            Input::Received(messages) => self.node.handle(Event::Received(messages)),
+            Input::Received(received) => {
+                self.node.handle(Event::Received(received.into_messages()));
+            }
             Input::Unreachable(peer) => self.node.handle(Event::Unreachable(peer)),
             Input::SnapshotSent { to, outcome } => {
                 self.node.handle(Event::SnapshotSent { to, outcome });

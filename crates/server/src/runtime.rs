@@ -27,14 +27,23 @@ struct Worker {
 }
 
 impl Runtimes {
-    /// Starts `count` runtimes; each runs `resident` until the set is dropped.
-    pub(crate) fn start<F, R>(count: usize, mut resident: R) -> io::Result<Self>
+    /// Starts `count` runtimes for client connections; each runs `resident` until the set is dropped.
+    pub(crate) fn start<F, R>(count: usize, resident: R) -> io::Result<Self>
+    where
+        R: FnMut(usize) -> F,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        Self::start_named("conn", count, resident)
+    }
+
+    /// As [`Self::start`]; the threads have this name and a number.
+    pub(crate) fn start_named<F, R>(name: &str, count: usize, mut resident: R) -> io::Result<Self>
     where
         R: FnMut(usize) -> F,
         F: Future<Output = ()> + Send + 'static,
     {
         let workers = (0..count)
-            .map(|index| Worker::start(index, resident(index)))
+            .map(|index| Worker::start(format!("{name}-{index}"), resident(index)))
             .collect::<Result<_, _>>()?;
         Ok(Self { workers, next: AtomicUsize::new(0) })
     }
@@ -53,23 +62,22 @@ impl Runtimes {
 
 impl Worker {
     fn start(
-        index: usize,
+        name: String,
         resident: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
-        let thread =
-            std::thread::Builder::new().name(format!("conn-{index}")).spawn(move || {
-                runtime.block_on(async {
-                    tokio::select! {
-                        () = resident => {}
-                        // Resolves also when the sender is gone.
-                        _ = stopped => {}
-                    }
-                });
-                runtime.shutdown_background();
-            })?;
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = resident => {}
+                    // Resolves also when the sender is gone.
+                    _ = stopped => {}
+                }
+            });
+            runtime.shutdown_background();
+        })?;
         Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
     }
 }

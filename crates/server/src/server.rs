@@ -338,7 +338,6 @@ impl Core {
             peer_urls: config.initial_advertise_peer_urls.iter().map(ToString::to_string).collect(),
             server_version: release::ETCD_VERSION.to_owned(),
             election_timeout: Duration::from_millis(config.election_timeout_ms),
-            heartbeat: Duration::from_millis(config.heartbeat_interval_ms),
             read_timeout: config.raft_read_timeout.positive().unwrap_or(PEER_TIMEOUT),
             write_timeout: config.raft_write_timeout.positive().unwrap_or(PEER_TIMEOUT),
             driver: driver_handle.clone(),

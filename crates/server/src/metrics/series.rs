@@ -42,6 +42,11 @@ fn from_a_tenth_milli() -> Histogram {
     Histogram::seconds(100, 20)
 }
 
+/// The same up to 3.3 s, for round trips.
+fn from_a_tenth_milli_to_seconds() -> Histogram {
+    Histogram::seconds(100, 16)
+}
+
 /// Coarse bounds from 0.1 s.
 fn from_a_tenth_second() -> Histogram {
     Histogram::seconds(100_000, 10)
@@ -245,6 +250,54 @@ group! {
         known_peers: Labelled<Gauge> = Labelled::new(&["Local", "Remote"]),
             "etcd_network_known_peers",
             "Members known, 1 or 0 for each.";
+        active_peers: Labelled<Gauge> = Labelled::new(&["Local", "Remote"]),
+            "etcd_network_active_peers",
+            "Peers that can be reached, 1 or 0 for each.";
+        disconnected_peers: Labelled<Counter> = Labelled::new(&["Local", "Remote"]),
+            "etcd_network_disconnected_peers_total",
+            "Times that a peer could no longer be reached.";
+        peer_sent_bytes: Labelled<Counter> = Labelled::new(&["To"]),
+            "etcd_network_peer_sent_bytes_total",
+            "Bytes sent to peers.";
+        peer_received_bytes: Labelled<Counter> = Labelled::new(&["From"]),
+            "etcd_network_peer_received_bytes_total",
+            "Bytes received from peers.";
+        peer_sent_failures: Labelled<Counter> = Labelled::new(&["To"]),
+            "etcd_network_peer_sent_failures_total",
+            "Messages to peers that were dropped or failed.";
+        peer_received_failures: Labelled<Counter> = Labelled::new(&["From"]),
+            "etcd_network_peer_received_failures_total",
+            "Messages from peers that made no sense.";
+        peer_round_trip_time: Labelled<Histogram> =
+            Labelled::made_by(&["To"], from_a_tenth_milli_to_seconds),
+            "etcd_network_peer_round_trip_time_seconds",
+            "Round trips to peers.";
+        snapshot_send_success: Labelled<Counter> = Labelled::new(&["To"]),
+            "etcd_network_snapshot_send_success",
+            "Snapshots sent.";
+        snapshot_send_failures: Labelled<Counter> = Labelled::new(&["To"]),
+            "etcd_network_snapshot_send_failures",
+            "Snapshots that could not be sent.";
+        snapshot_send_inflights: Labelled<Gauge> = Labelled::new(&["To"]),
+            "etcd_network_snapshot_send_inflights_total",
+            "Snapshots being sent.";
+        snapshot_send_duration: Labelled<Histogram> =
+            Labelled::made_by(&["To"], from_a_tenth_second),
+            "etcd_network_snapshot_send_total_duration_seconds",
+            "Time that sending a snapshot took.";
+        snapshot_receive_success: Labelled<Counter> = Labelled::new(&["From"]),
+            "etcd_network_snapshot_receive_success",
+            "Snapshots received.";
+        snapshot_receive_failures: Labelled<Counter> = Labelled::new(&["From"]),
+            "etcd_network_snapshot_receive_failures",
+            "Snapshots that could not be received.";
+        snapshot_receive_inflights: Labelled<Gauge> = Labelled::new(&["From"]),
+            "etcd_network_snapshot_receive_inflights_total",
+            "Snapshots being received.";
+        snapshot_receive_duration: Labelled<Histogram> =
+            Labelled::made_by(&["From"], from_a_tenth_second),
+            "etcd_network_snapshot_receive_total_duration_seconds",
+            "Time that receiving a snapshot took.";
     }
 }
 

@@ -1,38 +1,111 @@
 //! Talking to the other members: etcd's peer protocol.
 //!
+//! Each member dials two streams to every other and reads from them; it writes on those that the others have
+//! dialed. What finds no stream is sent as a request of its own, and a snapshot always is.
+//!
+//! ```text
+//! consensus thread --send--> peer --> outgoing   --> body of the peer's stream     (frame, wire)
+//!                                 \-> pipeline   --> POST /raft
+//!                  --send_snapshot--> snapshot_out --> POST /raft/snapshot
+//! consensus thread <--Received-- local <-- incoming    <-- streams dialed here
+//!                                       <- service     <-- POST /raft
+//!                                       <- snapshot_in <-- POST /raft/snapshot
+//! ```
+//!
+//! Everything runs on one runtime of its own thread, so that heartbeats do not wait behind clients; nothing
+//! here blocks the consensus thread, and what it cannot send is dropped and reported to it.
+//!
 //! # Not here
 //!
-//! What is said and what follows from it (`raft`, `node`, `driver`).
+//! What is said and what follows from it (`raft`, `node`, `driver`); the peer port's other paths; TLS.
 
 pub(crate) mod call;
+mod dial;
+mod frame;
+mod handshake;
+mod incoming;
+mod link;
+mod local;
+mod outgoing;
+mod peer;
+mod pipeline;
+mod probe;
+mod quiet;
+mod room;
+mod service;
+mod snapshot_in;
+mod snapshot_out;
+mod status;
+mod urls;
+mod wire;
 
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use quorate_raft::Message;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Incoming;
+use parking_lot::RwLock;
+use quorate_raft::{MemberId, Message, SnapshotOutcome};
 use quorate_state::members::Members;
-use quorate_storage::bolt::ReadTx;
 use quorate_storage::disk::Disk;
+use tokio::sync::{Semaphore, watch};
 
-use crate::driver::DriverHandle;
+use self::handshake::Introduction;
+use self::local::Local;
+use self::peer::{Peer, Standing};
+use self::quiet::Quiet;
+pub(crate) use self::room::Received;
+use self::room::Room;
+use self::service::Service;
+use self::snapshot_in::Depot;
+pub(crate) use self::snapshot_out::OutgoingSnapshot;
+use crate::driver::{DriverHandle, Input};
 use crate::fatal::FaultReports;
+use crate::log;
 use crate::member::Identity;
 use crate::metrics::Metrics;
 use crate::runtime::Runtimes;
 
-#[derive(Debug)]
-pub(crate) struct Peers {
-    runtimes: Arc<Runtimes>,
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The body of an answer, which may be a stream without end.
+pub(crate) type PeerBody = UnsyncBoxBody<Bytes, BoxError>;
+
+/// Added to the election timeout, it is how long a connection may take to come about.
+const DIAL_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+
+/// Snapshots that may be under way at the same time.
+const SNAPSHOTS_MAX: usize = 16;
+
+/// Members that are not known to be in the cluster and are answered all the same.
+const REMOTES_MAX: usize = 64;
+
+/// What the peers have said that stops this member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PeerError {
+    #[error("the member has been permanently removed from the cluster")]
+    Removed,
 }
 
+/// Everything that [`Peers`] are made of.
+#[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) identity: Identity,
+    /// Where this member is, as it tells others.
     pub(crate) peer_urls: Vec<String>,
+    /// The release this member presents itself as.
     pub(crate) server_version: String,
     pub(crate) election_timeout: Duration,
-    pub(crate) heartbeat: Duration,
     pub(crate) read_timeout: Duration,
     pub(crate) write_timeout: Duration,
     pub(crate) driver: DriverHandle,
@@ -42,34 +115,241 @@ pub(crate) struct Parts {
     pub(crate) metrics: Arc<Metrics>,
 }
 
-pub(crate) struct OutgoingSnapshot {
-    pub(crate) message: Message,
-    pub(crate) image: ReadTx,
+/// The transport; see the module.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    shared: Arc<Shared>,
+    runtimes: Arc<Runtimes>,
+}
+
+/// What requests and tasks share. The runtime is not in it: tasks must not keep it alive.
+#[derive(Debug)]
+struct Shared {
+    local: Arc<Local>,
+    table: RwLock<Table>,
+    service: Service,
+    snapshots: Arc<Semaphore>,
+}
+
+/// Whom this member talks to.
+#[derive(Debug, Default)]
+struct Table {
+    peers: BTreeMap<MemberId, Arc<Peer>>,
+    remotes: BTreeMap<MemberId, Arc<Peer>>,
+    is_stopped: bool,
 }
 
 impl Peers {
-    pub(crate) fn start(_parts: Parts) -> io::Result<Arc<Self>> {
-        let runtimes = Runtimes::start(1, |_| std::future::pending())?;
-        Ok(Arc::new(Self { runtimes: Arc::new(runtimes) }))
+    /// Starts the runtime. There is nobody to talk to before [`Self::set_members`].
+    pub(crate) fn start(parts: Parts) -> io::Result<Arc<Self>> {
+        let runtimes = Runtimes::start_named("peers", 1, |_| std::future::pending())?;
+        let identity = &parts.identity;
+        let local = Arc::new(Local {
+            id: identity.member_id,
+            introduction: Introduction::new(
+                &parts.server_version,
+                identity.member_id,
+                identity.cluster_id,
+                &parts.peer_urls,
+            ),
+            dial_timeout: DIAL_TIMEOUT_MIN + parts.election_timeout,
+            read_timeout: parts.read_timeout,
+            write_timeout: parts.write_timeout,
+            driver: parts.driver,
+            faults: parts.faults,
+            metrics: parts.metrics,
+            room: Room::new(),
+            handle: runtimes.first().clone(),
+            reconnects: watch::Sender::new(0),
+            removed: RwLock::new(HashSet::new()),
+            removal_reported: AtomicBool::new(false),
+            refused_messages: Quiet::default(),
+        });
+        let shared = Arc::new(Shared {
+            local,
+            table: RwLock::default(),
+            service: Service::new(Depot::new(parts.disk, parts.snap_dir)),
+            snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)),
+        });
+        Ok(Arc::new(Self { shared, runtimes: Arc::new(runtimes) }))
     }
 
-    pub(crate) fn set_members(&self, _members: &Members) {}
-
-    pub(crate) fn add_remote(&self, _id: u64, _peer_urls: Vec<String>) {}
-
-    pub(crate) fn reconnect(&self) {}
-
-    pub(crate) fn send(&self, _messages: Vec<Message>) {}
-
-    pub(crate) fn send_snapshot(&self, _snapshot: OutgoingSnapshot) {}
-
-    pub(crate) fn active_since(&self, _id: u64) -> Option<Instant> {
-        None
-    }
-
-    pub(crate) fn runtimes(&self) -> &Arc<Runtimes> {
+    /// The runtime, on which the peer listener is served too.
+    pub(crate) const fn runtimes(&self) -> &Arc<Runtimes> {
         &self.runtimes
     }
 
-    pub(crate) fn stop(&self) {}
+    /// Takes over who is in the cluster, as applied: begins to talk to new members and stops talking to those
+    /// that are gone.
+    pub(crate) fn set_members(&self, members: &Members) {
+        let shared = &self.shared;
+        shared.local.removed.write().extend(members.removed().map(|id| id.0));
+        let gone: Vec<MemberId> = {
+            let table = shared.table.read();
+            let ids = table.peers.keys().copied();
+            ids.filter(|id| members.get(quorate_state::units::MemberId(*id)).is_none()).collect()
+        };
+        for id in gone {
+            shared.remove(id);
+        }
+        for member in members.iter() {
+            shared.add(member.id.0, &member.peer_urls, Standing::Peer);
+        }
+    }
+
+    /// Makes a member reachable that is not in the applied membership yet.
+    pub(crate) fn add_remote(&self, id: MemberId, peer_urls: Vec<String>) {
+        self.shared.add(id, &peer_urls, Standing::Remote);
+    }
+
+    /// Ends all streams; both ends dial again.
+    pub(crate) fn reconnect(&self) {
+        self.shared.local.reconnects.send_modify(|count| *count += 1);
+        for peer in self.shared.table.read().peers.values() {
+            peer.end_streams();
+        }
+    }
+
+    /// Sends messages in their order. What cannot be sent is dropped, and its recipient reported as
+    /// unreachable.
+    pub(crate) fn send(&self, messages: Vec<Message>) {
+        self.shared.send(messages);
+    }
+
+    /// Sends a snapshot; how that ends is reported.
+    pub(crate) fn send_snapshot(&self, snapshot: OutgoingSnapshot) {
+        let shared = &self.shared;
+        let to = snapshot.message.to;
+        let failed = Input::SnapshotSent { to, outcome: SnapshotOutcome::Failed };
+        let Some(peer) = shared.peer(to) else {
+            shared.local.driver.report(failed);
+            return;
+        };
+        let Ok(place) = Arc::clone(&shared.snapshots).try_acquire_owned() else {
+            log::warn!(
+                "too many snapshots are being sent",
+                "remote-peer-id" = peer.link.name,
+                "snapshots" = SNAPSHOTS_MAX
+            );
+            shared.local.driver.report(failed);
+            return;
+        };
+        let local = Arc::clone(&shared.local);
+        shared.local.handle.spawn(async move {
+            snapshot_out::send(&local, &peer.link, snapshot).await;
+            drop(place);
+        });
+    }
+
+    /// Since when the member has been reachable without interruption.
+    pub(crate) fn active_since(&self, id: MemberId) -> Option<Instant> {
+        self.shared.peer(id)?.link.status.active_since()
+    }
+
+    /// Answers a request whose path begins with `/raft`.
+    pub(crate) async fn handle(self: &Arc<Self>, request: Request<Incoming>) -> Response<PeerBody> {
+        self.shared.service.answer(&self.shared, request).await
+    }
+
+    /// Ends all talking. The listener still answers, that nobody is known here.
+    pub(crate) fn stop(&self) {
+        let table = std::mem::take(&mut *self.shared.table.write());
+        self.shared.table.write().is_stopped = true;
+        for peer in table.peers.values().chain(table.remotes.values()) {
+            peer.stop();
+        }
+    }
+}
+
+impl Drop for Peers {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn peer(&self, id: MemberId) -> Option<Arc<Peer>> {
+        self.table.read().peers.get(&id).map(Arc::clone)
+    }
+
+    fn add(&self, id: MemberId, peer_urls: &[String], standing: Standing) {
+        if id == self.local.id || self.local.removed.read().contains(&id) {
+            return;
+        }
+        let mut table = self.table.write();
+        if table.is_stopped {
+            return;
+        }
+        if let Some(peer) = table.peers.get(&id) {
+            if standing == Standing::Peer && peer.link.urls.update(peer_urls) {
+                log::info!(
+                    "updated remote peer",
+                    "local-member-id" = self.local.introduction.member,
+                    "updated-remote-peer-id" = peer.link.name,
+                    "updated-remote-peer-urls" = peer_urls
+                );
+            }
+            return;
+        }
+        if standing == Standing::Remote
+            && (table.remotes.contains_key(&id) || table.remotes.len() >= REMOTES_MAX)
+        {
+            return;
+        }
+        let peer = Peer::start(&self.local, id, peer_urls, standing);
+        let message = match standing {
+            Standing::Peer => "added remote peer",
+            Standing::Remote => "added new remote peer",
+        };
+        log::info!(
+            message,
+            "local-member-id" = self.local.introduction.member,
+            "remote-peer-id" = peer.link.name,
+            "remote-peer-urls" = peer_urls
+        );
+        let unusable = peer_urls.iter().find_map(|url| dial::authority(url).err());
+        if let Some(error) = unusable {
+            log::warn!(
+                "a peer cannot be dialed",
+                "remote-peer-id" = peer.link.name,
+                "error" = error.to_string()
+            );
+        }
+        match standing {
+            Standing::Peer => table.peers.insert(id, peer),
+            Standing::Remote => table.remotes.insert(id, peer),
+        };
+    }
+
+    fn remove(&self, id: MemberId) {
+        let Some(peer) = self.table.write().peers.remove(&id) else { return };
+        peer.stop();
+        log::info!(
+            "removed remote peer",
+            "local-member-id" = self.local.introduction.member,
+            "removed-remote-peer-id" = peer.link.name
+        );
+    }
+
+    fn send(&self, messages: Vec<Message>) {
+        let (mut wakers, mut unreachable): (Vec<Waker>, Vec<MemberId>) = (Vec::new(), Vec::new());
+        let table = self.table.read();
+        for message in messages {
+            let to = message.to;
+            let Some(peer) = table.peers.get(&to).or_else(|| table.remotes.get(&to)) else {
+                continue;
+            };
+            if !peer.send(message, &mut wakers) && !unreachable.contains(&to) {
+                unreachable.push(to);
+            }
+        }
+        drop(table);
+        // Only now, so that a connection finds the whole batch.
+        for waker in wakers {
+            waker.wake();
+        }
+        for id in unreachable {
+            self.local.driver.report(Input::Unreachable(id));
+        }
+    }
 }

@@ -1,0 +1,44 @@
+//! One other member as all ways to it know it: its id, where it is, and whether it can be reached.
+
+use std::sync::Arc;
+
+use quorate_raft::MemberId;
+
+use super::local::Local;
+use super::outgoing::Allowance;
+use super::quiet::Quiet;
+use super::status::Status;
+use super::urls::Urls;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) id: MemberId,
+    /// The id in hex.
+    pub(super) name: String,
+    pub(super) urls: Urls,
+    pub(super) status: Status,
+    pub(super) allowance: Arc<Allowance>,
+    pub(super) notices: Notices,
+}
+
+/// Lines that may repeat quickly.
+#[derive(Debug, Default)]
+pub(super) struct Notices {
+    pub(super) dropped: Quiet,
+    pub(super) refusals: Quiet,
+}
+
+impl Link {
+    pub(super) fn new(local: &Local, id: MemberId, peer_urls: &[String]) -> Self {
+        let name = format!("{id:x}");
+        Self {
+            id,
+            urls: Urls::new(peer_urls),
+            status: Status::new(&local.introduction.member, &name, &local.metrics),
+            allowance: Arc::default(),
+            notices: Notices::default(),
+            name,
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What every part of the transport knows of its own member: who it is, how patient, and whom to tell.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use quorate_raft::{MemberId, Message, MessageKind};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use super::PeerError;
+use super::handshake::Introduction;
+use super::quiet::Quiet;
+use super::room::Room;
+use crate::driver::{DriverHandle, Input};
+use crate::fatal::FaultReports;
+use crate::log;
+use crate::metrics::Metrics;
+
+/// See the module. Shared by all tasks.
+#[derive(Debug)]
+pub(super) struct Local {
+    pub(super) id: MemberId,
+    pub(super) introduction: Introduction,
+    pub(super) dial_timeout: Duration,
+    pub(super) read_timeout: Duration,
+    pub(super) write_timeout: Duration,
+    pub(super) driver: DriverHandle,
+    pub(super) faults: FaultReports,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) room: Room,
+    /// Where tasks run.
+    pub(super) handle: Handle,
+    /// Counts the calls to redial everything.
+    pub(super) reconnects: watch::Sender<u64>,
+    /// Members that were removed and do not come back.
+    pub(super) removed: RwLock<HashSet<MemberId>>,
+    pub(super) removal_reported: AtomicBool,
+    /// Bounds the lines about messages that are not for this member.
+    pub(super) refused_messages: Quiet,
+}
+
+/// Why a message is not for the consensus core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotForUs {
+    #[error("cannot process message from removed member")]
+    Removed,
+    #[error("cannot process message to mismatch member")]
+    OtherMember,
+}
+
+impl Local {
+    /// How often a stream that has nothing to say shows that it lives.
+    pub(super) fn link_heartbeat_interval(&self) -> Duration {
+        self.read_timeout / 3
+    }
+
+    /// Whether the message may be handed on at all.
+    pub(super) fn admit(&self, message: &Message) -> Result<(), NotForUs> {
+        if self.removed.read().contains(&message.from) {
+            return Err(NotForUs::Removed);
+        }
+        if message.to != self.id { Err(NotForUs::OtherMember) } else { Ok(()) }
+    }
+
+    /// Hands messages to the consensus core that came in so many bytes, once there is room. Those that no
+    /// peer may send are left out.
+    pub(super) async fn deliver(&self, mut messages: Vec<Message>, bytes: usize) {
+        messages.retain(|message| {
+            if let Err(error) = self.admit(message) {
+                if self.refused_messages.admits().is_some() {
+                    log::warn!(
+                        "failed to process Raft message",
+                        "from" = format!("{:x}", message.from),
+                        "error" = error.to_string()
+                    );
+                }
+                return false;
+            }
+            // A snapshot without its database cannot be installed; the two come by a way of their own.
+            !message.kind.is_local() && message.kind != MessageKind::Snapshot
+        });
+        if !messages.is_empty() {
+            let received = self.room.make(messages, bytes).await;
+            self.driver.report(Input::Received(received));
+        }
+    }
+
+    /// Hands on a snapshot whose database is in its place.
+    pub(super) async fn deliver_snapshot(&self, message: Message) {
+        let bytes = message.snapshot.as_ref().map_or(0, |snapshot| snapshot.data.len());
+        let received = self.room.make(vec![message], bytes).await;
+        self.driver.report(Input::Received(received));
+    }
+
+    /// A peer says that this member is no longer in the cluster. That stops it.
+    pub(super) fn report_removal(&self) {
+        if !self.removal_reported.swap(true, Ordering::Relaxed) {
+            self.faults.report("talking to peers", PeerError::Removed);
+        }
+    }
+}

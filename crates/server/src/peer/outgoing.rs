@@ -1,0 +1,388 @@
+//! The writing end of a stream: messages wait here until the connection that the peer has opened takes them.
+//!
+//! The consensus thread pushes; the body of the answer to the peer's request pulls. Whenever the connection
+//! can take more, the body encodes everything that waits into one buffer, which leaves as one chunk; while the
+//! connection is busy, messages gather. Nothing runs in between: there is no writer task.
+//!
+//! # Bounds
+//!
+//! [`MESSAGES_QUEUED_MAX`] messages per stream, and per peer as many bytes as its [`Allowance`] has. A connection that
+//! takes nothing for the write timeout although something waits is given up.
+//!
+//! # Not here
+//!
+//! Which stream a message takes, and what happens to one that finds no room (`peer`).
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Body, Frame};
+use parking_lot::Mutex;
+use quorate_raft::Message;
+use tokio::time::{Interval, MissedTickBehavior};
+
+use super::BoxError;
+use super::frame::{Encoder, StreamKind};
+
+/// Messages that may wait in one stream.
+pub(super) const MESSAGES_QUEUED_MAX: usize = 4096;
+
+/// Bytes of messages that may wait for one peer.
+pub(super) const QUEUED_BYTES_MAX: usize = 64 << 20;
+
+/// Encoded at once. More stays in the queue until the connection has taken this.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// The bytes that wait for one peer, over all ways to it.
+#[derive(Debug, Default)]
+pub(super) struct Allowance {
+    used_bytes: AtomicUsize,
+}
+
+impl Allowance {
+    /// Reserves room for a message. One that is alone may be of any size.
+    pub(super) fn reserve(&self, message: &Message) -> bool {
+        let cost = cost(message);
+        let used = self.used_bytes.fetch_add(cost, Ordering::Relaxed);
+        let fits = used == 0 || used.saturating_add(cost) <= QUEUED_BYTES_MAX;
+        if !fits {
+            self.used_bytes.fetch_sub(cost, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    pub(super) fn release(&self, message: &Message) {
+        self.used_bytes.fetch_sub(cost(message), Ordering::Relaxed);
+    }
+}
+
+/// What a message takes in memory, roughly.
+fn cost(message: &Message) -> usize {
+    let entries = message.entries.iter().map(|entry| size_of_val(entry) + entry.data.len());
+    size_of_val(message) + message.context.len() + entries.sum::<usize>()
+}
+
+/// Why a message was not taken.
+#[derive(Debug)]
+pub(super) enum NotTaken {
+    /// No connection is attached; here is the message back.
+    Detached(Message),
+    Full,
+    /// The connection has taken nothing for too long. It has been given up, with all that waited.
+    Stuck,
+}
+
+/// The queue of one stream.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    allowance: Arc<Allowance>,
+    stuck_after: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The attached connection, by the number of its attachment.
+    attached: Option<u64>,
+    attachments: u64,
+    messages: VecDeque<Message>,
+    /// Since when the connection has not taken what waits.
+    waiting_since: Option<Instant>,
+    /// Wakes the connection when there is something for it.
+    waker: Option<Waker>,
+}
+
+impl State {
+    /// Ends the attachment. Returns the messages that waited and whoever has to look at it.
+    fn detach(&mut self) -> (VecDeque<Message>, Option<Waker>) {
+        self.attached = None;
+        self.waiting_since = None;
+        (std::mem::take(&mut self.messages), self.waker.take())
+    }
+}
+
+/// How an attachment ended or was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ended {
+    pub(super) was_attached: bool,
+    /// Messages were lost.
+    pub(super) lost_any: bool,
+}
+
+impl Outgoing {
+    pub(super) fn new(allowance: &Arc<Allowance>, stuck_after: Duration) -> Self {
+        Self { allowance: Arc::clone(allowance), stuck_after, state: Mutex::default() }
+    }
+
+    /// Adds a message. A waker that comes back is to be woken once all messages of a batch have been pushed.
+    pub(super) fn push(&self, message: Message) -> Result<Option<Waker>, NotTaken> {
+        let mut state = self.state.lock();
+        if state.attached.is_none() {
+            return Err(NotTaken::Detached(message));
+        }
+        match state.waiting_since {
+            None => state.waiting_since = Some(Instant::now()),
+            Some(since) if state.waker.is_none() && since.elapsed() > self.stuck_after => {
+                drop(state);
+                self.detach();
+                return Err(NotTaken::Stuck);
+            }
+            Some(_) => {}
+        }
+        if state.messages.len() >= MESSAGES_QUEUED_MAX || !self.allowance.reserve(&message) {
+            return Err(NotTaken::Full);
+        }
+        state.messages.push_back(message);
+        Ok(state.waker.take())
+    }
+
+    /// Makes a new connection the stream's, in place of any other.
+    pub(super) fn attach(&self) -> (u64, Ended) {
+        let ended = self.detach();
+        let mut state = self.state.lock();
+        state.attachments += 1;
+        state.attached = Some(state.attachments);
+        (state.attachments, ended)
+    }
+
+    /// Ends whatever is attached.
+    pub(super) fn detach(&self) -> Ended {
+        self.detach_if(|_| true)
+    }
+
+    /// Ends this attachment unless it has ended already.
+    fn detach_own(&self, attachment: u64) -> Ended {
+        self.detach_if(|attached| attached == attachment)
+    }
+
+    fn detach_if(&self, is_meant: impl FnOnce(u64) -> bool) -> Ended {
+        let mut state = self.state.lock();
+        if !state.attached.is_some_and(is_meant) {
+            return Ended { was_attached: false, lost_any: false };
+        }
+        let (messages, waker) = state.detach();
+        drop(state);
+        for message in &messages {
+            self.allowance.release(message);
+        }
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Ended { was_attached: true, lost_any: !messages.is_empty() }
+    }
+
+    /// Moves what waits into `batch`, up to about [`CHUNK_BYTES`]. `None`: the attachment has ended.
+    fn take(&self, attachment: u64, batch: &mut VecDeque<Message>, cx: &Context<'_>) -> Option<()> {
+        let mut state = self.state.lock();
+        if state.attached != Some(attachment) {
+            return None;
+        }
+        let mut bytes = 0;
+        while bytes < CHUNK_BYTES
+            && let Some(message) = state.messages.pop_front()
+        {
+            bytes += cost(&message);
+            batch.push_back(message);
+        }
+        if !state.messages.is_empty() {
+            state.waiting_since = Some(Instant::now());
+        } else {
+            state.waiting_since = None;
+            if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                state.waker = Some(cx.waker().clone());
+            }
+        }
+        Some(())
+    }
+}
+
+/// What a stream's end and progress are reported to.
+pub(super) trait Observer: Send + 'static {
+    /// So many bytes were written.
+    fn wrote(&self, bytes: usize);
+    /// The connection is gone.
+    fn lost(&self, ended: Ended);
+}
+
+/// The body of the answer that is a stream.
+#[derive(Debug)]
+pub(super) struct StreamBody<O: Observer> {
+    outgoing: Arc<Outgoing>,
+    attachment: u64,
+    encoder: Encoder,
+    batch: VecDeque<Message>,
+    buffer: BytesMut,
+    link_heartbeat: Interval,
+    observer: O,
+}
+
+impl<O: Observer> StreamBody<O> {
+    pub(super) fn new(
+        kind: StreamKind,
+        outgoing: &Arc<Outgoing>,
+        attachment: u64,
+        link_heartbeat: Duration,
+        observer: O,
+    ) -> Self {
+        let start = tokio::time::Instant::now() + link_heartbeat;
+        let mut link_heartbeat = tokio::time::interval_at(start, link_heartbeat);
+        link_heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self {
+            outgoing: Arc::clone(outgoing),
+            attachment,
+            encoder: Encoder::new(kind),
+            batch: VecDeque::new(),
+            buffer: BytesMut::new(),
+            link_heartbeat,
+            observer,
+        }
+    }
+}
+
+impl<O: Observer + Unpin> Body for StreamBody<O> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        if this.outgoing.take(this.attachment, &mut this.batch, cx).is_none() {
+            return Poll::Ready(None);
+        }
+        for message in this.batch.drain(..) {
+            this.encoder.put(&message, &mut this.buffer);
+            this.outgoing.allowance.release(&message);
+        }
+        if this.link_heartbeat.poll_tick(cx).is_ready() {
+            this.encoder.put_link_heartbeat(&mut this.buffer);
+            // The timer wakes this task again only if it is asked once more.
+            while this.link_heartbeat.poll_tick(cx).is_ready() {}
+        }
+        if this.buffer.is_empty() {
+            return Poll::Pending;
+        }
+        this.observer.wrote(this.buffer.len());
+        Poll::Ready(Some(Ok(Frame::data(this.buffer.split().freeze()))))
+    }
+}
+
+impl<O: Observer> Drop for StreamBody<O> {
+    fn drop(&mut self) {
+        let ended = self.outgoing.detach_own(self.attachment);
+        if ended.was_attached {
+            self.observer.lost(ended);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_raft::{Entry, MessageKind};
+
+    struct Nobody;
+
+    impl Observer for Nobody {
+        fn wrote(&self, _: usize) {}
+        fn lost(&self, _: Ended) {}
+    }
+
+    fn outgoing(stuck_after: Duration) -> Arc<Outgoing> {
+        Arc::new(Outgoing::new(&Arc::new(Allowance::default()), stuck_after))
+    }
+
+    fn large(bytes: usize) -> Message {
+        let entry = Entry { data: vec![0; bytes].into(), ..Entry::default() };
+        Message { entries: vec![entry], ..Message::new(MessageKind::Append, 2) }
+    }
+
+    fn small() -> Message {
+        Message { term: 1, ..Message::new(MessageKind::AppendResponse, 2) }
+    }
+
+    fn body(outgoing: &Arc<Outgoing>, attachment: u64) -> StreamBody<Nobody> {
+        let hour = Duration::from_secs(3600);
+        StreamBody::new(StreamKind::Message, outgoing, attachment, hour, Nobody)
+    }
+
+    fn poll(body: &mut StreamBody<Nobody>) -> Poll<Option<Bytes>> {
+        let mut cx = Context::from_waker(Waker::noop());
+        Pin::new(body).poll_frame(&mut cx).map(|frame| Some(frame?.unwrap().into_data().unwrap()))
+    }
+
+    #[tokio::test]
+    async fn all_that_waits_leaves_in_one_chunk_and_in_order() {
+        let outgoing = outgoing(Duration::from_secs(5));
+        assert!(matches!(outgoing.push(small()), Err(NotTaken::Detached(_))));
+        let (attachment, _) = outgoing.attach();
+        let mut body = body(&outgoing, attachment);
+        assert!(poll(&mut body).is_pending());
+        let messages: Vec<Message> = (1..=10).map(|term| Message { term, ..small() }).collect();
+        for (number, message) in messages.iter().enumerate() {
+            let waker = outgoing.push(message.clone()).unwrap();
+            assert_eq!(waker.is_some(), number == 0, "the connection is woken once");
+        }
+        let Poll::Ready(Some(chunk)) = poll(&mut body) else { panic!("something waits") };
+        let (mut decoder, mut read) =
+            (super::super::frame::Decoder::new(StreamKind::Message, 1, 2), Vec::new());
+        decoder.feed(chunk, &mut read).unwrap();
+        assert_eq!(read, messages);
+        assert!(poll(&mut body).is_pending());
+        assert_eq!(outgoing.allowance.used_bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn a_new_connection_ends_the_old_one() {
+        let outgoing = outgoing(Duration::from_secs(5));
+        let (first, ended) = outgoing.attach();
+        assert!(!ended.was_attached);
+        let mut old = body(&outgoing, first);
+        outgoing.push(small()).unwrap();
+        let (second, ended) = outgoing.attach();
+        assert_eq!(ended, Ended { was_attached: true, lost_any: true });
+        assert_eq!(poll(&mut old), Poll::Ready(None));
+        drop(old);
+        let mut new = body(&outgoing, second);
+        outgoing.push(small()).unwrap();
+        assert!(matches!(poll(&mut new), Poll::Ready(Some(_))));
+        drop(new);
+        assert!(matches!(outgoing.push(small()), Err(NotTaken::Detached(_))));
+    }
+
+    #[tokio::test]
+    async fn queues_are_bounded_by_count_and_by_bytes() {
+        let outgoing = outgoing(Duration::from_secs(5));
+        let (attachment, _) = outgoing.attach();
+        for _ in 0..MESSAGES_QUEUED_MAX {
+            outgoing.push(small()).unwrap();
+        }
+        assert!(matches!(outgoing.push(small()), Err(NotTaken::Full)));
+        let mut body = body(&outgoing, attachment);
+        while poll(&mut body).is_ready() {}
+        // Alone, a message may be larger than all that may wait.
+        outgoing.push(large(QUEUED_BYTES_MAX + 1)).unwrap();
+        assert!(matches!(outgoing.push(small()), Err(NotTaken::Full)));
+        outgoing.detach();
+        assert_eq!(outgoing.allowance.used_bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_takes_nothing_is_given_up() {
+        let outgoing = outgoing(Duration::ZERO);
+        outgoing.attach();
+        outgoing.push(small()).unwrap();
+        while outgoing.state.lock().waiting_since.is_some_and(|since| since.elapsed().is_zero()) {
+            std::thread::yield_now();
+        }
+        assert!(matches!(outgoing.push(small()), Err(NotTaken::Stuck)));
+        assert!(matches!(outgoing.push(small()), Err(NotTaken::Detached(_))));
+        assert_eq!(outgoing.allowance.used_bytes.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,218 @@
+//! One other member: which way a message takes to it, and the tasks that keep the ways open.
+//!
+//! Appends take the append stream, everything else the message stream, as far as the peer has opened them;
+//! what finds no stream goes through the pipeline. A member that is not known to be in the cluster has the
+//! pipeline only: it is answered, not trusted with streams.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use parking_lot::Mutex;
+use quorate_raft::{MemberId, Message, MessageKind};
+use tokio::task::AbortHandle;
+
+use super::frame::StreamKind;
+use super::incoming::read_stream;
+use super::link::Link;
+use super::local::Local;
+use super::outgoing::{Ended, NotTaken, Observer, Outgoing, StreamBody};
+use super::pipeline::Pipeline;
+use super::probe::{self, Route};
+use super::status::Attempt;
+use crate::driver::Input;
+use crate::log;
+
+/// What a member is to this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// A member of the cluster as applied here.
+    Peer,
+    /// Somebody who says so, and may be a member that this one has not heard of yet.
+    Remote,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Peer {
+    local: Arc<Local>,
+    pub(super) link: Arc<Link>,
+    append: Arc<Outgoing>,
+    message: Arc<Outgoing>,
+    pipeline: Pipeline,
+    tasks: Mutex<Vec<AbortHandle>>,
+}
+
+impl Peer {
+    /// Starts the tasks that talk to the member.
+    pub(super) fn start(
+        local: &Arc<Local>,
+        id: MemberId,
+        peer_urls: &[String],
+        standing: Standing,
+    ) -> Arc<Self> {
+        let link = Arc::new(Link::new(local, id, peer_urls));
+        let outgoing = || Arc::new(Outgoing::new(&link.allowance, local.write_timeout));
+        let (append, message) = (outgoing(), outgoing());
+        let (pipeline, workers) = Pipeline::new(local, &link);
+        let mut tasks: Vec<AbortHandle> =
+            workers.into_iter().map(|worker| local.handle.spawn(worker).abort_handle()).collect();
+        let mut spawn = |task: AbortHandle| tasks.push(task);
+        if standing == Standing::Peer {
+            for kind in StreamKind::ALL {
+                let reader = read_stream(Arc::clone(local), Arc::clone(&link), kind);
+                spawn(local.handle.spawn(reader).abort_handle());
+            }
+            for route in [Route::Pipeline, Route::Stream] {
+                let prober = probe::keep_probing(Arc::clone(local), Arc::clone(&link), route);
+                spawn(local.handle.spawn(prober).abort_handle());
+            }
+        }
+        let (local, tasks) = (Arc::clone(local), Mutex::new(tasks));
+        Arc::new(Self { local, link, append, message, pipeline, tasks })
+    }
+
+    /// Ends the tasks and the streams.
+    pub(super) fn stop(&self) {
+        for task in self.tasks.lock().drain(..) {
+            task.abort();
+        }
+        self.append.detach();
+        self.message.detach();
+        self.link.status.end();
+    }
+
+    /// Ends the streams that the peer has opened; it will open them again.
+    pub(super) fn end_streams(&self) {
+        self.append.detach();
+        self.message.detach();
+    }
+
+    fn outgoing(&self, kind: StreamKind) -> &Arc<Outgoing> {
+        match kind {
+            StreamKind::Append => &self.append,
+            StreamKind::Message => &self.message,
+        }
+    }
+
+    /// Sends a message by the best way there is. Says whether it was taken. Connections to be woken when all
+    /// messages of the batch are on their way are added to `wakers`.
+    pub(super) fn send(&self, message: Message, wakers: &mut Vec<Waker>) -> bool {
+        let kind = message.kind;
+        let taken = match kind {
+            MessageKind::Append => self.push(StreamKind::Append, message, wakers),
+            _ => Err(NotTaken::Detached(message)),
+        };
+        let taken = match taken {
+            Err(NotTaken::Detached(message)) => self.push(StreamKind::Message, message, wakers),
+            other => other,
+        };
+        let is_taken = match taken {
+            Ok(()) => true,
+            Err(NotTaken::Detached(message)) => self.pipeline.push(message),
+            Err(NotTaken::Full | NotTaken::Stuck) => false,
+        };
+        if !is_taken {
+            self.count_dropped(kind);
+        }
+        is_taken
+    }
+
+    fn push(
+        &self,
+        stream: StreamKind,
+        message: Message,
+        wakers: &mut Vec<Waker>,
+    ) -> Result<(), NotTaken> {
+        let pushed = self.outgoing(stream).push(message);
+        if let Err(NotTaken::Stuck) = pushed {
+            let attempt = Attempt { source: stream.name(), action: "write" };
+            self.link.status.deactivate(attempt, &"i/o timeout");
+            log_lost(&self.local, &self.link, stream);
+        }
+        wakers.extend(pushed?);
+        Ok(())
+    }
+
+    fn count_dropped(&self, kind: MessageKind) {
+        let link = &self.link;
+        self.local.metrics.network.peer_sent_failures.with(&[&link.name]).inc();
+        if let Some(left_out) = link.notices.dropped.admits() {
+            log::warn!(
+                "dropped internal Raft message since sending buffer is full",
+                "message-type" = kind.name(),
+                "local-member-id" = self.local.introduction.member,
+                "remote-peer-id" = link.name,
+                "remote-peer-active" = link.status.is_active(),
+                "dropped-before" = left_out
+            );
+        }
+    }
+
+    /// The body of the answer to the peer's request for this stream. It takes the place of an older one.
+    pub(super) fn open_stream(&self, kind: StreamKind) -> StreamBody<StreamObserver> {
+        let outgoing = self.outgoing(kind);
+        let (attachment, replaced) = outgoing.attach();
+        let member = &self.local.introduction.member;
+        let observer =
+            StreamObserver { local: Arc::clone(&self.local), link: Arc::clone(&self.link), kind };
+        if replaced.was_attached {
+            observer.report_losses(replaced);
+            log::warn!(
+                "closed TCP streaming connection with remote peer",
+                "stream-writer-type" = kind.name(),
+                "local-member-id" = member,
+                "remote-peer-id" = self.link.name
+            );
+        }
+        self.link.status.activate();
+        log::info!(
+            "established TCP streaming connection with remote peer",
+            "stream-writer-type" = kind.name(),
+            "local-member-id" = member,
+            "remote-peer-id" = self.link.name
+        );
+        let interval = self.local.link_heartbeat_interval();
+        StreamBody::new(kind, outgoing, attachment, interval, observer)
+    }
+}
+
+/// Reports what becomes of a stream that the peer has opened.
+#[derive(Debug)]
+pub(super) struct StreamObserver {
+    local: Arc<Local>,
+    link: Arc<Link>,
+    kind: StreamKind,
+}
+
+impl StreamObserver {
+    fn report_losses(&self, ended: Ended) {
+        if ended.lost_any {
+            self.local.driver.report(Input::Unreachable(self.link.id));
+        }
+    }
+}
+
+impl Observer for StreamObserver {
+    fn wrote(&self, bytes: usize) {
+        self.local.metrics.network.peer_sent_bytes.with(&[&self.link.name]).add(bytes as u64);
+    }
+
+    fn lost(&self, ended: Ended) {
+        let attempt = Attempt { source: self.kind.name(), action: "write" };
+        self.link.status.deactivate(attempt, &"the connection has ended");
+        log_lost(&self.local, &self.link, self.kind);
+        self.report_losses(ended);
+        if ended.lost_any {
+            self.local.metrics.network.peer_sent_failures.with(&[&self.link.name]).inc();
+        }
+    }
+}
+
+fn log_lost(local: &Local, link: &Link, stream: StreamKind) {
+    log::warn!(
+        "lost TCP streaming connection with remote peer",
+        "stream-writer-type" = stream.name(),
+        "local-member-id" = local.introduction.member,
+        "remote-peer-id" = link.name
+    );
+}

@@ -1,0 +1,189 @@
+//! Measuring the way to a peer: a request every few seconds, and what it tells of round trips and clocks.
+//!
+//! Two probes per peer, as operators know them from etcd: one on a connection that is kept, as the pipeline
+//! has it, and one that dials each time, as streams do.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::Empty;
+use serde::Deserialize;
+use tokio::time::MissedTickBehavior;
+
+use super::dial::{self, Channel, PostError};
+use super::link::Link;
+use super::local::Local;
+use crate::log;
+
+/// Where a member answers probes.
+pub(super) const PROBE_PATH: &str = "/raft/probing";
+
+/// How long an observation of a healthy way holds.
+const REPORT_INTERVAL: Duration = Duration::from_secs(30);
+
+/// The same while it is not.
+const REPORT_INTERVAL_UNHEALTHY: Duration = Duration::from_secs(5);
+
+/// A difference of clocks that is worth a line.
+const CLOCK_DRIFT_MAX: Duration = Duration::from_secs(1);
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    /// Like pipeline and snapshots: the connection is kept.
+    Pipeline,
+    /// Like streams: a connection each time.
+    Stream,
+}
+
+impl Route {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Pipeline => "ROUND_TRIPPER_SNAPSHOT",
+            Self::Stream => "ROUND_TRIPPER_RAFT_MESSAGE",
+        }
+    }
+}
+
+/// The answer to a probe.
+#[derive(Debug, Deserialize)]
+struct Alive {
+    #[serde(rename = "OK")]
+    is_ok: bool,
+    #[serde(rename = "Now")]
+    now: String,
+}
+
+/// The body of the answer that this member gives.
+pub(super) fn answer() -> String {
+    format!("{{\"OK\":true,\"Now\":\"{}\"}}\n", jiff::Timestamp::now())
+}
+
+#[derive(Debug, Default)]
+struct Findings {
+    round_trip: Duration,
+    /// Both clocks' difference, whichever is ahead.
+    clock_drift: Duration,
+    error: Option<String>,
+}
+
+/// Probes the peer for as long as this is polled.
+pub(super) async fn keep_probing(local: Arc<Local>, link: Arc<Link>, route: Route) {
+    // Shorter than the time after which the other end closes an idle connection.
+    let interval = local.read_timeout.saturating_sub(Duration::from_secs(1));
+    let mut ticks = tokio::time::interval(interval.max(Duration::from_millis(100)));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut findings = Findings::default();
+    let mut channel = None;
+    let mut report_at = Instant::now() + REPORT_INTERVAL_UNHEALTHY;
+    loop {
+        ticks.tick().await;
+        let url = link.urls.pick();
+        let limit = local.dial_timeout + local.read_timeout;
+        let probed = tokio::time::timeout(limit, probe(&local, &url, &mut channel)).await;
+        match probed.unwrap_or(Err(PostError::Timeout)) {
+            Ok((round_trip, clock_drift)) => {
+                findings.round_trip = smoothed(findings.round_trip, round_trip);
+                (findings.clock_drift, findings.error) = (clock_drift, None);
+            }
+            Err(error) => {
+                findings.error = Some(error.to_string());
+                channel = None;
+            }
+        }
+        if route == Route::Stream {
+            channel = None;
+        }
+        if Instant::now() >= report_at {
+            let healthy = report(&local, &link, route, &findings);
+            let pause = if healthy { REPORT_INTERVAL } else { REPORT_INTERVAL_UNHEALTHY };
+            report_at = Instant::now() + pause;
+        }
+    }
+}
+
+type ProbeChannel = Channel<Empty<Bytes>>;
+
+async fn probe(
+    local: &Local,
+    url: &str,
+    channel: &mut Option<ProbeChannel>,
+) -> Result<(Duration, Duration), PostError> {
+    let started = Instant::now();
+    let mut open = match channel.take_if(|channel| channel.is_open_to(url)) {
+        Some(open) => open,
+        None => ProbeChannel::open(local, url, local.write_timeout).await?,
+    };
+    let request = Request::get(PROBE_PATH).body(Empty::new()).expect("a constant path is valid");
+    let (head, body) = open.send(request).await?.into_parts();
+    let text = dial::read_answer(body).await?;
+    let round_trip = started.elapsed();
+    *channel = Some(open);
+    match serde_json::from_str::<Alive>(&text) {
+        Ok(alive) if head.status == StatusCode::OK && alive.is_ok => {
+            let theirs = alive.now.parse::<jiff::Timestamp>().map(SystemTime::from);
+            let drift = theirs
+                .map_or(Duration::ZERO, |theirs| apart(SystemTime::now(), theirs + round_trip / 2));
+            Ok((round_trip, drift))
+        }
+        _ => Err(PostError::Status(head.status)),
+    }
+}
+
+fn apart(one: SystemTime, other: SystemTime) -> Duration {
+    one.duration_since(other).unwrap_or_else(|error| error.duration())
+}
+
+/// The first measurement counts whole, later ones an eighth.
+fn smoothed(before: Duration, measured: Duration) -> Duration {
+    if before.is_zero() { measured } else { before * 7 / 8 + measured / 8 }
+}
+
+fn report(local: &Local, link: &Link, route: Route, findings: &Findings) -> bool {
+    if let Some(error) = &findings.error {
+        log::warn!(
+            "prober detected unhealthy status",
+            "round-tripper-name" = route.name(),
+            "remote-peer-id" = link.name,
+            "rtt" = findings.round_trip,
+            "error" = error
+        );
+    }
+    if findings.clock_drift > CLOCK_DRIFT_MAX {
+        log::warn!(
+            "prober found high clock drift",
+            "round-tripper-name" = route.name(),
+            "remote-peer-id" = link.name,
+            "clock-drift" = findings.clock_drift,
+            "rtt" = findings.round_trip
+        );
+    }
+    let round_trips = &local.metrics.network.peer_round_trip_time;
+    round_trips.with(&[&link.name]).observe(findings.round_trip);
+    findings.error.is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_is_what_a_probe_expects() {
+        let alive: Alive = serde_json::from_str(answer().trim_end()).unwrap();
+        let now = SystemTime::from(alive.now.parse::<jiff::Timestamp>().unwrap());
+        assert!(alive.is_ok && apart(SystemTime::now(), now) < Duration::from_secs(3600));
+        // As etcd writes it.
+        let alive: Alive =
+            serde_json::from_str(r#"{"OK":true,"Now":"2026-11-21T02:37:29.123456Z"}"#).unwrap();
+        assert!(alive.now.parse::<jiff::Timestamp>().is_ok());
+    }
+
+    #[test]
+    fn a_single_slow_answer_moves_the_round_trip_little() {
+        let milli = Duration::from_millis(1);
+        assert_eq!(smoothed(Duration::ZERO, milli), milli);
+        assert_eq!(smoothed(8 * milli, 16 * milli), 9 * milli);
+    }
+}

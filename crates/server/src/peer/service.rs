@@ -1,0 +1,320 @@
+//! What the peer port answers under `/raft`: streams, single messages, snapshots, probes.
+//!
+//! The order of checks and the texts of refusals are etcd's, and its members act on both.
+//!
+//! # Bound
+//!
+//! A message's body is read up to the length of a frame, and bodies beyond [`SMALL_BODY_BYTES`] a few at a time.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use quorate_raft::MemberId;
+use tokio::sync::Semaphore;
+
+use super::frame::{FRAME_BYTES_MAX, StreamKind};
+use super::handshake::{self, CLUSTER_ID, SERVER_VERSION};
+use super::peer::Standing;
+use super::probe::{self, PROBE_PATH};
+use super::quiet::Quiet;
+use super::snapshot_in::{self, Depot, ReceiveError};
+use super::wire;
+use super::{PeerBody, Shared};
+use crate::log;
+
+/// Bodies up to here are read at once, whatever else is being read.
+const SMALL_BODY_BYTES: usize = 64 << 10;
+
+/// Larger bodies that may be read at the same time.
+const LARGE_BODIES_MAX: usize = 4;
+
+/// What serving takes, beside what the transport shares.
+#[derive(Debug)]
+pub(super) struct Service {
+    pub(super) depot: Depot,
+    large_bodies: Semaphore,
+    refusals: Quiet,
+}
+
+/// Why a message's body was not read.
+enum Unread {
+    /// It broke off, or is too long.
+    Failed(String),
+}
+
+impl Service {
+    pub(super) fn new(depot: Depot) -> Self {
+        Self { depot, large_bodies: Semaphore::new(LARGE_BODIES_MAX), refusals: Quiet::default() }
+    }
+
+    /// Answers a request whose path begins with `/raft`.
+    pub(super) async fn answer(
+        &self,
+        shared: &Arc<Shared>,
+        request: Request<Incoming>,
+    ) -> Response<PeerBody> {
+        match request.uri().path() {
+            "/raft" => self.take_message(shared, request).await,
+            "/raft/snapshot" => take_snapshot(shared, request).await,
+            PROBE_PATH => text(StatusCode::OK, probe::answer()),
+            path if path.starts_with("/raft/stream/") => self.open_stream(shared, &request),
+            _ => refusal(StatusCode::NOT_FOUND, "404 page not found"),
+        }
+    }
+
+    async fn take_message(
+        &self,
+        shared: &Arc<Shared>,
+        request: Request<Incoming>,
+    ) -> Response<PeerBody> {
+        if let Err(refused) = shared.greet(&request, &Method::POST, &self.refusals) {
+            return *refused;
+        }
+        let local = &shared.local;
+        let mut answer = match self.read_body(shared, request.into_body()).await {
+            Ok(body) => match wire::decode_message(&body) {
+                Ok(message) => {
+                    let from = format!("{:x}", message.from);
+                    let received = &local.metrics.network.peer_received_bytes;
+                    received.with(&[&from]).add(body.len() as u64);
+                    match local.admit(&message) {
+                        Ok(()) => {
+                            local.deliver(vec![message], body.len()).await;
+                            empty(StatusCode::NO_CONTENT)
+                        }
+                        Err(error) => {
+                            self.log_failure("failed to process Raft message", &error.to_string());
+                            let status = StatusCode::INTERNAL_SERVER_ERROR;
+                            let mut answer = refusal(status, "error processing raft message");
+                            let close = HeaderValue::from_static("close");
+                            answer.headers_mut().insert(header::CONNECTION, close);
+                            answer
+                        }
+                    }
+                }
+                Err(error) => {
+                    self.log_failure("failed to unmarshal Raft message", &error.to_string());
+                    shared.count_bad_request();
+                    refusal(StatusCode::BAD_REQUEST, "error unmarshalling raft message")
+                }
+            },
+            Err(Unread::Failed(error)) => {
+                self.log_failure("failed to read Raft message", &error);
+                shared.count_bad_request();
+                refusal(StatusCode::BAD_REQUEST, "error reading raft message")
+            }
+        };
+        shared.mark(&mut answer);
+        answer
+    }
+
+    async fn read_body(&self, shared: &Shared, mut body: Incoming) -> Result<Bytes, Unread> {
+        let failed = |error: &dyn std::fmt::Display| Unread::Failed(error.to_string());
+        let (mut first, mut gathered) = (Bytes::new(), BytesMut::new());
+        let mut place = None;
+        loop {
+            let frame = tokio::time::timeout(shared.local.read_timeout, body.frame()).await;
+            let frame = frame.map_err(|_| failed(&"read tcp: i/o timeout"))?;
+            let Some(frame) = frame.transpose().map_err(|error| failed(&error))? else { break };
+            let Ok(piece) = frame.into_data() else { continue };
+            // Most bodies are one piece, which is not copied.
+            if first.is_empty() && gathered.is_empty() {
+                first = piece;
+                continue;
+            }
+            gathered.extend_from_slice(&std::mem::take(&mut first));
+            gathered.extend_from_slice(&piece);
+            if gathered.len() as u64 > FRAME_BYTES_MAX {
+                return Err(failed(&"rafthttp: error limit exceeded"));
+            }
+            if place.is_none() && gathered.len() > SMALL_BODY_BYTES {
+                let acquired = self.large_bodies.acquire().await;
+                place = Some(acquired.expect("the semaphore is never closed"));
+            }
+        }
+        Ok(if gathered.is_empty() { first } else { gathered.freeze() })
+    }
+
+    fn open_stream(&self, shared: &Arc<Shared>, request: &Request<Incoming>) -> Response<PeerBody> {
+        if let Err(mut refused) = shared.greet(request, &Method::GET, &self.refusals) {
+            shared.mark_stream(&mut refused);
+            return *refused;
+        }
+        let path = request.uri().path();
+        let kind_and_id = path.rsplit_once('/').and_then(|(_, id)| {
+            let is_of = |kind: &StreamKind| path.strip_suffix(id) == Some(kind.path());
+            StreamKind::ALL.into_iter().find(is_of).map(|kind| (kind, id))
+        });
+        let mut answer = match kind_and_id {
+            None => refusal(StatusCode::NOT_FOUND, "invalid path"),
+            Some((kind, id)) => match handshake::parse_id(id) {
+                None => refusal(StatusCode::NOT_FOUND, "invalid from"),
+                Some(from) => self.open_stream_of(shared, request, kind, from),
+            },
+        };
+        shared.mark_stream(&mut answer);
+        answer
+    }
+
+    fn open_stream_of(
+        &self,
+        shared: &Arc<Shared>,
+        request: &Request<Incoming>,
+        kind: StreamKind,
+        from: MemberId,
+    ) -> Response<PeerBody> {
+        let local = &shared.local;
+        if local.removed.read().contains(&from) {
+            self.log_refused_stream(
+                "rejected stream from remote peer because it was removed",
+                from,
+            );
+            return refusal(StatusCode::GONE, "removed member");
+        }
+        let Some(peer) = shared.peer(from) else {
+            if let Some((_, urls)) = handshake::sender(request.headers()) {
+                shared.add(from, &urls, Standing::Remote);
+            }
+            self.log_refused_stream("failed to find remote peer in cluster", from);
+            return refusal(StatusCode::NOT_FOUND, "error sender not found");
+        };
+        if !local.introduction.is_addressed(request.headers()) {
+            self.log_refused_stream("ignored streaming request; ID mismatch", from);
+            return refusal(StatusCode::PRECONDITION_FAILED, "to field mismatch");
+        }
+        // The head of the answer leaves at once, before there is a message.
+        Response::new(PeerBody::new(peer.open_stream(kind)))
+    }
+
+    fn log_refused_stream(&self, message: &str, from: MemberId) {
+        if self.refusals.admits().is_some() {
+            log::warn!(message, "remote-peer-id-from" = format!("{from:x}"));
+        }
+    }
+
+    fn log_failure(&self, message: &str, error: &str) {
+        if self.refusals.admits().is_some() {
+            log::warn!(message, "error" = error);
+        }
+    }
+}
+
+async fn take_snapshot(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<PeerBody> {
+    if let Err(refused) = shared.greet(&request, &Method::POST, &shared.service.refusals) {
+        let failures = &shared.local.metrics.network.snapshot_receive_failures;
+        failures.with(&[snapshot_in::UNKNOWN_SENDER]).inc();
+        return *refused;
+    }
+    // A task of its own, which outlives the connection and cleans up after it.
+    let receiving = shared.local.handle.spawn({
+        let (shared, body) = (Arc::clone(shared), request.into_body());
+        async move { snapshot_in::receive(&shared.local, &shared.service.depot, body).await }
+    });
+    let received = match receiving.await {
+        Ok(received) => received,
+        // The runtime is going down.
+        Err(_) => return empty(StatusCode::INTERNAL_SERVER_ERROR),
+    };
+    let mut answer = match received {
+        Ok(()) => empty(StatusCode::NO_CONTENT),
+        Err(error) => {
+            shared.service.log_failure("failed to receive a snapshot", &error.to_string());
+            let status = match error {
+                ReceiveError::Message(_) | ReceiveError::Kind => StatusCode::BAD_REQUEST,
+                ReceiveError::Save(_) | ReceiveError::NotForUs(_) => {
+                    StatusCode::INTERNAL_SERVER_ERROR
+                }
+            };
+            if matches!(error, ReceiveError::Message(_)) {
+                shared.count_bad_request();
+            }
+            refusal(status, &error.to_string())
+        }
+    };
+    shared.mark(&mut answer);
+    answer
+}
+
+impl Shared {
+    /// The checks that every request but a probe passes first. The refusal is boxed for being large and rare.
+    fn greet(
+        self: &Arc<Self>,
+        request: &Request<Incoming>,
+        method: &Method,
+        refusals: &Quiet,
+    ) -> Result<(), Box<Response<PeerBody>>> {
+        if request.method() != method {
+            let mut refused = refusal(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
+            if let Ok(allowed) = HeaderValue::try_from(method.as_str()) {
+                refused.headers_mut().insert(header::ALLOW, allowed);
+            }
+            return Err(Box::new(refused));
+        }
+        if let Err(mismatch) = self.local.introduction.check(request.headers()) {
+            if refusals.admits().is_some() {
+                let header = |name: &http::HeaderName| {
+                    let value = request.headers().get(name).map(HeaderValue::as_bytes);
+                    String::from_utf8_lossy(value.unwrap_or_default()).into_owned()
+                };
+                log::warn!(
+                    "refused a request of another member",
+                    "local-member-id" = self.local.introduction.member,
+                    "local-member-cluster-id" = self.local.introduction.cluster,
+                    "remote-peer-server-version" = header(&SERVER_VERSION),
+                    "remote-peer-cluster-id" = header(&CLUSTER_ID),
+                    "error" = mismatch.to_string()
+                );
+            }
+            let mut refused = refusal(StatusCode::PRECONDITION_FAILED, &mismatch.to_string());
+            self.mark(&mut refused);
+            return Err(Box::new(refused));
+        }
+        if method == Method::POST
+            && let Some((from, urls)) = handshake::sender(request.headers())
+        {
+            self.add(from, &urls, Standing::Remote);
+        }
+        Ok(())
+    }
+
+    /// Adds what every answer carries.
+    fn mark(&self, answer: &mut Response<PeerBody>) {
+        let cluster = HeaderValue::try_from(&self.local.introduction.cluster);
+        answer.headers_mut().insert(CLUSTER_ID, cluster.expect("hex digits are valid"));
+    }
+
+    fn mark_stream(&self, answer: &mut Response<PeerBody>) {
+        self.mark(answer);
+        let version = HeaderValue::try_from(&self.local.introduction.version_text);
+        answer.headers_mut().insert(SERVER_VERSION, version.expect("a version is valid"));
+    }
+
+    fn count_bad_request(&self) {
+        self.local.metrics.network.peer_received_failures.with(&["0"]).inc();
+    }
+}
+
+fn empty(status: StatusCode) -> Response<PeerBody> {
+    let mut response = Response::new(body(Bytes::new()));
+    *response.status_mut() = status;
+    response
+}
+
+fn refusal(status: StatusCode, message: &str) -> Response<PeerBody> {
+    text(status, format!("{message}\n"))
+}
+
+fn text(status: StatusCode, text: String) -> Response<PeerBody> {
+    let mut response = Response::new(body(text.into()));
+    *response.status_mut() = status;
+    let text = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, text);
+    response
+}
+
+fn body(bytes: Bytes) -> PeerBody {
+    PeerBody::new(Full::new(bytes).map_err(|never| match never {}))
+}

@@ -1,0 +1,276 @@
+//! Receiving a snapshot: the message, then the backend file, which is made durable under its index before the
+//! consensus core hears of it.
+//!
+//! The file is written off the runtime, a piece at a time; the sender is held up meanwhile through its
+//! connection.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::{Buf, Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use quorate_raft::{Message, MessageKind};
+use quorate_storage::disk::Disk;
+use quorate_storage::snap::{IncomingDatabase, SnapError};
+use tokio::sync::Semaphore;
+
+use super::frame::FrameError;
+use super::local::{Local, NotForUs};
+use super::wire;
+use crate::log;
+use crate::runtime::blocking;
+
+/// The longest message before a file. It holds the members and nothing else.
+const MESSAGE_BYTES_MAX: u64 = 64 << 20;
+
+/// Written at once, at least.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Files that may arrive at the same time.
+const INCOMING_MAX: usize = 4;
+
+const LENGTH_BYTES: usize = 8;
+
+pub(super) const UNKNOWN_SENDER: &str = "UNKNOWN_SNAPSHOT_SENDER";
+
+/// Why a snapshot was not taken.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReceiveError {
+    #[error("failed to decode raft message ({0})")]
+    Message(BrokenOff),
+    #[error("wrong raft message type")]
+    Kind,
+    #[error("failed to save KV snapshot ({0})")]
+    Save(SaveError),
+    #[error("failed to process raft message ({0})")]
+    NotForUs(#[from] NotForUs),
+}
+
+/// Why the beginning of the body is no message.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BrokenOff {
+    #[error("{0}")]
+    Body(#[from] BodyError),
+    #[error("unexpected EOF")]
+    Ended,
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+}
+
+/// Why the body ends before its time.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BodyError {
+    #[error("{0}")]
+    Http(#[from] hyper::Error),
+    #[error("read tcp: i/o timeout")]
+    Silent,
+}
+
+/// Why the file is not on disk.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SaveError {
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    #[error(transparent)]
+    Snap(#[from] SnapError),
+    #[error("too many snapshots are being received")]
+    TooMany,
+}
+
+/// Where received files go.
+#[derive(Debug)]
+pub(super) struct Depot {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    /// Names files that arrive; begins where no earlier process has been.
+    next_number: AtomicU64,
+    places: Semaphore,
+}
+
+impl Depot {
+    pub(super) fn new(disk: Arc<dyn Disk>, dir: PathBuf) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let next_number = AtomicU64::new(u64::try_from(now.as_nanos()).unwrap_or(0));
+        Self { disk, dir, next_number, places: Semaphore::new(INCOMING_MAX) }
+    }
+
+    async fn create(&self) -> Result<IncomingDatabase, SnapError> {
+        let (disk, dir) = (Arc::clone(&self.disk), self.dir.clone());
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        blocking(move || IncomingDatabase::create(disk, &dir, number)).await
+    }
+}
+
+/// Takes in the body of a snapshot request.
+pub(super) async fn receive(
+    local: &Local,
+    depot: &Depot,
+    body: Incoming,
+) -> Result<(), ReceiveError> {
+    let started = Instant::now();
+    let network = &local.metrics.network;
+    let mut body = Pieces { body, rest: Bytes::new(), patience: local.read_timeout };
+    let message = match read_message(&mut body).await {
+        Ok(message) => message,
+        Err(error) => {
+            network.snapshot_receive_failures.with(&[UNKNOWN_SENDER]).inc();
+            return Err(error);
+        }
+    };
+    let from = format!("{:x}", message.from);
+    if message.kind != MessageKind::Snapshot {
+        network.snapshot_receive_failures.with(&[&from]).inc();
+        return Err(ReceiveError::Kind);
+    }
+    let inflights = network.snapshot_receive_inflights.with(&[&from]);
+    inflights.inc();
+    let received = take_in(local, depot, body, message, &from).await;
+    inflights.dec();
+    match &received {
+        Ok(()) => {
+            network.snapshot_receive_success.with(&[&from]).inc();
+            network.snapshot_receive_duration.with(&[&from]).observe(started.elapsed());
+        }
+        Err(_) => network.snapshot_receive_failures.with(&[&from]).inc(),
+    }
+    received
+}
+
+async fn take_in(
+    local: &Local,
+    depot: &Depot,
+    body: Pieces,
+    message: Message,
+    from: &str,
+) -> Result<(), ReceiveError> {
+    let started = Instant::now();
+    let index = message.snapshot.as_ref().map_or(0, |snapshot| snapshot.metadata.index);
+    log::info!(
+        "receiving database snapshot",
+        "local-member-id" = local.introduction.member,
+        "remote-snapshot-sender-id" = from,
+        "incoming-snapshot-index" = index
+    );
+    let bytes = save(local, depot, body, index).await.map_err(ReceiveError::Save)?;
+    local.metrics.network.peer_received_bytes.with(&[from]).add(bytes);
+    log::info!(
+        "received and saved database snapshot",
+        "local-member-id" = local.introduction.member,
+        "remote-snapshot-sender-id" = from,
+        "incoming-snapshot-index" = index,
+        "incoming-snapshot-size-bytes" = bytes,
+        "download-took" = started.elapsed()
+    );
+    local.admit(&message)?;
+    local.deliver_snapshot(message).await;
+    Ok(())
+}
+
+async fn save(
+    local: &Local,
+    depot: &Depot,
+    mut body: Pieces,
+    index: u64,
+) -> Result<u64, SaveError> {
+    let _place = depot.places.try_acquire().map_err(|_| SaveError::TooMany)?;
+    let started = Instant::now();
+    let mut file = depot.create().await?;
+    loop {
+        let piece = match body.gather(PIECE_BYTES).await {
+            Ok(piece) => piece,
+            Err(error) => {
+                blocking(move || file.discard()).await?;
+                return Err(error.into());
+            }
+        };
+        if piece.is_empty() {
+            break;
+        }
+        file = blocking(move || match piece.iter().try_for_each(|piece| file.write(piece)) {
+            Ok(()) => Ok(file),
+            Err(error) => {
+                // The disk has just failed; what is left of the file is removed at the next start.
+                drop(file.discard());
+                Err(error)
+            }
+        })
+        .await?;
+    }
+    let bytes = file.bytes();
+    let syncing = Instant::now();
+    blocking(move || file.finish(index)).await?;
+    local.metrics.snapshot.db_fsync.observe(syncing.elapsed());
+    local.metrics.snapshot.db_save.observe(started.elapsed());
+    Ok(bytes)
+}
+
+async fn read_message(body: &mut Pieces) -> Result<Message, ReceiveError> {
+    let read = async {
+        let mut length = body.exactly(LENGTH_BYTES).await?;
+        let length = length.get_u64();
+        if length > MESSAGE_BYTES_MAX {
+            return Err(FrameError::TooLong.into());
+        }
+        let length = usize::try_from(length).map_err(|_| FrameError::TooLong)?;
+        let message = body.exactly(length).await?;
+        Ok(wire::decode_message(&message).map_err(FrameError::from)?)
+    };
+    read.await.map_err(ReceiveError::Message)
+}
+
+/// A body as it comes in.
+struct Pieces {
+    body: Incoming,
+    /// What has come and was not asked for yet.
+    rest: Bytes,
+    patience: Duration,
+}
+
+impl Pieces {
+    /// The next piece; `None` at the end.
+    async fn next(&mut self) -> Result<Option<Bytes>, BodyError> {
+        if !self.rest.is_empty() {
+            return Ok(Some(std::mem::take(&mut self.rest)));
+        }
+        loop {
+            let frame = tokio::time::timeout(self.patience, self.body.frame()).await;
+            match frame.map_err(|_| BodyError::Silent)?.transpose()? {
+                None => return Ok(None),
+                Some(frame) => match frame.into_data() {
+                    Ok(piece) if !piece.is_empty() => return Ok(Some(piece)),
+                    _ => {}
+                },
+            }
+        }
+    }
+
+    /// So many bytes in one.
+    async fn exactly(&mut self, count: usize) -> Result<Bytes, BrokenOff> {
+        let mut gathered = BytesMut::new();
+        while gathered.len() < count {
+            let mut piece = self.next().await?.ok_or(BrokenOff::Ended)?;
+            let taken = piece.split_to(piece.len().min(count - gathered.len()));
+            self.rest = piece;
+            if taken.len() == count {
+                return Ok(taken);
+            }
+            gathered.extend_from_slice(&taken);
+        }
+        Ok(gathered.freeze())
+    }
+
+    /// At least so many bytes, in pieces; fewer at the end, and none behind it.
+    async fn gather(&mut self, bytes_min: usize) -> Result<Vec<Bytes>, BodyError> {
+        let (mut pieces, mut bytes) = (Vec::new(), 0);
+        while bytes < bytes_min
+            && let Some(piece) = self.next().await?
+        {
+            bytes += piece.len();
+            pieces.push(piece);
+        }
+        Ok(pieces)
+    }
+}
