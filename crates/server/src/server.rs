@@ -271,7 +271,7 @@ impl Core {
         disk: &Arc<dyn Disk>,
         metrics: &Arc<Metrics>,
     ) -> std::io::Result<Self> {
-        let Booted { identity, dirs, wal, backend, state, node } = booted;
+        let Booted { identity, dirs, wal, backend, state, node, .. } = booted;
         let faults = FaultReports::new();
         let clock = Clock::start();
         let (applied, applied_term) = state.applied();
