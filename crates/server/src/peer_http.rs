@@ -1,15 +1,17 @@
 //! What the peer port answers a member that has no peers: who is in the cluster, and which versions run.
 
 use std::convert::Infallible;
-use std::future::{Ready, ready};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 
 use crate::member::Member;
+use crate::peer::PeerBody;
 use crate::release::ETCD_VERSION;
 
 /// The service of the peer listener.
@@ -65,13 +67,19 @@ impl PeerService {
 }
 
 impl hyper::service::Service<Request<Incoming>> for PeerService {
-    type Response = Response<Full<Bytes>>;
+    type Response = Response<PeerBody>;
     type Error = Infallible;
-    type Future = Ready<Result<Self::Response, Infallible>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
+        if request.uri().path().starts_with("/raft") {
+            let peers = Arc::clone(self.member.peers());
+            return Box::pin(async move { Ok(peers.handle(request).await) });
+        }
         let path = request.uri().path();
-        ready(Ok(self.mark(self.answer(request.method(), path), path)))
+        let response = self.mark(self.answer(request.method(), path), path);
+        let response = response.map(|body| body.map_err(|never| match never {}).boxed_unsync());
+        Box::pin(std::future::ready(Ok(response)))
     }
 }
 

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
+use quorate_state::members::Members;
 use quorate_storage::disk::{Disk, RealDisk};
 use tokio::sync::{mpsc, watch};
 
@@ -319,7 +320,7 @@ impl Core {
         disk: &Arc<dyn Disk>,
         metrics: &Arc<Metrics>,
     ) -> std::io::Result<Self> {
-        let Booted { identity, dirs, wal, backend, state, node } = booted;
+        let Booted { identity, dirs, wal, backend, state, node, peers: others } = booted;
         let faults = FaultReports::new();
         let clock = Clock::start();
         let (applied, applied_term) = state.applied();
@@ -346,6 +347,7 @@ impl Core {
             faults: faults.clone(),
             metrics: Arc::clone(metrics),
         })?;
+        peers.set_members(&Members::new(others, []));
         peers.set_members(state.members());
 
         let driver = Driver::new(

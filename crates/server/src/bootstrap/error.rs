@@ -1,7 +1,13 @@
 //! Why a member does not come to life.
 
+use std::io;
 use std::path::PathBuf;
 
+use quorate_state::units::MemberId;
+use quorate_state::versions::Version;
+
+use super::remote::NoCluster;
+use super::same_urls::Difference;
 use crate::config::InitialClusterError;
 
 /// See the variants; where etcd has words for it, they are etcd's.
@@ -12,17 +18,39 @@ pub(crate) enum BootError {
     #[error(transparent)]
     InitialCluster(#[from] InitialClusterError),
     #[error(
-        "--initial-cluster has {name}={url} but missing from --initial-advertise-peer-urls={advertised}"
+        "--initial-cluster has {missing} but missing from --initial-advertise-peer-urls={advertised} \
+         ({difference})"
     )]
-    NotAdvertised { name: String, url: String, advertised: String },
+    NotAdvertised { missing: String, advertised: String, difference: Box<Difference> },
     #[error(
-        "--initial-advertise-peer-urls has {url} but missing from --initial-cluster={initial_cluster}"
+        "--initial-advertise-peer-urls has {missing} but missing from --initial-cluster={initial_cluster}"
     )]
-    NotInitial { url: String, initial_cluster: String },
-    #[error("this release cannot join an existing cluster")]
-    JoiningUnsupported,
-    #[error("this release runs clusters of one member, and this one has {count}")]
-    ClusterUnsupported { count: usize },
+    NotInitial { missing: String, initial_cluster: String },
+    #[error(
+        "failed to resolve {advertised} to match --initial-cluster={initial_cluster} ({difference})"
+    )]
+    OtherAdvertised { advertised: String, initial_cluster: String, difference: Box<Difference> },
+    #[error("member {0} has already been bootstrapped")]
+    Bootstrapped(MemberId),
+    #[error("discovery URL should not be set when joining existing initial cluster")]
+    DiscoveryWhileJoining,
+    #[error("cannot fetch cluster info from peer urls: {0}")]
+    NoCluster(#[from] NoCluster),
+    #[error("error validating peerURLs {cluster}: {mismatch}")]
+    PeerUrls { cluster: String, mismatch: PeerUrlsMismatch },
+    #[error("incompatible with current running cluster")]
+    Incompatible,
+    #[error("membership: too many learner members in cluster")]
+    TooManyLearners,
+    #[error("the member has been permanently removed from the cluster")]
+    Removed,
+    #[error(
+        "invalid downgrade; server version is lower than determined cluster version: {held} (by \
+         --hold-cluster-version) < {cluster}"
+    )]
+    HeldBack { held: Version, cluster: Version },
+    #[error("failed to start an asynchronous runtime: {0}")]
+    Runtime(#[source] io::Error),
     #[error("database file ({}) of the backend is missing", path.display())]
     BackendMissing { path: PathBuf },
     #[error(
@@ -58,10 +86,23 @@ pub(crate) enum BootError {
         "unknown entry type {kind} at index {index}; must be either EntryNormal or EntryConfChange"
     )]
     EntryKind { index: u64, kind: u8 },
+    #[error("the membership change at index {index} is not readable: {source}")]
+    ConfChange { index: u64, source: quorate_raft::confchange::wire::DecodeError },
     #[error("the snapshot file's members are not readable: {0}")]
     OldMembers(#[from] quorate_state::members::V2Error),
     #[error("a membership change in the log is not readable: {0}")]
     Membership(#[from] quorate_state::members::MembershipFault),
     #[error(transparent)]
     Node(#[from] quorate_node::StartError),
+}
+
+/// Why the members that the flags name are not those of the running cluster.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PeerUrlsMismatch {
+    #[error("member count is unequal")]
+    Count,
+    #[error(
+        "PeerURLs: no match found for existing member ({id}, [{urls}]), last resolver error ({last})"
+    )]
+    NoMatch { id: MemberId, urls: String, last: String },
 }

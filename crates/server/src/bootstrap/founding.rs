@@ -1,14 +1,31 @@
 //! The first members of a cluster: who they are, and what their logs begin with.
+//!
+//! # Invariants
+//!
+//! * Every founder comes to the same log, entry for entry: it is made of the flags alone, in the order of the ids.
+//! * Nobody founds a cluster that is at work already.
+
+use std::time::Duration;
 
 use quorate_raft::confchange::wire;
 use quorate_raft::{ConfChange, ConfChangeKind, ConfState, Entry, EntryKind, HardState};
 use quorate_state::members::{self, Member};
+use quorate_state::units::MemberId;
 use quorate_storage::wal::{self, Wal};
 
 use super::error::BootError;
-use super::{Start, url_texts};
-use crate::config::{ClusterState, Config};
+use super::initial::{Initial, peer_urls_of_others, url_texts};
+use super::names::Names;
+use super::remote;
+use super::same_urls::Comparison;
+use super::start::Start;
+use crate::config::{Config, InitialMembers};
 use crate::member::Identity;
+
+/// How long names may take to be resolved.
+pub(super) const RESOLVE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the others may take to say that they know this member.
+const BOOTSTRAPPED_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A cluster that is to be, as the flags describe it.
 #[derive(Debug)]
@@ -18,51 +35,62 @@ pub(super) struct Founding {
 }
 
 impl Founding {
-    pub(super) fn new(config: &Config) -> Result<Self, BootError> {
-        if config.initial_cluster_state == ClusterState::Existing {
-            return Err(BootError::JoiningUnsupported);
+    /// Finds out who founds the cluster, and whether it may be founded.
+    pub(super) async fn prepare(config: &Config, names: &dyn Names) -> Result<Self, BootError> {
+        let initial = Initial::find(config, names).await?;
+        let members = &initial.members;
+        members.check_holds(&config.name)?;
+        check_advertised(config, members, names).await?;
+        members.check_urls()?;
+        let founding = Self::of(config, members, &initial.token);
+        let id = MemberId(founding.identity.member_id);
+        let others = peer_urls_of_others(members, &config.name);
+        if remote::is_bootstrapped(others, id, BOOTSTRAPPED_TIMEOUT).await {
+            return Err(BootError::Bootstrapped(id));
         }
-        let initial = config.initial_members()?;
-        if initial.count() > 1 {
-            return Err(BootError::ClusterUnsupported { count: initial.count() });
-        }
-        let advertised = url_texts(&config.initial_advertise_peer_urls);
+        Ok(founding)
+    }
+
+    /// The cluster of these members, this one among them.
+    pub(super) fn of(config: &Config, initial: &InitialMembers, token: &str) -> Self {
         let mut founders: Vec<Member> = initial
             .iter()
             .map(|(name, urls)| {
                 let peer_urls = url_texts(urls);
-                let id = members::member_id(&peer_urls, &config.initial_cluster_token, None);
+                let id = members::member_id(&peer_urls, token, None);
                 Member { name: name.to_owned(), ..Member::new(id, peer_urls) }
             })
             .collect();
+        founders.sort_by_key(|member| member.id);
         let own = founders
             .iter()
             .find(|member| member.name == config.name)
             .expect("the initial members were checked to hold this one");
-        check_advertised(config, &own.peer_urls, &advertised)?;
         let identity = Identity {
             cluster_id: members::cluster_id(founders.iter().map(|member| member.id)),
             member_id: own.id.0,
             name: config.name.clone(),
         };
-        founders.sort_by_key(|member| member.id);
-        Ok(Self { identity, founders })
+        Self { identity, founders }
+    }
+
+    /// Whether it is that member's founding of that cluster.
+    pub(super) fn is_of(&self, identity: &Identity) -> bool {
+        (self.identity.cluster_id, self.identity.member_id)
+            == (identity.cluster_id, identity.member_id)
+    }
+
+    /// The founders besides this one.
+    pub(super) fn others(&self) -> Vec<Member> {
+        let own = self.identity.member_id;
+        self.founders.iter().filter(|member| member.id.0 != own).cloned().collect()
     }
 
     /// Writes the founders into a log that holds nothing else, durably.
     pub(super) fn write(&self, wal: &mut Wal) -> Result<Start, BootError> {
         let entries = self.entries();
         let commit = entries.len() as u64;
-        wal.append(
-            Some(&wal::HardState { term: 1, vote: 0, commit }),
-            entries.iter().map(|entry| wal::EntryRef {
-                index: entry.index,
-                term: entry.term,
-                kind: entry.kind as u8,
-                data: &entry.data,
-            }),
-        )?;
-        wal.sync()?;
+        append(wal, Some(&wal::HardState { term: 1, vote: 0, commit }), &entries)?;
         let voters = self.founders.iter().map(|member| member.id.0).collect();
         let conf_state = ConfState { voters, ..ConfState::default() };
         let hard_state = HardState { term: 1, vote: 0, commit };
@@ -87,19 +115,58 @@ impl Founding {
     }
 }
 
-fn check_advertised(
-    config: &Config,
-    initial: &[String],
-    advertised: &[String],
+/// Appends to the log and waits for the disk.
+pub(super) fn append(
+    wal: &mut Wal,
+    hard_state: Option<&wal::HardState>,
+    entries: &[Entry],
 ) -> Result<(), BootError> {
-    if let Some(url) = initial.iter().find(|url| !advertised.contains(url)) {
-        let name = config.name.clone();
-        let advertised = advertised.join(",");
-        return Err(BootError::NotAdvertised { name, url: url.clone(), advertised });
-    }
-    if let Some(url) = advertised.iter().find(|url| !initial.contains(url)) {
-        let initial_cluster = config.initial_cluster.clone();
-        return Err(BootError::NotInitial { url: url.clone(), initial_cluster });
-    }
+    wal.append(
+        hard_state,
+        entries.iter().map(|entry| wal::EntryRef {
+            index: entry.index,
+            term: entry.term,
+            kind: entry.kind as u8,
+            data: &entry.data,
+        }),
+    )?;
+    wal.sync()?;
     Ok(())
+}
+
+/// The others are told the advertised URLs by the initial cluster, so the two must agree: as they stand, or
+/// once names are resolved.
+async fn check_advertised(
+    config: &Config,
+    initial: &InitialMembers,
+    names: &dyn Names,
+) -> Result<(), BootError> {
+    let name = &config.name;
+    let advertised = url_texts(&config.initial_advertise_peer_urls);
+    let own = url_texts(initial.urls_of(name).unwrap_or_default());
+    let mut comparison = Comparison::new(names, RESOLVE_TIMEOUT);
+    let Err(difference) = comparison.check_same(&advertised, &own).await else { return Ok(()) };
+    let difference = Box::new(difference);
+    let missing = |from: &[String], all: &[String], mark: &str| {
+        let missing: Vec<String> = all
+            .iter()
+            .filter(|url| !from.contains(url))
+            .map(|url| format!("{mark}{url}"))
+            .collect();
+        (!missing.is_empty()).then(|| missing.join(","))
+    };
+    let mark = format!("{name}=");
+    if let Some(missing) = missing(&advertised, &own, &mark) {
+        let advertised = advertised.join(",");
+        return Err(BootError::NotAdvertised { missing, advertised, difference });
+    }
+    let initial_cluster = initial.to_string();
+    if let Some(missing) = missing(&own, &advertised, "") {
+        return Err(BootError::NotInitial { missing, initial_cluster });
+    }
+    Err(BootError::OtherAdvertised {
+        advertised: advertised.join(","),
+        initial_cluster,
+        difference,
+    })
 }

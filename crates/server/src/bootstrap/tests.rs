@@ -1,11 +1,20 @@
 //! Members that come to life from what is on the disk.
 
-use std::path::PathBuf;
+mod founding;
+mod joining;
+mod old_members;
+mod restart;
 
-use quorate_state::members::Member;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
 use quorate_storage::disk::RealDisk;
+use quorate_storage::wal::SnapshotMark;
 use tempfile::TempDir;
 
+use super::names::{Lookup, no_such_host};
 use super::*;
 
 fn config(folder: &TempDir) -> Config {
@@ -18,15 +27,12 @@ fn real_disk() -> Arc<dyn Disk> {
 }
 
 /// A data directory as a crash leaves it between the creation of the log and its first entries.
-fn begin_log(config: &Config) -> Identity {
-    let identity = Founding::new(config).unwrap().identity;
+fn begin_log(config: &Config, cluster_id: u64, member_id: u64) {
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     dirs.prepare(&RealDisk).unwrap();
-    let metadata =
-        Metadata { node_id: Some(identity.member_id), cluster_id: Some(identity.cluster_id) };
+    let metadata = Metadata { node_id: Some(member_id), cluster_id: Some(cluster_id) };
     let metadata = metadata.encode_to_vec().into();
     Wal::create(real_disk(), dirs.wal(), metadata, wal_options(config)).unwrap();
-    identity
 }
 
 fn log_of(config: &Config) -> wal::Contents {
@@ -34,67 +40,88 @@ fn log_of(config: &Config) -> wal::Contents {
     wal::read(&RealDisk, dirs.wal(), &SnapshotMark::default()).unwrap()
 }
 
-#[test]
-fn a_founding_that_was_interrupted_is_finished() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = config(&folder);
-    let identity = begin_log(&config);
-    assert_eq!(log_of(&config).entries, []);
-    let booted = boot(&config, &real_disk()).unwrap();
-    assert_eq!(booted.identity.member_id, identity.member_id);
-    drop(booted);
-    let log = log_of(&config);
-    assert_eq!((log.entries.len(), log.hard_state.commit), (1, 1));
-    drop(boot(&config, &real_disk()).unwrap());
-    assert_eq!(log_of(&config).entries, log.entries);
+/// What booting is refused with.
+fn refusal(config: &Config) -> String {
+    log::error_chain(&boot_with(config, &real_disk(), &NoNames).unwrap_err())
 }
 
-#[test]
-fn a_founding_that_was_interrupted_is_not_finished_as_another() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = config(&folder);
-    begin_log(&config);
-    let other = Config { initial_cluster_token: "other".to_owned(), ..config };
-    let error = boot(&other, &real_disk()).unwrap_err();
-    assert!(matches!(error, BootError::OtherFounding { .. }), "{error}");
-    assert_eq!(log_of(&other).entries, []);
-}
+/// Nobody has a name.
+struct NoNames;
 
-/// The members that etcd 3.5 itself listed, and those that its directory has become here.
-#[test]
-fn members_that_older_versions_did_not_store_are_repaired() {
-    let Some(golden) = std::env::var_os("QUORATE_GOLDEN").map(PathBuf::from) else {
-        println!("QUORATE_GOLDEN is unset: nothing to compare with");
-        return;
-    };
-    let folder = tempfile::tempdir().unwrap();
-    let unpacked = std::process::Command::new("tar")
-        .arg("-xzf")
-        .arg(golden.join("etcd-3.5.16.tar.gz"))
-        .args(["--exclude=*.tmp", "-C"])
-        .arg(folder.path())
-        .status();
-    assert!(unpacked.unwrap().success());
-    let said = std::fs::read_to_string(golden.join("etcd-3.5.16.json")).unwrap();
-    let config = config(&folder);
-    let dirs = DataDir::new(Path::new(&config.data_dir), None);
-    // Whether the newest snapshot file is there, an older one, or none, the log knows the rest.
-    let mut snapshots = snap::list(&RealDisk, &dirs.snap()).unwrap().snapshots;
-    assert!(snapshots.len() > 2);
-    loop {
-        let booted = boot(&config, &real_disk()).unwrap();
-        let members: Vec<Member> = booted.state.members().iter().cloned().collect();
-        let [member] = &members[..] else { panic!("{members:?}") };
-        assert_eq!(member.id.0, booted.identity.member_id);
-        assert_eq!(member.name, "m1");
-        assert_eq!(member.client_urls, ["http://127.0.0.1:50359"]);
-        assert_eq!(member.peer_urls, ["http://127.0.0.1:46055"]);
-        for told in [&member.client_urls[0], &member.peer_urls[0], &member.id.0.to_string()] {
-            assert!(said.contains(told), "etcd said nothing of {told}");
-        }
-        drop(booted);
-        let Some(newest) = snapshots.first().cloned() else { break };
-        std::fs::remove_file(dirs.snap().join(&newest)).unwrap();
-        snapshots.remove(0);
+impl Names for NoNames {
+    fn addresses<'a>(&'a self, _host: &'a str) -> Lookup<'a, Vec<IpAddr>> {
+        Box::pin(std::future::ready(Err(no_such_host())))
     }
+}
+
+/// A peer that gives the same answers whenever it is asked, until it is dropped.
+struct Peer {
+    url: String,
+    is_done: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Peer {
+    /// Listens; `answers` makes the bodies by path of the own URL.
+    fn new(answers: impl Fn(&str) -> Vec<(&'static str, String)>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let answers = answers(&url);
+        let is_done = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&is_done);
+        let thread = std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if seen.load(Ordering::Acquire) {
+                    return;
+                }
+                answer(stream.unwrap(), &answers);
+            }
+        });
+        Self { url, is_done, thread: Some(thread) }
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.is_done.store(true, Ordering::Release);
+        drop(TcpStream::connect(self.url.strip_prefix("http://").unwrap()));
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn answer(mut stream: TcpStream, answers: &[(&str, String)]) {
+    let mut asked = Vec::new();
+    while !asked.windows(4).any(|window| window == b"\r\n\r\n") {
+        let mut bytes = [0; 1024];
+        match stream.read(&mut bytes) {
+            Ok(count) if count > 0 => asked.extend_from_slice(&bytes[..count]),
+            _ => return,
+        }
+    }
+    let path = String::from_utf8(asked).unwrap();
+    let path = path.split(' ').nth(1).unwrap();
+    let found = answers.iter().find(|(place, _)| *place == path);
+    let (status, body) = found.map_or(("404 Not Found", ""), |(_, body)| ("200 OK", body));
+    let head = format!(
+        "HTTP/1.1 {status}\r\nx-etcd-cluster-id: {CLUSTER:x}\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    // Whoever does not wait for the answer has it already.
+    if stream.write_all(head.as_bytes()).is_ok() && stream.write_all(body.as_bytes()).is_ok() {
+        drop(stream.shutdown(Shutdown::Write));
+    }
+}
+
+/// The id of the cluster whose members answer.
+const CLUSTER: u64 = 0xa08f_a521_472b_8d00;
+
+/// An answer to `/version`.
+fn version(cluster: &str) -> String {
+    format!(r#"{{"etcdserver":"3.7.1","etcdcluster":"{cluster}","storage":"unknown"}}"#)
+}
+
+/// A URL that nobody answers.
+fn silent_url() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("http://{}", listener.local_addr().unwrap())
 }

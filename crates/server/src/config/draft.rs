@@ -15,6 +15,10 @@ pub(super) struct Draft {
     pub(super) print_version: bool,
     /// `new` or `existing`, once checked.
     pub(super) initial_cluster_state: String,
+    /// `exit` or `proxy`, of which only the first is left.
+    pub(super) discovery_fallback: String,
+    /// A version of two numbers, or empty.
+    pub(super) hold_cluster_version: String,
     /// `periodic` or `revision`, once checked.
     pub(super) auto_compaction_mode: String,
     /// `array`, or anything else for the map.
@@ -42,6 +46,8 @@ impl Default for Draft {
             config_file: String::new(),
             print_version: false,
             initial_cluster_state: "new".to_owned(),
+            discovery_fallback: "exit".to_owned(),
+            hold_cluster_version: String::new(),
             auto_compaction_mode: "periodic".to_owned(),
             backend_freelist_type: String::new(),
             metrics: "basic".to_owned(),

@@ -5,8 +5,7 @@
 //! origins, host names, gates) is one text here too; lists are lists.
 //!
 //! Keys that etcd knows and this version does not act on are named in a warning, so that nobody
-//! believes them to be in force; where ignoring one would found the wrong cluster, it is an error
-//! instead.
+//! believes them to be in force.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +37,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "distributed-tracing-instance-id",
     "distributed-tracing-sampling-rate",
     "distributed-tracing-service-name",
-    "downgrade-check-time",
     "enable-distributed-tracing",
     "enable-grpc-gateway",
     "enable-log-rotation",
@@ -48,14 +46,18 @@ const WITHOUT_EFFECT: &[&str] = &[
     "memory-mlock",
     "peer-transport-security",
     "self-signed-cert-validity",
-    "strict-reconfig-check",
     "tls-max-version",
     "tls-min-version",
 ];
 
-/// Keys of etcd that decide which cluster a member belongs to, or of whom it consists.
-const NOT_SUPPORTED: &[&str] =
-    &["discovery-config", "discovery-srv", "discovery-srv-name", "force-new-cluster"];
+/// The sections of the file, by path, with the types that Go's decoder names.
+const SECTIONS: &[(&str, &str)] = &[
+    ("socket-options", "transport.SocketOpts"),
+    ("discovery-config", "v3discovery.DiscoveryConfig"),
+    ("discovery-config.client", "clientv3.ConfigSpec"),
+    ("discovery-config.client.secure", "clientv3.SecureConfig"),
+    ("discovery-config.client.auth", "clientv3.AuthConfig"),
+];
 
 /// Reads the bytes of the file into the draft.
 pub(super) fn read(bytes: &[u8], draft: &mut Draft, lines: &mut Vec<Pending>) -> Result<(), Stop> {
@@ -79,7 +81,8 @@ pub(super) fn read(bytes: &[u8], draft: &mut Draft, lines: &mut Vec<Pending>) ->
     if draft.initial_cluster_state.is_empty() {
         "new".clone_into(&mut draft.initial_cluster_state);
     }
-    name_what_is_left_aside(&top, lines)
+    name_what_is_left_aside(&top, lines);
+    Ok(())
 }
 
 /// Puts every value of a plain type in its place, and returns the texts that need reading still.
@@ -98,8 +101,8 @@ fn decode<'a>(
         }
         if let Some(flag) = flag_of_key(top, key) {
             decode_one(flag, key, node, draft, &mut coded)?;
-        } else if FLAGS.iter().any(|flag| nested(flag).is_some_and(|(section, _)| section == key)) {
-            decode_section(key, node, draft, &mut coded)?;
+        } else if let Some((_, type_name)) = section_at(key) {
+            decode_section((key, type_name), node, draft, &mut coded)?;
         }
     }
     Ok(coded)
@@ -114,16 +117,18 @@ fn flag_of_key(siblings: &BTreeMap<String, Node>, key: &str) -> Option<&'static 
     })
 }
 
-/// The section and the key of a flag that stands in a section.
-fn nested(flag: &Flag) -> Option<(&'static str, &'static str)> {
-    match flag.file {
-        FileKey::Nested(path) => path.split_once('.'),
-        FileKey::Name | FileKey::None => None,
-    }
+/// The section of that path, and its type.
+fn section_at(path: &str) -> Option<(&'static str, &'static str)> {
+    SECTIONS.iter().find(|(section, _)| *section == path).copied()
+}
+
+/// The flag that stands in a section, under that path.
+fn flag_at(path: &str) -> Option<&'static Flag> {
+    FLAGS.iter().find(|flag| matches!(flag.file, FileKey::Nested(place) if place == path))
 }
 
 fn decode_section<'a>(
-    section: &str,
+    (section, type_name): (&str, &str),
     node: &'a Node,
     draft: &mut Draft,
     coded: &mut BTreeMap<&'static str, &'a str>,
@@ -132,13 +137,16 @@ fn decode_section<'a>(
         Node::Map(entries) => entries,
         Node::Null => return Ok(()),
         other => {
-            let place = format!("struct field {PLAIN}.{section} of type transport.SocketOpts");
+            let place = format!("struct field {PLAIN}.{section} of type {type_name}");
             return Err(mismatch(other, &place));
         }
     };
     for (key, value) in entries {
-        if let Some(flag) = FLAGS.iter().find(|flag| nested(flag) == Some((section, key))) {
-            decode_one(flag, &format!("{section}.{key}"), value, draft, coded)?;
+        let path = format!("{section}.{key}");
+        if let Some(flag) = flag_at(&path) {
+            decode_one(flag, &path, value, draft, coded)?;
+        } else if let Some(inner) = section_at(&path) {
+            decode_section(inner, value, draft, coded)?;
         }
     }
     Ok(())
@@ -288,14 +296,8 @@ fn coded_flags<'a>(
         .filter_map(|(name, text)| super::flags::find(name).map(|flag| (flag, *text)))
 }
 
-fn name_what_is_left_aside(
-    top: &BTreeMap<String, Node>,
-    lines: &mut Vec<Pending>,
-) -> Result<(), Stop> {
+fn name_what_is_left_aside(top: &BTreeMap<String, Node>, lines: &mut Vec<Pending>) {
     for (key, _) in top.iter().filter(|(_, node)| !node.is_empty()) {
-        if NOT_SUPPORTED.contains(&key.as_str()) {
-            return Err(Stop::Refused(format!("{key} is not supported by this version")));
-        }
         if WITHOUT_EFFECT.contains(&key.as_str()) {
             lines.push(Pending::configured(log::pending!(
                 Warn,
@@ -304,5 +306,4 @@ fn name_what_is_left_aside(
             )));
         }
     }
-    Ok(())
 }

@@ -18,7 +18,7 @@ use super::setting::Setting::{
 pub(super) enum FileKey {
     /// Under the flag's name.
     Name,
-    /// Under a section and a key, with a dot between.
+    /// Under sections and a key, with dots between.
     Nested(&'static str),
     /// Nowhere.
     None,
@@ -298,6 +298,128 @@ pub(super) static FLAGS: &[Flag] = &[
     ),
     flag(
         CLUSTERING,
+        "strict-reconfig-check",
+        Bool(|d| &mut d.config.strict_reconfig_check),
+        "Refuse changes of the members that would leave too few of them at work.",
+    ),
+    flag(
+        CLUSTERING,
+        "discovery-endpoints",
+        UniqueTexts(|d| &mut d.config.discovery.endpoints),
+        "Comma-separated client addresses of a cluster through which new members find each other.",
+    )
+    .file_key("discovery-config.client.endpoints"),
+    flag(
+        CLUSTERING,
+        "discovery-token",
+        Text(|d| &mut d.config.discovery.token),
+        "Token under which the new cluster is registered there.",
+    )
+    .file_key("discovery-config.token"),
+    flag(
+        CLUSTERING,
+        "discovery-dial-timeout",
+        Duration(|d| &mut d.config.discovery.dial_timeout),
+        "Longest wait for a connection to the discovery cluster.",
+    )
+    .file_key("discovery-config.client.dial-timeout"),
+    flag(
+        CLUSTERING,
+        "discovery-request-timeout",
+        Duration(|d| &mut d.config.discovery.request_timeout),
+        "Longest wait for an answer of the discovery cluster.",
+    )
+    .file_key("discovery-config.client.request-timeout"),
+    flag(
+        CLUSTERING,
+        "discovery-keepalive-time",
+        Duration(|d| &mut d.config.discovery.keepalive_time),
+        "Idle time before the connection to the discovery cluster is checked.",
+    )
+    .file_key("discovery-config.client.keepalive-time"),
+    flag(
+        CLUSTERING,
+        "discovery-keepalive-timeout",
+        Duration(|d| &mut d.config.discovery.keepalive_timeout),
+        "Longest wait for the answer to such a check.",
+    )
+    .file_key("discovery-config.client.keepalive-timeout"),
+    flag(
+        CLUSTERING,
+        "discovery-insecure-transport",
+        Bool(|d| &mut d.config.discovery.insecure_transport),
+        "Talk to the discovery cluster without TLS, which this version does not have.",
+    )
+    .file_key("discovery-config.client.secure.insecure-transport"),
+    flag(
+        CLUSTERING,
+        "discovery-insecure-skip-tls-verify",
+        Bool(|d| &mut d.config.discovery.insecure_skip_tls_verify),
+        "Without effect: there is no TLS whose certificates could be verified.",
+    )
+    .file_key("discovery-config.client.secure.insecure-skip-tls-verify"),
+    flag(
+        CLUSTERING,
+        "discovery-cert",
+        Text(|d| &mut d.config.discovery.cert),
+        "Not supported by this version: client certificate for the discovery cluster.",
+    )
+    .file_key("discovery-config.client.secure.cert"),
+    flag(
+        CLUSTERING,
+        "discovery-key",
+        Text(|d| &mut d.config.discovery.key),
+        "Not supported by this version: key of that certificate.",
+    )
+    .file_key("discovery-config.client.secure.key"),
+    flag(
+        CLUSTERING,
+        "discovery-cacert",
+        Text(|d| &mut d.config.discovery.cacert),
+        "Not supported by this version: authorities trusted for the discovery cluster.",
+    )
+    .file_key("discovery-config.client.secure.cacert"),
+    flag(
+        CLUSTERING,
+        "discovery-user",
+        Text(|d| &mut d.config.discovery.user),
+        "NAME or NAME:PASSWORD to log in to the discovery cluster with.",
+    )
+    .file_key("discovery-config.client.auth.username"),
+    flag(
+        CLUSTERING,
+        "discovery-password",
+        Text(|d| &mut d.config.discovery.password),
+        "Password to log in to the discovery cluster with.",
+    )
+    .file_key("discovery-config.client.auth.password"),
+    flag(
+        CLUSTERING,
+        "discovery-fallback",
+        OneOf(&["exit", "proxy"], |d| &mut d.discovery_fallback),
+        "What to do when discovery fails; only 'exit' is left.",
+    )
+    .flag_only(),
+    flag(
+        CLUSTERING,
+        "discovery-srv",
+        Text(|d| &mut d.config.discovery_srv),
+        "Domain whose SRV records name the first members.",
+    ),
+    flag(
+        CLUSTERING,
+        "discovery-srv-name",
+        Text(|d| &mut d.config.discovery_srv_name),
+        "What the service's name in those records ends with.",
+    ),
+    flag(
+        CLUSTERING,
+        "hold-cluster-version",
+        Text(|d| &mut d.hold_cluster_version),
+        "Highest cluster version to take part in: 3.5, 3.6 or 3.7; empty for this program's own.",
+    ),
+    flag(
+        CLUSTERING,
         "pre-vote",
         Bool(|d| &mut d.config.pre_vote),
         "Ask whether an election could be won before starting one.",
@@ -398,9 +520,21 @@ pub(super) static FLAGS: &[Flag] = &[
     ),
     flag(
         FEATURES,
+        "downgrade-check-time",
+        Duration(|d| &mut d.config.downgrade_check_time),
+        "Time between looks at a downgrade under way; 0 for never.",
+    ),
+    flag(
+        FEATURES,
         "feature-gates",
         Gates(|d| &mut d.config.feature_gates),
         "Behaviour that is not settled, switched gate by gate.",
+    ),
+    flag(
+        UNSAFE,
+        "force-new-cluster",
+        Bool(|d| &mut d.config.force_new_cluster),
+        "Go on alone with the data of the cluster. The other members must never come back.",
     ),
     flag(
         UNSAFE,

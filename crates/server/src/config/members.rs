@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Config;
 use super::url::{Url, UrlError};
 use crate::quote::go_quote;
 
@@ -52,6 +51,31 @@ impl InitialMembers {
         self.members.get(name).map(Vec::as_slice)
     }
 
+    /// Refuses members among whom the named one is not.
+    ///
+    /// # Errors
+    ///
+    /// There is no member of that name.
+    pub fn check_holds(&self, name: &str) -> Result<(), InitialClusterError> {
+        match self.urls_of(name) {
+            Some(_) => Ok(()),
+            None => Err(InitialClusterError::NoLocalMember(name.to_owned())),
+        }
+    }
+
+    /// Refuses a URL that stands twice.
+    ///
+    /// # Errors
+    ///
+    /// Two members share a URL, or one names it twice.
+    pub fn check_urls(&self) -> Result<(), InitialClusterError> {
+        let mut seen = BTreeSet::new();
+        if self.iter().flat_map(|(_, urls)| urls).any(|url| !seen.insert(url)) {
+            return Err(InitialClusterError::DuplicateUrl(self.to_string()));
+        }
+        Ok(())
+    }
+
     /// How many members there are.
     pub fn count(&self) -> usize {
         self.members.len()
@@ -66,31 +90,18 @@ impl std::fmt::Display for InitialMembers {
     }
 }
 
-impl Config {
-    /// The initial members, this one among them and no URL twice.
-    ///
-    /// Whether the advertised URLs agree with them needs name resolution and is not asked here.
-    pub fn initial_members(&self) -> Result<InitialMembers, InitialClusterError> {
-        let members = InitialMembers::parse(&self.initial_cluster)?;
-        if members.urls_of(&self.name).is_none() {
-            return Err(InitialClusterError::NoLocalMember(self.name.clone()));
-        }
-        let mut seen = BTreeSet::new();
-        if members.iter().flat_map(|(_, urls)| urls).any(|url| !seen.insert(url)) {
-            return Err(InitialClusterError::DuplicateUrl(members.to_string()));
-        }
-        Ok(members)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn members(name: &str, text: &str) -> Result<InitialMembers, String> {
-        let config =
-            Config { name: name.to_owned(), initial_cluster: text.to_owned(), ..Config::default() };
-        config.initial_members().map_err(|error| error.to_string())
+        let checked =
+            InitialMembers::parse(text).map_err(InitialClusterError::from).and_then(|members| {
+                members.check_holds(name)?;
+                members.check_urls()?;
+                Ok(members)
+            });
+        checked.map_err(|error| error.to_string())
     }
 
     #[test]

@@ -19,6 +19,7 @@
 //! What needs the data directory or the network (`server`), and reading the initial cluster
 //! against a member's own name (`members`).
 
+mod discovery;
 mod draft;
 mod environment;
 mod features;
@@ -42,9 +43,12 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
+use quorate_state::versions::Version;
+
 use crate::duration::SignedDuration;
 use crate::log;
 
+pub use discovery::Discovery;
 pub use features::{FeatureGateError, FeatureGates, Gate, Stage};
 pub use members::{InitialClusterError, InitialMembers};
 pub use outcome::{Destination, Exit, Parsed, Pending};
@@ -196,6 +200,18 @@ pub struct Config {
     pub auto_compaction_retention: String,
     /// Learners the cluster may have.
     pub max_learners: i64,
+    /// How a new member finds the others through a cluster that already runs.
+    pub discovery: Discovery,
+    /// The domain whose SRV records name the first members; empty for none.
+    pub discovery_srv: String,
+    /// What those records have behind their service's name.
+    pub discovery_srv_name: String,
+    /// Whether a change of the members is refused that would leave too few of them at work.
+    pub strict_reconfig_check: bool,
+    /// Time between looks at a downgrade under way; zero for never.
+    pub downgrade_check_time: SignedDuration,
+    /// The highest cluster version that this member takes part in, where that is not its own.
+    pub hold_cluster_version: Option<Version>,
 
     // Access over HTTP.
     /// Origins that browsers are told about; `*` for all.
@@ -225,6 +241,8 @@ pub struct Config {
     pub feature_gates: FeatureGates,
 
     // Unsafe.
+    /// Whether this member goes on alone with the data of its cluster.
+    pub force_new_cluster: bool,
     /// Whether files are never synced.
     pub unsafe_no_fsync: bool,
 }
@@ -275,6 +293,12 @@ impl Default for Config {
             auto_compaction_mode: CompactionMode::Periodic,
             auto_compaction_retention: "0".to_owned(),
             max_learners: 1,
+            discovery: Discovery::default(),
+            discovery_srv: String::new(),
+            discovery_srv_name: String::new(),
+            strict_reconfig_check: true,
+            downgrade_check_time: SignedDuration::from_secs(5),
+            hold_cluster_version: None,
             cors: any(),
             host_whitelist: any(),
             metrics: MetricsLevel::Basic,
@@ -285,6 +309,7 @@ impl Default for Config {
             compaction_sleep_interval: SignedDuration::ZERO,
             watch_progress_notify_interval: SignedDuration::ZERO,
             feature_gates: FeatureGates::default(),
+            force_new_cluster: false,
             unsafe_no_fsync: false,
         }
     }

@@ -244,6 +244,13 @@ impl Reading<'_> {
         if is_set("listen-client-urls") && !is_set("advertise-client-urls") {
             draft.config.advertise_client_urls.clear();
         }
+        let finds_others = ["discovery-endpoints", "discovery-srv", "discovery-srv-name"];
+        if finds_others.into_iter().any(is_set) && !is_set("initial-cluster") {
+            draft.config.initial_cluster.clear();
+        }
+        if draft.discovery_fallback == "proxy" {
+            return Err(Rejected { refusal: Refusal::ProxyFallback, log: None }.into());
+        }
         Ok(validate::check(draft, &mut self.lines)?)
     }
 
@@ -260,6 +267,11 @@ impl Reading<'_> {
         })?;
         let mut fresh = Draft::default();
         file::read(&bytes, &mut fresh, &mut self.lines)?;
+        let given = &mut fresh.config;
+        let finds_others = !given.discovery_srv.is_empty() || given.discovery.is_asked_for();
+        if finds_others && given.initial_cluster == Config::default().initial_cluster {
+            given.initial_cluster.clear();
+        }
         let config = validate::check(&fresh, &mut self.lines)
             .map_err(|rejected| Ended { log: None, ..Ended::from(rejected) })?;
         self.say(log::pending!(

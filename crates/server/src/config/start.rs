@@ -23,6 +23,9 @@ pub enum StartRefusal {
         "cannot bind both --listen-client-urls and --listen-client-http-urls on the same url {0}"
     )]
     SharedUrl(Url),
+    /// A discovery cluster behind TLS, which this version does not have.
+    #[error("--{0} is not supported by this version")]
+    DiscoveryTls(&'static str),
     /// Less than no learners.
     #[error("membership: too many learner members in cluster")]
     Learners,
@@ -52,6 +55,9 @@ impl Config {
             .find(|url| !url.scheme().is_unix() && client.contains(url.authority()));
         if let Some(url) = shared {
             return Err(StartRefusal::SharedUrl(url.clone()));
+        }
+        if let Some(flag) = self.discovery.tls_flag() {
+            return Err(StartRefusal::DiscoveryTls(flag));
         }
         if self.max_learners < 0 {
             return Err(StartRefusal::Learners);
@@ -90,6 +96,11 @@ mod tests {
         assert_eq!(
             refused(Config { max_learners: -1, ..Config::default() }),
             "membership: too many learner members in cluster"
+        );
+        let discovery = super::super::Discovery { cert: "/c".to_owned(), ..Default::default() };
+        assert_eq!(
+            refused(Config { discovery, ..Config::default() }),
+            "--discovery-cert is not supported by this version"
         );
         let retention = "x".to_owned();
         assert_eq!(

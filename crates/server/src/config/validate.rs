@@ -3,6 +3,8 @@
 //! Operators and tools search for these texts, and the first mistake is the one reported, so both
 //! the order and the texts are part of the contract.
 
+use quorate_state::versions::Version;
+
 use super::draft::Draft;
 use super::outcome::Pending;
 use super::url::{self, Url};
@@ -49,6 +51,19 @@ pub(super) enum Refusal {
     AdvertisedClient { urls: String, reason: String },
     #[error("unexpected clusterState {}", go_quote(.0))]
     ClusterState(String),
+    #[error(
+        "multiple discovery or bootstrap flags are set. Choose one of \"initial-cluster\", \
+         \"discovery-endpoints\" or \"discovery-srv\""
+    )]
+    SeveralWaysToFound,
+    #[error("both --discovery-token and --discovery-endpoints must be set")]
+    HalfDiscovery,
+    #[error("--discovery-endpoints must not contain empty endpoints")]
+    EmptyEndpoint,
+    #[error("v2 proxy is deprecated, and --discovery-fallback can't be configured as \"proxy\"")]
+    ProxyFallback,
+    #[error("--hold-cluster-version {} must be one of 3.5, 3.6 and 3.7", go_quote(.0))]
+    HeldVersion(String),
     #[error("--heartbeat-interval must be >0 (set to 0ms)")]
     NoHeartbeat,
     #[error("--election-timeout must be >0 (set to 0ms)")]
@@ -134,6 +149,7 @@ fn check_rest(draft: &Draft, log: &Settings, lines: &mut Vec<Pending>) -> Result
         "existing" => ClusterState::Existing,
         other => return Err(Refusal::ClusterState(other.to_owned())),
     };
+    check_discovery(&config)?;
     check_times(&config)?;
     if config.advertise_client_urls.is_empty() && !config.listen_client_urls.is_empty() {
         return Err(Refusal::MissingAdvertised);
@@ -145,6 +161,7 @@ fn check_rest(draft: &Draft, log: &Settings, lines: &mut Vec<Pending>) -> Result
         other => return Err(Refusal::CompactionMode(other.to_owned())),
     };
     check_gates(&config, lines)?;
+    config.hold_cluster_version = held_version(&draft.hold_cluster_version)?;
     if config.name == DEFAULT_NAME {
         lines.push(Pending::configured(log::pending!(
             Warn,
@@ -185,6 +202,33 @@ fn check_urls(config: &Config, lines: &mut Vec<Pending>) -> Result<(), Refusal> 
         let urls = url::joined(&config.advertise_client_urls);
         Refusal::AdvertisedClient { urls, reason }
     })
+}
+
+fn check_discovery(config: &Config) -> Result<(), Refusal> {
+    let discovery = &config.discovery;
+    let ways = [
+        !config.initial_cluster.is_empty(),
+        !config.discovery_srv.is_empty(),
+        discovery.is_asked_for(),
+    ];
+    if ways.into_iter().filter(|is_set| *is_set).count() > 1 {
+        return Err(Refusal::SeveralWaysToFound);
+    }
+    if discovery.token.is_empty() == discovery.is_asked_for() {
+        return Err(Refusal::HalfDiscovery);
+    }
+    if discovery.endpoints.iter().any(|endpoint| endpoint.trim().is_empty()) {
+        return Err(Refusal::EmptyEndpoint);
+    }
+    Ok(())
+}
+
+fn held_version(text: &str) -> Result<Option<Version>, Refusal> {
+    match text {
+        "" => Ok(None),
+        "3.5" | "3.6" | "3.7" => Ok(Version::parse(text)),
+        _ => Err(Refusal::HeldVersion(text.to_owned())),
+    }
 }
 
 fn check_times(config: &Config) -> Result<(), Refusal> {

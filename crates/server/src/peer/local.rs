@@ -10,7 +10,6 @@ use quorate_raft::{MemberId, Message, MessageKind};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::PeerError;
 use super::handshake::Introduction;
 use super::quiet::Quiet;
 use super::room::Room;
@@ -98,7 +97,7 @@ impl Local {
     /// A peer says that this member is no longer in the cluster. That stops it.
     pub(super) fn report_removal(&self) {
         if !self.removal_reported.swap(true, Ordering::Relaxed) {
-            self.faults.report("talking to peers", PeerError::Removed);
+            self.faults.report_removal();
         }
     }
 }

@@ -72,7 +72,8 @@ pub(crate) use self::snapshot_out::OutgoingSnapshot;
 use crate::driver::{DriverHandle, Input};
 use crate::fatal::FaultReports;
 use crate::log;
-use crate::member::Identity;
+use crate::mailbox::{self, Mailbox};
+use crate::member::{DESK, Identity};
 use crate::metrics::Metrics;
 use crate::runtime::Runtimes;
 
@@ -89,13 +90,6 @@ const SNAPSHOTS_MAX: usize = 16;
 
 /// Members that are not known to be in the cluster and are answered all the same.
 const REMOTES_MAX: usize = 64;
-
-/// What the peers have said that stops this member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum PeerError {
-    #[error("the member has been permanently removed from the cluster")]
-    Removed,
-}
 
 /// Everything that [`Peers`] are made of.
 #[derive(Debug)]
@@ -142,7 +136,10 @@ struct Table {
 impl Peers {
     /// Starts the runtime. There is nobody to talk to before [`Self::set_members`].
     pub(crate) fn start(parts: Parts) -> io::Result<Arc<Self>> {
-        let runtimes = Runtimes::start_named("peers", 1, |_| std::future::pending())?;
+        let runtimes = Runtimes::start_named("peers", 1, |_| {
+            // Requests on the peer port wait for the core threads like those of clients.
+            mailbox::run_postman(&DESK, Mailbox::new())
+        })?;
         let identity = &parts.identity;
         let local = Arc::new(Local {
             id: identity.member_id,
@@ -180,17 +177,12 @@ impl Peers {
     }
 
     /// Takes over who is in the cluster, as applied: begins to talk to new members and stops talking to those
-    /// that are gone.
+    /// that were removed. Of others the log may only have to tell yet.
     pub(crate) fn set_members(&self, members: &Members) {
         let shared = &self.shared;
         shared.local.removed.write().extend(members.removed().map(|id| id.0));
-        let gone: Vec<MemberId> = {
-            let table = shared.table.read();
-            let ids = table.peers.keys().copied();
-            ids.filter(|id| members.get(quorate_state::units::MemberId(*id)).is_none()).collect()
-        };
-        for id in gone {
-            shared.remove(id);
+        for id in members.removed() {
+            shared.remove(id.0);
         }
         for member in members.iter() {
             shared.add(member.id.0, &member.peer_urls, Standing::Peer);

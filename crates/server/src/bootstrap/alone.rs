@@ -1,0 +1,119 @@
+//! `--force-new-cluster`: one member goes on with the data of its cluster, and all others are removed.
+//!
+//! For when the majority is lost for good. The changes of the membership are written into the log as if the
+//! cluster had agreed on them, and are then applied like any other. Ids and data stay.
+
+use std::collections::BTreeSet;
+
+use prost::Message;
+use quorate_api::raftpb;
+use quorate_raft::confchange::wire;
+use quorate_raft::{ConfChange, ConfChangeKind, Entry, EntryKind};
+use quorate_state::members::Member;
+use quorate_state::units::MemberId;
+use quorate_storage::wal::Wal;
+
+use super::error::BootError;
+use super::founding::append;
+use super::start::Start;
+use crate::log;
+use crate::member::Identity;
+
+/// Where a member is said to be that its own cluster does not know.
+const PEER_URL: &str = "http://localhost:2380";
+
+/// Drops what nobody else has confirmed, removes everybody else, and commits that.
+///
+/// `start` is what the log and the file have said so far.
+pub(super) fn go_on_alone(
+    start: &mut Start,
+    identity: &Identity,
+    wal: &mut Wal,
+) -> Result<(), BootError> {
+    let old_commit = start.hard_state.commit;
+    let commit = old_commit.max(start.applied);
+    let dropped = start.entries.iter().filter(|entry| entry.index > commit).count();
+    if dropped > 0 {
+        log::info!(
+            "discarding uncommitted WAL entries",
+            "commit-index-from-wal" = commit,
+            "number-of-discarded-entries" = dropped
+        );
+    }
+    start.entries.retain(|entry| entry.index <= commit);
+    let listed = listed_ids(start)?;
+    let changes = changes(&listed, identity.member_id);
+    let entries: Vec<Entry> = (commit + 1..)
+        .zip(&changes)
+        .map(|(index, change)| Entry {
+            term: start.hard_state.term,
+            index,
+            kind: EntryKind::ConfChange,
+            data: wire::encode_v1(change),
+        })
+        .collect();
+    if !entries.is_empty() {
+        append(wal, None, &entries)?;
+    }
+    start.hard_state.commit = entries.last().map_or(commit, |last| last.index);
+    start.entries.extend(entries);
+    log::info!(
+        "forcing restart member",
+        "cluster-id" = format!("{:x}", identity.cluster_id),
+        "local-member-id" = format!("{:x}", identity.member_id),
+        "wal-commit-index" = old_commit,
+        "commit-index" = start.hard_state.commit
+    );
+    Ok(())
+}
+
+/// The ids that the snapshot and the log list as members, whether or not a change was refused when it was
+/// applied: removing a member that is none has no effect.
+fn listed_ids(start: &Start) -> Result<BTreeSet<u64>, BootError> {
+    let mut ids = BTreeSet::new();
+    match &start.mark.conf_state {
+        Some(encoded) => {
+            let snapshot = raftpb::ConfState::decode(encoded.clone())?;
+            ids.extend(snapshot.voters.iter().chain(&snapshot.learners));
+        }
+        None if start.mark.index > 0 => {
+            // A mark of long ago does not say; the file does.
+            ids.extend(start.conf_state.voters.iter().chain(&start.conf_state.learners));
+        }
+        None => {}
+    }
+    for entry in start.entries.iter().filter(|entry| entry.kind == EntryKind::ConfChange) {
+        let change = wire::decode_v1(&entry.data)
+            .map_err(|source| BootError::ConfChange { index: entry.index, source })?;
+        match change.kind {
+            ConfChangeKind::AddNode | ConfChangeKind::AddLearnerNode => {
+                ids.insert(change.node_id);
+            }
+            ConfChangeKind::RemoveNode => {
+                ids.remove(&change.node_id);
+            }
+            ConfChangeKind::UpdateNode => {}
+        }
+    }
+    Ok(ids)
+}
+
+/// This member first, if it is not there: there must be a voter at any time.
+fn changes(listed: &BTreeSet<u64>, own: u64) -> Vec<ConfChange> {
+    let mut changes = Vec::new();
+    if !listed.contains(&own) {
+        let member = Member::new(MemberId(own), vec![PEER_URL.to_owned()]);
+        changes.push(ConfChange {
+            kind: ConfChangeKind::AddNode,
+            node_id: own,
+            context: member.to_json().into(),
+            ..ConfChange::default()
+        });
+    }
+    changes.extend(listed.iter().filter(|id| **id != own).map(|id| ConfChange {
+        kind: ConfChangeKind::RemoveNode,
+        node_id: *id,
+        ..ConfChange::default()
+    }));
+    changes
+}

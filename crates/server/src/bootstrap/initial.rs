@@ -1,0 +1,35 @@
+//! Who the flags say is in the cluster.
+
+use super::error::BootError;
+use super::names::Names;
+use crate::config::{Config, InitialClusterError, InitialMembers, Url};
+
+/// The members that the flags name, and what sets their ids apart.
+#[derive(Clone, Debug)]
+pub(super) struct Initial {
+    pub(super) members: InitialMembers,
+    pub(super) token: String,
+}
+
+impl Initial {
+    /// Reads or looks up the initial members.
+    pub(super) async fn find(config: &Config, _names: &dyn Names) -> Result<Self, BootError> {
+        let members =
+            InitialMembers::parse(&config.initial_cluster).map_err(InitialClusterError::from)?;
+        Ok(Self { members, token: config.initial_cluster_token.clone() })
+    }
+}
+
+/// The peer URLs of all but the named member, sorted.
+pub(super) fn peer_urls_of_others(members: &InitialMembers, own: &str) -> Vec<String> {
+    let others = members.iter().filter(|(name, _)| *name != own);
+    let mut urls: Vec<String> = others.flat_map(|(_, urls)| url_texts(urls)).collect();
+    urls.sort();
+    urls
+}
+
+pub(super) fn url_texts(urls: &[Url]) -> Vec<String> {
+    let mut texts: Vec<String> = urls.iter().map(|url| url.as_str().to_owned()).collect();
+    texts.sort();
+    texts
+}

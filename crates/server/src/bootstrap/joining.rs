@@ -1,0 +1,146 @@
+//! A member that somebody has added to a running cluster: it learns its id and its cluster from the others.
+//!
+//! The flags must name exactly the members that the cluster has, by peer URLs; names do not matter. Nothing is
+//! written but the identity: everything else comes from the leader's log.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use quorate_state::members::Member;
+use quorate_state::units::MemberId;
+use quorate_state::versions::Version;
+
+use super::error::{BootError, PeerUrlsMismatch};
+use super::founding::RESOLVE_TIMEOUT;
+use super::initial::{Initial, peer_urls_of_others, url_texts};
+use super::names::Names;
+use super::remote::{self, Addresses, RemoteCluster};
+use super::same_urls::{Comparison, Difference, is_literally_same};
+use crate::config::{Config, InitialMembers};
+use crate::log;
+use crate::member::Identity;
+
+/// How long each URL may take to say who is in the cluster.
+const MEMBERS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A member that is to join.
+#[derive(Debug)]
+pub(super) struct Joining {
+    pub(super) identity: Identity,
+    /// The other members, as the cluster describes them.
+    pub(super) others: Vec<Member>,
+}
+
+impl Joining {
+    /// Asks the cluster for this member's place in it.
+    pub(super) async fn prepare(config: &Config, names: &dyn Names) -> Result<Self, BootError> {
+        let Initial { members: initial, .. } = Initial::find(config, names).await?;
+        initial.check_holds(&config.name)?;
+        initial.check_urls()?;
+        if config.discovery.is_asked_for() {
+            return Err(BootError::DiscoveryWhileJoining);
+        }
+        let urls = peer_urls_of_others(&initial, &config.name);
+        let cluster = remote::cluster_of(&urls, MEMBERS_TIMEOUT).await?;
+        let mut comparison = Comparison::new(names, RESOLVE_TIMEOUT);
+        let ids = match_members(&initial, &cluster, &mut comparison)
+            .await
+            .map_err(|mismatch| BootError::PeerUrls { cluster: cluster.to_string(), mismatch })?;
+        let own = ids[config.name.as_str()];
+        let others: Addresses = initial
+            .iter()
+            .filter(|(name, _)| *name != config.name)
+            .map(|(name, urls)| (ids[name], url_texts(urls)))
+            .collect();
+        let version = config.hold_cluster_version.unwrap_or(Version::OWN);
+        if !remote::is_compatible(&others, version, config.request_timeout()).await {
+            return Err(BootError::Incompatible);
+        }
+        super::check_learners(config, cluster.members.values())?;
+        let identity =
+            Identity { cluster_id: cluster.id, member_id: own.0, name: config.name.clone() };
+        Ok(Self { identity, others: others_of(cluster, own) })
+    }
+}
+
+/// Learns the other members again, for a member whose log does not tell them yet: one that stopped before
+/// the leader reached it. The flags are hints here and nothing more, and it is no mistake if nobody
+/// answers: the leader finds this member, too.
+pub(super) async fn learn_others(
+    config: &Config,
+    identity: &Identity,
+    names: &dyn Names,
+) -> Vec<Member> {
+    let Ok(initial) = Initial::find(config, names).await else { return Vec::new() };
+    let urls = peer_urls_of_others(&initial.members, &config.name);
+    match remote::cluster_of(&urls, MEMBERS_TIMEOUT).await {
+        Ok(cluster) if cluster.id == identity.cluster_id => {
+            others_of(cluster, MemberId(identity.member_id))
+        }
+        Ok(cluster) => {
+            log::warn!(
+                "the peers of --initial-cluster belong to another cluster",
+                "local-member-cluster-id" = format!("{:x}", identity.cluster_id),
+                "remote-cluster-id" = format!("{:x}", cluster.id)
+            );
+            Vec::new()
+        }
+        Err(error) => {
+            log::warn!(
+                "no other member is known yet; waiting for the leader to call",
+                "error" = error.to_string()
+            );
+            Vec::new()
+        }
+    }
+}
+
+fn others_of(cluster: RemoteCluster, own: MemberId) -> Vec<Member> {
+    cluster.members.into_values().filter(|member| member.id != own).collect()
+}
+
+/// Finds for each member of the cluster the one that the flags name by the same peer URLs; the ids by the
+/// names in the flags.
+async fn match_members<'a>(
+    initial: &'a InitialMembers,
+    cluster: &RemoteCluster,
+    comparison: &mut Comparison<'_>,
+) -> Result<BTreeMap<&'a str, MemberId>, PeerUrlsMismatch> {
+    if cluster.members.len() != initial.count() {
+        return Err(PeerUrlsMismatch::Count);
+    }
+    let mut named: Vec<(&str, Vec<String>)> =
+        initial.iter().map(|(name, urls)| (name, url_texts(urls))).collect();
+    let mut ids = BTreeMap::new();
+    let mut unmatched = Vec::new();
+    for member in cluster.members.values() {
+        let same = |(_, urls): &(_, Vec<String>)| {
+            is_literally_same(&member.peer_urls, urls).unwrap_or(false)
+        };
+        match named.iter().position(same) {
+            Some(position) => _ = ids.insert(named.swap_remove(position).0, member.id),
+            None => unmatched.push(member),
+        }
+    }
+    for member in unmatched {
+        let mut last = None::<Difference>;
+        let mut found = None;
+        for (position, (_, urls)) in named.iter().enumerate() {
+            match comparison.check_same(&member.peer_urls, urls).await {
+                Ok(()) => {
+                    found = Some(position);
+                    break;
+                }
+                Err(difference) => last = Some(difference),
+            }
+        }
+        let Some(position) = found else {
+            let id = member.id;
+            let urls = member.peer_urls.join(" ");
+            let last = last.map_or_else(|| "<nil>".to_owned(), |last| last.to_string());
+            return Err(PeerUrlsMismatch::NoMatch { id, urls, last });
+        };
+        ids.insert(named.swap_remove(position).0, member.id);
+    }
+    Ok(ids)
+}

@@ -1,0 +1,34 @@
+//! Names into addresses, while a member comes to life; tests bring names of their own.
+
+use std::future::Future;
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+
+/// What a look-up comes to.
+pub(super) type Lookup<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
+
+/// Who knows names.
+pub(super) trait Names: Send + Sync {
+    /// The addresses of a host, the preferred one first; at least one.
+    fn addresses<'a>(&'a self, host: &'a str) -> Lookup<'a, Vec<IpAddr>>;
+}
+
+/// The system's names: hosts file and DNS, as the C library is configured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SystemNames;
+
+impl Names for SystemNames {
+    fn addresses<'a>(&'a self, host: &'a str) -> Lookup<'a, Vec<IpAddr>> {
+        Box::pin(async move {
+            let found: Vec<IpAddr> =
+                tokio::net::lookup_host((host, 0)).await?.map(|address| address.ip()).collect();
+            if found.is_empty() { Err(no_such_host()) } else { Ok(found) }
+        })
+    }
+}
+
+/// The answer where a name means nothing.
+pub(super) fn no_such_host() -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, "no such host")
+}

@@ -1,0 +1,215 @@
+//! What members that already run tell one that is coming to life: who they are, and which versions they speak.
+//!
+//! What they say is checked as far as it is used; a peer that answers nonsense counts as one that does not
+//! answer.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use quorate_state::members::Member;
+use quorate_state::units::MemberId;
+use quorate_state::versions::Version;
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+use crate::log;
+use crate::peer::call::{Call, CallError};
+
+/// A cluster, as one of its members describes it.
+#[derive(Clone, Debug)]
+pub(super) struct RemoteCluster {
+    pub(super) id: u64,
+    pub(super) members: BTreeMap<MemberId, Member>,
+}
+
+/// As etcd prints it in its errors.
+impl fmt::Display for RemoteCluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let members: Vec<String> = self
+            .members
+            .values()
+            .map(|member| {
+                format!(
+                    "&{{ID:{} RaftAttributes:{{PeerURLs:[{}] IsLearner:{}}} Attributes:{{Name:{} \
+                     ClientURLs:[{}]}}}}",
+                    member.id,
+                    member.peer_urls.join(" "),
+                    member.is_learner,
+                    member.name,
+                    member.client_urls.join(" ")
+                )
+            })
+            .collect();
+        let (id, members) = (self.id, members.join(" "));
+        write!(f, "{{ClusterID:{id:x} Members:[{members}] RemovedMemberIDs:[]}}")
+    }
+}
+
+/// Nobody said who is in the cluster; prints as etcd does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoCluster {
+    #[error("could not retrieve cluster information from the given URLs")]
+    Unreachable,
+    #[error("failed to get raft cluster member(s) from the given URLs")]
+    Empty,
+}
+
+/// Why an answer is no help.
+#[derive(Debug, thiserror::Error)]
+enum NoAnswer {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("failed to unmarshal: {0}")]
+    Body(String),
+    #[error("failed to parse cluster ID {0:?}")]
+    ClusterId(String),
+}
+
+/// Asks one URL after the other until one knows the members.
+pub(super) async fn cluster_of(
+    urls: &[String],
+    timeout: Duration,
+) -> Result<RemoteCluster, NoCluster> {
+    for url in urls {
+        match ask_members(url, timeout).await {
+            Ok(cluster) if cluster.members.is_empty() => return Err(NoCluster::Empty),
+            Ok(cluster) => return Ok(cluster),
+            Err(error) => log::warn!(
+                "failed to get cluster response",
+                "address" = format!("{url}/members"),
+                "error" = log::error_chain(&error)
+            ),
+        }
+    }
+    Err(NoCluster::Unreachable)
+}
+
+/// Whether one of these URLs knows a member of that id that has been at work already: it has told where
+/// clients reach it. All are asked at once; those that do not answer do not count.
+pub(super) async fn is_bootstrapped(urls: Vec<String>, id: MemberId, timeout: Duration) -> bool {
+    let mut asked = JoinSet::new();
+    for url in urls {
+        asked.spawn(async move { ask_members(&url, timeout).await });
+    }
+    while let Some(answer) = asked.join_next().await {
+        let Ok(Ok(cluster)) = answer else { continue };
+        if cluster.members.get(&id).is_some_and(|member| !member.client_urls.is_empty()) {
+            return true;
+        }
+    }
+    false
+}
+
+async fn ask_members(url: &str, timeout: Duration) -> Result<RemoteCluster, NoAnswer> {
+    let answer = Call::get(url, "/members", timeout).send().await?;
+    let rows: Option<Vec<Value>> =
+        serde_json::from_slice(answer.body()).map_err(|error| NoAnswer::Body(error.to_string()))?;
+    let mut members = BTreeMap::new();
+    for row in rows.unwrap_or_default() {
+        let member = Member::from_json(row.to_string().as_bytes())
+            .map_err(|error| NoAnswer::Body(error.to_string()))?;
+        members.insert(member.id, member);
+    }
+    let header = answer.headers().get("x-etcd-cluster-id");
+    let header = header.map_or("", |value| value.to_str().unwrap_or_default());
+    let id = u64::from_str_radix(header, 16).map_err(|_| NoAnswer::ClusterId(header.to_owned()))?;
+    Ok(RemoteCluster { id, members })
+}
+
+/// Where a member is asked.
+pub(super) type Addresses = BTreeMap<MemberId, Vec<String>>;
+
+/// Whether a member of version `own` may join the members at these addresses: at least one must tell the
+/// cluster's version, and none may tell one that is out of bounds.
+pub(super) async fn is_compatible(others: &Addresses, own: Version, timeout: Duration) -> bool {
+    let mut asked = JoinSet::new();
+    for (id, urls) in others.clone() {
+        asked
+            .spawn(async move { (id, first_answer(&urls, "/version", timeout, to_version).await) });
+    }
+    let mut versions = BTreeMap::new();
+    while let Some(answer) = asked.join_next().await {
+        if let Ok((id, Some(version))) = answer {
+            versions.insert(id, version);
+        }
+    }
+    let (least, most) = if is_downgrade_enabled(others, timeout).await {
+        let above = Version::new(own.major, own.minor + 1);
+        (above, above)
+    } else {
+        (Version::MINIMUM, own)
+    };
+    let mut any = false;
+    for (id, text) in versions {
+        let Some(version) = Version::parse(&text) else {
+            log::warn!(
+                "failed to parse cluster version of remote member",
+                "remote-member-id" = id.to_string(),
+                "remote-member-cluster-version" = text
+            );
+            continue;
+        };
+        if version < least || version > most {
+            log::warn!(
+                "cluster version of remote member is not compatible",
+                "remote-member-id" = id.to_string(),
+                "remote-member-cluster-version" = version.to_string(),
+                "minimum-cluster-version-supported" = least.to_string(),
+                "maximum-cluster-version-supported" = most.to_string()
+            );
+            return false;
+        }
+        any = true;
+    }
+    any
+}
+
+/// The first member to answer knows: it asks the others before it does.
+async fn is_downgrade_enabled(others: &Addresses, timeout: Duration) -> bool {
+    for urls in others.values() {
+        if let Some(enabled) = first_answer(urls, "/downgrade/enabled", timeout, to_bool).await {
+            return enabled;
+        }
+    }
+    false
+}
+
+fn to_bool(body: &[u8]) -> Option<bool> {
+    match body {
+        b"true" => Some(true),
+        b"false" => Some(false),
+        _ => None,
+    }
+}
+
+/// The cluster version in the answer, empty where there is none.
+fn to_version(body: &[u8]) -> Option<String> {
+    let versions: serde_json::Map<String, Value> = serde_json::from_slice(body).ok()?;
+    let text = versions.get("etcdcluster").and_then(Value::as_str);
+    Some(text.unwrap_or_default().to_owned())
+}
+
+/// The first readable answer from the URLs of one member.
+async fn first_answer<T>(
+    urls: &[String],
+    path: &str,
+    timeout: Duration,
+    read: fn(&[u8]) -> Option<T>,
+) -> Option<T> {
+    for url in urls {
+        let reason = match Call::get(url, path, timeout).send().await {
+            Ok(answer) => match read(answer.body()) {
+                Some(said) => return Some(said),
+                None => format!("status {}, unreadable body", answer.status()),
+            },
+            Err(error) => log::error_chain(&error),
+        };
+        log::warn!(
+            "failed to reach the peer URL",
+            "address" = format!("{url}{path}"),
+            "error" = reason
+        );
+    }
+    None
+}

@@ -1,0 +1,221 @@
+//! A member picks up what its files hold; the flags about the initial cluster are not looked at.
+//!
+//! # Invariants
+//!
+//! * A member whose log ends before what its backend file has applied does not start: something that had
+//!   been durable is lost.
+//! * The members that consensus starts with are those of the backend file, at the index it has applied.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use prost::Message;
+use quorate_api::etcdserverpb::Metadata;
+use quorate_raft::EntryKind;
+use quorate_state::apply::State;
+use quorate_state::backend::Backend;
+use quorate_state::members::{self, Member};
+use quorate_state::units::MemberId;
+use quorate_storage::data_dir::DataDir;
+use quorate_storage::disk::Disk;
+use quorate_storage::snap;
+use quorate_storage::wal::{self, SnapshotMark, Wal};
+
+use super::alone::go_on_alone;
+use super::error::BootError;
+use super::founding::Founding;
+use super::initial::Initial;
+use super::joining::learn_others;
+use super::names::Names;
+use super::start::{Start, conf_state_to_raft, entry_to_raft, hard_state_to_raft};
+use super::{Booted, check_learners, old_members, open_backend, state_options, wal_options};
+use crate::config::{ClusterState, Config};
+use crate::log;
+use crate::member::Identity;
+
+/// Picks up an existing member.
+pub(super) async fn restart(
+    config: &Config,
+    disk: &Arc<dyn Disk>,
+    dirs: DataDir,
+    names: &dyn Names,
+) -> Result<Booted, BootError> {
+    let marks = wal::snapshot_marks(&**disk, dirs.wal())?;
+    let mark = marks.last().cloned().unwrap_or_default();
+    let backend = backend_at(&mark, config, disk, &dirs)?;
+    let mut state = State::recover(&backend, state_options(config))?;
+    check_held_version(config, &state)?;
+    let (mut wal, contents) = Wal::open(Arc::clone(disk), dirs.wal(), &mark, wal_options(config))?;
+    if let Some(repair) = &contents.repaired {
+        log::warn!(
+            "repaired the write-ahead log",
+            "path" = repair.path.display().to_string(),
+            "offset" = repair.offset,
+            "backup" = repair.backup.display().to_string()
+        );
+    }
+    if contents.last_index < state.applied().0 {
+        return Err(BootError::LogLost {
+            path: last_segment(disk, &dirs)?,
+            last_index: contents.last_index,
+            applied: state.applied().0,
+        });
+    }
+    let identity = identity_of(config, contents.metadata.as_deref())?;
+    log::info!(
+        "restarting local member",
+        "cluster-id" = format!("{:x}", identity.cluster_id),
+        "local-member-id" = format!("{:x}", identity.member_id),
+        "commit-index" = contents.hard_state.commit
+    );
+    if config.discovery.is_asked_for() {
+        log::warn!(
+            "discovery token is ignored since cluster already initialized; valid logs are found",
+            "wal-dir" = dirs.wal().display().to_string()
+        );
+    }
+    let (start, peers) =
+        if contents.hard_state.is_empty() && mark.index == 0 && state.applied().0 == 0 {
+            begin_again(config, &identity, &mut wal, names).await?
+        } else {
+            let version = super::storage_version(&backend);
+            old_members::repair(&mut state, version, &**disk, &dirs, &marks)?;
+            check_membership(config, &identity, &state)?;
+            let mut start = start_at(&state, contents, mark)?;
+            if config.force_new_cluster {
+                go_on_alone(&mut start, &identity, &mut wal)?;
+            }
+            let peers = match knows_members(&start, &state) {
+                true => Vec::new(),
+                false => learn_others(config, &identity, names).await,
+            };
+            (start, peers)
+        };
+    let node = start.into_node(config, &identity)?;
+    Ok(Booted { identity, dirs, wal, backend, state, node, peers })
+}
+
+/// Opens the backend file as of the newest snapshot, which may be one from a leader that was accepted and
+/// not yet put in place.
+fn backend_at(
+    mark: &SnapshotMark,
+    config: &Config,
+    disk: &Arc<dyn Disk>,
+    dirs: &DataDir,
+) -> Result<Backend, BootError> {
+    let path = dirs.backend();
+    let exists = disk.metadata(&path).is_ok_and(|facts| facts.is_some());
+    if !exists && mark.index > 0 {
+        return Err(BootError::BackendMissing { path });
+    }
+    let backend = open_backend(config, disk, dirs)?;
+    if backend.read().consistent_index()?.0 >= mark.index {
+        return Ok(backend);
+    }
+    drop(backend);
+    snap::install_database(&**disk, &dirs.snap(), mark.index)?;
+    let backend = open_backend(config, disk, dirs)?;
+    let index = backend.read().consistent_index()?.0;
+    if index < mark.index && index != 0 {
+        return Err(BootError::BackendMismatch { path, index, snapshot: mark.index });
+    }
+    Ok(backend)
+}
+
+/// A member that is held back does not open the files of a cluster that has gone ahead.
+fn check_held_version(config: &Config, state: &State) -> Result<(), BootError> {
+    match (config.hold_cluster_version, state.versions().cluster()) {
+        (Some(held), Some(cluster)) if cluster > held => Err(BootError::HeldBack { held, cluster }),
+        _ => Ok(()),
+    }
+}
+
+fn check_membership(config: &Config, identity: &Identity, state: &State) -> Result<(), BootError> {
+    if state.members().is_removed(MemberId(identity.member_id)) {
+        return Err(BootError::Removed);
+    }
+    check_learners(config, state.members().iter())
+}
+
+fn start_at(
+    state: &State,
+    contents: wal::Contents,
+    mark: SnapshotMark,
+) -> Result<Start, BootError> {
+    Ok(Start {
+        hard_state: hard_state_to_raft(contents.hard_state),
+        conf_state: conf_state_to_raft(&state.members().conf_state()),
+        entries: contents.entries.into_iter().map(entry_to_raft).collect::<Result<_, _>>()?,
+        mark,
+        applied: state.applied().0,
+    })
+}
+
+/// Whether the file or the log will tell who else is in the cluster.
+fn knows_members(start: &Start, state: &State) -> bool {
+    state.members().iter().len() > 0
+        || start.entries.iter().any(|entry| entry.kind == EntryKind::ConfChange)
+}
+
+/// Goes on where a crash has stopped the first start, between the creation of the log and its first
+/// entries.
+///
+/// A founder founds again: nobody has heard from it yet. So that no other cluster comes of it, the flags
+/// must still found the same one. A member that was to join waits for the leader, as it did before; so does
+/// a founder whose flags are not there any more, if there were others, who know the founders too.
+async fn begin_again(
+    config: &Config,
+    identity: &Identity,
+    wal: &mut Wal,
+    names: &dyn Names,
+) -> Result<(Start, Vec<Member>), BootError> {
+    let is_sole = is_sole_founder(identity);
+    let founds = config.initial_cluster_state == ClusterState::New || is_sole;
+    let founding = match founds && !config.discovery.is_asked_for() {
+        true => refounding(config, names).await.map(Some),
+        false => Ok(None),
+    };
+    match founding {
+        Ok(Some(founding)) if founding.is_of(identity) => {
+            log::warn!("founding the cluster again: the log holds nothing but its name");
+            Ok((founding.write(wal)?, founding.others()))
+        }
+        // The id of a cluster of one is made of its only member's: there is nobody to wait for.
+        Ok(Some(founding)) if is_sole => Err(BootError::OtherFounding {
+            logged_cluster: identity.cluster_id,
+            logged_member: identity.member_id,
+            cluster: founding.identity.cluster_id,
+            member: founding.identity.member_id,
+        }),
+        Err(error) if is_sole => Err(error),
+        _ => Ok((Start::default(), learn_others(config, identity, names).await)),
+    }
+}
+
+/// The cluster that the flags found.
+async fn refounding(config: &Config, names: &dyn Names) -> Result<Founding, BootError> {
+    let initial = Initial::find(config, names).await?;
+    initial.members.check_holds(&config.name)?;
+    Ok(Founding::of(config, &initial.members, &initial.token))
+}
+
+fn is_sole_founder(identity: &Identity) -> bool {
+    members::cluster_id([MemberId(identity.member_id)]) == identity.cluster_id
+}
+
+/// The file in which the log ends.
+fn last_segment(disk: &Arc<dyn Disk>, dirs: &DataDir) -> Result<PathBuf, BootError> {
+    let segments = wal::list(&**disk, dirs.wal())?.segments;
+    let name = segments.last().map_or_else(String::new, |name| name.file_name());
+    Ok(dirs.wal().join(name))
+}
+
+fn identity_of(config: &Config, metadata: Option<&[u8]>) -> Result<Identity, BootError> {
+    let metadata = Metadata::decode(metadata.ok_or(BootError::NoMetadata)?)?;
+    match (metadata.node_id, metadata.cluster_id) {
+        (Some(member_id), Some(cluster_id)) if member_id != 0 => {
+            Ok(Identity { cluster_id, member_id, name: config.name.clone() })
+        }
+        _ => Err(BootError::NoMetadata),
+    }
+}

@@ -1,0 +1,183 @@
+//! Members that are added to a running cluster.
+
+use quorate_state::units::MemberId;
+
+use super::*;
+
+const OWN: &str = "http://127.0.0.1:9";
+
+fn joiner(folder: &TempDir, cluster: &str) -> Config {
+    let own = crate::config::InitialMembers::parse(cluster).unwrap();
+    Config {
+        name: "j".to_owned(),
+        data_dir: folder.path().join("data").to_str().unwrap().to_owned(),
+        initial_cluster: cluster.to_owned(),
+        initial_cluster_state: ClusterState::Existing,
+        initial_advertise_peer_urls: own.urls_of("j").unwrap_or_default().to_vec(),
+        ..Config::default()
+    }
+}
+
+/// A member of a cluster of two, which says this of versions.
+fn member_of_two(cluster_version: &str, downgrade: &str) -> Peer {
+    Peer::new(|url| {
+        vec![
+            (
+                "/members",
+                format!(
+                    r#"[{{"id":7,"peerURLs":["{OWN}"],"isLearner":true}},
+                       {{"id":18446744073709551615,"peerURLs":["{url}"],"name":"x","clientURLs":["http://c:1"]}}]"#
+                ),
+            ),
+            ("/version", version(cluster_version)),
+            ("/downgrade/enabled", downgrade.to_owned()),
+        ]
+    })
+}
+
+#[test]
+fn a_joiner_is_told_who_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let peer = member_of_two("3.7.0", "false");
+    let cluster = format!("j={OWN},other={}", peer.url);
+    let config = joiner(&folder, &cluster);
+    let mut booted = boot_with(&config, &real_disk(), &NoNames).unwrap();
+    assert_eq!((booted.identity.cluster_id, booted.identity.member_id), (CLUSTER, 7));
+    let [other] = &booted.peers[..] else { panic!("{:?}", booted.peers) };
+    assert_eq!((other.id, other.name.as_str()), (MemberId(u64::MAX), "x"));
+    assert_eq!(other.peer_urls, [peer.url.as_str()]);
+    // It has no log and no voters, and however long it waits it does not stand for election.
+    booted.node.start();
+    for _ in 0..100 {
+        booted.node.handle(quorate_node::Event::Tick);
+    }
+    assert_eq!(booted.node.unwritten_hard_state(), None);
+    drop(booted);
+    let log = log_of(&config);
+    assert_eq!((log.entries.len(), log.hard_state.is_empty()), (0, true));
+
+    // It stops before the leader has reached it. The flags are of no consequence now, but may help.
+    for (config, knows_others) in [
+        (joiner(&folder, &cluster), true),
+        (Config { initial_cluster_state: ClusterState::New, ..joiner(&folder, &cluster) }, true),
+        (Config { data_dir: config.data_dir, ..Config::default() }, false),
+        (joiner(&folder, &format!("j={OWN},other={}", silent_url())), false),
+    ] {
+        let booted = boot_with(&config, &real_disk(), &NoNames).unwrap();
+        assert_eq!((booted.identity.cluster_id, booted.identity.member_id), (CLUSTER, 7));
+        assert_eq!(booted.peers.len(), usize::from(knows_others));
+        drop(booted);
+        assert_eq!(log_of(&config).entries, []);
+    }
+}
+
+#[test]
+fn a_joiner_that_only_knows_a_term_learns_the_others_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let peer = member_of_two("3.7.0", "false");
+    let config = joiner(&folder, &format!("j={OWN},other={}", peer.url));
+    let mut booted = boot_with(&config, &real_disk(), &NoNames).unwrap();
+    booted.wal.save(Some(&wal::HardState { term: 9, vote: 0, commit: 0 }), &[]).unwrap();
+    drop(booted);
+    let booted = boot_with(&config, &real_disk(), &NoNames).unwrap();
+    assert_eq!(booted.peers.len(), 1);
+}
+
+#[test]
+fn members_are_matched_by_name_or_address() {
+    struct Local;
+    impl Names for Local {
+        fn addresses<'a>(&'a self, host: &'a str) -> Lookup<'a, Vec<IpAddr>> {
+            let known = matches!(host, "me" | "127.0.0.1");
+            let found = known.then(|| vec![IpAddr::from([127, 0, 0, 1])]);
+            Box::pin(std::future::ready(found.ok_or_else(no_such_host)))
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let peer = member_of_two("3.7.0", "false");
+    let config = joiner(&folder, &format!("j=http://me:9,other={}", peer.url));
+    let booted = boot_with(&config, &real_disk(), &Local).unwrap();
+    assert_eq!(booted.identity.member_id, 7);
+}
+
+#[test]
+fn what_does_not_fit_the_cluster_is_refused_in_etcds_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let peer = member_of_two("3.7.0", "false");
+    let url = &peer.url;
+    let cluster = format!(
+        "{{ClusterID:a08fa521472b8d00 Members:[&{{ID:7 RaftAttributes:{{PeerURLs:[{OWN}] \
+         IsLearner:true}} Attributes:{{Name: ClientURLs:[]}}}} &{{ID:ffffffffffffffff \
+         RaftAttributes:{{PeerURLs:[{url}] IsLearner:false}} Attributes:{{Name:x \
+         ClientURLs:[http://c:1]}}}}] RemovedMemberIDs:[]}}"
+    );
+    for (flags, expected) in [
+        (
+            format!("other={url}"),
+            "couldn't find local name \"j\" in the initial cluster configuration".to_owned(),
+        ),
+        (
+            format!("j={OWN},other={OWN}"),
+            format!("initial cluster j={OWN},other={OWN} has duplicate url"),
+        ),
+        (
+            format!("j={OWN},other={}", silent_url()),
+            "cannot fetch cluster info from peer urls: could not retrieve cluster information from \
+             the given URLs"
+                .to_owned(),
+        ),
+        (
+            format!("j={OWN},other={url},third=http://127.0.0.1:10"),
+            format!("error validating peerURLs {cluster}: member count is unequal"),
+        ),
+        (
+            format!("j=http://127.0.0.1:10,other={url}"),
+            format!(
+                "error validating peerURLs {cluster}: PeerURLs: no match found for existing member \
+                 (7, [{OWN}]), last resolver error (resolved urls: \"{OWN}\" != \
+                 \"http://127.0.0.1:10\")"
+            ),
+        ),
+    ] {
+        assert_eq!(refusal(&joiner(&folder, &flags)), expected);
+    }
+    let flags = format!("j={OWN},other={url}");
+    let none = Config { max_learners: 0, ..joiner(&folder, &flags) };
+    assert_eq!(refusal(&none), "membership: too many learner members in cluster");
+    let discovery = crate::config::Discovery {
+        endpoints: vec!["http://127.0.0.1:9".to_owned()],
+        token: "t".to_owned(),
+        ..crate::config::Discovery::default()
+    };
+    assert_eq!(
+        refusal(&Config { discovery, ..joiner(&folder, &flags) }),
+        "discovery URL should not be set when joining existing initial cluster"
+    );
+}
+
+#[test]
+fn only_clusters_of_a_fitting_version_are_joined() {
+    let held = Some(Version::new(3, 5));
+    for (cluster_version, downgrade, hold, fits) in [
+        ("3.7.0", "false", None, true),
+        ("3.0.0", "what", None, true),
+        ("3.8.0", "false", None, false),
+        ("2.3.0", "false", None, false),
+        ("not_decided", "false", None, false),
+        ("3.7.0", "true", None, false),
+        ("3.8.0", "true", None, true),
+        ("3.5.0", "false", held, true),
+        ("3.6.0", "false", held, false),
+        ("3.6.0", "true", held, true),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let peer = member_of_two(cluster_version, downgrade);
+        let mut config = joiner(&folder, &format!("j={OWN},other={}", peer.url));
+        config.hold_cluster_version = hold;
+        if fits {
+            drop(boot_with(&config, &real_disk(), &NoNames).unwrap());
+        } else {
+            assert_eq!(refusal(&config), "incompatible with current running cluster");
+        }
+    }
+}

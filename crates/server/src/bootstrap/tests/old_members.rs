@@ -1,0 +1,44 @@
+//! Directories of etcd 3.5, whose files do not hold all of their members.
+
+use std::path::PathBuf;
+
+use super::*;
+
+/// The members that etcd 3.5 itself listed, and those that its directory has become here.
+#[test]
+fn members_that_older_versions_did_not_store_are_repaired() {
+    let Some(golden) = std::env::var_os("QUORATE_GOLDEN").map(PathBuf::from) else {
+        println!("QUORATE_GOLDEN is unset: nothing to compare with");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let unpacked = std::process::Command::new("tar")
+        .arg("-xzf")
+        .arg(golden.join("etcd-3.5.16.tar.gz"))
+        .args(["--exclude=*.tmp", "-C"])
+        .arg(folder.path())
+        .status();
+    assert!(unpacked.unwrap().success());
+    let said = std::fs::read_to_string(golden.join("etcd-3.5.16.json")).unwrap();
+    let config = config(&folder);
+    let dirs = DataDir::new(Path::new(&config.data_dir), None);
+    // Whether the newest snapshot file is there, an older one, or none, the log knows the rest.
+    let mut snapshots = snap::list(&RealDisk, &dirs.snap()).unwrap().snapshots;
+    assert!(snapshots.len() > 2);
+    loop {
+        let booted = boot(&config, &real_disk()).unwrap();
+        let members: Vec<Member> = booted.state.members().iter().cloned().collect();
+        let [member] = &members[..] else { panic!("{members:?}") };
+        assert_eq!(member.id.0, booted.identity.member_id);
+        assert_eq!(member.name, "m1");
+        assert_eq!(member.client_urls, ["http://127.0.0.1:50359"]);
+        assert_eq!(member.peer_urls, ["http://127.0.0.1:46055"]);
+        for told in [&member.client_urls[0], &member.peer_urls[0], &member.id.0.to_string()] {
+            assert!(said.contains(told), "etcd said nothing of {told}");
+        }
+        drop(booted);
+        let Some(newest) = snapshots.first().cloned() else { break };
+        std::fs::remove_file(dirs.snap().join(&newest)).unwrap();
+        snapshots.remove(0);
+    }
+}

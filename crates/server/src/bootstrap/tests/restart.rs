@@ -1,0 +1,190 @@
+//! Members that have been at work before, in clusters of several.
+
+use quorate_api::raftpb::{ConfChange, ConfChangeType};
+use quorate_node::Event;
+use quorate_state::apply::EntryMeta;
+use quorate_state::members::ChangeContext;
+use quorate_state::units::MemberId;
+
+use super::*;
+use crate::bootstrap::start::{conf_state_to_raft, entry_to_raft};
+
+const IDS: [u64; 3] =
+    [3_131_651_684_461_204_394, 8_654_977_167_160_755_696, 16_938_316_412_043_011_415];
+
+/// The founder `n1` of three.
+fn config(folder: &TempDir) -> Config {
+    let cluster = "n1=http://127.0.0.1:17181,n2=http://127.0.0.1:17182,n3=http://127.0.0.1:17183";
+    let members = crate::config::InitialMembers::parse(cluster).unwrap();
+    Config {
+        name: "n1".to_owned(),
+        data_dir: folder.path().join("data").to_str().unwrap().to_owned(),
+        initial_cluster: cluster.to_owned(),
+        initial_advertise_peer_urls: members.urls_of("n1").unwrap().to_vec(),
+        ..Config::default()
+    }
+}
+
+fn change(kind: ConfChangeType, id: u64, context: String) -> ConfChange {
+    ConfChange {
+        r#type: Some(kind as i32),
+        node_id: Some(id),
+        context: Some(context.into()),
+        ..ConfChange::default()
+    }
+}
+
+fn add_learner(id: u64) -> ConfChange {
+    let urls = vec![format!("http://127.0.0.1:{id}")];
+    let member = Member { is_learner: true, ..Member::new(MemberId(id), urls) };
+    change(ConfChangeType::ConfChangeAddLearnerNode, id, member.to_json())
+}
+
+fn remove(id: u64) -> ConfChange {
+    ConfChange { context: None, ..change(ConfChangeType::ConfChangeRemoveNode, id, String::new()) }
+}
+
+/// Founds `n1`, applies the founders and these changes, commits them to the file, and leaves in the log
+/// two entries more that nobody has confirmed.
+fn lived(config: &Config, changes: &[ConfChange]) {
+    let mut booted = boot_with(config, &real_disk(), &NoNames).unwrap();
+    let mut entries = log_of(config).entries;
+    for (index, change) in (4..).zip(changes) {
+        let data = change.encode_to_vec().into();
+        entries.push(wal::Entry { index, term: 2, kind: 1, data });
+    }
+    for entry in &entries {
+        let meta = EntryMeta { index: entry.index, term: entry.term, ..EntryMeta::default() };
+        let change = ConfChange::decode(entry.data.clone()).unwrap();
+        booted.state.apply_conf_change(meta, change).unwrap();
+    }
+    let last = entries.len() as u64;
+    booted.backend.commit(booted.state.take_batch()).unwrap();
+    for index in last + 1..last + 3 {
+        entries.push(wal::Entry { index, term: 2, kind: 0, data: "".into() });
+    }
+    // The commit index of the log is behind what is applied, as a crash leaves it.
+    booted
+        .wal
+        .save(Some(&wal::HardState { term: 2, vote: IDS[1], commit: 3 }), &entries[3..])
+        .unwrap();
+}
+
+#[test]
+fn consensus_starts_with_the_members_of_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(&folder);
+    lived(&config, &[add_learner(77), remove(IDS[2])]);
+    // The flags are not looked at any more.
+    let bare = Config { data_dir: config.data_dir, ..Config::default() };
+    let booted = boot_with(&bare, &real_disk(), &NoNames).unwrap();
+    assert_eq!(booted.identity.member_id, IDS[1]);
+    assert_eq!(booted.peers, []);
+    let conf_state = conf_state_to_raft(&booted.state.members().conf_state());
+    assert_eq!((conf_state.voters, conf_state.learners), (IDS[..2].to_vec(), vec![77]));
+    // The third founder was removed by an entry that is not applied again: two voters it is.
+    assert_eq!((booted.node.commit_index(), booted.node.is_sole_voter()), (5, false));
+}
+
+#[test]
+fn a_member_that_was_removed_says_so_and_does_not_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(&folder);
+    lived(&config, &[remove(IDS[1])]);
+    assert_eq!(refusal(&config), "the member has been permanently removed from the cluster");
+}
+
+#[test]
+fn learners_beyond_the_limit_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let two = Config { max_learners: 2, ..config(&folder) };
+    lived(&two, &[add_learner(77), add_learner(78)]);
+    let one = Config { max_learners: 1, ..two.clone() };
+    assert_eq!(refusal(&one), "membership: too many learner members in cluster");
+    drop(boot_with(&two, &real_disk(), &NoNames).unwrap());
+}
+
+#[test]
+fn a_member_that_is_held_back_does_not_open_newer_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(&folder);
+    lived(&config, &[]);
+    let mut booted = boot_with(&config, &real_disk(), &NoNames).unwrap();
+    booted.state.batch_mut().put(Bucket::Cluster, &b"clusterVersion"[..], "3.6.0");
+    booted.backend.commit(booted.state.take_batch()).unwrap();
+    drop(booted);
+    let held =
+        |minor| Config { hold_cluster_version: Some(Version::new(3, minor)), ..config.clone() };
+    let text = "invalid downgrade; server version is lower than determined cluster version";
+    assert!(refusal(&held(5)).starts_with(text), "{}", refusal(&held(5)));
+    drop(boot_with(&held(6), &real_disk(), &NoNames).unwrap());
+}
+
+/// What a forced member has in its log behind index `from`: type, node id and context of each change.
+fn forced(config: &Config, from: u64) -> Vec<(i32, u64, Option<String>)> {
+    log_of(config)
+        .entries
+        .iter()
+        .filter(|entry| entry.index > from)
+        .map(|entry| {
+            assert_eq!((entry.kind, entry.term), (1, 2));
+            let change = ConfChange::decode(entry.data.clone()).unwrap();
+            let context = change.context.map(|json| String::from_utf8(json.to_vec()).unwrap());
+            (change.r#type.unwrap(), change.node_id.unwrap(), context)
+        })
+        .collect()
+}
+
+#[test]
+fn a_forced_member_removes_the_others_and_stands_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(&folder);
+    lived(&config, &[add_learner(77), remove(IDS[2])]);
+    let alone = Config { force_new_cluster: true, ..config.clone() };
+    let mut booted = boot_with(&alone, &real_disk(), &NoNames).unwrap();
+    // What nobody had confirmed gave way to the removals, and those are committed.
+    assert_eq!(forced(&config, 5), [(1, 77, None), (1, IDS[0], None)]);
+    let bytes = log_of(&config).entries[5].data.clone();
+    assert_eq!(bytes, [0x10, 1, 0x18, 77].as_slice());
+    assert_eq!(booted.node.commit_index(), 7);
+    assert_eq!(log_of(&config).hard_state.commit, 3);
+    for entry in log_of(&config).entries.drain(5..) {
+        let meta = EntryMeta { index: entry.index, term: entry.term, ..EntryMeta::default() };
+        let change = ConfChange::decode(entry.data.clone()).unwrap();
+        booted.state.apply_conf_change(meta, change).unwrap();
+    }
+    let left: Vec<u64> = booted.state.members().iter().map(|member| member.id.0).collect();
+    assert_eq!(left, [IDS[1]]);
+    booted.backend.commit(booted.state.take_batch()).unwrap();
+    drop(booted);
+    // Once more, and there is nobody left to be removed.
+    let mut booted = boot_with(&alone, &real_disk(), &NoNames).unwrap();
+    assert_eq!(log_of(&config).entries.len(), 7);
+    booted.node.start();
+    booted.node.handle(Event::Tick);
+    assert!(booted.node.is_sole_voter());
+}
+
+#[test]
+fn a_forced_member_that_its_log_does_not_know_adds_itself_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(&folder);
+    lived(&config, &[]);
+    // The same log, with another member's name on it.
+    let log = log_of(&config);
+    config.data_dir = folder.path().join("other").to_str().unwrap().to_owned();
+    begin_log(&config, 1, 5);
+    let dirs = DataDir::new(Path::new(&config.data_dir), None);
+    let (mut wal, _) =
+        Wal::open(real_disk(), dirs.wal(), &SnapshotMark::default(), wal_options(&config)).unwrap();
+    wal.save(Some(&wal::HardState { commit: 3, ..log.hard_state }), &log.entries).unwrap();
+    drop(wal);
+    let alone = Config { force_new_cluster: true, ..config.clone() };
+    let booted = boot_with(&alone, &real_disk(), &NoNames).unwrap();
+    let added = ChangeContext::from_json(forced(&config, 3)[0].2.as_ref().unwrap().as_bytes());
+    assert_eq!(added.unwrap().member.peer_urls, ["http://localhost:2380"]);
+    let ids: Vec<(i32, u64)> = forced(&config, 3).iter().map(|row| (row.0, row.1)).collect();
+    assert_eq!(ids, [(0, 5), (1, IDS[0]), (1, IDS[1]), (1, IDS[2])]);
+    assert_eq!(booted.node.commit_index(), 7);
+    assert!(log.entries.into_iter().map(entry_to_raft).all(|entry| entry.is_ok()));
+}

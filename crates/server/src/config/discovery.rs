@@ -1,0 +1,73 @@
+//! How a new member finds the others through a cluster that already runs (`--discovery-*`).
+
+use crate::duration::SignedDuration;
+
+/// The cluster in which members register, and the token under which they find each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Discovery {
+    /// Client addresses of the discovery cluster; none for no discovery.
+    pub endpoints: Vec<String>,
+    /// What the new cluster registers under; it takes the place of the cluster token too.
+    pub token: String,
+    /// Longest wait for a connection.
+    pub dial_timeout: SignedDuration,
+    /// Longest wait for an answer.
+    pub request_timeout: SignedDuration,
+    /// Idle time before the connection is checked.
+    pub keepalive_time: SignedDuration,
+    /// Longest wait for the answer to such a check.
+    pub keepalive_timeout: SignedDuration,
+    /// Whether connections are not encrypted.
+    pub insecure_transport: bool,
+    /// Whether the certificate of an encrypted connection is not looked at.
+    pub insecure_skip_tls_verify: bool,
+    /// A client certificate's file.
+    pub cert: String,
+    /// Its key's file.
+    pub key: String,
+    /// The file of the authorities that are trusted.
+    pub cacert: String,
+    /// `NAME` or `NAME:PASSWORD`; empty for no login.
+    pub user: String,
+    /// The password, where it does not stand with the name.
+    pub password: String,
+}
+
+impl Default for Discovery {
+    fn default() -> Self {
+        Self {
+            endpoints: Vec::new(),
+            token: String::new(),
+            dial_timeout: SignedDuration::from_secs(2),
+            request_timeout: SignedDuration::from_secs(5),
+            keepalive_time: SignedDuration::from_secs(2),
+            keepalive_timeout: SignedDuration::from_secs(6),
+            insecure_transport: true,
+            insecure_skip_tls_verify: false,
+            cert: String::new(),
+            key: String::new(),
+            cacert: String::new(),
+            user: String::new(),
+            password: String::new(),
+        }
+    }
+}
+
+impl Discovery {
+    /// Whether a new member looks for the others this way.
+    pub fn is_asked_for(&self) -> bool {
+        !self.endpoints.is_empty()
+    }
+
+    /// The flag that asks for encryption, which this version does not have.
+    pub fn tls_flag(&self) -> Option<&'static str> {
+        [
+            ("discovery-insecure-transport", !self.insecure_transport),
+            ("discovery-cert", !self.cert.is_empty()),
+            ("discovery-key", !self.key.is_empty()),
+            ("discovery-cacert", !self.cacert.is_empty()),
+        ]
+        .into_iter()
+        .find_map(|(flag, is_set)| is_set.then_some(flag))
+    }
+}
