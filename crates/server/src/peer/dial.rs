@@ -167,7 +167,8 @@ pub(super) fn refusal(
         }
         StatusCode::PRECONDITION_FAILED => PostError::Precondition(text.to_owned()),
         StatusCode::FORBIDDEN | StatusCode::GONE => {
-            local.report_removal();
+            // That stops this member.
+            local.faults.report_removal();
             PostError::Removed
         }
         status => PostError::Status(status),

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
@@ -36,7 +35,6 @@ pub(super) struct Local {
     pub(super) reconnects: watch::Sender<u64>,
     /// Members that were removed and do not come back.
     pub(super) removed: RwLock<HashSet<MemberId>>,
-    pub(super) removal_reported: AtomicBool,
     /// Bounds the lines about messages that are not for this member.
     pub(super) refused_messages: Quiet,
 }
@@ -92,12 +90,5 @@ impl Local {
         let bytes = message.snapshot.as_ref().map_or(0, |snapshot| snapshot.data.len());
         let received = self.room.make(vec![message], bytes).await;
         self.driver.report(Input::Received(received));
-    }
-
-    /// A peer says that this member is no longer in the cluster. That stops it.
-    pub(super) fn report_removal(&self) {
-        if !self.removal_reported.swap(true, Ordering::Relaxed) {
-            self.faults.report_removal();
-        }
     }
 }

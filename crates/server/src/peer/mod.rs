@@ -46,7 +46,6 @@ use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -159,7 +158,6 @@ impl Peers {
             handle: runtimes.first().clone(),
             reconnects: watch::Sender::new(0),
             removed: RwLock::new(HashSet::new()),
-            removal_reported: AtomicBool::new(false),
             refused_messages: Quiet::default(),
         });
         let shared = Arc::new(Shared {

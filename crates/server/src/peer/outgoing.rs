@@ -141,6 +141,11 @@ impl Outgoing {
         Ok(state.waker.take())
     }
 
+    #[cfg(test)]
+    pub(super) fn is_attached(&self) -> bool {
+        self.state.lock().attached.is_some()
+    }
+
     /// Makes a new connection the stream's, in place of any other.
     pub(super) fn attach(&self) -> (u64, Ended) {
         let ended = self.detach();

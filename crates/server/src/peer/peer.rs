@@ -87,6 +87,12 @@ impl Peer {
         self.message.detach();
     }
 
+    /// Whether the peer has opened both streams.
+    #[cfg(test)]
+    pub(super) fn has_streams(&self) -> bool {
+        self.append.is_attached() && self.message.is_attached()
+    }
+
     fn outgoing(&self, kind: StreamKind) -> &Arc<Outgoing> {
         match kind {
             StreamKind::Append => &self.append,

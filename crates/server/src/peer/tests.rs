@@ -1,1 +1,457 @@
+//! Members that talk over loopback: messages both ways, every way, and whom they refuse.
 
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use http::Method;
+use quorate_raft::{ConfState, Entry, MessageKind, Snapshot, SnapshotMetadata};
+use quorate_state::members::Member;
+use quorate_state::units;
+use quorate_storage::bolt::{Db, Options};
+use quorate_storage::disk::RealDisk;
+use quorate_storage::snap::database_path;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+
+use super::call::Call;
+use super::*;
+use crate::config::{FeatureGates, MetricsLevel};
+use crate::driver::DriverInputs;
+use crate::fatal::End;
+use crate::listen::{ConnectionLimits, Listener, Reuse, Services};
+
+const CLUSTER: u64 = 0xc1;
+
+/// A transport with a listener and without a member behind it.
+struct TestMember {
+    id: MemberId,
+    url: String,
+    peers: Arc<Peers>,
+    inputs: DriverInputs,
+    /// Inputs that were waited for together with others.
+    seen: VecDeque<Input>,
+    faults: FaultReports,
+    dir: TempDir,
+    metrics: Arc<Metrics>,
+    _stop: watch::Sender<bool>,
+}
+
+#[derive(Clone)]
+struct TestService(Arc<Peers>);
+
+impl hyper::service::Service<Request<Incoming>> for TestService {
+    type Response = Response<PeerBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let peers = Arc::clone(&self.0);
+        Box::pin(async move { Ok(peers.handle(request).await) })
+    }
+}
+
+impl TestMember {
+    fn start(id: MemberId) -> Self {
+        Self::start_in(id, CLUSTER, Duration::from_secs(5))
+    }
+
+    fn start_in(id: MemberId, cluster_id: u64, timeout: Duration) -> Self {
+        let listener = Listener::bind(([127, 0, 0, 1], 0).into(), Reuse::default()).unwrap();
+        let url = format!("http://{}", listener.address());
+        let (driver, inputs) = DriverHandle::channel();
+        let (faults, dir) = (FaultReports::new(), TempDir::new().unwrap());
+        let metrics = Arc::new(Metrics::new(MetricsLevel::default(), &FeatureGates::default()));
+        let peers = Peers::start(Parts {
+            identity: Identity { cluster_id, member_id: id, name: format!("member {id}") },
+            peer_urls: vec![url.clone()],
+            server_version: crate::release::ETCD_VERSION.to_owned(),
+            election_timeout: Duration::from_secs(1),
+            read_timeout: timeout,
+            write_timeout: timeout,
+            driver,
+            disk: Arc::new(RealDisk),
+            snap_dir: dir.path().to_owned(),
+            faults: faults.clone(),
+            metrics: Arc::clone(&metrics),
+        })
+        .unwrap();
+        let (stop, stopping) = watch::channel(false);
+        let services =
+            Services { grpc: None::<TestService>, http: Some(TestService(Arc::clone(&peers))) };
+        let limits = ConnectionLimits { max_concurrent_streams: None, keepalive: None };
+        let (alive, _) = mpsc::channel(1);
+        listener.spawn(peers.runtimes(), services, &limits, &stopping, &alive);
+        Self { id, url, peers, inputs, seen: VecDeque::new(), faults, dir, metrics, _stop: stop }
+    }
+
+    /// Waits for an input that is wanted, past those that are not.
+    fn wait_for<T>(&mut self, mut wanted: impl FnMut(Input) -> Option<T>) -> T {
+        loop {
+            while let Some(input) = self.seen.pop_front() {
+                if let Some(found) = wanted(input) {
+                    return found;
+                }
+            }
+            self.seen.extend(self.inputs.wait());
+        }
+    }
+
+    /// Waits for so many messages.
+    fn receive(&mut self, count: usize) -> Vec<Message> {
+        let mut messages = Vec::new();
+        while messages.len() < count {
+            messages.extend(self.wait_for(|input| match input {
+                Input::Received(received) => Some(received.into_messages()),
+                _ => None,
+            }));
+        }
+        assert_eq!(messages.len(), count);
+        messages
+    }
+
+    /// Waits until the other member has opened both streams to this one.
+    fn wait_for_streams_of(&self, other: &Self) {
+        wait_until(|| {
+            let peer = self.peers.shared.peer(other.id).expect("the other is a peer");
+            peer.has_streams()
+        });
+    }
+
+    fn ask(&self, method: Method, path: &str, headers: &[(&'static str, &str)]) -> (u16, String) {
+        let headers = headers.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+        let call = Call { method, headers, ..Call::get(&self.url, path, Duration::from_secs(10)) };
+        let answer = block_on(call.send()).unwrap();
+        (answer.status().as_u16(), String::from_utf8(answer.into_body().to_vec()).unwrap())
+    }
+}
+
+impl Drop for TestMember {
+    fn drop(&mut self) {
+        self.peers.stop();
+    }
+}
+
+fn wait_until(mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain");
+        std::thread::yield_now();
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        tokio::time::timeout(Duration::from_secs(30), future).await.expect("it comes to an end")
+    })
+}
+
+fn members(members: &[&TestMember]) -> Members {
+    let member =
+        |member: &&TestMember| Member::new(units::MemberId(member.id), vec![member.url.clone()]);
+    Members::new(members.iter().map(member), [])
+}
+
+fn pair() -> (TestMember, TestMember) {
+    let (one, two) = (TestMember::start(1), TestMember::start(2));
+    let both = members(&[&one, &two]);
+    one.peers.set_members(&both);
+    two.peers.set_members(&both);
+    one.wait_for_streams_of(&two);
+    two.wait_for_streams_of(&one);
+    (one, two)
+}
+
+fn append(from: MemberId, to: MemberId, index: u64, payload: usize) -> Message {
+    let data = vec![u8::try_from(index % 251).unwrap(); payload].into();
+    let entry = Entry { term: 3, index: index + 1, data, ..Entry::default() };
+    Message {
+        from,
+        term: 3,
+        log_term: 3,
+        index,
+        commit: index,
+        entries: vec![entry],
+        ..Message::new(MessageKind::Append, to)
+    }
+}
+
+fn answer(from: MemberId, to: MemberId, index: u64) -> Message {
+    Message { from, term: 3, index, ..Message::new(MessageKind::AppendResponse, to) }
+}
+
+const GREETING: [(&str, &str); 5] = [
+    ("x-server-from", "2"),
+    ("x-server-version", "3.5.16"),
+    ("x-min-cluster-version", "3.0.0"),
+    ("x-etcd-cluster-id", "c1"),
+    ("x-raft-to", "1"),
+];
+
+#[test]
+fn messages_arrive_both_ways_and_in_their_order() {
+    let (mut one, mut two) = pair();
+    let appends: Vec<Message> = (0..1000)
+        .map(|index| append(1, 2, index, if index == 500 { 3 << 20 } else { 100 }))
+        .collect();
+    for batch in appends.chunks(7) {
+        one.peers.send(batch.to_vec());
+    }
+    assert!(two.receive(1000) == appends);
+    let answers: Vec<Message> = (0..100).map(|index| answer(2, 1, index)).collect();
+    two.peers.send(answers.clone());
+    assert_eq!(one.receive(100), answers);
+    assert!(one.peers.active_since(2).is_some() && two.peers.active_since(1).is_some());
+    assert!(one.metrics.network.peer_sent_bytes.with(&["2"]).value() > 3 << 20);
+    assert!(two.metrics.network.peer_received_bytes.with(&["1"]).value() > 3 << 20);
+}
+
+#[test]
+fn streams_come_back_after_reconnecting() {
+    let (one, mut two) = pair();
+    one.peers.reconnect();
+    one.wait_for_streams_of(&two);
+    two.wait_for_streams_of(&one);
+    // What is sent around the end of a stream may be lost, what comes later is not.
+    let mut index = 0;
+    let received = loop {
+        index += 1;
+        one.peers.send(vec![answer(1, 2, index)]);
+        two.seen.extend(two.inputs.wait());
+        if let Some(Input::Received(received)) = two.seen.pop_front() {
+            break received.into_messages();
+        }
+    };
+    assert!(!received.is_empty());
+}
+
+#[test]
+fn without_streams_messages_go_one_by_one_and_are_answered_the_same_way() {
+    let (mut one, mut two) = (TestMember::start(1), TestMember::start(2));
+    // The second does not know of the first, and so does not dial it.
+    one.peers.set_members(&members(&[&one, &two]));
+    two.peers.set_members(&members(&[&two]));
+    one.peers.send(vec![append(1, 2, 0, 200_000), answer(1, 2, 7)]);
+    let mut received = two.receive(2);
+    received.sort_by_key(|message| message.index);
+    assert_eq!(received, [append(1, 2, 0, 200_000), answer(1, 2, 7)]);
+    // It has learnt from the requests where the first is.
+    two.peers.send(vec![answer(2, 1, 9)]);
+    assert_eq!(one.receive(1), [answer(2, 1, 9)]);
+}
+
+#[test]
+fn a_snapshot_arrives_with_its_file() {
+    let (mut one, mut two) = pair();
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let db = Db::open(&disk, &one.dir.path().join("db"), Options::default()).unwrap();
+    let value = Bytes::from(vec![7; 3 << 20]);
+    let mut tx = db.write().unwrap();
+    tx.create_bucket_if_missing(b"key").unwrap();
+    tx.put(b"key", b"large", value.clone()).unwrap();
+    tx.commit().unwrap();
+    let image = db.read();
+    let snapshot = Snapshot {
+        data: Bytes::from_static(b"{\"members\":1}"),
+        metadata: SnapshotMetadata {
+            conf_state: ConfState { voters: vec![1, 2], ..ConfState::default() },
+            index: 77,
+            term: 3,
+        },
+    };
+    let message = Message {
+        from: 1,
+        term: 3,
+        snapshot: Some(Box::new(snapshot)),
+        ..Message::new(MessageKind::Snapshot, 2)
+    };
+    let outgoing = || OutgoingSnapshot { message: message.clone(), image: image.clone() };
+    let outcome = |input| match input {
+        Input::SnapshotSent { to: 2, outcome } => Some(outcome),
+        _ => None,
+    };
+    one.peers.send_snapshot(outgoing());
+    assert_eq!(two.receive(1), [message.clone()]);
+    assert_eq!(one.wait_for(outcome), SnapshotOutcome::Finished);
+    let received = database_path(two.dir.path(), 77);
+    assert_eq!(std::fs::metadata(&received).unwrap().len(), image.image_len());
+    let received = Db::open(&disk, &received, Options::default()).unwrap();
+    let stored = received.read();
+    let bucket = stored.bucket(b"key").unwrap().unwrap();
+    assert!(bucket.get(b"large").unwrap() == Some(&value[..]));
+    assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 1, "nothing is left behind");
+    assert_eq!(two.metrics.network.snapshot_receive_success.with(&["1"]).value(), 1);
+
+    // Where there is no room for it, the sender hears of it.
+    std::fs::remove_dir_all(two.dir.path()).unwrap();
+    one.peers.send_snapshot(outgoing());
+    assert_eq!(one.wait_for(outcome), SnapshotOutcome::Failed);
+    assert_eq!(one.metrics.network.snapshot_send_failures.with(&["2"]).value(), 1);
+    // Nor is one sent to nobody.
+    let mut nobodys = outgoing();
+    nobodys.message.to = 9;
+    one.peers.send_snapshot(nobodys);
+    let outcome = one.wait_for(|input| match input {
+        Input::SnapshotSent { to: 9, outcome } => Some(outcome),
+        _ => None,
+    });
+    assert_eq!(outcome, SnapshotOutcome::Failed);
+}
+
+#[test]
+fn a_removed_member_learns_of_it() {
+    let (one, two) = (TestMember::start(1), TestMember::start(2));
+    one.peers.set_members(&Members::new(members(&[&one]).iter().cloned(), [units::MemberId(2)]));
+    two.peers.set_members(&members(&[&one, &two]));
+    assert!(matches!(block_on(two.faults.first()), End::Removed));
+    let asked = one.ask(Method::GET, "/raft/stream/msgapp/2", &GREETING);
+    assert_eq!(asked, (410, "removed member\n".to_owned()));
+}
+
+#[test]
+fn a_member_of_another_cluster_is_refused() {
+    let one = TestMember::start(1);
+    let mut stranger = TestMember::start_in(2, 0xc2, Duration::from_secs(5));
+    let both = members(&[&one, &stranger]);
+    one.peers.set_members(&both);
+    stranger.peers.set_members(&both);
+    stranger.peers.send(vec![answer(2, 1, 1)]);
+    let unreachable = stranger.wait_for(|input| match input {
+        Input::Unreachable(id) => Some(id),
+        _ => None,
+    });
+    assert_eq!(unreachable, 1);
+    assert!(stranger.peers.active_since(1).is_none());
+    let mut greeting = GREETING;
+    greeting[3].1 = "c2";
+    for (method, path) in [(Method::GET, "/raft/stream/message/2"), (Method::POST, "/raft")] {
+        let asked = one.ask(method, path, &greeting);
+        assert_eq!(asked, (412, "cluster ID mismatch\n".to_owned()));
+    }
+}
+
+#[test]
+fn requests_for_streams_are_checked_in_etcds_order() {
+    let one = TestMember::start(1);
+    let two = TestMember::start(2);
+    one.peers.set_members(&members(&[&one, &two]));
+    let get = |path, headers: &[(&'static str, &str)]| one.ask(Method::GET, path, headers);
+    let refused = |status, text: &str| (status, format!("{text}\n"));
+    let stream = "/raft/stream/message/2";
+    assert_eq!(one.ask(Method::POST, stream, &GREETING), refused(405, "Method Not Allowed"));
+    assert_eq!(get("/raft", &GREETING), refused(405, "Method Not Allowed"));
+    let mut old = GREETING;
+    old[1].1 = "2.3.0";
+    assert_eq!(get(stream, &old), refused(412, "incompatible version"));
+    assert_eq!(get(stream, &GREETING[..3]), refused(412, "cluster ID mismatch"));
+    // The name of the encoding is not that of the path.
+    assert_eq!(get("/raft/stream/msgappv2/2", &GREETING), refused(404, "invalid path"));
+    assert_eq!(get("/raft/stream/message/2/3", &GREETING), refused(404, "invalid path"));
+    assert_eq!(get("/raft/stream/message/xyz", &GREETING), refused(404, "invalid from"));
+    assert_eq!(get("/raft/stream/message/9", &GREETING), refused(404, "error sender not found"));
+    let mut elsewhere = GREETING;
+    elsewhere[4].1 = "5";
+    assert_eq!(get(stream, &elsewhere), refused(412, "to field mismatch"));
+    assert_eq!(get("/raft/elsewhere", &GREETING), refused(404, "404 page not found"));
+    let (status, alive) = get("/raft/probing", &[]);
+    assert!(status == 200 && alive.starts_with("{\"OK\":true,\"Now\":\""), "{alive}");
+    // A member that stops does not know anybody.
+    one.peers.stop();
+    assert_eq!(get(stream, &GREETING), refused(404, "error sender not found"));
+}
+
+#[test]
+fn messages_that_are_not_for_this_member_are_refused() {
+    let mut one = TestMember::start(1);
+    let post = |body: Bytes| {
+        let mut call = Call::get(&one.url, "/raft", Duration::from_secs(10));
+        call.headers = GREETING.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+        (call.method, call.body) = (Method::POST, body);
+        let answer = block_on(call.send()).unwrap();
+        let text = String::from_utf8(answer.body().to_vec()).unwrap();
+        (answer.status().as_u16(), text)
+    };
+    let encoded = |message: &Message| {
+        let mut out = bytes::BytesMut::new();
+        wire::put_message(message, &mut out);
+        out.freeze()
+    };
+    let refused = |status, text: &str| (status, format!("{text}\n"));
+    assert_eq!(post(Bytes::new()), refused(500, "error processing raft message"));
+    assert_eq!(post(encoded(&answer(2, 5, 1))), refused(500, "error processing raft message"));
+    assert_eq!(post(Bytes::from_static(b"\xff")), refused(400, "error unmarshalling raft message"));
+    // What only a member itself says is taken and forgotten.
+    let local = Message { from: 2, ..Message::new(MessageKind::Unreachable, 1) };
+    assert_eq!(post(encoded(&local)), (204, String::new()));
+    assert_eq!(post(encoded(&answer(2, 1, 4))), (204, String::new()));
+    assert_eq!(one.receive(1), [answer(2, 1, 4)]);
+}
+
+const STREAM_REQUEST: &[u8] = b"GET /raft/stream/message/2 HTTP/1.1\r\nHost: x\r\n\
+    X-Server-From: 2\r\nX-Server-Version: 3.5.16\r\nX-Etcd-Cluster-ID: c1\r\nX-Raft-To: 1\r\n\r\n";
+
+#[test]
+fn a_new_stream_takes_the_place_of_the_old_one() {
+    let (one, two) = (TestMember::start(1), TestMember::start(2));
+    one.peers.set_members(&members(&[&one, &two]));
+    let address = one.url.strip_prefix("http://").unwrap().to_owned();
+    block_on(async {
+        let open = async || {
+            let mut stream = TcpStream::connect(&address).await.unwrap();
+            stream.write_all(STREAM_REQUEST).await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.unwrap());
+            }
+            let head = String::from_utf8(head).unwrap();
+            // The head comes at once, with nothing to follow yet.
+            assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+            assert!(head.contains("X-Server-Version: 3.7.1\r\n"), "{head}");
+            assert!(head.contains("X-Etcd-Cluster-Id: c1\r\n"), "{head}");
+            assert!(head.to_lowercase().contains("transfer-encoding: chunked\r\n"), "{head}");
+            stream
+        };
+        let mut first = open().await;
+        let mut second = open().await;
+        let mut end = [0; 5];
+        first.read_exact(&mut end).await.unwrap();
+        assert_eq!(&end, b"0\r\n\r\n");
+        one.peers.send(vec![answer(1, 2, 5)]);
+        let mut chunk = [0; 20];
+        second.read_exact(&mut chunk).await.unwrap();
+        // A chunk, the length, the message.
+        assert_eq!(
+            &chunk,
+            b"12\r\n\0\0\0\0\0\0\0\x0a\x08\x04\x10\x02\x18\x01\x20\x03"[..20].as_ref()
+        );
+    });
+}
+
+#[test]
+fn a_silent_peer_is_dialed_again() {
+    let two = TestMember::start_in(2, CLUSTER, Duration::from_millis(200));
+    block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let silent = Member::new(units::MemberId(1), vec![url]);
+        two.peers.set_members(&Members::new([silent], []));
+        let (mut open, mut dialed) = (Vec::new(), 0);
+        // Both streams twice, and whatever else comes.
+        while dialed < 4 {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = vec![0; 4096];
+            let count = stream.read(&mut request).await.unwrap();
+            if request[..count].starts_with(b"GET /raft/stream/") {
+                dialed += 1;
+                let head = b"HTTP/1.1 200 OK\r\nX-Server-Version: 3.7.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+                stream.write_all(head).await.unwrap();
+            }
+            open.push(stream);
+        }
+    });
+}
