@@ -20,6 +20,7 @@
 //! The formats (`storage`), rebuilding the state (`state`), threads and listeners (`server`).
 
 mod alone;
+mod dns;
 mod error;
 mod founding;
 mod initial;
@@ -29,6 +30,7 @@ mod old_members;
 mod remote;
 mod restart;
 mod same_urls;
+mod srv;
 mod start;
 
 #[cfg(test)]

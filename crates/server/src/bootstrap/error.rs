@@ -8,6 +8,7 @@ use quorate_state::versions::Version;
 
 use super::remote::NoCluster;
 use super::same_urls::Difference;
+use super::srv::SrvError;
 use crate::config::InitialClusterError;
 
 /// See the variants; where etcd has words for it, they are etcd's.
@@ -30,6 +31,8 @@ pub(crate) enum BootError {
         "failed to resolve {advertised} to match --initial-cluster={initial_cluster} ({difference})"
     )]
     OtherAdvertised { advertised: String, initial_cluster: String, difference: Box<Difference> },
+    #[error(transparent)]
+    Srv(#[from] SrvError),
     #[error("member {0} has already been bootstrapped")]
     Bootstrapped(MemberId),
     #[error("discovery URL should not be set when joining existing initial cluster")]

@@ -144,6 +144,7 @@ fn place(url: &Url) -> Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bootstrap::dns::Service;
     use crate::bootstrap::names::{Lookup, no_such_host};
 
     /// Knows `one` and `two`; `both` is either.
@@ -158,6 +159,10 @@ mod tests {
                 "both" => Ok(vec![one, two]),
                 _ => Err(no_such_host()),
             }))
+        }
+
+        fn services<'a>(&'a self, _name: &'a str) -> Lookup<'a, Vec<Service>> {
+            Box::pin(std::future::ready(Err(no_such_host())))
         }
     }
 
