@@ -20,6 +20,7 @@
 //! The formats (`storage`), rebuilding the state (`state`), threads and listeners (`server`).
 
 mod alone;
+mod discovery;
 mod dns;
 mod error;
 mod founding;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use quorate_state::units::MemberId;
 use quorate_state::versions::Version;
 
+use super::discovery::DiscoveryError;
 use super::remote::NoCluster;
 use super::same_urls::Difference;
 use super::srv::SrvError;
@@ -35,6 +36,10 @@ pub(crate) enum BootError {
     Srv(#[from] SrvError),
     #[error("member {0} has already been bootstrapped")]
     Bootstrapped(MemberId),
+    #[error("failed to join discovery cluster ({0})")]
+    Discovery(DiscoveryError),
+    #[error("discovery cluster {0} has duplicate url")]
+    DiscoveredTwice(String),
     #[error("discovery URL should not be set when joining existing initial cluster")]
     DiscoveryWhileJoining,
     #[error("cannot fetch cluster info from peer urls: {0}")]

@@ -66,14 +66,14 @@ impl<'a> Comparison<'a> {
         }
         let mut rest = Vec::with_capacity(right.len());
         for text in right {
-            rest.push((text, self.places(text).await?));
+            rest.push(self.places(text).await?);
         }
         for text in left {
             let places = self.places(text).await?;
-            let same = |(_, others): &(_, Vec<Place>)| others.iter().any(|o| places.contains(o));
+            let same = |others: &Vec<Place>| others.iter().any(|other| places.contains(other));
             match rest.iter().position(same) {
                 Some(position) => drop(rest.swap_remove(position)),
-                None => return Err(Difference::Places(text.clone(), rest[0].0.clone())),
+                None => return Err(Difference::Places(shown(&places), shown(&rest[0]))),
             }
         }
         Ok(())
@@ -128,6 +128,16 @@ pub(super) fn is_literally_same(left: &[String], right: &[String]) -> Result<boo
 
 fn parse(text: &str) -> Result<Url, Difference> {
     Url::parse(text).map_err(|_| Difference::NotUrl(text.to_owned()))
+}
+
+/// The preferred one of the places of a URL, as a URL.
+fn shown(places: &[Place]) -> String {
+    let Some((scheme, host, port)) = places.first() else { return String::new() };
+    match (port.as_str(), host.contains(':')) {
+        ("", _) => format!("{scheme}://{host}"),
+        (port, true) => format!("{scheme}://[{host}]:{port}"),
+        (port, false) => format!("{scheme}://{host}:{port}"),
+    }
 }
 
 /// The place as the URL names it, addresses in their shortest form.
@@ -198,12 +208,12 @@ mod tests {
             (
                 &["http://one:1"],
                 &["http://two:1"],
-                "resolved urls: \"http://one:1\" != \"http://two:1\"",
+                "resolved urls: \"http://10.0.0.1:1\" != \"http://10.0.0.2:1\"",
             ),
             (
                 &["http://one:1"],
                 &["http://10.0.0.1:2"],
-                "resolved urls: \"http://one:1\" != \"http://10.0.0.1:2\"",
+                "resolved urls: \"http://10.0.0.1:1\" != \"http://10.0.0.1:2\"",
             ),
             (
                 &["http://localhost:1"],
