@@ -20,6 +20,8 @@
 //! The formats (`storage`), rebuilding the state (`state`), threads and listeners (`server`).
 
 mod alone;
+mod discovery;
+mod dns;
 mod error;
 mod founding;
 mod initial;
@@ -29,6 +31,7 @@ mod old_members;
 mod remote;
 mod restart;
 mod same_urls;
+mod srv;
 mod start;
 
 #[cfg(test)]

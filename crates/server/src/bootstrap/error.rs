@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use quorate_state::units::MemberId;
 use quorate_state::versions::Version;
 
+use super::discovery::DiscoveryError;
 use super::remote::NoCluster;
 use super::same_urls::Difference;
+use super::srv::SrvError;
 use crate::config::InitialClusterError;
 
 /// See the variants; where etcd has words for it, they are etcd's.
@@ -30,8 +32,14 @@ pub(crate) enum BootError {
         "failed to resolve {advertised} to match --initial-cluster={initial_cluster} ({difference})"
     )]
     OtherAdvertised { advertised: String, initial_cluster: String, difference: Box<Difference> },
+    #[error(transparent)]
+    Srv(#[from] SrvError),
     #[error("member {0} has already been bootstrapped")]
     Bootstrapped(MemberId),
+    #[error("failed to join discovery cluster ({0})")]
+    Discovery(DiscoveryError),
+    #[error("discovery cluster {0} has duplicate url")]
+    DiscoveredTwice(String),
     #[error("discovery URL should not be set when joining existing initial cluster")]
     DiscoveryWhileJoining,
     #[error("cannot fetch cluster info from peer urls: {0}")]

@@ -13,6 +13,7 @@ use quorate_state::members::{self, Member};
 use quorate_state::units::MemberId;
 use quorate_storage::wal::{self, Wal};
 
+use super::discovery;
 use super::error::BootError;
 use super::initial::{Initial, peer_urls_of_others, url_texts};
 use super::names::Names;
@@ -48,7 +49,14 @@ impl Founding {
         if remote::is_bootstrapped(others, id, BOOTSTRAPPED_TIMEOUT).await {
             return Err(BootError::Bootstrapped(id));
         }
-        Ok(founding)
+        if !config.discovery.is_asked_for() {
+            return Ok(founding);
+        }
+        let met =
+            discovery::join(&config.discovery, id, members).await.map_err(BootError::Discovery)?;
+        met.check_urls().map_err(|_| BootError::DiscoveredTwice(met.to_string()))?;
+        met.check_holds(&config.name)?;
+        Ok(Self::of(config, &met, &initial.token))
     }
 
     /// The cluster of these members, this one among them.

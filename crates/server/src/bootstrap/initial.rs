@@ -2,6 +2,7 @@
 
 use super::error::BootError;
 use super::names::Names;
+use super::srv;
 use crate::config::{Config, InitialClusterError, InitialMembers, Url};
 
 /// The members that the flags name, and what sets their ids apart.
@@ -13,7 +14,17 @@ pub(super) struct Initial {
 
 impl Initial {
     /// Reads or looks up the initial members.
-    pub(super) async fn find(config: &Config, _names: &dyn Names) -> Result<Self, BootError> {
+    pub(super) async fn find(config: &Config, names: &dyn Names) -> Result<Self, BootError> {
+        if config.discovery.is_asked_for() {
+            // Until the others have met, there is this member alone.
+            let own = config.initial_cluster_from_name(&config.name);
+            let members = InitialMembers::parse(&own).map_err(InitialClusterError::from)?;
+            return Ok(Self { members, token: config.discovery.token.clone() });
+        }
+        if !config.discovery_srv.is_empty() {
+            let members = srv::initial_members(config, names).await?;
+            return Ok(Self { members, token: config.initial_cluster_token.clone() });
+        }
         let members =
             InitialMembers::parse(&config.initial_cluster).map_err(InitialClusterError::from)?;
         Ok(Self { members, token: config.initial_cluster_token.clone() })

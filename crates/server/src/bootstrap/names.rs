@@ -5,6 +5,8 @@ use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 
+use super::dns::{Resolver, Service};
+
 /// What a look-up comes to.
 pub(super) type Lookup<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
 
@@ -12,6 +14,9 @@ pub(super) type Lookup<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + Sen
 pub(super) trait Names: Send + Sync {
     /// The addresses of a host, the preferred one first; at least one.
     fn addresses<'a>(&'a self, host: &'a str) -> Lookup<'a, Vec<IpAddr>>;
+
+    /// The SRV records of a name, the preferred one first; at least one.
+    fn services<'a>(&'a self, name: &'a str) -> Lookup<'a, Vec<Service>>;
 }
 
 /// The system's names: hosts file and DNS, as the C library is configured.
@@ -25,6 +30,10 @@ impl Names for SystemNames {
                 tokio::net::lookup_host((host, 0)).await?.map(|address| address.ip()).collect();
             if found.is_empty() { Err(no_such_host()) } else { Ok(found) }
         })
+    }
+
+    fn services<'a>(&'a self, name: &'a str) -> Lookup<'a, Vec<Service>> {
+        Box::pin(async move { Resolver::of_system().services(name).await })
     }
 }
 

@@ -66,14 +66,14 @@ impl<'a> Comparison<'a> {
         }
         let mut rest = Vec::with_capacity(right.len());
         for text in right {
-            rest.push((text, self.places(text).await?));
+            rest.push(self.places(text).await?);
         }
         for text in left {
             let places = self.places(text).await?;
-            let same = |(_, others): &(_, Vec<Place>)| others.iter().any(|o| places.contains(o));
+            let same = |others: &Vec<Place>| others.iter().any(|other| places.contains(other));
             match rest.iter().position(same) {
                 Some(position) => drop(rest.swap_remove(position)),
-                None => return Err(Difference::Places(text.clone(), rest[0].0.clone())),
+                None => return Err(Difference::Places(shown(&places), shown(&rest[0]))),
             }
         }
         Ok(())
@@ -130,6 +130,16 @@ fn parse(text: &str) -> Result<Url, Difference> {
     Url::parse(text).map_err(|_| Difference::NotUrl(text.to_owned()))
 }
 
+/// The preferred one of the places of a URL, as a URL.
+fn shown(places: &[Place]) -> String {
+    let Some((scheme, host, port)) = places.first() else { return String::new() };
+    match (port.as_str(), host.contains(':')) {
+        ("", _) => format!("{scheme}://{host}"),
+        (port, true) => format!("{scheme}://[{host}]:{port}"),
+        (port, false) => format!("{scheme}://{host}:{port}"),
+    }
+}
+
 /// The place as the URL names it, addresses in their shortest form.
 fn place(url: &Url) -> Place {
     let scheme = url.scheme().name();
@@ -144,6 +154,7 @@ fn place(url: &Url) -> Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bootstrap::dns::Service;
     use crate::bootstrap::names::{Lookup, no_such_host};
 
     /// Knows `one` and `two`; `both` is either.
@@ -158,6 +169,10 @@ mod tests {
                 "both" => Ok(vec![one, two]),
                 _ => Err(no_such_host()),
             }))
+        }
+
+        fn services<'a>(&'a self, _name: &'a str) -> Lookup<'a, Vec<Service>> {
+            Box::pin(std::future::ready(Err(no_such_host())))
         }
     }
 
@@ -193,12 +208,12 @@ mod tests {
             (
                 &["http://one:1"],
                 &["http://two:1"],
-                "resolved urls: \"http://one:1\" != \"http://two:1\"",
+                "resolved urls: \"http://10.0.0.1:1\" != \"http://10.0.0.2:1\"",
             ),
             (
                 &["http://one:1"],
                 &["http://10.0.0.1:2"],
-                "resolved urls: \"http://one:1\" != \"http://10.0.0.1:2\"",
+                "resolved urls: \"http://10.0.0.1:1\" != \"http://10.0.0.1:2\"",
             ),
             (
                 &["http://localhost:1"],

@@ -4,6 +4,7 @@ mod founding;
 mod joining;
 mod old_members;
 mod restart;
+mod srv;
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
@@ -14,6 +15,7 @@ use quorate_storage::disk::RealDisk;
 use quorate_storage::wal::SnapshotMark;
 use tempfile::TempDir;
 
+use super::dns::Service;
 use super::names::{Lookup, no_such_host};
 use super::*;
 
@@ -50,6 +52,10 @@ struct NoNames;
 
 impl Names for NoNames {
     fn addresses<'a>(&'a self, _host: &'a str) -> Lookup<'a, Vec<IpAddr>> {
+        Box::pin(std::future::ready(Err(no_such_host())))
+    }
+
+    fn services<'a>(&'a self, _name: &'a str) -> Lookup<'a, Vec<Service>> {
         Box::pin(std::future::ready(Err(no_such_host())))
     }
 }

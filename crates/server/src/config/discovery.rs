@@ -59,9 +59,22 @@ impl Discovery {
         !self.endpoints.is_empty()
     }
 
+    /// Name and password to log in with.
+    pub fn login(&self) -> Option<(String, String)> {
+        let (name, password) = match self.user.split_once(':') {
+            Some((name, password)) if self.password.is_empty() => (name, password),
+            _ => (self.user.as_str(), self.password.as_str()),
+        };
+        (!name.is_empty()).then(|| (name.to_owned(), password.to_owned()))
+    }
+
     /// The flag that asks for encryption, which this version does not have.
-    pub fn tls_flag(&self) -> Option<&'static str> {
+    pub(super) fn tls_flag(&self) -> Option<&'static str> {
+        let is_tls = |endpoint: &String| {
+            endpoint.starts_with("https://") || endpoint.starts_with("unixs://")
+        };
         [
+            ("discovery-endpoints", self.endpoints.iter().any(is_tls)),
             ("discovery-insecure-transport", !self.insecure_transport),
             ("discovery-cert", !self.cert.is_empty()),
             ("discovery-key", !self.key.is_empty()),
@@ -69,5 +82,23 @@ impl Discovery {
         ]
         .into_iter()
         .find_map(|(flag, is_set)| is_set.then_some(flag))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_password_may_stand_with_the_name() {
+        let login = |user: &str, password: &str| {
+            let (user, password) = (user.to_owned(), password.to_owned());
+            let login = Discovery { user, password, ..Discovery::default() }.login();
+            login.map(|(name, password)| format!("{name} {password}"))
+        };
+        assert_eq!(login("", ""), None);
+        assert_eq!(login("u:p", ""), Some("u p".to_owned()));
+        assert_eq!(login("u", "p"), Some("u p".to_owned()));
+        assert_eq!(login("u:x", "p"), Some("u:x p".to_owned()));
     }
 }

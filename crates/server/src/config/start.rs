@@ -24,7 +24,7 @@ pub enum StartRefusal {
     )]
     SharedUrl(Url),
     /// A discovery cluster behind TLS, which this version does not have.
-    #[error("--{0} is not supported by this version")]
+    #[error("--{0}: TLS is not supported by this version")]
     DiscoveryTls(&'static str),
     /// Less than no learners.
     #[error("membership: too many learner members in cluster")]
@@ -100,7 +100,7 @@ mod tests {
         let discovery = super::super::Discovery { cert: "/c".to_owned(), ..Default::default() };
         assert_eq!(
             refused(Config { discovery, ..Config::default() }),
-            "--discovery-cert is not supported by this version"
+            "--discovery-cert: TLS is not supported by this version"
         );
         let retention = "x".to_owned();
         assert_eq!(

@@ -162,6 +162,10 @@ impl Names for OneHost {
     fn addresses<'a>(&'a self, _host: &'a str) -> Lookup<'a, Vec<IpAddr>> {
         Box::pin(std::future::ready(Ok(vec![IpAddr::from([10, 0, 0, 1])])))
     }
+
+    fn services<'a>(&'a self, _name: &'a str) -> Lookup<'a, Vec<Service>> {
+        Box::pin(std::future::ready(Err(no_such_host())))
+    }
 }
 
 #[test]

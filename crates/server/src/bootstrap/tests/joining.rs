@@ -92,6 +92,10 @@ fn members_are_matched_by_name_or_address() {
             let found = known.then(|| vec![IpAddr::from([127, 0, 0, 1])]);
             Box::pin(std::future::ready(found.ok_or_else(no_such_host)))
         }
+
+        fn services<'a>(&'a self, _name: &'a str) -> Lookup<'a, Vec<Service>> {
+            Box::pin(std::future::ready(Err(no_such_host())))
+        }
     }
     let folder = tempfile::tempdir().unwrap();
     let peer = member_of_two("3.7.0", "false");

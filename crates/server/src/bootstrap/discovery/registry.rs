@@ -1,0 +1,261 @@
+//! The discovery cluster as founders use it: a few keys, read, written and watched over gRPC.
+//!
+//! The endpoints are tried in turn; one that fails is left, and the next call looks for another. Every failure
+//! is for the caller to repeat: reads by nature, and the one write because it writes the same again.
+
+use std::future::Future;
+use std::time::Duration;
+
+use bytes::Bytes;
+use quorate_api::etcdserverpb::auth_client::AuthClient;
+use quorate_api::etcdserverpb::kv_client::KvClient;
+use quorate_api::etcdserverpb::watch_client::WatchClient;
+use quorate_api::etcdserverpb::watch_request::RequestUnion;
+use quorate_api::etcdserverpb::{
+    AuthenticateRequest, PutRequest, RangeRequest, WatchCreateRequest, WatchRequest,
+};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+
+use super::Registered;
+use crate::config::Discovery;
+
+/// What login is answered with where nobody needs to log in.
+const AUTH_NOT_ENABLED: &str = "etcdserver: authentication is not enabled";
+
+/// Why the discovery cluster did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RegistryError {
+    #[error("{endpoint}: {reason}")]
+    Dial { endpoint: String, reason: String },
+    #[error("no endpoints available")]
+    NoEndpoint,
+    #[error("{}", .0.message())]
+    Refused(#[from] Box<Status>),
+}
+
+impl From<Status> for RegistryError {
+    fn from(status: Status) -> Self {
+        Self::Refused(Box::new(status))
+    }
+}
+
+/// Keys in which founders register.
+pub(super) trait Registry {
+    /// The value of a key.
+    fn get(&mut self, key: &str) -> impl Future<Output = Result<Option<Bytes>, RegistryError>>;
+
+    /// What stands under a prefix, and the revision at which it does.
+    fn list(
+        &mut self,
+        prefix: &str,
+    ) -> impl Future<Output = Result<(Vec<Registered>, i64), RegistryError>>;
+
+    /// Writes a key.
+    fn put(&mut self, key: &str, value: &str) -> impl Future<Output = Result<(), RegistryError>>;
+
+    /// Returns once something under the prefix has changed at `revision` or later.
+    fn wait_for_change(
+        &mut self,
+        prefix: &str,
+        revision: i64,
+    ) -> impl Future<Output = Result<(), RegistryError>>;
+}
+
+/// A cluster that runs elsewhere.
+pub(super) struct EtcdRegistry<'a> {
+    config: &'a Discovery,
+    /// The connection in use, and what it shows after logging in.
+    current: Option<Session>,
+    /// The endpoint to try next.
+    next: usize,
+}
+
+#[derive(Clone)]
+struct Session {
+    channel: Channel,
+    token: Option<MetadataValue<Ascii>>,
+}
+
+impl Session {
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("token", token.clone());
+        }
+        request
+    }
+}
+
+impl<'a> EtcdRegistry<'a> {
+    pub(super) const fn new(config: &'a Discovery) -> Self {
+        Self { config, current: None, next: 0 }
+    }
+
+    /// Makes one call, within the time for requests where there is one.
+    async fn call<T>(
+        &mut self,
+        timeout: Option<Duration>,
+        make: impl AsyncFnOnce(Session) -> Result<T, Status>,
+    ) -> Result<T, RegistryError> {
+        let session = self.session().await?;
+        let made = match timeout {
+            None => make(session).await,
+            Some(timeout) => tokio::time::timeout(timeout, make(session))
+                .await
+                .unwrap_or_else(|_| Err(Status::deadline_exceeded("context deadline exceeded"))),
+        };
+        Ok(made.inspect_err(|_| self.current = None)?)
+    }
+
+    fn request_timeout(&self) -> Option<Duration> {
+        self.config.request_timeout.positive()
+    }
+
+    async fn session(&mut self) -> Result<Session, RegistryError> {
+        if let Some(session) = &self.current {
+            return Ok(session.clone());
+        }
+        let mut failure = RegistryError::NoEndpoint;
+        let count = self.config.endpoints.len();
+        for _ in 0..count {
+            let endpoint = &self.config.endpoints[self.next % count];
+            self.next = (self.next + 1) % count;
+            match self.connect(endpoint).await {
+                Ok(session) => {
+                    self.current = Some(session.clone());
+                    return Ok(session);
+                }
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    async fn connect(&self, endpoint: &str) -> Result<Session, RegistryError> {
+        let failed = |reason: String| RegistryError::Dial { endpoint: endpoint.to_owned(), reason };
+        let uri = match endpoint.contains("://") {
+            true => endpoint.to_owned(),
+            false => format!("http://{endpoint}"),
+        };
+        let mut target = Endpoint::from_shared(uri).map_err(|error| failed(error.to_string()))?;
+        if let Some(interval) = self.config.keepalive_time.positive() {
+            target = target
+                .http2_keep_alive_interval(interval)
+                .keep_alive_timeout(self.config.keepalive_timeout.positive().unwrap_or(interval))
+                .keep_alive_while_idle(true);
+        }
+        let patience = self.config.dial_timeout.positive().unwrap_or(Duration::MAX);
+        let channel = tokio::time::timeout(patience, target.connect())
+            .await
+            .map_err(|_| failed("i/o timeout".to_owned()))?
+            .map_err(|error| failed(crate::log::error_chain(&error)))?;
+        let token = self.log_in(channel.clone()).await?;
+        Ok(Session { channel, token })
+    }
+
+    async fn log_in(
+        &self,
+        channel: Channel,
+    ) -> Result<Option<MetadataValue<Ascii>>, RegistryError> {
+        let Some((name, password)) = self.config.login() else { return Ok(None) };
+        let mut request = Request::new(AuthenticateRequest { name, password });
+        if let Some(timeout) = self.request_timeout() {
+            request.set_timeout(timeout);
+        }
+        match AuthClient::new(channel).authenticate(request).await {
+            Ok(reply) => {
+                let token = reply.into_inner().token.try_into();
+                let unreadable = |_| Status::internal("the token is not readable");
+                Ok(Some(token.map_err(unreadable)?))
+            }
+            Err(status) if status.message() == AUTH_NOT_ENABLED => Ok(None),
+            Err(status) => Err(status.into()),
+        }
+    }
+
+    async fn range(
+        &mut self,
+        request: RangeRequest,
+    ) -> Result<(Vec<Registered>, i64), RegistryError> {
+        let reply = self
+            .call(self.request_timeout(), async |session| {
+                let request = session.request(request);
+                KvClient::new(session.channel).range(request).await
+            })
+            .await?
+            .into_inner();
+        let found = reply.kvs.iter().map(|record| {
+            let fields = record.fields();
+            Registered {
+                create_revision: fields.create_revision,
+                key: Bytes::copy_from_slice(fields.key),
+                urls: String::from_utf8_lossy(fields.value).trim().to_owned(),
+            }
+        });
+        Ok((found.collect(), reply.header.map_or(0, |header| header.revision)))
+    }
+}
+
+impl Registry for EtcdRegistry<'_> {
+    async fn get(&mut self, key: &str) -> Result<Option<Bytes>, RegistryError> {
+        let key = Bytes::copy_from_slice(key.as_bytes());
+        let (found, _) = self.range(RangeRequest { key, ..RangeRequest::default() }).await?;
+        Ok(found.into_iter().next().map(|found| found.urls.into()))
+    }
+
+    async fn list(&mut self, prefix: &str) -> Result<(Vec<Registered>, i64), RegistryError> {
+        let (key, range_end) = range_of(prefix);
+        self.range(RangeRequest { key, range_end, ..RangeRequest::default() }).await
+    }
+
+    async fn put(&mut self, key: &str, value: &str) -> Result<(), RegistryError> {
+        let bytes = |text: &str| Bytes::copy_from_slice(text.as_bytes());
+        let message = PutRequest { key: bytes(key), value: bytes(value), ..PutRequest::default() };
+        self.call(self.request_timeout(), async |session| {
+            let request = session.request(message);
+            KvClient::new(session.channel).put(request).await
+        })
+        .await?;
+        Ok(())
+    }
+
+    async fn wait_for_change(&mut self, prefix: &str, revision: i64) -> Result<(), RegistryError> {
+        let (key, range_end) = range_of(prefix);
+        let create = WatchCreateRequest {
+            key,
+            range_end,
+            start_revision: revision,
+            ..WatchCreateRequest::default()
+        };
+        self.call(None, async |session| {
+            let (sender, receiver) = tokio::sync::mpsc::channel(1);
+            let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+            drop(sender.send(create).await);
+            let requests = tokio_stream::wrappers::ReceiverStream::new(receiver);
+            let mut request = session.request(requests);
+            // A member that has lost its cluster ends the watch instead of keeping silent.
+            request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+            let mut replies = WatchClient::new(session.channel).watch(request).await?.into_inner();
+            loop {
+                match replies.message().await? {
+                    // Compacted meanwhile, or out of leaders: the next look tells more.
+                    Some(reply) if !reply.events.is_empty() || reply.canceled => return Ok(()),
+                    Some(_) => {}
+                    None => return Err(Status::unavailable("the watch has ended")),
+                }
+            }
+        })
+        .await
+    }
+}
+
+/// First key and end of the keys that begin with a prefix, which ends with a letter.
+fn range_of(prefix: &str) -> (Bytes, Bytes) {
+    let mut end = prefix.as_bytes().to_vec();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    (Bytes::copy_from_slice(prefix.as_bytes()), end.into())
+}

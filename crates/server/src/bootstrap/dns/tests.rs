@@ -1,0 +1,167 @@
+//! Questions to a DNS server of the test's own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use simple_dns::ResourceRecord;
+use simple_dns::rdata::SRV;
+use tokio::net::TcpListener;
+
+use super::*;
+
+/// How a server behaves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Manner {
+    Answers,
+    /// Over UDP it only says that there is more.
+    Truncates,
+    Fails,
+    /// First it sends what nobody asked for.
+    Babbles,
+}
+
+/// A server that knows `_x._tcp.example.com`, on one port of UDP and TCP; it works as long as it is polled.
+struct Server {
+    manner: Manner,
+    udp: UdpSocket,
+    tcp: TcpListener,
+    asked_by_tcp: AtomicUsize,
+}
+
+impl Server {
+    async fn new(manner: Manner) -> Self {
+        loop {
+            let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+            if let Ok(tcp) = TcpListener::bind(udp.local_addr().unwrap()).await {
+                return Self { manner, udp, tcp, asked_by_tcp: AtomicUsize::new(0) };
+            }
+        }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.udp.local_addr().unwrap()
+    }
+
+    async fn serve_udp(&self) {
+        loop {
+            let mut buffer = [0; 512];
+            let (count, peer) = self.udp.recv_from(&mut buffer).await.unwrap();
+            let question = &buffer[..count];
+            if self.manner == Manner::Babbles {
+                let mut foreign = answer(question, self.manner);
+                foreign[0] ^= 1;
+                for babble in [&b"x"[..], &foreign, question] {
+                    self.udp.send_to(babble, peer).await.unwrap();
+                }
+            }
+            self.udp.send_to(&answer(question, self.manner), peer).await.unwrap();
+        }
+    }
+
+    async fn serve_tcp(&self) {
+        loop {
+            let (mut stream, _) = self.tcp.accept().await.unwrap();
+            self.asked_by_tcp.fetch_add(1, Ordering::Relaxed);
+            let mut question = vec![0; usize::from(stream.read_u16().await.unwrap())];
+            stream.read_exact(&mut question).await.unwrap();
+            let answer = answer(&question, Manner::Answers);
+            stream.write_u16(u16::try_from(answer.len()).unwrap()).await.unwrap();
+            stream.write_all(&answer).await.unwrap();
+        }
+    }
+}
+
+fn answer(question: &[u8], manner: Manner) -> Vec<u8> {
+    let mut packet = Packet::parse(question).unwrap().into_reply();
+    let asked = packet.questions[0].clone();
+    assert_eq!((asked.qtype, asked.qclass), (TYPE::SRV.into(), CLASS::IN.into()));
+    match manner {
+        Manner::Fails => *packet.rcode_mut() = RCODE::ServerFailure,
+        Manner::Truncates => packet.set_flags(PacketFlag::TRUNCATION),
+        Manner::Answers | Manner::Babbles if asked.qname.to_string() == "_x._tcp.example.com" => {
+            for (priority, target, port) in [(2, "late.example.com", 3), (1, "b.example.com", 2)] {
+                let target = Name::new_unchecked(target);
+                let srv = RData::SRV(SRV { priority, weight: 0, port, target });
+                let owner = asked.qname.clone();
+                packet.answers.push(ResourceRecord::new(owner, CLASS::IN, 60, srv));
+            }
+        }
+        Manner::Answers | Manner::Babbles => *packet.rcode_mut() = RCODE::NameError,
+    }
+    packet.build_bytes_vec_compressed().unwrap()
+}
+
+/// Asks servers of these manners for a name; the answer, and how often each was asked over TCP.
+async fn ask(manners: &[Manner], name: &str) -> (Result<Vec<String>, String>, Vec<usize>) {
+    let mut servers = Vec::new();
+    let mut serving = tokio::task::JoinSet::new();
+    for manner in manners {
+        let server = Arc::new(Server::new(*manner).await);
+        let (udp, tcp) = (Arc::clone(&server), Arc::clone(&server));
+        serving.spawn(async move { udp.serve_udp().await });
+        serving.spawn(async move { tcp.serve_tcp().await });
+        servers.push(server);
+    }
+    let resolver = Resolver {
+        servers: servers.iter().map(|server| server.address()).collect(),
+        suffixes: vec!["org".to_owned(), "example.com".to_owned()],
+        timeout: Duration::from_secs(5),
+        rounds: 1,
+    };
+    let found = resolver.services(name).await.map_err(|error| error.to_string());
+    let shown = |service: Service| format!("{}:{}", service.target, service.port);
+    let found = found.map(|services| services.into_iter().map(shown).collect());
+    let asked = servers.iter().map(|server| server.asked_by_tcp.load(Ordering::Relaxed)).collect();
+    (found, asked)
+}
+
+#[tokio::test]
+async fn services_are_found_one_way_or_another() {
+    let found = Ok(vec!["b.example.com:2".to_owned(), "late.example.com:3".to_owned()]);
+    for (manners, name, by_tcp) in [
+        (&[Manner::Answers][..], "_x._tcp.example.com", vec![0]),
+        (&[Manner::Answers], "_x._tcp.example.com.", vec![0]),
+        (&[Manner::Answers], "_x._tcp", vec![0]),
+        (&[Manner::Babbles], "_x._tcp.example.com", vec![0]),
+        (&[Manner::Truncates], "_x._tcp.example.com", vec![1]),
+        (&[Manner::Fails, Manner::Truncates], "_x._tcp.example.com", vec![0, 1]),
+    ] {
+        assert_eq!(ask(manners, name).await, (found.clone(), by_tcp), "{manners:?} {name}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_there_or_not_told_is_an_error() {
+    let too_long = "x".repeat(64);
+    for (manner, name, expected) in [
+        (Manner::Answers, "_y._tcp.example.com", "no such host"),
+        (Manner::Answers, too_long.as_str(), "no such host"),
+        (Manner::Fails, "_x._tcp.example.com", "server misbehaving"),
+    ] {
+        assert_eq!(ask(&[manner], name).await.0, Err(expected.to_owned()));
+    }
+}
+
+#[test]
+fn servers_are_those_of_the_system() {
+    let text = "# comment\nnameserver 10.0.0.1\nnameserver fe80::1%eth0\nnameserver ::1\n\
+                search a.com. b.com\noptions ndots:5 timeout:2 attempts:99 rotate\n";
+    let resolver = Resolver::parse(text);
+    assert_eq!(resolver.servers, ["10.0.0.1:53".parse().unwrap(), "[::1]:53".parse().unwrap()]);
+    assert_eq!(resolver.suffixes, ["a.com", "b.com"]);
+    assert_eq!((resolver.timeout, resolver.rounds), (Duration::from_secs(2), 5));
+    assert_eq!(Resolver::parse("").servers, ["127.0.0.1:53".parse().unwrap()]);
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_packet_is_a_panic(id: u16, bytes: Vec<u8>, mask in 0_usize..512) {
+        read_answer(id, &bytes);
+        // Damage to a good one reaches further in.
+        let mut packet = answer(&question(id, "_x._tcp.example.com").unwrap(), Manner::Answers);
+        let place = mask % packet.len();
+        packet[place] ^= bytes.first().copied().unwrap_or(0xff);
+        read_answer(id, &packet);
+        read_answer(id, &packet[..place]);
+    }
+}
