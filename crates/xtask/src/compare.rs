@@ -6,9 +6,12 @@
 //!
 //! ```text
 //! compare   arguments, order of the work, where the table goes
-//!   small   cases on 100,000 keys, new servers for each: both run, one is asked at a time
+//!   small   cases on 100,000 keys, one member or three: new servers for each, one side is asked at a time
 //!   large   cases on 1,000,000 keys: memory, restart, compaction, defragmentation, a paged walk
-//!   server  starts, stops and asks a server; runs `quorate bench` and `quorate ctl`
+//!   faults  three members that lose one: its leader killed, a member that missed 1,000,000 entries
+//!   cluster starts members together and finds out who leads
+//!   server  starts, stops and kills a process
+//!   service runs `quorate bench` and `quorate ctl` against servers
 //!   table   rows and their rendering
 //! ```
 //!
@@ -16,26 +19,31 @@
 //!
 //! How load is made and measured (`quorate bench`).
 
+mod cluster;
+mod faults;
 mod large;
 mod server;
+mod service;
 mod small;
 mod table;
 
 use std::path::PathBuf;
 
 use self::server::Programs;
-use self::table::Row;
+use self::small::Place;
+use self::table::{Row, Section};
 use crate::workspace::{cargo, root, status, target};
 use crate::{Outcome, provision, say};
 
 const USAGE: &str = "\
-usage: cargo xtask compare [--only NAME,NAME] [--quick] [--pairs N] [--quorate FILE] [--write FILE]
+usage: cargo xtask compare [--only NAME,NAME] [--quick] [--pairs N] [--quorate FILE] [--noise] [--write FILE]
 
   --only     run these cases; --list names them
   --quick    a fifth of the work and one pair: shows that it runs, not how fast
   --pairs    pairs of measurements for each case, 3 by default
   --quorate  compare this binary instead of building one
-  --write    put the table between the markers of this file
+  --noise    etcd on both sides: what the machine makes of equal servers
+  --write    put the tables between the markers of this file
 ";
 
 /// What is to be done.
@@ -45,6 +53,7 @@ struct Options {
     quick: bool,
     pairs: usize,
     quorate: Option<PathBuf>,
+    noise: bool,
     write: Option<PathBuf>,
     list: bool,
 }
@@ -56,6 +65,7 @@ impl Options {
             quick: false,
             pairs: 3,
             quorate: None,
+            noise: false,
             write: None,
             list: false,
         };
@@ -64,6 +74,7 @@ impl Options {
             let mut value = || args.next().ok_or(format!("{arg} needs a value\n\n{USAGE}"));
             match arg.as_str() {
                 "--quick" => (options.quick, options.pairs) = (true, 1),
+                "--noise" => options.noise = true,
                 "--list" => options.list = true,
                 "--only" => options.only.extend(value()?.split(',').map(str::to_owned)),
                 "--pairs" => {
@@ -74,6 +85,9 @@ impl Options {
                 "--write" => options.write = Some(value()?.into()),
                 _ => return Err(format!("unknown argument {arg}\n\n{USAGE}")),
             }
+        }
+        if options.noise && options.write.is_some() {
+            return Err("--noise compares nothing of ours, so there is nothing to write".to_owned());
         }
         let known = names();
         if let Some(unknown) = options.only.iter().find(|name| !known.contains(&name.as_str())) {
@@ -95,7 +109,11 @@ impl Options {
 
 /// The names of all cases.
 fn names() -> Vec<&'static str> {
-    small::CASES.iter().map(|case| case.name).chain(large::NAMES).collect()
+    let small = |place: fn(Place) -> bool| {
+        small::CASES.iter().filter(move |case| place(case.place)).map(|case| case.name)
+    };
+    let alone = small(|place| place == Place::Alone).chain(large::NAMES);
+    alone.chain(small(|place| place != Place::Alone)).chain(faults::NAMES).collect()
 }
 
 /// Runs the cases and prints the table.
@@ -107,14 +125,34 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         return Ok(());
     }
     let programs = programs(&options)?;
-    let mut rows: Vec<Row> = small::run(&programs, &options)?;
-    rows.extend(large::run(&programs, &options)?);
-    let table = table::render(&rows, &programs.etcd_version, &options);
-    println!("{table}");
-    match &options.write {
-        Some(file) => table::write(&root().join(file), &table),
-        None => Ok(()),
+    for section in Section::ALL {
+        let rows = measure(section, &programs, &options)?;
+        if rows.is_empty() {
+            continue;
+        }
+        let names = programs.sides.each_ref().map(|side| side.name.as_str());
+        let table = table::render(&rows, names, &options);
+        println!("{table}");
+        if let Some(file) = &options.write {
+            table::write(&root().join(file), section, &table)?;
+        }
     }
+    Ok(())
+}
+
+fn measure(section: Section, programs: &Programs, options: &Options) -> Result<Vec<Row>, String> {
+    let (mut rows, more) = match section {
+        Section::Alone => (
+            small::run(programs, options, |place| place == Place::Alone)?,
+            large::run(programs, options)?,
+        ),
+        Section::Clusters => (
+            small::run(programs, options, |place| place != Place::Alone)?,
+            faults::run(programs, options)?,
+        ),
+    };
+    rows.extend(more);
+    Ok(rows)
 }
 
 fn programs(options: &Options) -> Result<Programs, String> {
@@ -131,7 +169,8 @@ fn programs(options: &Options) -> Result<Programs, String> {
             target()?.join("release").join("quorate")
         }
     };
-    Programs::new(folder.join("etcd"), quorate)
+    let ours = (!options.noise).then(|| quorate.clone());
+    Programs::new(folder.join("etcd"), ours, quorate)
 }
 
 #[cfg(test)]
@@ -156,6 +195,7 @@ mod tests {
     fn mistakes_are_told() {
         assert!(parse("--only nonsense").unwrap_err().contains("put-100"));
         assert!(parse("--pairs").unwrap_err().contains("needs a value"));
+        assert!(parse("--noise --write f").unwrap_err().contains("nothing to write"));
         assert!(parse("--frob").unwrap_err().contains("usage:"));
     }
 

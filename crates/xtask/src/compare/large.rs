@@ -7,8 +7,8 @@
 use std::time::Instant;
 
 use super::Options;
-use super::server::{Programs, Server, number};
-use super::small::checked;
+use super::server::{Programs, Server};
+use super::service::{Service, checked, number};
 use super::table::{Row, median};
 use crate::say;
 
@@ -47,9 +47,10 @@ pub(super) fn run(programs: &Programs, options: &Options) -> Result<Vec<Row>, St
     let mut lives = Vec::new();
     for pair in 1..=options.pairs {
         say(&format!("compare: life {pair} of {}", options.pairs));
+        let [etcd, quorate] = &programs.sides;
         lives.push([
-            live(Server::start(&programs.etcd, programs)?, options)?,
-            live(Server::start(&programs.quorate, programs)?, options)?,
+            live(Server::start(etcd, programs)?, options)?,
+            live(Server::start(quorate, programs)?, options)?,
         ]);
     }
     Ok(rows(&lives, options))
@@ -59,11 +60,11 @@ fn live(mut server: Server, options: &Options) -> Result<Life, String> {
     let mut life = Life::default();
     let keys = options.amount(KEYS).to_string();
     let fill = ["fill", "--order", "random", "--keys", &keys, "--clients", "1000"];
-    checked(server.bench(&fill)?)?;
+    checked(server.service().bench(&fill)?)?;
     life.loaded_bytes = server.resident_bytes()?;
     if options.wants("memory") || options.wants("compaction") || options.wants("defrag") {
         let again = [&fill[..], &["--seed", "2"]].concat();
-        checked(server.bench(&again)?)?;
+        checked(server.service().bench(&again)?)?;
         life.overwritten_bytes = server.resident_bytes()?;
     }
     if options.wants("memory") || options.wants("restart") {
@@ -72,20 +73,20 @@ fn live(mut server: Server, options: &Options) -> Result<Life, String> {
         life.restarted_bytes = server.resident_bytes()?;
     }
     if options.wants("walk") {
-        (life.first_page_us, life.last_page_us) = walk(&server, options)?;
+        (life.first_page_us, life.last_page_us) = walk(&server.service(), options)?;
     }
     if options.wants("compaction") || options.wants("defrag") {
-        compact(&server, &keys, &mut life)?;
+        compact(&server.service(), &keys, &mut life)?;
     }
     if options.wants("defrag") {
-        defragment(&server, &keys, &mut life)?;
+        defragment(&server.service(), &keys, &mut life)?;
     }
     server.stop()?;
     Ok(life)
 }
 
 /// The cost of a page at the beginning of a walk and at its end.
-fn walk(server: &Server, options: &Options) -> Result<(f64, f64), String> {
+fn walk(service: &Service, options: &Options) -> Result<(f64, f64), String> {
     let keys = options.amount(KEYS);
     let pages: u64 = WALK_PAGES.parse().expect("a number of pages");
     let (limit, count) = (WALK_LIMIT.to_string(), keys.to_string());
@@ -93,22 +94,22 @@ fn walk(server: &Server, options: &Options) -> Result<(f64, f64), String> {
     let page = |first: &str| {
         let args = ["list", "--walk", "--limit", &limit, "--keys", &count, "--first-page", first];
         let args = [&args[..], &["--clients", "1", "--total", WALK_PAGES]].concat();
-        let report = checked(server.bench(&args)?)?;
+        let report = checked(service.bench(&args)?)?;
         Ok::<_, String>(number(&report, "/servers/0/cpu_us_per_operation"))
     };
     Ok((page("0")?, page(&last)?))
 }
 
 /// Compacts everything superseded while puts go on.
-fn compact(server: &Server, keys: &str, life: &mut Life) -> Result<(), String> {
+fn compact(service: &Service, keys: &str, life: &mut Life) -> Result<(), String> {
     let probe = [&PROBE[..], &["--keys", keys]].concat();
-    let idle = checked(server.bench(&[&probe[..], &["--duration", "10s"]].concat())?)?;
+    let idle = checked(service.bench(&[&probe[..], &["--duration", "10s"]].concat())?)?;
     life.idle_p99_ms = number(&idle, "/latency_us/p99") / 1e3;
     let put_cpu_us = number(&idle, "/servers/0/cpu_us_per_operation");
-    let revision = number(&server.status()?, "/header/revision").to_string();
+    let revision = number(&service.status()?, "/header/revision").to_string();
     let meanwhile = [&probe[..], &["--duration", "600s"]].concat();
-    let puts = server.bench_in_background(&meanwhile)?;
-    server.ctl(&["compaction", &revision, "--physical"])?;
+    let puts = service.bench_in_background(&meanwhile)?;
+    service.ctl(&["compaction", &revision, "--physical"])?;
     let puts = checked(puts.finish()?)?;
     life.compaction_p99_ms = number(&puts, "/latency_us/p99") / 1e3;
     let of_puts = put_cpu_us * number(&puts, "/count") / 1e6;
@@ -117,16 +118,16 @@ fn compact(server: &Server, keys: &str, life: &mut Life) -> Result<(), String> {
 }
 
 /// Gives the space back while puts go on.
-fn defragment(server: &Server, keys: &str, life: &mut Life) -> Result<(), String> {
-    let before = number(&server.status()?, "/dbSize") / 1e6;
+fn defragment(service: &Service, keys: &str, life: &mut Life) -> Result<(), String> {
+    let before = number(&service.status()?, "/dbSize") / 1e6;
     let meanwhile = [&PROBE[..], &["--keys", keys, "--duration", "600s"]].concat();
-    let puts = server.bench_in_background(&meanwhile)?;
+    let puts = service.bench_in_background(&meanwhile)?;
     let start = Instant::now();
-    server.ctl(&["defrag"])?;
+    service.ctl(&["defrag"])?;
     let took = start.elapsed().as_secs_f64();
     let puts = checked(puts.finish()?)?;
     life.defrag_longest_put_ms = number(&puts, "/latency_us/max") / 1e3;
-    let status = server.status()?;
+    let status = service.status()?;
     let (after, used) = (number(&status, "/dbSize") / 1e6, number(&status, "/dbSizeInUse") / 1e6);
     life.file_slack = after / used;
     say(&format!(

@@ -1,74 +1,134 @@
-//! A server under comparison: started, asked, measured, stopped.
+//! A server process under comparison: started, measured, stopped, killed.
+//!
+//! # Not here
+//!
+//! What is asked of it (`service`), and which member of a cluster is asked (`cluster`).
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::ops::Range;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
+use super::service::Service;
 use crate::workspace::{output, target};
 
 /// Room enough for every case.
 const QUOTA_BYTES: &str = "8589934592";
 /// How long a server may take to serve or to stop.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Where servers listen.
+const PORTS: Range<u16> = 20_000..30_000;
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The two servers' programs; ours is also the tool for both.
+/// One of the two that are compared.
+#[derive(Clone, Debug)]
+pub(super) struct Side {
+    /// What the table calls it.
+    pub(super) name: String,
+    /// Where its data goes.
+    folder: &'static str,
+    program: PathBuf,
+}
+
+/// The programs that take part.
 #[derive(Clone, Debug)]
 pub(super) struct Programs {
-    pub(super) etcd: PathBuf,
-    pub(super) quorate: PathBuf,
-    pub(super) etcd_version: String,
+    /// The one to be measured against, then ours.
+    pub(super) sides: [Side; 2],
+    /// Makes the load and asks the questions, on both sides.
+    tool: PathBuf,
 }
 
 impl Programs {
-    pub(super) fn new(etcd: PathBuf, quorate: PathBuf) -> Result<Self, String> {
+    /// Etcd against ours; without `ours`, etcd against itself.
+    pub(super) fn new(etcd: PathBuf, ours: Option<PathBuf>, tool: PathBuf) -> Result<Self, String> {
         let version = output(Command::new(&etcd).arg("--version"))?;
         let line = version.lines().next().unwrap_or_default();
-        let etcd_version = line.rsplit(' ').next().unwrap_or_default().to_owned();
-        Ok(Self { etcd, quorate, etcd_version })
+        let name = format!("etcd {}", line.rsplit(' ').next().unwrap_or_default());
+        let (second, program) = match ours {
+            Some(program) => ("quorate".to_owned(), program),
+            None => ("etcd again".to_owned(), etcd.clone()),
+        };
+        let sides = [
+            Side { name, folder: "etcd", program: etcd },
+            Side { name: second, folder: "ours", program },
+        ];
+        Ok(Self { sides, tool })
     }
 }
 
-/// A running server with a data directory of its own.
+/// A server process with a data directory of its own.
 #[derive(Debug)]
 pub(super) struct Server {
     program: PathBuf,
     tool: PathBuf,
     data_dir: PathBuf,
+    name: String,
     client: String,
     peer: String,
+    /// All members of its cluster.
+    initial_cluster: String,
     process: Option<Child>,
 }
 
 impl Server {
-    /// Starts `program` on a new data directory named after it.
-    pub(super) fn start(program: &Path, programs: &Programs) -> Result<Self, String> {
-        let name = program.file_name().unwrap_or_default();
-        let own = format!("compare.{}", std::process::id());
-        let data_dir = target()?.join(own).join(name);
-        drop(std::fs::remove_dir_all(&data_dir));
-        std::fs::create_dir_all(&data_dir)
-            .map_err(|error| format!("{}: {error}", data_dir.display()))?;
-        let mut server = Self {
-            program: program.to_owned(),
-            tool: programs.quorate.clone(),
-            data_dir,
-            client: free_address()?,
-            peer: free_address()?,
-            process: None,
-        };
+    /// Starts the only member of a cluster on a new data directory.
+    pub(super) fn start(side: &Side, programs: &Programs) -> Result<Self, String> {
+        let mut server = Self::founders(side, programs, 1)?.remove(0);
         server.run()?;
         Ok(server)
     }
 
+    /// Prepares the members of a new cluster.
+    pub(super) fn founders(
+        side: &Side,
+        programs: &Programs,
+        count: usize,
+    ) -> Result<Vec<Self>, String> {
+        let new = |number| Self::new(side, programs, format!("m{number}"));
+        let mut servers = (1..=count).map(new).collect::<Result<Vec<_>, _>>()?;
+        let members: Vec<_> = servers
+            .iter()
+            .map(|server| format!("{}=http://{}", server.name, server.peer))
+            .collect();
+        for server in &mut servers {
+            server.initial_cluster = members.join(",");
+        }
+        Ok(servers)
+    }
+
+    fn new(side: &Side, programs: &Programs, name: String) -> Result<Self, String> {
+        let own = format!("compare.{}", std::process::id());
+        let data_dir = target()?.join(own).join(side.folder).join(&name);
+        drop(std::fs::remove_dir_all(&data_dir));
+        std::fs::create_dir_all(&data_dir)
+            .map_err(|error| format!("{}: {error}", data_dir.display()))?;
+        Ok(Self {
+            program: side.program.clone(),
+            tool: programs.tool.clone(),
+            data_dir,
+            name,
+            client: free_address()?,
+            peer: free_address()?,
+            initial_cluster: String::new(),
+            process: None,
+        })
+    }
+
     /// Starts the process and returns how long it took to serve.
     pub(super) fn run(&mut self) -> Result<Duration, String> {
-        let (client, peer) = (format!("http://{}", self.client), format!("http://{}", self.peer));
         let start = Instant::now();
+        self.spawn()?;
+        self.wait_until_it_serves()?;
+        Ok(start.elapsed())
+    }
+
+    /// Starts the process.
+    pub(super) fn spawn(&mut self) -> Result<(), String> {
+        let (client, peer) = (format!("http://{}", self.client), format!("http://{}", self.peer));
         let mut command = Command::new(&self.program);
         // What the environment says to tests or to other servers is not meant for these.
         for (name, _) in std::env::vars_os() {
@@ -77,19 +137,25 @@ impl Server {
             }
         }
         let process = command
-            .arg("--data-dir")
+            .args(["--name", &self.name, "--data-dir"])
             .arg(self.data_dir.join("data"))
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-            .args(["--initial-cluster", &format!("default={peer}")])
+            .args(["--initial-cluster", &self.initial_cluster])
             .args(["--quota-backend-bytes", QUOTA_BYTES, "--log-level", "error"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
             .map_err(|error| format!("{}: {error}", self.program.display()))?;
-        let process = self.process.insert(process);
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// Waits until the process says that it is healthy.
+    pub(super) fn wait_until_it_serves(&mut self) -> Result<(), String> {
+        let (start, name) = (Instant::now(), self.program.display());
+        let process = self.process.as_mut().ok_or("a server that does not run cannot serve")?;
         while !serves(&self.client) {
-            let name = self.program.display();
             if let Ok(Some(status)) = process.try_wait() {
                 return Err(format!("{name} ended before it served: {status}"));
             }
@@ -98,7 +164,19 @@ impl Server {
             }
             std::thread::sleep(LOOK);
         }
-        Ok(start.elapsed())
+        Ok(())
+    }
+
+    /// Whether something answers at the client address.
+    pub(super) fn listens(&self) -> bool {
+        TcpStream::connect(&self.client).is_ok()
+    }
+
+    /// Ends the process without a warning.
+    pub(super) fn kill(&mut self) -> Result<(), String> {
+        let Some(mut process) = self.process.take() else { return Ok(()) };
+        process.kill().and_then(|()| process.wait()).map_err(|error| error.to_string())?;
+        Ok(())
     }
 
     /// Asks the process to stop and waits until it has.
@@ -118,45 +196,19 @@ impl Server {
         Err(format!("{} did not stop", self.program.display()))
     }
 
-    /// Runs a benchmark against the server and returns its report.
-    pub(super) fn bench(&self, args: &[&str]) -> Result<Value, String> {
-        let text = output(&mut self.bench_command(args))?;
-        serde_json::from_str(&text).map_err(|error| format!("bench {}: {error}", args.join(" ")))
+    /// The number of the process, while it runs.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Child::id)
     }
 
-    /// Begins a benchmark, to be ended by [`Background::finish`].
-    pub(super) fn bench_in_background(&self, args: &[&str]) -> Result<Background, String> {
-        let mut command = self.bench_command(args);
-        let process = command.stdout(Stdio::piped()).spawn().map_err(|error| error.to_string())?;
-        Ok(Background { process })
-    }
-
-    fn bench_command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(&self.tool);
-        command.arg("bench").args(args).args(["--endpoints", &self.client, "--json"]);
-        if let Some(process) = &self.process {
-            command.arg("--pid").arg(process.id().to_string());
-        }
-        command
-    }
-
-    /// Runs a command of the client and returns what it printed.
-    pub(super) fn ctl(&self, args: &[&str]) -> Result<String, String> {
-        let mut command = Command::new(&self.tool);
-        command.arg("ctl").args(args);
-        output(command.args(["--endpoints", &self.client, "--command-timeout", "600s"]))
-    }
-
-    /// The status that the server gives of itself.
-    pub(super) fn status(&self) -> Result<Value, String> {
-        let text = self.ctl(&["endpoint", "status", "-w", "json"])?;
-        let status: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-        Ok(status[0]["Status"].clone())
+    /// The server as clients see it, at its own cost alone.
+    pub(super) fn service(&self) -> Service {
+        Service::new(self.tool.clone(), &self.client, self.pid())
     }
 
     /// Resident memory now, in bytes.
     pub(super) fn resident_bytes(&self) -> Result<f64, String> {
-        let pid = self.process.as_ref().map_or(0, Child::id);
+        let pid = self.pid().unwrap_or_default();
         let path = format!("/proc/{pid}/status");
         let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -170,39 +222,25 @@ impl Drop for Server {
         // The comparison is over or has failed already; nothing is lost by what fails here.
         drop(self.stop());
         drop(std::fs::remove_dir_all(&self.data_dir));
-        if let Some(own) = self.data_dir.parent() {
-            drop(std::fs::remove_dir(own));
+        for folder in self.data_dir.ancestors().skip(1).take(2) {
+            drop(std::fs::remove_dir(folder));
         }
     }
 }
 
-/// A benchmark that runs until it is told to end.
-#[derive(Debug)]
-pub(super) struct Background {
-    process: Child,
-}
-
-impl Background {
-    /// Interrupts the benchmark and returns its report.
-    pub(super) fn finish(mut self) -> Result<Value, String> {
-        output(Command::new("kill").args(["-INT", &self.process.id().to_string()]))?;
-        let mut text = String::new();
-        if let Some(mut pipe) = self.process.stdout.take() {
-            pipe.read_to_string(&mut text).map_err(|error| error.to_string())?;
-        }
-        self.process.wait().map_err(|error| error.to_string())?;
-        serde_json::from_str(&text).map_err(|error| format!("bench in the background: {error}"))
-    }
-}
-
-/// A number in a report, 0 if there is none.
-pub(super) fn number(report: &Value, pointer: &str) -> f64 {
-    report.pointer(pointer).and_then(Value::as_f64).unwrap_or_default()
-}
-
+/// An address that nobody listens at. It is outside of the range that the system takes for outgoing
+/// connections, so that it is still free when a killed server comes back to it.
 fn free_address() -> Result<String, String> {
-    let listener = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    listener.map(|address| address.to_string()).map_err(|error| error.to_string())
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = std::process::id() as u16 % PORTS.len() as u16;
+    for _ in PORTS {
+        let offset = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS.len() as u16;
+        let address = format!("127.0.0.1:{}", PORTS.start + offset);
+        if TcpListener::bind(&address).is_ok() {
+            return Ok(address);
+        }
+    }
+    Err("no port is free".to_owned())
 }
 
 /// Whether the server says that it is healthy.

@@ -1,9 +1,13 @@
 //! Cases on 100,000 keys of 16 bytes with values of 256: the cost of single operations, on new servers each.
+//!
+//! In a cluster of three members it is the cost of all of them that counts, wherever a request was sent.
 
 use serde_json::Value;
 
 use super::Options;
-use super::server::{Programs, Server, number};
+use super::cluster::Cluster;
+use super::server::Programs;
+use super::service::{Service, checked, number};
 use super::table::{Row, median};
 use crate::say;
 
@@ -21,8 +25,8 @@ enum Figure {
 impl Figure {
     fn of(self, report: &Value) -> f64 {
         match self {
-            Self::CpuPerOperation => number(report, "/servers/0/cpu_us_per_operation"),
-            Self::CpuPerEvent => number(report, "/servers/0/cpu_us_per_event"),
+            Self::CpuPerOperation => sum(report, "/cpu_us_per_operation"),
+            Self::CpuPerEvent => sum(report, "/cpu_us_per_event"),
             Self::P50 => number(report, "/latency_us/p50"),
         }
     }
@@ -35,18 +39,55 @@ impl Figure {
     }
 }
 
+/// A figure of all servers of a report together.
+fn sum(report: &Value, pointer: &str) -> f64 {
+    let servers = report["servers"].as_array();
+    servers.into_iter().flatten().map(|server| number(server, pointer)).sum()
+}
+
+/// Who is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The only member.
+    Alone,
+    /// The leader of three members.
+    Leader,
+    /// A follower of three members.
+    Follower,
+}
+
+impl Place {
+    const fn members(self) -> usize {
+        match self {
+            Self::Alone => 1,
+            Self::Leader | Self::Follower => 3,
+        }
+    }
+
+    /// What clients there see, at the cost of all members.
+    fn service(self, cluster: &Cluster) -> Result<Service, String> {
+        let position = match self {
+            Self::Alone | Self::Leader => cluster.leader()?,
+            Self::Follower => cluster.follower()?,
+        };
+        Ok(cluster.service(position))
+    }
+}
+
 /// One kind of load.
 #[derive(Debug)]
 pub(super) struct Case {
     pub(super) name: &'static str,
     work: &'static str,
+    pub(super) place: Place,
     /// Whether the keys are there before it begins.
     is_filled: bool,
     /// Arguments of `quorate bench`.
     args: &'static [&'static str],
     /// Operations in one measurement: what etcd does in three to five seconds.
     total: u64,
-    figures: &'static [(Figure, f64)],
+    /// What is compared, with its target.
+    figures: &'static [(Figure, Option<f64>)],
 }
 
 /// The cases, in the order of the table.
@@ -54,138 +95,191 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "put-100",
         work: "put, 100 clients",
+        place: Place::Alone,
         is_filled: true,
         args: &["put", "--clients", "100"],
         total: 80_000,
-        figures: &[(Figure::CpuPerOperation, 0.40)],
+        figures: &[(Figure::CpuPerOperation, Some(0.40))],
     },
     Case {
         name: "put-1000",
         work: "put, 1,000 clients",
+        place: Place::Alone,
         is_filled: true,
         args: &["put", "--clients", "1000"],
         total: 80_000,
-        figures: &[(Figure::CpuPerOperation, 0.42)],
+        figures: &[(Figure::CpuPerOperation, Some(0.42))],
     },
     Case {
         name: "put-1",
         work: "put, 1 client",
+        place: Place::Alone,
         is_filled: true,
         args: &["put", "--clients", "1"],
         total: 8_000,
-        figures: &[(Figure::CpuPerOperation, 0.45), (Figure::P50, 0.9)],
+        figures: &[(Figure::CpuPerOperation, Some(0.45)), (Figure::P50, Some(0.9))],
     },
     Case {
         name: "get-100",
         work: "get, linearizable, 100 clients",
+        place: Place::Alone,
         is_filled: true,
         args: &["range", "--clients", "100"],
         total: 120_000,
-        figures: &[(Figure::CpuPerOperation, 0.30)],
+        figures: &[(Figure::CpuPerOperation, Some(0.30))],
     },
     Case {
         name: "get-serializable-100",
         work: "get, serializable, 100 clients",
+        place: Place::Alone,
         is_filled: true,
         args: &["range", "--serializable", "--clients", "100"],
         total: 120_000,
-        figures: &[(Figure::CpuPerOperation, 0.30)],
+        figures: &[(Figure::CpuPerOperation, Some(0.30))],
     },
     Case {
         name: "list-limit-1000",
         work: "list with limit 1,000 of 50,000 keys in range",
+        place: Place::Alone,
         is_filled: true,
         args: &["list", "--limit", "1000", "--clients", "10"],
         total: 1_000,
-        figures: &[(Figure::CpuPerOperation, 0.05)],
+        figures: &[(Figure::CpuPerOperation, Some(0.05))],
     },
     Case {
         name: "list-1000",
         work: "list of exactly 1,000 keys",
+        place: Place::Alone,
         is_filled: true,
         args: &["list", "--span", "1000", "--clients", "10"],
         total: 3_000,
-        figures: &[(Figure::CpuPerOperation, 0.15)],
+        figures: &[(Figure::CpuPerOperation, Some(0.15))],
     },
     Case {
         name: "list-10000",
         work: "list of exactly 10,000 keys",
+        place: Place::Alone,
         is_filled: true,
         args: &["list", "--span", "10000", "--clients", "10"],
         total: 300,
-        figures: &[(Figure::CpuPerOperation, 0.12)],
+        figures: &[(Figure::CpuPerOperation, Some(0.12))],
     },
     Case {
         name: "txn-100",
         work: "txn, compare and put, 100 clients",
+        place: Place::Alone,
         is_filled: true,
         args: &["txn", "--clients", "100"],
         total: 60_000,
-        figures: &[(Figure::CpuPerOperation, 0.42)],
+        figures: &[(Figure::CpuPerOperation, Some(0.42))],
     },
     Case {
         name: "mixed-100",
         work: "mixed, 80 % get, 100 clients",
+        place: Place::Alone,
         is_filled: true,
         args: &["mixed", "--clients", "100"],
         total: 80_000,
-        figures: &[(Figure::CpuPerOperation, 0.40)],
+        figures: &[(Figure::CpuPerOperation, Some(0.40))],
     },
     Case {
         name: "watch-burst",
         work: "watch, 10,000 watchers of one key, burst, per event",
+        place: Place::Alone,
         is_filled: false,
         args: &["watch", "--watchers", "10000", "--clients", "100"],
         total: 400,
-        figures: &[(Figure::CpuPerEvent, 0.30)],
+        figures: &[(Figure::CpuPerEvent, Some(0.30))],
     },
     Case {
         name: "watch-paced",
         work: "watch, 10,000 watchers of one key, 10 puts/s, per event",
+        place: Place::Alone,
         is_filled: false,
         args: &["watch", "--watchers", "10000", "--clients", "1", "--rate", "10"],
         total: 50,
-        figures: &[(Figure::CpuPerEvent, 0.20)],
+        figures: &[(Figure::CpuPerEvent, Some(0.20))],
     },
     Case {
         name: "lease-keepalive",
         work: "lease keepalive, 100 streams",
+        place: Place::Alone,
         is_filled: false,
         args: &["lease-keepalive", "--clients", "100"],
         total: 300_000,
-        figures: &[(Figure::CpuPerOperation, 0.5)],
+        figures: &[(Figure::CpuPerOperation, Some(0.5))],
+    },
+    Case {
+        name: "cluster-put-100",
+        work: "put at the leader, 100 clients",
+        place: Place::Leader,
+        is_filled: true,
+        args: &["put", "--clients", "100"],
+        total: 30_000,
+        figures: &[(Figure::CpuPerOperation, Some(0.35))],
+    },
+    Case {
+        name: "cluster-put-1000",
+        work: "put at the leader, 1,000 clients",
+        place: Place::Leader,
+        is_filled: true,
+        args: &["put", "--clients", "1000"],
+        total: 40_000,
+        figures: &[(Figure::CpuPerOperation, Some(0.35))],
+    },
+    Case {
+        name: "cluster-put-1",
+        work: "put at the leader, 1 client",
+        place: Place::Leader,
+        is_filled: true,
+        args: &["put", "--clients", "1"],
+        total: 4_000,
+        figures: &[(Figure::CpuPerOperation, None), (Figure::P50, Some(0.9))],
+    },
+    Case {
+        name: "cluster-get-follower",
+        work: "get, linearizable, at a follower, 100 clients",
+        place: Place::Follower,
+        is_filled: true,
+        args: &["range", "--clients", "100"],
+        total: 80_000,
+        figures: &[(Figure::CpuPerOperation, Some(0.5))],
     },
 ];
 
-/// Runs the chosen cases.
-pub(super) fn run(programs: &Programs, options: &Options) -> Result<Vec<Row>, String> {
-    let chosen: Vec<&Case> = CASES.iter().filter(|case| options.wants(case.name)).collect();
-    if chosen.is_empty() {
-        return Ok(Vec::new());
-    }
+/// Runs those of the chosen cases that `belong`.
+pub(super) fn run(
+    programs: &Programs,
+    options: &Options,
+    belongs: fn(Place) -> bool,
+) -> Result<Vec<Row>, String> {
+    let chosen = CASES.iter().filter(|case| belongs(case.place) && options.wants(case.name));
     let mut rows = Vec::new();
     for case in chosen {
         say(&format!("compare: {}", case.name));
         // New ones for each case: what a server has done before costs it memory, cache and more.
-        let servers =
-            [Server::start(&programs.etcd, programs)?, Server::start(&programs.quorate, programs)?];
+        let [etcd, quorate] = &programs.sides;
+        let members = case.place.members();
+        let clusters =
+            [Cluster::start(etcd, programs, members)?, Cluster::start(quorate, programs, members)?];
         if case.is_filled {
-            for server in &servers {
-                checked(server.bench(&FILL)?)?;
+            for cluster in &clusters {
+                checked(cluster.service(cluster.leader()?).bench(&FILL)?)?;
             }
         }
-        rows.extend(measure(case, &servers, options)?);
+        rows.extend(measure(case, &clusters, options)?);
     }
     Ok(rows)
 }
 
-fn measure(case: &Case, servers: &[Server; 2], options: &Options) -> Result<Vec<Row>, String> {
+fn measure(case: &Case, clusters: &[Cluster; 2], options: &Options) -> Result<Vec<Row>, String> {
     let total = options.amount(case.total).to_string();
     let args = [case.args, &["--total", &total]].concat();
     let mut pairs = Vec::new();
     for _ in 0..options.pairs {
-        let [etcd, quorate] = servers;
-        pairs.push([checked(etcd.bench(&args)?)?, checked(quorate.bench(&args)?)?]);
+        let [etcd, quorate] = clusters;
+        let measured = |cluster| checked(case.place.service(cluster)?.bench(&args)?);
+        pairs.push([measured(etcd)?, measured(quorate)?]);
     }
     let latency = |side: usize, pointer: &str| {
         median(pairs.iter().map(|pair| number(&pair[side], pointer) / 1e3).collect())
@@ -194,20 +288,11 @@ fn measure(case: &Case, servers: &[Server; 2], options: &Options) -> Result<Vec<
     let of = if case.args[0] == "watch" { "/events" } else { "" };
     let [p50, p99] = ["p50", "p99"].map(|name| format!("{of}/latency_us/{name}"));
     let latencies = [0, 1].map(|side| [latency(side, &p50), latency(side, &p99)]);
-    let row = |(figure, target): &(Figure, f64)| {
+    let row = |(figure, target): &(Figure, Option<f64>)| {
         let figures: Vec<_> =
             pairs.iter().map(|[etcd, quorate]| (figure.of(etcd), figure.of(quorate))).collect();
         let work = format!("{}{}", case.work, figure.suffix());
         Row { latency: Some(latencies), ..Row::of_pairs(work, "us", &figures, *target) }
     };
     Ok(case.figures.iter().map(row).collect())
-}
-
-/// A report without errors; figures of failed operations mean nothing.
-pub(super) fn checked(report: Value) -> Result<Value, String> {
-    let errors = number(&report, "/errors");
-    if errors == 0.0 {
-        return Ok(report);
-    }
-    Err(format!("{errors} operations failed: {}", report["error_texts"]))
 }

@@ -5,8 +5,28 @@ use std::path::Path;
 use super::Options;
 use crate::Outcome;
 
-const BEGIN: &str = "<!-- compare: begin -->";
-const END: &str = "<!-- compare: end -->";
+/// Which of the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Section {
+    /// One member.
+    Alone,
+    /// Three members.
+    Clusters,
+}
+
+impl Section {
+    pub(super) const ALL: [Self; 2] = [Self::Alone, Self::Clusters];
+
+    /// The lines between which the table stands.
+    const fn markers(self) -> [&'static str; 2] {
+        match self {
+            Self::Alone => ["<!-- compare: begin -->", "<!-- compare: end -->"],
+            Self::Clusters => {
+                ["<!-- compare clusters: begin -->", "<!-- compare clusters: end -->"]
+            }
+        }
+    }
+}
 
 /// One line of the table.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +52,7 @@ impl Row {
         work: impl Into<String>,
         unit: &'static str,
         pairs: &[(f64, f64)],
-        target: f64,
+        target: impl Into<Option<f64>>,
     ) -> Self {
         let all = |figure: fn(&(f64, f64)) -> f64| median(pairs.iter().map(figure).collect());
         Self {
@@ -41,7 +61,7 @@ impl Row {
             quorate: all(|pair| pair.1),
             unit,
             measured: all(|pair| pair.1 / pair.0),
-            target: Some(target),
+            target: target.into(),
             is_ratio: true,
             latency: None,
         }
@@ -63,10 +83,9 @@ pub(super) fn median(mut numbers: Vec<f64>) -> f64 {
 }
 
 /// The table in markdown, with a line on how it was made.
-pub(super) fn render(rows: &[Row], etcd_version: &str, options: &Options) -> String {
-    let heading = format!("etcd {etcd_version}");
+pub(super) fn render(rows: &[Row], [first, second]: [&str; 2], options: &Options) -> String {
     let mut lines = vec![
-        format!("| work | {heading} | quorate | ratio | target | p50 ms | p99 ms |"),
+        format!("| work | {first} | {second} | ratio | target | p50 ms | p99 ms |"),
         "|---|--:|--:|--:|--:|--:|--:|".to_owned(),
     ];
     for row in rows {
@@ -122,28 +141,31 @@ fn figure(value: f64) -> String {
     }
 }
 
-/// Puts the table between the markers of a file; a file that does not exist is made.
-pub(super) fn write(file: &Path, table: &str) -> Outcome {
+/// Puts the table between its markers in a file; a file that does not exist is made.
+pub(super) fn write(file: &Path, section: Section, table: &str) -> Outcome {
     let named = |error: std::io::Error| format!("{}: {error}", file.display());
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            format!("# Performance\n\n{BEGIN}\n{END}\n")
+            let places = Section::ALL.map(|section| section.markers().join("\n") + "\n");
+            format!("# Performance\n\n{}", places.join("\n"))
         }
         Err(error) => return Err(named(error)),
     };
-    let replaced = replace(&text, table)
-        .ok_or(format!("{} has no lines {BEGIN} and {END}", file.display()))?;
+    let replaced = replace(&text, section, table).ok_or_else(|| {
+        format!("{} has no lines {}", file.display(), section.markers().join(" and "))
+    })?;
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder).map_err(named)?;
     }
     std::fs::write(file, replaced).map_err(named)
 }
 
-fn replace(text: &str, table: &str) -> Option<String> {
-    let (before, rest) = text.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n\n{table}\n{END}{after}"))
+fn replace(text: &str, section: Section, table: &str) -> Option<String> {
+    let [begin, end] = section.markers();
+    let (before, rest) = text.split_once(begin)?;
+    let (_, after) = rest.split_once(end)?;
+    Some(format!("{before}{begin}\n\n{table}\n{end}{after}"))
 }
 
 #[cfg(test)]
@@ -174,7 +196,7 @@ mod tests {
     fn a_missed_target_is_marked() {
         let mut row = Row::of_pairs("put", "us", &[(50.0, 25.0)], 0.4);
         row.latency = Some([[4.0, 20.0], [2.0, 9.5]]);
-        let table = render(&[row], "3.5.16", &options());
+        let table = render(&[row], ["etcd", "ours"], &options());
         assert!(table.contains(
             "| put | 50.0 us | 25.0 us | **0.50** (missed) | ≤ 0.40 | 4.00 → 2.00 | 20.0 → 9.50 |"
         ));
@@ -184,14 +206,20 @@ mod tests {
             target: Some(50.0),
             ..Row::of_pairs("longest", "ms", &[(2000.0, 12.0)], 0.0)
         };
-        let table = render(&[row], "3.5.16", &options());
+        let table = render(&[row], ["etcd", "ours"], &options());
         assert!(table.contains("| longest | 2000 ms | 12.0 ms | 12.0 ms | ≤ 50.0 ms |"), "{table}");
     }
 
     #[test]
-    fn the_table_replaces_what_stands_between_the_markers() {
-        let text = format!("a\n{BEGIN}\nold\n{END}\nb\n");
-        assert_eq!(replace(&text, "new\n").unwrap(), format!("a\n{BEGIN}\n\nnew\n\n{END}\nb\n"));
-        assert_eq!(replace("nothing", "new"), None);
+    fn each_table_replaces_what_stands_between_its_own_markers() {
+        let [begin, end] = Section::Clusters.markers();
+        let [other_begin, other_end] = Section::Alone.markers();
+        let other = format!("a\n{other_begin}\nstays\n{other_end}\n");
+        let text = format!("{other}{begin}\nold\n{end}\nb\n");
+        assert_eq!(
+            replace(&text, Section::Clusters, "new\n").unwrap(),
+            format!("{other}{begin}\n\nnew\n\n{end}\nb\n")
+        );
+        assert_eq!(replace("nothing", Section::Alone, "new"), None);
     }
 }

@@ -1,0 +1,184 @@
+//! Cases on clusters of three members that lose one: how long nobody is served when it was the leader, and
+//! what its return costs when it has missed much.
+//!
+//! Members run with etcd's own timing (heartbeats every 100 ms, elections after 1,000 ms).
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::Options;
+use super::cluster::Cluster;
+use super::server::{Programs, Side};
+use super::service::{Service, checked, number};
+use super::table::{Row, median};
+use crate::say;
+
+/// The names of the cases.
+pub(super) const NAMES: [&str; 2] = ["cluster-failover", "cluster-catch-up"];
+
+const MEMBERS: usize = 3;
+/// Leaders killed for each pair and side.
+const KILLS: usize = 3;
+/// Load around a kill, at the members that survive. It does not wait for answers: requests that the old leader
+/// had taken are lost, and their clients would wait for as long as a request may take.
+const LOAD: [&str; 7] = ["put", "--rate", "500", "--clients", "8000", "--connections", "8"];
+/// How long the load runs before the kill and after the election.
+const AROUND: Duration = Duration::from_secs(2);
+/// A silence that follows on a kill begins at most so long before or after it.
+const SLACK_SECONDS: f64 = 0.2;
+
+/// Entries that a member misses.
+const MISSED: u64 = 1_000_000;
+/// Puts that measure how much its return disturbs.
+const PROBE: [&str; 5] = ["put", "--clients", "10", "--rate", "500"];
+
+/// Runs the chosen cases.
+pub(super) fn run(programs: &Programs, options: &Options) -> Result<Vec<Row>, String> {
+    let mut rows = Vec::new();
+    if options.wants("cluster-failover") {
+        rows.push(failover(programs, options)?);
+    }
+    if options.wants("cluster-catch-up") {
+        rows.extend(catch_up(programs, options)?);
+    }
+    Ok(rows)
+}
+
+fn failover(programs: &Programs, options: &Options) -> Result<Row, String> {
+    let mut outages = [Vec::new(), Vec::new()];
+    for pair in 1..=options.pairs {
+        say(&format!("compare: cluster-failover, {pair} of {}", options.pairs));
+        for (side, outages) in programs.sides.iter().zip(&mut outages) {
+            let mut cluster = Cluster::start(side, programs, MEMBERS)?;
+            for _ in 0..KILLS {
+                let outage = kill_leader(&mut cluster)?;
+                say(&format!("compare: {} was silent for {:.0} ms", side.name, outage * 1e3));
+                outages.push(outage * 1e3);
+            }
+        }
+    }
+    let work = format!("leader killed to first acknowledged put, median of {}", outages[0].len());
+    // How long an election takes is drawn by lot: kills are not pairs, their medians are compared.
+    let medians = outages.map(median);
+    Ok(Row::of_pairs(work, "ms", &[(medians[0], medians[1])], 1.0))
+}
+
+/// Kills the leader under load and returns how many seconds no put was acknowledged.
+fn kill_leader(cluster: &mut Cluster) -> Result<f64, String> {
+    let leader = cluster.leader()?;
+    let args = [&LOAD[..], &["--duration", "600s"]].concat();
+    let load = cluster.service_without(leader)?.bench_in_background(&args)?;
+    std::thread::sleep(AROUND);
+    let killed_at = unix_seconds();
+    cluster.member(leader).kill()?;
+    cluster.leader()?;
+    std::thread::sleep(AROUND);
+    // Errors are the requests that were lost with the leader.
+    let report = load.finish()?;
+    let began = number(&report, "/longest_silence/began_unix_seconds");
+    let ended = began + number(&report, "/longest_silence/seconds");
+    if (began - killed_at).abs() > SLACK_SECONDS || ended < killed_at {
+        return Err(format!("the longest silence began {:.3} s after the kill", began - killed_at));
+    }
+    cluster.member(leader).run()?;
+    cluster.wait_until_in_step(leader)?;
+    Ok(ended - killed_at)
+}
+
+fn unix_seconds() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// The return of a member that was away.
+#[derive(Clone, Copy, Debug)]
+struct Return {
+    idle_p99_ms: f64,
+    meanwhile_p99_ms: f64,
+    seconds: f64,
+}
+
+impl Return {
+    fn slowdown(&self) -> f64 {
+        self.meanwhile_p99_ms / self.idle_p99_ms
+    }
+}
+
+fn catch_up(programs: &Programs, options: &Options) -> Result<[Row; 2], String> {
+    let mut pairs = Vec::new();
+    for pair in 1..=options.pairs {
+        say(&format!("compare: cluster-catch-up, {pair} of {}", options.pairs));
+        let [etcd, quorate] = &programs.sides;
+        pairs.push([
+            catch_up_once(etcd, programs, options)?,
+            catch_up_once(quorate, programs, options)?,
+        ]);
+    }
+    let figures = |figure: fn(&Return) -> f64| -> Vec<(f64, f64)> {
+        pairs.iter().map(|[etcd, quorate]| (figure(etcd), figure(quorate))).collect()
+    };
+    let latency = |side: usize| {
+        let of = |figure: fn(&Return) -> f64| {
+            median(pairs.iter().map(|pair| figure(&pair[side])).collect())
+        };
+        (of(|back| back.idle_p99_ms), of(|back| back.meanwhile_p99_ms))
+    };
+    for (side, (idle, meanwhile)) in programs.sides.iter().zip([latency(0), latency(1)]) {
+        say(&format!(
+            "compare: {}: put p99 {idle:.2} ms idle, {meanwhile:.2} meanwhile",
+            side.name
+        ));
+    }
+    let missed = if options.quick { "200k" } else { "1 M" };
+    let slowdown = figures(Return::slowdown);
+    let ours = median(slowdown.iter().map(|pair| pair.1).collect());
+    Ok([
+        Row {
+            measured: ours,
+            ..Row::of_pairs(
+                format!("put p99 while a member {missed} entries behind returns ÷ idle"),
+                "",
+                &slowdown,
+                3.0,
+            )
+        },
+        Row::of_pairs(
+            "from its start until it is in step",
+            "s",
+            &figures(|back| back.seconds),
+            None,
+        ),
+    ])
+}
+
+fn catch_up_once(side: &Side, programs: &Programs, options: &Options) -> Result<Return, String> {
+    let mut cluster = Cluster::start(side, programs, MEMBERS)?;
+    let keys = options.amount(MISSED).to_string();
+    let away = cluster.follower()?;
+    cluster.member(away).stop()?;
+    let leader = cluster.leader()?;
+    let service = cluster.service(leader).at_the_cost_of(Vec::new());
+    let fill = ["fill", "--order", "random", "--keys", &keys, "--clients", "1000"];
+    checked(service.bench(&fill)?)?;
+    let probe = [&PROBE[..], &["--keys", &keys]].concat();
+    let idle = checked(service.bench(&[&probe[..], &["--duration", "10s"]].concat())?)?;
+    let (seconds, meanwhile) = come_back(&mut cluster, away, &service, &probe)?;
+    Ok(Return {
+        idle_p99_ms: number(&idle, "/latency_us/p99") / 1e3,
+        meanwhile_p99_ms: number(&meanwhile, "/latency_us/p99") / 1e3,
+        seconds,
+    })
+}
+
+/// Starts the member again and returns how long it took to be in step, and how puts fared meanwhile.
+fn come_back(
+    cluster: &mut Cluster,
+    away: usize,
+    service: &Service,
+    probe: &[&str],
+) -> Result<(f64, serde_json::Value), String> {
+    let puts = service.bench_in_background(&[probe, &["--duration", "600s"]].concat())?;
+    let start = Instant::now();
+    cluster.member(away).spawn()?;
+    cluster.wait_until_in_step(away)?;
+    let seconds = start.elapsed().as_secs_f64();
+    Ok((seconds, checked(puts.finish()?)?))
+}

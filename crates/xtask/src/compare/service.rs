@@ -1,0 +1,118 @@
+//! A service under comparison, as clients see it: load is put on it, and questions are asked.
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::workspace::output;
+
+/// Where clients go, and the processes whose cost is measured.
+#[derive(Clone, Debug)]
+pub(super) struct Service {
+    tool: PathBuf,
+    /// Separated by commas.
+    endpoints: String,
+    pids: Vec<u32>,
+}
+
+impl Service {
+    /// What is reached at `endpoint`, at the cost of the process `pid`.
+    pub(super) fn new(tool: PathBuf, endpoint: &str, pid: Option<u32>) -> Self {
+        Self { tool, endpoints: endpoint.to_owned(), pids: pid.into_iter().collect() }
+    }
+
+    /// Both together.
+    pub(super) fn and(mut self, other: Self) -> Self {
+        self.endpoints = format!("{},{}", self.endpoints, other.endpoints);
+        self.pids.extend(other.pids);
+        self
+    }
+
+    /// The same at the cost of other processes.
+    pub(super) fn at_the_cost_of(self, pids: Vec<u32>) -> Self {
+        Self { pids, ..self }
+    }
+
+    /// Runs a benchmark and returns its report.
+    pub(super) fn bench(&self, args: &[&str]) -> Result<Value, String> {
+        let output = self.bench_command(args).output().map_err(|error| error.to_string())?;
+        // A report that tells of failures comes with a failure's exit code.
+        serde_json::from_slice(&output.stdout).map_err(|error| {
+            let complaint = String::from_utf8_lossy(&output.stderr);
+            format!("bench {}: {error}: {}", args.join(" "), complaint.trim())
+        })
+    }
+
+    /// Begins a benchmark, to be ended by [`Background::finish`].
+    pub(super) fn bench_in_background(&self, args: &[&str]) -> Result<Background, String> {
+        let mut command = self.bench_command(args);
+        let process = command.stdout(Stdio::piped()).spawn().map_err(|error| error.to_string())?;
+        Ok(Background { process })
+    }
+
+    fn bench_command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.tool);
+        command.arg("bench").args(args).args(["--endpoints", &self.endpoints, "--json"]);
+        for pid in &self.pids {
+            command.arg("--pid").arg(pid.to_string());
+        }
+        command
+    }
+
+    /// Runs a command of the client and returns what it printed.
+    pub(super) fn ctl(&self, args: &[&str]) -> Result<String, String> {
+        let mut command = Command::new(&self.tool);
+        command.arg("ctl").args(args);
+        output(command.args(["--endpoints", &self.endpoints, "--command-timeout", "600s"]))
+    }
+
+    /// The status that the (first) server gives of itself.
+    pub(super) fn status(&self) -> Result<Value, String> {
+        let text = self.ctl(&["endpoint", "status", "-w", "json"])?;
+        let status: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        Ok(status[0]["Status"].clone())
+    }
+}
+
+/// A benchmark that runs until it is told to end.
+#[derive(Debug)]
+pub(super) struct Background {
+    process: Child,
+}
+
+impl Background {
+    /// Interrupts the benchmark and returns its report.
+    pub(super) fn finish(mut self) -> Result<Value, String> {
+        output(Command::new("kill").args(["-INT", &self.process.id().to_string()]))?;
+        let mut text = String::new();
+        if let Some(mut pipe) = self.process.stdout.take() {
+            pipe.read_to_string(&mut text).map_err(|error| error.to_string())?;
+        }
+        self.process.wait().map_err(|error| error.to_string())?;
+        serde_json::from_str(&text).map_err(|error| format!("bench in the background: {error}"))
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // It has ended, unless something else failed and nobody wants its report.
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+/// A report without errors; figures of failed operations mean nothing.
+pub(super) fn checked(report: Value) -> Result<Value, String> {
+    let errors = number(&report, "/errors");
+    if errors == 0.0 {
+        return Ok(report);
+    }
+    Err(format!("{errors} operations failed: {}", report["error_texts"]))
+}
+
+/// A number in a report, 0 if there is none.
+pub(super) fn number(report: &Value, pointer: &str) -> f64 {
+    report.pointer(pointer).and_then(Value::as_f64).unwrap_or_default()
+}
