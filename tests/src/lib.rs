@@ -26,6 +26,7 @@
 #![expect(clippy::print_stderr, reason = "a failing test shows what its server said")]
 
 mod client;
+mod cluster;
 mod condition;
 mod ctl;
 mod history;
@@ -38,7 +39,8 @@ mod server;
 mod watch;
 
 pub use client::{Client, RawCodec, refused};
-pub use condition::{DEADLINE, eventually, within};
+pub use cluster::{Cluster, ClusterOptions, Endpoints, PATIENCE, State};
+pub use condition::{DEADLINE, eventually, eventually_ok, eventually_within, within};
 pub use ctl::{Ctl, Finished, Tool, etcdutl, has_etcd_tools, run_to_end};
 pub use history::History;
 pub use http::{Response, get, request};
