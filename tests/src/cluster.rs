@@ -8,7 +8,7 @@
 //! tests takes, because here a busy machine that delays a heartbeat would unseat a leader.
 //!
 //! Here: processes. Who leads and who agrees is in `agreement`, members that come and go in
-//! `membership`, what stands between members in [`crate::Links`].
+//! `membership`, what stands between members in [`Links`].
 
 mod agreement;
 mod endpoints;
@@ -22,7 +22,7 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use crate::{Client, Exit, Kind, Server};
+use crate::{Client, Exit, Kind, Links, Options, Server};
 
 /// How long a cluster may take to agree on something once it can.
 pub const PATIENCE: Duration = Duration::from_secs(45);
@@ -61,7 +61,8 @@ impl Member {
 pub struct Cluster {
     members: Vec<Member>,
     /// What a member that is added starts with.
-    template: crate::Options,
+    template: Options,
+    links: Option<Links>,
 }
 
 impl Cluster {
@@ -127,6 +128,12 @@ impl Cluster {
     pub fn everyone(&self) -> Endpoints {
         let members = self.members.iter().filter(|member| member.id.is_some());
         Endpoints::new(members.map(|member| member.server.client()).collect())
+    }
+
+    /// The links between the members, of a cluster that was started with such.
+    #[must_use]
+    pub fn links(&self) -> &Links {
+        self.links.as_ref().expect("the cluster is linked")
     }
 
     /// Ends a member without a warning. A paused one can be killed too.

@@ -32,6 +32,7 @@ mod ctl;
 mod history;
 mod http;
 mod kind;
+mod links;
 mod ports;
 mod random;
 mod requests;
@@ -45,6 +46,7 @@ pub use ctl::{Ctl, Finished, Tool, etcdutl, has_etcd_tools, run_to_end};
 pub use history::History;
 pub use http::{Response, get, request};
 pub use kind::{Kind, is_long, notice};
+pub use links::{Links, Rule};
 pub use random::Random;
 pub use requests::{
     bytes, compare, delete, from_key, get_op, key, op, prefix, prefix_end, put, put_leased, put_op,

@@ -35,10 +35,17 @@ impl Cluster {
     pub(super) async fn learn_ids(&mut self) {
         let request = pb::MemberListRequest::default();
         let listed = self.members[0].client.member_list(request).await.unwrap().members;
-        for member in &mut self.members {
-            let url = member.server.peer_url();
+        for number in 0..self.members.len() {
+            let url = self.members[number].server.peer_url();
             let found = listed.iter().find(|one| one.peer_urls.contains(&url));
-            member.id = Some(found.expect("a member of the initial cluster is listed").id);
+            self.identify(number, found.expect("a member of the initial cluster is listed").id);
+        }
+    }
+
+    fn identify(&mut self, number: usize, id: u64) {
+        self.members[number].id = Some(id);
+        if let Some(links) = &self.links {
+            links.identify(number, id);
         }
     }
 
@@ -60,7 +67,11 @@ impl Cluster {
     ) -> usize {
         let number = self.members.len();
         let options = change(self.template.clone().name(&options::name(number)));
-        self.members.push(Member::new(options.prepare()));
+        let mut server = options.prepare();
+        if let Some(links) = &self.links {
+            server.set_advertised_peer_port(links.add(server.peer_port()));
+        }
+        self.members.push(Member::new(server));
         self.announce(number, learner).await;
         self.restart(number).await;
         number
@@ -85,7 +96,7 @@ impl Cluster {
         })
         .await;
         let own = listed.iter().find(|member| member.peer_urls.contains(&url));
-        self.members[number].id = own.map(|member| member.id);
+        self.identify(number, own.expect("listed").id);
         let words = self.members.iter().filter(|member| member.id.is_some());
         let words =
             words.map(|member| format!("{}={}", member.server.name(), member.server.peer_url()));

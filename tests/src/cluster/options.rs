@@ -1,7 +1,7 @@
 //! How to start a cluster.
 
 use super::{Cluster, Member, State};
-use crate::{Kind, Options, within};
+use crate::{Kind, Links, Options, within};
 
 /// Starts on other ports, when somebody else was faster.
 const ATTEMPTS: usize = 5;
@@ -11,6 +11,7 @@ const ATTEMPTS: usize = 5;
 pub struct ClusterOptions {
     members: Vec<Options>,
     template: Options,
+    linked: bool,
 }
 
 impl ClusterOptions {
@@ -19,7 +20,7 @@ impl ClusterOptions {
     pub fn new(kind: Kind, size: usize) -> Self {
         let template = Options::new(kind).timing(50, 500);
         let members = (0..size).map(|number| template.clone().name(&name(number))).collect();
-        Self { members, template }
+        Self { members, template, linked: false }
     }
 
     /// Adds a flag to every member, written `--name=value`; also to those that are added later.
@@ -30,7 +31,15 @@ impl ClusterOptions {
         Self {
             members: self.members.into_iter().map(add).collect(),
             template: self.template.flag(flag.clone()),
+            ..self
         }
+    }
+
+    /// Puts links between the members that can be made to fail.
+    #[must_use]
+    pub const fn linked(mut self) -> Self {
+        self.linked = true;
+        self
     }
 
     /// Changes the options of one member: its kind, its flags, its environment, its disk.
@@ -55,6 +64,12 @@ impl ClusterOptions {
     /// Nothing when a port was lost.
     async fn try_start(self) -> Option<Cluster> {
         let mut servers: Vec<_> = self.members.into_iter().map(Options::prepare).collect();
+        let links = self.linked.then(Links::new);
+        if let Some(links) = &links {
+            for server in &mut servers {
+                server.set_advertised_peer_port(links.add(server.peer_port()));
+            }
+        }
         let words = servers.iter().map(|server| format!("{}={}", server.name(), server.peer_url()));
         let words = words.collect::<Vec<_>>().join(",");
         for server in &mut servers {
@@ -62,7 +77,7 @@ impl ClusterOptions {
             server.launch();
         }
         let members = servers.into_iter().map(Member::new).collect();
-        let mut cluster = Cluster { members, template: self.template };
+        let mut cluster = Cluster { members, template: self.template, links };
         for (number, member) in cluster.members.iter_mut().enumerate() {
             match within("a member that starts", member.server.ready()).await {
                 Ok(()) => member.state = State::Running,

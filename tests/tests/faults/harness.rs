@@ -1,12 +1,15 @@
 //! What the other tests rely on: members that start, stop, come, go and agree.
 
-use quorate_tests::{Cluster, ClusterOptions, Endpoints, Kind, put};
+use std::time::{Duration, Instant};
+
+use quorate_tests::{Cluster, ClusterOptions, Endpoints, Kind, Rule, put, within};
 
 use crate::on_clusters;
 
 on_clusters! {
     members_are_interrupted_and_agree,
     members_come_and_go,
+    links_part_members,
 }
 
 async fn write(everyone: &Endpoints, key: &str) {
@@ -65,5 +68,38 @@ async fn members_come_and_go(kind: Kind) {
     known.sort_unstable();
     assert_eq!(listed, known);
     write(&everyone, "after").await;
+    cluster.check_same_content().await;
+}
+
+async fn links_part_members(kind: Kind) {
+    let cluster = ClusterOptions::new(kind, 3).linked().start().await;
+    let everyone = cluster.everyone();
+    let leader = cluster.leader().await;
+    cluster.links().isolate(leader);
+    let others: Vec<usize> = (0..3).filter(|member| *member != leader).collect();
+    let second = cluster.leader_among(&others).await;
+    // Both sides still serve clients, but only one may answer.
+    let alone = cluster.client(leader);
+    assert!(within("an answer", alone.put(put("alone", "v"))).await.is_err());
+    write(&everyone, "together").await;
+    cluster.links().heal();
+    cluster.check_same_content().await;
+    assert_eq!(cluster.client(second).read("together").await.unwrap(), b"v");
+
+    // What the leader says arrives nowhere, though it hears everybody.
+    let leader = cluster.leader().await;
+    let others: Vec<usize> = (0..3).filter(|member| *member != leader).collect();
+    for other in &others {
+        cluster.links().set(leader, *other, Rule::Drop);
+    }
+    cluster.leader_among(&others).await;
+    cluster.links().heal();
+    let delay = Rule::Delay { base: Duration::from_millis(20), jitter: Duration::from_millis(20) };
+    cluster.links().everywhere(delay);
+    cluster.leader().await;
+    let start = Instant::now();
+    write(&everyone, "slowly").await;
+    assert!(start.elapsed() >= Duration::from_millis(40), "there and back");
+    cluster.links().heal();
     cluster.check_same_content().await;
 }

@@ -2,6 +2,8 @@
 //!
 //! One module per kind of fault. See the library beside this for how a test is run.
 
+#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
+
 mod harness;
 
 /// Makes a test of each function named, `name::etcd`. The one place where clusters of Quorate are
