@@ -32,6 +32,7 @@ mod ctl;
 mod history;
 mod http;
 mod kind;
+pub mod linear;
 mod links;
 mod ports;
 mod random;
