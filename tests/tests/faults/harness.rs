@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use quorate_tests::{Cluster, ClusterOptions, Endpoints, Kind, Rule, put, within};
+use quorate_tests::{Cluster, ClusterOptions, Endpoints, Kind, Load, Random, Rule, put, within};
 
 use crate::on_clusters;
 
@@ -10,6 +10,7 @@ on_clusters! {
     members_are_interrupted_and_agree,
     members_come_and_go,
     links_part_members,
+    a_load_without_faults_is_clean,
 }
 
 async fn write(everyone: &Endpoints, key: &str) {
@@ -102,4 +103,13 @@ async fn links_part_members(kind: Kind) {
     assert!(start.elapsed() >= Duration::from_millis(40), "there and back");
     cluster.links().heal();
     cluster.check_same_content().await;
+}
+
+async fn a_load_without_faults_is_clean(kind: Kind) {
+    let mut random = Random::by_chance();
+    let cluster = Cluster::start(kind, 3).await;
+    let load = Load::start(&cluster, &mut random).await;
+    load.progress(500).await;
+    let summary = load.finish(&cluster).await;
+    assert!(summary.failures.is_empty(), "{summary:?}");
 }

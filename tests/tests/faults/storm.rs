@@ -1,0 +1,1 @@
+//! One fault after the other, as chance decides.
