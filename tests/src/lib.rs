@@ -66,7 +66,7 @@ use std::time::Duration;
 /// Longest that one test may take.
 const TEST_LIMIT: Duration = Duration::from_secs(120);
 /// The same for the long form.
-const LONG_LIMIT: Duration = Duration::from_secs(3600);
+const LONG_LIMIT: Duration = Duration::from_secs(4500);
 /// Clusters that run at a time.
 const CLUSTERS_MAX: usize = 2;
 
