@@ -126,6 +126,16 @@ impl Client {
         hash: maintenance, pb::HashRequest => pb::HashResponse;
         /// `HashKV`.
         hash_kv: maintenance, pb::HashKvRequest => pb::HashKvResponse;
+        /// `MoveLeader`.
+        move_leader: maintenance, pb::MoveLeaderRequest => pb::MoveLeaderResponse;
+        /// `MemberAdd`.
+        member_add: cluster, pb::MemberAddRequest => pb::MemberAddResponse;
+        /// `MemberRemove`.
+        member_remove: cluster, pb::MemberRemoveRequest => pb::MemberRemoveResponse;
+        /// `MemberPromote`.
+        member_promote: cluster, pb::MemberPromoteRequest => pb::MemberPromoteResponse;
+        /// `MemberUpdate`.
+        member_update: cluster, pb::MemberUpdateRequest => pb::MemberUpdateResponse;
         /// `MemberList`.
         member_list: cluster, pb::MemberListRequest => pb::MemberListResponse;
     }

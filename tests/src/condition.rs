@@ -9,13 +9,31 @@ pub const DEADLINE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Asks until there is an answer, and fails when there is none before the deadline.
-pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+pub async fn eventually<T>(what: &str, ask: impl AsyncFnMut() -> Option<T>) -> T {
+    eventually_within(DEADLINE, what, ask).await
+}
+
+/// The same with a deadline of its own.
+pub async fn eventually_within<T>(
+    deadline: Duration,
+    what: &str,
+    mut ask: impl AsyncFnMut() -> Option<T>,
+) -> T {
+    eventually_ok(deadline, what, async || ask().await.ok_or("not yet")).await
+}
+
+/// Asks until the answer is good, and fails with the last one that was not.
+pub async fn eventually_ok<T, E: std::fmt::Debug>(
+    deadline: Duration,
+    what: &str,
+    mut ask: impl AsyncFnMut() -> Result<T, E>,
+) -> T {
     let start = Instant::now();
     loop {
-        if let Some(answer) = ask().await {
-            return answer;
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(why) => assert!(start.elapsed() < deadline, "waited in vain: {what}: {why:?}"),
         }
-        assert!(start.elapsed() < DEADLINE, "waited in vain: {what}");
         tokio::time::sleep(PAUSE).await;
     }
 }

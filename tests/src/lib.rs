@@ -26,23 +26,31 @@
 #![expect(clippy::print_stderr, reason = "a failing test shows what its server said")]
 
 mod client;
+mod cluster;
 mod condition;
 mod ctl;
 mod history;
 mod http;
 mod kind;
+pub mod linear;
+mod links;
+mod machine;
 mod ports;
 mod random;
 mod requests;
 mod server;
 mod watch;
+mod workload;
 
 pub use client::{Client, RawCodec, refused};
-pub use condition::{DEADLINE, eventually, within};
+pub use cluster::{Cluster, ClusterOptions, Endpoints, PATIENCE, State};
+pub use condition::{DEADLINE, eventually, eventually_ok, eventually_within, within};
 pub use ctl::{Ctl, Finished, Tool, etcdutl, has_etcd_tools, run_to_end};
 pub use history::History;
 pub use http::{Response, get, request};
 pub use kind::{Kind, is_long, notice};
+pub use links::{Links, Rule};
+pub use machine::{Shim, SmallDisk, Strace, Syncing, Syncs};
 pub use random::Random;
 pub use requests::{
     bytes, compare, delete, from_key, get_op, key, op, prefix, prefix_end, put, put_leased, put_op,
@@ -50,22 +58,54 @@ pub use requests::{
 };
 pub use server::{Exit, Options, Server};
 pub use watch::Watch;
+pub use workload::{Load, Summary};
 
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 /// Longest that one test may take.
 const TEST_LIMIT: Duration = Duration::from_secs(120);
 /// The same for the long form.
-const LONG_LIMIT: Duration = Duration::from_secs(3600);
+const LONG_LIMIT: Duration = Duration::from_secs(4500);
+/// Clusters that run at a time.
+const CLUSTERS_MAX: usize = 2;
 
 /// Runs one test against one kind of server; the tests call this through [`on_both_servers`].
 pub fn run<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> F) {
+    let limit = if is_long() { LONG_LIMIT } else { TEST_LIMIT };
+    run_within(limit, kind, body);
+}
+
+/// Runs a test that starts a cluster. Few of them run at a time, however many threads there are: a
+/// cluster that waits for a processor looks much like one at fault.
+pub fn run_cluster<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> F) {
+    static RUNNING: Mutex<usize> = Mutex::new(0);
+    static ENDED: Condvar = Condvar::new();
+    struct Turn;
+    impl Drop for Turn {
+        fn drop(&mut self) {
+            *RUNNING.lock().unwrap() -= 1;
+            ENDED.notify_one();
+        }
+    }
+    let running = RUNNING.lock().unwrap();
+    *ENDED.wait_while(running, |running| *running >= CLUSTERS_MAX).unwrap() += 1;
+    let _turn = Turn;
+    run(kind, body);
+}
+
+/// Runs a test with a limit of its own.
+pub fn run_within<F: Future<Output = ()>>(
+    limit: Duration,
+    kind: Kind,
+    body: impl FnOnce(Kind) -> F,
+) {
     if !kind.is_present() {
         return;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let limit = if is_long() { LONG_LIMIT } else { TEST_LIMIT };
-    runtime.block_on(async {
+    // Tasks stay on this thread and need not be able to leave it.
+    tokio::task::LocalSet::new().block_on(&runtime, async {
         let ended = tokio::time::timeout(limit, body(kind)).await;
         assert!(ended.is_ok(), "the test took longer than {limit:?}");
     });

@@ -25,6 +25,12 @@ impl Random {
         Self::new(seed)
     }
 
+    /// The seed with which [`Self::new`] makes a generator that goes on like this one.
+    #[must_use]
+    pub const fn seed(&self) -> u64 {
+        self.state
+    }
+
     /// The next number below a bound.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.state ^= self.state >> 12;

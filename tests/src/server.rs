@@ -28,8 +28,12 @@ pub struct Options {
     environment: Vec<(String, String)>,
     wrapper: Vec<String>,
     data: Option<PathBuf>,
-    quick_elections: bool,
+    /// Heartbeat interval and election timeout in milliseconds; etcd's defaults when nothing.
+    timing: Option<(u32, u32)>,
     addresses: bool,
+    cluster: Option<String>,
+    existing: bool,
+    advertised_peer_port: Option<u16>,
 }
 
 impl Options {
@@ -43,8 +47,11 @@ impl Options {
             environment: Vec::new(),
             wrapper: Vec::new(),
             data: None,
-            quick_elections: true,
+            timing: Some((10, 100)),
             addresses: true,
+            cluster: None,
+            existing: false,
+            advertised_peer_port: None,
         }
     }
 
@@ -86,7 +93,21 @@ impl Options {
     /// Leaves election and heartbeat times at their defaults.
     #[must_use]
     pub const fn default_timing(mut self) -> Self {
-        self.quick_elections = false;
+        self.timing = None;
+        self
+    }
+
+    /// Sets heartbeat interval and election timeout, in milliseconds.
+    #[must_use]
+    pub const fn timing(mut self, heartbeat: u32, election: u32) -> Self {
+        self.timing = Some((heartbeat, election));
+        self
+    }
+
+    /// Makes it another program.
+    #[must_use]
+    pub const fn kind(mut self, kind: Kind) -> Self {
+        self.kind = kind;
         self
     }
 
@@ -116,24 +137,31 @@ impl Options {
     pub async fn try_start(self) -> Result<Server, Exit> {
         let mut last = None;
         for _ in 0..ATTEMPTS {
-            let home = TempDir::new().unwrap();
-            let data = self.data.clone().unwrap_or_else(|| home.path().join("data"));
-            let mut server = Server {
-                child: None,
-                log: home.path().join("log"),
-                home,
-                data,
-                client_port: ports::free(),
-                peer_port: ports::free(),
-                options: self.clone(),
-            };
+            let mut server = self.clone().prepare();
             match server.try_start_again().await {
                 Ok(()) => return Ok(server),
-                Err(exit) if exit.log.contains("address already in use") => last = Some(exit),
+                Err(exit) if exit.lost_a_port() => last = Some(exit),
                 Err(exit) => return Err(exit),
             }
         }
         Err(last.unwrap())
+    }
+
+    /// A server with a directory and ports, whose process has yet to be launched.
+    #[must_use]
+    pub fn prepare(self) -> Server {
+        let home = TempDir::new().unwrap();
+        let data = self.data.clone().unwrap_or_else(|| home.path().join("data"));
+        Server {
+            child: None,
+            log: home.path().join("log"),
+            log_start: 0,
+            home,
+            data,
+            client_port: ports::free(),
+            peer_port: ports::free(),
+            options: self,
+        }
     }
 }
 
@@ -144,6 +172,14 @@ pub struct Exit {
     pub status: Option<ExitStatus>,
     /// What it said, from this start on.
     pub log: String,
+}
+
+impl Exit {
+    /// True when somebody else was faster to take a port.
+    #[must_use]
+    pub fn lost_a_port(&self) -> bool {
+        self.log.contains("address already in use")
+    }
 }
 
 impl std::fmt::Display for Exit {
@@ -163,6 +199,8 @@ pub struct Server {
     home: TempDir,
     data: PathBuf,
     log: PathBuf,
+    /// Where in the log the present process begins.
+    log_start: usize,
     client_port: u16,
     peer_port: u16,
 }
@@ -182,25 +220,34 @@ impl Server {
 
     /// The same, for a server that may refuse.
     pub async fn try_start_again(&mut self) -> Result<(), Exit> {
+        self.launch();
+        self.ready().await
+    }
+
+    /// Starts the process and does not wait: a member of a cluster serves when a majority is there.
+    pub fn launch(&mut self) {
         assert!(self.child.is_none(), "the server runs already");
-        let seen = std::fs::read(&self.log).unwrap_or_default().len();
+        self.log_start = std::fs::read(&self.log).unwrap_or_default().len();
         let log = File::options().create(true).append(true).open(&self.log).unwrap();
         let mut command = self.command();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         // Owned from the first moment, so that giving up on the start ends the process.
-        let child = self.child.insert(command.spawn().unwrap());
+        self.child = Some(command.spawn().unwrap());
+    }
+
+    /// Waits until the process that was launched serves clients.
+    pub async fn ready(&mut self) -> Result<(), Exit> {
         let start = Instant::now();
         loop {
+            let child = self.child.as_mut().expect("the server was launched");
             let ended = child.try_wait().unwrap();
-            let log = std::fs::read(&self.log).unwrap_or_default();
-            let said = String::from_utf8_lossy(log.get(seen..).unwrap_or_default());
+            let said = self.log_of_this_run();
             if said.contains(READY) && ended.is_none() {
                 return Ok(());
             }
             if ended.is_some() || start.elapsed() > DEADLINE {
-                let exit = Exit { status: ended, log: said.into_owned() };
                 self.end_child();
-                return Err(exit);
+                return Err(Exit { status: ended, log: said });
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -225,19 +272,24 @@ impl Server {
         command.current_dir(self.home.path());
         if self.options.addresses {
             command.arg(format!("--data-dir={}", self.data.display()));
-            let (client, peer) = (self.url(), format!("http://127.0.0.1:{}", self.peer_port));
+            let (client, peer) = (self.url(), self.peer_url());
             command.arg(format!("--listen-client-urls={client}"));
             command.arg(format!("--advertise-client-urls={client}"));
-            command.arg(format!("--listen-peer-urls={peer}"));
+            command.arg(format!("--listen-peer-urls=http://127.0.0.1:{}", self.peer_port));
             command.arg(format!("--initial-advertise-peer-urls={peer}"));
             if let Some(name) = &self.options.name {
                 command.arg(format!("--name={name}"));
             }
-            let name = self.options.name.as_deref().unwrap_or("default");
-            command.arg(format!("--initial-cluster={name}={peer}"));
+            let alone = || format!("{}={peer}", self.name());
+            let cluster = self.options.cluster.clone().unwrap_or_else(alone);
+            command.arg(format!("--initial-cluster={cluster}"));
+            if self.options.existing {
+                command.arg("--initial-cluster-state=existing");
+            }
         }
-        if self.options.quick_elections {
-            command.args(["--heartbeat-interval=10", "--election-timeout=100"]);
+        if let Some((heartbeat, election)) = self.options.timing {
+            command.arg(format!("--heartbeat-interval={heartbeat}"));
+            command.arg(format!("--election-timeout={election}"));
         }
         command.args(&self.options.flags);
         command
@@ -255,6 +307,29 @@ impl Server {
         matches!(self.options.kind, Kind::Quorate)
     }
 
+    /// The member's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.options.name.as_deref().unwrap_or("default")
+    }
+
+    /// Changes the program of the next start; the directory, the ports and the flags stay.
+    pub const fn set_kind(&mut self, kind: Kind) {
+        self.options.kind = kind;
+    }
+
+    /// Says with whom the next start forms a cluster, or which existing cluster it joins. A directory
+    /// in use knows already, and goes by what it knows.
+    pub fn set_cluster(&mut self, cluster: String, existing: bool) {
+        self.options.cluster = Some(cluster);
+        self.options.existing = existing;
+    }
+
+    /// Lets peers connect to another port than the one that the server listens on.
+    pub const fn set_advertised_peer_port(&mut self, port: u16) {
+        self.options.advertised_peer_port = Some(port);
+    }
+
     /// Changes the flags of the next start.
     pub fn set_flags(&mut self, flags: &[&str]) {
         self.options.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
@@ -270,6 +345,13 @@ impl Server {
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.client_port)
+    }
+
+    /// `http://` address for peers, as it is advertised.
+    #[must_use]
+    pub fn peer_url(&self) -> String {
+        let port = self.options.advertised_peer_port.unwrap_or(self.peer_port);
+        format!("http://127.0.0.1:{port}")
     }
 
     /// The port for clients.
@@ -332,6 +414,14 @@ impl Server {
     pub fn log(&self) -> String {
         let bytes = std::fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// What it has said since it was launched last.
+    #[must_use]
+    pub fn log_of_this_run(&self) -> String {
+        let bytes = std::fs::read(&self.log).unwrap_or_default();
+        let run = bytes.get(self.log_start..).unwrap_or_default();
+        String::from_utf8_lossy(run).into_owned()
     }
 
     /// The process id.

@@ -13,7 +13,7 @@ use crate::{Outcome, protoc, provision, say, tidy};
 
 const BLACK_BOX: &str = "quorate-tests";
 
-/// Black-box tests at a time: they mostly wait for servers.
+/// Black-box tests at a time: they mostly wait for servers. Tests of clusters limit themselves.
 const BLACK_BOX_THREADS: &str = "6";
 
 /// Builds the server and runs every test; `--long` switches the long forms on.
@@ -49,7 +49,8 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         "--no-fail-fast",
     ])));
 
-    let mut black_box = prepare(cargo(&["test", "--package", BLACK_BOX, "--test", "blackbox"]));
+    let mut black_box =
+        prepare(cargo(&["test", "--package", BLACK_BOX, "--tests", "--no-fail-fast"]));
     if std::env::var_os("RUST_TEST_THREADS").is_none() {
         black_box.env("RUST_TEST_THREADS", BLACK_BOX_THREADS);
     }

@@ -1,11 +1,8 @@
 //! When something runs out: the disk, the memory.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
-
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
-    Client, Kind, Options, Server, Watch, eventually, is_long, notice, on_both_servers, prefix,
+    Client, Kind, Options, Server, SmallDisk, Watch, eventually, is_long, on_both_servers, prefix,
     put, watch_prefix,
 };
 use tempfile::TempDir;
@@ -44,69 +41,10 @@ async fn check_acknowledged(client: &Client, acknowledged: usize) {
     }
 }
 
-/// A small file system in a mount namespace of its own, which needs no rights on the machine.
-struct SmallDisk {
-    holder: Child,
-    place: TempDir,
-}
-
-impl SmallDisk {
-    fn new(megabytes: u32) -> Option<Self> {
-        let place = TempDir::new().unwrap();
-        let folder = place.path().to_str().unwrap();
-        let script =
-            format!("mount -t tmpfs -o size={megabytes}m none {folder} && echo ready && read _");
-        let mut holder = Command::new("unshare")
-            .args(["--user", "--map-root-user", "--mount", "sh", "-c", &script])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .ok()?;
-        let mut line = String::new();
-        BufReader::new(holder.stdout.take()?).read_line(&mut line).ok()?;
-        let disk = Self { holder, place };
-        if line.trim() != "ready" {
-            notice("no mount namespace to be had: a full disk is not tested");
-            return None;
-        }
-        Some(disk)
-    }
-
-    fn entering(&self) -> Vec<String> {
-        let pid = self.holder.id().to_string();
-        ["nsenter", "--preserve-credentials", "--user", "--mount", "--target", &pid]
-            .map(str::to_owned)
-            .to_vec()
-    }
-
-    fn resize(&self, megabytes: u32) {
-        let words = self.entering();
-        let folder = self.place.path().to_str().unwrap();
-        let size = format!("remount,size={megabytes}m");
-        let status = Command::new(&words[0])
-            .args(&words[1..])
-            .args(["mount", "-o", &size, folder])
-            .status()
-            .unwrap();
-        assert!(status.success());
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        drop(self.holder.kill());
-        drop(self.holder.wait());
-    }
-}
-
 async fn a_full_disk_loses_nothing_acknowledged(kind: Kind) {
     // Two segments are preallocated, and leave little for the backend.
     let Some(disk) = SmallDisk::new(150) else { return };
-    let words = disk.entering();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let mut server =
-        Options::new(kind).wrapper(&words).data(&disk.place.path().join("data")).start().await;
+    let mut server = disk.prepare(Options::new(kind)).start().await;
     let acknowledged = write_until_refused(&server.client(), 100_000).await;
     assert!(acknowledged > 10, "only {acknowledged} writes fit");
     // It does not go on as if nothing had happened: it ends, or it refuses further writes.

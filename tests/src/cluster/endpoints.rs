@@ -1,0 +1,60 @@
+//! A client of several members, for whom it does not matter which one answers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use tonic::Status;
+
+use super::{PATIENCE, QUESTION};
+use crate::Client;
+
+/// Connections to several members. The member that answered last is asked first.
+#[derive(Clone, Debug)]
+pub struct Endpoints {
+    clients: Arc<[Client]>,
+    favourite: Arc<AtomicUsize>,
+}
+
+impl Endpoints {
+    /// A client of these.
+    #[must_use]
+    pub fn new(clients: Vec<Client>) -> Self {
+        assert!(!clients.is_empty(), "nobody to ask");
+        Self { clients: clients.into(), favourite: Arc::default() }
+    }
+
+    /// Asks once, and moves on to another member for the next time when this one does not answer.
+    pub async fn try_ask<T>(
+        &self,
+        ask: impl AsyncFnOnce(Client) -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        let current = self.favourite.load(Ordering::Relaxed);
+        let client = self.clients[current % self.clients.len()].clone();
+        let answer = tokio::time::timeout(QUESTION, ask(client)).await;
+        let answer = answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
+        if answer.is_err() {
+            self.favourite.store(current + 1, Ordering::Relaxed);
+        }
+        answer
+    }
+
+    /// Asks one member after the other until one answers. The question may be answered more than once,
+    /// so it should be one that can be.
+    pub async fn ask<T>(
+        &self,
+        what: &str,
+        mut ask: impl AsyncFnMut(Client) -> Result<T, Status>,
+    ) -> T {
+        let start = Instant::now();
+        loop {
+            match self.try_ask(&mut ask).await {
+                Ok(answer) => return answer,
+                Err(status) => {
+                    assert!(start.elapsed() < PATIENCE, "nobody answers: {what}: {status:?}");
+                }
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+}

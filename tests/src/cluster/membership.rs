@@ -1,0 +1,155 @@
+//! Members that come and go.
+
+use quorate_api::etcdserverpb as pb;
+
+use super::{Cluster, Member, PATIENCE, QUESTION, options};
+use crate::{Options, eventually_ok};
+
+impl Cluster {
+    /// A member's id.
+    #[must_use]
+    pub fn id(&self, member: usize) -> u64 {
+        self.members[member].id.expect("the member is in the cluster")
+    }
+
+    /// The ids of all members that are in the cluster, by number.
+    #[must_use]
+    pub fn ids(&self) -> Vec<u64> {
+        self.members.iter().filter_map(|member| member.id).collect()
+    }
+
+    /// The member with an id.
+    #[must_use]
+    pub fn by_id(&self, id: u64) -> Option<usize> {
+        self.members.iter().position(|member| member.id == Some(id))
+    }
+
+    /// The members as the cluster lists them.
+    pub async fn list(&self) -> Vec<pb::Member> {
+        let request = pb::MemberListRequest { linearizable: true };
+        let ask = async |client: crate::Client| client.member_list(request).await;
+        self.everyone().ask("the members", ask).await.members
+    }
+
+    /// Asks for the ids of the members, which are known by their peer addresses.
+    pub(super) async fn learn_ids(&mut self) {
+        let request = pb::MemberListRequest::default();
+        let listed = self.members[0].client.member_list(request).await.unwrap().members;
+        for number in 0..self.members.len() {
+            let url = self.members[number].server.peer_url();
+            let found = listed.iter().find(|one| one.peer_urls.contains(&url));
+            self.identify(number, found.expect("a member of the initial cluster is listed").id);
+        }
+    }
+
+    fn identify(&mut self, number: usize, id: u64) {
+        self.members[number].id = Some(id);
+        if let Some(links) = &self.links {
+            links.identify(number, id);
+        }
+    }
+
+    /// Adds a voter with the default options, and starts it.
+    pub async fn add(&mut self) -> usize {
+        self.add_with(false, |options| options).await
+    }
+
+    /// Adds a learner with the default options, and starts it.
+    pub async fn add_learner(&mut self) -> usize {
+        self.add_with(true, |options| options).await
+    }
+
+    /// Adds a member with options of its own, and starts it.
+    pub async fn add_with(
+        &mut self,
+        learner: bool,
+        change: impl FnOnce(Options) -> Options,
+    ) -> usize {
+        let number = self.members.len();
+        let options = change(self.template.clone().name(&options::name(number)));
+        let mut server = options.prepare();
+        if let Some(links) = &self.links {
+            server.set_advertised_peer_port(links.add(server.peer_port()));
+        }
+        self.members.push(Member::new(server));
+        self.announce(number, learner).await;
+        self.restart(number).await;
+        number
+    }
+
+    /// Tells the cluster of a member that has yet to start, and the member of the cluster.
+    ///
+    /// Refused as long as connections between the members are younger than five seconds, unless
+    /// `--strict-reconfig-check=false`; asked again until it is not.
+    pub async fn announce(&mut self, number: usize, is_learner: bool) {
+        let url = self.members[number].server.peer_url();
+        let request = pb::MemberAddRequest { peer_urls: vec![url.clone()], is_learner };
+        let everyone = self.everyone();
+        let listed = eventually_ok(PATIENCE, "a member to be added", async || {
+            let listed = self.list().await;
+            if listed.iter().any(|member| member.peer_urls.contains(&url)) {
+                return Ok(listed);
+            }
+            let add = async |client: crate::Client| client.member_add(request.clone()).await;
+            // When nobody knows whether it worked, the list says it.
+            Err(everyone.try_ask(add).await.map(|_| "to be listed"))
+        })
+        .await;
+        let own = listed.iter().find(|member| member.peer_urls.contains(&url));
+        self.identify(number, own.expect("listed").id);
+        let words = self.members.iter().filter(|member| member.id.is_some());
+        let words =
+            words.map(|member| format!("{}={}", member.server.name(), member.server.peer_url()));
+        let words = words.collect::<Vec<_>>().join(",");
+        self.members[number].server.set_cluster(words, true);
+    }
+
+    /// Takes a member out of the cluster. Its process, when there is one, is left to find out.
+    pub async fn remove(&mut self, number: usize) {
+        let id = self.id(number);
+        let mut others = self.members();
+        others.retain(|other| *other != number);
+        let others =
+            super::Endpoints::new(others.into_iter().map(|one| self.client(one)).collect());
+        eventually_ok(PATIENCE, "a member to be removed", async || {
+            let list = pb::MemberListRequest { linearizable: true };
+            let list = others.try_ask(async |client| client.member_list(list).await).await;
+            if list.map_err(Err)?.members.iter().all(|member| member.id != id) {
+                return Ok(());
+            }
+            let request = pb::MemberRemoveRequest { id };
+            // When nobody knows whether it worked, the list says it.
+            let answer = others.try_ask(async |client| client.member_remove(request).await).await;
+            Err(answer.map(|_| "to be gone from the list"))
+        })
+        .await;
+        self.members[number].id = None;
+    }
+
+    /// Replaces a member that is down by a new one with its name and ports and an empty directory.
+    pub async fn replace(&mut self, number: usize) {
+        self.remove(number).await;
+        if self.server(number).data().exists() {
+            self.wipe(number);
+        }
+        self.announce(number, false).await;
+        self.restart(number).await;
+    }
+
+    /// Makes a learner a voter, as soon as it has caught up.
+    pub async fn promote(&self, number: usize) {
+        let id = self.id(number);
+        let leader = self.leader().await;
+        let client = self.client(leader);
+        eventually_ok(PATIENCE, "a learner to be promoted", async || {
+            let listed = self.list().await;
+            if listed.iter().any(|member| member.id == id && !member.is_learner) {
+                return Ok(());
+            }
+            let request = pb::MemberPromoteRequest { id };
+            // A learner that has not caught up is refused.
+            Err(tokio::time::timeout(QUESTION, client.member_promote(request)).await)
+        })
+        .await;
+    }
+}

@@ -1,0 +1,95 @@
+//! How to start a cluster.
+
+use super::{Cluster, Member, State};
+use crate::{Kind, Links, Options, within};
+
+/// Starts on other ports, when somebody else was faster.
+const ATTEMPTS: usize = 5;
+
+/// How to start a cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    members: Vec<Options>,
+    template: Options,
+    linked: bool,
+}
+
+impl ClusterOptions {
+    /// Members of one kind.
+    #[must_use]
+    pub fn new(kind: Kind, size: usize) -> Self {
+        let template = Options::new(kind).timing(50, 500);
+        let members = (0..size).map(|number| template.clone().name(&name(number))).collect();
+        Self { members, template, linked: false }
+    }
+
+    /// Adds a flag to every member, written `--name=value`; also to those that are added later.
+    #[must_use]
+    pub fn flag(self, flag: impl Into<String>) -> Self {
+        let flag = flag.into();
+        let add = |options: Options| options.flag(flag.clone());
+        Self {
+            members: self.members.into_iter().map(add).collect(),
+            template: self.template.flag(flag.clone()),
+            ..self
+        }
+    }
+
+    /// Puts links between the members that can be made to fail.
+    #[must_use]
+    pub const fn linked(mut self) -> Self {
+        self.linked = true;
+        self
+    }
+
+    /// Changes the options of one member: its kind, its flags, its environment, its disk.
+    #[must_use]
+    pub fn member(mut self, number: usize, change: impl FnOnce(Options) -> Options) -> Self {
+        let options = self.members.remove(number);
+        self.members.insert(number, change(options));
+        self
+    }
+
+    /// Starts all members and waits until all serve.
+    pub async fn start(self) -> Cluster {
+        for _ in 0..ATTEMPTS {
+            if let Some(mut cluster) = self.clone().try_start().await {
+                cluster.learn_ids().await;
+                return cluster;
+            }
+        }
+        panic!("somebody else is faster to take ports, again and again");
+    }
+
+    /// Nothing when a port was lost.
+    async fn try_start(self) -> Option<Cluster> {
+        let mut servers: Vec<_> = self.members.into_iter().map(Options::prepare).collect();
+        let links = self.linked.then(Links::new);
+        if let Some(links) = &links {
+            for server in &mut servers {
+                server.set_advertised_peer_port(links.add(server.peer_port()));
+            }
+        }
+        let words = servers.iter().map(|server| format!("{}={}", server.name(), server.peer_url()));
+        let words = words.collect::<Vec<_>>().join(",");
+        for server in &mut servers {
+            server.set_cluster(words.clone(), false);
+            server.launch();
+        }
+        let members = servers.into_iter().map(Member::new).collect();
+        let mut cluster = Cluster { members, template: self.template, links };
+        for (number, member) in cluster.members.iter_mut().enumerate() {
+            match within("a member that starts", member.server.ready()).await {
+                Ok(()) => member.state = State::Running,
+                Err(exit) if exit.lost_a_port() => return None,
+                Err(exit) => panic!("m{number} does not start: {exit}"),
+            }
+        }
+        Some(cluster)
+    }
+}
+
+/// What a member is called.
+pub(super) fn name(number: usize) -> String {
+    format!("m{number}")
+}

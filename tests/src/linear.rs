@@ -1,0 +1,115 @@
+//! Is a history of concurrent operations explained by some order in which they took effect one by one?
+//!
+//! The checker knows nothing of servers. It gets what clients did and were told: for each operation
+//! when it was called, when it returned, and with what. A history is linearizable when every operation
+//! can be given one moment between its call and its return so that a single register, going through
+//! them in that order, would have answered the same. An operation whose outcome nobody knows may have
+//! taken effect at any moment after its call, or never.
+//!
+//! Keys are independent registers, and a history is linearizable exactly when its part about each key
+//! is (Herlihy and Wing 1990), so keys are checked one by one.
+//!
+//! # Not here
+//!
+//! How histories are recorded (`workload`), and the search itself (`search`), which has its tests
+//! beside it: known good and bad histories, and a comparison with trying every order.
+
+mod register;
+mod search;
+#[cfg(test)]
+mod tests;
+
+pub use register::{Action, Answer, Value};
+pub use search::Verdict;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// One operation of one client on one key.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    /// Who did it; for the reader of a failure only.
+    pub client: usize,
+    /// What was asked.
+    pub action: Action,
+    /// When, on a clock that all clients share.
+    pub called: u64,
+    /// When the answer came, and what it was. Without one the operation may have taken effect at any
+    /// moment since its call, or never. Operations that certainly had no effect are not recorded.
+    pub answer: Option<(u64, Answer)>,
+}
+
+/// What all clients did, by key.
+#[derive(Clone, Debug, Default)]
+pub struct Operations {
+    keys: BTreeMap<String, Vec<Operation>>,
+}
+
+impl Operations {
+    /// Adds an operation.
+    pub fn push(&mut self, key: &str, operation: Operation) {
+        match self.keys.get_mut(key) {
+            Some(operations) => operations.push(operation),
+            None => {
+                self.keys.insert(key.to_owned(), vec![operation]);
+            }
+        }
+    }
+
+    /// The number of operations.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.keys.values().map(Vec::len).sum()
+    }
+
+    /// True when nothing was done.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Fails unless the history of every key is linearizable, starting from absent keys. Not knowing
+    /// within the time given is a failure too.
+    #[track_caller]
+    pub fn check(&self, budget: Duration) {
+        for (key, operations) in &self.keys {
+            match check(operations, budget) {
+                Verdict::Linearizable => {}
+                Verdict::Illegal(why) => panic!("the history of {key} is not linearizable:\n{why}"),
+                Verdict::Unknown => panic!(
+                    "{} operations on {key} take longer than {budget:?} to check",
+                    operations.len()
+                ),
+            }
+        }
+    }
+}
+
+/// Checks the history of one register that is absent at first.
+#[must_use]
+pub fn check(operations: &[Operation], budget: Duration) -> Verdict {
+    search::search(&relevant(operations), budget)
+}
+
+/// The history without what cannot matter: reads without an answer, and operations without an answer
+/// that tried to store a value which nobody has seen.
+///
+/// Every answer but a plain "done" tells the state that it found. So if such a value was ever stored,
+/// whatever came next neither saw it nor depended on it, and leaving the operation out of an order that
+/// explains the history leaves an order that explains it. Without this, each timeout would double the
+/// work of the search.
+fn relevant(operations: &[Operation]) -> Vec<Operation> {
+    let mut seen = BTreeSet::new();
+    for operation in operations {
+        seen.extend(operation.answer.and_then(|(_, answer)| answer.found()));
+        if let Action::Swap { expected, .. } = operation.action {
+            seen.extend(expected);
+        }
+    }
+    let matters = |operation: &&Operation| match (operation.answer, operation.action) {
+        (Some(_), _) | (None, Action::Delete) => true,
+        (None, Action::Read) => false,
+        (None, Action::Write(value) | Action::Swap { new: value, .. }) => seen.contains(&value),
+    };
+    operations.iter().filter(matters).cloned().collect()
+}

@@ -1,0 +1,316 @@
+//! The search for an order: Wing and Gong's, with Lowe's memory of what was tried.
+//!
+//! Calls and returns stand in a list by time. The search takes a call that comes before the first
+//! return, lets the operation take effect, and goes on without it; when the first return comes before
+//! any call that would fit, the last choice was wrong and the next one is tried. The set of operations
+//! that have taken effect, with the state they led to, decides all that can follow, so no such pair is
+//! looked at twice. What only tells the state it found, and leaves it, is never a wrong choice and is
+//! not taken back by itself.
+//!
+//! The work is bounded: by the time given, and by the memory that the pairs take.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use super::Operation;
+use super::register::{Action, Answer, Value, step};
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Some order explains the history.
+    Linearizable,
+    /// None does; with how far the search came.
+    Illegal(String),
+    /// The bounds were reached first.
+    Unknown,
+}
+
+/// Words that the memory of pairs may take: half a gigabyte.
+const WORDS_MAX: usize = 64 << 20;
+/// Choices between two looks at the clock.
+const LOOK: u32 = 1024;
+/// Operations of either sort that a failure shows.
+const SHOWN: usize = 12;
+
+/// A place in the list. The list begins with a place of nothing.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    operation: usize,
+    is_call: bool,
+    previous: usize,
+    next: usize,
+}
+
+const HEAD: usize = 0;
+const END: usize = usize::MAX;
+
+struct Search<'a> {
+    operations: &'a [Operation],
+    entries: Vec<Entry>,
+    /// Where an operation's return stands; nowhere without an answer.
+    returns: Vec<Option<usize>>,
+    taken: Taken,
+    /// Deletions without an answer, by their calls. They are all alike: only the first that is left is
+    /// ever tried, so those that have taken effect are the first few.
+    deletions: Vec<usize>,
+    deleted: usize,
+    state: Option<Value>,
+    /// Calls that have taken effect, with the state before, in order.
+    order: Vec<(usize, Option<Value>)>,
+    /// Operations with an answer that have yet to take effect.
+    left: usize,
+    tried: HashSet<Box<[u64]>>,
+    words: usize,
+    /// How far it came: what was left, the state, the order, and the operation that did not fit.
+    furthest: Option<Stuck>,
+}
+
+#[derive(Debug)]
+struct Stuck {
+    left: usize,
+    state: Option<Value>,
+    order: Vec<usize>,
+    operation: usize,
+}
+
+/// Searches for an order.
+pub(super) fn search(operations: &[Operation], budget: Duration) -> Verdict {
+    let start = Instant::now();
+    let mut search = Search::new(operations);
+    let mut place = search.entries[HEAD].next;
+    let mut looks = 0_u32;
+    while search.left > 0 {
+        looks += 1;
+        if looks.is_multiple_of(LOOK) && start.elapsed() > budget || search.words > WORDS_MAX {
+            return Verdict::Unknown;
+        }
+        debug_assert_ne!(place, END, "what is left has a return in the list");
+        let entry = search.entries[place];
+        if entry.is_call {
+            place = if search.take(place) { search.entries[HEAD].next } else { entry.next };
+            continue;
+        }
+        search.remember_stuck(entry.operation);
+        match search.take_back() {
+            Some(next) => place = next,
+            None => return Verdict::Illegal(search.explain()),
+        }
+    }
+    Verdict::Linearizable
+}
+
+impl<'a> Search<'a> {
+    fn new(operations: &'a [Operation]) -> Self {
+        // At the same moment a call comes before a return: then they overlap.
+        let mut events: Vec<(u64, bool, usize)> = Vec::new();
+        for (number, operation) in operations.iter().enumerate() {
+            events.push((operation.called, false, number));
+            if let Some((returned, _)) = operation.answer {
+                assert!(returned >= operation.called, "an answer before its call: {operation:?}");
+                events.push((returned, true, number));
+            }
+        }
+        events.sort_unstable();
+        let mut entries = vec![Entry { operation: 0, is_call: false, previous: END, next: END }];
+        let mut returns = vec![None; operations.len()];
+        for (_, is_return, operation) in events {
+            let place = entries.len();
+            if is_return {
+                returns[operation] = Some(place);
+            }
+            entries[place - 1].next = place;
+            entries.push(Entry { operation, is_call: !is_return, previous: place - 1, next: END });
+        }
+        let unanswered = |number: &usize| operations[*number].answer.is_none();
+        let mut deletions: Vec<usize> = (0..operations.len())
+            .filter(|number| operations[*number].action == Action::Delete)
+            .filter(unanswered)
+            .collect();
+        deletions.sort_by_key(|number| operations[*number].called);
+        Self {
+            operations,
+            entries,
+            returns,
+            taken: Taken::new(operations),
+            deletions,
+            deleted: 0,
+            state: None,
+            order: Vec::new(),
+            left: operations.iter().filter(|operation| operation.answer.is_some()).count(),
+            tried: HashSet::new(),
+            words: 0,
+            furthest: None,
+        }
+    }
+
+    /// Lets a called operation take effect, if it can and that was not tried before.
+    fn take(&mut self, place: usize) -> bool {
+        let number = self.entries[place].operation;
+        let operation = &self.operations[number];
+        let answer = operation.answer.map(|(_, answer)| answer);
+        let Some(state) = step(self.state, operation.action, answer) else { return false };
+        // Nobody waits for what has no answer, so it is tried only where it makes a difference.
+        let deletes = answer.is_none() && operation.action == Action::Delete;
+        let is_next = self.deletions.get(self.deleted) == Some(&number);
+        if answer.is_none() && state == self.state || deletes && !is_next {
+            return false;
+        }
+        self.taken.set(number, true);
+        let pair = self.taken.with(state);
+        let words = pair.len();
+        if !self.tried.insert(pair) {
+            self.taken.set(number, false);
+            return false;
+        }
+        self.words += words;
+        self.deleted += usize::from(deletes);
+        self.order.push((place, self.state));
+        self.state = state;
+        self.left -= usize::from(answer.is_some());
+        self.unlink(place);
+        if let Some(returned) = self.returns[number] {
+            self.unlink(returned);
+        }
+        true
+    }
+
+    /// Takes back the last effect that was a choice, and returns where to look for another one.
+    fn take_back(&mut self) -> Option<usize> {
+        while let Some((place, before)) = self.order.pop() {
+            let number = self.entries[place].operation;
+            if let Some(returned) = self.returns[number] {
+                self.relink(returned);
+                self.left += 1;
+            }
+            self.relink(place);
+            self.taken.set(number, false);
+            let Operation { action, answer, .. } = &self.operations[number];
+            self.deleted -= usize::from(answer.is_none() && *action == Action::Delete);
+            let told_only = self.state == before && matches!(answer, Some((_, Answer::Found(_))));
+            self.state = before;
+            if !told_only {
+                return Some(self.entries[place].next);
+            }
+        }
+        None
+    }
+
+    fn unlink(&mut self, place: usize) {
+        let Entry { previous, next, .. } = self.entries[place];
+        self.entries[previous].next = next;
+        if next != END {
+            self.entries[next].previous = previous;
+        }
+    }
+
+    /// Undoes the last [`Self::unlink`].
+    fn relink(&mut self, place: usize) {
+        let Entry { previous, next, .. } = self.entries[place];
+        self.entries[previous].next = place;
+        if next != END {
+            self.entries[next].previous = place;
+        }
+    }
+
+    fn remember_stuck(&mut self, operation: usize) {
+        if self.furthest.as_ref().is_none_or(|furthest| self.left < furthest.left) {
+            let order = self.order.iter().map(|(place, _)| self.entries[*place].operation);
+            let (left, state) = (self.left, self.state);
+            self.furthest = Some(Stuck { left, state, order: order.collect(), operation });
+        }
+    }
+
+    fn explain(&self) -> String {
+        let Some(stuck) = &self.furthest else { return String::new() };
+        let mut lines = Vec::new();
+        let mut say = |line: String| lines.push(line);
+        let line = |number: &usize| {
+            let operation = &self.operations[*number];
+            let Operation { client, action, called, answer } = operation;
+            let answer = match answer {
+                Some((returned, Answer::Done)) => format!("{returned}: done"),
+                Some((returned, Answer::Found(found))) => format!("{returned}: found {found:?}"),
+                None => "?".to_owned(),
+            };
+            format!("  client {client} {called}..{answer} {action:?}")
+        };
+        say(format!("{} operations in order, the last of them:", stuck.order.len()));
+        let skipped = stuck.order.len().saturating_sub(SHOWN);
+        stuck.order.iter().skip(skipped).map(line).for_each(&mut say);
+        say(format!("then the state is {:?}, which does not fit:", stuck.state));
+        say(line(&stuck.operation));
+        say("nor could any of these take effect first:".to_owned());
+        let limit =
+            self.operations[stuck.operation].answer.map_or(u64::MAX, |(returned, _)| returned);
+        let others = (0..self.operations.len()).filter(|number| {
+            *number != stuck.operation
+                && self.operations[*number].called <= limit
+                && !stuck.order.contains(number)
+        });
+        others.take(SHOWN).map(|number| line(&number)).for_each(&mut say);
+        lines.join("\n")
+    }
+}
+
+/// Which operations have taken effect. Those with an answer are numbered by their calls, and all but
+/// the last few of them have: only what follows the first that has not is written down.
+struct Taken {
+    /// Bit of each operation, among those with an answer or among those without.
+    bits: Vec<(bool, usize)>,
+    answered: Vec<u64>,
+    /// The first of those with an answer that has not.
+    first: usize,
+    unanswered: Vec<u64>,
+}
+
+impl Taken {
+    fn new(operations: &[Operation]) -> Self {
+        let mut by_call: Vec<usize> = (0..operations.len()).collect();
+        by_call.sort_by_key(|number| operations[*number].called);
+        let mut bits = vec![(false, 0); operations.len()];
+        let mut counts = [0_usize; 2];
+        for number in by_call {
+            let answered = operations[number].answer.is_some();
+            let count = &mut counts[usize::from(answered)];
+            bits[number] = (answered, *count);
+            *count += 1;
+        }
+        let words = |count: usize| vec![0; count.div_ceil(64)];
+        Self { bits, answered: words(counts[1]), first: 0, unanswered: words(counts[0]) }
+    }
+
+    fn set(&mut self, number: usize, taken: bool) {
+        let (answered, bit) = self.bits[number];
+        let words = if answered { &mut self.answered } else { &mut self.unanswered };
+        let mask = 1 << (bit % 64);
+        if taken {
+            words[bit / 64] |= mask;
+        } else {
+            words[bit / 64] &= !mask;
+        }
+        if answered {
+            if !taken {
+                self.first = self.first.min(bit);
+            }
+            let is_taken = |bit: usize| {
+                self.answered.get(bit / 64).is_some_and(|word| word >> (bit % 64) & 1 == 1)
+            };
+            while is_taken(self.first) {
+                self.first += 1;
+            }
+        }
+    }
+
+    /// The pair of what has taken effect and the state.
+    fn with(&self, state: Option<Value>) -> Box<[u64]> {
+        let from = self.first / 64;
+        let end = self.answered.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
+        let tail = self.answered.get(from..end.max(from)).unwrap_or_default();
+        let mut pair = Vec::with_capacity(3 + self.unanswered.len() + tail.len());
+        pair.extend([u64::from(state.is_some()), state.unwrap_or_default(), from as u64]);
+        pair.extend_from_slice(&self.unanswered);
+        pair.extend_from_slice(tail);
+        pair.into_boxed_slice()
+    }
+}

@@ -1,0 +1,360 @@
+//! What stands between the members of a cluster: TCP proxies that delay, drop and cut.
+//!
+//! Each member advertises its proxy's port to its peers. Which member dialled a connection is known
+//! from the `X-Server-From` field of the first request that has one; a rule applies to the bytes that
+//! flow from one member to another, whoever dialled. Connections without that field (`GET /version`
+//! and the like, and a health probe until the connection carries something else) belong to nobody:
+//! they pass, unless everything to or from the member behind the proxy is dropped.
+//!
+//! Bytes that are dropped are held as a network would by sending them again: they arrive, late and in
+//! order, once the link is healed, unless a side has given up on the connection by then.
+//!
+//! The proxies run on a thread of their own, so that a test that computes does not slow them down.
+//! Clients are not here: they reach every member at any time.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener as Listener, TcpStream};
+use tokio::sync::{mpsc, watch};
+
+use crate::{Random, ports};
+
+/// What happens to bytes on their way from one member to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rule {
+    /// They pass.
+    #[default]
+    Pass,
+    /// They do not arrive.
+    Drop,
+    /// They arrive later, in order.
+    Delay {
+        /// At least by this.
+        base: Duration,
+        /// At most by this more, by chance.
+        jitter: Duration,
+    },
+    /// One piece out of so many ends its connection instead of arriving.
+    Cut {
+        /// The number.
+        one_in: u64,
+    },
+    /// They pass and do not arrive in turns, each of this length.
+    Flap {
+        /// The length of a turn.
+        turn: Duration,
+    },
+}
+
+/// The rules in force. A pair without one passes.
+#[derive(Clone, Debug)]
+struct Rules {
+    since: Instant,
+    pairs: BTreeMap<(usize, usize), Rule>,
+}
+
+impl Rules {
+    fn between(&self, from: usize, to: usize) -> Rule {
+        let rule = self.pairs.get(&(from, to)).copied().unwrap_or_default();
+        match rule {
+            Rule::Flap { turn } => {
+                let turns = self.since.elapsed().as_millis() / turn.as_millis().max(1);
+                if turns.is_multiple_of(2) { Rule::Drop } else { Rule::Pass }
+            }
+            rule => rule,
+        }
+    }
+
+    /// For a connection of an unknown dialler to a member.
+    fn of_anybody(&self, member: usize, inward: bool, count: usize) -> Rule {
+        let dropped = |other: usize| {
+            let (from, to) = if inward { (other, member) } else { (member, other) };
+            self.between(from, to) == Rule::Drop
+        };
+        let mut others = (0..count).filter(|other| *other != member);
+        let isolated = count > 1 && others.all(dropped);
+        if isolated { Rule::Drop } else { Rule::Pass }
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    rules: watch::Sender<Rules>,
+    /// Members by id, as the header spells it.
+    ids: Mutex<BTreeMap<String, usize>>,
+    count: Mutex<usize>,
+    random: Mutex<Random>,
+}
+
+/// The links of one cluster. Dropping them ends the proxies.
+#[derive(Debug)]
+pub struct Links {
+    shared: Arc<Shared>,
+    proxies: Option<mpsc::UnboundedSender<Proxy>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// The way to one member.
+#[derive(Debug)]
+struct Proxy {
+    listener: TcpListener,
+    member: usize,
+    port: u16,
+}
+
+impl Links {
+    /// Links of nobody yet, all of which pass.
+    #[must_use]
+    pub(crate) fn new() -> Self {
+        let rules = Rules { since: Instant::now(), pairs: BTreeMap::new() };
+        let shared = Arc::new(Shared {
+            rules: watch::Sender::new(rules),
+            ids: Mutex::default(),
+            count: Mutex::default(),
+            random: Mutex::new(Random::new(1)),
+        });
+        let (proxies, receiver) = mpsc::unbounded_channel();
+        let thread = std::thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || serve(&shared, receiver)
+        });
+        Self { shared, proxies: Some(proxies), thread: Some(thread) }
+    }
+
+    /// Puts a proxy before the next member's port, and returns the port to advertise.
+    pub(crate) fn add(&self, port: u16) -> u16 {
+        let (advertised, listener) = std::iter::repeat_with(ports::free)
+            .find_map(|free| Some((free, TcpListener::bind(("127.0.0.1", free)).ok()?)))
+            .unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let mut count = self.shared.count.lock().unwrap();
+        let proxy = Proxy { listener, member: *count, port };
+        *count += 1;
+        self.proxies.as_ref().unwrap().send(proxy).unwrap();
+        advertised
+    }
+
+    /// Says which id a member has.
+    pub(crate) fn identify(&self, member: usize, id: u64) {
+        self.shared.ids.lock().unwrap().insert(format!("{id:x}"), member);
+    }
+
+    /// Sets the rule for what flows from one member to another.
+    pub fn set(&self, from: usize, to: usize, rule: Rule) {
+        self.shared.rules.send_modify(|rules| {
+            rules.since = Instant::now();
+            rules.pairs.insert((from, to), rule);
+        });
+    }
+
+    /// Sets the rule for both directions between two members.
+    pub fn set_both(&self, one: usize, other: usize, rule: Rule) {
+        self.set(one, other, rule);
+        self.set(other, one, rule);
+    }
+
+    /// Sets the rule between all members of one side and all of the other, in both directions.
+    pub fn split(&self, side: &[usize], other_side: &[usize], rule: Rule) {
+        for one in side {
+            for other in other_side {
+                self.set_both(*one, *other, rule);
+            }
+        }
+    }
+
+    /// Sets the rule between a member and all others, in both directions.
+    pub fn around(&self, member: usize, rule: Rule) {
+        let others: Vec<usize> = (0..self.count()).filter(|other| *other != member).collect();
+        self.split(&[member], &others, rule);
+    }
+
+    /// Sets the rule between all members.
+    pub fn everywhere(&self, rule: Rule) {
+        for member in 0..self.count() {
+            self.around(member, rule);
+        }
+    }
+
+    /// Nothing to or from a member arrives.
+    pub fn isolate(&self, member: usize) {
+        self.around(member, Rule::Drop);
+    }
+
+    /// Everything passes again, also what was held.
+    pub fn heal(&self) {
+        self.shared.rules.send_modify(|rules| rules.pairs.clear());
+    }
+
+    fn count(&self) -> usize {
+        *self.shared.count.lock().unwrap()
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        self.proxies = None;
+        if let Some(thread) = self.thread.take() {
+            // A proxy that failed has failed the test already.
+            drop(thread.join());
+        }
+    }
+}
+
+fn serve(shared: &Arc<Shared>, mut proxies: mpsc::UnboundedReceiver<Proxy>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        while let Some(proxy) = proxies.recv().await {
+            tokio::spawn(accept(Arc::clone(shared), proxy));
+        }
+    });
+}
+
+async fn accept(shared: Arc<Shared>, proxy: Proxy) {
+    let listener = Listener::from_std(proxy.listener).unwrap();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        let end =
+            End { shared: Arc::clone(&shared), member: proxy.member, dialler: OnceLock::new() };
+        tokio::spawn(connection(Arc::new(end), stream, proxy.port));
+    }
+}
+
+/// What is known of the two ends of a connection.
+#[derive(Debug)]
+struct End {
+    shared: Arc<Shared>,
+    /// The member behind the proxy.
+    member: usize,
+    /// The id of the member that dialled.
+    dialler: OnceLock<String>,
+}
+
+impl End {
+    fn rule(&self, inward: bool) -> Rule {
+        let dialler = self.dialler.get().and_then(|id| {
+            let ids = self.shared.ids.lock().unwrap();
+            ids.get(id).copied()
+        });
+        let rules = self.shared.rules.borrow();
+        match dialler {
+            Some(dialler) if inward => rules.between(dialler, self.member),
+            Some(dialler) => rules.between(self.member, dialler),
+            None => rules.of_anybody(self.member, inward, *self.shared.count.lock().unwrap()),
+        }
+    }
+
+    /// Waits until bytes may pass.
+    async fn gate(&self, inward: bool) {
+        /// A link that flaps changes without being told.
+        const LOOK: Duration = Duration::from_millis(10);
+        let mut changes = self.shared.rules.subscribe();
+        while self.rule(inward) == Rule::Drop {
+            drop(tokio::time::timeout(LOOK, changes.changed()).await);
+        }
+    }
+
+    fn chance(&self, bound: u64) -> u64 {
+        self.shared.random.lock().unwrap().below(bound.max(1))
+    }
+}
+
+async fn connection(end: Arc<End>, stream: TcpStream, port: u16) {
+    let (mut reader, writer) = stream.into_split();
+    let mut seen = Vec::new();
+    // The target is dialled only when something arrives there.
+    let Ok(true) = read_head(&end, &mut reader, &mut seen).await else { return };
+    end.gate(true).await;
+    let Ok(target) = TcpStream::connect(("127.0.0.1", port)).await else { return };
+    let (back, mut forth) = target.into_split();
+    if forth.write_all(&seen).await.is_err() {
+        return;
+    }
+    // An error on one way ends both.
+    drop(tokio::try_join!(pump(&end, true, reader, forth), pump(&end, false, back, writer),));
+}
+
+/// Reads the first piece. False when there was none.
+async fn read_head(
+    end: &End,
+    reader: &mut OwnedReadHalf,
+    seen: &mut Vec<u8>,
+) -> std::io::Result<bool> {
+    let some = reader.read_buf(seen).await? > 0;
+    end.look_for_dialler(seen);
+    Ok(some)
+}
+
+impl End {
+    /// Names of header fields are spelled in capitals or not.
+    fn look_for_dialler(&self, piece: &[u8]) {
+        const FIELD: &[u8] = b"x-server-from:";
+        if self.dialler.get().is_some() {
+            return;
+        }
+        let mut windows = piece.windows(FIELD.len());
+        let Some(position) = windows.position(|window| window.eq_ignore_ascii_case(FIELD)) else {
+            return;
+        };
+        let value = &piece[position + FIELD.len()..];
+        if let Some(line_end) = value.iter().position(|byte| *byte == b'\r') {
+            let id = String::from_utf8_lossy(&value[..line_end]).trim().to_owned();
+            // Nobody else sets it: only the inward way looks.
+            drop(self.dialler.set(id));
+        }
+    }
+}
+
+/// Carries bytes one way until their end, or an error.
+async fn pump(
+    end: &End,
+    inward: bool,
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+) -> std::io::Result<()> {
+    /// Pieces under way on a slow link.
+    const UNDER_WAY: usize = 1024;
+    let (sender, mut pieces) = mpsc::channel::<(tokio::time::Instant, Vec<u8>)>(UNDER_WAY);
+    let read = async move {
+        let mut due = tokio::time::Instant::now();
+        loop {
+            let mut piece = Vec::with_capacity(16 * 1024);
+            if from.read_buf(&mut piece).await? == 0 {
+                return Ok(());
+            }
+            if inward {
+                end.look_for_dialler(&piece);
+            }
+            let mut delay = Duration::ZERO;
+            match end.rule(inward) {
+                Rule::Delay { base, jitter } => {
+                    let more = end.chance(u64::try_from(jitter.as_micros()).unwrap());
+                    delay = base + Duration::from_micros(more);
+                }
+                Rule::Cut { one_in } if end.chance(one_in) == 0 => {
+                    return Err(std::io::ErrorKind::ConnectionAborted.into());
+                }
+                Rule::Pass | Rule::Drop | Rule::Cut { .. } | Rule::Flap { .. } => {}
+            }
+            due = due.max(tokio::time::Instant::now() + delay);
+            if sender.send((due, piece)).await.is_err() {
+                return Ok(());
+            }
+        }
+    };
+    let write = async move {
+        while let Some((due, piece)) = pieces.recv().await {
+            if due > tokio::time::Instant::now() {
+                tokio::time::sleep_until(due).await;
+            }
+            end.gate(inward).await;
+            to.write_all(&piece).await?;
+        }
+        to.shutdown().await
+    };
+    tokio::try_join!(read, write).map(|_: ((), ())| ())
+}

@@ -1,0 +1,72 @@
+/* Stands between a program and the C library, as its controller says: syncs that fail or take long,
+ * and a wall clock that is ahead or behind. The controller writes into a file that is mapped here. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+struct control {
+    int64_t syncs_fail;
+    int64_t sync_micros;
+    int64_t clock_seconds;
+};
+
+static const volatile struct control *control;
+
+__attribute__((constructor)) static void map_control(void) {
+    const char *path = getenv("QUORATE_TESTS_SHIM");
+    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return;
+    void *place = mmap(NULL, sizeof(struct control), PROT_READ, MAP_SHARED, fd, 0);
+    close(fd);
+    if (place != MAP_FAILED)
+        control = place;
+}
+
+static int disturb(void) {
+    if (control && control->sync_micros) {
+        int64_t micros = control->sync_micros;
+        struct timespec time = {micros / 1000000, micros % 1000000 * 1000};
+        nanosleep(&time, NULL);
+    }
+    if (control && control->syncs_fail) {
+        errno = EIO;
+        return -1;
+    }
+    return 0;
+}
+
+int fsync(int fd) { return disturb() ? -1 : (int)syscall(SYS_fsync, fd); }
+
+int fdatasync(int fd) { return disturb() ? -1 : (int)syscall(SYS_fdatasync, fd); }
+
+static int64_t ahead(void) { return control ? control->clock_seconds : 0; }
+
+int clock_gettime(clockid_t clock, struct timespec *time) {
+    int result = (int)syscall(SYS_clock_gettime, clock, time);
+    if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
+        time->tv_sec += ahead();
+    return result;
+}
+
+int gettimeofday(struct timeval *restrict time, void *restrict zone) {
+    int result = (int)syscall(SYS_gettimeofday, time, zone);
+    if (result == 0 && time)
+        time->tv_sec += ahead();
+    return result;
+}
+
+time_t time(time_t *place) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (place)
+        *place = now.tv_sec;
+    return now.tv_sec;
+}

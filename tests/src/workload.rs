@@ -1,0 +1,244 @@
+//! Clients that use a cluster while it is mistreated, and what they must be able to say afterwards.
+//!
+//! [`Load::start`] lets clients read, write, swap and delete a handful of keys through members chosen
+//! by chance, has one watcher per member, and keeps a lease alive. [`Load::finish`] stops them, waits
+//! for the members to agree, and checks that
+//!
+//! * all members hold the same (`HashKV`);
+//! * every answer that a client ever got fits into one order of all operations ([`crate::linear`]);
+//! * what was acknowledged is in the history at the revision that the client was told, nothing was
+//!   done twice, and each read saw what the history says about its revision;
+//! * each watcher saw every event of the history once, in order, through all interruptions;
+//! * the lease that was kept alive lives, and the one that nobody kept is gone.
+//!
+//! An operation whose outcome is unknown may have taken effect or not. Only a connection that was
+//! refused means for certain that it has not.
+
+mod clients;
+mod events;
+mod leases;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use crate::linear::{Operations, Value};
+use crate::{Cluster, PATIENCE, Random, eventually_ok};
+use clients::Traits;
+use events::{Event, Watcher};
+use leases::Leases;
+
+/// Clients that do a bit of everything.
+const CLIENTS: u64 = 6;
+/// Keys that they share.
+const KEYS: u64 = 4;
+/// Time for the checker, per key.
+const BUDGET: Duration = Duration::from_secs(60);
+
+/// What a client was told about a revision.
+#[derive(Clone, Debug)]
+enum Fact {
+    /// It stored a value.
+    Stored { key: String, value: Value, revision: i64 },
+    /// It deleted something.
+    Deleted { key: String, revision: i64 },
+    /// It found a value and the revision that stored it, or nothing, when the store was at a revision.
+    Found { key: String, found: Option<(Value, i64)>, revision: i64 },
+}
+
+#[derive(Debug, Default)]
+struct Record {
+    operations: Operations,
+    facts: Vec<Fact>,
+    /// How often clients heard what.
+    failures: BTreeMap<String, u64>,
+}
+
+/// What all clients share.
+#[derive(Debug)]
+struct Shared {
+    prefix: String,
+    start: Instant,
+    stop: AtomicBool,
+    record: Mutex<Record>,
+    acknowledged: AtomicU64,
+    values: AtomicU64,
+}
+
+impl Shared {
+    fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).expect("a test is shorter than centuries")
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn next_value(&self) -> Value {
+        self.values.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub struct Summary {
+    /// Operations that may have had an effect.
+    pub operations: usize,
+    /// Changes that were acknowledged.
+    pub acknowledged: u64,
+    /// What clients heard instead of an answer, and how often.
+    pub failures: BTreeMap<String, u64>,
+    /// How often a watcher had to begin anew.
+    pub interruptions: u64,
+}
+
+/// Clients at work. Dropping it ends them without any check.
+#[derive(Debug)]
+pub struct Load {
+    shared: Arc<Shared>,
+    clients: JoinSet<()>,
+    watchers: Vec<Watcher>,
+    leases: Leases,
+    /// The first revision of interest.
+    first: i64,
+}
+
+impl Load {
+    /// Starts clients of all members of a cluster.
+    pub async fn start(cluster: &Cluster, random: &mut Random) -> Self {
+        Self::start_with(cluster, random, "load/").await
+    }
+
+    /// The same with keys of its own, for one load after another.
+    pub async fn start_with(cluster: &Cluster, random: &mut Random, prefix: &str) -> Self {
+        let revision = async |client: crate::Client| {
+            let answer = client.range(crate::key("\0")).await?;
+            Ok(answer.header.map_or(0, |header| header.revision))
+        };
+        let first = 1 + cluster.everyone().ask("the revision", revision).await;
+        let shared = Arc::new(Shared {
+            prefix: prefix.to_owned(),
+            start: Instant::now(),
+            stop: AtomicBool::new(false),
+            record: Mutex::default(),
+            acknowledged: AtomicU64::new(0),
+            values: AtomicU64::new(1),
+        });
+        let members = cluster.members();
+        let watchers =
+            members.iter().map(|member| Watcher::start(*member, cluster.client(*member), first));
+        let mut load = Self {
+            clients: JoinSet::new(),
+            watchers: watchers.collect(),
+            leases: Leases::start(cluster, &shared, random),
+            shared,
+            first,
+        };
+        for _ in 0..CLIENTS {
+            let clients = members.iter().map(|member| cluster.client(*member)).collect();
+            load.spawn(clients, Traits::ANY, random);
+        }
+        load
+    }
+
+    /// Adds clients that do nothing but read through one member, and wait long for an answer.
+    pub fn read_from(&mut self, cluster: &Cluster, member: usize, random: &mut Random) {
+        for _ in 0..CLIENTS {
+            self.spawn(vec![cluster.client(member)], Traits::PATIENT_READER, random);
+        }
+    }
+
+    fn spawn(&mut self, clients: Vec<crate::Client>, traits: Traits, random: &mut Random) {
+        let number = self.clients.len();
+        let seed = Random::new(random.below(u64::MAX));
+        let client = clients::Worker::new(&self.shared, number, clients, seed, traits);
+        self.clients.spawn_local(client.run());
+    }
+
+    /// Changes that were acknowledged up to now.
+    #[must_use]
+    pub fn acknowledged(&self) -> u64 {
+        self.shared.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// Waits until so many more changes have been acknowledged: the cluster serves its clients.
+    pub async fn progress(&self, changes: u64) {
+        let goal = self.acknowledged() + changes;
+        eventually_ok(PATIENCE, "changes to be acknowledged", async || {
+            if self.acknowledged() >= goal {
+                return Ok(());
+            }
+            Err(self.shared.record.lock().unwrap().failures.clone())
+        })
+        .await;
+    }
+
+    /// Lets the clients work for a while.
+    pub async fn work(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    /// Stops the clients, and checks all that they can say about a cluster whose members all run.
+    pub async fn finish(mut self, cluster: &Cluster) -> Summary {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        while let Some(ended) = self.clients.join_next().await {
+            ended.unwrap();
+        }
+        self.leases.check(cluster, &self.shared).await;
+        let revision = cluster.check_same_content().await;
+        let leader = cluster.leader().await;
+        let history = events::read(&cluster.client(leader), self.first, revision).await;
+        let mut interruptions = 0;
+        for watcher in self.watchers {
+            interruptions += watcher.check(&history).await;
+        }
+        let record = std::mem::take(&mut *self.shared.record.lock().unwrap());
+        check_once(&self.shared.prefix, &history);
+        check_facts(&record.facts, &history);
+        let operations = record.operations.len();
+        record.operations.check(BUDGET);
+        let acknowledged = self.shared.acknowledged.load(Ordering::Relaxed);
+        assert!(acknowledged > 0, "nothing was ever acknowledged: {:?}", record.failures);
+        Summary { operations, acknowledged, failures: record.failures, interruptions }
+    }
+}
+
+/// No value was stored twice.
+fn check_once(prefix: &str, history: &[Event]) {
+    let mut values = BTreeSet::new();
+    for event in history.iter().filter(|event| event.key.starts_with(prefix)) {
+        if let Some(value) = &event.value {
+            assert!(values.insert(value), "stored twice: {event:?}");
+        }
+    }
+}
+
+/// All that clients were told agrees with the history.
+fn check_facts(facts: &[Fact], history: &[Event]) {
+    let mut by_key: BTreeMap<&str, Vec<&Event>> = BTreeMap::new();
+    for event in history {
+        by_key.entry(&event.key).or_default().push(event);
+    }
+    // The last event of a key up to a revision.
+    let at = |key: &str, revision: i64| {
+        let events = by_key.get(key).map_or(&[][..], Vec::as_slice);
+        let count = events.partition_point(|event| event.revision <= revision);
+        count.checked_sub(1).map(|last| events[last])
+    };
+    for fact in facts {
+        let holds = match fact {
+            Fact::Stored { key, value, revision } => at(key, *revision)
+                .is_some_and(|event| event.revision == *revision && event.number() == Some(*value)),
+            Fact::Deleted { key, revision } => at(key, *revision)
+                .is_some_and(|event| event.revision == *revision && event.value.is_none()),
+            Fact::Found { key, found, revision } => {
+                let event = at(key, *revision);
+                *found == event.and_then(|event| Some((event.number()?, event.revision)))
+            }
+        };
+        assert!(holds, "the history does not know of {fact:?}");
+    }
+}

@@ -1,0 +1,71 @@
+//! Disks that are full, fail, or are slow, under one member.
+
+use std::time::Duration;
+
+use quorate_tests::{ClusterOptions, Kind, SmallDisk, Syncing, Syncs, eventually, put};
+
+use crate::{Ordeal, on_clusters};
+
+on_clusters! {
+    one_disk_is_full,
+    syncs_of_one_member_fail,
+    syncs_of_one_member_are_slow,
+}
+
+async fn one_disk_is_full(kind: Kind) {
+    // Two segments of the log are allocated ahead.
+    let Some(disk) = SmallDisk::new(250) else { return };
+    let options = ClusterOptions::new(kind, 3).member(2, |member| disk.prepare(member));
+    Ordeal::run(options, async |ordeal| {
+        disk.fill();
+        // Large values use up what was allocated ahead.
+        let everyone = ordeal.cluster.everyone();
+        let value = vec![b'v'; 200_000];
+        eventually("the member without a disk to end", async || {
+            // What becomes of the write is of no interest.
+            drop(everyone.try_ask(async |client| client.put(put("large", &value)).await).await);
+            (!ordeal.cluster.server_mut(2).is_running()).then_some(())
+        })
+        .await;
+        ordeal.progress().await;
+        disk.empty();
+        ordeal.cluster.kill(2);
+        ordeal.cluster.restart(2).await;
+        ordeal.progress().await;
+    })
+    .await;
+}
+
+async fn syncs_of_one_member_fail(kind: Kind) {
+    let Some(mut syncing) = Syncing::of(kind) else { return };
+    let options = ClusterOptions::new(kind, 3).member(1, |member| syncing.prepare(member));
+    Ordeal::run(options, async |ordeal| {
+        for _ in 0..2 {
+            syncing.set(ordeal.cluster.server(1), Syncs::Fail);
+            // What is not known to be on disk may not be acknowledged, and trying again does not help
+            // (the kernel may have dropped it): it ends.
+            ordeal.cluster.ended(1).await;
+            ordeal.progress().await;
+            syncing.set(ordeal.cluster.server(1), Syncs::Work);
+            ordeal.cluster.restart(1).await;
+            ordeal.progress().await;
+        }
+    })
+    .await;
+}
+
+async fn syncs_of_one_member_are_slow(kind: Kind) {
+    let Some(mut syncing) = Syncing::of(kind) else { return };
+    let options = ClusterOptions::new(kind, 3).member(1, |member| syncing.prepare(member));
+    Ordeal::run(options, async |ordeal| {
+        for milliseconds in [20, 200] {
+            let syncs = Syncs::Take(Duration::from_millis(milliseconds));
+            syncing.set(ordeal.cluster.server(1), syncs);
+            ordeal.progress().await;
+            ordeal.load.work(Duration::from_millis(2_000)).await;
+            syncing.set(ordeal.cluster.server(1), Syncs::Work);
+            ordeal.progress().await;
+        }
+    })
+    .await;
+}

@@ -1,0 +1,72 @@
+//! Members that are added, promoted, removed and replaced while clients are at work.
+
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::{ClusterOptions, Kind, eventually};
+
+use crate::{Ordeal, on_clusters};
+
+on_clusters! {
+    a_member_is_replaced,
+    a_wiped_member_is_refused_and_replaced,
+    a_learner_becomes_a_voter,
+    leadership_is_moved,
+}
+
+async fn a_member_is_replaced(kind: Kind) {
+    Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
+        let leader = ordeal.cluster.leader().await;
+        ordeal.cluster.kill(leader);
+        ordeal.progress().await;
+        ordeal.cluster.replace(leader).await;
+        ordeal.progress().await;
+    })
+    .await;
+}
+
+async fn a_wiped_member_is_refused_and_replaced(kind: Kind) {
+    Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
+        let follower = ordeal.cluster.follower().await;
+        ordeal.cluster.kill(follower);
+        ordeal.cluster.wipe(follower);
+        // It has voted and acknowledged and knows nothing of it: it may not come back as itself.
+        ordeal.cluster.launch(follower);
+        let exit = ordeal.cluster.try_ready(follower).await.unwrap_err();
+        assert!(exit.status.is_some(), "{exit}");
+        assert!(exit.log.contains("has already been bootstrapped"), "{exit}");
+        ordeal.progress().await;
+        ordeal.cluster.replace(follower).await;
+        ordeal.progress().await;
+    })
+    .await;
+}
+
+async fn a_learner_becomes_a_voter(kind: Kind) {
+    Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
+        let learner = ordeal.cluster.add_learner().await;
+        ordeal.progress().await;
+        ordeal.cluster.promote(learner).await;
+        ordeal.progress().await;
+        let follower = ordeal.cluster.follower().await;
+        ordeal.cluster.kill(follower);
+        ordeal.progress().await;
+        ordeal.cluster.restart(follower).await;
+    })
+    .await;
+}
+
+async fn leadership_is_moved(kind: Kind) {
+    Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
+        for _ in 0..4 {
+            let leader = ordeal.cluster.leader().await;
+            let target = ordeal.cluster.follower().await;
+            let request = pb::MoveLeaderRequest { target_id: ordeal.cluster.id(target) };
+            ordeal.cluster.client(leader).move_leader(request).await.unwrap();
+            eventually("the new leader", async || {
+                (ordeal.cluster.leader().await == target).then_some(())
+            })
+            .await;
+            ordeal.progress().await;
+        }
+    })
+    .await;
+}

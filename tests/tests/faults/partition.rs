@@ -1,0 +1,170 @@
+//! Links that lose, delay, or carry one way only.
+
+use std::time::Duration;
+
+use quorate_tests::{ClusterOptions, Kind, Rule};
+
+use crate::{Ordeal, on_clusters};
+
+on_clusters! {
+    the_leader_is_isolated,
+    a_follower_is_isolated,
+    the_leader_is_in_the_minority,
+    nobody_hears_the_leader,
+    the_leader_hears_nobody,
+    a_follower_hears_nobody,
+    two_members_meet_only_through_a_third,
+    links_flap,
+    links_are_slow,
+    connections_are_cut_again_and_again,
+}
+
+fn linked(kind: Kind, size: usize) -> ClusterOptions {
+    ClusterOptions::new(kind, size).linked()
+}
+
+async fn the_leader_is_isolated(kind: Kind) {
+    Ordeal::run(linked(kind, 3), async |ordeal| {
+        for _ in 0..2 {
+            let leader = ordeal.cluster.leader().await;
+            let others = ordeal.others(leader);
+            ordeal.load.read_from(&ordeal.cluster, leader, &mut ordeal.random);
+            ordeal.cluster.links().isolate(leader);
+            ordeal.cluster.leader_among(&others).await;
+            ordeal.progress().await;
+            ordeal.cluster.links().heal();
+            ordeal.progress().await;
+        }
+    })
+    .await;
+}
+
+async fn a_follower_is_isolated(kind: Kind) {
+    Ordeal::run(linked(kind, 3), async |ordeal| {
+        let leader = ordeal.cluster.leader().await;
+        let follower = ordeal.cluster.follower().await;
+        ordeal.load.read_from(&ordeal.cluster, follower, &mut ordeal.random);
+        ordeal.cluster.links().isolate(follower);
+        ordeal.progress().await;
+        // Long enough for the follower to want an election more than once.
+        ordeal.load.work(Duration::from_millis(3_000)).await;
+        ordeal.cluster.links().heal();
+        ordeal.progress().await;
+        ordeal.cluster.settle().await;
+        assert_eq!(ordeal.cluster.leader().await, leader, "the return unseated the leader");
+    })
+    .await;
+}
+
+async fn the_leader_is_in_the_minority(kind: Kind) {
+    Ordeal::run(linked(kind, 5), async |ordeal| {
+        let leader = ordeal.cluster.leader().await;
+        let mut majority = ordeal.others(leader);
+        let friend = majority.pop().unwrap();
+        ordeal.cluster.links().split(&[leader, friend], &majority, Rule::Drop);
+        ordeal.cluster.leader_among(&majority).await;
+        ordeal.progress().await;
+        ordeal.cluster.links().heal();
+        ordeal.progress().await;
+    })
+    .await;
+}
+
+async fn nobody_hears_the_leader(kind: Kind) {
+    Ordeal::run(linked(kind, 3), async |ordeal| {
+        let leader = ordeal.cluster.leader().await;
+        let others = ordeal.others(leader);
+        for other in &others {
+            ordeal.cluster.links().set(leader, *other, Rule::Drop);
+        }
+        ordeal.cluster.leader_among(&others).await;
+        ordeal.progress().await;
+        ordeal.cluster.links().heal();
+        ordeal.progress().await;
+    })
+    .await;
+}
+
+async fn the_leader_hears_nobody(kind: Kind) {
+    Ordeal::run(linked(kind, 3), async |ordeal| {
+        let leader = ordeal.cluster.leader().await;
+        let others = ordeal.others(leader);
+        for other in &others {
+            ordeal.cluster.links().set(*other, leader, Rule::Drop);
+        }
+        // It must notice that nobody answers and give up, or the others would wait for it forever.
+        ordeal.cluster.leader_among(&others).await;
+        ordeal.progress().await;
+        ordeal.cluster.links().heal();
+        ordeal.progress().await;
+    })
+    .await;
+}
+
+async fn a_follower_hears_nobody(kind: Kind) {
+    Ordeal::run(linked(kind, 3), async |ordeal| {
+        let leader = ordeal.cluster.leader().await;
+        let follower = ordeal.cluster.follower().await;
+        for other in ordeal.others(follower) {
+            ordeal.cluster.links().set(other, follower, Rule::Drop);
+        }
+        // It asks for votes all the time, and everybody hears that.
+        ordeal.load.work(Duration::from_millis(2_000)).await;
+        ordeal.progress().await;
+        assert_eq!(ordeal.cluster.leader().await, leader, "a member that hears nobody disturbs");
+        ordeal.cluster.links().heal();
+        ordeal.progress().await;
+    })
+    .await;
+}
+
+async fn two_members_meet_only_through_a_third(kind: Kind) {
+    Ordeal::run(linked(kind, 3), async |ordeal| {
+        let leader = ordeal.cluster.leader().await;
+        let follower = ordeal.cluster.follower().await;
+        ordeal.cluster.links().set_both(leader, follower, Rule::Drop);
+        ordeal.progress().await;
+        ordeal.load.work(Duration::from_millis(2_000)).await;
+        ordeal.progress().await;
+        ordeal.cluster.links().heal();
+        ordeal.progress().await;
+    })
+    .await;
+}
+
+async fn links_flap(kind: Kind) {
+    Ordeal::run(linked(kind, 3), async |ordeal| {
+        for milliseconds in [100, 400, 1_100] {
+            let leader = ordeal.cluster.leader().await;
+            let turn = Duration::from_millis(milliseconds);
+            ordeal.cluster.links().around(leader, Rule::Flap { turn });
+            ordeal.load.work(Duration::from_millis(2_000)).await;
+            ordeal.cluster.links().heal();
+            ordeal.progress().await;
+        }
+    })
+    .await;
+}
+
+async fn links_are_slow(kind: Kind) {
+    Ordeal::run(linked(kind, 3), async |ordeal| {
+        for milliseconds in [10, 60] {
+            let time = Duration::from_millis(milliseconds);
+            ordeal.cluster.links().everywhere(Rule::Delay { base: time, jitter: time });
+            ordeal.progress().await;
+            ordeal.load.work(Duration::from_millis(2_000)).await;
+        }
+        ordeal.cluster.links().heal();
+    })
+    .await;
+}
+
+async fn connections_are_cut_again_and_again(kind: Kind) {
+    Ordeal::run(linked(kind, 3), async |ordeal| {
+        ordeal.cluster.links().everywhere(Rule::Cut { one_in: 100 });
+        ordeal.load.work(Duration::from_millis(4_000)).await;
+        ordeal.progress().await;
+        ordeal.cluster.links().heal();
+    })
+    .await;
+}

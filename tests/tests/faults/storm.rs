@@ -1,0 +1,232 @@
+//! One fault after the other, and several at once, as chance decides.
+//!
+//! A seed decides how many members there are, what befalls which of them, for how long, and what the
+//! clients do; whoever leads, and what overlaps with what, is up to the machine. The short form is a
+//! few rounds, the long one an hour of them:
+//!
+//! ```text
+//! QUORATE_SEED=<seed> cargo xtask test --long storm
+//! ```
+//!
+//! Each round is a load of its own over keys of its own, checked when everything is healed, and the
+//! store is compacted after it, so that an hour takes no more room than a minute.
+
+use std::time::{Duration, Instant};
+
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::{
+    Cluster, ClusterOptions, Kind, Load, Random, Rule, State, is_long, notice, put,
+};
+use tonic::Code;
+
+use crate::{SOME, on_clusters};
+
+on_clusters! {
+    a_storm,
+}
+
+const SHORT_ROUNDS: u32 = 2;
+const LONG_TIME: Duration = Duration::from_secs(3_600);
+
+async fn a_storm(kind: Kind) {
+    let mut random = Random::by_chance();
+    let seed = random.seed();
+    let size = if random.below(3) == 0 { 5 } else { 3 };
+    if is_long() {
+        notice(&format!("an hour of storm: QUORATE_SEED={seed} cargo xtask test --long storm"));
+    }
+    let cluster = ClusterOptions::new(kind, size).linked().start().await;
+    let mut storm = Storm { cluster, random, said: Vec::new() };
+    let start = Instant::now();
+    let mut round = 0;
+    while if is_long() { start.elapsed() < LONG_TIME } else { round < SHORT_ROUNDS } {
+        round += 1;
+        storm.round(round).await;
+    }
+}
+
+/// What can happen.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Kill,
+    KillMany,
+    Stop,
+    Pause,
+    Isolate,
+    Split,
+    Deafen,
+    Mute,
+    Flap,
+    Delay,
+    Cut,
+    MoveLeader,
+    Replace,
+}
+
+const FAULTS: [Fault; 13] = [
+    Fault::Kill,
+    Fault::KillMany,
+    Fault::Stop,
+    Fault::Pause,
+    Fault::Isolate,
+    Fault::Split,
+    Fault::Deafen,
+    Fault::Mute,
+    Fault::Flap,
+    Fault::Delay,
+    Fault::Cut,
+    Fault::MoveLeader,
+    Fault::Replace,
+];
+
+struct Storm {
+    cluster: Cluster,
+    random: Random,
+    /// What has happened in this round.
+    said: Vec<String>,
+}
+
+impl Drop for Storm {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            notice(&format!("this round of the storm: {}", self.said.join("; ")));
+        }
+    }
+}
+
+impl Storm {
+    async fn round(&mut self, round: u32) {
+        self.said.clear();
+        let prefix = format!("storm{round}/");
+        let load = Load::start_with(&self.cluster, &mut self.random, &prefix).await;
+        load.progress(SOME).await;
+        for _ in 0..=self.random.below(3) {
+            self.strike().await;
+            load.work(Duration::from_millis(200 + self.random.below(2_000))).await;
+            if self.random.below(2) == 0 {
+                self.calm().await;
+            }
+        }
+        self.calm().await;
+        load.progress(SOME).await;
+        let summary = load.finish(&self.cluster).await;
+        if is_long() {
+            let (done, events) = (summary.acknowledged, self.said.join("; "));
+            notice(&format!("round {round}: {events}; {done} changes"));
+        }
+        self.compact().await;
+    }
+
+    fn say(&mut self, what: String) {
+        self.said.push(what);
+    }
+
+    /// Lets something happen.
+    async fn strike(&mut self) {
+        let choice = self.random.below(FAULTS.len() as u64);
+        let fault = FAULTS[usize::try_from(choice).unwrap()];
+        // Drawn whether needed or not, so that what follows does not depend on what happens.
+        let aims_at_leader = self.random.below(2) == 0;
+        let (number, amount) = (self.random.below(1_000), self.random.below(1_000));
+        let running = self.cluster.running();
+        let leader = if aims_at_leader { self.cluster.leader_now().await } else { None };
+        let anybody = running.get(usize::try_from(number).unwrap() % running.len().max(1)).copied();
+        let Some(victim) = leader.or(anybody) else { return };
+        self.say(format!("{fault:?} m{victim} ({number}, {amount})"));
+        match fault {
+            Fault::Kill | Fault::KillMany | Fault::Stop | Fault::Pause => {
+                self.strike_process(fault, victim, number).await;
+            }
+            Fault::Isolate
+            | Fault::Split
+            | Fault::Deafen
+            | Fault::Mute
+            | Fault::Flap
+            | Fault::Delay
+            | Fault::Cut => self.strike_links(fault, victim, number, amount),
+            Fault::MoveLeader => self.move_leader(victim).await,
+            Fault::Replace => {
+                // Members change hands one by one, and only in peace.
+                self.calm().await;
+                self.cluster.kill(victim);
+                self.cluster.replace(victim).await;
+            }
+        }
+    }
+
+    async fn strike_process(&mut self, fault: Fault, victim: usize, number: u64) {
+        match fault {
+            Fault::Stop => {
+                self.cluster.stop(victim).await;
+            }
+            Fault::Pause => self.cluster.pause(victim),
+            Fault::KillMany => {
+                for member in self.cluster.running() {
+                    if member == victim || number >> member & 1 == 1 {
+                        self.cluster.kill(member);
+                    }
+                }
+            }
+            _ => self.cluster.kill(victim),
+        }
+    }
+
+    fn strike_links(&self, fault: Fault, victim: usize, number: u64, amount: u64) {
+        let links = self.cluster.links();
+        let (one_side, other_side): (Vec<usize>, Vec<usize>) =
+            self.cluster.members().into_iter().partition(|member| number >> member & 1 == 1);
+        let others = self.cluster.members().into_iter().filter(|member| *member != victim);
+        match fault {
+            Fault::Split => links.split(&one_side, &other_side, Rule::Drop),
+            Fault::Deafen => others.for_each(|other| links.set(other, victim, Rule::Drop)),
+            Fault::Mute => others.for_each(|other| links.set(victim, other, Rule::Drop)),
+            Fault::Flap => {
+                links.around(victim, Rule::Flap { turn: Duration::from_millis(50 + amount) });
+            }
+            Fault::Delay => {
+                let base = Duration::from_millis(amount / 10);
+                links.everywhere(Rule::Delay { base, jitter: base });
+            }
+            Fault::Cut => links.everywhere(Rule::Cut { one_in: 20 + amount / 5 }),
+            _ => links.isolate(victim),
+        }
+    }
+
+    async fn move_leader(&self, victim: usize) {
+        if let Some(leader) = self.cluster.leader_now().await {
+            let request = pb::MoveLeaderRequest { target_id: self.cluster.id(victim) };
+            let client = self.cluster.client(leader);
+            // It may fail, with other faults in force.
+            drop(tokio::time::timeout(Duration::from_secs(2), client.move_leader(request)).await);
+        }
+    }
+
+    /// Undoes everything that has happened.
+    async fn calm(&mut self) {
+        self.cluster.links().heal();
+        for member in self.cluster.members() {
+            if self.cluster.state(member) == State::Paused {
+                self.cluster.resume(member);
+            }
+        }
+        let down = |member: &usize| self.cluster.state(*member) == State::Down;
+        let down: Vec<usize> = self.cluster.members().into_iter().filter(down).collect();
+        self.cluster.restart_all(&down).await;
+        self.cluster.leader().await;
+        self.say("calm".to_owned());
+    }
+
+    async fn compact(&self) {
+        let everyone = self.cluster.everyone();
+        // With no key alive, what compaction has yet to delete would count in the hash.
+        everyone.ask("a write", async |client| client.put(put("storm", "alive")).await).await;
+        let revision = self.cluster.settle().await;
+        let request = pb::CompactionRequest { revision, physical: false };
+        let compacted = async |client: quorate_tests::Client| match client.compact(request).await {
+            // An earlier attempt was not in vain after all.
+            Err(status) if status.code() == Code::OutOfRange => Ok(()),
+            answer => answer.map(drop),
+        };
+        everyone.ask("a compaction", compacted).await;
+    }
+}
