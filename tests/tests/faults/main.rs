@@ -17,12 +17,16 @@ mod storm;
 
 use quorate_tests::{Cluster, ClusterOptions, Load, Random, Summary};
 
-/// Makes a test of each function named, `name::etcd`. The one place where clusters of Quorate are
-/// switched on: add `fn quorate`, as `on_both_servers` has it.
+/// Makes two tests of each function named: `name::quorate` and `name::etcd`.
 #[macro_export]
 macro_rules! on_clusters {
     ($($name:ident),* $(,)?) => {
         $(mod $name {
+            #[test]
+            fn quorate() {
+                quorate_tests::run_cluster(quorate_tests::Kind::Quorate, super::$name);
+            }
+
             #[test]
             fn etcd() {
                 quorate_tests::run_cluster(quorate_tests::Kind::Etcd, super::$name);
