@@ -527,6 +527,8 @@ impl Applier {
                 );
                 self.hand_over(Vec::new());
             }
+            // A file that names no version is as old as such a cluster.
+            Ok(false) if cluster == Some(storage) => standing.set_storage_version(cluster),
             Ok(false) => {}
             Err(error) => {
                 log::warn!("failed to update storage version", "error" = error.to_string());

@@ -67,6 +67,10 @@ impl Probe for MemberProbe {
         self.member.limits().request_timeout
     }
 
+    fn server_version(&self) -> String {
+        self.member.version_text()
+    }
+
     fn cluster_version(&self) -> Option<String> {
         self.member.facts().versions.cluster().map(|version| version.to_string())
     }

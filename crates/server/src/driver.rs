@@ -222,6 +222,7 @@ impl Driver {
             if now >= next_tick {
                 self.notice_delay(now.saturating_duration_since(next_tick));
                 self.node.handle(Event::Tick);
+                self.neighbours.standing.note_tick();
                 self.prepare_log();
                 // After a pause ticks are not made up for: peers would see elections that time did not
                 // call for.

@@ -1,7 +1,11 @@
-//! What a member does by itself: telling its name, agreeing on versions, ending leases, compacting, purging.
+//! What a member does by itself: telling its name, following leadership, ending leases, compacting, purging.
 //!
 //! Each duty is a task of its own on the first connection runtime, where it can propose like any client.
 //! All of them end with the runtime.
+//!
+//! # Not here
+//!
+//! Agreeing on versions (`versions`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,23 +14,19 @@ use quorate_api::etcdserverpb::{
     CompactionRequest, InternalRaftRequest, LeaseCheckpoint, LeaseCheckpointRequest,
     LeaseRevokeRequest,
 };
-use quorate_api::membershippb::{
-    Attributes, ClusterMemberAttrSetRequest, ClusterVersionSetRequest,
-};
+use quorate_api::membershippb::{Attributes, ClusterMemberAttrSetRequest};
 use quorate_raft::{NONE, Role};
 use quorate_state::apply::Refusal;
-use quorate_state::versions::Version;
+use quorate_state::units::{LeaseId, MemberId};
 use tokio::sync::Semaphore;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::applier::Job;
 use crate::compactor::Compactor;
 use crate::config::Retention;
 use crate::fatal::FaultReports;
 use crate::log;
 use crate::member::{Member, RequestError};
 use crate::metrics::RequestKind;
-use crate::release::ETCD_CLUSTER_VERSION;
 use crate::runtime::blocking;
 use crate::snapshots::Purger;
 
@@ -40,10 +40,9 @@ const REVOKES_MAX: usize = 16;
 /// Checkpoints in one log entry.
 const CHECKPOINTS_PER_ENTRY: usize = 1000;
 
-const VERSION_CHECK: Duration = Duration::from_secs(4);
+/// How often a member that tells its name looks whether the cluster has heard it.
+const NAME_LOOK: Duration = Duration::from_millis(50);
 
-/// How long a start waits for versions.
-const VERSIONS_PATIENCE: Duration = Duration::from_secs(1);
 const PURGE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Times in a row, one election timeout apart, that the leader may be missing before streams that asked
@@ -54,51 +53,61 @@ const LEADERLESS_CHECKS_MAX: u32 = 3;
 pub(crate) async fn publish(member: &Member, client_urls: Vec<String>) {
     let attributes =
         Attributes { name: member.identity().name.clone(), client_urls: client_urls.clone() };
-    loop {
-        let set = ClusterMemberAttrSetRequest {
-            member_id: member.id(),
-            member_attributes: Some(attributes.clone()),
-        };
-        let request = InternalRaftRequest {
-            cluster_member_attr_set: Some(set),
-            ..InternalRaftRequest::default()
-        };
-        match member.propose(request, RequestKind::ClusterMemberAttrSet).await {
-            Ok(_) => {
-                log::info!(
-                    "published local member to cluster through raft",
-                    "local-member-id" = format!("{:x}", member.id()),
-                    "cluster-id" = format!("{:x}", member.cluster_id()),
-                    "publish-timeout" = member.limits().request_timeout
-                );
-                return;
-            }
-            Err(RequestError::Stopped) => return,
-            Err(error) => {
-                log::warn!(
-                    "failed to publish local member to cluster through raft",
-                    "local-member-id" = format!("{:x}", member.id()),
-                    "error" = error.to_string()
-                );
-                // Refusals come at once; do not spin on them.
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        }
-    }
-}
-
-/// Waits for a moment until versions are agreed on, so that the first client of a new cluster sees them. In
-/// a cluster that cannot agree clients are served all the same.
-pub(crate) async fn settle_versions(member: &Member) {
-    let settled = async {
-        let mut looks = interval(Duration::from_millis(1));
-        while member.facts().versions.cluster().is_none()
-            || member.standing().storage_version() != member.facts().versions.cluster()
-        {
+    let is_known = || {
+        let facts = member.facts();
+        let own = facts.members.get(MemberId(member.id()));
+        own.is_some_and(|own| own.name == attributes.name && own.client_urls == client_urls)
+    };
+    // What was known before the start says nothing about how far this member has come.
+    let was_known = is_known();
+    let becomes_known = async {
+        let mut looks = interval(NAME_LOOK);
+        while was_known || !is_known() {
             looks.tick().await;
         }
     };
-    drop(tokio::time::timeout(VERSIONS_PATIENCE, settled).await);
+    let mut becomes_known = std::pin::pin!(becomes_known);
+    loop {
+        let told = tokio::select! {
+            told = tell_attributes(member, &attributes) => told,
+            // The answer stays away where the entry has come as part of a snapshot.
+            () = &mut becomes_known => Ok(()),
+        };
+        let error = match told {
+            Ok(()) => break,
+            Err(RequestError::Stopped) => return,
+            Err(error) => error,
+        };
+        log::warn!(
+            "failed to publish local member to cluster through raft",
+            "local-member-id" = format!("{:x}", member.id()),
+            "error" = error.to_string()
+        );
+        // It may be known all the same, and this member up to date.
+        if member.read_barrier().await.is_ok() && is_known() {
+            break;
+        }
+        // Refusals come at once; do not spin on them.
+        tokio::time::sleep(NAME_LOOK).await;
+    }
+    log::info!(
+        "published local member to cluster through raft",
+        "local-member-id" = format!("{:x}", member.id()),
+        "cluster-id" = format!("{:x}", member.cluster_id()),
+        "publish-timeout" = member.limits().request_timeout
+    );
+}
+
+async fn tell_attributes(member: &Member, attributes: &Attributes) -> Result<(), RequestError> {
+    let set = ClusterMemberAttrSetRequest {
+        member_id: member.id(),
+        member_attributes: Some(attributes.clone()),
+    };
+    let request = InternalRaftRequest {
+        cluster_member_attr_set: Some(set),
+        ..InternalRaftRequest::default()
+    };
+    member.propose(request, RequestKind::ClusterMemberAttrSet).await.map(drop)
 }
 
 /// Follows changes of leadership: metrics, log lines, the clock of timeouts.
@@ -135,6 +144,8 @@ pub(crate) async fn watch_for_leader(member: Arc<Member>) {
     let mut missing_count = 0;
     loop {
         ticks.tick().await;
+        // A promotion changes this, and no leader.
+        member.metrics().server.is_learner.set(i64::from(member.is_learner()));
         if member.has_leader() {
             missing_count = 0;
             continue;
@@ -144,37 +155,6 @@ pub(crate) async fn watch_for_leader(member: Arc<Member>) {
             member.report_leader_loss();
         }
     }
-}
-
-/// Agrees with the cluster on its version, and follows it with the storage version.
-pub(crate) async fn keep_versions(member: Arc<Member>) {
-    let mut ticks = interval(VERSION_CHECK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut leadership = member.standing().leadership();
-    loop {
-        tokio::select! {
-            _ = ticks.tick() => {}
-            changed = leadership.changed() => if changed.is_err() { return },
-        }
-        if member.standing().leads() && wants_own_version(&member) {
-            let set = ClusterVersionSetRequest { ver: ETCD_CLUSTER_VERSION.to_owned() };
-            let request = InternalRaftRequest {
-                cluster_version_set: Some(set),
-                ..InternalRaftRequest::default()
-            };
-            if let Err(error) = member.propose(request, RequestKind::ClusterVersionSet).await {
-                log::warn!("failed to update cluster version", "error" = error.to_string());
-            }
-        }
-        member.tell_applier(Job::FollowClusterVersion);
-    }
-}
-
-/// A cluster of this member alone runs at this member's version, unless it is being downgraded.
-fn wants_own_version(member: &Member) -> bool {
-    let facts = member.facts();
-    let behind = facts.versions.cluster().is_none_or(|cluster| cluster < Version::OWN);
-    behind && !facts.versions.downgrade().enabled
 }
 
 /// Proposes the end of leases whose time is up, and checkpoints of long ones.
@@ -187,30 +167,44 @@ pub(crate) async fn end_leases(member: Arc<Member>) {
         if !member.standing().leads() {
             continue;
         }
-        for id in member.leases().expired(member.now(), EXPIRED_PER_SCAN) {
+        let term = member.standing().leadership().borrow().term;
+        let expired = member.leases().expired(member.now(), EXPIRED_PER_SCAN);
+        // A leader that was paused may have been deposed, and its leases renewed elsewhere.
+        if !expired.is_empty() && !member.confirm_leadership().await {
+            continue;
+        }
+        for id in expired {
             let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
+            let now = *member.standing().leadership().borrow();
+            if now.role != Role::Leader || now.term != term {
+                break;
+            }
             let member = Arc::clone(&member);
             tokio::spawn(async move {
-                let request = InternalRaftRequest {
-                    lease_revoke: Some(LeaseRevokeRequest { id: id.0 }),
-                    ..InternalRaftRequest::default()
-                };
-                // One that fails is handed out again later.
-                match member.propose(request, RequestKind::LeaseRevoke).await {
-                    Ok(_) => {
-                        member.metrics().lease.expired.inc();
-                        member.metrics().lease.revoked.inc();
-                    }
-                    Err(error) => log::warn!(
-                        "failed to revoke lease",
-                        "lease-id" = format!("{:016x}", id.0),
-                        "error" = error.to_string()
-                    ),
-                }
+                revoke(&member, id).await;
                 drop(permit);
             });
         }
         propose_checkpoints(&member).await;
+    }
+}
+
+/// Proposes the end of a lease. If that fails it is handed out again later.
+async fn revoke(member: &Member, id: LeaseId) {
+    let request = InternalRaftRequest {
+        lease_revoke: Some(LeaseRevokeRequest { id: id.0 }),
+        ..InternalRaftRequest::default()
+    };
+    match member.propose(request, RequestKind::LeaseRevoke).await {
+        Ok(_) => {
+            member.metrics().lease.expired.inc();
+            member.metrics().lease.revoked.inc();
+        }
+        Err(error) => log::warn!(
+            "failed to revoke lease",
+            "lease-id" = format!("{:016x}", id.0),
+            "error" = error.to_string()
+        ),
     }
 }
 

@@ -1,15 +1,24 @@
 //! What this program says it is: the etcd release it behaves as, and its own.
 
+use quorate_state::versions::Version;
+
 /// The etcd release whose behaviour this server has; tools compare it.
 pub const ETCD_VERSION: &str = "3.7.1";
-/// The cluster version that this release wants, and the storage version that it writes.
-pub const ETCD_CLUSTER_VERSION: &str = "3.7.0";
 /// The oldest cluster version that this release runs in.
 pub const ETCD_MIN_CLUSTER_VERSION: &str = "3.0.0";
 /// Quorate's own release.
 pub const QUORATE_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The compiler, in the place where etcd names its Go.
 pub const COMPILER: &str = concat!("rustc-", env!("CARGO_PKG_RUST_VERSION"));
+
+/// The release that a member says it is. One that is held back to an older version says that one, to
+/// peers, who agree on the lowest among them, and to clients, who look for what they may ask.
+pub fn reported_version(held: Option<Version>) -> String {
+    match held {
+        Some(held) if held < Version::OWN => held.to_string(),
+        Some(_) | None => ETCD_VERSION.to_owned(),
+    }
+}
 
 /// The commit this was built from, where the build says so.
 pub fn git_sha() -> &'static str {
@@ -49,6 +58,13 @@ pub fn version_text() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_member_that_is_held_back_says_so() {
+        assert_eq!(reported_version(None), ETCD_VERSION);
+        assert_eq!(reported_version(Some(Version::OWN)), ETCD_VERSION);
+        assert_eq!(reported_version(Some(Version::new(3, 5))), "3.5.0");
+    }
 
     #[test]
     fn the_version_has_etcds_four_lines_first() {

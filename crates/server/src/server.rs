@@ -37,7 +37,7 @@ use crate::mailbox::{self, Mailbox};
 use crate::member::{Clock, DESK, Limits, Member, Parts};
 use crate::metrics::{Metrics, StateSample};
 use crate::peer::{self, Peers};
-use crate::peer_http::PeerService;
+use crate::peer_port::PeerService;
 use crate::persist::LogWriter;
 use crate::release;
 use crate::request_id::RequestIds;
@@ -46,6 +46,7 @@ use crate::signals::{self, StopSignal, StopSignals};
 use crate::snapshots;
 use crate::standing::Standing;
 use crate::systemd;
+use crate::versions;
 use crate::waiters::Waiters;
 
 /// How long a peer may take to read or write when the flags do not say.
@@ -157,7 +158,7 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
             config.advertise_client_urls.iter().map(|url| url.as_str().to_owned()).collect();
         runtimes.spawn(async move {
             housekeeping::publish(&member, client_urls).await;
-            housekeeping::settle_versions(&member).await;
+            versions::settle_versions(&member).await;
         })
     };
     let control = tokio::runtime::Builder::new_current_thread()
@@ -220,6 +221,9 @@ fn wind_up(
     if let Some(serving) = serving {
         control.block_on(serving.finish(config.request_timeout()));
     }
+    if matches!(ended, Ended::Signal(_)) {
+        control.block_on(core.member.hand_over());
+    }
     core.stop();
     ended
 }
@@ -263,7 +267,9 @@ fn duties(
     let mut duties: Vec<std::pin::Pin<Box<dyn Future<Output = ()> + Send>>> = vec![
         Box::pin(housekeeping::follow_leadership(member())),
         Box::pin(housekeeping::watch_for_leader(member())),
-        Box::pin(housekeeping::keep_versions(member())),
+        Box::pin(versions::keep_cluster_version(member())),
+        Box::pin(versions::keep_storage_version(member())),
+        Box::pin(versions::end_downgrade(member())),
         Box::pin(housekeeping::end_leases(member())),
         Box::pin(housekeeping::catch_up_watchers(member(), core.faults.clone())),
         Box::pin(housekeeping::purge_files(purger, core.faults.clone())),
@@ -337,7 +343,7 @@ impl Core {
         let peers = Peers::start(peer::Parts {
             identity: identity.clone(),
             peer_urls: config.initial_advertise_peer_urls.iter().map(ToString::to_string).collect(),
-            server_version: release::ETCD_VERSION.to_owned(),
+            server_version: release::reported_version(config.hold_cluster_version),
             election_timeout: Duration::from_millis(config.election_timeout_ms),
             read_timeout: config.raft_read_timeout.positive().unwrap_or(PEER_TIMEOUT),
             write_timeout: config.raft_write_timeout.positive().unwrap_or(PEER_TIMEOUT),
@@ -466,6 +472,10 @@ fn limits(config: &Config) -> Limits {
             given => given,
         },
         election_timeout: Duration::from_millis(config.election_timeout_ms),
+        heartbeat: Duration::from_millis(config.heartbeat_interval_ms),
+        checks_reconfigurations: config.strict_reconfig_check,
+        held_version: config.hold_cluster_version,
+        downgrade_check_interval: config.downgrade_check_time.positive(),
         slow_unary: config.warning_unary_request_duration.positive().unwrap_or_default(),
         revocations_first: config.feature_gates.is_enabled(Gate::PriorityRequest),
         renews_at_once: config.feature_gates.is_enabled(Gate::FastLeaseKeepAlive),

@@ -1,6 +1,6 @@
 //! Where this member stands: who leads, what is committed, what is applied, and who waits for the latter.
 //!
-//! The driver writes leadership and the committed index, the applier the applied index, once per batch,
+//! The driver writes leadership, ticks and the committed index, the applier the applied index, once per batch,
 //! after the batch's view is published; then it releases everybody who waited for it. Requests read a few
 //! atomics on their way in.
 //!
@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use quorate_node::Leadership;
@@ -37,11 +38,17 @@ pub(crate) struct Standing {
     leadership: watch::Sender<Leadership>,
     leader: AtomicU64,
     term: AtomicU64,
+    /// Since when no leader is known, while that is so.
+    leaderless_since: Mutex<Option<Instant>>,
+    started: Instant,
+    /// When consensus last felt time pass, in milliseconds since the start.
+    ticked_millis: AtomicU64,
     storage_version: Mutex<Option<Version>>,
 }
 
 impl Standing {
     pub(crate) fn new(applied: u64, applied_term: u64) -> Self {
+        let now = Instant::now();
         Self {
             committed: AtomicU64::new(applied),
             applied: AtomicU64::new(applied),
@@ -51,6 +58,9 @@ impl Standing {
             leadership: watch::Sender::new(Leadership::default()),
             leader: AtomicU64::new(NONE),
             term: AtomicU64::new(0),
+            leaderless_since: Mutex::new(Some(now)),
+            started: now,
+            ticked_millis: AtomicU64::new(0),
             storage_version: Mutex::new(None),
         }
     }
@@ -92,6 +102,24 @@ impl Standing {
         self.leadership.borrow().role == Role::Leader
     }
 
+    /// Whether no leader has been known at any moment since then.
+    pub(crate) fn had_no_leader_since(&self, then: Instant) -> bool {
+        self.leaderless_since.lock().is_some_and(|since| since <= then)
+    }
+
+    /// Whether time has stood still for consensus for so long: this process was paused, or its disk is
+    /// stuck. Others may have elected another leader meanwhile.
+    pub(crate) fn has_been_paused_for(&self, long: Duration) -> bool {
+        let ticked = Duration::from_millis(self.ticked_millis.load(Ordering::Acquire));
+        self.started.elapsed() > ticked + long
+    }
+
+    /// Called by the driver at each tick.
+    pub(crate) fn note_tick(&self) {
+        let millis = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.ticked_millis.store(millis, Ordering::Release);
+    }
+
     /// Follows changes of leadership.
     pub(crate) fn leadership(&self) -> watch::Receiver<Leadership> {
         self.leadership.subscribe()
@@ -110,6 +138,11 @@ impl Standing {
     pub(crate) fn set_leadership(&self, leadership: Leadership) {
         self.term.store(leadership.term, Ordering::Release);
         self.leader.store(leadership.leader, Ordering::Release);
+        {
+            let mut since = self.leaderless_since.lock();
+            let now = (leadership.leader == NONE).then(Instant::now);
+            *since = now.map(|now| since.unwrap_or(now));
+        }
         self.leadership.send_replace(leadership);
     }
 
@@ -155,6 +188,21 @@ impl Standing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn it_is_known_since_when_there_is_no_leader() {
+        let standing = Standing::new(0, 0);
+        let asked = Instant::now();
+        assert!(standing.had_no_leader_since(asked));
+        let led = Leadership { leader: 1, term: 2, role: Role::Follower };
+        standing.set_leadership(led);
+        assert!(!standing.had_no_leader_since(asked));
+        standing.set_leadership(Leadership { leader: NONE, ..led });
+        assert!(!standing.had_no_leader_since(asked), "there was one in between");
+        let asked = Instant::now();
+        standing.set_leadership(Leadership { leader: NONE, term: 3, ..led });
+        assert!(standing.had_no_leader_since(asked), "another term is no leader");
+    }
 
     #[test]
     fn what_goes_first_is_refused_later() {

@@ -1,9 +1,15 @@
-//! The Cluster service. A member without peers lists itself; changing the membership comes with clusters.
+//! The Cluster service: who is a member, and changes of that.
 
 use std::sync::Arc;
 
 use quorate_api::etcdserverpb::cluster_server::Cluster;
-use quorate_api::etcdserverpb::{Member as MemberMessage, MemberListRequest, MemberListResponse};
+use quorate_api::etcdserverpb::{
+    Member as MemberMessage, MemberAddRequest, MemberAddResponse, MemberListRequest,
+    MemberListResponse, MemberPromoteRequest, MemberPromoteResponse, MemberRemoveRequest,
+    MemberRemoveResponse, MemberUpdateRequest, MemberUpdateResponse,
+};
+use quorate_state::members::Member as Row;
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 use crate::member::Member;
@@ -22,6 +28,38 @@ impl ClusterService {
 
 #[tonic::async_trait]
 impl Cluster for ClusterService {
+    async fn member_add(
+        &self,
+        request: Request<MemberAddRequest>,
+    ) -> Result<Response<MemberAddResponse>, Status> {
+        let request = request.get_ref();
+        let (row, rows) = self.member.add_member(&request.peer_urls, request.is_learner).await?;
+        Ok(Response::new(MemberAddResponse {
+            header: Some(self.member.header(0)),
+            member: Some(to_message(row)),
+            members: to_messages(rows),
+        }))
+    }
+
+    async fn member_remove(
+        &self,
+        request: Request<MemberRemoveRequest>,
+    ) -> Result<Response<MemberRemoveResponse>, Status> {
+        let rows = self.member.remove_member(request.get_ref().id).await?;
+        let header = Some(self.member.header(0));
+        Ok(Response::new(MemberRemoveResponse { header, members: to_messages(rows) }))
+    }
+
+    async fn member_update(
+        &self,
+        request: Request<MemberUpdateRequest>,
+    ) -> Result<Response<MemberUpdateResponse>, Status> {
+        let request = request.get_ref();
+        let rows = self.member.update_member(request.id, &request.peer_urls).await?;
+        let header = Some(self.member.header(0));
+        Ok(Response::new(MemberUpdateResponse { header, members: to_messages(rows) }))
+    }
+
     async fn member_list(
         &self,
         request: Request<MemberListRequest>,
@@ -29,17 +67,36 @@ impl Cluster for ClusterService {
         if request.get_ref().linearizable {
             self.member.read_barrier().await?;
         }
-        let facts = self.member.facts();
-        let members = facts.members.iter().map(|member| MemberMessage {
-            id: member.id.0,
-            name: member.name.clone(),
-            peer_urls: member.peer_urls.clone(),
-            client_urls: member.client_urls.clone(),
-            is_learner: member.is_learner,
-        });
-        Ok(Response::new(MemberListResponse {
-            header: Some(self.member.header(0)),
-            members: members.collect(),
-        }))
+        let (header, rows) = (Some(self.member.header(0)), self.member.rows());
+        Ok(Response::new(MemberListResponse { header, members: to_messages(rows) }))
+    }
+
+    async fn member_promote(
+        &self,
+        request: Request<MemberPromoteRequest>,
+    ) -> Result<Response<MemberPromoteResponse>, Status> {
+        let id = request.get_ref().id;
+        let rows = self.member.promote_member(id, token_of(request.metadata())).await?;
+        let header = Some(self.member.header(0));
+        Ok(Response::new(MemberPromoteResponse { header, members: to_messages(rows) }))
+    }
+}
+
+/// The client's token, under either of its names.
+fn token_of(metadata: &MetadataMap) -> Option<&str> {
+    metadata.get("token").or_else(|| metadata.get("authorization"))?.to_str().ok()
+}
+
+fn to_messages(rows: Vec<Row>) -> Vec<MemberMessage> {
+    rows.into_iter().map(to_message).collect()
+}
+
+fn to_message(row: Row) -> MemberMessage {
+    MemberMessage {
+        id: row.id.0,
+        name: row.name,
+        peer_urls: row.peer_urls,
+        client_urls: row.client_urls,
+        is_learner: row.is_learner,
     }
 }

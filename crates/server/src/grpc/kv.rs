@@ -108,6 +108,9 @@ impl kv_server::Kv for Kv {
         request: Request<RangeRequest>,
     ) -> Result<Response<RangeResponse>, Status> {
         let request = request.into_inner();
+        if !request.serializable && self.member.is_learner() {
+            return Err(RequestError::NotSupportedForLearner.into());
+        }
         check_range(&request).map_err(RequestError::from)?;
         let started = Instant::now();
         let result = self.read_range(&request).await;

@@ -1,17 +1,14 @@
-//! The Lease service: grants and revokes through the log, renewals and lookups from memory.
+//! The Lease service: grants and revokes through the log, renewals and lookups at the leader.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use quorate_api::etcdserverpb::lease_server::Lease;
 use quorate_api::etcdserverpb::{
-    InternalRaftRequest, LeaseCheckpoint, LeaseCheckpointRequest, LeaseGrantRequest,
-    LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseLeasesRequest,
-    LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus,
-    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
+    InternalRaftRequest, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest,
+    LeaseKeepAliveResponse, LeaseLeasesRequest, LeaseLeasesResponse, LeaseRevokeRequest,
+    LeaseRevokeResponse, LeaseStatus, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
 };
 use quorate_state::apply::Response as Outcome;
-use quorate_state::lease::Renewal;
 use quorate_state::quota::LEASE_COST;
 use quorate_state::units::LeaseId;
 use tokio_stream::StreamExt;
@@ -19,7 +16,7 @@ use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::unexpected;
-use crate::member::{Member, RequestError};
+use crate::member::Member;
 use crate::metrics::RequestKind;
 
 /// The service.
@@ -92,7 +89,8 @@ impl Lease for LeaseService {
                 // The revision is that before the renewal.
                 let header = member.current_header();
                 let id = request?.id;
-                let ttl = renew(&member, LeaseId(id)).await?;
+                // A lease that is gone is told by a lifetime of nothing.
+                let ttl = member.renew_lease(LeaseId(id)).await?.unwrap_or_default();
                 Ok(LeaseKeepAliveResponse { header: Some(header), id, ttl })
             }
         });
@@ -107,27 +105,14 @@ impl Lease for LeaseService {
         request: Request<LeaseTimeToLiveRequest>,
     ) -> Result<Response<LeaseTimeToLiveResponse>, Status> {
         let request = request.into_inner();
-        self.member.wait_applied().await?;
-        let leases = self.member.leases();
-        let id = LeaseId(request.id);
-        let header = Some(self.member.current_header());
-        let id_and_header = LeaseTimeToLiveResponse {
-            header,
+        let found = self.member.lease_time_to_live(&request).await?;
+        let response = found.unwrap_or_else(|| LeaseTimeToLiveResponse {
             id: request.id,
+            ttl: -1,
             ..LeaseTimeToLiveResponse::default()
-        };
-        let Some(found) = leases.time_to_live(id, self.member.now()) else {
-            return Ok(Response::new(LeaseTimeToLiveResponse { ttl: -1, ..id_and_header }));
-        };
-        let keys = if request.keys { leases.keys(id).unwrap_or_default() } else { Vec::new() };
-        let remaining_secs =
-            found.remaining_secs.ok_or(RequestError::LeaderChanged).map_err(Status::from)?;
-        Ok(Response::new(LeaseTimeToLiveResponse {
-            ttl: remaining_secs,
-            granted_ttl: found.granted_secs,
-            keys: keys.iter().map(|key| Bytes::copy_from_slice(key)).collect(),
-            ..id_and_header
-        }))
+        });
+        let header = Some(self.member.current_header());
+        Ok(Response::new(LeaseTimeToLiveResponse { header, ..response }))
     }
 
     async fn lease_leases(
@@ -139,39 +124,5 @@ impl Lease for LeaseService {
             header: Some(self.member.current_header()),
             leases: ids.into_iter().map(|id| LeaseStatus { id: id.0 }).collect(),
         }))
-    }
-}
-
-/// Renews a lease; 0 when there is none of that id any more.
-async fn renew(member: &Member, id: LeaseId) -> Result<i64, RequestError> {
-    let mut waited = !member.limits().renews_at_once;
-    if waited {
-        member.wait_applied().await?;
-    }
-    loop {
-        match member.leases().renew(id, member.now()) {
-            Renewal::Renewed { ttl_secs } => {
-                member.metrics().lease.renewed.inc();
-                return Ok(ttl_secs);
-            }
-            // It may just have been granted, by an entry that is not applied here yet.
-            Renewal::NotFound if !waited => {
-                waited = true;
-                member.wait_applied().await?;
-            }
-            Renewal::NotFound => return Ok(0),
-            Renewal::NotPrimary => return Err(RequestError::NotPrimaryLessor),
-            Renewal::Expired => {
-                std::future::poll_fn(|cx| member.leases().poll_gone(id, cx)).await;
-            }
-            Renewal::CheckpointFirst => {
-                let checkpoints = vec![LeaseCheckpoint { id: id.0, remaining_ttl: 0 }];
-                let request = InternalRaftRequest {
-                    lease_checkpoint: Some(LeaseCheckpointRequest { checkpoints }),
-                    ..InternalRaftRequest::default()
-                };
-                member.propose(request, RequestKind::LeaseCheckpoint).await?;
-            }
-        }
     }
 }

@@ -1,14 +1,15 @@
-//! The Maintenance service: alarms, status, hashes, snapshots, giving space back.
+//! The Maintenance service: alarms, status, hashes, snapshots, giving space back, moving the lead, downgrades.
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use quorate_api::etcdserverpb::downgrade_request::DowngradeAction;
 use quorate_api::etcdserverpb::maintenance_server::Maintenance;
 use quorate_api::etcdserverpb::{
     AlarmRequest, AlarmResponse, AlarmType, DefragmentRequest, DefragmentResponse, DowngradeInfo,
-    HashKvRequest, HashKvResponse, HashRequest, HashResponse, InternalRaftRequest,
-    MoveLeaderRequest, MoveLeaderResponse, SnapshotRequest, SnapshotResponse, StatusRequest,
-    StatusResponse,
+    DowngradeRequest, DowngradeResponse, HashKvRequest, HashKvResponse, HashRequest, HashResponse,
+    InternalRaftRequest, MoveLeaderRequest, MoveLeaderResponse, SnapshotRequest, SnapshotResponse,
+    StatusRequest, StatusResponse,
 };
 use quorate_state::alarm::Alarm;
 use quorate_state::apply::Response as Outcome;
@@ -19,7 +20,6 @@ use super::unexpected;
 use crate::log;
 use crate::member::{Member, RequestError};
 use crate::metrics::RequestKind;
-use crate::release::ETCD_VERSION;
 use crate::runtime::blocking;
 use crate::snapshot_stream::SnapshotStream;
 
@@ -67,7 +67,7 @@ impl Maintenance for MaintenanceService {
         let target = downgrade.target_version.clone();
         Ok(Response::new(StatusResponse {
             header: Some(self.member.current_header()),
-            version: ETCD_VERSION.to_owned(),
+            version: self.member.version_text(),
             db_size: to_signed(stats.size_bytes),
             leader: standing.leader(),
             raft_index: standing.committed(),
@@ -146,14 +146,26 @@ impl Maintenance for MaintenanceService {
         &self,
         request: Request<MoveLeaderRequest>,
     ) -> Result<Response<MoveLeaderResponse>, Status> {
-        if !self.member.standing().leads() {
-            return Err(RequestError::NotLeader.into());
-        }
-        // A leader without other voters can hand over to itself only, which it has done.
-        if request.get_ref().target_id != self.member.identity().member_id {
-            return Err(RequestError::BadLeaderTransferee.into());
-        }
+        self.member.move_leader(request.get_ref().target_id).await?;
         Ok(Response::new(MoveLeaderResponse { header: None }))
+    }
+
+    async fn downgrade(
+        &self,
+        request: Request<DowngradeRequest>,
+    ) -> Result<Response<DowngradeResponse>, Status> {
+        let (request, member) = (request.get_ref(), &self.member);
+        let cluster = match DowngradeAction::try_from(request.action) {
+            Ok(DowngradeAction::Validate) => {
+                Some(member.validate_downgrade(&request.version).await?)
+            }
+            Ok(DowngradeAction::Enable) => Some(member.enable_downgrade(&request.version).await?),
+            Ok(DowngradeAction::Cancel) => member.cancel_downgrade().await,
+            Err(_) => return Err(RequestError::UnknownMethod.into()),
+        };
+        let version = cluster.map(|version| format!("{}.{}", version.major, version.minor));
+        let header = Some(self.member.current_header());
+        Ok(Response::new(DowngradeResponse { header, version: version.unwrap_or_default() }))
     }
 }
 

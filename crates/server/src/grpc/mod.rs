@@ -108,17 +108,36 @@ impl Router {
     }
 
     /// The checks that every call has to pass.
-    fn admit(&self, headers: &HeaderMap) -> Result<(), Status> {
+    fn admit(
+        &self,
+        (service, method): (usize, usize),
+        headers: &HeaderMap,
+        stats: &CallStats,
+    ) -> Result<(), Status> {
+        if self.services.member.is_learner() && !learner_answers(service, method) {
+            return Err(RequestError::NotSupportedForLearner.into());
+        }
         let version = headers.get("client-api-version");
         if version.is_some_and(|version| std::str::from_utf8(version.as_bytes()).is_err()) {
             return Err(RequestError::InvalidClientApiVersion.into());
         }
+        stats.count_client(headers);
         let requires_leader = headers.get("hasleader").is_some_and(|value| value == "true");
         if requires_leader && !self.services.member.has_leader() {
             return Err(RequestError::NoLeader.into());
         }
         Ok(())
     }
+}
+
+/// Whether a learner answers these calls. Of ranges it then answers those that are not linearizable, which
+/// only the message tells.
+fn learner_answers(service: usize, method: usize) -> bool {
+    let service = &SERVICES[service];
+    matches!(
+        (service.name, service.methods[method].0),
+        ("etcdserverpb.KV", "Range") | ("etcdserverpb.Maintenance", "Status" | "Snapshot")
+    )
 }
 
 impl Services {
@@ -154,8 +173,8 @@ impl hyper::service::Service<Request<Incoming>> for Router {
             let text = route.refusal().unwrap_or_default();
             return Call::answered(Status::unimplemented(text).into_http());
         };
-        let stats = CallStats::start(&self.services.member, service, method, kind, headers);
-        if let Err(status) = self.admit(headers) {
+        let stats = CallStats::start(&self.services.member, service, method, kind);
+        if let Err(status) = self.admit((service, method), headers, &stats) {
             return Call::refused(&status, stats);
         }
         let timeout = headers.get("grpc-timeout").and_then(call::parse_timeout);
@@ -166,4 +185,30 @@ impl hyper::service::Service<Request<Incoming>> for Router {
 /// The log answered a request with the answer to another.
 fn unexpected(response: &quorate_state::apply::Response) -> Status {
     Status::internal(format!("the log answered with {response:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_learner_answers_three_methods() {
+        let answered = |path: &str| match route(path) {
+            Route::Method { service, method, .. } => learner_answers(service, method),
+            other => panic!("{path} leads to {other:?}"),
+        };
+        assert!(answered("/etcdserverpb.KV/Range"));
+        assert!(answered("/etcdserverpb.Maintenance/Status"));
+        assert!(answered("/etcdserverpb.Maintenance/Snapshot"));
+        for path in [
+            "/etcdserverpb.KV/RangeStream",
+            "/etcdserverpb.Watch/Watch",
+            "/etcdserverpb.Lease/LeaseKeepAlive",
+            "/etcdserverpb.Cluster/MemberList",
+            "/etcdserverpb.Maintenance/HashKV",
+            "/grpc.health.v1.Health/Check",
+        ] {
+            assert!(!answered(path), "{path}");
+        }
+    }
 }

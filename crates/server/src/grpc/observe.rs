@@ -31,24 +31,13 @@ pub(crate) struct CallStats {
 }
 
 impl CallStats {
-    pub(super) fn start(
-        member: &Member,
-        service: usize,
-        method: usize,
-        kind: Kind,
-        headers: &HeaderMap,
-    ) -> Self {
+    pub(super) fn start(member: &Member, service: usize, method: usize, kind: Kind) -> Self {
         let metrics = Arc::clone(member.metrics());
         let series = metrics.grpc.at(service, method);
         series.started.inc();
-        let call_type = if kind == Kind::Unary {
+        if kind == Kind::Unary {
             series.received.inc();
-            "unary"
-        } else {
-            "stream"
-        };
-        let version = metadata(headers, "client-api-version", "unknown");
-        metrics.server.client_requests.with(&[version, call_type]).inc();
+        }
         Self {
             metrics,
             service,
@@ -58,6 +47,13 @@ impl CallStats {
             slow: member.limits().slow_unary,
             past_head: false,
         }
+    }
+
+    /// Counts the call by what the client says it is, unless it was turned away before.
+    pub(super) fn count_client(&self, headers: &HeaderMap) {
+        let call_type = if self.kind == Kind::Unary { "unary" } else { "stream" };
+        let version = metadata(headers, "client-api-version", "unknown");
+        self.metrics.server.client_requests.with(&[version, call_type]).inc();
     }
 
     /// The response is there and is about to be sent.

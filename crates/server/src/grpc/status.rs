@@ -22,17 +22,32 @@ const fn code(error: &RequestError) -> Code {
     match error {
         RequestError::Refused(refusal) => refusal_code(refusal),
         RequestError::Membership(refusal) => membership_code(*refusal),
-        RequestError::TooLarge | RequestError::InvalidClientApiVersion => Code::InvalidArgument,
+        RequestError::TooLarge
+        | RequestError::InvalidClientApiVersion
+        | RequestError::BadMemberUrls
+        | RequestError::WrongDowngradeVersionFormat
+        | RequestError::InvalidDowngradeTargetVersion => Code::InvalidArgument,
         RequestError::NoLeader
         | RequestError::LeaderChanged
         | RequestError::Stopped
         | RequestError::Timeout
         | RequestError::TimeoutDueToLeaderFailure
-        | RequestError::TimeoutWaitingForApply => Code::Unavailable,
-        RequestError::NotLeader | RequestError::BadLeaderTransferee => Code::FailedPrecondition,
+        | RequestError::TimeoutDueToConnectionLost
+        | RequestError::TimeoutWaitingForApply
+        | RequestError::Unhealthy => Code::Unavailable,
+        RequestError::NotLeader
+        | RequestError::BadLeaderTransferee
+        | RequestError::NotSupportedForLearner
+        | RequestError::LearnerNotReady
+        | RequestError::ClusterVersionUnavailable
+        | RequestError::DowngradeInProgress
+        | RequestError::NoDowngradeInProgress => Code::FailedPrecondition,
         RequestError::WatchCanceled => Code::Cancelled,
         RequestError::DeadlineExceeded => Code::DeadlineExceeded,
         RequestError::TooManyRequests
+        | RequestError::NotEnoughStartedMembers
+        | RequestError::TimeoutMovingLeader
+        | RequestError::UnknownMethod
         | RequestError::ProposalDropped
         | RequestError::NotPrimaryLessor
         | RequestError::Fault(_) => Code::Unknown,
@@ -80,10 +95,12 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table of every error")]
     fn words_and_codes_are_those_of_etcd() {
         let refused = |refusal: Refusal| RequestError::Refused(refusal);
         let request = |refusal: RequestRefusal| refused(Refusal::Request(refusal));
         let lease = |refusal: LeaseRefusal| refused(Refusal::Lease(refusal));
+        let member = |refusal: MembershipRefusal| RequestError::Membership(refusal);
         for (error, code, text) in [
             (request(RequestRefusal::EmptyKey), 3, "etcdserver: key is not provided"),
             (refused(Refusal::KeyNotFound), 3, "etcdserver: key not found"),
@@ -124,7 +141,71 @@ mod tests {
             (RequestError::LeaderChanged, 14, "etcdserver: leader changed"),
             (RequestError::Stopped, 14, "etcdserver: server stopped"),
             (RequestError::Timeout, 14, "etcdserver: request timed out"),
+            (
+                RequestError::TimeoutDueToConnectionLost,
+                14,
+                "etcdserver: request timed out, possibly due to connection lost",
+            ),
+            (
+                RequestError::TimeoutWaitingForApply,
+                14,
+                "etcdserver: request timed out, waiting for the applied index took too long",
+            ),
+            (
+                RequestError::TimeoutMovingLeader,
+                2,
+                "etcdserver: request timed out, leader transfer took too long",
+            ),
             (RequestError::BadLeaderTransferee, 9, "etcdserver: bad leader transferee"),
+            (RequestError::NotSupportedForLearner, 9, "etcdserver: rpc not supported for learner"),
+            (member(MembershipRefusal::Removed), 5, "etcdserver: member not found"),
+            (member(MembershipRefusal::NotFound), 5, "etcdserver: member not found"),
+            (member(MembershipRefusal::Exists), 9, "etcdserver: member ID already exist"),
+            (member(MembershipRefusal::PeerUrlExists), 9, "etcdserver: Peer URLs already exists"),
+            (
+                member(MembershipRefusal::NotLearner),
+                9,
+                "etcdserver: can only promote a learner member",
+            ),
+            (
+                member(MembershipRefusal::TooManyLearners),
+                9,
+                "etcdserver: too many learner members in cluster",
+            ),
+            (RequestError::BadMemberUrls, 3, "etcdserver: given member URLs are invalid"),
+            (
+                RequestError::NotEnoughStartedMembers,
+                2,
+                "etcdserver: re-configuration failed due to not enough started members",
+            ),
+            (RequestError::Unhealthy, 14, "etcdserver: unhealthy cluster"),
+            (
+                RequestError::LearnerNotReady,
+                9,
+                "etcdserver: can only promote a learner member which is in sync with leader",
+            ),
+            (
+                RequestError::WrongDowngradeVersionFormat,
+                3,
+                "etcdserver: wrong downgrade target version format",
+            ),
+            (
+                RequestError::InvalidDowngradeTargetVersion,
+                3,
+                "etcdserver: invalid downgrade target version",
+            ),
+            (
+                RequestError::ClusterVersionUnavailable,
+                9,
+                "etcdserver: cluster version not found during downgrade",
+            ),
+            (
+                RequestError::DowngradeInProgress,
+                9,
+                "etcdserver: cluster has a downgrade job in progress",
+            ),
+            (RequestError::NoDowngradeInProgress, 9, "etcdserver: no inflight downgrade job"),
+            (RequestError::UnknownMethod, 2, "etcdserver: unknown method"),
             (RequestError::WatchCanceled, 1, "etcdserver: watch canceled"),
             (RequestError::DeadlineExceeded, 4, "context deadline exceeded"),
             (RequestError::ProposalDropped, 2, "raft proposal dropped"),

@@ -12,7 +12,7 @@
 mod access;
 mod health;
 mod query;
-mod reply;
+pub(crate) mod reply;
 
 #[cfg(test)]
 mod tests;
@@ -64,6 +64,9 @@ pub trait Probe: Send + Sync + 'static {
 
     /// How long a request may take in all.
     fn request_timeout(&self) -> Duration;
+
+    /// The release that this member says it is, `3.7.1`.
+    fn server_version(&self) -> String;
 
     /// The cluster version, `3.7.0`, once the cluster has agreed on one.
     fn cluster_version(&self) -> Option<String>;
@@ -167,7 +170,7 @@ impl<P: Probe> Endpoints<P> {
         };
         let cluster = or(self.probe.cluster_version(), "not_decided");
         let storage = or(self.probe.storage_version(), "unknown");
-        let server = release::ETCD_VERSION;
+        let server = self.probe.server_version();
         let text = format!(
             "{{\"etcdserver\":\"{server}\",\"etcdcluster\":\"{cluster}\",\"storage\":\"{storage}\"}}"
         );

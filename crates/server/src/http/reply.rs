@@ -17,21 +17,21 @@ pub(super) fn empty(status: StatusCode) -> Reply {
 }
 
 /// A good answer of that type.
-pub(super) fn typed(content_type: &'static str, body: impl Into<Bytes>) -> Reply {
+pub(crate) fn typed(content_type: &'static str, body: impl Into<Bytes>) -> Reply {
     let mut reply = Response::new(Full::new(body.into()));
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     reply
 }
 
 /// An error: the text, a line break, and a header that keeps browsers from guessing a type.
-pub(super) fn error(status: StatusCode, text: &str) -> Reply {
+pub(crate) fn error(status: StatusCode, text: &str) -> Reply {
     let mut reply = typed(PLAIN_TEXT, format!("{text}\n"));
     *reply.status_mut() = status;
     reply.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     reply
 }
 
-pub(super) fn not_found() -> Reply {
+pub(crate) fn not_found() -> Reply {
     error(StatusCode::NOT_FOUND, "404 page not found")
 }
 

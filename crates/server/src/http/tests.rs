@@ -59,6 +59,10 @@ impl Probe for Member {
         self.timeout
     }
 
+    fn server_version(&self) -> String {
+        crate::release::ETCD_VERSION.to_owned()
+    }
+
     fn cluster_version(&self) -> Option<String> {
         self.versions.map(|(cluster, _)| cluster.to_owned())
     }

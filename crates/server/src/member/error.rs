@@ -33,10 +33,36 @@ pub(crate) enum RequestError {
     Timeout,
     #[error("etcdserver: request timed out, possibly due to previous leader failure")]
     TimeoutDueToLeaderFailure,
+    #[error("etcdserver: request timed out, possibly due to connection lost")]
+    TimeoutDueToConnectionLost,
     #[error("etcdserver: request timed out, waiting for the applied index took too long")]
     TimeoutWaitingForApply,
+    #[error("etcdserver: request timed out, leader transfer took too long")]
+    TimeoutMovingLeader,
     #[error("etcdserver: bad leader transferee")]
     BadLeaderTransferee,
+    #[error("etcdserver: rpc not supported for learner")]
+    NotSupportedForLearner,
+    #[error("etcdserver: given member URLs are invalid")]
+    BadMemberUrls,
+    #[error("etcdserver: re-configuration failed due to not enough started members")]
+    NotEnoughStartedMembers,
+    #[error("etcdserver: unhealthy cluster")]
+    Unhealthy,
+    #[error("etcdserver: can only promote a learner member which is in sync with leader")]
+    LearnerNotReady,
+    #[error("etcdserver: wrong downgrade target version format")]
+    WrongDowngradeVersionFormat,
+    #[error("etcdserver: invalid downgrade target version")]
+    InvalidDowngradeTargetVersion,
+    #[error("etcdserver: cluster version not found during downgrade")]
+    ClusterVersionUnavailable,
+    #[error("etcdserver: cluster has a downgrade job in progress")]
+    DowngradeInProgress,
+    #[error("etcdserver: no inflight downgrade job")]
+    NoDowngradeInProgress,
+    #[error("etcdserver: unknown method")]
+    UnknownMethod,
     #[error("etcdserver: watch canceled")]
     WatchCanceled,
     #[error("context deadline exceeded")]

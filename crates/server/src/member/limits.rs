@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use quorate_state::versions::Version;
+
 /// The limits that flags set.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
@@ -18,6 +20,13 @@ pub(crate) struct Limits {
     /// Backend size limit in bytes as status reports it; negative for none.
     pub(crate) quota_configured: i64,
     pub(crate) election_timeout: Duration,
+    pub(crate) heartbeat: Duration,
+    /// Whether changes of the membership that could cost the quorum are refused.
+    pub(crate) checks_reconfigurations: bool,
+    /// The version that this member keeps its cluster at, instead of its own.
+    pub(crate) held_version: Option<Version>,
+    /// How often a leader looks whether a downgrade is done; `None` for never.
+    pub(crate) downgrade_check_interval: Option<Duration>,
     /// Answering a unary request for longer is worth a warning.
     pub(crate) slow_unary: Duration,
     /// Whether lease revocations may go on when other requests are refused (`PriorityRequest`).

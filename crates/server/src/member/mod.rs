@@ -10,6 +10,7 @@
 mod error;
 mod limits;
 mod list_budget;
+mod timeout;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -28,6 +29,7 @@ use quorate_state::backend::Backend;
 use quorate_state::lease::Leases;
 use quorate_state::mvcc::{MvccError, RangeQuery, RangeResult, SortOrder, SortTarget, View};
 use quorate_state::units::{MemberId, Millis};
+use quorate_state::versions::Version;
 use quorate_state::watch::{HistoryFault, Hub};
 use tokio::sync::oneshot;
 
@@ -35,6 +37,7 @@ pub(crate) use self::error::RequestError;
 pub(crate) use self::limits::Limits;
 use self::list_budget::ListBudget;
 pub(crate) use self::list_budget::ListRoom;
+use self::timeout::{Lead, TimedOut};
 use crate::answer::Answer;
 use crate::applier::Job;
 use crate::committer::{Defragmented, Done, Order};
@@ -44,6 +47,7 @@ use crate::inbox;
 use crate::mailbox::{self, DeskCell};
 use crate::metrics::{Metrics, RequestKind};
 use crate::peer::Peers;
+use crate::release::reported_version;
 use crate::request_id::RequestIds;
 use crate::runtime::blocking;
 use crate::standing::Standing;
@@ -195,7 +199,19 @@ impl Member {
 
     pub(crate) fn is_learner(&self) -> bool {
         let own = MemberId(self.id());
-        self.facts().members.get(own).is_some_and(|member| member.is_learner)
+        self.parts
+            .readers
+            .look(|facts| facts.members.get(own).is_some_and(|member| member.is_learner))
+    }
+
+    /// The version that this member counts as in its cluster.
+    pub(crate) fn version(&self) -> Version {
+        self.parts.limits.held_version.unwrap_or(Version::OWN)
+    }
+
+    /// That version as clients and peers are told it.
+    pub(crate) fn version_text(&self) -> String {
+        reported_version(self.parts.limits.held_version)
     }
 
     pub(crate) fn has_leader(&self) -> bool {
@@ -515,15 +531,26 @@ impl Member {
 
     /// Why a request got no answer in time.
     fn explain_timeout(&self, started: Instant) -> RequestError {
-        let election = self.parts.limits.election_timeout;
-        let led_since = *self.led_since.lock();
-        let began_before_election =
-            led_since.is_some_and(|since| started < since && started + 2 * election > since);
-        if began_before_election {
-            RequestError::TimeoutDueToLeaderFailure
-        } else {
-            RequestError::Timeout
+        let (standing, peers) = (&self.parts.standing, &self.parts.peers);
+        // Without a leader it was never proposed: what ended it is its own time.
+        if standing.had_no_leader_since(started) {
+            return RequestError::DeadlineExceeded;
         }
+        let lead = match standing.leader() {
+            quorate_raft::NONE => Lead::Nobody,
+            id if id == self.id() => self.parts.readers.look(|facts| Lead::Own {
+                member_count: facts.members.iter().len(),
+                connected_since: facts
+                    .members
+                    .iter()
+                    .filter(|member| member.id.0 != id)
+                    .filter_map(|member| peers.active_since(member.id.0))
+                    .collect(),
+            }),
+            id => Lead::Other { connected_since: peers.active_since(id) },
+        };
+        let election_timeout = self.parts.limits.election_timeout;
+        TimedOut { started, led_since: *self.led_since.lock(), election_timeout, lead }.explain()
     }
 }
 

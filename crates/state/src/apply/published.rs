@@ -60,6 +60,11 @@ impl Readers {
         self.facts.load_full()
     }
 
+    /// Looks at them where they are: for what every request asks.
+    pub fn look<T>(&self, look: impl FnOnce(&Facts) -> T) -> T {
+        look(&self.facts.load())
+    }
+
     /// Index of the last entry whose effects can be read here.
     #[must_use]
     pub fn applied_index(&self) -> u64 {

@@ -1,0 +1,153 @@
+//! Who leads: waiting for a leader, being sure to be it, and handing the lead over.
+//!
+//! # Not here
+//!
+//! Elections (`raft`); what follows from a change of leadership (`housekeeping`, `applier`).
+
+use std::time::{Duration, Instant};
+
+use quorate_raft::{NONE, Role};
+use quorate_state::units::MemberId;
+
+use crate::log;
+use crate::member::{Member, RequestError};
+
+/// Between two attempts to have the leader do something.
+pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+/// How often a leader that is not among the members is looked for again.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Heartbeats without a tick after which this member may have been deposed without having noticed.
+const SILENT_HEARTBEATS_MAX: u32 = 3;
+
+/// The leader, as something to be asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Leader {
+    pub(crate) id: u64,
+    pub(crate) peer_urls: Vec<String>,
+}
+
+impl Member {
+    /// Waits until there is a leader that can be asked.
+    pub(crate) async fn wait_for_leader(&self, deadline: Instant) -> Result<Leader, RequestError> {
+        let mut leadership = self.standing().leadership();
+        let found = async {
+            loop {
+                let led = leadership.wait_for(|now| now.leader != NONE).await;
+                let id = led.map_err(|_| RequestError::Stopped)?.leader;
+                // A member that is new here may know who leads before it knows the members.
+                match self.facts().members.get(MemberId(id)) {
+                    Some(row) => return Ok(Leader { id, peer_urls: row.peer_urls.clone() }),
+                    None => tokio::time::sleep(LOOK_AGAIN).await,
+                }
+            }
+        };
+        let leader = tokio::time::timeout_at(deadline.into(), found)
+            .await
+            .unwrap_or(Err(RequestError::NoLeader))?;
+        if leader.peer_urls.is_empty() { Err(RequestError::NoLeader) } else { Ok(leader) }
+    }
+
+    /// Whether this member leads, as confirmed by a quorum, in one term from before the call until after
+    /// the confirmation.
+    pub(crate) async fn confirm_leadership(&self) -> bool {
+        let leadership = self.standing().leadership();
+        let before = *leadership.borrow();
+        if before.role != Role::Leader {
+            return false;
+        }
+        if let Err(error) = self.read_barrier().await {
+            log::warn!(
+                "failed to confirm that this member leads",
+                "term" = before.term,
+                "error" = error.to_string()
+            );
+            return false;
+        }
+        let now = *leadership.borrow();
+        now.role == Role::Leader && now.term == before.term
+    }
+
+    /// Whether this member, which believes that it leads, may be trusted in that: time has passed for it as
+    /// it should, so that it would know, or a quorum confirms it.
+    pub(crate) async fn leads_for_sure(&self) -> bool {
+        let silence = self.limits().heartbeat * SILENT_HEARTBEATS_MAX;
+        !self.standing().has_been_paused_for(silence) || self.confirm_leadership().await
+    }
+
+    /// Hands the lead over, and waits, as long as the caller does, until this member sees the other one lead.
+    pub(crate) async fn move_leader(&self, to: u64) -> Result<(), RequestError> {
+        if !self.standing().leads() {
+            return Err(RequestError::NotLeader);
+        }
+        if self.facts().members.get(MemberId(to)).is_none_or(|row| row.is_learner) {
+            return Err(RequestError::BadLeaderTransferee);
+        }
+        let started = Instant::now();
+        log::info!(
+            "leadership transfer starting",
+            "local-member-id" = format!("{:x}", self.id()),
+            "current-leader-member-id" = format!("{:x}", self.id()),
+            "transferee-member-id" = format!("{to:x}")
+        );
+        let mut leadership = self.standing().leadership();
+        self.transfer_leadership(to);
+        let moved = leadership.wait_for(|now| now.leader == to).await;
+        moved.map_err(|_| RequestError::Stopped)?;
+        log::info!(
+            "leadership transfer finished",
+            "local-member-id" = format!("{:x}", self.id()),
+            "old-leader-member-id" = format!("{:x}", self.id()),
+            "new-leader-member-id" = format!("{to:x}"),
+            "took" = started.elapsed()
+        );
+        Ok(())
+    }
+
+    /// Before a stop: a leader with other voters gives the lead to the one that has been connected longest,
+    /// so that nobody has to wait for an election. Takes no longer than the request timeout.
+    pub(crate) async fn hand_over(&self) {
+        let own_id = format!("{:x}", self.id());
+        if !self.standing().leads() {
+            log::info!(
+                "skipped leadership transfer; local server is not leader",
+                "local-member-id" = own_id,
+                "current-leader-member-id" = format!("{:x}", self.standing().leader())
+            );
+            return;
+        }
+        let facts = self.facts();
+        let voters: Vec<u64> = facts
+            .members
+            .iter()
+            .filter(|member| !member.is_learner)
+            .map(|member| member.id.0)
+            .collect();
+        if voters.len() < 2 {
+            log::info!(
+                "skipped leadership transfer for single voting member cluster",
+                "local-member-id" = own_id,
+                "current-leader-member-id" = own_id
+            );
+            return;
+        }
+        let others = voters.into_iter().filter(|id| *id != self.id());
+        let connected = others.filter_map(|id| Some((self.peers().active_since(id)?, id)));
+        let moved = match connected.min() {
+            None => Err(RequestError::Unhealthy),
+            Some((_, to)) => {
+                let moving =
+                    tokio::time::timeout(self.limits().request_timeout, self.move_leader(to));
+                moving.await.unwrap_or(Err(RequestError::TimeoutMovingLeader))
+            }
+        };
+        if let Err(error) = moved {
+            log::warn!(
+                "leadership transfer failed",
+                "local-member-id" = own_id,
+                "error" = error.to_string()
+            );
+        }
+    }
+}

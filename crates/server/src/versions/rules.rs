@@ -1,0 +1,138 @@
+//! Which cluster version a leader proposes, given what its members run.
+//!
+//! The cluster version is what every member understands: it rises when the last member has been upgraded,
+//! and falls only when the operator has asked for a downgrade, by one minor version at a time. Pure functions.
+
+use quorate_state::versions::{Downgrade, Version};
+
+/// What a leader does about the cluster version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Keep,
+    Propose(Version),
+    /// A downgrade was asked for that cannot be made from here.
+    BadTarget {
+        target: Version,
+        from: Version,
+    },
+}
+
+/// Decides; `lowest` is the lowest version among all members, `None` if that of any is unknown.
+pub(super) fn next_step(
+    cluster: Option<Version>,
+    lowest: Option<Version>,
+    downgrade: &Downgrade,
+) -> Step {
+    let Some(cluster) = cluster else {
+        // A cluster whose members do not all answer runs as the oldest there is until they do.
+        return Step::Propose(lowest.unwrap_or(Version::MINIMUM));
+    };
+    let Some(lowest) = lowest else { return Step::Keep };
+    if downgrade.enabled {
+        let Some(target) = Version::parse(&downgrade.target_version) else { return Step::Keep };
+        if target == cluster {
+            return Step::Keep;
+        }
+        let stranger =
+            [cluster, lowest].into_iter().find(|from| downgrade_of(*from) != Some(target));
+        return stranger.map_or(Step::Propose(target), |from| Step::BadTarget { target, from });
+    }
+    if cluster.major == lowest.major && cluster < lowest {
+        return Step::Propose(lowest);
+    }
+    Step::Keep
+}
+
+/// The only version that a downgrade from `version` may lead to.
+pub(super) fn downgrade_of(version: Version) -> Option<Version> {
+    Some(Version::new(version.major, version.minor.checked_sub(1)?))
+}
+
+/// Whether every member runs the target of a downgrade, so that it is done.
+pub(super) fn is_downgraded(target: Version, members: &[Option<Version>]) -> bool {
+    members.iter().all(|member| *member == Some(target))
+}
+
+/// The lowest version, `None` if any is unknown.
+pub(super) fn lowest_of(members: &[Option<Version>]) -> Option<Version> {
+    members.iter().copied().collect::<Option<Vec<Version>>>()?.into_iter().min()
+}
+
+/// Reads the version that an operator asks for: `3.6.0` or `3.6`, of which the patch does not count.
+pub(super) fn parse_target(text: &str) -> Option<Version> {
+    // Neither a leading `v` nor a bare major version will do.
+    let starts_with_digit = text.bytes().next().is_some_and(|byte| byte.is_ascii_digit());
+    // What follows a patch may be said only where there is one.
+    let core = text.split(['-', '+']).next().unwrap_or_default();
+    let dot_count = core.matches('.').count();
+    let is_form = dot_count == 2 || (dot_count == 1 && core == text);
+    (starts_with_digit && is_form).then(|| Version::parse(text)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn v(minor: u64) -> Version {
+        Version::new(3, minor)
+    }
+
+    fn to(target: &str) -> Downgrade {
+        Downgrade { target_version: target.to_owned(), enabled: true }
+    }
+
+    #[test]
+    fn an_undecided_cluster_takes_the_lowest_version_or_the_oldest() {
+        let step = |members: &[Option<Version>]| {
+            next_step(None, lowest_of(members), &Downgrade::default())
+        };
+        assert_eq!(step(&[Some(v(7))]), Step::Propose(v(7)));
+        assert_eq!(step(&[Some(v(7)), Some(v(5)), Some(v(6))]), Step::Propose(v(5)));
+        assert_eq!(step(&[Some(v(7)), None]), Step::Propose(Version::MINIMUM));
+    }
+
+    #[test]
+    fn a_decided_version_rises_with_the_last_member_and_never_falls_by_itself() {
+        let step = |cluster, members: &[Option<Version>]| {
+            next_step(Some(cluster), lowest_of(members), &Downgrade::default())
+        };
+        assert_eq!(step(Version::MINIMUM, &[Some(v(6)), Some(v(7))]), Step::Propose(v(6)));
+        assert_eq!(step(v(5), &[Some(v(7)), Some(v(7))]), Step::Propose(v(7)));
+        assert_eq!(step(v(5), &[Some(v(7)), None]), Step::Keep);
+        assert_eq!(step(v(6), &[Some(v(7)), Some(v(6))]), Step::Keep);
+        assert_eq!(step(v(7), &[Some(v(6))]), Step::Keep);
+        assert_eq!(step(v(7), &[Some(Version::new(4, 0))]), Step::Keep);
+    }
+
+    #[test]
+    fn a_downgrade_takes_one_step_and_only_from_everybodys_version() {
+        let step = |cluster, lowest, target| next_step(Some(cluster), Some(lowest), &to(target));
+        assert_eq!(step(v(7), v(7), "3.6.0"), Step::Propose(v(6)));
+        assert_eq!(step(v(6), v(7), "3.6.0"), Step::Keep, "it is lowered already");
+        assert_eq!(step(v(6), v(6), "3.6.0"), Step::Keep);
+        let bad = |target, from| Step::BadTarget { target, from };
+        assert_eq!(step(v(7), v(7), "3.5.0"), bad(v(5), v(7)));
+        assert_eq!(step(v(7), v(8), "3.6.0"), bad(v(6), v(8)));
+        assert_eq!(step(v(7), v(6), "3.6.0"), bad(v(6), v(6)));
+        assert_eq!(step(v(7), v(7), "six"), Step::Keep);
+        assert_eq!(next_step(Some(v(7)), None, &to("3.6.0")), Step::Keep);
+        assert_eq!(downgrade_of(Version::new(4, 0)), None);
+    }
+
+    #[test]
+    fn a_downgrade_is_done_when_everybody_runs_its_target() {
+        assert!(is_downgraded(v(6), &[Some(v(6)), Some(v(6))]));
+        assert!(!is_downgraded(v(6), &[Some(v(6)), Some(v(7))]));
+        assert!(!is_downgraded(v(6), &[Some(v(6)), None]));
+    }
+
+    #[test]
+    fn a_target_is_a_version_with_a_minor() {
+        for text in ["3.6", "3.6.0", "3.6.99", "3.6.0-rc.1", "3.6.0+build"] {
+            assert_eq!(parse_target(text), Some(v(6)), "{text}");
+        }
+        for text in ["", "3", "v3.6.0", "3.6-rc.1", "3.6.0.0", "3.x", "3.6.", "three", " 3.6"] {
+            assert_eq!(parse_target(text), None, "{text}");
+        }
+    }
+}
