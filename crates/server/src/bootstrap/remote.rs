@@ -66,14 +66,15 @@ enum NoAnswer {
     ClusterId(String),
 }
 
-/// Asks one URL after the other until one knows the members.
+/// Asks one URL after the other until one knows the members. One that knows none is itself only joining.
 pub(super) async fn cluster_of(
     urls: &[String],
     timeout: Duration,
 ) -> Result<RemoteCluster, NoCluster> {
+    let mut outcome = Err(NoCluster::Unreachable);
     for url in urls {
         match ask_members(url, timeout).await {
-            Ok(cluster) if cluster.members.is_empty() => return Err(NoCluster::Empty),
+            Ok(cluster) if cluster.members.is_empty() => outcome = Err(NoCluster::Empty),
             Ok(cluster) => return Ok(cluster),
             Err(error) => log::warn!(
                 "failed to get cluster response",
@@ -82,7 +83,7 @@ pub(super) async fn cluster_of(
             ),
         }
     }
-    Err(NoCluster::Unreachable)
+    outcome
 }
 
 /// Whether one of these URLs knows a member of that id that has been at work already: it has told where

@@ -72,6 +72,18 @@ fn a_joiner_is_told_who_it_is() {
 }
 
 #[test]
+fn whoever_knows_nobody_is_passed_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (member_of_two("3.7.0", "false"), member_of_two("3.7.0", "false"));
+    let joining = Peer::new(|_| vec![("/members", "[]".to_owned())]);
+    let urls = [&one.url, &joining.url, &two.url];
+    // Only one of them fits what the flags say, whichever is asked first.
+    let flags = format!("j={OWN},other={},other={},other={}", urls[0], urls[1], urls[2]);
+    let refused = refusal(&joiner(&folder, &flags));
+    assert!(refused.starts_with("error validating peerURLs {ClusterID:"), "{refused}");
+}
+
+#[test]
 fn a_joiner_that_only_knows_a_term_learns_the_others_again() {
     let folder = tempfile::tempdir().unwrap();
     let peer = member_of_two("3.7.0", "false");
@@ -115,7 +127,14 @@ fn what_does_not_fit_the_cluster_is_refused_in_etcds_words() {
          RaftAttributes:{{PeerURLs:[{url}] IsLearner:false}} Attributes:{{Name:x \
          ClientURLs:[http://c:1]}}}}] RemovedMemberIDs:[]}}"
     );
+    let joining = Peer::new(|_| vec![("/members", "[]".to_owned())]);
     for (flags, expected) in [
+        (
+            format!("j={OWN},other={}", joining.url),
+            "cannot fetch cluster info from peer urls: failed to get raft cluster member(s) from the \
+             given URLs"
+                .to_owned(),
+        ),
         (
             format!("other={url}"),
             "couldn't find local name \"j\" in the initial cluster configuration".to_owned(),

@@ -188,3 +188,34 @@ fn a_forced_member_that_its_log_does_not_know_adds_itself_first() {
     assert_eq!(booted.node.commit_index(), 7);
     assert!(log.entries.into_iter().map(entry_to_raft).all(|entry| entry.is_ok()));
 }
+
+/// Adds a mark of a snapshot to the log, as one from a leader leaves it.
+fn mark_snapshot(config: &Config, index: u64) {
+    let dirs = DataDir::new(Path::new(&config.data_dir), None);
+    let start = SnapshotMark::default();
+    let (mut wal, _) = Wal::open(real_disk(), dirs.wal(), &start, wal_options(config)).unwrap();
+    wal.save_snapshot(&SnapshotMark { index, term: 2, conf_state: Some("".into()) }).unwrap();
+    wal.save(Some(&wal::HardState { term: 2, vote: 0, commit: index }), &[]).unwrap();
+    wal.sync().unwrap();
+}
+
+#[test]
+fn a_backend_file_that_does_not_fit_the_log_is_refused_in_etcds_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(&folder);
+    lived(&config, &[]);
+    mark_snapshot(&config, 5);
+    let dirs = DataDir::new(Path::new(&config.data_dir), None);
+    let db = dirs.backend();
+    // The snapshot that the mark promises turns out to be an old one.
+    std::fs::copy(&db, dirs.snap().join("0000000000000005.snap.db")).unwrap();
+    assert_eq!(
+        refusal(&config),
+        format!("database file ({} index 3) does not match with snapshot (index 5)", db.display())
+    );
+    std::fs::remove_file(&db).unwrap();
+    assert_eq!(
+        refusal(&config),
+        format!("database file ({}) of the backend is missing", db.display())
+    );
+}
