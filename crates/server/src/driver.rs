@@ -14,6 +14,7 @@
 //! The log thread's queue is bounded, and the driver waits for it: a disk that cannot keep up holds up
 //! proposals here, not in memory.
 
+use std::collections::VecDeque;
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use quorate_node::{Effect, Event, Leadership, Node, Proposal};
 use quorate_raft::{
-    ConfChange, LogIndex, MemberId, Message, NoteLevel, Role, SnapshotOutcome, Status,
+    ConfChange, EntryKind, LogIndex, MemberId, Message, NoteLevel, Role, SnapshotOutcome, Status,
 };
 use quorate_storage::wal::SnapshotMark;
 
@@ -168,6 +169,8 @@ pub(crate) struct Driver {
     messages: Vec<Message>,
     /// As the node was told.
     applied: LogIndex,
+    /// Entries on their way through the applier that change the membership.
+    undecided: VecDeque<LogIndex>,
     stopping: bool,
 }
 
@@ -200,6 +203,7 @@ impl Driver {
             proposals: Vec::new(),
             messages: Vec::new(),
             applied,
+            undecided: VecDeque::new(),
             stopping: false,
         }
     }
@@ -317,8 +321,12 @@ impl Driver {
 
     /// What has been applied is looked up, not reported: it is not worth waking this thread for. A tick
     /// comes by soon enough.
+    ///
+    /// Consensus must know what became of a change of the membership before it hears that the entry is
+    /// applied; the verdict may still be on its way here.
     fn notice_applied(&mut self) {
-        let index = self.neighbours.standing.applied();
+        let applied = self.neighbours.standing.applied();
+        let index = self.undecided.front().map_or(applied, |first| applied.min(first - 1));
         if index > self.applied {
             self.applied = index;
             self.node.handle(Event::Applied { index });
@@ -351,6 +359,9 @@ impl Driver {
             }
             Input::Persisted { token } => self.node.handle(Event::Persisted { token }),
             Input::ConfChangeDecided { index, change } => {
+                while self.undecided.front().is_some_and(|first| *first <= index) {
+                    self.undecided.pop_front();
+                }
                 self.node.handle(Event::ConfChangeDecided { index, change });
                 self.neighbours.standing.set_sole_voter(self.node.is_sole_voter());
                 self.place_log();
@@ -360,6 +371,8 @@ impl Driver {
             Input::MarkSnapshot(mark) => self.mark_snapshot(mark),
             Input::SnapshotTaken { index } => self.node.handle(Event::SnapshotTaken { index }),
             Input::ProposeConfChange(change) => {
+                // Whoever was told that the last change is in force may propose the next.
+                self.notice_applied();
                 self.node.handle(Event::ProposeConfChange { request_id: change.id, change });
                 return true;
             }
@@ -431,6 +444,9 @@ impl Driver {
             },
             // A send fails when the thread has ended after a fault, which then stops the member.
             Effect::Apply(applying) => {
+                let changes =
+                    applying.entries.iter().filter(|entry| entry.kind != EntryKind::Normal);
+                self.undecided.extend(changes.map(|entry| entry.index));
                 // Known to be committed before anybody can see it applied.
                 self.neighbours.standing.set_committed(self.node.commit_index());
                 _ = self.neighbours.applier.send(applier::Job::Apply(applying.entries));
