@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
-    Client, History, Kind, Options, Random, Server, delete, eventually, is_long, on_both_servers,
-    put_op, txn, write_op,
+    Client, History, Kind, Options, Random, Server, delete, eventually, eventually_ok, is_long,
+    on_both_servers, put_op, txn, write_op,
 };
 use tokio::task::JoinSet;
 
@@ -271,7 +272,6 @@ async fn snapshots_are_taken_and_started_from(kind: Kind) {
 
 async fn old_files_are_purged(kind: Kind) {
     if !is_long() {
-        // Files are looked at every half minute.
         return;
     }
     let flags = ["--snapshot-count=10", "--max-snapshots=2", "--max-wals=2"];
@@ -282,17 +282,15 @@ async fn old_files_are_purged(kind: Kind) {
         client.write(format!("k{}", number % 3), vec![b'v'; 1_000_000]).await;
     }
     let folder = server.data().join("member").join("snap");
-    let start = std::time::Instant::now();
-    loop {
+    // Files are looked at every half minute.
+    eventually_ok(Duration::from_secs(90), "old files to be purged", async || {
         let snapshots = std::fs::read_dir(&folder).unwrap().filter(|entry| {
             entry.as_ref().unwrap().path().extension().is_some_and(|end| end == "snap")
         });
-        if snapshots.count() <= 2 && server.wal_files().len() <= 2 {
-            break;
-        }
-        assert!(start.elapsed().as_secs() < 90, "old files stay: {:?}", server.wal_files());
-        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-    }
+        let (snapshots, logs) = (snapshots.count(), server.wal_files());
+        if snapshots <= 2 && logs.len() <= 2 { Ok(()) } else { Err((snapshots, logs)) }
+    })
+    .await;
     server.kill();
     server.start_again().await;
     assert_eq!(server.client().revision().await, 401);
