@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::{Request, StatusCode, header};
 use http_body_util::Full;
-use quorate_raft::Message;
+use quorate_raft::{Message, MessageKind};
 use tokio::sync::{Mutex, mpsc};
 
 use super::dial::{self, Channel, PostError};
@@ -97,6 +97,10 @@ impl Worker {
         wire::put_message(&message, &mut body);
         let body = body.freeze();
         let bytes = body.len();
+        // What is proposed twice is done twice.
+        if message.kind == MessageKind::Propose {
+            self.channel = None;
+        }
         drop(message);
         let url = self.link.urls.pick();
         let patience = self.local.read_timeout
