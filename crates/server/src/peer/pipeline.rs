@@ -1,7 +1,9 @@
 //! The way to a peer that has not dialed: one request per message.
 //!
 //! Some workers per peer, each with a connection that it keeps, so that a slow answer does not hold up what
-//! comes behind it; messages may overtake each other.
+//! comes behind it; messages may overtake each other. A connection that turns out to have been closed as idle
+//! is replaced and the message sent again, except for proposals: there is no telling whether the other end has
+//! seen the first one, so they get a new connection and one attempt.
 //!
 //! # Bound
 //!
