@@ -293,6 +293,8 @@ async fn defragmenting_returns_space(kind: Kind) {
     let last = client.write("k", "small").await;
     client.compact_to(last).await;
     let before = eventually_ok(DEADLINE, "the compaction to show", async || {
+        // Etcd counts what was dropped as free with a later write.
+        client.write("later", "").await;
         let now = status(&client).await;
         if now.db_size > 8_000_000 && now.db_size_in_use < 2_000_000 { Ok(now) } else { Err(now) }
     })
