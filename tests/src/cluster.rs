@@ -233,6 +233,11 @@ impl Cluster {
         std::fs::remove_dir_all(member.server.data()).unwrap();
     }
 
+    /// The processes, for somebody else to look after.
+    pub(crate) fn into_servers(self) -> Vec<Server> {
+        self.members.into_iter().map(|member| member.server).collect()
+    }
+
     /// A directory that lives as long as the cluster, for a test's own files.
     #[must_use]
     pub fn scratch(&self) -> &Path {

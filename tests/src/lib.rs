@@ -19,6 +19,7 @@
 //! | `QUORATE_BIN` | the server under test; `target/blackbox/quorate` when unset |
 //! | `ETCD_BIN_DIR` | where `etcd`, `etcdctl` and `etcdutl` are; without it their half is skipped |
 //! | `QUORATE_GOLDEN` | directories written by real etcd, with its answers |
+//! | `QUORATE_CLUSTER` | `leader` or `follower`: a server of the suite is that member of three |
 //! | `QUORATE_LONG` | `1` runs the long form of the tests that have one |
 //! | `QUORATE_SEED` | repeats the choices of a test that failed |
 
@@ -27,6 +28,7 @@
 
 mod client;
 mod cluster;
+mod company;
 mod condition;
 mod ctl;
 mod history;
@@ -44,6 +46,7 @@ mod workload;
 
 pub use client::{Client, RawCodec, refused};
 pub use cluster::{Cluster, ClusterOptions, Endpoints, PATIENCE, State};
+pub use company::{Place, is_first_term};
 pub use condition::{DEADLINE, eventually, eventually_ok, eventually_within, within};
 pub use ctl::{Ctl, Finished, Tool, etcdutl, has_etcd_tools, run_to_end};
 pub use history::History;
@@ -111,21 +114,36 @@ pub fn run_within<F: Future<Output = ()>>(
     });
 }
 
-/// Makes two tests of each function named: `name::quorate` and `name::etcd`.
+/// Runs one test that is about one process and its files, in a run that is not against clusters; the
+/// tests call this through `alone:`.
+pub fn run_alone<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> F) {
+    if company::is_alone() {
+        run(kind, body);
+    }
+}
+
+/// Makes two tests of each function named: `name::quorate` and `name::etcd`. After `alone:`, the
+/// functions are about one process and its files, and a run against clusters leaves them out.
 #[macro_export]
 macro_rules! on_both_servers {
-    ($($name:ident),* $(,)?) => {
-        $(mod $name {
+    (alone: $($name:ident),* $(,)?) => {
+        $($crate::on_both_servers! { @with run_alone, $name })*
+    };
+    (@with $run:ident, $name:ident) => {
+        mod $name {
             #[test]
             fn quorate() {
-                $crate::run($crate::Kind::Quorate, super::$name);
+                $crate::$run($crate::Kind::Quorate, super::$name);
             }
 
             #[test]
             fn etcd() {
-                $crate::run($crate::Kind::Etcd, super::$name);
+                $crate::$run($crate::Kind::Etcd, super::$name);
             }
-        })*
+        }
+    };
+    ($($name:ident),* $(,)?) => {
+        $($crate::on_both_servers! { @with run, $name })*
     };
 }
 
@@ -160,14 +178,21 @@ macro_rules! with_both_tools {
 }
 
 /// Makes one test, against Quorate alone, of each function named: for what it promises beyond etcd.
+/// `alone:` means the same as for both servers.
 #[macro_export]
 macro_rules! on_quorate {
-    ($($name:ident),* $(,)?) => {
-        $(mod $name {
+    (alone: $($name:ident),* $(,)?) => {
+        $($crate::on_quorate! { @with run_alone, $name })*
+    };
+    (@with $run:ident, $name:ident) => {
+        mod $name {
             #[test]
             fn quorate() {
-                $crate::run($crate::Kind::Quorate, super::$name);
+                $crate::$run($crate::Kind::Quorate, super::$name);
             }
-        })*
+        }
+    };
+    ($($name:ident),* $(,)?) => {
+        $($crate::on_quorate! { @with run, $name })*
     };
 }

@@ -10,12 +10,15 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::company::{self, Place};
 use crate::{Client, DEADLINE, Kind, Response, http, ports};
 
 const READY: &str = "ready to serve client requests";
 const PAUSE: Duration = Duration::from_millis(5);
 /// Starts on other ports, when somebody else was faster.
 const ATTEMPTS: usize = 5;
+/// Heartbeat interval and election timeout of a member that is alone.
+const QUICK: (u32, u32) = (10, 100);
 /// Lines of a log that are shown when a test fails.
 const LOG_LINES: usize = 40;
 
@@ -47,7 +50,7 @@ impl Options {
             environment: Vec::new(),
             wrapper: Vec::new(),
             data: None,
-            timing: Some((10, 100)),
+            timing: Some(QUICK),
             addresses: true,
             cluster: None,
             existing: false,
@@ -88,6 +91,13 @@ impl Options {
     pub fn data(mut self, folder: &Path) -> Self {
         self.data = Some(folder.to_owned());
         self
+    }
+
+    /// Gives the server elections that take longer, unless the test has a wish of its own: where there
+    /// are others, a heartbeat may be late.
+    #[must_use]
+    pub(crate) fn patient(self) -> Self {
+        if self.timing == Some(QUICK) { self.timing(50, 500) } else { self }
     }
 
     /// Leaves election and heartbeat times at their defaults.
@@ -134,7 +144,14 @@ impl Options {
     }
 
     /// Starts the server; the error is a server that ended instead of serving.
+    ///
+    /// In a run of the suite against clusters it is one member of three, unless the options are about
+    /// this process alone.
     pub async fn try_start(self) -> Result<Server, Exit> {
+        let place = Place::of_suite();
+        if place != Place::Alone && self.data.is_none() && self.addresses {
+            return Ok(company::start(self, place).await);
+        }
         let mut last = None;
         for _ in 0..ATTEMPTS {
             let mut server = self.clone().prepare();
@@ -161,6 +178,7 @@ impl Options {
             client_port: ports::free(),
             peer_port: ports::free(),
             options: self,
+            company: Vec::new(),
         }
     }
 }
@@ -203,6 +221,8 @@ pub struct Server {
     log_start: usize,
     client_port: u16,
     peer_port: u16,
+    /// The other members, which live as long.
+    company: Vec<Self>,
 }
 
 impl Server {
@@ -333,6 +353,17 @@ impl Server {
     /// Changes the flags of the next start.
     pub fn set_flags(&mut self, flags: &[&str]) {
         self.options.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+    }
+
+    /// Keeps the processes of other members.
+    pub(crate) fn keep_company(&mut self, others: Vec<Self>) {
+        self.company = others;
+    }
+
+    /// The other members, when the suite runs against clusters.
+    #[must_use]
+    pub fn company(&self) -> &[Self] {
+        &self.company
     }
 
     /// A client with a connection of its own.

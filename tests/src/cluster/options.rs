@@ -23,6 +23,13 @@ impl ClusterOptions {
         Self { members, template, linked: false }
     }
 
+    /// Members with the same options.
+    pub(crate) fn alike(options: Options, size: usize) -> Self {
+        let template = options.patient();
+        let members = (0..size).map(|number| template.clone().name(&name(number))).collect();
+        Self { members, template, linked: false }
+    }
+
     /// Adds a flag to every member, written `--name=value`; also to those that are added later.
     #[must_use]
     pub fn flag(self, flag: impl Into<String>) -> Self {

@@ -12,6 +12,7 @@ use quorate_tests::{
 use tokio::task::JoinSet;
 
 on_both_servers! {
+    alone:
     killed_under_load,
     killed_under_load_with_segments_cut_and_snapshots_taken,
     stopped_under_load,

@@ -9,6 +9,7 @@ use quorate_tests::{
 };
 
 on_both_servers! {
+    alone:
     a_torn_last_record_is_cut_off,
     a_zeroed_last_record_is_cut_off,
     a_changed_byte_of_a_record_is_refused,
@@ -20,6 +21,7 @@ on_both_servers! {
 }
 
 on_quorate! {
+    alone:
     a_changed_byte_anywhere_in_the_log,
     a_log_cut_off_anywhere,
     a_backend_cut_short_is_refused,

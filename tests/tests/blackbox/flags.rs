@@ -7,6 +7,7 @@ use quorate_tests::{Finished, Kind, Options, Server, on_both_servers, on_quorate
 use tempfile::TempDir;
 
 on_both_servers! {
+    alone:
     the_version_is_told,
     help_is_given,
     unknown_flags_end_with_two,
@@ -24,6 +25,7 @@ on_both_servers! {
 }
 
 on_quorate! {
+    alone:
     our_own_version_is_told_too,
 }
 

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 on_both_servers! {
+    alone:
     a_full_disk_loses_nothing_acknowledged,
     a_file_that_may_not_grow_loses_nothing_acknowledged,
     parallel_lists_are_bounded,

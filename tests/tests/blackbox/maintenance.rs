@@ -4,8 +4,9 @@ use bytes::Bytes;
 use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::alarm_request::AlarmAction;
 use quorate_tests::{
-    Client, History, Kind, Options, Server, delete, etcdutl, eventually, has_etcd_tools,
-    on_both_servers, put, put_op, refused, txn, write_op,
+    Client, DEADLINE, History, Kind, Options, Place, Server, delete, etcdutl, eventually,
+    eventually_ok, has_etcd_tools, is_first_term, on_both_servers, put, put_op, refused, txn,
+    write_op,
 };
 use sha2::{Digest as _, Sha256};
 use tonic::{Code, Status};
@@ -53,9 +54,10 @@ async fn status_tells_who_and_where(kind: Kind) {
     client.write("k", "v").await;
     let before = status(&client).await;
     let header = before.header.unwrap();
-    assert_eq!(before.leader, header.member_id);
-    assert_eq!((header.revision, header.raft_term), (2, 2));
-    assert_eq!(before.raft_term, 2);
+    let leads = Place::of_suite() != Place::Follower;
+    assert_eq!(before.leader == header.member_id, leads);
+    assert!(header.revision == 2 && is_first_term(header.raft_term), "{header:?}");
+    assert_eq!(before.raft_term, header.raft_term);
     assert!(before.raft_applied_index <= before.raft_index);
     assert!(!before.is_learner);
     assert!(before.errors.is_empty(), "{:?}", before.errors);
@@ -66,7 +68,9 @@ async fn status_tells_who_and_where(kind: Kind) {
     }
     client.write("k", "v").await;
     let after = status(&client).await;
-    assert_eq!(after.raft_index, before.raft_index + 1, "one write is one entry");
+    if Place::of_suite() == Place::Alone {
+        assert_eq!(after.raft_index, before.raft_index + 1, "one write is one entry");
+    }
     assert!(after.raft_applied_index > before.raft_applied_index);
 }
 
@@ -288,9 +292,11 @@ async fn defragmenting_returns_space(kind: Kind) {
     }
     let last = client.write("k", "small").await;
     client.compact_to(last).await;
-    let before = eventually("the compaction to show", async || {
+    let before = eventually_ok(DEADLINE, "the compaction to show", async || {
+        // Etcd counts what was dropped as free with a later write.
+        client.write("later", "").await;
         let now = status(&client).await;
-        (now.db_size > 8_000_000 && now.db_size_in_use < 2_000_000).then_some(now)
+        if now.db_size > 8_000_000 && now.db_size_in_use < 2_000_000 { Ok(now) } else { Err(now) }
     })
     .await;
     let hash = hash_kv(&client, 0).await.unwrap().hash;
@@ -316,7 +322,7 @@ async fn alarms_are_raised_and_cleared(kind: Kind) {
     use AlarmAction::{Activate, Deactivate, Get};
     let server = Server::start(kind).await;
     let client = server.client();
-    let member = status(&client).await.leader;
+    let member = status(&client).await.header.unwrap().member_id;
     let (none, no_space, corrupt) = (0, 1, 2);
     assert!(alarm(&client, Get, 0, none).await.is_empty());
     assert!(alarm(&client, Activate, member, none).await.is_empty(), "no alarm is no alarm");
@@ -386,9 +392,10 @@ async fn members_are_listed(kind: Kind) {
         let answer = client.member_list(request).await.unwrap();
         let header = answer.header.unwrap();
         assert_eq!(header.revision, 0);
-        let [member] = &answer.members[..] else { panic!("{:?}", answer.members) };
-        assert_eq!(member.id, header.member_id);
-        assert_eq!(member.name, "alone");
+        assert_eq!(answer.members.len(), Place::of_suite().members());
+        let own = answer.members.iter().find(|member| member.id == header.member_id);
+        let member = own.unwrap_or_else(|| panic!("{:?}", answer.members));
+        assert_eq!(member.name, server.name());
         assert_eq!(member.client_urls, [server.url()]);
         assert_eq!(member.peer_urls, [format!("http://127.0.0.1:{}", server.peer_port())]);
         assert!(!member.is_learner);

@@ -13,12 +13,14 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 on_both_servers! {
+    alone:
     directories_with_recorded_answers,
     a_directory_that_etcd_wrote,
     what_was_written_can_be_taken_back,
 }
 
 on_quorate! {
+    alone:
     a_directory_with_authentication_is_refused,
 }
 

@@ -1,0 +1,69 @@
+//! Two more members for every server of the suite, when it runs against a cluster.
+//!
+//! A test asks for a server and is given one member of three: the one that leads, or one that follows.
+//! What it expects must be true there as well, because to a client a cluster is one store. Tests that
+//! are about one process and its files have no use for this ([`run_alone`](crate::run_alone)).
+
+use crate::{ClusterOptions, Options, Server, notice};
+
+const MEMBERS: usize = 3;
+
+/// Where in a cluster the suite asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// There is only one member.
+    Alone,
+    /// At the leader of three.
+    Leader,
+    /// At a follower of three.
+    Follower,
+}
+
+impl Place {
+    /// What `QUORATE_CLUSTER` says.
+    #[must_use]
+    pub fn of_suite() -> Self {
+        match std::env::var("QUORATE_CLUSTER").as_deref() {
+            Ok("leader") => Self::Leader,
+            Ok("follower") => Self::Follower,
+            Ok("") | Err(_) => Self::Alone,
+            Ok(other) => panic!("QUORATE_CLUSTER={other} is neither leader nor follower"),
+        }
+    }
+
+    /// How many members a server of the suite has, itself included.
+    #[must_use]
+    pub const fn members(self) -> usize {
+        match self {
+            Self::Alone => 1,
+            Self::Leader | Self::Follower => MEMBERS,
+        }
+    }
+}
+
+/// True for the term of a server's first election, which a member that is alone wins at once.
+#[must_use]
+pub fn is_first_term(term: u64) -> bool {
+    term == 2 || term > 2 && Place::of_suite() != Place::Alone
+}
+
+/// Starts a cluster of members with the same options, and returns the one to ask with the others in
+/// its company.
+pub(crate) async fn start(options: Options, place: Place) -> Server {
+    let cluster = ClusterOptions::alike(options, MEMBERS).start().await;
+    let leader = cluster.leader().await;
+    let asked = if place == Place::Leader { leader } else { (leader + 1) % MEMBERS };
+    let mut servers = cluster.into_servers();
+    let mut server = servers.remove(asked);
+    server.keep_company(servers);
+    server
+}
+
+/// False when the suite runs against clusters.
+pub(crate) fn is_alone() -> bool {
+    let alone = Place::of_suite() == Place::Alone;
+    if !alone {
+        notice("tests about one process and its files are skipped in a cluster");
+    }
+    alone
+}

@@ -1,0 +1,162 @@
+//! Leases that are kept alive and must not end, and leases that nobody keeps and must.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::{PATIENCE, eventually, eventually_ok, eventually_within, put_leased};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+
+use crate::directory::{Directory, PAUSE};
+use crate::witness::Witness;
+
+/// Leases that are kept.
+const KEPT: i64 = 3;
+const FIRST_KEPT: i64 = 1000;
+/// Seconds that a kept lease lives without a renewal: more than any change of a leader takes.
+const KEPT_TTL: i64 = 10;
+const FIRST_LEFT: i64 = 2000;
+/// Seconds that a lease lives which nobody renews: the least that is granted here.
+const LEFT_TTL: i64 = 1;
+/// Between two renewals.
+const PACE: Duration = Duration::from_millis(250);
+/// How long a client waits for a renewal before it asks another member.
+const SILENCE: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+struct Left {
+    key: String,
+    granted: Instant,
+}
+
+/// The leases of a test.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    directory: Directory,
+    keepers: Vec<JoinHandle<()>>,
+    renewals: Arc<Mutex<u64>>,
+    left: Vec<Left>,
+}
+
+impl Leases {
+    /// Grants the leases that are to be kept, with a key each, and keeps them, each first of all
+    /// through a member of its own.
+    pub(crate) async fn start(directory: &Directory) -> Self {
+        let renewals = Arc::default();
+        let mut keepers = Vec::new();
+        for number in 0..KEPT {
+            let turn = usize::try_from(number).unwrap();
+            let client = directory.pick(turn).1;
+            client.grant(FIRST_KEPT + number, KEPT_TTL).await;
+            let request = put_leased(kept(number), "v", FIRST_KEPT + number);
+            client.put(request).await.unwrap();
+            let (directory, renewals) = (directory.clone(), Arc::clone(&renewals));
+            keepers.push(tokio::spawn(async move {
+                for turn in turn.. {
+                    // How a stream ends is of no interest, save that another one goes on.
+                    drop(keep(FIRST_KEPT + number, &directory, turn, &renewals).await);
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }));
+        }
+        Self { directory: directory.clone(), keepers, renewals, left: Vec::new() }
+    }
+
+    /// Grants a lease that nobody will keep, through a given member, and hangs a key on it.
+    pub(crate) async fn leave(&mut self, turn: usize) {
+        let number = self.left.len();
+        let id = FIRST_LEFT + i64::try_from(number).unwrap();
+        let key = format!("left/{number}");
+        let granted = Instant::now();
+        eventually_ok(PATIENCE, "a lease", async || {
+            let (_, client) = self.directory.pick(turn);
+            let request = pb::LeaseGrantRequest { id, ttl: LEFT_TTL };
+            match client.lease_grant(request).await {
+                // An earlier try may have succeeded without an answer.
+                Err(status) if status.message() != "etcdserver: lease already exists" => {
+                    Err(status)
+                }
+                _ => client.put(put_leased(&key, "v", id)).await.map(drop),
+            }
+        })
+        .await;
+        self.left.push(Left { key, granted });
+    }
+
+    /// Waits until a watcher has seen the end of all leases that were left, and checks that none of
+    /// them came early.
+    pub(crate) async fn check_left(&self, witness: &Witness) {
+        for Left { key, granted } in &self.left {
+            let what = format!("the lease of {key} to expire");
+            let gone = eventually_within(PATIENCE, &what, async || witness.deleted(key)).await;
+            let lived = gone.duration_since(*granted);
+            assert!(lived >= Duration::from_secs(LEFT_TTL.unsigned_abs()), "{key}: {lived:?}");
+        }
+    }
+
+    /// Waits until the kept leases were renewed several more times, and checks that they all live.
+    pub(crate) async fn check_kept(&self) {
+        const MORE: u64 = 6;
+        let before = *self.renewals.lock().unwrap();
+        eventually("renewals", async || {
+            for keeper in &self.keepers {
+                assert!(!keeper.is_finished(), "a lease was lost, see above");
+            }
+            (*self.renewals.lock().unwrap() >= before + MORE).then_some(())
+        })
+        .await;
+    }
+
+    /// Checks that a watcher has never seen a kept lease end.
+    pub(crate) fn check_never_expired(&self, witness: &Witness) {
+        for number in 0..KEPT {
+            assert_eq!(witness.deleted(&kept(number)), None, "kept lease {number} expired");
+        }
+    }
+}
+
+impl Drop for Leases {
+    fn drop(&mut self) {
+        for keeper in &self.keepers {
+            keeper.abort();
+        }
+    }
+}
+
+fn kept(number: i64) -> String {
+    format!("kept/{number}")
+}
+
+/// Renews a lease over one stream until that ends.
+async fn keep(
+    id: i64,
+    directory: &Directory,
+    turn: usize,
+    renewals: &Mutex<u64>,
+) -> Result<(), Status> {
+    let (number, client) = directory.pick(turn);
+    let (requests, receiver) = mpsc::channel(1);
+    let soon = async |answer: &mut tonic::Streaming<pb::LeaseKeepAliveResponse>| {
+        let answer = tokio::time::timeout(SILENCE, answer.message()).await;
+        answer.unwrap_or_else(|_| Err(Status::cancelled("silent")))
+    };
+    let renewal = || pb::LeaseKeepAliveRequest { id };
+    requests.send(renewal()).await.expect("nothing was sent before");
+    let mut stub = client.lease();
+    let opened = stub.lease_keep_alive(ReceiverStream::new(receiver));
+    let opened = tokio::time::timeout(SILENCE, opened).await;
+    let mut stream = opened.map_err(|_| Status::cancelled("silent"))??.into_inner();
+    while let Some(answer) = soon(&mut stream).await? {
+        assert!(answer.ttl > 0, "m{number} says that lease {id} is gone");
+        assert_eq!((answer.id, answer.ttl), (id, KEPT_TTL));
+        *renewals.lock().unwrap() += 1;
+        tokio::time::sleep(PACE).await;
+        if requests.send(renewal()).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}

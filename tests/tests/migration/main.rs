@@ -1,0 +1,58 @@
+//! Clusters of etcd 3.5 that become clusters of Quorate while clients use them, and go back.
+//!
+//! The clients write, watch and keep leases from the beginning to the end, and nothing of what they
+//! were told may turn out to be untrue. See the library beside this for how a test is run. A half of
+//! each test that is etcd's alone shows that what is asked for is what etcd does.
+
+#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
+
+mod directory;
+mod in_place;
+mod learner;
+mod leases;
+mod load;
+mod mixed;
+mod versions;
+mod witness;
+
+use quorate_tests::on_quorate;
+
+use in_place::members_change_in_place_and_back;
+use learner::members_change_by_learners_and_back;
+use versions::{
+    a_cluster_that_is_not_held_rises, a_held_cluster_rises_when_it_is_released,
+    a_learner_of_etcd_joins_others, a_wiped_member_is_replaced_among_others,
+};
+
+/// Makes the two tests of each function named, of which both need etcd.
+macro_rules! from_etcd {
+    ($($name:ident),* $(,)?) => {
+        $(mod $name {
+            use quorate_tests::{Kind, run};
+
+            #[test]
+            fn quorate() {
+                if Kind::Etcd.is_present() {
+                    run(Kind::Quorate, super::$name);
+                }
+            }
+
+            #[test]
+            fn etcd() {
+                run(Kind::Etcd, super::$name);
+            }
+        })*
+    };
+}
+
+from_etcd! {
+    members_change_in_place_and_back,
+    members_change_by_learners_and_back,
+    a_wiped_member_is_replaced_among_others,
+    a_learner_of_etcd_joins_others,
+}
+
+on_quorate! {
+    a_held_cluster_rises_when_it_is_released,
+    a_cluster_that_is_not_held_rises,
+}

@@ -1,0 +1,388 @@
+//! A cluster of two kinds of members under load, and everything that it has to do in each mix.
+//!
+//! The members that were there first are on one side, those that take their places on the other. When
+//! both sides are the same program the test holds itself to account: whatever it asks for is then a
+//! property of that program alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::{
+    Client, Cluster, ClusterOptions, Kind, Options, PATIENCE, eventually_ok, eventually_within,
+};
+use tokio::time::timeout;
+
+use crate::directory::Directory;
+use crate::leases::Leases;
+use crate::load::Load;
+use crate::witness::Witness;
+
+/// What every member starts with. A member keeps little of its log, so that another one that was away
+/// for a moment needs a snapshot.
+pub(crate) const fn flags(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Etcd => &[
+            "--strict-reconfig-check=false",
+            "--snapshot-count=200",
+            "--experimental-snapshot-catchup-entries=100",
+        ],
+        Kind::Quorate => &[
+            "--strict-reconfig-check=false",
+            "--snapshot-count=200",
+            "--snapshot-catchup-entries=100",
+            "--hold-cluster-version=3.5",
+        ],
+    }
+}
+
+/// Applies the flags to options.
+pub(crate) fn with_flags(options: Options, kind: Kind) -> Options {
+    flags(kind).iter().fold(options.kind(kind), |options, flag| options.flag(*flag))
+}
+
+/// How a member is kept away from the others for a while.
+#[derive(Clone, Copy, Debug)]
+enum Absence {
+    /// Its process ends and begins again.
+    Killed,
+    /// Its process stands still, with all connections to its clients open.
+    Paused,
+}
+
+/// A cluster under load.
+#[derive(Debug)]
+pub(crate) struct Mixed {
+    pub(crate) cluster: Cluster,
+    /// Those that have come instead of the first ones.
+    newcomers: BTreeSet<usize>,
+    directory: Directory,
+    load: Load,
+    leases: Leases,
+    witnesses: BTreeMap<usize, Witness>,
+    roaming: Witness,
+    legs: usize,
+}
+
+impl Mixed {
+    /// Three members of etcd, clients that write, keep leases and watch.
+    pub(crate) async fn start() -> Self {
+        let options = (0..3).fold(ClusterOptions::new(Kind::Etcd, 3), |options, number| {
+            options.member(number, |member| with_flags(member, Kind::Etcd))
+        });
+        let cluster = options.start().await;
+        let directory = Directory::default();
+        directory.set((0..3).map(|member| (member, cluster.client(member))).collect());
+        let witnesses = (0..3).map(|member| (member, witness(&cluster, member, 1))).collect();
+        Self {
+            newcomers: BTreeSet::new(),
+            load: Load::start(&directory),
+            leases: Leases::start(&directory).await,
+            witnesses,
+            roaming: Witness::roaming(directory.clone(), 1),
+            directory,
+            cluster,
+            legs: 0,
+        }
+    }
+
+    /// Says to which side a member belongs from now on.
+    pub(crate) fn take_side(&mut self, member: usize, newcomer: bool) {
+        if newcomer {
+            self.newcomers.insert(member);
+        } else {
+            self.newcomers.remove(&member);
+        }
+    }
+
+    /// Lets clients use a member that was added, with a watcher of its own.
+    pub(crate) fn admit(&mut self, member: usize) {
+        self.witnesses.insert(member, witness(&self.cluster, member, self.roaming.next()));
+        self.tell_clients(self.cluster.members());
+    }
+
+    /// Lets clients forget a member. What its watcher saw until then is checked.
+    pub(crate) async fn dismiss(&mut self, member: usize) {
+        let mut members = self.cluster.members();
+        members.retain(|other| *other != member);
+        self.tell_clients(members);
+        let revision = self.witnesses_agree().await;
+        let witness = self.witnesses.remove(&member).expect("a member has a watcher");
+        witness.check_against(&self.roaming, revision);
+    }
+
+    fn tell_clients(&self, members: Vec<usize>) {
+        let clients = members.into_iter().map(|member| (member, self.cluster.client(member)));
+        self.directory.set(clients.collect());
+    }
+
+    /// Lets each side lead in turn, and each leader do all that a leader does; then compares the
+    /// members.
+    pub(crate) async fn exercise(&mut self) {
+        let (new, old): (Vec<usize>, Vec<usize>) =
+            self.directory.numbers().into_iter().partition(|one| self.newcomers.contains(one));
+        for (side, others) in [(&old, &new), (&new, &old)] {
+            // Not always the first: a side that is alone has several.
+            let Some(leader) = side.get(self.legs % side.len().max(1)).copied() else { continue };
+            let target = others.iter().chain(side).copied().find(|other| *other != leader);
+            self.lead(leader).await;
+            self.leases.leave(self.legs).await;
+            self.load.pass_through(&self.directory.numbers()).await;
+            self.read_through_all(leader).await;
+            self.leases.check_kept().await;
+            self.send_snapshot(leader, target.expect("a cluster has several members")).await;
+            self.lead(leader).await;
+            self.leases.check_left(&self.roaming).await;
+            self.legs += 1;
+        }
+        self.compact().await;
+        self.witnesses_agree().await;
+        self.members_agree().await;
+        self.tools_agree().await;
+    }
+
+    /// Makes a member the leader.
+    pub(crate) async fn lead(&self, member: usize) {
+        let target_id = self.cluster.id(member);
+        eventually_ok(PATIENCE, &format!("m{member} to lead"), async || {
+            let leader = self.cluster.leader().await;
+            if leader == member {
+                return Ok(());
+            }
+            let request = pb::MoveLeaderRequest { target_id };
+            let client = self.cluster.client(leader);
+            let answer = timeout(Duration::from_secs(2), client.move_leader(request)).await;
+            if answer.as_ref().is_ok_and(Result::is_ok) {
+                // The members may need a moment to agree on what has happened.
+                self.cluster.leader_among(&[member]).await;
+                return Ok(());
+            }
+            Err((leader, answer))
+        })
+        .await;
+    }
+
+    /// What the leader has acknowledged, every member reads, the leader's own reads included.
+    async fn read_through_all(&self, leader: usize) {
+        let key = format!("read/{}", self.legs);
+        let client = self.cluster.client(leader);
+        eventually_ok(PATIENCE, "a write", async || {
+            client.put(quorate_tests::put(&key, "v")).await.map(drop)
+        })
+        .await;
+        for member in self.directory.numbers() {
+            let client = self.cluster.client(member);
+            let found = eventually_ok(PATIENCE, "a read", async || {
+                client.range(quorate_tests::key(&key)).await
+            })
+            .await;
+            assert_eq!(found.count, 1, "m{member} does not know of {key} yet");
+        }
+    }
+
+    /// Makes the leader send a snapshot to another member, and checks that both say so.
+    async fn send_snapshot(&mut self, leader: usize, target: usize) {
+        if self.count(leader, "etcd_network_snapshot_send_success") > 0 {
+            // For half a minute after a snapshot etcd keeps all of its log, unless it starts anew.
+            self.cluster.stop(leader).await;
+            self.cluster.restart(leader).await;
+        }
+        let absence = if self.legs % 3 == 2 { Absence::Paused } else { Absence::Killed };
+        for attempt in 1..=5 {
+            self.lead(leader).await;
+            let sent = self.snapshots_sent(leader, target);
+            let received = match absence {
+                Absence::Paused => self.snapshots_received(target),
+                // The count begins anew.
+                Absence::Killed => 0,
+            };
+            self.absent(leader, target, absence, 400 * attempt).await;
+            self.catch_up(target).await;
+            if self.snapshots_received(target) > received
+                && self.snapshots_sent(leader, target) > sent
+            {
+                return;
+            }
+        }
+        panic!("no snapshot was sent by m{leader} to m{target}");
+    }
+
+    /// Takes a member away, writes more than the leader keeps, and brings it back.
+    async fn absent(&mut self, leader: usize, target: usize, absence: Absence, count: usize) {
+        match absence {
+            Absence::Killed => self.cluster.kill(target),
+            Absence::Paused => {
+                self.cluster.pause(target);
+                // A leader goes on sending to whom it believes to be well, and what it has sent waits
+                // in the connections. A new leader asks first.
+                let mut others = self.directory.numbers();
+                others.retain(|other| *other != leader && *other != target);
+                self.lead(others[0]).await;
+                self.lead(leader).await;
+            }
+        }
+        self.load.fill(leader, &self.cluster.client(leader), count).await;
+        match absence {
+            Absence::Killed => self.cluster.restart(target).await,
+            Absence::Paused => self.cluster.resume(target),
+        }
+    }
+
+    /// Waits until a member knows what the others know now.
+    async fn catch_up(&self, member: usize) {
+        let revision = self.revision().await;
+        let client = self.cluster.client(member);
+        eventually_ok(PATIENCE, &format!("m{member} to catch up"), async || {
+            let status = timeout(Duration::from_secs(2), client.status(pb::StatusRequest {})).await;
+            let header = status.map_err(|_| "silent".to_owned())?;
+            let at = header.map_err(|status| status.to_string())?.header.unwrap().revision;
+            if at >= revision { Ok(()) } else { Err(format!("at {at} of {revision}")) }
+        })
+        .await;
+    }
+
+    /// The newest revision that a running member has.
+    async fn revision(&self) -> i64 {
+        let statuses = self.cluster.statuses().await.into_iter().filter_map(|(_, status)| status);
+        statuses.map(|status| status.header.unwrap().revision).max().expect("somebody answers")
+    }
+
+    fn snapshots_sent(&self, from: usize, to: usize) -> u64 {
+        let to = self.cluster.id(to);
+        let series = format!("etcd_network_snapshot_send_success{{To=\"{to:x}\"}}");
+        self.count(from, &series)
+    }
+
+    fn snapshots_received(&self, member: usize) -> u64 {
+        self.count(member, "etcd_network_snapshot_receive_success")
+    }
+
+    /// The sum of all series with a name, or of one with its labels.
+    fn count(&self, member: usize, name: &str) -> u64 {
+        let text = self.cluster.server(member).get("/metrics").text();
+        let samples = text.lines().filter(|line| {
+            line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
+        });
+        let values = samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
+        let sum = values.sum::<f64>() as u64;
+        sum
+    }
+
+    /// Drops what all watchers have seen, but not all of it.
+    async fn compact(&self) {
+        let seen = self.witnesses.values().chain([&self.roaming]).map(Witness::next).min();
+        let request = pb::CompactionRequest { revision: seen.unwrap() - 100, physical: false };
+        eventually_ok(PATIENCE, "a compaction", async || {
+            let compacted = "etcdserver: mvcc: required revision has been compacted";
+            match self.directory.pick(self.legs).1.compact(request).await {
+                // An earlier try may have succeeded without an answer.
+                Err(status) if status.message() != compacted => Err(status),
+                _ => Ok(()),
+            }
+        })
+        .await;
+    }
+
+    /// Waits until all watchers have seen what happened up to now, and returns that revision.
+    async fn witnesses_agree(&self) -> i64 {
+        let revision = self.revision().await;
+        for witness in self.witnesses.values().chain([&self.roaming]) {
+            witness.reach(revision).await;
+        }
+        revision
+    }
+
+    /// Waits until all members have the newest revision, and checks that their histories up to there
+    /// are the same, whoever wrote, installed and compacted them.
+    async fn members_agree(&self) {
+        let request = pb::HashKvRequest { revision: self.revision().await };
+        let what = format!("the same history up to {}", request.revision);
+        eventually_ok(PATIENCE, &what, async || {
+            let answers: Vec<_> = self
+                .cluster
+                .ask_running(|client| async move { client.hash_kv(request).await })
+                .await
+                .into_iter()
+                .map(|(_, answer)| answer.map(|answer| (answer.compact_revision, answer.hash)))
+                .collect();
+            let same = answers.iter().all(|answer| answer.is_some() && *answer == answers[0]);
+            if same { Ok(()) } else { Err(answers) }
+        })
+        .await;
+    }
+
+    /// What tools show: everybody's version, the cluster's version, the members.
+    async fn tools_agree(&self) {
+        for member in self.directory.numbers() {
+            let version = self.cluster.server(member).get("/version").text();
+            let version: serde_json::Value = serde_json::from_str(&version).unwrap();
+            let server = version["etcdserver"].as_str().unwrap_or_default();
+            assert!(server.starts_with("3.5."), "m{member}: {version}");
+            assert_eq!(version["etcdcluster"], "3.5.0", "m{member}: {version}");
+        }
+        for (number, status) in self.cluster.statuses().await {
+            let status = status.unwrap_or_else(|| panic!("m{number} does not say its status"));
+            assert!(status.version.starts_with("3.5."), "m{number}: {status:?}");
+            assert!(status.errors.is_empty(), "m{number}: {status:?}");
+        }
+        let mut listed: Vec<u64> = Vec::new();
+        for member in self.cluster.list().await {
+            let number = self.cluster.by_id(member.id).expect("a member of this cluster");
+            assert!(!member.is_learner, "{member:?}");
+            assert_eq!(member.name, self.cluster.server(number).name());
+            assert_eq!(member.client_urls, [self.cluster.server(number).url()]);
+            listed.push(member.id);
+        }
+        let mut ids = self.cluster.ids();
+        ids.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(listed, ids);
+    }
+
+    /// Ends the load and holds everything that was promised against everything that was seen.
+    pub(crate) async fn finish(mut self) {
+        self.load.end().await;
+        self.leases.check_left(&self.roaming).await;
+        self.leases.check_kept().await;
+        let revision = self.witnesses_agree().await;
+        self.members_agree().await;
+        for witness in self.witnesses.values() {
+            witness.check_against(&self.roaming, revision);
+        }
+        self.leases.check_never_expired(&self.roaming);
+        let sightings = self.roaming.sightings();
+        let promises = self.load.check(&sightings);
+        assert!(promises > 1000, "only {promises} writes were acknowledged");
+        for member in self.cluster.members() {
+            check_state(&self.cluster.client(member), &sightings).await;
+        }
+    }
+
+    /// Waits for a member that was removed to end by itself.
+    pub(crate) async fn ends(&mut self, member: usize) {
+        eventually_within(PATIENCE, "a removed member to end", async || {
+            (!self.cluster.server_mut(member).is_running()).then_some(())
+        })
+        .await;
+        self.cluster.ended(member).await;
+    }
+}
+
+fn witness(cluster: &Cluster, member: usize, start: i64) -> Witness {
+    Witness::at(Directory::of(member, cluster.client(member)), start)
+}
+
+/// Checks that a member holds exactly what follows from the events.
+async fn check_state(client: &Client, sightings: &[crate::witness::Sighting]) {
+    let mut expected = BTreeMap::new();
+    for one in sightings {
+        match one.value() {
+            Some(_) => expected.insert(one.key().to_vec(), one.event.kv.clone().unwrap()),
+            None => expected.remove(one.key()),
+        };
+    }
+    let found = client.range(quorate_tests::from_key("\0")).await.unwrap().kvs;
+    let expected: Vec<_> = expected.into_values().collect();
+    assert_eq!(found, expected, "a member holds something else than its watchers saw");
+}

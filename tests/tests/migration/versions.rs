@@ -1,0 +1,139 @@
+//! What keeps the way back open, what closes it, and members that join a cluster of the other kind.
+
+use quorate_tests::{Cluster, ClusterOptions, Kind, PATIENCE, delete, eventually_ok, prefix, put};
+
+use crate::mixed::{flags, with_flags};
+
+const OTHER_FLAGS: &[&str] = &["--strict-reconfig-check=false"];
+
+async fn three(kind: Kind) -> Cluster {
+    let options = (0..3).fold(ClusterOptions::new(kind, 3), |options, number| {
+        options.member(number, |member| with_flags(member, kind))
+    });
+    options.start().await
+}
+
+/// Waits until every running member says that the cluster has a version.
+async fn cluster_version(cluster: &Cluster, version: &str) {
+    eventually_ok(PATIENCE, &format!("cluster version {version}"), async || {
+        let told: Vec<_> = cluster
+            .running()
+            .into_iter()
+            .map(|member| {
+                let text = cluster.server(member).get("/version").text();
+                let told: serde_json::Value = serde_json::from_str(&text).unwrap();
+                told["etcdcluster"].clone()
+            })
+            .collect();
+        if told.iter().all(|one| one == version) { Ok(()) } else { Err(told) }
+    })
+    .await;
+}
+
+async fn write(cluster: &Cluster, key: &str) {
+    cluster.everyone().ask("a write", async |client| client.put(put(key, "v")).await).await;
+}
+
+/// Writes more than a leader keeps of its log.
+async fn fill(cluster: &Cluster) {
+    let everyone = cluster.everyone();
+    for number in 0..600 {
+        let request = put(format!("fill/{number}"), number.to_string());
+        everyone.ask("a write", async |client| client.put(request.clone()).await).await;
+    }
+    let drop =
+        async |client: quorate_tests::Client| client.delete_range(delete("fill/0", "")).await;
+    everyone.ask("a deletion", drop).await;
+}
+
+/// A cluster that nobody holds back becomes what its members are, and then is closed to older ones.
+pub(crate) async fn a_cluster_that_is_not_held_rises(_: Kind) {
+    let mut cluster = three(Kind::Etcd).await;
+    write(&cluster, "before").await;
+    cluster_version(&cluster, "3.5.0").await;
+    for member in [0, 1] {
+        cluster.stop(member).await;
+        cluster.restart_as(member, Kind::Quorate, OTHER_FLAGS).await;
+        write(&cluster, &format!("beside {member}")).await;
+    }
+    // As long as one older member is there, it is the oldest that counts.
+    cluster_version(&cluster, "3.5.0").await;
+    cluster.stop(2).await;
+    cluster.restart_as(2, Kind::Quorate, OTHER_FLAGS).await;
+    cluster_version(&cluster, "3.7.0").await;
+    cluster.check_same_content().await;
+    cluster.stop(1).await;
+    cluster.server_mut(1).set_kind(Kind::Etcd);
+    cluster.server_mut(1).set_flags(&[]);
+    cluster.launch(1);
+    let exit = cluster.try_ready(1).await.expect_err("an older member on a newer directory");
+    assert!(exit.status.is_some() && exit.log.contains("invalid downgrade"), "{exit}");
+    // The member itself has lost nothing.
+    cluster.restart_as(1, Kind::Quorate, OTHER_FLAGS).await;
+    cluster.check_same_content().await;
+}
+
+/// A held cluster stays where it is until the last member lets go.
+pub(crate) async fn a_held_cluster_rises_when_it_is_released(kind: Kind) {
+    let mut cluster = three(kind).await;
+    cluster_version(&cluster, "3.5.0").await;
+    for member in [0, 1] {
+        cluster.stop(member).await;
+        cluster.restart_as(member, kind, OTHER_FLAGS).await;
+        write(&cluster, &format!("{member} is released")).await;
+        // Leaders look at versions when they begin.
+        let leader = cluster.leader().await;
+        cluster.kill(leader);
+        cluster.restart(leader).await;
+        cluster_version(&cluster, "3.5.0").await;
+    }
+    cluster.stop(2).await;
+    cluster.restart_as(2, kind, OTHER_FLAGS).await;
+    cluster_version(&cluster, "3.7.0").await;
+    cluster.check_same_content().await;
+}
+
+/// A member whose disk was lost comes back through a snapshot of the other kind.
+pub(crate) async fn a_wiped_member_is_replaced_among_others(kind: Kind) {
+    let mut cluster = three(Kind::Etcd).await;
+    fill(&cluster).await;
+    for kind in [kind, Kind::Etcd] {
+        cluster.kill(1);
+        cluster.server_mut(1).set_kind(kind);
+        cluster.server_mut(1).set_flags(flags(kind));
+        cluster.replace(1).await;
+        fill(&cluster).await;
+        cluster.check_same_content().await;
+        let found = cluster.client(1).range(prefix("fill/")).await.unwrap();
+        assert_eq!(found.count, 599);
+        // The others become of that kind too.
+        for member in [0, 2] {
+            cluster.stop(member).await;
+            cluster.restart_as(member, kind, flags(kind)).await;
+        }
+    }
+}
+
+/// A learner of etcd learns from a leader of the other kind, and serves when it is promoted.
+pub(crate) async fn a_learner_of_etcd_joins_others(kind: Kind) {
+    let mut cluster = three(kind).await;
+    fill(&cluster).await;
+    let learner = cluster.add_with(true, |options| with_flags(options, Kind::Etcd)).await;
+    let leader = cluster.leader().await;
+    assert_ne!(leader, learner);
+    let client = cluster.client(learner);
+    let local = quorate_api::etcdserverpb::RangeRequest { serializable: true, ..prefix("fill/") };
+    eventually_ok(PATIENCE, "a learner to learn", async || {
+        let count = client.range(local.clone()).await.map(|answer| answer.count);
+        if count.as_ref().is_ok_and(|count| *count == 599) { Ok(()) } else { Err(count) }
+    })
+    .await;
+    cluster.promote(learner).await;
+    cluster.check_same_content().await;
+    for member in 0..3 {
+        cluster.remove(member).await;
+        cluster.ended(member).await;
+        write(&cluster, &format!("without {member}")).await;
+    }
+    assert_eq!(cluster.client(learner).range(prefix("fill/")).await.unwrap().count, 599);
+}

@@ -1,0 +1,200 @@
+//! Watchers that go on through every interruption, and what each of them saw.
+//!
+//! A witness watches the whole store from one revision on. When its stream ends it opens another one at
+//! the revision after the last that it saw, as client libraries do. Every revision arrives in one piece,
+//! so an event that comes twice, late or out of order is noticed at once; one that never comes is
+//! noticed when the logs of several witnesses are laid side by side.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use quorate_api::etcdserverpb as pb;
+use quorate_api::etcdserverpb::watch_request::RequestUnion;
+use quorate_api::mvccpb::Event;
+use quorate_api::mvccpb::event::EventType;
+use quorate_tests::{PATIENCE, bytes, eventually_ok};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+
+use crate::directory::{Directory, PAUSE};
+
+/// How long a witness that may ask others listens to a member that says nothing.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// One event, and when it was seen.
+#[derive(Clone, Debug)]
+pub(crate) struct Sighting {
+    pub(crate) at: Instant,
+    pub(crate) event: Event,
+}
+
+impl Sighting {
+    pub(crate) fn revision(&self) -> i64 {
+        self.event.kv.as_ref().expect("an event has a record").fields().mod_revision
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        self.event.kv.as_ref().expect("an event has a record").key()
+    }
+
+    /// What was written; nothing when the key was deleted.
+    pub(crate) fn value(&self) -> Option<&[u8]> {
+        match self.event.r#type() {
+            EventType::Put => self.event.kv.as_ref().map(|record| record.value()),
+            EventType::Delete => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Log {
+    /// The first revision that was not seen yet.
+    next: i64,
+    sightings: Vec<Sighting>,
+}
+
+/// A watcher of everything.
+#[derive(Debug)]
+pub(crate) struct Witness {
+    name: String,
+    start: i64,
+    log: Arc<Mutex<Log>>,
+    task: JoinHandle<()>,
+}
+
+impl Witness {
+    /// Watches at one member for ever, also while it says nothing.
+    pub(crate) fn at(member: Directory, start: i64) -> Self {
+        let name = format!("the watcher at m{}", member.pick(0).0);
+        Self::begin(name, member, None, start)
+    }
+
+    /// Watches at one member after the other.
+    pub(crate) fn roaming(members: Directory, start: i64) -> Self {
+        Self::begin("the roaming watcher".to_owned(), members, Some(SILENCE), start)
+    }
+
+    fn begin(name: String, directory: Directory, patience: Option<Duration>, start: i64) -> Self {
+        let log = Arc::new(Mutex::new(Log { next: start, sightings: Vec::new() }));
+        let written = Arc::clone(&log);
+        let task = tokio::spawn(async move {
+            for turn in 0.. {
+                // How a stream ends is of no interest, save that the next one goes on from there.
+                drop(follow(&directory, turn, patience, &written).await);
+                tokio::time::sleep(PAUSE).await;
+            }
+        });
+        Self { name, start, log, task }
+    }
+
+    /// The revision that it waits for.
+    pub(crate) fn next(&self) -> i64 {
+        self.log.lock().unwrap().next
+    }
+
+    /// Waits until it has seen a revision, which must be one that something happened in.
+    pub(crate) async fn reach(&self, revision: i64) {
+        let what = format!("{} to see revision {revision}", self.name);
+        eventually_ok(PATIENCE, &what, async || {
+            assert!(!self.task.is_finished(), "{} saw what cannot be, see above", self.name);
+            let next = self.next();
+            if next > revision { Ok(()) } else { Err(next) }
+        })
+        .await;
+    }
+
+    /// What it saw, oldest first.
+    pub(crate) fn sightings(&self) -> Vec<Sighting> {
+        self.log.lock().unwrap().sightings.clone()
+    }
+
+    /// When a key was deleted, as far as it saw.
+    pub(crate) fn deleted(&self, key: &str) -> Option<Instant> {
+        let log = self.log.lock().unwrap();
+        let mut latest = log.sightings.iter().rev();
+        let found = latest.find(|one| one.key() == key.as_bytes() && one.value().is_none());
+        found.map(|one| one.at)
+    }
+
+    /// Checks that it saw what another one saw, from its own start on and up to a revision that both
+    /// have reached.
+    pub(crate) fn check_against(&self, other: &Self, through: i64) {
+        let common = |witness: &Self| {
+            let inside = |one: &Sighting| (self.start..=through).contains(&one.revision());
+            let sightings = witness.sightings().into_iter().filter(inside);
+            sightings.map(|one| one.event).collect::<Vec<_>>()
+        };
+        let (own, others) = (common(self), common(other));
+        for (one, another) in own.iter().zip(&others) {
+            assert_eq!(one, another, "{} differs from {}", self.name, other.name);
+        }
+        let last = (own.last(), others.last());
+        assert_eq!(own.len(), others.len(), "{} and {} end with {last:?}", self.name, other.name);
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Watches at one member until the stream ends.
+async fn follow(
+    directory: &Directory,
+    turn: usize,
+    patience: Option<Duration>,
+    log: &Mutex<Log>,
+) -> Result<(), Status> {
+    let (number, client) = directory.pick(turn);
+    let (requests, receiver) = mpsc::channel(1);
+    let start_revision = log.lock().unwrap().next;
+    let create =
+        pb::WatchCreateRequest { range_end: bytes([0]), start_revision, ..Default::default() };
+    let create = pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+    requests.send(create).await.expect("nothing was sent before");
+    let mut stub = client.watch();
+    let opened = stub.watch(ReceiverStream::new(receiver));
+    let mut stream = unless_silent(patience, opened).await?.into_inner();
+    while let Some(response) = unless_silent(patience, stream.message()).await? {
+        assert_eq!(response.compact_revision, 0, "m{number} dropped what was not seen yet");
+        if response.canceled {
+            return Ok(());
+        }
+        write_down(&mut log.lock().unwrap(), response.events, number);
+    }
+    drop(requests);
+    Ok(())
+}
+
+/// Gives up waiting after a while, when there is one.
+async fn unless_silent<T>(
+    patience: Option<Duration>,
+    answer: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Status> {
+    match patience {
+        Some(patience) => tokio::time::timeout(patience, answer)
+            .await
+            .unwrap_or_else(|_| Err(Status::cancelled("silent"))),
+        None => answer.await,
+    }
+}
+
+fn write_down(log: &mut Log, events: Vec<Event>, member: usize) {
+    let at = Instant::now();
+    let Log { next, sightings } = log;
+    let mut newest = *next - 1;
+    for event in events {
+        let sighting = Sighting { at, event };
+        let revision = sighting.revision();
+        assert!(
+            revision >= *next && revision >= newest,
+            "m{member} tells of revision {revision} after {newest}, at least {next} was to come"
+        );
+        newest = revision;
+        sightings.push(sighting);
+    }
+    *next = newest + 1;
+}
