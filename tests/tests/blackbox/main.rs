@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
+mod cluster_tools;
 mod crash;
 mod damage;
 mod flags;

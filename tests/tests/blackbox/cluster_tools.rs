@@ -1,0 +1,322 @@
+//! What an operator's tool shows and does in a cluster of three: the same as with etcd, word for word.
+//!
+//! Each test has `etcdctl` do the same in a cluster of etcd and in one of the kind under test, and
+//! compares what it said. Names stand for what differs from cluster to cluster (ids, addresses), and a
+//! sign for every number; etcd's half shows that nothing else differs between two runs.
+
+use std::collections::BTreeMap;
+
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::{
+    Cluster, ClusterOptions, Ctl, Kind, Options, Server, Tool, etcdutl, has_etcd_tools,
+    on_both_servers, put,
+};
+
+on_both_servers! {
+    alone:
+    members_are_shown,
+    endpoints_are_shown,
+    leadership_is_moved,
+    members_are_changed,
+    a_snapshot_becomes_a_cluster,
+}
+
+const FORMATS: [&str; 4] = ["simple", "table", "json", "fields"];
+
+/// What a member is called in a transcript: the first is the one that led in the beginning.
+const PLACES: [&str; 3] = ["first", "second", "third"];
+/// A cluster, and what a tool said about it so far.
+struct Session {
+    cluster: Cluster,
+    /// By place.
+    members: [usize; 3],
+    names: BTreeMap<String, String>,
+    said: Vec<String>,
+}
+
+impl Session {
+    async fn start(kind: Kind) -> Self {
+        let options = ClusterOptions::new(kind, 3).flag("--strict-reconfig-check=false");
+        let cluster = options.start().await;
+        cluster.everyone().ask("a write", async |client| client.put(put("k", "v")).await).await;
+        cluster.settle().await;
+        let leader = cluster.leader().await;
+        let members = [leader, (leader + 1) % 3, (leader + 2) % 3];
+        let mut session = Self { cluster, members, names: BTreeMap::new(), said: Vec::new() };
+        session.know_members().await;
+        session
+    }
+
+    /// Gives names to everything that is this cluster's own.
+    async fn know_members(&mut self) {
+        let client = self.cluster.client(self.members[0]);
+        let status = client.status(pb::StatusRequest {}).await.unwrap();
+        self.name_id(status.header.unwrap().cluster_id, "cluster");
+        for (place, member) in PLACES.into_iter().zip(self.members) {
+            let server = self.cluster.server(member);
+            let (url, peer_url) = (server.url(), server.peer_url());
+            let (name, id) = (server.name().to_owned(), self.cluster.id(member));
+            self.names.insert(url.replace("http://", ""), format!("<address of {place}>"));
+            self.names.insert(url, format!("<url of {place}>"));
+            self.names.insert(peer_url, format!("<peer url of {place}>"));
+            self.names.insert(name, format!("<name of {place}>"));
+            self.name_id(id, place);
+        }
+        for member in self.cluster.list().await {
+            if self.cluster.by_id(member.id).is_none() {
+                self.name_id(member.id, "newcomer");
+            }
+        }
+    }
+
+    fn name_id(&mut self, id: u64, name: &str) {
+        self.names.insert(format!("{id:x}"), format!("<{name}>"));
+        self.names.insert(id.to_string(), format!("<{name}>"));
+    }
+
+    /// The id of a member, as tools want it.
+    fn id(&self, place: usize) -> String {
+        format!("{:x}", self.cluster.id(self.members[place]))
+    }
+
+    /// The id of the member that was added and never started.
+    async fn newcomer(&self) -> String {
+        let listed = self.cluster.list().await;
+        let added = listed.iter().find(|member| self.cluster.by_id(member.id).is_none());
+        let added = added.unwrap_or_else(|| panic!("nobody was added: {}", self.said.join("\n")));
+        format!("{:x}", added.id)
+    }
+
+    /// Has the tool do something at a member, and remembers what it said.
+    async fn run(&mut self, place: usize, args: &[&str]) {
+        let server = self.cluster.server(self.members[place]);
+        let ctl = Ctl::of(Tool::Etcdctl, server).expect("the tools are here");
+        let ended = ctl.run(args);
+        self.know_members().await;
+        let said = self.anonymous(&format!("{}\n{}", ended.stdout, ended.stderr));
+        let command = self.anonymous(&args.join(" "));
+        self.said.push(format!("$ {command}\n{said}\nends with {:?}\n", ended.code));
+    }
+
+    /// Puts names and signs for what is another cluster's own, and the lines in an order that does not
+    /// depend on ids.
+    fn anonymous(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        let mut names: Vec<_> = self.names.iter().collect();
+        // One may be a part of another.
+        names.sort_by_key(|(known, _)| std::cmp::Reverse(known.len()));
+        for (known, name) in names {
+            // A number that stands for a name becomes a text.
+            text = text.replace(&format!(":{known}"), &format!(":\"{name}\""));
+            text = text.replace(known, name);
+        }
+        let lines = text.lines().filter(|line| !line.starts_with("{\"level\""));
+        let mut lines: Vec<String> = lines.map(plain).filter(|line| !line.is_empty()).collect();
+        lines.sort();
+        lines.join("\n")
+    }
+}
+
+/// A line without numbers, widths and orders.
+fn plain(line: &str) -> String {
+    if let Ok(mut value) = serde_json::from_str::<serde_json::Value>(line) {
+        sort(&mut value);
+        return unnumbered(&value.to_string());
+    }
+    if let Some((variable, list)) = line.split_once("CLUSTER=\"") {
+        let mut members: Vec<&str> = list.trim_end_matches('"').split(',').collect();
+        members.sort_unstable();
+        return format!("{variable}CLUSTER={}", members.join(","));
+    }
+    unnumbered(line)
+}
+
+/// Sorts lists that have the order of ids.
+fn sort(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::Array(values) => {
+            values.iter_mut().for_each(sort);
+            values.sort_by_key(|value| unnumbered(&value.to_string()));
+        }
+        serde_json::Value::Object(fields) => fields.values_mut().for_each(sort),
+        _ => {}
+    }
+}
+
+/// A sign for each number with its unit, and one for each run of blanks and lines of a table.
+fn unnumbered(line: &str) -> String {
+    let mut plain = String::new();
+    for letter in line.chars() {
+        match letter {
+            '0'..='9' if !plain.ends_with('#') => plain.push('#'),
+            '0'..='9' => {}
+            '.' if plain.ends_with('#') => {}
+            ' ' | '-' if plain.ends_with(letter) => {}
+            _ => plain.push(letter),
+        }
+    }
+    for unit in [" kB", " MB", "ms", "µs"] {
+        plain = plain.replace(&format!("#{unit}"), "#");
+    }
+    plain
+}
+
+/// Does the same in a cluster of etcd and in one of another kind, and compares what was said.
+async fn compare(kind: Kind, doings: impl AsyncFn(&mut Session)) {
+    if !has_etcd_tools() || !Kind::Etcd.is_present() {
+        return;
+    }
+    let mut theirs = Session::start(Kind::Etcd).await;
+    doings(&mut theirs).await;
+    let mut ours = Session::start(kind).await;
+    doings(&mut ours).await;
+    assert_eq!(ours.said.len(), theirs.said.len());
+    for (ours, theirs) in ours.said.iter().zip(&theirs.said) {
+        assert!(ours == theirs, "{kind:?} says:\n{ours}\netcd says:\n{theirs}");
+    }
+}
+
+async fn members_are_shown(kind: Kind) {
+    compare(kind, async |session| {
+        for format in FORMATS {
+            session.run(0, &["member", "list", "-w", format]).await;
+            session.run(1, &["member", "list", "-w", format]).await;
+        }
+        session.run(2, &["member", "list", "--hex", "-w", "json"]).await;
+    })
+    .await;
+}
+
+async fn endpoints_are_shown(kind: Kind) {
+    compare(kind, async |session| {
+        for format in FORMATS {
+            for what in ["health", "status", "hashkv"] {
+                session.run(1, &["endpoint", what, "--cluster", "-w", format]).await;
+            }
+            session.run(0, &["endpoint", "status", "-w", format]).await;
+            session.run(1, &["endpoint", "status", "-w", format]).await;
+        }
+        // A member that is gone.
+        let last = session.members[2];
+        session.cluster.kill(last);
+        session.cluster.leader_among(&session.members[..2]).await;
+        let status = ["endpoint", "status", "--cluster", "--command-timeout=2s"];
+        session.run(0, &status).await;
+        session.run(0, &["endpoint", "health", "--cluster", "--command-timeout=2s"]).await;
+    })
+    .await;
+}
+
+async fn leadership_is_moved(kind: Kind) {
+    compare(kind, async |session| {
+        let [first, second, third] = [0, 1, 2].map(|place| session.id(place));
+        // Only a leader gives it away.
+        session.run(1, &["move-leader", &third]).await;
+        session.run(0, &["move-leader", &second]).await;
+        let leader = session.cluster.leader_among(&[session.members[1]]).await;
+        assert_eq!(leader, session.members[1]);
+        session.run(1, &["endpoint", "status", "--cluster"]).await;
+        session.run(1, &["move-leader", "123"]).await;
+        session.run(1, &["move-leader", "no id"]).await;
+        session.run(1, &["move-leader"]).await;
+        session.run(1, &["move-leader", &second]).await;
+        session.run(0, &["move-leader", &third]).await;
+        session.run(1, &["move-leader", &first]).await;
+        session.cluster.leader_among(&[session.members[0]]).await;
+        session.run(0, &["endpoint", "status", "--cluster", "-w", "table"]).await;
+    })
+    .await;
+}
+
+async fn members_are_changed(kind: Kind) {
+    compare(kind, async |session| {
+        // Addresses of members that never start. Each is used once: an id follows from an address and a
+        // second, and one that was removed does not come again.
+        let mut ports = 1..;
+        let mut nobody = || format!("--peer-urls=http://127.0.0.1:{}", ports.next().unwrap());
+        for format in FORMATS {
+            let (url, other, learner_url) = (nobody(), nobody(), nobody());
+            session.run(1, &["member", "add", "four", &url, "-w", format]).await;
+            session.run(0, &["member", "list", "-w", format]).await;
+            let newcomer = session.newcomer().await;
+            session.run(2, &["member", "update", &newcomer, &other, "-w", format]).await;
+            session.run(1, &["member", "list", "-w", format]).await;
+            session.run(1, &["member", "remove", &newcomer, "-w", format]).await;
+            session.run(2, &["member", "remove", &newcomer, "-w", format]).await;
+            session
+                .run(1, &["member", "add", "four", "--learner", &learner_url, "-w", format])
+                .await;
+            session.run(0, &["member", "list", "-w", format]).await;
+            let learner = session.newcomer().await;
+            session.run(0, &["member", "promote", &learner, "-w", format]).await;
+            session.run(1, &["member", "promote", &learner, "-w", format]).await;
+            session.run(0, &["member", "remove", &learner, "-w", format]).await;
+        }
+        let own = session.id(0);
+        session.run(0, &["member", "promote", &own]).await;
+        session.run(1, &["member", "promote", &own]).await;
+        for command in ["remove", "promote"] {
+            session.run(1, &["member", command, "123"]).await;
+            session.run(1, &["member", command, "no id"]).await;
+            session.run(1, &["member", command]).await;
+        }
+        session.run(1, &["member", "update", "123", &nobody()]).await;
+        session.run(1, &["member", "update", &own]).await;
+        session.run(1, &["member", "add", "four"]).await;
+        session.run(1, &["member", "add", "four", "--peer-urls=nowhere"]).await;
+        let taken = session.cluster.server(session.members[2]).peer_url();
+        session.run(1, &["member", "add", "four", &format!("--peer-urls={taken}")]).await;
+        session.run(1, &["member", "list"]).await;
+    })
+    .await;
+}
+
+async fn a_snapshot_becomes_a_cluster(kind: Kind) {
+    compare(kind, async |session| {
+        let client = session.cluster.client(session.members[1]);
+        for number in 0..100 {
+            client.write(format!("k{number}"), number.to_string()).await;
+        }
+        let revision = session.cluster.settle().await;
+        let file = session.cluster.scratch().join("saved.db");
+        let path = file.to_str().unwrap().to_owned();
+        session.names.insert(path.clone(), "<file>".to_owned());
+        session.run(1, &["snapshot", "save", &path]).await;
+        session.run(1, &["snapshot", "status", &path, "-w", "json"]).await;
+        session.run(1, &["snapshot", "save", "/nonexistent/saved.db"]).await;
+        let hash = client.hash_kv(pb::HashKvRequest { revision }).await.unwrap().hash;
+        let restored = restore(session.cluster.server(0).kind(), &path).await;
+        for server in &restored {
+            assert_eq!(server.client().read("k99").await.unwrap(), b"99");
+            let request = pb::HashKvRequest { revision };
+            assert_eq!(server.client().hash_kv(request).await.unwrap().hash, hash);
+        }
+    })
+    .await;
+}
+
+/// Makes a new cluster of a snapshot, as a manual for disasters has it.
+async fn restore(kind: Kind, file: &str) -> Vec<Server> {
+    let names = ["r0", "r1", "r2"];
+    let options = names.map(|name| Options::new(kind).timing(50, 500).name(name));
+    let mut servers = options.map(Options::prepare);
+    let words = servers.each_ref().map(|server| format!("{}={}", server.name(), server.peer_url()));
+    let words = words.join(",");
+    for server in &mut servers {
+        let cluster = format!("--initial-cluster={words}");
+        let peer = format!("--initial-advertise-peer-urls={}", server.peer_url());
+        let name = format!("--name={}", server.name());
+        let data = format!("--data-dir={}", server.data().display());
+        let args = ["snapshot", "restore", file, &name, &cluster, &peer, &data];
+        drop(etcdutl(&args).success());
+        server.set_cluster(words.clone(), false);
+        server.launch();
+    }
+    for server in &mut servers {
+        server
+            .ready()
+            .await
+            .unwrap_or_else(|exit| panic!("{} does not start: {exit}", server.name()));
+    }
+    servers.into()
+}
