@@ -31,12 +31,12 @@ use quorate_state::apply::{
     Response, State,
 };
 use quorate_state::backend::{Backend, Committed};
-use quorate_state::members::{MemberChange, MembershipRefusal};
+use quorate_state::members::{MemberChange, MembershipRefusal, V2Error, V2Membership};
 use quorate_state::units::MemberId;
 use quorate_state::versions::{Version, follow_cluster_version};
 
 use crate::answer::Answer;
-use crate::bootstrap::storage_version;
+use crate::bootstrap::{FIRST_COMPLETE, storage_version};
 use crate::committer::{Done, Order, Then};
 use crate::driver::{DriverHandle, Input};
 use crate::fatal::FaultReports;
@@ -136,6 +136,8 @@ enum ApplyError {
     Apply(#[from] Fault),
     #[error("failed to take over a snapshot: {0}")]
     Install(#[from] RecoverError),
+    #[error("failed to take over the members of a snapshot: {0}")]
+    Members(#[from] V2Error),
 }
 
 /// Compactions under way.
@@ -372,6 +374,7 @@ impl Applier {
         self.generation += 1;
         self.commit_at = None;
         self.state.install(&self.backend)?;
+        self.repair_members(snapshot)?;
         self.compaction.resume_or_end(!self.state.store().is_compaction_idle());
         self.neighbours.peers.set_members(self.state.members());
         self.neighbours.peers.reconnect();
@@ -389,6 +392,19 @@ impl Applier {
         self.neighbours.driver.report(Input::Applied);
         log::info!("applied snapshot", "current-applied-index" = index, "took" = started.elapsed());
         Ok(false)
+    }
+
+    /// Brings members that a leader of 3.5 did not store up to what its snapshot says of them beside the
+    /// file (`bootstrap::old_members` has the reasons).
+    fn repair_members(&mut self, snapshot: &Snapshot) -> Result<(), ApplyError> {
+        if storage_version(&self.backend).is_some_and(|version| version >= FIRST_COMPLETE) {
+            return Ok(());
+        }
+        let told = V2Membership::from_json(&snapshot.data)?;
+        let truth = self.state.members().reconciled(&told.members);
+        self.state.repair_members(truth);
+        self.state.publish();
+        Ok(())
     }
 
     fn account(&self, kind: RequestKind, applied: &Applied, took: Duration) {

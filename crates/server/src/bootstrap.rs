@@ -62,6 +62,7 @@ pub(crate) use self::error::BootError;
 use self::founding::Founding;
 use self::joining::Joining;
 use self::names::{Names, SystemNames};
+pub(crate) use self::old_members::FIRST_COMPLETE;
 use self::start::Start;
 use crate::config::{ClusterState, Config, Gate};
 use crate::log;

@@ -326,18 +326,28 @@ impl Mixed {
             assert!(status.version.starts_with("3.5."), "m{number}: {status:?}");
             assert!(status.errors.is_empty(), "m{number}: {status:?}");
         }
-        let mut listed: Vec<u64> = Vec::new();
-        for member in self.cluster.list().await {
-            let number = self.cluster.by_id(member.id).expect("a member of this cluster");
-            assert!(!member.is_learner, "{member:?}");
-            assert_eq!(member.name, self.cluster.server(number).name());
-            assert_eq!(member.client_urls, [self.cluster.server(number).url()]);
-            listed.push(member.id);
+        let expected: BTreeSet<_> = self.cluster.members().into_iter().collect();
+        let request = pb::MemberListRequest { linearizable: false };
+        let ask = |client: Client| async move { client.member_list(request).await };
+        for (number, answer) in self.cluster.ask_running(ask).await {
+            let answer = answer.unwrap_or_else(|| panic!("m{number} does not list members"));
+            let mut listed = BTreeSet::new();
+            for member in &answer.members {
+                let found = self.cluster.by_id(member.id).expect("a member of this cluster");
+                let server = self.cluster.server(found);
+                assert!(
+                    member.name == server.name()
+                        && member.client_urls == [server.url()]
+                        && member.peer_urls == [server.peer_url()]
+                        && !member.is_learner,
+                    "m{number} says of m{found} at {}: {:?}",
+                    server.url(),
+                    answer.members
+                );
+                listed.insert(found);
+            }
+            assert_eq!(listed, expected, "m{number} lists {:?}", answer.members);
         }
-        let mut ids = self.cluster.ids();
-        ids.sort_unstable();
-        listed.sort_unstable();
-        assert_eq!(listed, ids);
     }
 
     /// Ends the load and holds everything that was promised against everything that was seen.

@@ -23,7 +23,7 @@ use super::error::BootError;
 use crate::log;
 
 /// The first version whose files hold every change of the members.
-const FIRST_COMPLETE: Version = Version::new(3, 6);
+pub(crate) const FIRST_COMPLETE: Version = Version::new(3, 6);
 
 /// Learners that 3.5 allows; changes that it refused have to be refused again.
 const LEARNER_COUNT_MAX: usize = 1;
