@@ -90,6 +90,12 @@ impl Listener {
         Ok(Self { socket, address })
     }
 
+    /// Gives connections up whose other end takes nothing of what was sent for so long.
+    pub(crate) fn give_up_after(&self, patience: Duration) -> io::Result<()> {
+        // Accepted connections have it from the listening socket.
+        socket2::SockRef::from(&self.socket).set_tcp_user_timeout(Some(patience))
+    }
+
     /// The bound address, with the port the system chose if none was asked for.
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address

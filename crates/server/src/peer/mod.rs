@@ -4,7 +4,7 @@
 //! dialed. What finds no stream is sent as a request of its own, and a snapshot always is.
 //!
 //! ```text
-//! consensus thread --send--> peer --> outgoing   --> body of the peer's stream     (frame, wire)
+//! consensus thread --send--> ways --> outgoing   --> body of the peer's stream     (frame, wire)
 //!                                 \-> pipeline   --> POST /raft
 //!                  --send_snapshot--> snapshot_out --> POST /raft/snapshot
 //! consensus thread <--Received-- local <-- incoming    <-- streams dialed here
@@ -27,7 +27,6 @@ mod incoming;
 mod link;
 mod local;
 mod outgoing;
-mod peer;
 mod pipeline;
 mod probe;
 mod quiet;
@@ -37,6 +36,7 @@ mod snapshot_in;
 mod snapshot_out;
 mod status;
 mod urls;
+mod ways;
 mod wire;
 
 #[cfg(test)]
@@ -61,13 +61,13 @@ use tokio::sync::{Semaphore, watch};
 
 use self::handshake::Introduction;
 use self::local::Local;
-use self::peer::{Peer, Standing};
 use self::quiet::Quiet;
 pub(crate) use self::room::Received;
 use self::room::Room;
 use self::service::Service;
 use self::snapshot_in::Depot;
 pub(crate) use self::snapshot_out::OutgoingSnapshot;
+use self::ways::{Peer, Standing};
 use crate::driver::{DriverHandle, Input};
 use crate::fatal::FaultReports;
 use crate::log;

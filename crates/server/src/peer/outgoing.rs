@@ -11,7 +11,7 @@
 //!
 //! # Not here
 //!
-//! Which stream a message takes, and what happens to one that finds no room (`peer`).
+//! Which stream a message takes, and what happens to one that finds no room (`ways`).
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -67,9 +67,11 @@ fn cost(message: &Message) -> usize {
     size_of_val(message) + message.context.len() + entries.sum::<usize>()
 }
 
-/// Why a message was not taken.
+/// What became of a message.
 #[derive(Debug)]
-pub(super) enum NotTaken {
+pub(super) enum Pushed {
+    /// It waits. A waker that comes back is to be woken once all messages of a batch have been pushed.
+    Taken(Option<Waker>),
     /// No connection is attached; here is the message back.
     Detached(Message),
     Full,
@@ -119,26 +121,26 @@ impl Outgoing {
         Self { allowance: Arc::clone(allowance), stuck_after, state: Mutex::default() }
     }
 
-    /// Adds a message. A waker that comes back is to be woken once all messages of a batch have been pushed.
-    pub(super) fn push(&self, message: Message) -> Result<Option<Waker>, NotTaken> {
+    /// Adds a message.
+    pub(super) fn push(&self, message: Message) -> Pushed {
         let mut state = self.state.lock();
         if state.attached.is_none() {
-            return Err(NotTaken::Detached(message));
+            return Pushed::Detached(message);
         }
         match state.waiting_since {
             None => state.waiting_since = Some(Instant::now()),
             Some(since) if state.waker.is_none() && since.elapsed() > self.stuck_after => {
                 drop(state);
                 self.detach();
-                return Err(NotTaken::Stuck);
+                return Pushed::Stuck;
             }
             Some(_) => {}
         }
         if state.messages.len() >= MESSAGES_QUEUED_MAX || !self.allowance.reserve(&message) {
-            return Err(NotTaken::Full);
+            return Pushed::Full;
         }
         state.messages.push_back(message);
-        Ok(state.waker.take())
+        Pushed::Taken(state.waker.take())
     }
 
     #[cfg(test)]
@@ -325,13 +327,15 @@ mod tests {
     #[tokio::test]
     async fn all_that_waits_leaves_in_one_chunk_and_in_order() {
         let outgoing = outgoing(Duration::from_secs(5));
-        assert!(matches!(outgoing.push(small()), Err(NotTaken::Detached(_))));
+        assert!(matches!(outgoing.push(small()), Pushed::Detached(_)));
         let (attachment, _) = outgoing.attach();
         let mut body = body(&outgoing, attachment);
         assert!(poll(&mut body).is_pending());
         let messages: Vec<Message> = (1..=10).map(|term| Message { term, ..small() }).collect();
         for (number, message) in messages.iter().enumerate() {
-            let waker = outgoing.push(message.clone()).unwrap();
+            let Pushed::Taken(waker) = outgoing.push(message.clone()) else {
+                panic!("there is room");
+            };
             assert_eq!(waker.is_some(), number == 0, "the connection is woken once");
         }
         let Poll::Ready(Some(chunk)) = poll(&mut body) else { panic!("something waits") };
@@ -349,16 +353,16 @@ mod tests {
         let (first, ended) = outgoing.attach();
         assert!(!ended.was_attached);
         let mut old = body(&outgoing, first);
-        outgoing.push(small()).unwrap();
+        assert!(matches!(outgoing.push(small()), Pushed::Taken(_)));
         let (second, ended) = outgoing.attach();
         assert_eq!(ended, Ended { was_attached: true, lost_any: true });
         assert_eq!(poll(&mut old), Poll::Ready(None));
         drop(old);
         let mut new = body(&outgoing, second);
-        outgoing.push(small()).unwrap();
+        assert!(matches!(outgoing.push(small()), Pushed::Taken(_)));
         assert!(matches!(poll(&mut new), Poll::Ready(Some(_))));
         drop(new);
-        assert!(matches!(outgoing.push(small()), Err(NotTaken::Detached(_))));
+        assert!(matches!(outgoing.push(small()), Pushed::Detached(_)));
     }
 
     #[tokio::test]
@@ -366,14 +370,14 @@ mod tests {
         let outgoing = outgoing(Duration::from_secs(5));
         let (attachment, _) = outgoing.attach();
         for _ in 0..MESSAGES_QUEUED_MAX {
-            outgoing.push(small()).unwrap();
+            assert!(matches!(outgoing.push(small()), Pushed::Taken(_)));
         }
-        assert!(matches!(outgoing.push(small()), Err(NotTaken::Full)));
+        assert!(matches!(outgoing.push(small()), Pushed::Full));
         let mut body = body(&outgoing, attachment);
         while poll(&mut body).is_ready() {}
         // Alone, a message may be larger than all that may wait.
-        outgoing.push(large(QUEUED_BYTES_MAX + 1)).unwrap();
-        assert!(matches!(outgoing.push(small()), Err(NotTaken::Full)));
+        assert!(matches!(outgoing.push(large(QUEUED_BYTES_MAX + 1)), Pushed::Taken(_)));
+        assert!(matches!(outgoing.push(small()), Pushed::Full));
         outgoing.detach();
         assert_eq!(outgoing.allowance.used_bytes.load(Ordering::Relaxed), 0);
     }
@@ -382,12 +386,12 @@ mod tests {
     async fn a_connection_that_takes_nothing_is_given_up() {
         let outgoing = outgoing(Duration::ZERO);
         outgoing.attach();
-        outgoing.push(small()).unwrap();
+        assert!(matches!(outgoing.push(small()), Pushed::Taken(_)));
         while outgoing.state.lock().waiting_since.is_some_and(|since| since.elapsed().is_zero()) {
             std::thread::yield_now();
         }
-        assert!(matches!(outgoing.push(small()), Err(NotTaken::Stuck)));
-        assert!(matches!(outgoing.push(small()), Err(NotTaken::Detached(_))));
+        assert!(matches!(outgoing.push(small()), Pushed::Stuck));
+        assert!(matches!(outgoing.push(small()), Pushed::Detached(_)));
         assert_eq!(outgoing.allowance.used_bytes.load(Ordering::Relaxed), 0);
     }
 }

@@ -17,10 +17,10 @@ use tokio::sync::Semaphore;
 
 use super::frame::{FRAME_BYTES_MAX, StreamKind};
 use super::handshake::{self, CLUSTER_ID, SERVER_VERSION};
-use super::peer::Standing;
 use super::probe::{self, PROBE_PATH};
 use super::quiet::Quiet;
 use super::snapshot_in::{self, Depot, ReceiveError};
+use super::ways::Standing;
 use super::wire;
 use super::{PeerBody, Shared};
 use crate::log;
@@ -213,10 +213,9 @@ async fn take_snapshot(shared: &Arc<Shared>, request: Request<Incoming>) -> Resp
         let (shared, body) = (Arc::clone(shared), request.into_body());
         async move { snapshot_in::receive(&shared.local, &shared.service.depot, body).await }
     });
-    let received = match receiving.await {
-        Ok(received) => received,
+    let Ok(received) = receiving.await else {
         // The runtime is going down.
-        Err(_) => return empty(StatusCode::INTERNAL_SERVER_ERROR),
+        return empty(StatusCode::INTERNAL_SERVER_ERROR);
     };
     let mut answer = match received {
         Ok(()) => empty(StatusCode::NO_CONTENT),

@@ -276,7 +276,7 @@ fn a_snapshot_arrives_with_its_file() {
         _ => None,
     };
     one.peers.send_snapshot(outgoing());
-    assert_eq!(two.receive(1), [message.clone()]);
+    assert_eq!(two.receive(1), std::slice::from_ref(&message));
     assert_eq!(one.wait_for(outcome), SnapshotOutcome::Finished);
     let received = database_path(two.dir.path(), 77);
     assert_eq!(std::fs::metadata(&received).unwrap().len(), image.image_len());
