@@ -278,3 +278,20 @@ async fn sniff(stream: &mut TcpStream) -> io::Result<(Vec<u8>, bool)> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accepted_connections_have_the_listeners_patience() {
+        let listener = Listener::bind(([127, 0, 0, 1], 0).into(), Reuse::default()).unwrap();
+        let patience = Duration::from_millis(1234);
+        listener.give_up_after(patience).unwrap();
+        listener.socket.set_nonblocking(false).unwrap();
+        let _dialed = std::net::TcpStream::connect(listener.address()).unwrap();
+        let (accepted, _) = listener.socket.accept().unwrap();
+        let found = socket2::SockRef::from(&accepted).tcp_user_timeout().unwrap();
+        assert_eq!(found, Some(patience));
+    }
+}

@@ -74,6 +74,7 @@ impl Service {
             return *refused;
         }
         let local = &shared.local;
+        let sender = handshake::sender_id(request.headers());
         let mut answer = match self.read_body(shared, request.into_body()).await {
             Ok(body) => match wire::decode_message(&body) {
                 Ok(message) => {
@@ -97,13 +98,13 @@ impl Service {
                 }
                 Err(error) => {
                     self.log_failure("failed to unmarshal Raft message", &error.to_string());
-                    shared.count_bad_request();
+                    shared.count_bad_request(sender);
                     refusal(StatusCode::BAD_REQUEST, "error unmarshalling raft message")
                 }
             },
             Err(Unread::Failed(error)) => {
                 self.log_failure("failed to read Raft message", &error);
-                shared.count_bad_request();
+                shared.count_bad_request(sender);
                 refusal(StatusCode::BAD_REQUEST, "error reading raft message")
             }
         };
@@ -208,6 +209,7 @@ async fn take_snapshot(shared: &Arc<Shared>, request: Request<Incoming>) -> Resp
         failures.with(&[snapshot_in::UNKNOWN_SENDER]).inc();
         return *refused;
     }
+    let sender = handshake::sender_id(request.headers());
     // A task of its own, which outlives the connection and cleans up after it.
     let receiving = shared.local.handle.spawn({
         let (shared, body) = (Arc::clone(shared), request.into_body());
@@ -228,7 +230,7 @@ async fn take_snapshot(shared: &Arc<Shared>, request: Request<Incoming>) -> Resp
                 }
             };
             if matches!(error, ReceiveError::Message(_)) {
-                shared.count_bad_request();
+                shared.count_bad_request(sender);
             }
             refusal(status, &error.to_string())
         }
@@ -291,8 +293,9 @@ impl Shared {
         answer.headers_mut().insert(SERVER_VERSION, version.expect("a version is valid"));
     }
 
-    fn count_bad_request(&self) {
-        self.local.metrics.network.peer_received_failures.with(&["0"]).inc();
+    fn count_bad_request(&self, sender: Option<MemberId>) {
+        let sender = sender.map_or_else(|| "unknown".to_owned(), |id| format!("{id:x}"));
+        self.local.metrics.network.peer_received_failures.with(&[&sender]).inc();
     }
 }
 
