@@ -38,6 +38,9 @@ pub(super) const QUEUED_BYTES_MAX: usize = 64 << 20;
 /// Encoded at once. More stays in the queue until the connection has taken this.
 const CHUNK_BYTES: usize = 256 << 10;
 
+/// Handed to the connection at once. A link that carries so much within the write timeout is slow, not stuck.
+const PIECE_BYTES: usize = 64 << 10;
+
 /// The bytes that wait for one peer, over all ways to it.
 #[derive(Debug, Default)]
 pub(super) struct Allowance {
@@ -206,6 +209,15 @@ impl Outgoing {
         }
         Some(())
     }
+
+    /// The connection has taken a piece of what it got before. Says whether the attachment goes on.
+    fn advance(&self, attachment: u64) -> bool {
+        let mut state = self.state.lock();
+        if state.waiting_since.is_some() {
+            state.waiting_since = Some(Instant::now());
+        }
+        state.attached == Some(attachment)
+    }
 }
 
 /// What a stream's end and progress are reported to.
@@ -249,6 +261,19 @@ impl<O: Observer> StreamBody<O> {
             observer,
         }
     }
+
+    /// Encodes the batch, and a link heartbeat when it is time.
+    fn encode(&mut self, cx: &mut Context<'_>) {
+        for message in self.batch.drain(..) {
+            self.encoder.put(&message, &mut self.buffer);
+            self.outgoing.allowance.release(&message);
+        }
+        if self.link_heartbeat.poll_tick(cx).is_ready() {
+            self.encoder.put_link_heartbeat(&mut self.buffer);
+            // The timer wakes this task again only if it is asked once more.
+            while self.link_heartbeat.poll_tick(cx).is_ready() {}
+        }
+    }
 }
 
 impl<O: Observer + Unpin> Body for StreamBody<O> {
@@ -260,23 +285,20 @@ impl<O: Observer + Unpin> Body for StreamBody<O> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
-        if this.outgoing.take(this.attachment, &mut this.batch, cx).is_none() {
+        if this.buffer.is_empty() {
+            if this.outgoing.take(this.attachment, &mut this.batch, cx).is_none() {
+                return Poll::Ready(None);
+            }
+            this.encode(cx);
+            if this.buffer.is_empty() {
+                return Poll::Pending;
+            }
+            this.observer.wrote(this.buffer.len());
+        } else if !this.outgoing.advance(this.attachment) {
             return Poll::Ready(None);
         }
-        for message in this.batch.drain(..) {
-            this.encoder.put(&message, &mut this.buffer);
-            this.outgoing.allowance.release(&message);
-        }
-        if this.link_heartbeat.poll_tick(cx).is_ready() {
-            this.encoder.put_link_heartbeat(&mut this.buffer);
-            // The timer wakes this task again only if it is asked once more.
-            while this.link_heartbeat.poll_tick(cx).is_ready() {}
-        }
-        if this.buffer.is_empty() {
-            return Poll::Pending;
-        }
-        this.observer.wrote(this.buffer.len());
-        Poll::Ready(Some(Ok(Frame::data(this.buffer.split().freeze()))))
+        let piece = this.buffer.split_to(this.buffer.len().min(PIECE_BYTES)).freeze();
+        Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 }
 
@@ -291,6 +313,7 @@ impl<O: Observer> Drop for StreamBody<O> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::frame::Decoder;
     use super::*;
     use quorate_raft::{Entry, MessageKind};
 
@@ -339,12 +362,36 @@ mod tests {
             assert_eq!(waker.is_some(), number == 0, "the connection is woken once");
         }
         let Poll::Ready(Some(chunk)) = poll(&mut body) else { panic!("something waits") };
-        let (mut decoder, mut read) =
-            (super::super::frame::Decoder::new(StreamKind::Message, 1, 2), Vec::new());
-        decoder.feed(chunk, &mut read).unwrap();
+        let (mut decoder, mut read) = (Decoder::new(StreamKind::Message, 1, 2), Vec::new());
+        decoder.feed(&chunk, &mut read).unwrap();
         assert_eq!(read, messages);
         assert!(poll(&mut body).is_pending());
         assert_eq!(outgoing.allowance.used_bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn a_large_message_leaves_in_pieces() {
+        let outgoing = outgoing(Duration::from_secs(5));
+        let (attachment, _) = outgoing.attach();
+        let mut body = body(&outgoing, attachment);
+        let messages = [large(3 * PIECE_BYTES), small()];
+        for message in &messages {
+            assert!(matches!(outgoing.push(message.clone()), Pushed::Taken(_)));
+        }
+        let (mut decoder, mut read) = (Decoder::new(StreamKind::Message, 1, 2), Vec::new());
+        let mut pieces = 0;
+        while let Poll::Ready(Some(piece)) = poll(&mut body) {
+            assert!(piece.len() <= PIECE_BYTES);
+            decoder.feed(&piece, &mut read).unwrap();
+            pieces += 1;
+        }
+        assert_eq!(pieces, 4);
+        assert!(read == messages);
+        // An end in between is noticed.
+        outgoing.push(large(2 * PIECE_BYTES));
+        assert!(matches!(poll(&mut body), Poll::Ready(Some(_))));
+        outgoing.detach();
+        assert_eq!(poll(&mut body), Poll::Ready(None));
     }
 
     #[tokio::test]
