@@ -533,6 +533,10 @@ fn serve_peers(listeners: Vec<Listener>, config: &Config, core: &Core) -> Servin
     let limits = connection_limits(config);
     for listener in listeners {
         log::info!("serving peer traffic", "address" = listener.address().to_string());
+        let patience = config.raft_write_timeout.positive().unwrap_or(PEER_TIMEOUT);
+        if let Err(error) = listener.give_up_after(patience) {
+            log::warn!("failed to limit the patience with peers", "error" = error.to_string());
+        }
         let runtimes = core.member.peers().runtimes();
         listener.spawn(runtimes, services.clone(), &limits, &stopping, &alive);
     }

@@ -90,6 +90,12 @@ impl Listener {
         Ok(Self { socket, address })
     }
 
+    /// Gives connections up whose other end takes nothing of what was sent for so long.
+    pub(crate) fn give_up_after(&self, patience: Duration) -> io::Result<()> {
+        // Accepted connections have it from the listening socket.
+        socket2::SockRef::from(&self.socket).set_tcp_user_timeout(Some(patience))
+    }
+
     /// The bound address, with the port the system chose if none was asked for.
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
@@ -270,5 +276,22 @@ async fn sniff(stream: &mut TcpStream) -> io::Result<(Vec<u8>, bool)> {
         if count == 0 || !HTTP2_PREFACE.starts_with(&first) {
             return Ok((first, false));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accepted_connections_have_the_listeners_patience() {
+        let listener = Listener::bind(([127, 0, 0, 1], 0).into(), Reuse::default()).unwrap();
+        let patience = Duration::from_millis(1234);
+        listener.give_up_after(patience).unwrap();
+        listener.socket.set_nonblocking(false).unwrap();
+        let _dialed = std::net::TcpStream::connect(listener.address()).unwrap();
+        let (accepted, _) = listener.socket.accept().unwrap();
+        let found = socket2::SockRef::from(&accepted).tcp_user_timeout().unwrap();
+        assert_eq!(found, Some(patience));
     }
 }

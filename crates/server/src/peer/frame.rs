@@ -16,7 +16,9 @@
 //!   cut into pieces.
 //! * A decoder holds what has arrived of one frame and no more; what is merely announced takes no memory, and
 //!   a frame longer than [`FRAME_BYTES_MAX`] is refused.
-//! * A frame that arrives in one piece is not copied.
+//! * Payloads are slices of the decoder's buffer, which is filled without gaps. The connection's own buffer
+//!   would not do: it starts anew with every read while a slice of it is in use, so that a small entry in
+//!   the log would hold on to kilobytes.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use quorate_raft::{Entry, MemberId, Message, MessageKind};
@@ -27,6 +29,9 @@ use super::wire::{self, WireError};
 pub(super) const FRAME_BYTES_MAX: u64 = 512 << 20;
 
 const LENGTH_BYTES: usize = 8;
+
+/// What a decoder asks the allocator for. It comes back when the last message from it is gone.
+const BLOCK_BYTES: usize = 64 << 10;
 
 const LINK_HEARTBEAT: u8 = 0;
 const ENTRIES: u8 = 1;
@@ -151,8 +156,8 @@ pub(super) struct Decoder {
     from: MemberId,
     to: MemberId,
     position: Position,
-    /// What has come of a frame that is not complete.
-    partial: BytesMut,
+    /// What has come of a frame that is not complete, behind frames that are still in use.
+    buffer: BytesMut,
     extent: Extent,
     link_heartbeats: u64,
 }
@@ -165,7 +170,7 @@ impl Decoder {
             from,
             to,
             position: Position::default(),
-            partial: BytesMut::new(),
+            buffer: BytesMut::new(),
             extent: Extent::default(),
             link_heartbeats: 0,
         }
@@ -180,27 +185,15 @@ impl Decoder {
     /// left out.
     pub(super) fn feed(
         &mut self,
-        mut input: Bytes,
+        input: &[u8],
         messages: &mut Vec<Message>,
     ) -> Result<(), FrameError> {
-        while !input.is_empty() {
-            let frame = if self.partial.is_empty() {
-                if !self.extent.find(self.kind, &input)? {
-                    self.partial.extend_from_slice(&input);
-                    break;
-                }
-                input.split_to(self.extent.known)
-            } else {
-                // Only what belongs to this frame is copied.
-                let missing = self.extent.known - self.partial.len();
-                self.partial.extend_from_slice(&input.split_to(missing.min(input.len())));
-                if self.partial.len() < self.extent.known
-                    || !self.extent.find(self.kind, &self.partial)?
-                {
-                    continue;
-                }
-                std::mem::take(&mut self.partial).freeze()
-            };
+        if self.buffer.capacity() - self.buffer.len() < input.len() {
+            self.buffer.reserve(input.len().max(BLOCK_BYTES));
+        }
+        self.buffer.extend_from_slice(input);
+        while self.extent.find(self.kind, &self.buffer)? {
+            let frame = self.buffer.split_to(self.extent.known).freeze();
             self.extent = Extent::default();
             messages.extend(self.decode(frame)?);
         }

@@ -124,9 +124,14 @@ impl Introduction {
     }
 }
 
-/// Who sends the request and where that member is, as far as it says.
+/// Who sends the request, if it says so.
+pub(super) fn sender_id(headers: &HeaderMap) -> Option<u64> {
+    headers.get(SERVER_FROM)?.to_str().ok().and_then(parse_id)
+}
+
+/// Who sends the request and where that member is, if it says both.
 pub(super) fn sender(headers: &HeaderMap) -> Option<(u64, Vec<String>)> {
-    let from = headers.get(SERVER_FROM)?.to_str().ok().and_then(parse_id)?;
+    let from = sender_id(headers)?;
     let urls = headers.get(PEER_URLS)?.to_str().ok().filter(|urls| !urls.is_empty())?;
     Some((from, urls.split(',').map(str::to_owned).collect()))
 }

@@ -223,7 +223,7 @@ impl Stream {
             match self.poll_piece(cx) {
                 Poll::Ready(Ok(piece)) => {
                     bytes += piece.len();
-                    if let Err(error) = self.decoder.feed(piece, messages) {
+                    if let Err(error) = self.decoder.feed(&piece, messages) {
                         self.error = Some(error.into());
                         return Poll::Ready(bytes);
                     }

@@ -4,7 +4,7 @@
 //! dialed. What finds no stream is sent as a request of its own, and a snapshot always is.
 //!
 //! ```text
-//! consensus thread --send--> peer --> outgoing   --> body of the peer's stream     (frame, wire)
+//! consensus thread --send--> ways --> outgoing   --> body of the peer's stream     (frame, wire)
 //!                                 \-> pipeline   --> POST /raft
 //!                  --send_snapshot--> snapshot_out --> POST /raft/snapshot
 //! consensus thread <--Received-- local <-- incoming    <-- streams dialed here
@@ -27,7 +27,6 @@ mod incoming;
 mod link;
 mod local;
 mod outgoing;
-mod peer;
 mod pipeline;
 mod probe;
 mod quiet;
@@ -37,6 +36,7 @@ mod snapshot_in;
 mod snapshot_out;
 mod status;
 mod urls;
+mod ways;
 mod wire;
 
 #[cfg(test)]
@@ -61,13 +61,13 @@ use tokio::sync::{Semaphore, watch};
 
 use self::handshake::Introduction;
 use self::local::Local;
-use self::peer::{Peer, Standing};
 use self::quiet::Quiet;
 pub(crate) use self::room::Received;
 use self::room::Room;
 use self::service::Service;
 use self::snapshot_in::Depot;
 pub(crate) use self::snapshot_out::OutgoingSnapshot;
+use self::ways::{Peer, Standing};
 use crate::driver::{DriverHandle, Input};
 use crate::fatal::FaultReports;
 use crate::log;
@@ -132,6 +132,12 @@ struct Table {
     is_stopped: bool,
 }
 
+impl Table {
+    fn knows(&self, id: MemberId) -> bool {
+        self.peers.contains_key(&id) || self.remotes.contains_key(&id)
+    }
+}
+
 impl Peers {
     /// Starts the runtime. There is nobody to talk to before [`Self::set_members`].
     pub(crate) fn start(parts: Parts) -> io::Result<Arc<Self>> {
@@ -182,7 +188,13 @@ impl Peers {
         for id in members.removed() {
             shared.remove(id.0);
         }
+        let known = &shared.local.metrics.network.known_peers;
+        let own = &shared.local.introduction.member;
+        for id in members.removed() {
+            known.with(&[own, &id.to_string()]).set(0);
+        }
         for member in members.iter() {
+            known.with(&[own, &member.id.to_string()]).set(1);
             shared.add(member.id.0, &member.peer_urls, Standing::Peer);
         }
     }
@@ -266,6 +278,10 @@ impl Shared {
         if id == self.local.id || self.local.removed.read().contains(&id) {
             return;
         }
+        // Every request of somebody comes by here; most are known.
+        if standing == Standing::Remote && self.table.read().knows(id) {
+            return;
+        }
         let mut table = self.table.write();
         if table.is_stopped {
             return;
@@ -281,9 +297,8 @@ impl Shared {
             }
             return;
         }
-        if standing == Standing::Remote
-            && (table.remotes.contains_key(&id) || table.remotes.len() >= REMOTES_MAX)
-        {
+        let is_refused = table.knows(id) || table.remotes.len() >= REMOTES_MAX;
+        if standing == Standing::Remote && is_refused {
             return;
         }
         let peer = Peer::start(&self.local, id, peer_urls, standing);

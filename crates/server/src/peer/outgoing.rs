@@ -11,7 +11,7 @@
 //!
 //! # Not here
 //!
-//! Which stream a message takes, and what happens to one that finds no room (`peer`).
+//! Which stream a message takes, and what happens to one that finds no room (`ways`).
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -37,6 +37,9 @@ pub(super) const QUEUED_BYTES_MAX: usize = 64 << 20;
 
 /// Encoded at once. More stays in the queue until the connection has taken this.
 const CHUNK_BYTES: usize = 256 << 10;
+
+/// Handed to the connection at once. A link that carries so much within the write timeout is slow, not stuck.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// The bytes that wait for one peer, over all ways to it.
 #[derive(Debug, Default)]
@@ -67,9 +70,11 @@ fn cost(message: &Message) -> usize {
     size_of_val(message) + message.context.len() + entries.sum::<usize>()
 }
 
-/// Why a message was not taken.
+/// What became of a message.
 #[derive(Debug)]
-pub(super) enum NotTaken {
+pub(super) enum Pushed {
+    /// It waits. A waker that comes back is to be woken once all messages of a batch have been pushed.
+    Taken(Option<Waker>),
     /// No connection is attached; here is the message back.
     Detached(Message),
     Full,
@@ -119,26 +124,26 @@ impl Outgoing {
         Self { allowance: Arc::clone(allowance), stuck_after, state: Mutex::default() }
     }
 
-    /// Adds a message. A waker that comes back is to be woken once all messages of a batch have been pushed.
-    pub(super) fn push(&self, message: Message) -> Result<Option<Waker>, NotTaken> {
+    /// Adds a message.
+    pub(super) fn push(&self, message: Message) -> Pushed {
         let mut state = self.state.lock();
         if state.attached.is_none() {
-            return Err(NotTaken::Detached(message));
+            return Pushed::Detached(message);
         }
         match state.waiting_since {
             None => state.waiting_since = Some(Instant::now()),
             Some(since) if state.waker.is_none() && since.elapsed() > self.stuck_after => {
                 drop(state);
                 self.detach();
-                return Err(NotTaken::Stuck);
+                return Pushed::Stuck;
             }
             Some(_) => {}
         }
         if state.messages.len() >= MESSAGES_QUEUED_MAX || !self.allowance.reserve(&message) {
-            return Err(NotTaken::Full);
+            return Pushed::Full;
         }
         state.messages.push_back(message);
-        Ok(state.waker.take())
+        Pushed::Taken(state.waker.take())
     }
 
     #[cfg(test)]
@@ -204,6 +209,15 @@ impl Outgoing {
         }
         Some(())
     }
+
+    /// The connection has taken a piece of what it got before. Says whether the attachment goes on.
+    fn advance(&self, attachment: u64) -> bool {
+        let mut state = self.state.lock();
+        if state.waiting_since.is_some() {
+            state.waiting_since = Some(Instant::now());
+        }
+        state.attached == Some(attachment)
+    }
 }
 
 /// What a stream's end and progress are reported to.
@@ -247,6 +261,19 @@ impl<O: Observer> StreamBody<O> {
             observer,
         }
     }
+
+    /// Encodes the batch, and a link heartbeat when it is time.
+    fn encode(&mut self, cx: &mut Context<'_>) {
+        for message in self.batch.drain(..) {
+            self.encoder.put(&message, &mut self.buffer);
+            self.outgoing.allowance.release(&message);
+        }
+        if self.link_heartbeat.poll_tick(cx).is_ready() {
+            self.encoder.put_link_heartbeat(&mut self.buffer);
+            // The timer wakes this task again only if it is asked once more.
+            while self.link_heartbeat.poll_tick(cx).is_ready() {}
+        }
+    }
 }
 
 impl<O: Observer + Unpin> Body for StreamBody<O> {
@@ -258,23 +285,20 @@ impl<O: Observer + Unpin> Body for StreamBody<O> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
-        if this.outgoing.take(this.attachment, &mut this.batch, cx).is_none() {
+        if this.buffer.is_empty() {
+            if this.outgoing.take(this.attachment, &mut this.batch, cx).is_none() {
+                return Poll::Ready(None);
+            }
+            this.encode(cx);
+            if this.buffer.is_empty() {
+                return Poll::Pending;
+            }
+            this.observer.wrote(this.buffer.len());
+        } else if !this.outgoing.advance(this.attachment) {
             return Poll::Ready(None);
         }
-        for message in this.batch.drain(..) {
-            this.encoder.put(&message, &mut this.buffer);
-            this.outgoing.allowance.release(&message);
-        }
-        if this.link_heartbeat.poll_tick(cx).is_ready() {
-            this.encoder.put_link_heartbeat(&mut this.buffer);
-            // The timer wakes this task again only if it is asked once more.
-            while this.link_heartbeat.poll_tick(cx).is_ready() {}
-        }
-        if this.buffer.is_empty() {
-            return Poll::Pending;
-        }
-        this.observer.wrote(this.buffer.len());
-        Poll::Ready(Some(Ok(Frame::data(this.buffer.split().freeze()))))
+        let piece = this.buffer.split_to(this.buffer.len().min(PIECE_BYTES)).freeze();
+        Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 }
 
@@ -289,6 +313,7 @@ impl<O: Observer> Drop for StreamBody<O> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::frame::Decoder;
     use super::*;
     use quorate_raft::{Entry, MessageKind};
 
@@ -325,22 +350,48 @@ mod tests {
     #[tokio::test]
     async fn all_that_waits_leaves_in_one_chunk_and_in_order() {
         let outgoing = outgoing(Duration::from_secs(5));
-        assert!(matches!(outgoing.push(small()), Err(NotTaken::Detached(_))));
+        assert!(matches!(outgoing.push(small()), Pushed::Detached(_)));
         let (attachment, _) = outgoing.attach();
         let mut body = body(&outgoing, attachment);
         assert!(poll(&mut body).is_pending());
         let messages: Vec<Message> = (1..=10).map(|term| Message { term, ..small() }).collect();
         for (number, message) in messages.iter().enumerate() {
-            let waker = outgoing.push(message.clone()).unwrap();
+            let Pushed::Taken(waker) = outgoing.push(message.clone()) else {
+                panic!("there is room");
+            };
             assert_eq!(waker.is_some(), number == 0, "the connection is woken once");
         }
         let Poll::Ready(Some(chunk)) = poll(&mut body) else { panic!("something waits") };
-        let (mut decoder, mut read) =
-            (super::super::frame::Decoder::new(StreamKind::Message, 1, 2), Vec::new());
-        decoder.feed(chunk, &mut read).unwrap();
+        let (mut decoder, mut read) = (Decoder::new(StreamKind::Message, 1, 2), Vec::new());
+        decoder.feed(&chunk, &mut read).unwrap();
         assert_eq!(read, messages);
         assert!(poll(&mut body).is_pending());
         assert_eq!(outgoing.allowance.used_bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn a_large_message_leaves_in_pieces() {
+        let outgoing = outgoing(Duration::from_secs(5));
+        let (attachment, _) = outgoing.attach();
+        let mut body = body(&outgoing, attachment);
+        let messages = [large(3 * PIECE_BYTES), small()];
+        for message in &messages {
+            assert!(matches!(outgoing.push(message.clone()), Pushed::Taken(_)));
+        }
+        let (mut decoder, mut read) = (Decoder::new(StreamKind::Message, 1, 2), Vec::new());
+        let mut pieces = 0;
+        while let Poll::Ready(Some(piece)) = poll(&mut body) {
+            assert!(piece.len() <= PIECE_BYTES);
+            decoder.feed(&piece, &mut read).unwrap();
+            pieces += 1;
+        }
+        assert_eq!(pieces, 4);
+        assert!(read == messages);
+        // An end in between is noticed.
+        outgoing.push(large(2 * PIECE_BYTES));
+        assert!(matches!(poll(&mut body), Poll::Ready(Some(_))));
+        outgoing.detach();
+        assert_eq!(poll(&mut body), Poll::Ready(None));
     }
 
     #[tokio::test]
@@ -349,16 +400,16 @@ mod tests {
         let (first, ended) = outgoing.attach();
         assert!(!ended.was_attached);
         let mut old = body(&outgoing, first);
-        outgoing.push(small()).unwrap();
+        assert!(matches!(outgoing.push(small()), Pushed::Taken(_)));
         let (second, ended) = outgoing.attach();
         assert_eq!(ended, Ended { was_attached: true, lost_any: true });
         assert_eq!(poll(&mut old), Poll::Ready(None));
         drop(old);
         let mut new = body(&outgoing, second);
-        outgoing.push(small()).unwrap();
+        assert!(matches!(outgoing.push(small()), Pushed::Taken(_)));
         assert!(matches!(poll(&mut new), Poll::Ready(Some(_))));
         drop(new);
-        assert!(matches!(outgoing.push(small()), Err(NotTaken::Detached(_))));
+        assert!(matches!(outgoing.push(small()), Pushed::Detached(_)));
     }
 
     #[tokio::test]
@@ -366,14 +417,14 @@ mod tests {
         let outgoing = outgoing(Duration::from_secs(5));
         let (attachment, _) = outgoing.attach();
         for _ in 0..MESSAGES_QUEUED_MAX {
-            outgoing.push(small()).unwrap();
+            assert!(matches!(outgoing.push(small()), Pushed::Taken(_)));
         }
-        assert!(matches!(outgoing.push(small()), Err(NotTaken::Full)));
+        assert!(matches!(outgoing.push(small()), Pushed::Full));
         let mut body = body(&outgoing, attachment);
         while poll(&mut body).is_ready() {}
         // Alone, a message may be larger than all that may wait.
-        outgoing.push(large(QUEUED_BYTES_MAX + 1)).unwrap();
-        assert!(matches!(outgoing.push(small()), Err(NotTaken::Full)));
+        assert!(matches!(outgoing.push(large(QUEUED_BYTES_MAX + 1)), Pushed::Taken(_)));
+        assert!(matches!(outgoing.push(small()), Pushed::Full));
         outgoing.detach();
         assert_eq!(outgoing.allowance.used_bytes.load(Ordering::Relaxed), 0);
     }
@@ -382,12 +433,12 @@ mod tests {
     async fn a_connection_that_takes_nothing_is_given_up() {
         let outgoing = outgoing(Duration::ZERO);
         outgoing.attach();
-        outgoing.push(small()).unwrap();
+        assert!(matches!(outgoing.push(small()), Pushed::Taken(_)));
         while outgoing.state.lock().waiting_since.is_some_and(|since| since.elapsed().is_zero()) {
             std::thread::yield_now();
         }
-        assert!(matches!(outgoing.push(small()), Err(NotTaken::Stuck)));
-        assert!(matches!(outgoing.push(small()), Err(NotTaken::Detached(_))));
+        assert!(matches!(outgoing.push(small()), Pushed::Stuck));
+        assert!(matches!(outgoing.push(small()), Pushed::Detached(_)));
         assert_eq!(outgoing.allowance.used_bytes.load(Ordering::Relaxed), 0);
     }
 }

@@ -15,12 +15,12 @@ use hyper::body::Incoming;
 use quorate_raft::MemberId;
 use tokio::sync::Semaphore;
 
-use super::frame::{FRAME_BYTES_MAX, StreamKind};
+use super::frame::{FRAME_BYTES_MAX, FrameError, StreamKind};
 use super::handshake::{self, CLUSTER_ID, SERVER_VERSION};
-use super::peer::Standing;
 use super::probe::{self, PROBE_PATH};
 use super::quiet::Quiet;
 use super::snapshot_in::{self, Depot, ReceiveError};
+use super::ways::Standing;
 use super::wire;
 use super::{PeerBody, Shared};
 use crate::log;
@@ -37,12 +37,6 @@ pub(super) struct Service {
     pub(super) depot: Depot,
     large_bodies: Semaphore,
     refusals: Quiet,
-}
-
-/// Why a message's body was not read.
-enum Unread {
-    /// It broke off, or is too long.
-    Failed(String),
 }
 
 impl Service {
@@ -74,6 +68,7 @@ impl Service {
             return *refused;
         }
         let local = &shared.local;
+        let sender = handshake::sender_id(request.headers());
         let mut answer = match self.read_body(shared, request.into_body()).await {
             Ok(body) => match wire::decode_message(&body) {
                 Ok(message) => {
@@ -97,13 +92,13 @@ impl Service {
                 }
                 Err(error) => {
                     self.log_failure("failed to unmarshal Raft message", &error.to_string());
-                    shared.count_bad_request();
+                    shared.count_bad_request(sender);
                     refusal(StatusCode::BAD_REQUEST, "error unmarshalling raft message")
                 }
             },
-            Err(Unread::Failed(error)) => {
+            Err(error) => {
                 self.log_failure("failed to read Raft message", &error);
-                shared.count_bad_request();
+                shared.count_bad_request(sender);
                 refusal(StatusCode::BAD_REQUEST, "error reading raft message")
             }
         };
@@ -111,31 +106,26 @@ impl Service {
         answer
     }
 
-    async fn read_body(&self, shared: &Shared, mut body: Incoming) -> Result<Bytes, Unread> {
-        let failed = |error: &dyn std::fmt::Display| Unread::Failed(error.to_string());
-        let (mut first, mut gathered) = (Bytes::new(), BytesMut::new());
+    /// Reads a message's body, or says why it cannot be read.
+    async fn read_body(&self, shared: &Shared, mut body: Incoming) -> Result<Bytes, String> {
+        // Gathered in a buffer of its own, of which a kept entry keeps no more than its message.
+        let mut gathered = BytesMut::new();
         let mut place = None;
         loop {
             let frame = tokio::time::timeout(shared.local.read_timeout, body.frame()).await;
-            let frame = frame.map_err(|_| failed(&"read tcp: i/o timeout"))?;
-            let Some(frame) = frame.transpose().map_err(|error| failed(&error))? else { break };
+            let frame = frame.map_err(|_| "read tcp: i/o timeout")?;
+            let Some(frame) = frame.transpose().map_err(|error| error.to_string())? else { break };
             let Ok(piece) = frame.into_data() else { continue };
-            // Most bodies are one piece, which is not copied.
-            if first.is_empty() && gathered.is_empty() {
-                first = piece;
-                continue;
-            }
-            gathered.extend_from_slice(&std::mem::take(&mut first));
             gathered.extend_from_slice(&piece);
             if gathered.len() as u64 > FRAME_BYTES_MAX {
-                return Err(failed(&"rafthttp: error limit exceeded"));
+                return Err(FrameError::TooLong.to_string());
             }
             if place.is_none() && gathered.len() > SMALL_BODY_BYTES {
                 let acquired = self.large_bodies.acquire().await;
                 place = Some(acquired.expect("the semaphore is never closed"));
             }
         }
-        Ok(if gathered.is_empty() { first } else { gathered.freeze() })
+        Ok(gathered.freeze())
     }
 
     fn open_stream(&self, shared: &Arc<Shared>, request: &Request<Incoming>) -> Response<PeerBody> {
@@ -208,15 +198,15 @@ async fn take_snapshot(shared: &Arc<Shared>, request: Request<Incoming>) -> Resp
         failures.with(&[snapshot_in::UNKNOWN_SENDER]).inc();
         return *refused;
     }
+    let sender = handshake::sender_id(request.headers());
     // A task of its own, which outlives the connection and cleans up after it.
     let receiving = shared.local.handle.spawn({
         let (shared, body) = (Arc::clone(shared), request.into_body());
         async move { snapshot_in::receive(&shared.local, &shared.service.depot, body).await }
     });
-    let received = match receiving.await {
-        Ok(received) => received,
+    let Ok(received) = receiving.await else {
         // The runtime is going down.
-        Err(_) => return empty(StatusCode::INTERNAL_SERVER_ERROR),
+        return empty(StatusCode::INTERNAL_SERVER_ERROR);
     };
     let mut answer = match received {
         Ok(()) => empty(StatusCode::NO_CONTENT),
@@ -229,7 +219,7 @@ async fn take_snapshot(shared: &Arc<Shared>, request: Request<Incoming>) -> Resp
                 }
             };
             if matches!(error, ReceiveError::Message(_)) {
-                shared.count_bad_request();
+                shared.count_bad_request(sender);
             }
             refusal(status, &error.to_string())
         }
@@ -292,8 +282,9 @@ impl Shared {
         answer.headers_mut().insert(SERVER_VERSION, version.expect("a version is valid"));
     }
 
-    fn count_bad_request(&self) {
-        self.local.metrics.network.peer_received_failures.with(&["0"]).inc();
+    fn count_bad_request(&self, sender: Option<MemberId>) {
+        let sender = sender.map_or_else(|| "unknown".to_owned(), |id| format!("{id:x}"));
+        self.local.metrics.network.peer_received_failures.with(&[&sender]).inc();
     }
 }
 

@@ -154,6 +154,7 @@ async fn take_in(
         "remote-snapshot-sender-id" = from,
         "incoming-snapshot-index" = index
     );
+    local.admit(&message)?;
     let bytes = save(local, depot, body, index).await.map_err(ReceiveError::Save)?;
     local.metrics.network.peer_received_bytes.with(&[from]).add(bytes);
     log::info!(
@@ -164,7 +165,6 @@ async fn take_in(
         "incoming-snapshot-size-bytes" = bytes,
         "download-took" = started.elapsed()
     );
-    local.admit(&message)?;
     local.deliver_snapshot(message).await;
     Ok(())
 }

@@ -276,7 +276,7 @@ fn a_snapshot_arrives_with_its_file() {
         _ => None,
     };
     one.peers.send_snapshot(outgoing());
-    assert_eq!(two.receive(1), [message.clone()]);
+    assert_eq!(two.receive(1), std::slice::from_ref(&message));
     assert_eq!(one.wait_for(outcome), SnapshotOutcome::Finished);
     let received = database_path(two.dir.path(), 77);
     assert_eq!(std::fs::metadata(&received).unwrap().len(), image.image_len());
@@ -454,4 +454,131 @@ fn a_silent_peer_is_dialed_again() {
             open.push(stream);
         }
     });
+}
+
+/// Reads one request with its body; `None` at the end of the connection.
+async fn read_request(stream: &mut TcpStream) -> Option<String> {
+    let mut read = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&read).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            if body.len() >= length.map_or(0, |length| length.parse().unwrap()) {
+                return Some(text);
+            }
+        }
+        match stream.read_u8().await {
+            Ok(byte) => read.push(byte),
+            Err(_) => return None,
+        }
+    }
+}
+
+/// The next connection that brings a message, with it. Those for streams and probes are let go.
+async fn next_post(listener: &TcpListener) -> (TcpStream, String) {
+    loop {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        match read_request(&mut stream).await {
+            Some(request) if request.starts_with("POST /raft ") => return (stream, request),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_was_closed_as_idle_costs_no_message() {
+    let mut two = TestMember::start(2);
+    block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let other = Member::new(units::MemberId(1), vec![url]);
+        two.peers.set_members(&Members::new([other], []));
+        two.peers.send(vec![answer(2, 1, 1)]);
+        let (mut stream, request) = next_post(&listener).await;
+        assert!(request.contains("x-server-from: 2\r\n"), "{request}");
+        assert!(request.contains("x-etcd-cluster-id: c1\r\n"), "{request}");
+        assert!(request.contains("content-type: application/protobuf\r\n"), "{request}");
+        stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+        // The workers take turns; sooner or later it is the first one's again.
+        let (mut others, mut sent) = (Vec::new(), 1);
+        let again = loop {
+            two.peers.send(vec![answer(2, 1, 2)]);
+            sent += 1;
+            tokio::select! {
+                again = read_request(&mut stream) => break again.unwrap(),
+                (mut other, _) = next_post(&listener) => {
+                    other.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+                    others.push(other);
+                }
+            }
+        };
+        assert!(again.starts_with("POST /raft "), "{again}");
+        // It is closed in the face of the request, which comes again on a new one.
+        drop(stream);
+        let (mut stream, _) = next_post(&listener).await;
+        stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+        let bytes = sent * wire::message_len(&answer(2, 1, 1)) as u64;
+        wait_until(|| two.metrics.network.peer_sent_bytes.with(&["1"]).value() == bytes);
+    });
+    // Nothing was reported as lost.
+    two.peers.stop();
+    two.peers.shared.local.driver.report(Input::Applied);
+    let lost = two.wait_for(|input| match input {
+        Input::Unreachable(_) => Some(true),
+        Input::Applied => Some(false),
+        _ => None,
+    });
+    assert!(!lost);
+}
+
+#[test]
+fn a_member_that_is_told_so_by_an_answer_is_removed() {
+    let two = TestMember::start(2);
+    block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let other = Member::new(units::MemberId(1), vec![url]);
+        two.peers.set_members(&Members::new([other], []));
+        two.peers.send(vec![answer(2, 1, 1)]);
+        let (mut stream, _) = next_post(&listener).await;
+        stream.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+        assert!(matches!(two.faults.first().await, End::Removed));
+    });
+}
+
+#[test]
+fn members_are_counted_as_known_until_they_are_removed() {
+    let (one, two) = (TestMember::start(1), TestMember::start(2));
+    one.peers.set_members(&members(&[&one, &two]));
+    let known = |id: &str| one.metrics.network.known_peers.with(&["1", id]).value();
+    assert_eq!((known("1"), known("2")), (1, 1));
+    let left = members(&[&one]).iter().cloned().collect::<Vec<_>>();
+    one.peers.set_members(&Members::new(left, [units::MemberId(2)]));
+    assert_eq!((known("1"), known("2")), (1, 0));
+    assert!(one.peers.shared.peer(2).is_none());
+}
+
+#[test]
+fn a_member_that_cannot_keep_up_holds_its_peers_up() {
+    let (one, mut two) = pair();
+    let (payload, count) = (1 << 20, 160);
+    // More than both ends together may hold.
+    let mut sent = 0;
+    for index in 0..count {
+        one.peers.send(vec![append(1, 2, index, payload)]);
+        sent += 1;
+        let dropped = one.metrics.network.peer_sent_failures.with(&["2"]).value();
+        if dropped > 0 {
+            break;
+        }
+    }
+    assert!(sent > 64, "what fits is taken: {sent}");
+    let dropped = one.metrics.network.peer_sent_failures.with(&["2"]).value();
+    assert!(dropped > 0 || sent == count);
+    let received_bytes = || two.metrics.network.peer_received_bytes.with(&["1"]).value();
+    assert!(received_bytes() < (64 + 16) << 20);
+    // All that was taken arrives, once there is room for it.
+    let taken = usize::try_from(sent - dropped).unwrap();
+    let received = two.receive(taken);
+    assert!(received.iter().zip(0..).all(|(message, index)| message.index == index));
 }

@@ -38,11 +38,10 @@ fn encode(kind: StreamKind, messages: &[Message]) -> Bytes {
 
 fn decode(kind: StreamKind, bytes: &Bytes, piece: usize) -> Result<Vec<Message>, FrameError> {
     let (mut decoder, mut messages) = (Decoder::new(kind, 1, 2), Vec::new());
-    let mut rest = bytes.clone();
-    while !rest.is_empty() {
-        decoder.feed(rest.split_to(piece.min(rest.len())), &mut messages)?;
+    for piece in bytes.chunks(piece) {
+        decoder.feed(piece, &mut messages)?;
     }
-    assert!(decoder.partial.is_empty(), "no frame was left half read");
+    assert!(decoder.buffer.is_empty(), "no frame was left half read");
     Ok(messages)
 }
 
@@ -106,8 +105,8 @@ fn link_heartbeats_are_read_and_left_out() {
 fn what_is_announced_too_long_is_refused_at_once() {
     let refused = |kind, text: &str| {
         let mut decoder = Decoder::new(kind, 1, 2);
-        let outcome = decoder.feed(from_hex(text), &mut Vec::new());
-        assert!(decoder.partial.capacity() < 1024);
+        let outcome = decoder.feed(&from_hex(text), &mut Vec::new());
+        assert!(decoder.buffer.capacity() <= BLOCK_BYTES);
         outcome
     };
     let too_long = Err(FrameError::TooLong);
@@ -121,6 +120,37 @@ fn what_is_announced_too_long_is_refused_at_once() {
     let many = "01 ff ff ff ff ff ff ff ff 00 00 00 00 00 00 00 00";
     assert_eq!(refused(StreamKind::Append, many), Ok(()));
     assert_eq!(refused(StreamKind::Append, "03"), Err(FrameError::Type(3)));
+}
+
+#[test]
+fn entries_that_are_kept_lie_close_together() {
+    let messages: Vec<Message> = (1..=2000).map(|index| append(1, 1, index, &[b"small"])).collect();
+    let (mut encoder, mut decoder) =
+        (Encoder::new(StreamKind::Append), Decoder::new(StreamKind::Append, 1, 2));
+    let (mut kept, mut bytes) = (Vec::new(), 0);
+    for message in &messages {
+        let mut out = BytesMut::new();
+        encoder.put(message, &mut out);
+        bytes += out.len();
+        decoder.feed(&out, &mut kept).unwrap();
+    }
+    assert_eq!(kept, messages);
+    let places = kept.iter().map(|message| message.entries[0].data.as_ptr() as usize);
+    let mut places: Vec<usize> = places.collect();
+    places.sort_unstable();
+    let blocks = places.windows(2).filter(|pair| pair[1] - pair[0] > 100).count() + 1;
+    assert!(blocks <= bytes / BLOCK_BYTES + 1, "{blocks} blocks for {bytes} bytes");
+    // When nothing is kept, the block is used again.
+    kept.clear();
+    let place = decoder.buffer.as_ptr() as usize;
+    for message in &messages {
+        let mut out = BytesMut::new();
+        encoder.put(message, &mut out);
+        decoder.feed(&out, &mut kept).unwrap();
+        kept.clear();
+    }
+    let moved = (decoder.buffer.as_ptr() as usize).abs_diff(place);
+    assert!(moved <= BLOCK_BYTES, "moved by {moved}");
 }
 
 proptest! {
@@ -166,7 +196,7 @@ proptest! {
         let kind = if is_append { StreamKind::Append } else { StreamKind::Message };
         let mut decoder = Decoder::new(kind, 1, 2);
         for piece in bytes.chunks(piece) {
-            if decoder.feed(Bytes::copy_from_slice(piece), &mut Vec::new()).is_err() {
+            if decoder.feed(piece, &mut Vec::new()).is_err() {
                 break;
             }
         }

@@ -15,7 +15,7 @@ use super::frame::StreamKind;
 use super::incoming::read_stream;
 use super::link::Link;
 use super::local::Local;
-use super::outgoing::{Ended, NotTaken, Observer, Outgoing, StreamBody};
+use super::outgoing::{Ended, Observer, Outgoing, Pushed, StreamBody};
 use super::pipeline::Pipeline;
 use super::probe::{self, Route};
 use super::status::Attempt;
@@ -104,18 +104,21 @@ impl Peer {
     /// messages of the batch are on their way are added to `wakers`.
     pub(super) fn send(&self, message: Message, wakers: &mut Vec<Waker>) -> bool {
         let kind = message.kind;
-        let taken = match kind {
-            MessageKind::Append => self.push(StreamKind::Append, message, wakers),
-            _ => Err(NotTaken::Detached(message)),
+        let pushed = match kind {
+            MessageKind::Append => self.push(StreamKind::Append, message),
+            _ => Pushed::Detached(message),
         };
-        let taken = match taken {
-            Err(NotTaken::Detached(message)) => self.push(StreamKind::Message, message, wakers),
-            other => other,
+        let pushed = match pushed {
+            Pushed::Detached(message) => self.push(StreamKind::Message, message),
+            decided => decided,
         };
-        let is_taken = match taken {
-            Ok(()) => true,
-            Err(NotTaken::Detached(message)) => self.pipeline.push(message),
-            Err(NotTaken::Full | NotTaken::Stuck) => false,
+        let is_taken = match pushed {
+            Pushed::Taken(waker) => {
+                wakers.extend(waker);
+                true
+            }
+            Pushed::Detached(message) => self.pipeline.push(message),
+            Pushed::Full | Pushed::Stuck => false,
         };
         if !is_taken {
             self.count_dropped(kind);
@@ -123,20 +126,14 @@ impl Peer {
         is_taken
     }
 
-    fn push(
-        &self,
-        stream: StreamKind,
-        message: Message,
-        wakers: &mut Vec<Waker>,
-    ) -> Result<(), NotTaken> {
+    fn push(&self, stream: StreamKind, message: Message) -> Pushed {
         let pushed = self.outgoing(stream).push(message);
-        if let Err(NotTaken::Stuck) = pushed {
+        if let Pushed::Stuck = pushed {
             let attempt = Attempt { source: stream.name(), action: "write" };
             self.link.status.deactivate(attempt, &"i/o timeout");
             log_lost(&self.local, &self.link, stream);
         }
-        wakers.extend(pushed?);
-        Ok(())
+        pushed
     }
 
     fn count_dropped(&self, kind: MessageKind) {
