@@ -25,10 +25,10 @@ async fn the_leaders_clock_jumps(kind: Kind) {
     }
     let shims: Option<Vec<Shim>> = (0..3).map(|_| Shim::build()).collect();
     let Some(shims) = shims else { return };
-    let options =
-        shims.iter().enumerate().fold(ClusterOptions::new(kind, 3), |options, (member, shim)| {
-            options.member(member, |member| shim.prepare(member))
-        });
+    let mut options = ClusterOptions::new(kind, 3).timing(CALM.0, CALM.1);
+    for (member, shim) in shims.iter().enumerate() {
+        options = options.member(member, |member| shim.prepare(member));
+    }
     Ordeal::run(options, async |ordeal| {
         for seconds in [3_600, -3_600, 86_400 * 400, 0] {
             let leader = ordeal.cluster.leader().await;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
-    Cluster, ClusterOptions, Kind, Load, Random, Rule, State, is_long, notice, put,
+    Cluster, ClusterOptions, Kind, Load, Random, Rule, State, Syncing, Syncs, is_long, notice, put,
 };
 use tonic::Code;
 
@@ -35,9 +35,16 @@ async fn a_storm(kind: Kind) {
     if is_long() {
         notice(&format!("an hour of storm: QUORATE_SEED={seed} cargo xtask test --long storm"));
     }
-    let cluster = ClusterOptions::new(kind, size).linked().start().await;
+    let mut syncing: Vec<Option<Syncing>> = (0..size).map(|_| Syncing::of(kind)).collect();
+    let mut options = ClusterOptions::new(kind, size).linked();
+    for (member, syncing) in syncing.iter_mut().enumerate() {
+        if let Some(syncing) = syncing {
+            options = options.member(member, |member| syncing.prepare(member));
+        }
+    }
+    let cluster = options.start().await;
     let changes_members = kind == Kind::Etcd || QUORATE_CHANGES_MEMBERS;
-    let mut storm = Storm { cluster, random, said: Vec::new(), changes_members };
+    let mut storm = Storm { cluster, syncing, random, said: Vec::new(), changes_members };
     let start = Instant::now();
     let mut round = 0;
     while if is_long() { start.elapsed() < LONG_TIME } else { round < SHORT_ROUNDS } {
@@ -62,9 +69,11 @@ enum Fault {
     Cut,
     MoveLeader,
     Replace,
+    FailSyncs,
+    SlowSyncs,
 }
 
-const FAULTS: [Fault; 13] = [
+const FAULTS: [Fault; 15] = [
     Fault::Kill,
     Fault::KillMany,
     Fault::Stop,
@@ -78,10 +87,14 @@ const FAULTS: [Fault; 13] = [
     Fault::Cut,
     Fault::MoveLeader,
     Fault::Replace,
+    Fault::FailSyncs,
+    Fault::SlowSyncs,
 ];
 
 struct Storm {
     cluster: Cluster,
+    /// Control over each member's syncs, where that is to be had.
+    syncing: Vec<Option<Syncing>>,
     random: Random,
     /// What has happened in this round.
     said: Vec<String>,
@@ -154,7 +167,25 @@ impl Storm {
                 self.cluster.kill(victim);
                 self.cluster.replace(victim).await;
             }
+            Fault::FailSyncs => {
+                // It ends when it has something to sync, which takes peace too.
+                self.calm().await;
+                if self.set_syncs(victim, Syncs::Fail) {
+                    self.cluster.ended(victim).await;
+                    self.set_syncs(victim, Syncs::Work);
+                }
+            }
+            Fault::SlowSyncs => {
+                self.set_syncs(victim, Syncs::Take(Duration::from_millis(amount / 3)));
+            }
         }
+    }
+
+    /// False when there is no control over this member's.
+    fn set_syncs(&mut self, member: usize, syncs: Syncs) -> bool {
+        let Some(syncing) = &mut self.syncing[member] else { return false };
+        syncing.set(self.cluster.server(member), syncs);
+        true
     }
 
     async fn strike_process(&mut self, fault: Fault, victim: usize, number: u64) {
@@ -208,6 +239,7 @@ impl Storm {
     async fn calm(&mut self) {
         self.cluster.links().heal();
         for member in self.cluster.members() {
+            self.set_syncs(member, Syncs::Work);
             if self.cluster.state(member) == State::Paused {
                 self.cluster.resume(member);
             }
