@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use quorate_tests::{Cluster, ClusterOptions, Kind, Shim, get, notice};
+use quorate_tests::{Cluster, ClusterOptions, Kind, Shim, get};
 
-use crate::{CALM, Ordeal, on_clusters};
+use crate::{CALM, Ordeal, on_clusters_of_quorate};
 
-on_clusters! {
+on_clusters_of_quorate! {
     the_leaders_clock_jumps,
 }
 
@@ -19,10 +19,6 @@ fn clock(cluster: &Cluster, member: usize) -> String {
 }
 
 async fn the_leaders_clock_jumps(kind: Kind) {
-    if kind == Kind::Etcd {
-        notice("the clock of a program in Go cannot be moved: only Quorate's is");
-        return;
-    }
     let shims: Option<Vec<Shim>> = (0..3).map(|_| Shim::build()).collect();
     let Some(shims) = shims else { return };
     let mut options = ClusterOptions::new(kind, 3).timing(CALM.0, CALM.1);

@@ -4,16 +4,13 @@ use std::time::{Duration, Instant};
 
 use quorate_tests::{Cluster, ClusterOptions, Endpoints, Kind, Load, Random, Rule, put, within};
 
-use crate::{on_clusters, on_clusters_that_change};
+use crate::on_clusters;
 
 on_clusters! {
     members_are_interrupted_and_agree,
+    members_come_and_go,
     links_part_members,
     a_load_without_faults_is_clean,
-}
-
-on_clusters_that_change! {
-    members_come_and_go,
 }
 
 async fn write(everyone: &Endpoints, key: &str) {

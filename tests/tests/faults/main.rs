@@ -17,9 +17,6 @@ mod storm;
 
 use quorate_tests::{Cluster, ClusterOptions, Load, Random, Summary};
 
-/// False until Quorate can add, promote and remove members of a cluster and move its leadership.
-const QUORATE_CHANGES_MEMBERS: bool = false;
-
 /// Makes two tests of each function named: `name::quorate` and `name::etcd`.
 #[macro_export]
 macro_rules! on_clusters {
@@ -38,14 +35,14 @@ macro_rules! on_clusters {
     };
 }
 
-/// The same for tests that change members, which are the original's alone until Quorate can.
+/// Makes one test of each function named, for what Quorate alone can do or have done to it.
 #[macro_export]
-macro_rules! on_clusters_that_change {
+macro_rules! on_clusters_of_quorate {
     ($($name:ident),* $(,)?) => {
         $(mod $name {
             #[test]
-            fn etcd() {
-                quorate_tests::run_cluster(quorate_tests::Kind::Etcd, super::$name);
+            fn quorate() {
+                quorate_tests::run_cluster(quorate_tests::Kind::Quorate, super::$name);
             }
         })*
     };

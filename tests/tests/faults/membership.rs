@@ -3,9 +3,9 @@
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{ClusterOptions, Kind, eventually};
 
-use crate::{Ordeal, on_clusters_that_change};
+use crate::{Ordeal, on_clusters};
 
-on_clusters_that_change! {
+on_clusters! {
     a_member_is_replaced,
     a_wiped_member_is_refused_and_replaced,
     a_learner_becomes_a_voter,

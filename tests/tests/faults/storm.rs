@@ -19,10 +19,14 @@ use quorate_tests::{
 };
 use tonic::Code;
 
-use crate::{QUORATE_CHANGES_MEMBERS, SOME, on_clusters};
+use crate::{SOME, on_clusters, on_clusters_of_quorate};
 
 on_clusters! {
     a_storm,
+}
+
+on_clusters_of_quorate! {
+    a_storm_over_both_kinds,
 }
 
 const SHORT_ROUNDS: u32 = 2;
@@ -30,21 +34,35 @@ const LONG_TIME: Duration = Duration::from_secs(3_600);
 
 async fn a_storm(kind: Kind) {
     let mut random = Random::by_chance();
-    let seed = random.seed();
     let size = if random.below(3) == 0 { 5 } else { 3 };
+    storm(&vec![kind; size], random).await;
+}
+
+/// Members of both kinds in one cluster. Registered for one kind, because it is one test.
+async fn a_storm_over_both_kinds(kind: Kind) {
+    let mut random = Random::by_chance();
+    if !Kind::Etcd.is_present() {
+        return;
+    }
+    let others = if random.below(2) == 0 { [Kind::Etcd, kind] } else { [Kind::Etcd; 2] };
+    storm(&[kind, others[0], others[1]], random).await;
+}
+
+async fn storm(kinds: &[Kind], random: Random) {
     if is_long() {
+        let seed = random.seed();
         notice(&format!("an hour of storm: QUORATE_SEED={seed} cargo xtask test --long storm"));
     }
-    let mut syncing: Vec<Option<Syncing>> = (0..size).map(|_| Syncing::of(kind)).collect();
-    let mut options = ClusterOptions::new(kind, size).linked();
-    for (member, syncing) in syncing.iter_mut().enumerate() {
-        if let Some(syncing) = syncing {
-            options = options.member(member, |member| syncing.prepare(member));
-        }
+    let syncing: Vec<Option<Syncing>> = kinds.iter().map(|kind| Syncing::of(*kind)).collect();
+    let mut options = ClusterOptions::new(kinds[0], kinds.len()).linked();
+    for (member, (kind, syncing)) in kinds.iter().zip(&syncing).enumerate() {
+        options = options.member(member, |member| {
+            let member = member.kind(*kind);
+            syncing.iter().fold(member, |member, syncing| syncing.prepare(member))
+        });
     }
     let cluster = options.start().await;
-    let changes_members = kind == Kind::Etcd || QUORATE_CHANGES_MEMBERS;
-    let mut storm = Storm { cluster, syncing, random, said: Vec::new(), changes_members };
+    let mut storm = Storm { cluster, syncing, random, said: Vec::new() };
     let start = Instant::now();
     let mut round = 0;
     while if is_long() { start.elapsed() < LONG_TIME } else { round < SHORT_ROUNDS } {
@@ -98,7 +116,6 @@ struct Storm {
     random: Random,
     /// What has happened in this round.
     said: Vec<String>,
-    changes_members: bool,
 }
 
 impl Drop for Storm {
@@ -115,7 +132,7 @@ impl Storm {
         let prefix = format!("storm{round}/");
         let load = Load::start_with(&self.cluster, &mut self.random, &prefix).await;
         load.progress(SOME).await;
-        for _ in 0..=self.random.below(3) {
+        for _ in 0..=self.random.below(if is_long() { 6 } else { 3 }) {
             self.strike().await;
             load.work(Duration::from_millis(200 + self.random.below(2_000))).await;
             if self.random.below(2) == 0 {
@@ -159,8 +176,9 @@ impl Storm {
             | Fault::Flap
             | Fault::Delay
             | Fault::Cut => self.strike_links(fault, victim, number, amount),
-            Fault::MoveLeader | Fault::Replace if !self.changes_members => {}
             Fault::MoveLeader => self.move_leader(victim).await,
+            // Without the last of the older release the cluster would move on, and not take it back.
+            Fault::Replace if self.is_last_of_its_kind(victim) => {}
             Fault::Replace => {
                 // Members change hands one by one, and only in peace.
                 self.calm().await;
@@ -179,6 +197,12 @@ impl Storm {
                 self.set_syncs(victim, Syncs::Take(Duration::from_millis(amount / 3)));
             }
         }
+    }
+
+    fn is_last_of_its_kind(&self, member: usize) -> bool {
+        let kind = |member: usize| self.cluster.server(member).kind();
+        let members = self.cluster.members();
+        members.into_iter().all(|other| other == member || kind(other) != kind(member))
     }
 
     /// False when there is no control over this member's.
