@@ -214,8 +214,17 @@ impl Storm {
 
     async fn strike_process(&mut self, fault: Fault, victim: usize, number: u64) {
         match fault {
-            Fault::Stop => {
+            Fault::Stop if self.cluster.server(victim).kind() == Kind::Quorate => {
                 self.cluster.stop(victim).await;
+            }
+            // The original may wait for a majority that is not there; whoever wants it to stop does
+            // not wait for ever.
+            Fault::Stop => {
+                self.cluster.server(victim).signal("TERM");
+                let ended = self.cluster.ended(victim);
+                if tokio::time::timeout(Duration::from_secs(5), ended).await.is_err() {
+                    self.cluster.kill(victim);
+                }
             }
             Fault::Pause => self.cluster.pause(victim),
             Fault::KillMany => {
