@@ -22,7 +22,8 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener as Listener, TcpStream};
 use tokio::sync::{mpsc, watch};
 
-use crate::{Random, ports};
+use crate::Random;
+use crate::ports::Port;
 
 /// What happens to bytes on their way from one member to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -128,15 +129,14 @@ impl Links {
 
     /// Puts a proxy before the next member's port, and returns the port to advertise.
     pub(crate) fn add(&self, port: u16) -> u16 {
-        let (advertised, listener) = std::iter::repeat_with(ports::free)
-            .find_map(|free| Some((free, TcpListener::bind(("127.0.0.1", free)).ok()?)))
-            .unwrap();
+        let advertised = Port::free();
+        let listener = TcpListener::bind(("127.0.0.1", advertised.number())).unwrap();
         listener.set_nonblocking(true).unwrap();
         let mut count = self.shared.count.lock().unwrap();
         let proxy = Proxy { listener, member: *count, port };
         *count += 1;
         self.proxies.as_ref().unwrap().send(proxy).unwrap();
-        advertised
+        advertised.number()
     }
 
     /// Says which id a member has.

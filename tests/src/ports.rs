@@ -1,22 +1,40 @@
-//! Free ports, each handed out once.
+//! Free ports, each handed out once as long as it is held.
+//!
+//! A server that is down must find its ports free when it is started again, whatever other tests do
+//! in the meantime, in this process or another. So a port is held by a socket of the other protocol
+//! under the same number: all tests ask for that first, and no server minds.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const FIRST: u32 = 20_000;
 const COUNT: u32 = 10_000;
 
-/// A port that nobody listens on. Processes that run at the same time start at different places, and a
-/// server that loses a race all the same is started again on another port.
-pub(crate) fn free() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let own = std::process::id().wrapping_mul(97);
-    for _ in 0..COUNT {
-        let offset = own.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
-        let port = u16::try_from(FIRST + offset).unwrap();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
+/// A port that no other test takes. Given back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Port {
+    number: u16,
+    _held: UdpSocket,
+}
+
+impl Port {
+    /// A port that nobody listens on. Processes that run at the same time start at different places.
+    pub(crate) fn free() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let own = std::process::id().wrapping_mul(97);
+        for _ in 0..COUNT {
+            let offset = own.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
+            let number = u16::try_from(FIRST + offset).unwrap();
+            let Ok(held) = UdpSocket::bind(("127.0.0.1", number)) else { continue };
+            if TcpListener::bind(("127.0.0.1", number)).is_ok() {
+                return Self { number, _held: held };
+            }
         }
+        panic!("no free port between {FIRST} and {}", FIRST + COUNT);
     }
-    panic!("no free port between {FIRST} and {}", FIRST + COUNT);
+
+    /// Its number.
+    pub(crate) const fn number(&self) -> u16 {
+        self.number
+    }
 }

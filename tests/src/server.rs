@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::company::{self, Place};
-use crate::{Client, DEADLINE, Kind, Response, http, ports};
+use crate::ports::Port;
+use crate::{Client, DEADLINE, Kind, Response, http};
 
 const READY: &str = "ready to serve client requests";
 const PAUSE: Duration = Duration::from_millis(5);
@@ -175,8 +176,8 @@ impl Options {
             log_start: 0,
             home,
             data,
-            client_port: ports::free(),
-            peer_port: ports::free(),
+            client_port: Port::free(),
+            peer_port: Port::free(),
             options: self,
             company: Vec::new(),
         }
@@ -219,8 +220,8 @@ pub struct Server {
     log: PathBuf,
     /// Where in the log the present process begins.
     log_start: usize,
-    client_port: u16,
-    peer_port: u16,
+    client_port: Port,
+    peer_port: Port,
     /// The other members, which live as long.
     company: Vec<Self>,
 }
@@ -295,7 +296,7 @@ impl Server {
             let (client, peer) = (self.url(), self.peer_url());
             command.arg(format!("--listen-client-urls={client}"));
             command.arg(format!("--advertise-client-urls={client}"));
-            command.arg(format!("--listen-peer-urls=http://127.0.0.1:{}", self.peer_port));
+            command.arg(format!("--listen-peer-urls=http://127.0.0.1:{}", self.peer_port.number()));
             command.arg(format!("--initial-advertise-peer-urls={peer}"));
             if let Some(name) = &self.options.name {
                 command.arg(format!("--name={name}"));
@@ -369,32 +370,32 @@ impl Server {
     /// A client with a connection of its own.
     #[must_use]
     pub fn client(&self) -> Client {
-        Client::new(self.client_port)
+        Client::new(self.client_port.number())
     }
 
     /// `http://` address for clients.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.client_port)
+        format!("http://127.0.0.1:{}", self.client_port.number())
     }
 
     /// `http://` address for peers, as it is advertised.
     #[must_use]
     pub fn peer_url(&self) -> String {
-        let port = self.options.advertised_peer_port.unwrap_or(self.peer_port);
+        let port = self.options.advertised_peer_port.unwrap_or(self.peer_port.number());
         format!("http://127.0.0.1:{port}")
     }
 
     /// The port for clients.
     #[must_use]
     pub const fn port(&self) -> u16 {
-        self.client_port
+        self.client_port.number()
     }
 
     /// The port for peers.
     #[must_use]
     pub const fn peer_port(&self) -> u16 {
-        self.peer_port
+        self.peer_port.number()
     }
 
     /// The data directory.
@@ -429,7 +430,7 @@ impl Server {
     /// Asks over HTTP.
     #[must_use]
     pub fn get(&self, path: &str) -> Response {
-        http::get(self.client_port, path)
+        http::get(self.client_port.number(), path)
     }
 
     /// One sample of `/metrics`, by name and labels as they are written there.

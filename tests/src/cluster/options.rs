@@ -42,6 +42,17 @@ impl ClusterOptions {
         }
     }
 
+    /// Sets heartbeat interval and election timeout, in milliseconds.
+    #[must_use]
+    pub fn timing(self, heartbeat: u32, election: u32) -> Self {
+        let set = |options: Options| options.timing(heartbeat, election);
+        Self {
+            members: self.members.into_iter().map(set).collect(),
+            template: set(self.template),
+            ..self
+        }
+    }
+
     /// Puts links between the members that can be made to fail.
     #[must_use]
     pub const fn linked(mut self) -> Self {

@@ -35,12 +35,29 @@ macro_rules! on_clusters {
     };
 }
 
+/// Makes one test of each function named, for what Quorate alone can do or have done to it.
+#[macro_export]
+macro_rules! on_clusters_of_quorate {
+    ($($name:ident),* $(,)?) => {
+        $(mod $name {
+            #[test]
+            fn quorate() {
+                quorate_tests::run_cluster(quorate_tests::Kind::Quorate, super::$name);
+            }
+        })*
+    };
+}
+
 /// A cluster with clients at work.
 struct Ordeal {
     cluster: Cluster,
     load: Load,
     random: Random,
 }
+
+/// Heartbeat interval and election timeout for tests in which the leader must stay in office, however
+/// busy the machine is.
+const CALM: (u32, u32) = (100, 1_000);
 
 /// Changes that show that a cluster is in service.
 const SOME: u64 = 40;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorate_tests::{ClusterOptions, Kind, Rule};
 
-use crate::{Ordeal, on_clusters};
+use crate::{CALM, Ordeal, on_clusters};
 
 on_clusters! {
     the_leader_is_isolated,
@@ -40,14 +40,14 @@ async fn the_leader_is_isolated(kind: Kind) {
 }
 
 async fn a_follower_is_isolated(kind: Kind) {
-    Ordeal::run(linked(kind, 3), async |ordeal| {
+    Ordeal::run(linked(kind, 3).timing(CALM.0, CALM.1), async |ordeal| {
         let leader = ordeal.cluster.leader().await;
         let follower = ordeal.cluster.follower().await;
         ordeal.load.read_from(&ordeal.cluster, follower, &mut ordeal.random);
         ordeal.cluster.links().isolate(follower);
         ordeal.progress().await;
         // Long enough for the follower to want an election more than once.
-        ordeal.load.work(Duration::from_millis(3_000)).await;
+        ordeal.load.work(Duration::from_millis(4_000)).await;
         ordeal.cluster.links().heal();
         ordeal.progress().await;
         ordeal.cluster.settle().await;
@@ -102,14 +102,14 @@ async fn the_leader_hears_nobody(kind: Kind) {
 }
 
 async fn a_follower_hears_nobody(kind: Kind) {
-    Ordeal::run(linked(kind, 3), async |ordeal| {
+    Ordeal::run(linked(kind, 3).timing(CALM.0, CALM.1), async |ordeal| {
         let leader = ordeal.cluster.leader().await;
         let follower = ordeal.cluster.follower().await;
         for other in ordeal.others(follower) {
             ordeal.cluster.links().set(other, follower, Rule::Drop);
         }
         // It asks for votes all the time, and everybody hears that.
-        ordeal.load.work(Duration::from_millis(2_000)).await;
+        ordeal.load.work(Duration::from_millis(4_000)).await;
         ordeal.progress().await;
         assert_eq!(ordeal.cluster.leader().await, leader, "a member that hears nobody disturbs");
         ordeal.cluster.links().heal();

@@ -15,14 +15,18 @@ use std::time::{Duration, Instant};
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
-    Cluster, ClusterOptions, Kind, Load, Random, Rule, State, is_long, notice, put,
+    Cluster, ClusterOptions, Kind, Load, Random, Rule, State, Syncing, Syncs, is_long, notice, put,
 };
 use tonic::Code;
 
-use crate::{SOME, on_clusters};
+use crate::{SOME, on_clusters, on_clusters_of_quorate};
 
 on_clusters! {
     a_storm,
+}
+
+on_clusters_of_quorate! {
+    a_storm_over_both_kinds,
 }
 
 const SHORT_ROUNDS: u32 = 2;
@@ -30,13 +34,35 @@ const LONG_TIME: Duration = Duration::from_secs(3_600);
 
 async fn a_storm(kind: Kind) {
     let mut random = Random::by_chance();
-    let seed = random.seed();
     let size = if random.below(3) == 0 { 5 } else { 3 };
+    storm(&vec![kind; size], random).await;
+}
+
+/// Members of both kinds in one cluster. Registered for one kind, because it is one test.
+async fn a_storm_over_both_kinds(kind: Kind) {
+    let mut random = Random::by_chance();
+    if !Kind::Etcd.is_present() {
+        return;
+    }
+    let others = if random.below(2) == 0 { [Kind::Etcd, kind] } else { [Kind::Etcd; 2] };
+    storm(&[kind, others[0], others[1]], random).await;
+}
+
+async fn storm(kinds: &[Kind], random: Random) {
     if is_long() {
+        let seed = random.seed();
         notice(&format!("an hour of storm: QUORATE_SEED={seed} cargo xtask test --long storm"));
     }
-    let cluster = ClusterOptions::new(kind, size).linked().start().await;
-    let mut storm = Storm { cluster, random, said: Vec::new() };
+    let syncing: Vec<Option<Syncing>> = kinds.iter().map(|kind| Syncing::of(*kind)).collect();
+    let mut options = ClusterOptions::new(kinds[0], kinds.len()).linked();
+    for (member, (kind, syncing)) in kinds.iter().zip(&syncing).enumerate() {
+        options = options.member(member, |member| {
+            let member = member.kind(*kind);
+            syncing.iter().fold(member, |member, syncing| syncing.prepare(member))
+        });
+    }
+    let cluster = options.start().await;
+    let mut storm = Storm { cluster, syncing, random, said: Vec::new() };
     let start = Instant::now();
     let mut round = 0;
     while if is_long() { start.elapsed() < LONG_TIME } else { round < SHORT_ROUNDS } {
@@ -61,9 +87,11 @@ enum Fault {
     Cut,
     MoveLeader,
     Replace,
+    FailSyncs,
+    SlowSyncs,
 }
 
-const FAULTS: [Fault; 13] = [
+const FAULTS: [Fault; 15] = [
     Fault::Kill,
     Fault::KillMany,
     Fault::Stop,
@@ -77,10 +105,14 @@ const FAULTS: [Fault; 13] = [
     Fault::Cut,
     Fault::MoveLeader,
     Fault::Replace,
+    Fault::FailSyncs,
+    Fault::SlowSyncs,
 ];
 
 struct Storm {
     cluster: Cluster,
+    /// Control over each member's syncs, where that is to be had.
+    syncing: Vec<Option<Syncing>>,
     random: Random,
     /// What has happened in this round.
     said: Vec<String>,
@@ -100,7 +132,7 @@ impl Storm {
         let prefix = format!("storm{round}/");
         let load = Load::start_with(&self.cluster, &mut self.random, &prefix).await;
         load.progress(SOME).await;
-        for _ in 0..=self.random.below(3) {
+        for _ in 0..=self.random.below(if is_long() { 6 } else { 3 }) {
             self.strike().await;
             load.work(Duration::from_millis(200 + self.random.below(2_000))).await;
             if self.random.below(2) == 0 {
@@ -145,19 +177,54 @@ impl Storm {
             | Fault::Delay
             | Fault::Cut => self.strike_links(fault, victim, number, amount),
             Fault::MoveLeader => self.move_leader(victim).await,
+            // Without the last of the older release the cluster would move on, and not take it back.
+            Fault::Replace if self.is_last_of_its_kind(victim) => {}
             Fault::Replace => {
                 // Members change hands one by one, and only in peace.
                 self.calm().await;
                 self.cluster.kill(victim);
                 self.cluster.replace(victim).await;
             }
+            Fault::FailSyncs => {
+                // It ends when it has something to sync, which takes peace too.
+                self.calm().await;
+                if self.set_syncs(victim, Syncs::Fail) {
+                    self.cluster.ended(victim).await;
+                    self.set_syncs(victim, Syncs::Work);
+                }
+            }
+            Fault::SlowSyncs => {
+                self.set_syncs(victim, Syncs::Take(Duration::from_millis(amount / 3)));
+            }
         }
+    }
+
+    fn is_last_of_its_kind(&self, member: usize) -> bool {
+        let kind = |member: usize| self.cluster.server(member).kind();
+        let members = self.cluster.members();
+        members.into_iter().all(|other| other == member || kind(other) != kind(member))
+    }
+
+    /// False when there is no control over this member's.
+    fn set_syncs(&mut self, member: usize, syncs: Syncs) -> bool {
+        let Some(syncing) = &mut self.syncing[member] else { return false };
+        syncing.set(self.cluster.server(member), syncs);
+        true
     }
 
     async fn strike_process(&mut self, fault: Fault, victim: usize, number: u64) {
         match fault {
-            Fault::Stop => {
+            Fault::Stop if self.cluster.server(victim).kind() == Kind::Quorate => {
                 self.cluster.stop(victim).await;
+            }
+            // The original may wait for a majority that is not there; whoever wants it to stop does
+            // not wait for ever.
+            Fault::Stop => {
+                self.cluster.server(victim).signal("TERM");
+                let ended = self.cluster.ended(victim);
+                if tokio::time::timeout(Duration::from_secs(5), ended).await.is_err() {
+                    self.cluster.kill(victim);
+                }
             }
             Fault::Pause => self.cluster.pause(victim),
             Fault::KillMany => {
@@ -205,6 +272,7 @@ impl Storm {
     async fn calm(&mut self) {
         self.cluster.links().heal();
         for member in self.cluster.members() {
+            self.set_syncs(member, Syncs::Work);
             if self.cluster.state(member) == State::Paused {
                 self.cluster.resume(member);
             }
