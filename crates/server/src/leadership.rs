@@ -49,6 +49,21 @@ impl Member {
         if leader.peer_urls.is_empty() { Err(RequestError::NoLeader) } else { Ok(leader) }
     }
 
+    /// Asks the leader something for as long as it leads. `None` if it ceases to before it has answered: one
+    /// that was paused answers nobody, and the next one does.
+    pub(crate) async fn while_leading<T>(
+        &self,
+        leader: u64,
+        asking: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut leadership = self.standing().leadership();
+        tokio::select! {
+            biased;
+            answer = asking => Some(answer),
+            _ = leadership.wait_for(|now| now.leader != leader) => None,
+        }
+    }
+
     /// Whether this member leads, as confirmed by a quorum, in one term from before the call until after
     /// the confirmation.
     pub(crate) async fn confirm_leadership(&self) -> bool {

@@ -94,7 +94,8 @@ impl Member {
                 }
             } else {
                 for url in &leader.peer_urls {
-                    let answer = ask(url, RENEW_PATH, &body, deadline).await;
+                    let asking = ask(url, RENEW_PATH, &body, deadline);
+                    let Some(answer) = self.while_leading(leader.id, asking).await else { break };
                     match answer.and_then(|answer| read_renewal(&answer, id)) {
                         Ok(renewed) => return Ok(renewed),
                         Err(error) => note_failure(id, url, &error),
@@ -150,7 +151,8 @@ impl Member {
                 return self.lease_time_to_live_here(request);
             }
             for url in &leader.peer_urls {
-                let answer = ask(url, TIME_TO_LIVE_PATH, &body, deadline).await;
+                let asking = ask(url, TIME_TO_LIVE_PATH, &body, deadline);
+                let Some(answer) = self.while_leading(leader.id, asking).await else { break };
                 match answer.and_then(|answer| read_time_to_live(&answer, request.id)) {
                     Ok(found) => return Ok(found),
                     Err(error) => note_failure(LeaseId(request.id), url, &error),
