@@ -34,7 +34,7 @@ pub(crate) enum DialError {
     Connect { authority: String, source: io::Error },
     #[error("dial tcp {authority}: i/o timeout")]
     Timeout { authority: String },
-    #[error("{0}")]
+    #[error("{}", log::error_chain(.0))]
     Http(#[from] hyper::Error),
 }
 
@@ -43,9 +43,9 @@ pub(crate) enum DialError {
 pub(crate) enum PostError {
     #[error(transparent)]
     Dial(#[from] DialError),
-    #[error("{0}")]
+    #[error("{}", log::error_chain(.0))]
     Http(#[from] hyper::Error),
-    #[error("{0}")]
+    #[error("{}", log::error_chain(&**.0))]
     Answer(BoxError),
     #[error("i/o timeout")]
     Timeout,

@@ -37,6 +37,9 @@ use crate::log;
 /// The shortest time between two attempts.
 const REDIAL_INTERVAL: Duration = Duration::from_millis(100);
 
+/// The same after a stream that made no sense, which the next one is not likely to do either.
+const REDIAL_INTERVAL_NONSENSE: Duration = Duration::from_secs(1);
+
 /// Bytes that one batch is made of, about: what more has come waits for the next.
 const BATCH_BYTES: usize = 1 << 20;
 
@@ -48,7 +51,7 @@ const LINK_HEARTBEAT_BYTES: u64 = 2;
 enum ReadError {
     #[error("EOF")]
     Ended,
-    #[error("{0}")]
+    #[error("{}", log::error_chain(.0))]
     Http(hyper::Error),
     #[error("read tcp: i/o timeout")]
     Silent,
@@ -79,7 +82,7 @@ pub(super) async fn read_stream(local: Arc<Local>, link: Arc<Link>, kind: Stream
         "remote-peer-id" = link.name
     );
     loop {
-        let next_dial = Instant::now() + REDIAL_INTERVAL;
+        let mut next_dial = Instant::now() + REDIAL_INTERVAL;
         let url = link.urls.pick();
         match Stream::open(&local, &link, kind, &url).await {
             Ok(mut stream) => {
@@ -104,6 +107,7 @@ pub(super) async fn read_stream(local: Arc<Local>, link: Arc<Link>, kind: Stream
                     link.status.deactivate(attempt, &error);
                 }
                 if let ReadError::Frame(_) = error {
+                    next_dial = Instant::now() + REDIAL_INTERVAL_NONSENSE;
                     local.metrics.network.peer_received_failures.with(&[&link.name]).inc();
                 }
             }

@@ -255,8 +255,8 @@ impl Peers {
 
     /// Ends all talking. The listener still answers, that nobody is known here.
     pub(crate) fn stop(&self) {
-        let table = std::mem::take(&mut *self.shared.table.write());
-        self.shared.table.write().is_stopped = true;
+        let stopped = Table { is_stopped: true, ..Table::default() };
+        let table = std::mem::replace(&mut *self.shared.table.write(), stopped);
         for peer in table.peers.values().chain(table.remotes.values()) {
             peer.stop();
         }

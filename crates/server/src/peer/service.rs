@@ -114,7 +114,9 @@ impl Service {
         loop {
             let frame = tokio::time::timeout(shared.local.read_timeout, body.frame()).await;
             let frame = frame.map_err(|_| "read tcp: i/o timeout")?;
-            let Some(frame) = frame.transpose().map_err(|error| error.to_string())? else { break };
+            let Some(frame) = frame.transpose().map_err(|error| log::error_chain(&error))? else {
+                break;
+            };
             let Ok(piece) = frame.into_data() else { continue };
             gathered.extend_from_slice(&piece);
             if gathered.len() as u64 > FRAME_BYTES_MAX {

@@ -63,7 +63,7 @@ pub(super) enum BrokenOff {
 /// Why the body ends before its time.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BodyError {
-    #[error("{0}")]
+    #[error("{}", log::error_chain(.0))]
     Http(#[from] hyper::Error),
     #[error("read tcp: i/o timeout")]
     Silent,

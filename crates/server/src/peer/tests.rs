@@ -532,6 +532,31 @@ fn a_connection_that_was_closed_as_idle_costs_no_message() {
 }
 
 #[test]
+fn a_stream_that_makes_no_sense_is_counted_and_dialed_again() {
+    let two = TestMember::start(2);
+    block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let other = Member::new(units::MemberId(1), vec![url]);
+        two.peers.set_members(&Members::new([other], []));
+        let mut answered = 0;
+        while answered < 2 {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let request = read_request(&mut stream).await.unwrap_or_default();
+            if request.starts_with("GET /raft/stream/msgapp/2 ") {
+                let head = b"HTTP/1.1 200 OK\r\nX-Server-Version: 3.5.16\r\n\
+                    Transfer-Encoding: chunked\r\n\r\n";
+                // A type of frame that there is not.
+                stream.write_all(&[&head[..], b"1\r\n\x07\r\n"].concat()).await.unwrap();
+                answered += 1;
+            }
+        }
+    });
+    let failures = two.metrics.network.peer_received_failures.with(&["1"]);
+    wait_until(|| failures.value() == 2);
+}
+
+#[test]
 fn a_member_that_is_told_so_by_an_answer_is_removed() {
     let two = TestMember::start(2);
     block_on(async {
