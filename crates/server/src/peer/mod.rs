@@ -320,20 +320,31 @@ impl Shared {
                 "error" = error.to_string()
             );
         }
-        match standing {
-            Standing::Peer => table.peers.insert(id, peer),
+        let replaced = match standing {
+            Standing::Peer => {
+                table.peers.insert(id, peer);
+                table.remotes.remove(&id)
+            }
             Standing::Remote => table.remotes.insert(id, peer),
         };
+        if let Some(remote) = replaced {
+            remote.stop();
+        }
     }
 
     fn remove(&self, id: MemberId) {
-        let Some(peer) = self.table.write().peers.remove(&id) else { return };
-        peer.stop();
-        log::info!(
-            "removed remote peer",
-            "local-member-id" = self.local.introduction.member,
-            "removed-remote-peer-id" = peer.link.name
-        );
+        let (peer, remote) = {
+            let mut table = self.table.write();
+            (table.peers.remove(&id), table.remotes.remove(&id))
+        };
+        for peer in peer.into_iter().chain(remote) {
+            peer.stop();
+            log::info!(
+                "removed remote peer",
+                "local-member-id" = self.local.introduction.member,
+                "removed-remote-peer-id" = peer.link.name
+            );
+        }
     }
 
     fn send(&self, messages: Vec<Message>) {

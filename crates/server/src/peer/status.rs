@@ -27,7 +27,17 @@ pub(super) struct Status {
     local: String,
     peer: String,
     metrics: Arc<Metrics>,
-    active_since: Mutex<Option<Instant>>,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Inactive,
+    Active {
+        since: Instant,
+    },
+    /// Nobody talks to the peer any more; what a task still reports is late.
+    Ended,
 }
 
 impl Status {
@@ -36,12 +46,15 @@ impl Status {
             local: local.to_owned(),
             peer: peer.to_owned(),
             metrics: Arc::clone(metrics),
-            active_since: Mutex::new(None),
+            state: Mutex::new(State::Inactive),
         }
     }
 
     pub(super) fn active_since(&self) -> Option<Instant> {
-        *self.active_since.lock()
+        match *self.state.lock() {
+            State::Active { since } => Some(since),
+            State::Inactive | State::Ended => None,
+        }
     }
 
     pub(super) fn is_active(&self) -> bool {
@@ -50,40 +63,79 @@ impl Status {
 
     /// An attempt succeeded.
     pub(super) fn activate(&self) {
-        let mut active_since = self.active_since.lock();
-        if active_since.is_none() {
-            *active_since = Some(Instant::now());
+        let mut state = self.state.lock();
+        if let State::Inactive = *state {
+            *state = State::Active { since: Instant::now() };
             self.metrics.network.active_peers.with(&[&self.local, &self.peer]).inc();
-            drop(active_since);
+            drop(state);
             log::info!("peer became active", "peer-id" = self.peer);
         }
     }
 
     /// An attempt failed.
     pub(super) fn deactivate(&self, attempt: Attempt, reason: &dyn fmt::Display) {
-        let was_active = self.active_since.lock().take().is_some();
         let error = || {
             let Attempt { source, action } = attempt;
             format!("failed to {action} {} on {source} ({reason})", self.peer)
         };
-        if was_active {
-            let labels: [&str; 2] = [&self.local, &self.peer];
-            self.metrics.network.active_peers.with(&labels).dec();
-            self.metrics.network.disconnected_peers.with(&labels).inc();
-            log::warn!(
-                "peer became inactive (message send to peer failed)",
-                "peer-id" = self.peer,
-                "error" = error()
-            );
-        } else {
-            log::debug!("peer deactivated again", "peer-id" = self.peer, "error" = error());
+        let mut state = self.state.lock();
+        match *state {
+            State::Active { .. } => {
+                *state = State::Inactive;
+                let labels: [&str; 2] = [&self.local, &self.peer];
+                self.metrics.network.active_peers.with(&labels).dec();
+                self.metrics.network.disconnected_peers.with(&labels).inc();
+                drop(state);
+                log::warn!(
+                    "peer became inactive (message send to peer failed)",
+                    "peer-id" = self.peer,
+                    "error" = error()
+                );
+            }
+            State::Inactive => {
+                drop(state);
+                log::debug!("peer deactivated again", "peer-id" = self.peer, "error" = error());
+            }
+            State::Ended => {}
         }
     }
 
     /// Nobody talks to the peer any more.
     pub(super) fn end(&self) {
-        if self.active_since.lock().take().is_some() {
+        let before = std::mem::replace(&mut *self.state.lock(), State::Ended);
+        if let State::Active { .. } = before {
             self.metrics.network.active_peers.with(&[&self.local, &self.peer]).dec();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{FeatureGates, MetricsLevel};
+
+    #[test]
+    fn only_changes_count() {
+        let metrics = Metrics::new(MetricsLevel::default(), &FeatureGates::default());
+        let status = Status::new("1", "2", &Arc::new(metrics));
+        let attempt = Attempt { source: "pipeline", action: "write" };
+        let counts = || {
+            let network = &status.metrics.network;
+            let active = network.active_peers.with(&["1", "2"]).value();
+            (active, network.disconnected_peers.with(&["1", "2"]).value())
+        };
+        status.deactivate(attempt, &"refused");
+        assert_eq!((counts(), status.is_active()), ((0, 0), false));
+        status.activate();
+        let since = status.active_since();
+        status.activate();
+        assert_eq!((counts(), status.active_since()), ((1, 0), since));
+        status.deactivate(attempt, &"refused");
+        status.deactivate(attempt, &"refused");
+        assert_eq!((counts(), status.active_since()), ((0, 1), None));
+        status.activate();
+        status.end();
+        status.activate();
+        assert_eq!((counts(), status.is_active()), ((0, 1), false));
     }
 }

@@ -572,6 +572,22 @@ fn a_member_that_is_told_so_by_an_answer_is_removed() {
 }
 
 #[test]
+fn somebody_who_turns_out_to_be_a_member_becomes_a_peer() {
+    let (mut one, two) = (TestMember::start(1), TestMember::start(2));
+    two.peers.add_remote(1, vec![one.url.clone()]);
+    two.peers.send(vec![answer(2, 1, 1)]);
+    assert_eq!(one.receive(1), [answer(2, 1, 1)]);
+    wait_until(|| two.metrics.network.active_peers.with(&["2", "1"]).value() == 1);
+    two.peers.set_members(&members(&[&two]));
+    assert_eq!(two.peers.shared.table.read().remotes.len(), 1, "not yet among the applied");
+    two.peers.set_members(&members(&[&one, &two]));
+    assert!(two.peers.shared.table.read().remotes.is_empty());
+    one.peers.set_members(&members(&[&one, &two]));
+    one.wait_for_streams_of(&two);
+    wait_until(|| two.metrics.network.active_peers.with(&["2", "1"]).value() == 1);
+}
+
+#[test]
 fn members_are_counted_as_known_until_they_are_removed() {
     let (one, two) = (TestMember::start(1), TestMember::start(2));
     one.peers.set_members(&members(&[&one, &two]));
@@ -581,6 +597,9 @@ fn members_are_counted_as_known_until_they_are_removed() {
     one.peers.set_members(&Members::new(left, [units::MemberId(2)]));
     assert_eq!((known("1"), known("2")), (1, 0));
     assert!(one.peers.shared.peer(2).is_none());
+    // Nor does it come back as somebody who only says so.
+    one.peers.add_remote(2, vec![two.url.clone()]);
+    assert!(one.peers.shared.table.read().remotes.is_empty());
 }
 
 #[test]
