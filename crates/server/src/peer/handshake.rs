@@ -64,7 +64,8 @@ pub(super) struct Introduction {
     pub(super) version_text: String,
     pub(super) member: String,
     pub(super) cluster: String,
-    peer_urls: String,
+    /// Absent if there are none, or none that a header can carry.
+    peer_urls: Option<HeaderValue>,
 }
 
 impl Introduction {
@@ -80,7 +81,9 @@ impl Introduction {
             version_text: version.to_owned(),
             member: format!("{member_id:x}"),
             cluster: format!("{cluster_id:x}"),
-            peer_urls: peer_urls.join(","),
+            peer_urls: Some(peer_urls.join(","))
+                .filter(|urls| !urls.is_empty())
+                .and_then(|urls| HeaderValue::from_bytes(urls.as_bytes()).ok()),
         }
     }
 
@@ -91,7 +94,10 @@ impl Introduction {
             .header(SERVER_VERSION, &self.version_text)
             .header(MIN_CLUSTER_VERSION, ETCD_MIN_CLUSTER_VERSION)
             .header(CLUSTER_ID, &self.cluster);
-        if self.peer_urls.is_empty() { request } else { request.header(PEER_URLS, &self.peer_urls) }
+        match &self.peer_urls {
+            Some(urls) => request.header(PEER_URLS, urls),
+            None => request,
+        }
     }
 
     /// Adds whom the request for a stream is meant for.
@@ -191,6 +197,8 @@ mod tests {
         assert_eq!(us.check(request.headers()), Ok(()));
         assert!(us.is_addressed(request.headers()));
         assert_eq!(sender(request.headers()), Some((0xfe, urls.to_vec())));
+        let odd = Introduction::new("3.7.1", 1, 2, &["http://\u{fc}:1\n".to_owned()]);
+        assert!(odd.introduce(http::Request::get("/")).body(()).is_ok());
         assert_eq!(parse_id("+f"), None);
         assert_eq!(parse_id(""), None);
     }
