@@ -95,6 +95,8 @@ struct State {
     /// The attached connection, by the number of its attachment.
     attached: Option<u64>,
     attachments: u64,
+    /// There is nobody to write to any more.
+    is_closed: bool,
     messages: VecDeque<Message>,
     /// Since when the connection has not taken what waits.
     waiting_since: Option<Instant>,
@@ -156,8 +158,15 @@ impl Outgoing {
         let ended = self.detach();
         let mut state = self.state.lock();
         state.attachments += 1;
-        state.attached = Some(state.attachments);
+        // A request may come just when its sender is removed: its stream ends at once.
+        state.attached = (!state.is_closed).then_some(state.attachments);
         (state.attachments, ended)
+    }
+
+    /// Ends whatever is attached, now and later.
+    pub(super) fn close(&self) {
+        self.state.lock().is_closed = true;
+        self.detach();
     }
 
     /// Ends whatever is attached.
@@ -409,6 +418,10 @@ mod tests {
         assert!(matches!(outgoing.push(small()), Pushed::Taken(_)));
         assert!(matches!(poll(&mut new), Poll::Ready(Some(_))));
         drop(new);
+        assert!(matches!(outgoing.push(small()), Pushed::Detached(_)));
+        outgoing.close();
+        let (late, _) = outgoing.attach();
+        assert_eq!(poll(&mut body(&outgoing, late)), Poll::Ready(None));
         assert!(matches!(outgoing.push(small()), Pushed::Detached(_)));
     }
 

@@ -76,8 +76,8 @@ impl Peer {
         for task in self.tasks.lock().drain(..) {
             task.abort();
         }
-        self.append.detach();
-        self.message.detach();
+        self.append.close();
+        self.message.close();
         self.link.status.end();
     }
 
