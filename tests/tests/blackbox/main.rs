@@ -12,6 +12,7 @@ mod http;
 mod lease;
 mod limits;
 mod maintenance;
+mod membership;
 mod model;
 mod quota;
 mod range;

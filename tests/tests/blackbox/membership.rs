@@ -1,0 +1,398 @@
+//! What members of a cluster do for clients and for each other: changes of the membership and their
+//! refusals, learners, moving the lead, leases at members that do not lead, the peer port, downgrades.
+
+use quorate_api::etcdserverpb as pb;
+use quorate_api::etcdserverpb::downgrade_request::DowngradeAction;
+use quorate_api::healthpb::HealthCheckRequest;
+use quorate_tests::{
+    Client, Cluster, ClusterOptions, Kind, PATIENCE, Response, eventually, eventually_ok,
+    eventually_within, get, key, on_both_servers, on_quorate, put, put_leased, refused, request,
+    within,
+};
+use tokio_stream::StreamExt as _;
+use tonic::{Code, Status};
+
+on_both_servers! {
+    alone:
+    a_learner_answers_little,
+    a_change_that_costs_the_quorum_is_refused,
+    a_change_that_makes_no_sense_is_refused,
+    the_lead_is_moved_to_voters_only,
+    leases_are_kept_alive_at_any_member,
+    members_ask_each_other,
+}
+
+on_quorate! {
+    alone:
+    urls_are_read_before_they_are_committed,
+    a_downgrade_takes_one_step,
+    a_cluster_steps_down_to_the_oldest_release_and_back,
+}
+
+/// Members that may be changed before their connections have proved themselves.
+async fn start_unchecked(kind: Kind, size: usize) -> Cluster {
+    ClusterOptions::new(kind, size).flag("--strict-reconfig-check=false").start().await
+}
+
+async fn add(client: &Client, url: &str, is_learner: bool) -> Result<u64, Status> {
+    let request = pb::MemberAddRequest { peer_urls: vec![url.to_owned()], is_learner };
+    Ok(client.member_add(request).await?.member.unwrap().id)
+}
+
+async fn remove(client: &Client, id: u64) -> Result<pb::MemberRemoveResponse, Status> {
+    client.member_remove(pb::MemberRemoveRequest { id }).await
+}
+
+async fn promote(client: &Client, id: u64) -> Result<pb::MemberPromoteResponse, Status> {
+    client.member_promote(pb::MemberPromoteRequest { id }).await
+}
+
+/// Renews a lease, and says for how long it lives then.
+async fn renew(client: &Client, id: i64) -> Result<i64, Status> {
+    let requests = tokio_stream::once(pb::LeaseKeepAliveRequest { id });
+    let mut answers = client.lease().lease_keep_alive(requests).await?.into_inner();
+    let answer = within("a renewal", answers.next()).await;
+    Ok(answer.expect("an answer for each request")?.ttl)
+}
+
+async fn a_learner_answers_little(kind: Kind) {
+    const TEXT: &str = "etcdserver: rpc not supported for learner";
+    let mut cluster = start_unchecked(kind, 1).await;
+    cluster.client(0).write("k", "v").await;
+    let learner = cluster.add_learner().await;
+    let client = cluster.client(learner);
+    let status = client.status(pb::StatusRequest {}).await.unwrap();
+    assert!(status.is_learner);
+    let local = pb::RangeRequest { serializable: true, ..key("k") };
+    eventually("the learner to have the key", async || {
+        (client.range(local.clone()).await.unwrap().count == 1).then_some(())
+    })
+    .await;
+    assert!(!client.snapshot().await.unwrap().is_empty());
+    // The release that is installed beside these tests is older, and said otherwise.
+    let refusal = match kind {
+        Kind::Quorate => Code::FailedPrecondition,
+        Kind::Etcd => Code::Unavailable,
+    };
+    refused(client.range(key("k")).await, refusal, TEXT);
+    refused(client.put(put("k", "w")).await, refusal, TEXT);
+    refused(client.lease_leases(pb::LeaseLeasesRequest {}).await, refusal, TEXT);
+    refused(client.member_list(pb::MemberListRequest { linearizable: false }).await, refusal, TEXT);
+    refused(client.hash_kv(pb::HashKvRequest { revision: 0 }).await, refusal, TEXT);
+    refused(renew(&client, 7).await, refusal, TEXT);
+    let check = HealthCheckRequest { service: String::new() };
+    refused(client.health().check(check).await, refusal, TEXT);
+    let watching = client.watch().watch(tokio_stream::pending()).await;
+    let ended = match watching {
+        Ok(stream) => within("the end of a stream", stream.into_inner().next()).await.unwrap(),
+        Err(status) => Err(status),
+    };
+    refused(ended, refusal, TEXT);
+    assert_eq!(cluster.server(learner).get("/health").status, 200);
+
+    // A voter answers everything.
+    cluster.promote(learner).await;
+    eventually("the voter to take a write", async || client.put(put("k", "w")).await.ok()).await;
+    refused(
+        promote(&client, cluster.id(learner)).await,
+        Code::FailedPrecondition,
+        "etcdserver: can only promote a learner member",
+    );
+}
+
+async fn a_change_that_costs_the_quorum_is_refused(kind: Kind) {
+    const UNHEALTHY: &str = "etcdserver: unhealthy cluster";
+    const UNSTARTED: &str = "etcdserver: re-configuration failed due to not enough started members";
+    let mut cluster = ClusterOptions::new(kind, 3).start().await;
+    let leader = cluster.leader().await;
+    let client = cluster.client(leader);
+    // Connections have to have lasted before they count.
+    let id = eventually_ok(PATIENCE, "a learner", async || {
+        add(&client, "http://127.0.0.1:1", true).await
+    })
+    .await;
+    remove(&client, id).await.unwrap();
+    let [down, up] = [(leader + 1) % 3, (leader + 2) % 3];
+    cluster.kill(down);
+    for is_learner in [false, true] {
+        let added = eventually("a refusal", async || {
+            let added = add(&client, "http://127.0.0.1:1", is_learner).await;
+            added.is_err().then_some(added)
+        });
+        refused(added.await, Code::Unavailable, UNHEALTHY);
+    }
+    refused(remove(&client, cluster.id(up)).await, Code::Unavailable, UNHEALTHY);
+    remove(&client, cluster.id(down)).await.unwrap();
+    // Of two, one may be taken out while both are there, and nobody is left to take the last.
+    eventually_ok(PATIENCE, "a removal", async || remove(&client, cluster.id(up)).await).await;
+    refused(remove(&client, cluster.id(leader)).await, Code::Unknown, UNSTARTED);
+    // One may grow, but not twice before the second member has started.
+    add(&client, "http://127.0.0.1:2", false).await.unwrap();
+    refused(add(&client, "http://127.0.0.1:3", false).await, Code::Unknown, UNSTARTED);
+}
+
+async fn a_change_that_makes_no_sense_is_refused(kind: Kind) {
+    let cluster = start_unchecked(kind, 3).await;
+    let (leader, follower) = (cluster.leader().await, cluster.follower().await);
+    let url = cluster.server(leader).peer_url();
+    // A member that comes back within a second with the same URL has the id that was removed.
+    let newcomers = [
+        ["http://127.0.0.1:1", "http://127.0.0.1:2"],
+        ["http://127.0.0.1:3", "http://127.0.0.1:4"],
+    ];
+    for (member, [first, second]) in [leader, follower].into_iter().zip(newcomers) {
+        let client = cluster.client(member);
+        let refusal = Code::FailedPrecondition;
+        let exists = "etcdserver: Peer URLs already exists";
+        refused(add(&client, &url, false).await, refusal, exists);
+        let update = async |id, url: &str| {
+            let peer_urls = vec![url.to_owned()];
+            client.member_update(pb::MemberUpdateRequest { id, peer_urls }).await
+        };
+        refused(update(cluster.id(follower), &url).await, refusal, exists);
+        let unknown = "etcdserver: member not found";
+        refused(update(17, first).await, Code::NotFound, unknown);
+        refused(remove(&client, 17).await, Code::NotFound, unknown);
+        refused(promote(&client, 17).await, Code::NotFound, unknown);
+        refused(
+            promote(&client, cluster.id(leader)).await,
+            refusal,
+            "etcdserver: can only promote a learner member",
+        );
+        let bad = "etcdserver: given member URLs are invalid";
+        for url in ["", "a:1", "http://a", "http://a:1/path"] {
+            refused(add(&client, url, false).await, Code::InvalidArgument, bad);
+        }
+        let learner = add(&client, first, true).await.unwrap();
+        refused(
+            add(&client, second, true).await,
+            refusal,
+            "etcdserver: too many learner members in cluster",
+        );
+        refused(
+            promote(&client, learner).await,
+            refusal,
+            "etcdserver: can only promote a learner member which is in sync with leader",
+        );
+        remove(&client, learner).await.unwrap();
+        refused(remove(&client, learner).await, Code::NotFound, unknown);
+        let listed = cluster.list().await;
+        assert!(listed.is_sorted_by_key(|member| member.id) && listed.len() == 3);
+    }
+}
+
+async fn urls_are_read_before_they_are_committed(kind: Kind) {
+    let cluster = start_unchecked(kind, 1).await;
+    let (client, id) = (cluster.client(0), cluster.id(0));
+    for peer_urls in [vec![], vec!["::".to_owned()], vec!["http://a".to_owned()]] {
+        let updated = client.member_update(pb::MemberUpdateRequest { id, peer_urls }).await;
+        let text = "etcdserver: given member URLs are invalid";
+        refused(updated, Code::InvalidArgument, text);
+    }
+}
+
+async fn the_lead_is_moved_to_voters_only(kind: Kind) {
+    let cluster = start_unchecked(kind, 3).await;
+    let (leader, follower) = (cluster.leader().await, cluster.follower().await);
+    let refusal = Code::FailedPrecondition;
+    let move_to = async |asked: usize, target_id: u64| {
+        cluster.client(asked).move_leader(pb::MoveLeaderRequest { target_id }).await
+    };
+    let target = cluster.id(follower);
+    refused(move_to(follower, target).await, refusal, "etcdserver: not leader");
+    let bad = "etcdserver: bad leader transferee";
+    refused(move_to(leader, 17).await, refusal, bad);
+    let learner = add(&cluster.client(leader), "http://127.0.0.1:1", true).await.unwrap();
+    refused(move_to(leader, learner).await, refusal, bad);
+    move_to(leader, cluster.id(leader)).await.unwrap();
+    move_to(leader, target).await.unwrap();
+    let status = cluster.client(leader).status(pb::StatusRequest {}).await.unwrap();
+    assert_eq!(status.leader, target);
+}
+
+async fn leases_are_kept_alive_at_any_member(kind: Kind) {
+    let mut cluster = start_unchecked(kind, 3).await;
+    let leader = cluster.leader().await;
+    let [one, other] = [(leader + 1) % 3, (leader + 2) % 3];
+    let id = cluster.client(one).grant(77, 60).await;
+    cluster.client(one).put(put_leased("k", "v", id)).await.unwrap();
+    let look = async |member: usize, id| {
+        let request = pb::LeaseTimeToLiveRequest { id, keys: true };
+        cluster.client(member).lease_time_to_live(request).await.unwrap()
+    };
+    for member in [leader, one, other] {
+        let client = cluster.client(member);
+        assert_eq!(renew(&client, id).await.unwrap(), 60);
+        assert_eq!(renew(&client, 78).await.unwrap(), 0, "there is no such lease");
+        let found = look(member, id).await;
+        assert_eq!(found.header.unwrap().member_id, cluster.id(member));
+        assert_eq!(
+            (found.id, found.granted_ttl, &found.keys[..]),
+            (id, 60, &[b"k"[..].into()][..])
+        );
+        assert!((50..=60).contains(&found.ttl), "{}", found.ttl);
+        let missing = look(member, 78).await;
+        assert_eq!((missing.id, missing.ttl, missing.granted_ttl), (78, -1, 0));
+    }
+    // A member that has lost its leader finds the next one.
+    cluster.kill(leader);
+    assert_eq!(renew(&cluster.client(one), id).await.unwrap(), 60);
+}
+
+async fn members_ask_each_other(kind: Kind) {
+    let cluster = start_unchecked(kind, 3).await;
+    let (leader, follower) = (cluster.leader().await, cluster.follower().await);
+    let port = |member: usize| {
+        let url = cluster.server(member).peer_url();
+        url.rsplit(':').next().unwrap().parse::<u16>().unwrap()
+    };
+    let status = cluster.client(leader).status(pb::StatusRequest {}).await.unwrap();
+    let cluster_id = format!("{:x}", status.header.unwrap().cluster_id);
+    let is_named = |answer: &Response| answer.header("x-etcd-cluster-id") == Some(&cluster_id);
+    for member in [leader, follower] {
+        let ask = |method: &str, path: &str, body: &str| request(port(member), method, path, body);
+        let members = get(port(member), "/members");
+        assert!(members.status == 200 && is_named(&members), "{members:?}");
+        assert_eq!(members.header("content-type"), Some("application/json"));
+        let rows: Vec<serde_json::Value> = serde_json::from_slice(&members.body).unwrap();
+        let ids: Vec<_> = rows.iter().map(|row| row["id"].as_u64().unwrap()).collect();
+        let listed: Vec<_> = cluster.list().await.iter().map(|member| member.id).collect();
+        assert_eq!(ids, listed);
+        let versions: serde_json::Value =
+            serde_json::from_slice(&get(port(member), "/version").body).unwrap();
+        assert_eq!(versions["etcdserver"], *status.version);
+        let downgrading = get(port(member), "/downgrade/enabled");
+        assert_eq!((downgrading.status, &*downgrading.text()), (200, "false"));
+        let hash = ask("GET", "/members/hashkv", "{\"revision\":1}");
+        let json: serde_json::Value = serde_json::from_slice(&hash.body).unwrap();
+        assert_eq!((hash.status, &json["compact_revision"]), (200, &(-1).into()));
+        for (method, path, body, code, text) in [
+            ("GET", "/members/hashkv", "", 400, "error unmarshalling request\n"),
+            (
+                "GET",
+                "/members/hashkv",
+                "{\"revision\":99}",
+                400,
+                "mvcc: required revision is a future revision\n",
+            ),
+            ("POST", "/members", "", 405, "Method Not Allowed\n"),
+            ("GET", "/leases", "", 405, "Method Not Allowed\n"),
+            ("POST", "/leases", "\u{1}", 400, "error unmarshalling request\n"),
+            ("GET", "/members/promote/1", "", 405, "Method Not Allowed\n"),
+            ("POST", "/members/promote/x", "", 404, "member x not found in cluster\n"),
+            ("POST", "/members/promote/1", "", 404, "membership: ID not found\n"),
+            ("GET", "/health", "", 404, "404 page not found\n"),
+        ] {
+            let answer = ask(method, path, body);
+            assert_eq!((answer.status, &*answer.text()), (code, text), "{method} {path}");
+        }
+        let voter = format!("/members/promote/{}", cluster.id(leader));
+        let answer = ask("POST", &voter, "");
+        let text = "membership: can only promote a learner member\n";
+        assert_eq!((answer.status, &*answer.text()), (412, text));
+        assert!(is_named(&answer));
+        // A renewal of a lease that there is not, at the leader and elsewhere.
+        let renewed = ask("POST", "/leases", "\u{8}\u{7}");
+        let expected = if member == leader {
+            (404, "lease not found\n")
+        } else {
+            (400, "not a primary lessor\n")
+        };
+        assert_eq!((renewed.status, &*renewed.text()), expected);
+    }
+}
+
+async fn downgrade(
+    client: &Client,
+    action: DowngradeAction,
+    version: &str,
+) -> Result<String, Status> {
+    let request = pb::DowngradeRequest { action: action.into(), version: version.to_owned() };
+    Ok(client.maintenance().downgrade(request).await?.into_inner().version)
+}
+
+async fn a_downgrade_takes_one_step(kind: Kind) {
+    let cluster = start_unchecked(kind, 1).await;
+    let client = cluster.client(0);
+    let act = async |action, version: &str| downgrade(&client, action, version).await;
+    let format = "etcdserver: wrong downgrade target version format";
+    for version in ["", "3", "v3.6.0", "x.y"] {
+        refused(act(DowngradeAction::Validate, version).await, Code::InvalidArgument, format);
+        refused(act(DowngradeAction::Enable, version).await, Code::InvalidArgument, format);
+    }
+    let target = "etcdserver: invalid downgrade target version";
+    for version in ["3.5", "3.7.0", "3.8.0", "4.6.0"] {
+        refused(act(DowngradeAction::Validate, version).await, Code::InvalidArgument, target);
+    }
+    assert_eq!(act(DowngradeAction::Validate, "3.6.9").await.unwrap(), "3.7");
+    assert_eq!(act(DowngradeAction::Cancel, "").await.unwrap(), "3.7", "there is none");
+    assert_eq!(act(DowngradeAction::Enable, "3.6").await.unwrap(), "3.7");
+    refused(
+        act(DowngradeAction::Validate, "3.6").await,
+        Code::FailedPrecondition,
+        "etcdserver: cluster has a downgrade job in progress",
+    );
+    let request = pb::DowngradeRequest { action: 7, version: String::new() };
+    let unknown = client.maintenance().downgrade(request).await;
+    refused(unknown, Code::Unknown, "etcdserver: unknown method");
+    let status = eventually_within(PATIENCE, "the lowered version", async || {
+        let status = client.status(pb::StatusRequest {}).await.unwrap();
+        (status.storage_version == "3.6.0").then_some(status)
+    })
+    .await;
+    let info = status.downgrade_info.unwrap();
+    assert_eq!((info.enabled, info.target_version.as_str()), (true, "3.6.0"));
+    // Given up, the version rises again.
+    assert_eq!(act(DowngradeAction::Cancel, "").await.unwrap(), "3.6");
+    let status = eventually_within(PATIENCE, "the version as before", async || {
+        let status = client.status(pb::StatusRequest {}).await.unwrap();
+        (status.storage_version == "3.7.0").then_some(status)
+    })
+    .await;
+    assert!(!status.downgrade_info.unwrap().enabled);
+}
+
+/// Each step down is a restart at the older version; then that release itself takes over.
+async fn a_cluster_steps_down_to_the_oldest_release_and_back(kind: Kind) {
+    let mut cluster = start_unchecked(kind, 1).await;
+    cluster.client(0).write("k", "v").await;
+    for minor in ["3.6", "3.5"] {
+        let client = cluster.client(0);
+        downgrade(&client, DowngradeAction::Enable, minor).await.unwrap();
+        eventually_within(PATIENCE, "the lowered version", async || {
+            let status = client.status(pb::StatusRequest {}).await.unwrap();
+            status.storage_version.starts_with(minor).then_some(())
+        })
+        .await;
+        cluster.stop(0).await;
+        let hold = format!("--hold-cluster-version={minor}");
+        cluster.restart_as(0, kind, &[&hold, "--downgrade-check-time=1s"]).await;
+        let client = cluster.client(0);
+        let status = eventually_within(PATIENCE, "the end of the downgrade", async || {
+            let status = client.status(pb::StatusRequest {}).await.unwrap();
+            (!status.downgrade_info.as_ref().unwrap().enabled).then_some(status)
+        })
+        .await;
+        assert_eq!(status.version, format!("{minor}.0"));
+        assert_eq!(status.storage_version, format!("{minor}.0"));
+        assert_eq!(client.read("k").await.unwrap(), b"v");
+    }
+    if !Kind::Etcd.is_present() {
+        return;
+    }
+    cluster.stop(0).await;
+    cluster.restart_as(0, Kind::Etcd, &[]).await;
+    let client = cluster.client(0);
+    assert!(client.status(pb::StatusRequest {}).await.unwrap().version.starts_with("3.5."));
+    assert_eq!(client.read("k").await.unwrap(), b"v");
+    client.write("k", "w").await;
+    cluster.stop(0).await;
+    cluster.restart_as(0, kind, &[]).await;
+    let client = cluster.client(0);
+    eventually_within(PATIENCE, "the version as before", async || {
+        let status = client.status(pb::StatusRequest {}).await.unwrap();
+        (status.storage_version == "3.7.0").then_some(())
+    })
+    .await;
+    assert_eq!(client.read("k").await.unwrap(), b"w");
+}
