@@ -16,14 +16,14 @@ async fn a_leader_that_slept_answers_nothing_stale(kind: Kind) {
     Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
         for _ in 0..2 {
             let leader = ordeal.cluster.leader().await;
-            // These ask the sleeper, and it finds their questions when it wakes up and still believes
-            // that it leads.
-            ordeal.load.read_from(&ordeal.cluster, leader, &mut ordeal.random);
-            ordeal.progress().await;
             ordeal.cluster.pause(leader);
             let awake = ordeal.cluster.running();
             ordeal.cluster.leader_among(&awake).await;
             ordeal.progress().await;
+            // These ask the sleeper what others have changed since. It finds their questions when it
+            // wakes up and still believes that it leads.
+            ordeal.load.read_from(&ordeal.cluster, leader, &mut ordeal.random);
+            ordeal.load.work(Duration::from_millis(300)).await;
             ordeal.cluster.resume(leader);
             ordeal.progress().await;
         }
@@ -35,9 +35,9 @@ async fn a_follower_sleeps(kind: Kind) {
     Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
         for _ in 0..2 {
             let follower = ordeal.cluster.follower().await;
-            ordeal.load.read_from(&ordeal.cluster, follower, &mut ordeal.random);
             ordeal.cluster.pause(follower);
             ordeal.progress().await;
+            ordeal.load.read_from(&ordeal.cluster, follower, &mut ordeal.random);
             ordeal.load.work(Duration::from_millis(1_000)).await;
             ordeal.cluster.resume(follower);
             ordeal.progress().await;
