@@ -82,6 +82,15 @@ pub fn run<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> F) {
 /// Runs a test that starts a cluster. Few of them run at a time, however many threads there are: a
 /// cluster that waits for a processor looks much like one at fault.
 pub fn run_cluster<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> F) {
+    run_cluster_within(if is_long() { LONG_LIMIT } else { TEST_LIMIT }, kind, body);
+}
+
+/// The same with a limit of its own, which counts from when it is the test's turn.
+pub fn run_cluster_within<F: Future<Output = ()>>(
+    limit: Duration,
+    kind: Kind,
+    body: impl FnOnce(Kind) -> F,
+) {
     static RUNNING: Mutex<usize> = Mutex::new(0);
     static ENDED: Condvar = Condvar::new();
     struct Turn;
@@ -94,7 +103,7 @@ pub fn run_cluster<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -
     let running = RUNNING.lock().unwrap();
     *ENDED.wait_while(running, |running| *running >= CLUSTERS_MAX).unwrap() += 1;
     let _turn = Turn;
-    run(kind, body);
+    run_within(limit, kind, body);
 }
 
 /// Runs a test with a limit of its own.

@@ -15,7 +15,9 @@ mod mixed;
 mod versions;
 mod witness;
 
-use quorate_tests::on_quorate;
+use std::time::Duration;
+
+use quorate_tests::{Kind, run_cluster_within};
 
 use in_place::members_change_in_place_and_back;
 use learner::members_change_by_learners_and_back;
@@ -24,25 +26,32 @@ use versions::{
     a_learner_of_etcd_joins_others, a_wiped_member_is_replaced_among_others,
 };
 
+/// Longest that one migration may take: half a minute when the machine does nothing else.
+const LIMIT: Duration = Duration::from_secs(300);
+
 /// Makes the two tests of each function named, of which both need etcd.
 macro_rules! from_etcd {
     ($($name:ident),* $(,)?) => {
         $(mod $name {
-            use quorate_tests::{Kind, run};
+            use quorate_tests::Kind;
 
             #[test]
             fn quorate() {
-                if Kind::Etcd.is_present() {
-                    run(Kind::Quorate, super::$name);
-                }
+                super::run(Kind::Quorate, super::$name);
             }
 
             #[test]
             fn etcd() {
-                run(Kind::Etcd, super::$name);
+                super::run(Kind::Etcd, super::$name);
             }
         })*
     };
+}
+
+fn run<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> F) {
+    if Kind::Etcd.is_present() {
+        run_cluster_within(LIMIT, kind, body);
+    }
 }
 
 from_etcd! {
@@ -52,7 +61,21 @@ from_etcd! {
     a_learner_of_etcd_joins_others,
 }
 
-on_quorate! {
+/// Makes a test of Quorate, whose way begins at etcd.
+macro_rules! to_quorate {
+    ($($name:ident),* $(,)?) => {
+        $(mod $name {
+            use quorate_tests::Kind;
+
+            #[test]
+            fn quorate() {
+                super::run(Kind::Quorate, super::$name);
+            }
+        })*
+    };
+}
+
+to_quorate! {
     a_held_cluster_rises_when_it_is_released,
     a_cluster_that_is_not_held_rises,
 }
