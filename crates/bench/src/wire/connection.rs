@@ -387,7 +387,7 @@ impl<T> Connection<T> {
         let Some(stream) = self.streams.remove(&stream) else { return };
         let status = match (stream.http_status, stream.grpc_status) {
             (_, Some(0)) => Status::default(),
-            (_, Some(code)) => Status { code, message: stream.message },
+            (_, Some(code)) => Status { code, message: percent_decoded(&stream.message) },
             (Some(http), None) if http != 200 => {
                 Status { code: UNKNOWN, message: format!("HTTP status {http}") }
             }
@@ -511,6 +511,24 @@ impl Hasher for IdHasher {
     fn write_u32(&mut self, id: u32) {
         self.0 = u64::from(id).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
+}
+
+/// The text of a status message, in which servers write some bytes as `%` and two digits.
+fn percent_decoded(text: &str) -> String {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let digits = after.get(..2).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        let (byte, len) = match byte {
+            Some(byte) if *first == b'%' => (byte, 3),
+            _ => (*first, 1),
+        };
+        decoded.push(byte);
+        rest = &rest[len..];
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub(super) const NAMES: [&str; 2] = ["cluster-failover", "cluster-catch-up"];
 
 const MEMBERS: usize = 3;
 /// Leaders killed for each pair and side.
-const KILLS: usize = 3;
+const KILLS: usize = 5;
 /// Load around a kill, at the members that survive. It does not wait for answers: requests that the old leader
 /// had taken are lost, and their clients would wait for as long as a request may take.
 const LOAD: [&str; 7] = ["put", "--rate", "500", "--clients", "8000", "--connections", "8"];

@@ -173,3 +173,15 @@ fn a_closing_server_says_why() {
         "the server is closing the connection (HTTP/2 error 11: too_many_pings)"
     );
 }
+
+#[test]
+fn status_messages_are_shown_as_they_were_meant() {
+    for (sent, meant) in [
+        ("etcdserver:%20request%20timed%20out", "etcdserver: request timed out"),
+        ("100%, %4, %+5 and %zz", "100%, %4, %+5 and %zz"),
+        ("%E2%89%a4", "\u{2264}"),
+        ("", ""),
+    ] {
+        assert_eq!(percent_decoded(sent), meant);
+    }
+}
