@@ -199,11 +199,6 @@ impl Peers {
         }
     }
 
-    /// Makes a member reachable that is not in the applied membership yet.
-    pub(crate) fn add_remote(&self, id: MemberId, peer_urls: Vec<String>) {
-        self.shared.add(id, &peer_urls, Standing::Remote);
-    }
-
     /// Ends all streams; both ends dial again.
     pub(crate) fn reconnect(&self) {
         self.shared.local.reconnects.send_modify(|count| *count += 1);
