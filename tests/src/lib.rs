@@ -71,7 +71,7 @@ const TEST_LIMIT: Duration = Duration::from_secs(120);
 /// The same for the long form.
 const LONG_LIMIT: Duration = Duration::from_secs(4500);
 /// Clusters that run at a time.
-const CLUSTERS_MAX: usize = 2;
+const CLUSTERS_MAX: usize = 3;
 
 /// Runs one test against one kind of server; the tests call this through [`on_both_servers`].
 pub fn run<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> F) {
