@@ -235,7 +235,7 @@ fn a_restart_goes_on_where_the_state_machine_is() {
     let entries = first.applied.clone();
     // The commit index on disk lags behind what was applied, as after any kill.
     let hard_state = HardState { term: entries[0].term, vote: 1, commit: 1 };
-    let again = Config { hard_state, entries: entries.clone(), applied: 4, ..config(1, &[1]) };
+    let again = Config { hard_state, entries, applied: 4, ..config(1, &[1]) };
     let mut second = Member::start(again.clone());
     second.finish_writes();
     let indexes: Vec<u64> = second.applied.iter().map(|entry| entry.index).collect();

@@ -574,7 +574,7 @@ fn a_member_that_is_told_so_by_an_answer_is_removed() {
 #[test]
 fn somebody_who_turns_out_to_be_a_member_becomes_a_peer() {
     let (mut one, two) = (TestMember::start(1), TestMember::start(2));
-    two.peers.shared.add(1, &[one.url.clone()], Standing::Remote);
+    two.peers.shared.add(1, std::slice::from_ref(&one.url), Standing::Remote);
     two.peers.send(vec![answer(2, 1, 1)]);
     assert_eq!(one.receive(1), [answer(2, 1, 1)]);
     wait_until(|| two.metrics.network.active_peers.with(&["2", "1"]).value() == 1);
@@ -598,7 +598,7 @@ fn members_are_counted_as_known_until_they_are_removed() {
     assert_eq!((known("1"), known("2")), (1, 0));
     assert!(one.peers.shared.peer(2).is_none());
     // Nor does it come back as somebody who only says so.
-    one.peers.shared.add(2, &[two.url.clone()], Standing::Remote);
+    one.peers.shared.add(2, std::slice::from_ref(&two.url), Standing::Remote);
     assert!(one.peers.shared.table.read().remotes.is_empty());
 }
 
