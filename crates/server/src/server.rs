@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use quorate_state::members::Members;
+use quorate_state::members::{Member as Row, Members};
+use quorate_state::units::MemberId;
 use quorate_storage::disk::{Disk, RealDisk};
 use tokio::sync::{mpsc, watch};
 
@@ -34,7 +35,7 @@ use crate::limit_notices::log_limits;
 use crate::listen::{ConnectionLimits, Listener, Reuse, Services};
 use crate::log;
 use crate::mailbox::{self, Mailbox};
-use crate::member::{Clock, DESK, Limits, Member, Parts};
+use crate::member::{Clock, DESK, Identity, Limits, Member, Parts};
 use crate::metrics::{Metrics, StateSample};
 use crate::peer::{self, Peers};
 use crate::peer_port::PeerService;
@@ -312,6 +313,8 @@ struct Core {
     disk: Arc<dyn Disk>,
     snap_dir: std::path::PathBuf,
     wal_dir: std::path::PathBuf,
+    /// The members, this one among them, before the log tells of any.
+    known_at_start: Arc<[Row]>,
     driver: DriverHandle,
     applier_jobs: inbox::Sender<applier::Job>,
     backend_orders: crossbeam_channel::Sender<committer::Order>,
@@ -353,7 +356,8 @@ impl Core {
             faults: faults.clone(),
             metrics: Arc::clone(metrics),
         })?;
-        peers.set_members(&Members::new(others, []));
+        let known_at_start = with_own(others, &identity, config);
+        peers.set_members(&Members::new(known_at_start.iter().cloned(), []));
         peers.set_members(state.members());
 
         let driver = Driver::new(
@@ -434,6 +438,7 @@ impl Core {
             disk: Arc::clone(disk),
             snap_dir: dirs.snap(),
             wal_dir: dirs.wal().to_path_buf(),
+            known_at_start,
             driver: driver_handle,
             applier_jobs,
             backend_orders,
@@ -453,6 +458,17 @@ impl Core {
         drop(self.backend_orders.send(committer::Order::Stop));
         drop(backend.join());
     }
+}
+
+/// All members, where the others were learnt at the start.
+fn with_own(mut members: Vec<Row>, identity: &Identity, config: &Config) -> Arc<[Row]> {
+    if !members.is_empty() {
+        let urls = config.initial_advertise_peer_urls.iter().map(ToString::to_string).collect();
+        let id = MemberId(identity.member_id);
+        members.push(Row { name: identity.name.clone(), ..Row::new(id, urls) });
+        members.sort_by_key(|member| member.id);
+    }
+    members.into()
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
@@ -528,7 +544,7 @@ impl Listeners {
 
 fn serve_peers(listeners: Vec<Listener>, config: &Config, core: &Core) -> Serving {
     let (serving, stopping, alive) = Serving::begin();
-    let service = PeerService::new(Arc::clone(&core.member));
+    let service = PeerService::new(Arc::clone(&core.member), Arc::clone(&core.known_at_start));
     let services = Services { grpc: None::<Router>, http: Some(service) };
     let limits = connection_limits(config);
     for listener in listeners {

@@ -24,7 +24,9 @@ struct HashRequest {
 
 impl PeerService {
     pub(super) fn members(&self) -> Reply {
-        self.named(reply::typed(JSON, rows_json(&self.member.rows())))
+        let rows = self.member.rows();
+        let rows = if rows.is_empty() { &self.known_at_start[..] } else { &rows[..] };
+        self.named(reply::typed(JSON, rows_json(rows)))
     }
 
     pub(super) async fn promote(&self, id: &str, headers: &HeaderMap) -> Reply {

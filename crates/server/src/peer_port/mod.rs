@@ -26,6 +26,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
+use quorate_state::members::Member as Row;
 
 use self::route::{Endpoint, Routed, route};
 use crate::http::{Reply, reply};
@@ -45,11 +46,13 @@ const CLUSTER_ID: &str = "x-etcd-cluster-id";
 #[derive(Clone, Debug)]
 pub(crate) struct PeerService {
     member: Arc<Member>,
+    /// The members as they were learnt at the start, for as long as the log has not told of any.
+    known_at_start: Arc<[Row]>,
 }
 
 impl PeerService {
-    pub(crate) const fn new(member: Arc<Member>) -> Self {
-        Self { member }
+    pub(crate) const fn new(member: Arc<Member>, known_at_start: Arc<[Row]>) -> Self {
+        Self { member, known_at_start }
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Reply {
