@@ -48,9 +48,27 @@ pub fn request(port: u16, method: &str, path: &str, body: &str) -> Response {
          Content-Length: {length}\r\n\r\n{body}"
     );
     stream.write_all(head.as_bytes()).unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).unwrap();
+    let (mut answer, mut piece) = (Vec::new(), [0; 16 * 1024]);
+    // Some servers take their time to close a connection.
+    while !is_complete(&answer) {
+        match stream.read(&mut piece).unwrap() {
+            0 => break,
+            count => answer.extend_from_slice(&piece[..count]),
+        }
+    }
     parse(&answer)
+}
+
+/// Whether an answer that tells its length is there in full.
+fn is_complete(answer: &[u8]) -> bool {
+    let Some(end) = answer.windows(4).position(|window| window == b"\r\n\r\n") else {
+        return false;
+    };
+    let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+    length
+        .and_then(|length| length.trim().parse::<usize>().ok())
+        .is_some_and(|length| answer.len() >= end + 4 + length)
 }
 
 fn parse(answer: &[u8]) -> Response {

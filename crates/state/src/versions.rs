@@ -6,8 +6,8 @@
 //!
 //! # Not here
 //!
-//! When to propose a version (the leader's loop in the server), whether the write-ahead log still needs a
-//! newer one (the server asks the log before it lowers anything).
+//! When to propose a version (the server's `versions`). Whether the write-ahead log could be read by the older
+//! version is not asked: no entry that a client can cause needs more than the oldest file does.
 
 use std::fmt;
 

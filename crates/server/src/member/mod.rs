@@ -5,7 +5,8 @@
 //!
 //! # Not here
 //!
-//! gRPC (`grpc`), HTTP (`http`), and what the member does by itself (`housekeeping`).
+//! gRPC (`grpc`), HTTP (`http`), what the member does by itself (`housekeeping`), and what it does as one of
+//! several: `membership`, `leadership`, `lease_holder` and `versions` add to [`Member`].
 
 mod error;
 mod limits;

@@ -10,8 +10,8 @@
 //!
 //! # Not here
 //!
-//! Quorum and connectivity checks before proposing a change (`quorate-node`), what consensus makes of it
-//! (`quorate-raft`).
+//! Quorum and connectivity checks before proposing a change (the server's `membership`), what consensus makes
+//! of it (`quorate-raft`).
 
 mod json;
 mod v2_store;
