@@ -62,7 +62,8 @@ pub(crate) async fn publish(member: &Member, client_urls: Vec<String>) {
     let was_known = is_known();
     let becomes_known = async {
         let mut looks = interval(NAME_LOOK);
-        while was_known || !is_known() {
+        // A log that is replayed tells it too, before there is a leader to serve under.
+        while was_known || !is_known() || member.read_barrier().await.is_err() {
             looks.tick().await;
         }
     };
