@@ -23,3 +23,7 @@ pub const READ_INDEX_RETRY_TICKS: u64 = 5;
 
 /// Appends that came before those they follow, kept in the hope of these, in bytes.
 pub const EARLY_APPENDS_BYTES_MAX: u64 = 16 << 20;
+
+/// Membership changes that wait at the leader for the one before them to be applied. Further ones are left to
+/// the core, which makes nothing of them.
+pub const HELD_CHANGES_MAX: usize = 64;

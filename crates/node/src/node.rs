@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use quorate_raft::{
-    ConfChange, ConfState, ConfigError, Entry, HardState, LogIndex, MemberId, MemoryStorage,
-    Message, MessageKind, NONE, Note, NoteLevel, ProgressState, ReadState, Snapshot,
+    ConfChange, ConfState, ConfigError, Entry, EntryKind, HardState, LogIndex, MemberId,
+    MemoryStorage, Message, MessageKind, NONE, Note, NoteLevel, ProgressState, ReadState, Snapshot,
     SnapshotMetadata, SnapshotOutcome, SoftState, Status, Storage, StorageError, Term,
 };
 use thiserror::Error;
@@ -56,6 +56,18 @@ pub struct Config {
     pub applied: LogIndex,
 }
 
+/// A membership change that came before its predecessor was applied.
+///
+/// The core would make an empty entry of it, and whoever proposed it would wait in vain. That happens to
+/// somebody who does nothing wrong: a follower may have applied a change, and told its client, before the
+/// leader has.
+#[derive(Debug)]
+enum HeldChange {
+    Own(u64, ConfChange),
+    /// From a peer, to be handed on as it is.
+    Forwarded(Message),
+}
+
 /// Why a node cannot start from what was found on disk.
 #[derive(Debug, Error)]
 pub enum StartError {
@@ -82,6 +94,8 @@ pub struct Node {
     proposals: Proposals,
     barriers: ReadBarriers,
     early_appends: EarlyAppends,
+    /// Membership changes that wait for the one before them to be applied here.
+    held_changes: VecDeque<HeldChange>,
     disk_watch: DiskWatch,
     policy: SnapshotPolicy,
     notes: Vec<Note>,
@@ -143,6 +157,7 @@ impl Node {
             proposals: Proposals::new(config.proposal_ticks_max),
             barriers: ReadBarriers::new(config.first_read_request_id),
             early_appends: EarlyAppends::default(),
+            held_changes: VecDeque::new(),
             disk_watch: DiskWatch::new(
                 config.fences_stalled_disk.then_some(u64::from(config.election_ticks)),
             ),
@@ -203,6 +218,7 @@ impl Node {
             Event::SnapshotSent { to, outcome } => self.handle_snapshot_sent(to, outcome),
             Event::TransferLeadership(to) => self.raft.transfer_leader(to),
         }
+        self.propose_held_changes();
         self.settle();
     }
 
@@ -327,13 +343,41 @@ impl Node {
                 }
                 Content::ConfChange(change) => {
                     self.propose_data(std::mem::take(&mut request_ids), std::mem::take(&mut batch));
-                    if self.raft.propose_conf_change(change).is_err() {
-                        self.fail_proposals([request_id], ProposalFailure::Dropped);
-                    }
+                    self.propose_change(request_id, change);
                 }
             }
         }
         self.propose_data(request_ids, batch);
+    }
+
+    fn propose_change(&mut self, request_id: u64, change: ConfChange) {
+        if self.must_hold_changes() {
+            self.held_changes.push_back(HeldChange::Own(request_id, change));
+        } else if self.raft.propose_conf_change(change).is_err() {
+            self.fail_proposals([request_id], ProposalFailure::Dropped);
+        }
+    }
+
+    fn must_hold_changes(&self) -> bool {
+        self.raft.has_pending_conf_change() && self.held_changes.len() < limits::HELD_CHANGES_MAX
+    }
+
+    /// Proposes what was held, one after the other is applied. A member that leads no longer passes its own on,
+    /// and forgets those of others, who know the new leader.
+    fn propose_held_changes(&mut self) {
+        while !self.raft.has_pending_conf_change()
+            && let Some(held) = self.held_changes.pop_front()
+        {
+            match held {
+                HeldChange::Own(request_id, change) => {
+                    self.propose(vec![(request_id, Content::ConfChange(change))]);
+                }
+                HeldChange::Forwarded(message) if self.raft.is_leader() => {
+                    drop(self.raft.step(message));
+                }
+                HeldChange::Forwarded(_) => {}
+            }
+        }
     }
 
     fn propose_data(&mut self, request_ids: Vec<u64>, batch: Vec<Bytes>) {
@@ -371,6 +415,12 @@ impl Node {
             }
             // Handing over is for the leader to do; nobody else is asked, and nothing passed on.
             if message.kind == MessageKind::TransferLeader && !self.raft.is_leader() {
+                continue;
+            }
+            let is_change = message.kind == MessageKind::Propose
+                && message.entries.iter().any(|entry| entry.kind != EntryKind::Normal);
+            if is_change && self.must_hold_changes() {
+                self.held_changes.push_back(HeldChange::Forwarded(message));
                 continue;
             }
             let Some(message) = self.keep_if_early(message) else { continue };

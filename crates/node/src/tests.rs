@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use quorate_raft::{
-    ConfChange, ConfChangeKind, ConfState, Entry, HardState, Message, MessageKind, Role,
+    ConfChange, ConfChangeKind, ConfState, Entry, EntryKind, HardState, Message, MessageKind, Role,
     SnapshotOutcome,
 };
 
@@ -474,4 +474,33 @@ fn one_acknowledgement_covers_the_appends_of_a_write() {
     members[1].finish_writes();
     let acknowledged: Vec<_> = members[1].sent.iter().map(|message| message.index).collect();
     assert_eq!(acknowledged, [6]);
+}
+
+/// Has a member propose three changes at once, and returns the ids of those that got into the log as such.
+fn changes_at_once(proposer: usize) -> Vec<u64> {
+    let mut members = three();
+    converse(&mut members);
+    for id in 1..=3 {
+        let change = ConfChange {
+            id,
+            kind: ConfChangeKind::AddLearnerNode,
+            node_id: 10 + id,
+            ..ConfChange::default()
+        };
+        members[proposer].handle(Event::ProposeConfChange { request_id: id, change });
+    }
+    for _ in 0..3 {
+        converse(&mut members);
+        members[0].handle(Event::Tick);
+    }
+    let changes = members[0].applied.iter().filter(|entry| entry.kind == EntryKind::ConfChange);
+    changes
+        .map(|entry| quorate_raft::confchange::wire::decode_v1(&entry.data).unwrap().id)
+        .collect()
+}
+
+#[test]
+fn a_membership_change_waits_for_the_one_before_it() {
+    assert_eq!(changes_at_once(0), [1, 2, 3], "proposed by the leader");
+    assert_eq!(changes_at_once(1), [1, 2, 3], "proposed by a follower");
 }

@@ -327,6 +327,13 @@ impl<S: Storage> Node<S> {
         self.raft.has_committed_in_term()
     }
 
+    /// Whether this leader's log may hold a membership change that is not applied yet. Another one that is
+    /// proposed now would become an empty entry.
+    #[must_use]
+    pub fn has_pending_conf_change(&self) -> bool {
+        self.is_leader() && self.raft.pending_conf_index > self.raft.log.applied()
+    }
+
     /// Whom this leader is handing over to, or [`NONE`].
     #[must_use]
     pub fn transferee(&self) -> MemberId {
