@@ -451,6 +451,13 @@ impl Core {
     fn stop(self) {
         let [raft, apply, backend] = self.threads;
         self.member.peers().stop();
+        // A snapshot under way gets its mark in the log, without which it is none: the release that a
+        // downgrade leads to would replay what it does not understand.
+        let (done, is_done) = crossbeam_channel::bounded(1);
+        let done: committer::Done<()> = Box::new(move |()| _ = done.send(()));
+        _ = self.applier_jobs.send(applier::Job::Commit(done));
+        // An error means that the thread is gone, and has said why.
+        _ = is_done.recv();
         self.driver.report(Input::Stop);
         drop(raft.join());
         _ = self.applier_jobs.send(applier::Job::Stop);
