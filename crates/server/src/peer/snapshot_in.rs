@@ -169,6 +169,9 @@ async fn take_in(
     Ok(())
 }
 
+/// Longest pause between two pieces.
+const REST_MAX: Duration = Duration::from_millis(50);
+
 async fn save(
     local: &Local,
     depot: &Depot,
@@ -189,6 +192,7 @@ async fn save(
         if piece.is_empty() {
             break;
         }
+        let writing = Instant::now();
         file = blocking(move || match piece.iter().try_for_each(|piece| file.write(piece)) {
             Ok(()) => Ok(file),
             Err(error) => {
@@ -198,6 +202,9 @@ async fn save(
             }
         })
         .await?;
+        // The disk and the processors belong to others for as long as they belonged to this: catching up must
+        // not be felt by clients.
+        tokio::time::sleep(writing.elapsed().min(REST_MAX)).await;
     }
     let bytes = file.bytes();
     let syncing = Instant::now();

@@ -25,6 +25,10 @@ pub fn database_path(dir: &Path, index: u64) -> PathBuf {
     dir.join(format!("{index:016x}{SUFFIX}"))
 }
 
+/// Bytes after which what has come in is synced. One sync of a whole file at its end holds up every other
+/// write of the machine for as long as it takes, the log's among them.
+const SYNC_BYTES: u64 = 1 << 20;
+
 /// A backend file on its way in. Dropped before it is complete, its file stays for `clean_up`.
 #[derive(Debug)]
 pub struct IncomingDatabase {
@@ -33,6 +37,7 @@ pub struct IncomingDatabase {
     path: PathBuf,
     file: Arc<dyn DiskFile>,
     bytes: u64,
+    unsynced_bytes: u64,
 }
 
 impl IncomingDatabase {
@@ -41,14 +46,19 @@ impl IncomingDatabase {
         let path = dir.join(format!("tmp{number}"));
         let file = disk.open(&path, OpenMode::CreateNew(FILE_MODE));
         let file = file.map_err(SnapError::io("create", &path))?;
-        Ok(Self { disk, dir: dir.to_path_buf(), path, file, bytes: 0 })
+        Ok(Self { disk, dir: dir.to_path_buf(), path, file, bytes: 0, unsynced_bytes: 0 })
     }
 
-    /// Appends what has come in.
+    /// Appends what has come in, and has the disk keep up with it.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), SnapError> {
         let written = self.file.write_all_at(bytes, self.bytes);
         written.map_err(SnapError::io("write", &self.path))?;
         self.bytes += bytes.len() as u64;
+        self.unsynced_bytes += bytes.len() as u64;
+        if self.unsynced_bytes >= SYNC_BYTES {
+            self.file.sync_data().map_err(SnapError::io("sync", &self.path))?;
+            self.unsynced_bytes = 0;
+        }
         Ok(())
     }
 
