@@ -177,6 +177,14 @@ impl Client {
         self.compact(pb::CompactionRequest { revision, physical: true }).await.unwrap()
     }
 
+    /// Renews a lease once, and says for how long it lives then: 0 if it is gone.
+    pub async fn renew(&self, id: i64) -> Result<i64, Status> {
+        let request = tokio_stream::once(pb::LeaseKeepAliveRequest { id });
+        let mut answers = self.lease().lease_keep_alive(request).await?.into_inner();
+        let answer = answers.message().await?;
+        Ok(answer.ok_or_else(|| Status::unavailable("the stream ended"))?.ttl)
+    }
+
     /// Grants a lease with an id and returns that id.
     pub async fn grant(&self, id: i64, ttl: i64) -> i64 {
         self.lease_grant(pb::LeaseGrantRequest { id, ttl }).await.unwrap().id

@@ -20,7 +20,7 @@ pub use options::ClusterOptions;
 
 use std::path::Path;
 use std::process::ExitStatus;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::{Client, Exit, Kind, Links, Options, Server};
 
@@ -48,11 +48,22 @@ struct Member {
     state: State,
     /// Nothing once it is removed.
     id: Option<u64>,
+    /// Since when it is paused, if it is.
+    paused: Option<Instant>,
+    /// The longest pause that it has come back from.
+    longest_pause: Duration,
 }
 
 impl Member {
     fn new(server: Server) -> Self {
-        Self { client: server.client(), server, state: State::Down, id: None }
+        Self {
+            client: server.client(),
+            server,
+            state: State::Down,
+            id: None,
+            paused: None,
+            longest_pause: Duration::ZERO,
+        }
     }
 }
 
@@ -165,6 +176,7 @@ impl Cluster {
         assert_eq!(member.state, State::Running);
         member.server.signal("STOP");
         member.state = State::Paused;
+        member.paused = Some(Instant::now());
     }
 
     /// Gives it back (`SIGCONT`).
@@ -173,6 +185,15 @@ impl Cluster {
         assert_eq!(member.state, State::Paused);
         member.server.signal("CONT");
         member.state = State::Running;
+        let pause = member.paused.take().map_or(Duration::ZERO, |since| since.elapsed());
+        member.longest_pause = member.longest_pause.max(pause);
+    }
+
+    /// The longest pause that a member which is of this kind now has come back from.
+    #[must_use]
+    pub fn longest_pause(&self, kind: Kind) -> Duration {
+        let members = self.members.iter().filter(|member| member.server.kind() == kind);
+        members.map(|member| member.longest_pause).max().unwrap_or_default()
     }
 
     /// Starts the process of a member that is down and does not wait: without a majority it cannot

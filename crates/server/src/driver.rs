@@ -20,9 +20,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use quorate_node::{Effect, Event, Leadership, Node, Proposal};
+use quorate_node::{Effect, Event, Leadership, Node, Proposal, ProposalFailure};
 use quorate_raft::{
     ConfChange, EntryKind, LogIndex, MemberId, Message, NoteLevel, Role, SnapshotOutcome, Status,
+    Term,
 };
 use quorate_storage::wal::SnapshotMark;
 
@@ -45,6 +46,11 @@ pub(crate) const REQUESTS_QUEUED_MAX: usize = 16_384;
 /// What the driver is told.
 pub(crate) enum Input {
     Propose(Proposal),
+    /// The same for what only a leader may want: it fails unless this member leads in this term still.
+    ProposeAsLeader {
+        term: Term,
+        proposal: Proposal,
+    },
     ReadBarrier(Address<Answer>),
     Persisted {
         token: u64,
@@ -353,6 +359,10 @@ impl Driver {
         self.flush_proposals();
         match input {
             Input::Propose(_) => unreachable!("taken above"),
+            Input::ProposeAsLeader { term, proposal } => {
+                self.propose_as_leader(term, proposal);
+                return true;
+            }
             Input::ReadBarrier(address) => {
                 self.barrier.next.push(address);
                 return true;
@@ -388,6 +398,21 @@ impl Driver {
             Input::Stop => self.stopping = true,
         }
         false
+    }
+
+    fn propose_as_leader(&mut self, term: Term, proposal: Proposal) {
+        let now = self.node.leadership();
+        if now.role == Role::Leader && now.term == term {
+            self.proposals.push(proposal);
+        } else {
+            self.fail_proposal(proposal.request_id, ProposalFailure::Dropped);
+        }
+    }
+
+    fn fail_proposal(&mut self, request_id: u64, failure: ProposalFailure) {
+        if let Some(address) = self.neighbours.waiters.take(request_id) {
+            self.outbox.push(address, Answer::ProposalFailed(failure));
+        }
     }
 
     fn flush_proposals(&mut self) {
@@ -472,9 +497,7 @@ impl Driver {
                 }
             }
             Effect::ProposalFailed { request_id, failure } => {
-                if let Some(address) = self.neighbours.waiters.take(request_id) {
-                    self.outbox.push(address, Answer::ProposalFailed(failure));
-                }
+                self.fail_proposal(request_id, failure);
             }
             Effect::Send(message) => self.messages.push(message),
             Effect::SendSnapshot(message) => {

@@ -176,27 +176,23 @@ pub(crate) async fn end_leases(member: Arc<Member>) {
         }
         for id in expired {
             let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
-            let now = *member.standing().leadership().borrow();
-            if now.role != Role::Leader || now.term != term {
-                break;
-            }
             let member = Arc::clone(&member);
             tokio::spawn(async move {
-                revoke(&member, id).await;
+                revoke(&member, term, id).await;
                 drop(permit);
             });
         }
-        propose_checkpoints(&member).await;
+        propose_checkpoints(&member, term).await;
     }
 }
 
 /// Proposes the end of a lease. If that fails it is handed out again later.
-async fn revoke(member: &Member, id: LeaseId) {
+async fn revoke(member: &Member, term: u64, id: LeaseId) {
     let request = InternalRaftRequest {
         lease_revoke: Some(LeaseRevokeRequest { id: id.0 }),
         ..InternalRaftRequest::default()
     };
-    match member.propose(request, RequestKind::LeaseRevoke).await {
+    match member.propose_as_leader(term, request, RequestKind::LeaseRevoke).await {
         Ok(_) => {
             member.metrics().lease.expired.inc();
             member.metrics().lease.revoked.inc();
@@ -209,7 +205,7 @@ async fn revoke(member: &Member, id: LeaseId) {
     }
 }
 
-async fn propose_checkpoints(member: &Member) {
+async fn propose_checkpoints(member: &Member, term: u64) {
     let due = member.leases().due_checkpoints(member.now(), CHECKPOINTS_PER_ENTRY);
     if due.is_empty() {
         return;
@@ -223,7 +219,7 @@ async fn propose_checkpoints(member: &Member) {
         ..InternalRaftRequest::default()
     };
     // What is lost is proposed again an interval later.
-    drop(member.propose(request, RequestKind::LeaseCheckpoint).await);
+    drop(member.propose_as_leader(term, request, RequestKind::LeaseCheckpoint).await);
 }
 
 /// Serves watchers that are behind the present from history.

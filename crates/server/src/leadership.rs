@@ -18,9 +18,6 @@ pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// How often a leader that is not among the members is looked for again.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Heartbeats without a tick after which this member may have been deposed without having noticed.
-const SILENT_HEARTBEATS_MAX: u32 = 3;
-
 /// The leader, as something to be asked.
 #[derive(Clone, Debug)]
 pub(crate) struct Leader {
@@ -67,6 +64,7 @@ impl Member {
     /// Whether this member leads, as confirmed by a quorum, in one term from before the call until after
     /// the confirmation.
     pub(crate) async fn confirm_leadership(&self) -> bool {
+        let asked = self.standing().moment();
         let leadership = self.standing().leadership();
         let before = *leadership.borrow();
         if before.role != Role::Leader {
@@ -81,14 +79,17 @@ impl Member {
             return false;
         }
         let now = *leadership.borrow();
-        now.role == Role::Leader && now.term == before.term
+        let leads = now.role == Role::Leader && now.term == before.term;
+        if leads {
+            self.standing().note_confirmed(asked);
+        }
+        leads
     }
 
     /// Whether this member, which believes that it leads, may be trusted in that: time has passed for it as
     /// it should, so that it would know, or a quorum confirms it.
     pub(crate) async fn leads_for_sure(&self) -> bool {
-        let silence = self.limits().heartbeat * SILENT_HEARTBEATS_MAX;
-        !self.standing().has_been_paused_for(silence) || self.confirm_leadership().await
+        !self.standing().may_be_deposed() || self.confirm_leadership().await
     }
 
     /// Hands the lead over, and waits, as long as the caller does, until this member sees the other one lead.

@@ -69,9 +69,6 @@ impl Member {
     /// lease any more.
     pub(crate) async fn renew_lease(&self, id: LeaseId) -> Result<Option<i64>, RequestError> {
         if self.standing().leads() {
-            if !self.leads_for_sure().await {
-                return Err(RequestError::NotPrimaryLessor);
-            }
             // One that is not known here may just have been granted, by an entry that is not applied yet.
             if !self.limits().renews_at_once || !self.leases().contains(id) {
                 self.wait_applied().await?;
@@ -106,17 +103,21 @@ impl Member {
         }
     }
 
-    /// Renews a lease if its clock runs here. Waits for one that is being revoked to be gone.
+    /// Renews a lease if its clock runs here. Waits for one that is being revoked to be gone. The renewal of a
+    /// leader that may have been deposed meanwhile is an error: another one's clock decides.
     pub(crate) async fn renew_lease_here(&self, id: LeaseId) -> Result<Renewed, RequestError> {
         loop {
             match self.leases().renew(id, self.now()) {
                 Renewal::Renewed { ttl_secs } => {
+                    // Afterwards, because a pause may come at any moment before the lease is renewed.
+                    self.check_lead().await?;
                     self.metrics().lease.renewed.inc();
                     return Ok(Renewed::For(ttl_secs));
                 }
                 Renewal::NotFound => return Ok(Renewed::Gone),
                 Renewal::NotPrimary => return Ok(Renewed::NotPrimary),
                 Renewal::Expired => {
+                    self.check_lead().await?;
                     std::future::poll_fn(|cx| self.leases().poll_gone(id, cx)).await;
                 }
                 Renewal::CheckpointFirst => {
@@ -129,6 +130,10 @@ impl Member {
                 }
             }
         }
+    }
+
+    async fn check_lead(&self) -> Result<(), RequestError> {
+        if self.leads_for_sure().await { Ok(()) } else { Err(RequestError::NotPrimaryLessor) }
     }
 
     /// Looks at a lease, here or at the leader. `None` if there is no such lease. The header is left to the

@@ -333,7 +333,7 @@ impl Core {
         let faults = FaultReports::new();
         let clock = Clock::start();
         let (applied, applied_term) = state.applied();
-        let standing = Arc::new(Standing::new(applied, applied_term));
+        let standing = Arc::new(Standing::new(applied, applied_term, silence_max(config)));
         standing.set_storage_version(bootstrap::storage_version(&backend));
         let waiters = Arc::new(Waiters::default());
         let request_ids = Arc::new(RequestIds::new(identity.member_id, SystemTime::now()));
@@ -482,6 +482,12 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<Joi
     std::thread::Builder::new().name(name.to_owned()).spawn(run)
 }
 
+/// For how long consensus may feel no time pass before this member doubts that it leads still.
+fn silence_max(config: &Config) -> Duration {
+    const HEARTBEATS: u32 = 3;
+    Duration::from_millis(config.heartbeat_interval_ms) * HEARTBEATS
+}
+
 fn limits(config: &Config) -> Limits {
     let to_usize = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     Limits {
@@ -495,7 +501,6 @@ fn limits(config: &Config) -> Limits {
             given => given,
         },
         election_timeout: Duration::from_millis(config.election_timeout_ms),
-        heartbeat: Duration::from_millis(config.heartbeat_interval_ms),
         checks_reconfigurations: config.strict_reconfig_check,
         held_version: config.hold_cluster_version,
         downgrade_check_interval: config.downgrade_check_time.positive(),

@@ -27,6 +27,10 @@ const UNAPPLIED_COUNT_MAX: u64 = 5_000;
 /// The same for requests that are let through first.
 const UNAPPLIED_COUNT_MAX_FIRST: u64 = 10_000;
 
+/// A moment of this process's life.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment(u64);
+
 /// Shared by all threads.
 #[derive(Debug)]
 pub(crate) struct Standing {
@@ -41,13 +45,20 @@ pub(crate) struct Standing {
     /// Since when no leader is known, while that is so.
     leaderless_since: Mutex<Option<Instant>>,
     started: Instant,
+    /// For how long consensus may feel no time pass before others may have elected another leader.
+    silence: Duration,
     /// When consensus last felt time pass, in milliseconds since the start.
     ticked_millis: AtomicU64,
+    /// The same for the last time after a longer silence. The tick that ends a pause comes before the news
+    /// of what has happened meanwhile.
+    resumed_millis: AtomicU64,
+    /// Until when this member's lead is confirmed: a quorum was asked then and agreed.
+    confirmed_millis: AtomicU64,
     storage_version: Mutex<Option<Version>>,
 }
 
 impl Standing {
-    pub(crate) fn new(applied: u64, applied_term: u64) -> Self {
+    pub(crate) fn new(applied: u64, applied_term: u64, silence: Duration) -> Self {
         let now = Instant::now();
         Self {
             committed: AtomicU64::new(applied),
@@ -60,7 +71,10 @@ impl Standing {
             term: AtomicU64::new(0),
             leaderless_since: Mutex::new(Some(now)),
             started: now,
+            silence,
             ticked_millis: AtomicU64::new(0),
+            resumed_millis: AtomicU64::new(0),
+            confirmed_millis: AtomicU64::new(0),
             storage_version: Mutex::new(None),
         }
     }
@@ -107,17 +121,44 @@ impl Standing {
         self.leaderless_since.lock().is_some_and(|since| since <= then)
     }
 
-    /// Whether time has stood still for consensus for so long: this process was paused, or its disk is
-    /// stuck. Others may have elected another leader meanwhile.
-    pub(crate) fn has_been_paused_for(&self, long: Duration) -> bool {
-        let ticked = Duration::from_millis(self.ticked_millis.load(Ordering::Acquire));
-        self.started.elapsed() > ticked + long
+    /// Whether a leader may have been deposed without knowing: time has stood still for consensus, because
+    /// this process was paused or its disk is stuck, and no quorum was heard since.
+    pub(crate) fn may_be_deposed(&self) -> bool {
+        let ticked = self.ticked_millis.load(Ordering::Acquire);
+        let resumed = self.resumed_millis.load(Ordering::Acquire);
+        self.is_silence(ticked, self.millis())
+            || resumed > self.confirmed_millis.load(Ordering::Acquire)
     }
 
     /// Called by the driver at each tick.
     pub(crate) fn note_tick(&self) {
-        let millis = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.ticked_millis.store(millis, Ordering::Release);
+        self.note_tick_at(self.millis());
+    }
+
+    fn note_tick_at(&self, now: u64) {
+        // Before the tick itself, or there would be a moment without a doubt.
+        if self.is_silence(self.ticked_millis.load(Ordering::Acquire), now) {
+            self.resumed_millis.store(now, Ordering::Release);
+        }
+        self.ticked_millis.store(now, Ordering::Release);
+    }
+
+    /// A quorum that was asked after this moment has confirmed that this member leads.
+    pub(crate) fn note_confirmed(&self, asked: Moment) {
+        self.confirmed_millis.fetch_max(asked.0, Ordering::AcqRel);
+    }
+
+    /// Now, for [`Self::note_confirmed`].
+    pub(crate) fn moment(&self) -> Moment {
+        Moment(self.millis())
+    }
+
+    fn millis(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn is_silence(&self, ticked: u64, now: u64) -> bool {
+        Duration::from_millis(now.saturating_sub(ticked)) > self.silence
     }
 
     /// Follows changes of leadership.
@@ -189,9 +230,35 @@ impl Standing {
 mod tests {
     use super::*;
 
+    const SILENCE: Duration = Duration::from_millis(300);
+
+    #[test]
+    fn a_pause_leaves_a_doubt_until_a_quorum_was_heard() {
+        let standing = Standing::new(0, 0, Duration::from_secs(3600));
+        standing.note_tick_at(3_600_000);
+        standing.note_tick_at(7_200_000);
+        assert!(!standing.may_be_deposed(), "ticks as they should be");
+        standing.note_tick_at(10_800_001);
+        standing.note_tick_at(10_900_000);
+        assert!(standing.may_be_deposed(), "the ticks after the pause are no answer");
+        standing.note_confirmed(Moment(10_800_000));
+        assert!(standing.may_be_deposed(), "asked before the pause was over");
+        standing.note_confirmed(Moment(10_800_002));
+        assert!(!standing.may_be_deposed());
+        standing.note_confirmed(Moment(5));
+        assert!(!standing.may_be_deposed(), "answers may come out of order");
+    }
+
+    #[test]
+    fn a_clock_that_has_not_ticked_is_a_doubt() {
+        let standing = Standing::new(0, 0, Duration::ZERO);
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(standing.may_be_deposed());
+    }
+
     #[test]
     fn it_is_known_since_when_there_is_no_leader() {
-        let standing = Standing::new(0, 0);
+        let standing = Standing::new(0, 0, SILENCE);
         let asked = Instant::now();
         assert!(standing.had_no_leader_since(asked));
         let led = Leadership { leader: 1, term: 2, role: Role::Follower };
@@ -206,7 +273,7 @@ mod tests {
 
     #[test]
     fn what_goes_first_is_refused_later() {
-        let standing = Standing::new(7, 1);
+        let standing = Standing::new(7, 1, SILENCE);
         for (committed, refused) in [
             (5_007, [false, false]),
             (5_008, [true, false]),

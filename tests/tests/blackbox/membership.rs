@@ -1,6 +1,8 @@
 //! What members of a cluster do for clients and for each other: changes of the membership and their
 //! refusals, learners, moving the lead, leases at members that do not lead, the peer port, downgrades.
 
+use std::time::Duration;
+
 use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::downgrade_request::DowngradeAction;
 use quorate_api::healthpb::HealthCheckRequest;
@@ -47,14 +49,6 @@ async fn promote(client: &Client, id: u64) -> Result<pb::MemberPromoteResponse, 
     client.member_promote(pb::MemberPromoteRequest { id }).await
 }
 
-/// Renews a lease, and says for how long it lives then.
-async fn renew(client: &Client, id: i64) -> Result<i64, Status> {
-    let requests = tokio_stream::once(pb::LeaseKeepAliveRequest { id });
-    let mut answers = client.lease().lease_keep_alive(requests).await?.into_inner();
-    let answer = within("a renewal", answers.next()).await;
-    Ok(answer.expect("an answer for each request")?.ttl)
-}
-
 async fn a_learner_answers_little(kind: Kind) {
     const TEXT: &str = "etcdserver: rpc not supported for learner";
     let mut cluster = start_unchecked(kind, 1).await;
@@ -79,7 +73,7 @@ async fn a_learner_answers_little(kind: Kind) {
     refused(client.lease_leases(pb::LeaseLeasesRequest {}).await, refusal, TEXT);
     refused(client.member_list(pb::MemberListRequest { linearizable: false }).await, refusal, TEXT);
     refused(client.hash_kv(pb::HashKvRequest { revision: 0 }).await, refusal, TEXT);
-    refused(renew(&client, 7).await, refusal, TEXT);
+    refused(client.renew(7).await, refusal, TEXT);
     let check = HealthCheckRequest { service: String::new() };
     refused(client.health().check(check).await, refusal, TEXT);
     let watching = client.watch().watch(tokio_stream::pending()).await;
@@ -205,9 +199,24 @@ async fn the_lead_is_moved_to_voters_only(kind: Kind) {
     let learner = add(&cluster.client(leader), "http://127.0.0.1:1", true).await.unwrap();
     refused(move_to(leader, learner).await, refusal, bad);
     move_to(leader, cluster.id(leader)).await.unwrap();
-    move_to(leader, target).await.unwrap();
-    let status = cluster.client(leader).status(pb::StatusRequest {}).await.unwrap();
-    assert_eq!(status.leader, target);
+    // A leader gives up when its successor is not ready within an election's time, and whoever asked for
+    // it waits in vain and has to ask again.
+    eventually("the follower to lead", async || {
+        let asked = tokio::time::timeout(Duration::from_secs(2), move_to(leader, target)).await;
+        let status = cluster.client(leader).status(pb::StatusRequest {}).await.unwrap();
+        match asked {
+            Ok(Ok(_)) => {
+                assert_eq!(status.leader, target);
+                Some(())
+            }
+            Ok(Err(refused)) => {
+                assert_eq!(refused.message(), "etcdserver: not leader");
+                (status.leader == target).then_some(())
+            }
+            Err(_) => None,
+        }
+    })
+    .await;
 }
 
 async fn leases_are_kept_alive_at_any_member(kind: Kind) {
@@ -222,8 +231,8 @@ async fn leases_are_kept_alive_at_any_member(kind: Kind) {
     };
     for member in [leader, one, other] {
         let client = cluster.client(member);
-        assert_eq!(renew(&client, id).await.unwrap(), 60);
-        assert_eq!(renew(&client, 78).await.unwrap(), 0, "there is no such lease");
+        assert_eq!(client.renew(id).await.unwrap(), 60);
+        assert_eq!(client.renew(78).await.unwrap(), 0, "there is no such lease");
         let found = look(member, id).await;
         assert_eq!(found.header.unwrap().member_id, cluster.id(member));
         assert_eq!(
@@ -236,7 +245,7 @@ async fn leases_are_kept_alive_at_any_member(kind: Kind) {
     }
     // A member that has lost its leader finds the next one.
     cluster.kill(leader);
-    assert_eq!(renew(&cluster.client(one), id).await.unwrap(), 60);
+    assert_eq!(cluster.client(one).renew(id).await.unwrap(), 60);
 }
 
 async fn members_ask_each_other(kind: Kind) {

@@ -1,15 +1,20 @@
 //! Members that get no processor for a while and do not know.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use quorate_tests::{ClusterOptions, Kind};
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::{ClusterOptions, Kind, eventually, within};
 
-use crate::{Ordeal, on_clusters};
+use crate::{Ordeal, on_clusters, on_clusters_of_quorate};
 
 on_clusters! {
     a_leader_that_slept_answers_nothing_stale,
     a_follower_sleeps,
     everybody_sleeps,
+}
+
+on_clusters_of_quorate! {
+    a_leader_that_overslept_ends_no_lease,
 }
 
 async fn a_leader_that_slept_answers_nothing_stale(kind: Kind) {
@@ -60,4 +65,47 @@ async fn everybody_sleeps(kind: Kind) {
         }
     })
     .await;
+}
+
+/// Lifetime of the leases, in seconds.
+const LIFE: i64 = 2;
+
+/// The sleeper's clocks say that the leases are over, when it wakes up and believes that it leads; the next
+/// leader has renewed them. It must not end them, nor renew one on its own authority.
+async fn a_leader_that_overslept_ends_no_lease(kind: Kind) {
+    let mut cluster = ClusterOptions::new(kind, 3).start().await;
+    for round in 1..=2 {
+        let leader = cluster.leader().await;
+        let ids = [10 * round, 10 * round + 1];
+        for id in ids {
+            cluster.client(leader).grant(id, LIFE).await;
+        }
+        cluster.pause(leader);
+        let awake = cluster.running();
+        let next = cluster.leader_among(&awake).await;
+        let (client, sleeper) = (cluster.client(next), cluster.client(leader));
+        let asleep = Instant::now();
+        while asleep.elapsed() < Duration::from_secs(LIFE.unsigned_abs() + 1) {
+            assert_eq!(client.renew(ids[0]).await.unwrap(), LIFE);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        // The sleeper finds this one when it wakes up.
+        let stale = tokio::task::spawn_local(async move { sleeper.renew(ids[1]).await });
+        eventually("the lease that nobody renews to expire", async || {
+            client.renew(ids[0]).await.unwrap();
+            let request = pb::LeaseTimeToLiveRequest { id: ids[1], keys: false };
+            let found = client.lease_time_to_live(request).await.unwrap();
+            (found.ttl == -1).then_some(())
+        })
+        .await;
+        cluster.resume(leader);
+        let answer = within("the sleeper's answer", stale).await.unwrap();
+        assert!(!answer.as_ref().is_ok_and(|ttl| *ttl > 0), "it is gone, but not here: {answer:?}");
+        // Leases that are over are looked for twice a second.
+        let awake = Instant::now();
+        while awake.elapsed() < Duration::from_secs(1) {
+            assert_eq!(client.renew(ids[0]).await.unwrap(), LIFE, "the sleeper ended it");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
 }

@@ -20,7 +20,6 @@ pub(crate) struct Limits {
     /// Backend size limit in bytes as status reports it; negative for none.
     pub(crate) quota_configured: i64,
     pub(crate) election_timeout: Duration,
-    pub(crate) heartbeat: Duration,
     /// Whether changes of the membership that could cost the quorum are refused.
     pub(crate) checks_reconfigurations: bool,
     /// The version that this member keeps its cluster at, instead of its own.

@@ -249,6 +249,27 @@ impl Member {
         request: InternalRaftRequest,
         kind: RequestKind,
     ) -> Result<Response, RequestError> {
+        self.propose_by(Input::Propose, request, kind).await
+    }
+
+    /// The same for what a leader finds out by its own clocks: fails unless it leads in that term still when
+    /// the request reaches the log. Another leader's clocks may say otherwise.
+    pub(crate) async fn propose_as_leader(
+        &self,
+        term: u64,
+        request: InternalRaftRequest,
+        kind: RequestKind,
+    ) -> Result<Response, RequestError> {
+        let input = |proposal| Input::ProposeAsLeader { term, proposal };
+        self.propose_by(input, request, kind).await
+    }
+
+    async fn propose_by(
+        &self,
+        input: impl FnOnce(Proposal) -> Input,
+        request: InternalRaftRequest,
+        kind: RequestKind,
+    ) -> Result<Response, RequestError> {
         let standing = &self.parts.standing;
         let first = kind == RequestKind::LeaseRevoke && self.parts.limits.revocations_first;
         if standing.is_overloaded(first) {
@@ -266,7 +287,7 @@ impl Member {
         let ticket = Ticket::new(self, request_id, kind, started);
         self.parts.waiters.add(request_id, address);
         let proposal = Proposal { request_id, data: data.into() };
-        if self.parts.driver.request(Input::Propose(proposal)).is_err() {
+        if self.parts.driver.request(input(proposal)).is_err() {
             return Err(RequestError::TooManyRequests);
         }
         match waiting.await {

@@ -23,10 +23,6 @@ impl PeerService {
         if let Err(error) = self.member.wait_applied().await {
             return not_caught_up(&error);
         }
-        // A paused leader must not renew what another one may have revoked.
-        if self.member.standing().leads() && !self.member.leads_for_sure().await {
-            return refuse(StatusCode::BAD_REQUEST, &RequestError::NotPrimaryLessor);
-        }
         match self.member.renew_lease_here(LeaseId(request.id)).await {
             Ok(Renewed::For(ttl)) => {
                 protobuf(&LeaseKeepAliveResponse { header: None, id: request.id, ttl })
