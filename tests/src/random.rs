@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// A small generator (xorshift64*), good enough to choose moments and positions.
 #[derive(Clone, Debug)]
 pub struct Random {
+    seed: u64,
     state: u64,
 }
 
@@ -12,7 +13,7 @@ impl Random {
     /// A generator with a given seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
-        Self { state: seed | 1 }
+        Self { seed, state: seed | 1 }
     }
 
     /// A generator seeded by `QUORATE_SEED`, or else by the clock. The seed is printed, for the output
@@ -25,10 +26,10 @@ impl Random {
         Self::new(seed)
     }
 
-    /// The seed with which [`Self::new`] makes a generator that goes on like this one.
+    /// What it was made with: another one made with it has given the same numbers.
     #[must_use]
     pub const fn seed(&self) -> u64 {
-        self.state
+        self.seed
     }
 
     /// The next number below a bound.
@@ -48,4 +49,19 @@ impl Random {
 fn clock() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     u64::from(now.subsec_nanos()) << 32 | now.as_secs() & 0xffff_ffff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_repeats_everything() {
+        for seed in [7, 8] {
+            let mut one = Random::new(seed);
+            let numbers = [one.below(100), one.below(100), one.below(100)];
+            let mut other = Random::new(one.seed());
+            assert_eq!(numbers.map(|_| other.below(100)), numbers);
+        }
+    }
 }
