@@ -140,7 +140,15 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     log_start(config);
     log_limits(config);
-    let booted = bootstrap::boot(config, &disk)?;
+    let booted = match bootstrap::boot(config, &disk) {
+        // The end that this member has come to already: no failure that a supervisor should answer by
+        // another start.
+        Err(bootstrap::BootError::Removed) => {
+            log_removal();
+            return Ok(Ended::Removed);
+        }
+        booted => booted?,
+    };
     metrics.set_member_id(&format!("{:x}", booted.identity.member_id));
     let core = Core::start(config, booted, &disk, &metrics).map_err(StartError::Thread)?;
     let member = Arc::clone(&core.member);
@@ -196,6 +204,11 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     Ok(ended)
 }
 
+fn log_removal() {
+    log::warn!("server error", "error" = bootstrap::BootError::Removed.to_string());
+    log::warn!("data-dir used by this member must be removed");
+}
+
 /// Stops in order, unless this machine has failed: then nothing more is to be written.
 fn wind_up(
     ended: Ended,
@@ -207,11 +220,7 @@ fn wind_up(
     match ended {
         Ended::Fault(_) => return ended,
         Ended::Removed => {
-            log::warn!(
-                "server error",
-                "error" = "the member has been permanently removed from the cluster"
-            );
-            log::warn!("data-dir used by this member must be removed");
+            log_removal();
             // The others may still want to hear that this member has the entry that removed it.
             std::thread::sleep(REMOVAL_PAUSE);
         }

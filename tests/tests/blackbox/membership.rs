@@ -21,6 +21,7 @@ on_both_servers! {
     a_change_that_makes_no_sense_is_refused,
     the_lead_is_moved_to_voters_only,
     leases_are_kept_alive_at_any_member,
+    a_removed_member_stays_down,
     members_ask_each_other,
 }
 
@@ -246,6 +247,18 @@ async fn leases_are_kept_alive_at_any_member(kind: Kind) {
     // A member that has lost its leader finds the next one.
     cluster.kill(leader);
     assert_eq!(cluster.client(one).renew(id).await.unwrap(), 60);
+}
+
+/// A supervisor that restarts what has failed must not do so for ever.
+async fn a_removed_member_stays_down(kind: Kind) {
+    let mut cluster = start_unchecked(kind, 3).await;
+    let (leader, follower) = (cluster.leader().await, cluster.follower().await);
+    remove(&cluster.client(leader), cluster.id(follower)).await.unwrap();
+    assert!(cluster.ended(follower).await.success());
+    cluster.launch(follower);
+    assert!(cluster.ended(follower).await.success());
+    let log = cluster.server(follower).log_of_this_run();
+    assert!(log.contains("data-dir used by this member must be removed"), "{log}");
 }
 
 async fn members_ask_each_other(kind: Kind) {
