@@ -57,6 +57,9 @@ pub enum Event {
     },
     /// A message to this peer was lost.
     Unreachable(MemberId),
+    /// This peer's connections have broken and nobody listens at its addresses any more: its process has
+    /// ended, as far as can be told from here.
+    Gone(MemberId),
     /// A snapshot has reached this peer, or has not.
     SnapshotSent {
         /// The peer.

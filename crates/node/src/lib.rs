@@ -42,6 +42,7 @@ mod persistence;
 mod proposals;
 mod read_barrier;
 mod snapshot_policy;
+mod succession;
 
 pub use effect::{Applying, BarrierFailure, Effect, Leadership, Persist, ProposalFailure};
 pub use event::{Event, Proposal};

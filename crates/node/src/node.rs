@@ -19,6 +19,7 @@ use crate::persistence::Persistence;
 use crate::proposals::{Content, Proposals, Waiting};
 use crate::read_barrier::ReadBarriers;
 use crate::snapshot_policy::SnapshotPolicy;
+use crate::succession::Succession;
 
 /// How a node starts, and its pace.
 #[derive(Clone, Debug)]
@@ -97,6 +98,7 @@ pub struct Node {
     /// Membership changes that wait for the one before them to be applied here.
     held_changes: VecDeque<HeldChange>,
     disk_watch: DiskWatch,
+    succession: Succession,
     policy: SnapshotPolicy,
     notes: Vec<Note>,
     effects: VecDeque<Effect>,
@@ -161,6 +163,7 @@ impl Node {
             disk_watch: DiskWatch::new(
                 config.fences_stalled_disk.then_some(u64::from(config.election_ticks)),
             ),
+            succession: Succession::default(),
             notes: Vec::new(),
             policy: config.snapshot_policy,
             effects: VecDeque::new(),
@@ -215,6 +218,7 @@ impl Node {
                 self.taking_snapshot = false;
             }
             Event::Unreachable(peer) => self.raft.report_unreachable(peer),
+            Event::Gone(peer) => self.handle_gone(peer),
             Event::SnapshotSent { to, outcome } => self.handle_snapshot_sent(to, outcome),
             Event::TransferLeadership(to) => self.raft.transfer_leader(to),
         }
@@ -275,6 +279,9 @@ impl Node {
         self.persistence.tick();
         self.watch_disk();
         if !self.disk_watch.is_stalled() {
+            if self.succession.tick(self.leadership) {
+                self.raft.campaign();
+            }
             self.raft.tick();
         }
         for message in self.early_appends.take_all() {
@@ -284,6 +291,18 @@ impl Node {
         let overdue = self.barriers.tick();
         if !overdue.is_empty() {
             self.start_barrier(overdue);
+        }
+    }
+
+    /// A leader that is gone is not waited for. Without pre-votes a member that is mistaken would unseat it.
+    fn handle_gone(&mut self, peer: MemberId) {
+        if !self.raft.config().pre_vote || peer != self.leadership.leader {
+            return;
+        }
+        if self.succession.begin(self.raft.id(), self.leadership, &self.conf_state) {
+            let text = format!("nobody listens at the addresses of leader {peer:x} any more");
+            self.notes.push(Note { level: NoteLevel::Info, text });
+            self.raft.forget_leader();
         }
     }
 

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use quorate_raft::{
-    ConfChange, ConfChangeKind, ConfState, Entry, EntryKind, HardState, Message, MessageKind, Role,
-    SnapshotOutcome,
+    ConfChange, ConfChangeKind, ConfState, Entry, EntryKind, HardState, Message, MessageKind, NONE,
+    Role, SnapshotOutcome,
 };
 
 use crate::{BarrierFailure, Config, Effect, Event, Node, Proposal, SnapshotPolicy, StartError};
@@ -443,6 +443,67 @@ fn a_follower_whose_disk_is_stuck_does_not_stand() {
         members[1].handle(Event::Tick);
     }
     assert!(members[1].sent.iter().any(|message| message.kind == MessageKind::PreVote));
+}
+
+#[test]
+fn a_leader_that_is_gone_is_succeeded_within_ticks() {
+    let mut members = three();
+    members[0].sent.clear();
+    members[0].unfinished_writes.clear();
+    for member in &mut members[1..] {
+        member.handle(Event::Gone(1));
+        assert_eq!(member.node.leadership().leader, NONE);
+    }
+    members[1].propose(9, "held meanwhile");
+    for member in [1, 2] {
+        members[member].handle(Event::Tick);
+    }
+    // The first is dead: it takes nothing in.
+    while members[1..]
+        .iter()
+        .any(|member| !member.sent.is_empty() || !member.unfinished_writes.is_empty())
+    {
+        for member in [1, 2] {
+            members[member].finish_writes();
+            for message in std::mem::take(&mut members[member].sent) {
+                if message.to != 1 {
+                    members[3 - member].handle(Event::Received(vec![message]));
+                }
+            }
+        }
+    }
+    assert_eq!(members[1].node.leadership().role, Role::Leader);
+    assert_eq!(members[2].node.leadership().leader, 2);
+    assert!(members[1].applied_data().contains(&&b"held meanwhile"[..]));
+}
+
+#[test]
+fn a_leader_that_others_hear_of_stays() {
+    let mut members = three();
+    let term = members[0].node.leadership().term;
+    members[1].handle(Event::Gone(1));
+    for _ in 0..3 {
+        for member in &mut members {
+            member.handle(Event::Tick);
+        }
+        converse(&mut members);
+    }
+    for member in &members {
+        let now = member.node.leadership();
+        assert_eq!((now.leader, now.term), (1, term));
+    }
+    // Others than the leader come and go without notice.
+    members[1].handle(Event::Gone(3));
+    assert_eq!(members[1].node.leadership().leader, 1);
+}
+
+#[test]
+fn without_pre_votes_timeouts_decide() {
+    let mut member = Member::start(Config { pre_vote: false, ..config(2, &[1, 2, 3]) });
+    let heartbeat = Message { term: 5, from: 1, ..Message::new(MessageKind::Heartbeat, 2) };
+    member.handle(Event::Received(vec![heartbeat]));
+    member.handle(Event::Gone(1));
+    assert_eq!(member.node.leadership().leader, 1);
 }
 
 #[test]

@@ -72,6 +72,8 @@ pub(crate) enum Input {
     Received(Received),
     /// A message to this peer was lost.
     Unreachable(MemberId),
+    /// This peer's connections have broken and it listens no more.
+    Gone(MemberId),
     /// How sending a snapshot to this peer has ended.
     SnapshotSent {
         to: MemberId,
@@ -390,6 +392,7 @@ impl Driver {
                 self.node.handle(Event::Received(received.into_messages()));
             }
             Input::Unreachable(peer) => self.node.handle(Event::Unreachable(peer)),
+            Input::Gone(peer) => self.node.handle(Event::Gone(peer)),
             Input::SnapshotSent { to, outcome } => {
                 self.node.handle(Event::SnapshotSent { to, outcome });
             }

@@ -1,8 +1,10 @@
 //! Members that are killed or stopped, and started again.
 
-use quorate_tests::{ClusterOptions, Kind, key};
+use std::time::Duration;
 
-use crate::{Ordeal, on_clusters};
+use quorate_tests::{ClusterOptions, Kind, key, put};
+
+use crate::{Ordeal, on_clusters, on_clusters_of_quorate};
 
 on_clusters! {
     the_leader_is_killed,
@@ -11,6 +13,10 @@ on_clusters! {
     all_are_killed,
     one_after_the_other_is_stopped,
     a_follower_that_fell_behind_gets_a_snapshot,
+}
+
+on_clusters_of_quorate! {
+    a_killed_leader_is_succeeded_before_a_timeout,
 }
 
 async fn the_leader_is_killed(kind: Kind) {
@@ -24,6 +30,26 @@ async fn the_leader_is_killed(kind: Kind) {
         }
     })
     .await;
+}
+
+/// Its address refuses connections, so that nobody has to wait until it has been silent for long.
+async fn a_killed_leader_is_succeeded_before_a_timeout(kind: Kind) {
+    const ELECTION_MILLIS: u32 = 20_000;
+    let mut cluster = ClusterOptions::new(kind, 3).timing(100, ELECTION_MILLIS).start().await;
+    for round in 0..2 {
+        let leader = cluster.leader().await;
+        cluster.client(leader).write("k", format!("{round}")).await;
+        cluster.kill(leader);
+        let others = cluster.running();
+        let succession = async {
+            let next = cluster.leader_among(&others).await;
+            cluster.client(next).put(put("k", "after")).await.unwrap();
+        };
+        let limit = Duration::from_millis((ELECTION_MILLIS / 2).into());
+        let in_time = tokio::time::timeout(limit, succession).await;
+        assert!(in_time.is_ok(), "they waited for a timeout");
+        cluster.restart(leader).await;
+    }
 }
 
 async fn a_follower_is_killed(kind: Kind) {

@@ -70,9 +70,14 @@ impl Group {
             }
             990..994 => self.isolated = Some(member.id),
             994..998 => self.isolated = None,
-            _ => {
+            998 => {
                 let to = 1 + random.below(3);
                 member.handle(Event::TransferLeadership(to));
+            }
+            // True or not.
+            _ => {
+                let peer = 1 + random.below(3);
+                member.handle(Event::Gone(peer));
             }
         }
     }

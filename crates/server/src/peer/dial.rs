@@ -38,6 +38,13 @@ pub(crate) enum DialError {
     Http(#[from] hyper::Error),
 }
 
+impl DialError {
+    /// Whether the host answered that nobody listens there.
+    pub(super) fn is_refused(&self) -> bool {
+        matches!(self, Self::Connect { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused)
+    }
+}
+
 /// Why a request to a peer did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PostError {

@@ -3,7 +3,8 @@
 //! A member dials both streams of every peer and keeps at it: at most one attempt in [`REDIAL_INTERVAL`], the
 //! next URL after a failure. All complete messages that a read has brought are handed over as one batch. A
 //! peer shows at least three times per read timeout that it lives; one that is silent for all of it is dialed
-//! again.
+//! again. When a stream has broken and every URL refuses the next, the consensus core is told that the peer is
+//! gone.
 //!
 //! # Not here
 //!
@@ -32,6 +33,7 @@ use super::handshake::Introduction;
 use super::link::Link;
 use super::local::Local;
 use super::status::Attempt;
+use crate::driver::Input;
 use crate::log;
 
 /// The shortest time between two attempts.
@@ -73,6 +75,12 @@ enum StreamError {
     Refused(#[from] PostError),
 }
 
+impl StreamError {
+    fn is_refused(&self) -> bool {
+        matches!(self, Self::Dial(error) if error.is_refused())
+    }
+}
+
 /// Reads the stream of this kind for as long as the peer is one.
 pub(super) async fn read_stream(local: Arc<Local>, link: Arc<Link>, kind: StreamKind) {
     log::info!(
@@ -81,6 +89,8 @@ pub(super) async fn read_stream(local: Arc<Local>, link: Arc<Link>, kind: Stream
         "local-member-id" = local.introduction.member,
         "remote-peer-id" = link.name
     );
+    // URLs that may still refuse before a peer that was there counts as gone.
+    let mut refusals_left: Option<usize> = None;
     loop {
         let mut next_dial = Instant::now() + REDIAL_INTERVAL;
         let url = link.urls.pick();
@@ -95,6 +105,7 @@ pub(super) async fn read_stream(local: Arc<Local>, link: Arc<Link>, kind: Stream
                 );
                 let error = stream.read_all(&local, &link).await;
                 drop(stream);
+                refusals_left = Some(link.urls.count());
                 log::warn!(
                     "lost TCP streaming connection with remote peer",
                     "stream-reader-type" = kind.name(),
@@ -113,6 +124,14 @@ pub(super) async fn read_stream(local: Arc<Local>, link: Arc<Link>, kind: Stream
             }
             Err(error) => {
                 link.urls.failed(&url);
+                refusals_left = match refusals_left {
+                    Some(left) if error.is_refused() && left > 1 => Some(left - 1),
+                    Some(_) if error.is_refused() => {
+                        local.driver.report(Input::Gone(link.id));
+                        None
+                    }
+                    left => left,
+                };
                 if !matches!(error, StreamError::Unsupported) {
                     let attempt = Attempt { source: kind.name(), action: "dial" };
                     link.status.deactivate(attempt, &error);

@@ -456,6 +456,17 @@ fn a_silent_peer_is_dialed_again() {
     });
 }
 
+#[test]
+fn a_peer_whose_process_ends_is_gone() {
+    let (mut one, two) = pair();
+    drop(two);
+    let gone = one.wait_for(|input| match input {
+        Input::Gone(peer) => Some(peer),
+        _ => None,
+    });
+    assert_eq!(gone, 2);
+}
+
 /// Reads one request with its body; `None` at the end of the connection.
 async fn read_request(stream: &mut TcpStream) -> Option<String> {
     let mut read = Vec::new();

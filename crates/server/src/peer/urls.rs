@@ -36,6 +36,10 @@ impl Urls {
         state.urls.get(state.picked).cloned().unwrap_or_default()
     }
 
+    pub(super) fn count(&self) -> usize {
+        self.state.lock().urls.len()
+    }
+
     /// The URL failed: the next one is tried, unless that was decided already.
     pub(super) fn failed(&self, url: &str) {
         let mut state = self.state.lock();

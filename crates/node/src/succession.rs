@@ -1,0 +1,110 @@
+//! Who stands for election first when the leader's process has ended.
+//!
+//! A follower that hears nothing waits for one to two election timeouts, because silence may be a slow
+//! network. When a leader's connections break and its addresses refuse new ones, there is nothing to wait
+//! for: its followers forget it and stand one after the other, a tick apart, in the order of their ids, so
+//! that they do not split the votes. Each does so once; then elections are a matter of timeouts again.
+//!
+//! Nobody is unseated by mistake: it takes pre-votes, and members that still hear from the leader give none.
+//!
+//! See decision record 0009.
+
+use quorate_raft::{ConfState, MemberId, NONE, Role, Term};
+
+use crate::Leadership;
+
+/// A member's turn, and what it waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Turn {
+    /// The term of the leader that is gone.
+    term: Term,
+    ticks_left: usize,
+}
+
+/// The turn of this member, if it waits for one.
+#[derive(Debug, Default)]
+pub(crate) struct Succession {
+    turn: Option<Turn>,
+}
+
+impl Succession {
+    /// Waits for this member's turn, if it may succeed the leader that is gone. Says whether it may.
+    pub(crate) fn begin(
+        &mut self,
+        own_id: MemberId,
+        leadership: Leadership,
+        conf_state: &ConfState,
+    ) -> bool {
+        let is_voter = conf_state.voters.contains(&own_id);
+        if !is_voter || leadership.role != Role::Follower || leadership.leader == NONE {
+            return false;
+        }
+        let before =
+            conf_state.voters.iter().filter(|id| **id < own_id && **id != leadership.leader);
+        self.turn = Some(Turn { term: leadership.term, ticks_left: 1 + before.count() });
+        true
+    }
+
+    /// A tick has passed. True once, when it is this member's turn and nobody else came first.
+    pub(crate) fn tick(&mut self, leadership: Leadership) -> bool {
+        let Some(turn) = &mut self.turn else { return false };
+        if leadership.leader != NONE || leadership.term != turn.term {
+            self.turn = None;
+            return false;
+        }
+        turn.ticks_left -= 1;
+        let is_due = turn.ticks_left == 0;
+        if is_due {
+            self.turn = None;
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LED: Leadership = Leadership { leader: 2, term: 7, role: Role::Follower };
+    const LEADERLESS: Leadership = Leadership { leader: NONE, ..LED };
+
+    fn voters(voters: &[MemberId]) -> ConfState {
+        ConfState { voters: voters.to_vec(), ..ConfState::default() }
+    }
+
+    /// After how many ticks a member stands that finds its leader gone.
+    fn turn_of(own_id: MemberId, conf_state: &ConfState) -> Option<usize> {
+        let mut succession = Succession::default();
+        succession.begin(own_id, LED, conf_state);
+        let turns: Vec<usize> = (1..=10).filter(|_| succession.tick(LEADERLESS)).collect();
+        assert!(turns.len() <= 1, "once");
+        turns.first().copied()
+    }
+
+    #[test]
+    fn voters_stand_one_after_the_other() {
+        let five = voters(&[5, 4, 3, 2, 1]);
+        assert_eq!([1, 3, 4, 5].map(|id| turn_of(id, &five)), [1, 2, 3, 4].map(Some));
+        assert_eq!(turn_of(9, &five), None, "a learner");
+    }
+
+    #[test]
+    fn only_a_follower_succeeds() {
+        let three = voters(&[1, 2, 3]);
+        let mut succession = Succession::default();
+        assert!(!succession.begin(1, LEADERLESS, &three));
+        assert!(!succession.begin(2, Leadership { role: Role::Leader, ..LED }, &three));
+        assert!(succession.begin(1, LED, &three));
+    }
+
+    #[test]
+    fn who_comes_first_ends_the_wait() {
+        let three = voters(&[1, 2, 3]);
+        for other in [LED, Leadership { term: 8, ..LEADERLESS }] {
+            let mut succession = Succession::default();
+            assert!(succession.begin(3, LED, &three));
+            assert!(!succession.tick(other));
+            assert!(!succession.tick(LEADERLESS), "the turn is over");
+        }
+    }
+}
