@@ -31,6 +31,7 @@ use crate::log;
 use crate::member::{Member, RequestError};
 use crate::metrics::RequestKind;
 use crate::peer::call::{Call, CallError};
+use crate::peer::kept::KeptConnections;
 
 /// Where the leader takes renewals of other members.
 pub(crate) const RENEW_PATH: &str = "/leases";
@@ -91,7 +92,7 @@ impl Member {
                 }
             } else {
                 for url in &leader.peer_urls {
-                    let asking = ask(url, RENEW_PATH, &body, deadline);
+                    let asking = ask(self.to_leader(), url, RENEW_PATH, &body, deadline);
                     let Some(answer) = self.while_leading(leader.id, asking).await else { break };
                     match answer.and_then(|answer| read_renewal(&answer, id)) {
                         Ok(renewed) => return Ok(renewed),
@@ -156,7 +157,7 @@ impl Member {
                 return self.lease_time_to_live_here(request);
             }
             for url in &leader.peer_urls {
-                let asking = ask(url, TIME_TO_LIVE_PATH, &body, deadline);
+                let asking = ask(self.to_leader(), url, TIME_TO_LIVE_PATH, &body, deadline);
                 let Some(answer) = self.while_leading(leader.id, asking).await else { break };
                 match answer.and_then(|answer| read_time_to_live(&answer, request.id)) {
                     Ok(found) => return Ok(found),
@@ -203,6 +204,7 @@ fn note_failure(id: LeaseId, url: &str, error: &Unanswered) {
 }
 
 async fn ask(
+    kept: &KeptConnections,
     url: &str,
     path: &str,
     body: &Bytes,
@@ -214,7 +216,7 @@ async fn ask(
     call.headers.push(("content-type", "application/protobuf".to_owned()));
     call.body = body.clone();
     call.bytes_max = ANSWER_BYTES_MAX;
-    Ok(call.send().await?)
+    Ok(call.send_over(kept).await?)
 }
 
 /// The body of a good answer; `None` if there is no such lease.

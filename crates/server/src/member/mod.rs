@@ -48,6 +48,7 @@ use crate::inbox;
 use crate::mailbox::{self, DeskCell};
 use crate::metrics::{Metrics, RequestKind};
 use crate::peer::Peers;
+use crate::peer::kept::KeptConnections;
 use crate::release::reported_version;
 use crate::request_id::RequestIds;
 use crate::runtime::blocking;
@@ -125,6 +126,8 @@ pub(crate) struct Member {
     led_since: Mutex<Option<Instant>>,
     leader_losses: tokio::sync::watch::Sender<u64>,
     lists: ListBudget,
+    /// For what the leader is asked on behalf of clients.
+    to_leader: KeptConnections,
     /// Defragmentations that somebody waits for.
     defragmentation_count: Mutex<usize>,
     /// What the health service says.
@@ -139,9 +142,14 @@ impl Member {
             led_since: Mutex::new(None),
             leader_losses,
             lists: ListBudget::default(),
+            to_leader: KeptConnections::default(),
             defragmentation_count: Mutex::new(0),
             serving: tokio::sync::watch::Sender::new(true),
         }
+    }
+
+    pub(crate) const fn to_leader(&self) -> &KeptConnections {
+        &self.to_leader
     }
 
     pub(crate) const fn identity(&self) -> &Identity {

@@ -1,7 +1,7 @@
-//! One request to a peer's HTTP port over a connection of its own, answered in full.
+//! One request to a peer's HTTP port, answered in full.
 //!
-//! For what is asked now and then: members, versions, hashes, forwarded requests. What flows all the
-//! time has streams.
+//! For what is asked now and then, over a connection of its own: members, versions, hashes, forwarded
+//! promotions. What is asked often goes over kept connections, and what flows all the time has streams.
 //!
 //! # Bounds
 //!
@@ -13,9 +13,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, Response, Uri, header};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::client::conn::http1;
+use hyper::client::conn::http1::{self, Connection};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+
+use super::kept::{self, KeptConnections};
 
 /// Why a peer gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -72,48 +74,105 @@ impl Call {
         }
     }
 
-    async fn send_unhurried(self, url: &str) -> Result<Response<Bytes>, CallError> {
-        let uri: Uri = url.parse().map_err(|_| CallError::Url(url.to_owned()))?;
-        let authority = authority_of(&uri).ok_or_else(|| CallError::Url(url.to_owned()))?;
-        let stream = TcpStream::connect(&authority)
-            .await
-            .map_err(|source| CallError::Dial { authority: authority.clone(), source })?;
-        let http = |source| CallError::Http { url: url.to_owned(), source };
-        stream
-            .set_nodelay(true)
-            .map_err(|source| CallError::Dial { authority: authority.clone(), source })?;
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
-        let mut request =
-            Request::builder().method(self.method).uri(self.path).header(header::HOST, authority);
-        for (name, value) in self.headers {
-            request = request.header(name, value);
+    /// The same over a connection that is kept for the next call. The call may reach the peer twice.
+    pub(crate) async fn send_over(
+        self,
+        kept: &KeptConnections,
+    ) -> Result<Response<Bytes>, CallError> {
+        let (url, timeout) = (format!("{}{}", self.base, self.path), self.timeout);
+        match tokio::time::timeout(timeout, self.send_kept(&url, kept)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(CallError::Deadline { url }),
         }
-        let request =
-            request.body(Full::new(self.body)).map_err(|_| CallError::Url(url.to_owned()))?;
-        let answer = async {
-            let (head, body) = sender.send_request(request).await.map_err(http)?.into_parts();
-            let body = Limited::new(body, self.bytes_max).collect().await.map_err(|error| {
-                if error.is::<LengthLimitError>() {
-                    CallError::TooLong { url: url.to_owned(), bytes_max: self.bytes_max }
-                } else {
-                    CallError::Body { url: url.to_owned(), reason: error.to_string() }
-                }
-            })?;
-            Ok(Response::from_parts(head, body.to_bytes()))
-        };
+    }
+
+    async fn send_unhurried(self, url: &str) -> Result<Response<Bytes>, CallError> {
+        let authority = authority(url)?;
+        let (mut sender, connection) = connect(&authority, url).await?;
+        let mut answer = std::pin::pin!(self.exchange(url, authority, &mut sender));
         // The connection works only while it is polled; it ends when the answer is complete.
         let mut connection = std::pin::pin!(connection);
-        let mut answer = std::pin::pin!(answer);
         tokio::select! {
             biased;
             answered = &mut answer => answered,
             ended = &mut connection => match ended {
                 Ok(()) => answer.await,
-                Err(source) => Err(http(source)),
+                Err(source) => Err(CallError::Http { url: url.to_owned(), source }),
             },
         }
     }
+
+    async fn send_kept(
+        self,
+        url: &str,
+        kept: &KeptConnections,
+    ) -> Result<Response<Bytes>, CallError> {
+        let authority = authority(url)?;
+        if let Some(mut sender) = kept.take(&authority)
+            && sender.ready().await.is_ok()
+        {
+            match self.exchange(url, authority.clone(), &mut sender).await {
+                // The peer has closed it, just when it was used again.
+                Err(CallError::Http { .. }) => {}
+                answered => {
+                    if answered.is_ok() {
+                        kept.put(authority, sender);
+                    }
+                    return answered;
+                }
+            }
+        }
+        let (mut sender, connection) = connect(&authority, url).await?;
+        // Who waits for an answer sees the failure there.
+        tokio::spawn(async move { drop(connection.await) });
+        let answer = self.exchange(url, authority.clone(), &mut sender).await?;
+        kept.put(authority, sender);
+        Ok(answer)
+    }
+
+    async fn exchange(
+        &self,
+        url: &str,
+        authority: String,
+        sender: &mut kept::Sender,
+    ) -> Result<Response<Bytes>, CallError> {
+        let mut request = Request::builder()
+            .method(self.method.clone())
+            .uri(&self.path)
+            .header(header::HOST, authority);
+        for (name, value) in &self.headers {
+            request = request.header(*name, value);
+        }
+        let request = request
+            .body(Full::new(self.body.clone()))
+            .map_err(|_| CallError::Url(url.to_owned()))?;
+        let http = |source| CallError::Http { url: url.to_owned(), source };
+        let (head, body) = sender.send_request(request).await.map_err(http)?.into_parts();
+        let body = Limited::new(body, self.bytes_max).collect().await.map_err(|error| {
+            if error.is::<LengthLimitError>() {
+                CallError::TooLong { url: url.to_owned(), bytes_max: self.bytes_max }
+            } else {
+                CallError::Body { url: url.to_owned(), reason: error.to_string() }
+            }
+        })?;
+        Ok(Response::from_parts(head, body.to_bytes()))
+    }
+}
+
+fn authority(url: &str) -> Result<String, CallError> {
+    let uri: Option<Uri> = url.parse().ok();
+    uri.and_then(|uri| authority_of(&uri)).ok_or_else(|| CallError::Url(url.to_owned()))
+}
+
+async fn connect(
+    authority: &str,
+    url: &str,
+) -> Result<(kept::Sender, Connection<TokioIo<TcpStream>, Full<Bytes>>), CallError> {
+    let dial = |source| CallError::Dial { authority: authority.to_owned(), source };
+    let stream = TcpStream::connect(authority).await.map_err(dial)?;
+    stream.set_nodelay(true).map_err(dial)?;
+    let opened = http1::handshake(TokioIo::new(stream)).await;
+    opened.map_err(|source| CallError::Http { url: url.to_owned(), source })
 }
 
 /// `host:port`, the port being the scheme's where none is named.
@@ -167,6 +226,38 @@ mod tests {
             matches!(answered, Err(CallError::Body { .. } | CallError::Http { .. })),
             "{answered:?}"
         );
+    }
+
+    /// Answers two requests on each connection, then closes it. Returns how many connections it took for
+    /// so many requests.
+    async fn answer_twice_each(listener: tokio::net::TcpListener, requests: usize) -> usize {
+        let (mut connections, mut answered) = (0, 0);
+        while answered < requests {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            connections += 1;
+            for _ in 0..2.min(requests - answered) {
+                let mut asked = vec![0; 4096];
+                assert!(stream.read(&mut asked).await.unwrap() > 0);
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+                answered += 1;
+            }
+        }
+        connections
+    }
+
+    #[tokio::test]
+    async fn a_kept_connection_is_used_again_and_replaced_when_it_was_closed() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        let kept = KeptConnections::default();
+        let asking = async {
+            for _ in 0..5 {
+                let call = Call::get(&base, "/leases", Duration::from_secs(5));
+                assert_eq!(call.send_over(&kept).await.unwrap().into_body(), "ok");
+            }
+        };
+        let (connections, ()) = tokio::join!(answer_twice_each(listener, 5), asking);
+        assert_eq!(connections, 3);
     }
 
     #[tokio::test]

@@ -24,6 +24,7 @@ mod dial;
 mod frame;
 mod handshake;
 mod incoming;
+pub(crate) mod kept;
 mod link;
 mod local;
 mod outgoing;
