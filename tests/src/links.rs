@@ -9,10 +9,13 @@
 //! Bytes that are dropped are held as a network would by sending them again: they arrive, late and in
 //! order, once the link is healed, unless a side has given up on the connection by then.
 //!
+//! A member's proxy can also refuse whoever dials, and break what is open, as a packet filter does or the host of
+//! a process that has ended. The member itself can go on dialling others.
+//!
 //! The proxies run on a thread of their own, so that a test that computes does not slow them down.
 //! Clients are not here: they reach every member at any time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -86,6 +89,8 @@ impl Rules {
 #[derive(Debug)]
 struct Shared {
     rules: watch::Sender<Rules>,
+    /// Members whose proxies refuse connections.
+    refusing: watch::Sender<BTreeSet<usize>>,
     /// Members by id, as the header spells it.
     ids: Mutex<BTreeMap<String, usize>>,
     count: Mutex<usize>,
@@ -115,6 +120,7 @@ impl Links {
         let rules = Rules { since: Instant::now(), pairs: BTreeMap::new() };
         let shared = Arc::new(Shared {
             rules: watch::Sender::new(rules),
+            refusing: watch::Sender::default(),
             ids: Mutex::default(),
             count: Mutex::default(),
             random: Mutex::new(Random::new(1)),
@@ -185,8 +191,14 @@ impl Links {
         self.around(member, Rule::Drop);
     }
 
+    /// Connections to a member are broken and refused.
+    pub fn refuse(&self, member: usize) {
+        self.shared.refusing.send_modify(|refusing| _ = refusing.insert(member));
+    }
+
     /// Everything passes again, also what was held.
     pub fn heal(&self) {
+        self.shared.refusing.send_modify(BTreeSet::clear);
         self.shared.rules.send_modify(|rules| rules.pairs.clear());
     }
 
@@ -215,12 +227,42 @@ fn serve(shared: &Arc<Shared>, mut proxies: mpsc::UnboundedReceiver<Proxy>) {
 }
 
 async fn accept(shared: Arc<Shared>, proxy: Proxy) {
-    let listener = Listener::from_std(proxy.listener).unwrap();
+    let mut listener = Listener::from_std(proxy.listener).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut refusing = shared.refusing.subscribe();
     loop {
-        let Ok((stream, _)) = listener.accept().await else { continue };
-        let end =
-            End { shared: Arc::clone(&shared), member: proxy.member, dialler: OnceLock::new() };
-        tokio::spawn(connection(Arc::new(end), stream, proxy.port));
+        let stream = tokio::select! {
+            biased;
+            _ = refusing.wait_for(|refusing| refusing.contains(&proxy.member)) => None,
+            accepted = listener.accept() => Some(accepted),
+        };
+        match stream {
+            Some(Ok((stream, _))) => {
+                let end = End {
+                    shared: Arc::clone(&shared),
+                    member: proxy.member,
+                    dialler: OnceLock::new(),
+                };
+                tokio::spawn(unless_refused(Arc::new(end), stream, proxy.port));
+            }
+            Some(Err(_)) => {}
+            None => {
+                drop(listener);
+                drop(refusing.wait_for(|refusing| !refusing.contains(&proxy.member)).await);
+                // Nobody else takes the port: it is held.
+                listener = Listener::bind(address).await.unwrap();
+            }
+        }
+    }
+}
+
+/// Carries a connection until the proxy refuses such.
+async fn unless_refused(end: Arc<End>, stream: TcpStream, port: u16) {
+    let mut refusing = end.shared.refusing.subscribe();
+    let member = end.member;
+    tokio::select! {
+        _ = refusing.wait_for(|refusing| refusing.contains(&member)) => {}
+        () = connection(end, stream, port) => {}
     }
 }
 

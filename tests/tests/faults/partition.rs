@@ -14,6 +14,7 @@ on_clusters! {
     the_leader_hears_nobody,
     a_follower_hears_nobody,
     two_members_meet_only_through_a_third,
+    the_leader_refuses_connections,
     links_flap,
     links_are_slow,
     connections_are_cut_again_and_again,
@@ -128,6 +129,21 @@ async fn two_members_meet_only_through_a_third(kind: Kind) {
         ordeal.progress().await;
         ordeal.cluster.links().heal();
         ordeal.progress().await;
+    })
+    .await;
+}
+
+/// It looks as if its process had ended, and it leads on.
+async fn the_leader_refuses_connections(kind: Kind) {
+    Ordeal::run(linked(kind, 3), async |ordeal| {
+        for _ in 0..3 {
+            let leader = ordeal.cluster.leader().await;
+            ordeal.load.read_from(&ordeal.cluster, leader, &mut ordeal.random);
+            ordeal.cluster.links().refuse(leader);
+            ordeal.progress().await;
+            ordeal.cluster.links().heal();
+            ordeal.progress().await;
+        }
     })
     .await;
 }

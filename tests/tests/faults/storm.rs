@@ -85,13 +85,14 @@ enum Fault {
     Flap,
     Delay,
     Cut,
+    Refuse,
     MoveLeader,
     Replace,
     FailSyncs,
     SlowSyncs,
 }
 
-const FAULTS: [Fault; 15] = [
+const FAULTS: [Fault; 16] = [
     Fault::Kill,
     Fault::KillMany,
     Fault::Stop,
@@ -103,6 +104,7 @@ const FAULTS: [Fault; 15] = [
     Fault::Flap,
     Fault::Delay,
     Fault::Cut,
+    Fault::Refuse,
     Fault::MoveLeader,
     Fault::Replace,
     Fault::FailSyncs,
@@ -175,7 +177,8 @@ impl Storm {
             | Fault::Mute
             | Fault::Flap
             | Fault::Delay
-            | Fault::Cut => self.strike_links(fault, victim, number, amount),
+            | Fault::Cut
+            | Fault::Refuse => self.strike_links(fault, victim, number, amount),
             Fault::MoveLeader => self.move_leader(victim).await,
             // Without the last of the older release the cluster would move on, and not take it back.
             Fault::Replace if self.is_last_of_its_kind(victim) => {}
@@ -255,6 +258,7 @@ impl Storm {
                 links.everywhere(Rule::Delay { base, jitter: base });
             }
             Fault::Cut => links.everywhere(Rule::Cut { one_in: 20 + amount / 5 }),
+            Fault::Refuse => links.refuse(victim),
             _ => links.isolate(victim),
         }
     }
