@@ -279,7 +279,7 @@ impl Node {
         self.persistence.tick();
         self.watch_disk();
         if !self.disk_watch.is_stalled() {
-            if self.succession.tick(self.leadership) {
+            if self.succession.tick(self.raft.leader(), self.raft.term()) {
                 self.raft.campaign();
             }
             self.raft.tick();
@@ -431,6 +431,9 @@ impl Node {
         for message in messages {
             if message.to != self.raft.id() {
                 continue;
+            }
+            if matches!(message.kind, MessageKind::PreVote | MessageKind::Vote) {
+                self.succession.step_back();
             }
             // Handing over is for the leader to do; nobody else is asked, and nothing passed on.
             if message.kind == MessageKind::TransferLeader && !self.raft.is_leader() {

@@ -2,8 +2,8 @@
 //!
 //! A follower that hears nothing waits for one to two election timeouts, because silence may be a slow
 //! network. When a leader's connections break and its addresses refuse new ones, there is nothing to wait
-//! for: its followers forget it and stand one after the other, a tick apart, in the order of their ids, so
-//! that they do not split the votes. Each does so once; then elections are a matter of timeouts again.
+//! for: its followers forget it and stand one after the other in the order of their ids, so that they do not
+//! split the votes. Each does so once; then elections are a matter of timeouts again.
 //!
 //! Nobody is unseated by mistake: it takes pre-votes, and members that still hear from the leader give none.
 //!
@@ -12,6 +12,10 @@
 use quorate_raft::{ConfState, MemberId, NONE, Role, Term};
 
 use crate::Leadership;
+
+/// Ticks between one member's turn and the next one's. Not all notice in the same tick that the leader is gone,
+/// and an election takes two rounds of messages and a write.
+const SPACING_TICKS: usize = 3;
 
 /// A member's turn, and what it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,14 +45,23 @@ impl Succession {
         }
         let before =
             conf_state.voters.iter().filter(|id| **id < own_id && **id != leadership.leader);
-        self.turn = Some(Turn { term: leadership.term, ticks_left: 1 + before.count() });
+        self.turn =
+            Some(Turn { term: leadership.term, ticks_left: 1 + before.count() * SPACING_TICKS });
         true
     }
 
-    /// A tick has passed. True once, when it is this member's turn and nobody else came first.
-    pub(crate) fn tick(&mut self, leadership: Leadership) -> bool {
+    /// Somebody else stands: two at a time would split the votes.
+    pub(crate) fn step_back(&mut self) {
+        if let Some(turn) = &mut self.turn {
+            turn.ticks_left += SPACING_TICKS;
+        }
+    }
+
+    /// A tick has passed, and this leader is known in this term. True once, when it is this member's turn and
+    /// nobody else came first.
+    pub(crate) fn tick(&mut self, leader: MemberId, term: Term) -> bool {
         let Some(turn) = &mut self.turn else { return false };
-        if leadership.leader != NONE || leadership.term != turn.term {
+        if leader != NONE || term != turn.term {
             self.turn = None;
             return false;
         }
@@ -72,11 +85,9 @@ mod tests {
         ConfState { voters: voters.to_vec(), ..ConfState::default() }
     }
 
-    /// After how many ticks a member stands that finds its leader gone.
-    fn turn_of(own_id: MemberId, conf_state: &ConfState) -> Option<usize> {
-        let mut succession = Succession::default();
-        succession.begin(own_id, LED, conf_state);
-        let turns: Vec<usize> = (1..=10).filter(|_| succession.tick(LEADERLESS)).collect();
+    /// After how many ticks a member stands.
+    fn turn_of(succession: &mut Succession) -> Option<usize> {
+        let turns: Vec<usize> = (1..=20).filter(|_| succession.tick(NONE, LED.term)).collect();
         assert!(turns.len() <= 1, "once");
         turns.first().copied()
     }
@@ -84,8 +95,23 @@ mod tests {
     #[test]
     fn voters_stand_one_after_the_other() {
         let five = voters(&[5, 4, 3, 2, 1]);
-        assert_eq!([1, 3, 4, 5].map(|id| turn_of(id, &five)), [1, 2, 3, 4].map(Some));
-        assert_eq!(turn_of(9, &five), None, "a learner");
+        let turn_of = |id: MemberId| {
+            let mut succession = Succession::default();
+            succession.begin(id, LED, &five);
+            turn_of(&mut succession)
+        };
+        assert_eq!([1, 3, 4, 5].map(turn_of), [1, 4, 7, 10].map(Some));
+        assert_eq!(turn_of(9), None, "a learner");
+    }
+
+    #[test]
+    fn who_hears_of_another_candidate_steps_back() {
+        let mut succession = Succession::default();
+        succession.step_back();
+        assert_eq!(turn_of(&mut succession), None, "it is nobody's turn");
+        succession.begin(1, LED, &voters(&[1, 2, 3]));
+        succession.step_back();
+        assert_eq!(turn_of(&mut succession), Some(4));
     }
 
     #[test]
@@ -100,11 +126,11 @@ mod tests {
     #[test]
     fn who_comes_first_ends_the_wait() {
         let three = voters(&[1, 2, 3]);
-        for other in [LED, Leadership { term: 8, ..LEADERLESS }] {
+        for (leader, term) in [(2, 7), (NONE, 8)] {
             let mut succession = Succession::default();
-            assert!(succession.begin(3, LED, &three));
-            assert!(!succession.tick(other));
-            assert!(!succession.tick(LEADERLESS), "the turn is over");
+            assert!(succession.begin(1, LED, &three));
+            assert!(!succession.tick(leader, term));
+            assert_eq!(turn_of(&mut succession), None, "the turn is over");
         }
     }
 }

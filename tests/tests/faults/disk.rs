@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorate_tests::{ClusterOptions, Kind, SmallDisk, Syncing, Syncs, eventually, put};
 
-use crate::{Ordeal, on_clusters};
+use crate::{MANY, Ordeal, on_clusters};
 
 on_clusters! {
     one_disk_is_full,
@@ -61,8 +61,7 @@ async fn syncs_of_one_member_are_slow(kind: Kind) {
         for milliseconds in [20, 200] {
             let syncs = Syncs::Take(Duration::from_millis(milliseconds));
             syncing.set(ordeal.cluster.server(1), syncs);
-            ordeal.progress().await;
-            ordeal.load.work(Duration::from_millis(2_000)).await;
+            ordeal.load.progress(MANY).await;
             syncing.set(ordeal.cluster.server(1), Syncs::Work);
             ordeal.progress().await;
         }

@@ -15,7 +15,7 @@ mod partition;
 mod pause;
 mod storm;
 
-use quorate_tests::{Cluster, ClusterOptions, Load, Random, Summary};
+use quorate_tests::{Cluster, ClusterOptions, Load, PATIENCE, Random, Summary, eventually_within};
 
 /// Makes two tests of each function named: `name::quorate` and `name::etcd`.
 #[macro_export]
@@ -61,6 +61,8 @@ const CALM: (u32, u32) = (100, 1_000);
 
 /// Changes that show that a cluster is in service.
 const SOME: u64 = 40;
+/// Changes that take a while.
+const MANY: u64 = 100;
 
 impl Ordeal {
     /// Starts a cluster and its load, lets a fault have its way, and checks what came of it. The fault
@@ -80,6 +82,13 @@ impl Ordeal {
     /// Waits until clients are served.
     async fn progress(&self) {
         self.load.progress(SOME).await;
+    }
+
+    /// Waits until a member has said something so many times from now on.
+    async fn wait_for_log(&self, member: usize, text: &str, times: usize) {
+        let count = || self.cluster.server(member).log().matches(text).count();
+        let before = count();
+        eventually_within(PATIENCE, text, async || (count() >= before + times).then_some(())).await;
     }
 
     /// The numbers of all members but one.

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use quorate_tests::{ClusterOptions, Kind, Rule};
 
-use crate::{CALM, Ordeal, on_clusters};
+use crate::{CALM, MANY, Ordeal, on_clusters};
+
+/// What a member says that wants to lead.
+const ELECTION: &str = "is starting a new election";
 
 on_clusters! {
     the_leader_is_isolated,
@@ -47,8 +50,7 @@ async fn a_follower_is_isolated(kind: Kind) {
         ordeal.load.read_from(&ordeal.cluster, follower, &mut ordeal.random);
         ordeal.cluster.links().isolate(follower);
         ordeal.progress().await;
-        // Long enough for the follower to want an election more than once.
-        ordeal.load.work(Duration::from_millis(4_000)).await;
+        ordeal.wait_for_log(follower, ELECTION, 2).await;
         ordeal.cluster.links().heal();
         ordeal.progress().await;
         ordeal.cluster.settle().await;
@@ -109,8 +111,8 @@ async fn a_follower_hears_nobody(kind: Kind) {
         for other in ordeal.others(follower) {
             ordeal.cluster.links().set(other, follower, Rule::Drop);
         }
-        // It asks for votes all the time, and everybody hears that.
-        ordeal.load.work(Duration::from_millis(4_000)).await;
+        // It asks for votes again and again, and everybody hears that.
+        ordeal.wait_for_log(follower, ELECTION, 3).await;
         ordeal.progress().await;
         assert_eq!(ordeal.cluster.leader().await, leader, "a member that hears nobody disturbs");
         ordeal.cluster.links().heal();
@@ -124,8 +126,7 @@ async fn two_members_meet_only_through_a_third(kind: Kind) {
         let leader = ordeal.cluster.leader().await;
         let follower = ordeal.cluster.follower().await;
         ordeal.cluster.links().set_both(leader, follower, Rule::Drop);
-        ordeal.progress().await;
-        ordeal.load.work(Duration::from_millis(2_000)).await;
+        ordeal.wait_for_log(follower, ELECTION, 1).await;
         ordeal.progress().await;
         ordeal.cluster.links().heal();
         ordeal.progress().await;
@@ -167,8 +168,7 @@ async fn links_are_slow(kind: Kind) {
         for milliseconds in [10, 60] {
             let time = Duration::from_millis(milliseconds);
             ordeal.cluster.links().everywhere(Rule::Delay { base: time, jitter: time });
-            ordeal.progress().await;
-            ordeal.load.work(Duration::from_millis(2_000)).await;
+            ordeal.load.progress(MANY).await;
         }
         ordeal.cluster.links().heal();
     })
@@ -178,7 +178,9 @@ async fn links_are_slow(kind: Kind) {
 async fn connections_are_cut_again_and_again(kind: Kind) {
     Ordeal::run(linked(kind, 3), async |ordeal| {
         ordeal.cluster.links().everywhere(Rule::Cut { one_in: 100 });
-        ordeal.load.work(Duration::from_millis(4_000)).await;
+        for member in ordeal.cluster.members() {
+            ordeal.wait_for_log(member, "lost TCP streaming connection", 4).await;
+        }
         ordeal.progress().await;
         ordeal.cluster.links().heal();
     })

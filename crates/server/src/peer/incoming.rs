@@ -42,6 +42,9 @@ const REDIAL_INTERVAL: Duration = Duration::from_millis(100);
 /// The same after a stream that made no sense, which the next one is not likely to do either.
 const REDIAL_INTERVAL_NONSENSE: Duration = Duration::from_secs(1);
 
+/// The same while a process may be ending: its host takes connections for a moment still.
+const REDIAL_INTERVAL_SUSPECTED: Duration = Duration::from_millis(10);
+
 /// Bytes that one batch is made of, about: what more has come waits for the next.
 const BATCH_BYTES: usize = 1 << 20;
 
@@ -75,6 +78,21 @@ enum StreamError {
     Refused(#[from] PostError),
 }
 
+/// What is expected of a peer whose stream has broken, before it counts as gone.
+#[derive(Debug)]
+struct Suspicion {
+    /// URLs that have not refused yet.
+    refusals_left: usize,
+    /// Attempts that do not wait for long.
+    dials_at_once_left: usize,
+}
+
+impl Suspicion {
+    fn new(urls: usize) -> Self {
+        Self { refusals_left: urls.max(1), dials_at_once_left: 10 }
+    }
+}
+
 impl StreamError {
     fn is_refused(&self) -> bool {
         matches!(self, Self::Dial(error) if error.is_refused())
@@ -89,8 +107,7 @@ pub(super) async fn read_stream(local: Arc<Local>, link: Arc<Link>, kind: Stream
         "local-member-id" = local.introduction.member,
         "remote-peer-id" = link.name
     );
-    // URLs that may still refuse before a peer that was there counts as gone.
-    let mut refusals_left: Option<usize> = None;
+    let mut suspicion: Option<Suspicion> = None;
     loop {
         let mut next_dial = Instant::now() + REDIAL_INTERVAL;
         let url = link.urls.pick();
@@ -105,7 +122,7 @@ pub(super) async fn read_stream(local: Arc<Local>, link: Arc<Link>, kind: Stream
                 );
                 let error = stream.read_all(&local, &link).await;
                 drop(stream);
-                refusals_left = Some(link.urls.count());
+                suspicion = Some(Suspicion::new(link.urls.count()));
                 log::warn!(
                     "lost TCP streaming connection with remote peer",
                     "stream-reader-type" = kind.name(),
@@ -124,14 +141,18 @@ pub(super) async fn read_stream(local: Arc<Local>, link: Arc<Link>, kind: Stream
             }
             Err(error) => {
                 link.urls.failed(&url);
-                refusals_left = match refusals_left {
-                    Some(left) if error.is_refused() && left > 1 => Some(left - 1),
-                    Some(_) if error.is_refused() => {
-                        local.driver.report(Input::Gone(link.id));
-                        None
+                if let Some(suspected) = &mut suspicion {
+                    if error.is_refused() {
+                        suspected.refusals_left -= 1;
+                    } else if suspected.dials_at_once_left > 0 {
+                        suspected.dials_at_once_left -= 1;
+                        next_dial = Instant::now() + REDIAL_INTERVAL_SUSPECTED;
                     }
-                    left => left,
-                };
+                    if suspected.refusals_left == 0 {
+                        suspicion = None;
+                        local.driver.report(Input::Gone(link.id));
+                    }
+                }
                 if !matches!(error, StreamError::Unsupported) {
                     let attempt = Attempt { source: kind.name(), action: "dial" };
                     link.status.deactivate(attempt, &error);
