@@ -6,7 +6,8 @@
 //! # Invariant
 //!
 //! A member that was paused and may have been deposed meanwhile renews nothing, and ends no lease, before a
-//! quorum has confirmed that it leads.
+//! quorum has confirmed that it leads. None says that there is no such lease before: the next leader may have
+//! granted it.
 //!
 //! # Not here
 //!
@@ -107,6 +108,7 @@ impl Member {
     /// Renews a lease if its clock runs here. Waits for one that is being revoked to be gone. The renewal of a
     /// leader that may have been deposed meanwhile is an error: another one's clock decides.
     pub(crate) async fn renew_lease_here(&self, id: LeaseId) -> Result<Renewed, RequestError> {
+        let mut is_confirmed = false;
         loop {
             match self.leases().renew(id, self.now()) {
                 Renewal::Renewed { ttl_secs } => {
@@ -115,7 +117,13 @@ impl Member {
                     self.metrics().lease.renewed.inc();
                     return Ok(Renewed::For(ttl_secs));
                 }
-                Renewal::NotFound => return Ok(Renewed::Gone),
+                Renewal::NotFound if is_confirmed => return Ok(Renewed::Gone),
+                Renewal::NotFound => {
+                    is_confirmed = self.confirm_leadership().await;
+                    if !is_confirmed {
+                        return Err(RequestError::NotPrimaryLessor);
+                    }
+                }
                 Renewal::NotPrimary => return Ok(Renewed::NotPrimary),
                 Renewal::Expired => {
                     self.check_lead().await?;
@@ -145,7 +153,7 @@ impl Member {
     ) -> Result<Option<LeaseTimeToLiveResponse>, RequestError> {
         if self.standing().leads() {
             self.wait_applied().await?;
-            return self.lease_time_to_live_here(request);
+            return self.lease_time_to_live_here(request).await;
         }
         let forwarded = LeaseInternalRequest { lease_time_to_live_request: Some(*request) };
         let body = Bytes::from(forwarded.encode_to_vec());
@@ -154,7 +162,7 @@ impl Member {
             let leader = self.wait_for_leader(deadline).await?;
             if leader.id == self.id() {
                 self.wait_applied().await?;
-                return self.lease_time_to_live_here(request);
+                return self.lease_time_to_live_here(request).await;
             }
             for url in &leader.peer_urls {
                 let asking = ask(self.to_leader(), url, TIME_TO_LIVE_PATH, &body, deadline);
@@ -169,12 +177,20 @@ impl Member {
     }
 
     /// Looks at a lease whose clock runs here.
-    pub(crate) fn lease_time_to_live_here(
+    pub(crate) async fn lease_time_to_live_here(
         &self,
         request: &LeaseTimeToLiveRequest,
     ) -> Result<Option<LeaseTimeToLiveResponse>, RequestError> {
-        let leases = self.leases();
         let id = LeaseId(request.id);
+        let is_sure = if self.leases().contains(id) {
+            self.leads_for_sure().await
+        } else {
+            self.confirm_leadership().await
+        };
+        if !is_sure {
+            return Err(RequestError::LeaderChanged);
+        }
+        let leases = self.leases();
         let Some(found) = leases.time_to_live(id, self.now()) else { return Ok(None) };
         let keys = if request.keys { leases.keys(id).unwrap_or_default() } else { Vec::new() };
         // Without a clock this member has been deposed meanwhile.

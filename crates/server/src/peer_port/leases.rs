@@ -45,7 +45,7 @@ impl PeerService {
         if let Err(error) = self.member.wait_applied().await {
             return not_caught_up(&error);
         }
-        match self.member.lease_time_to_live_here(&request) {
+        match self.member.lease_time_to_live_here(&request).await {
             Ok(None) => not_found(),
             found @ Ok(Some(_)) => protobuf(&LeaseInternalResponse {
                 lease_time_to_live_response: found.unwrap_or_default(),
