@@ -27,7 +27,7 @@ use crate::runtime::blocking;
 const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 
 /// Written at once, at least.
-const PIECE_BYTES: usize = 1 << 20;
+const PIECE_BYTES: usize = 256 << 10;
 
 /// Files that may arrive at the same time.
 const INCOMING_MAX: usize = 4;
