@@ -5,7 +5,8 @@
 //! for: its followers forget it and stand one after the other in the order of their ids, so that they do not
 //! split the votes. Each does so once; then elections are a matter of timeouts again.
 //!
-//! Nobody is unseated by mistake: it takes pre-votes, and members that still hear from the leader give none.
+//! A follower that is mistaken unseats nobody: it takes pre-votes, and members that still hear from the leader
+//! give none. A leader that refuses all of them is succeeded while it lives, as after a partition.
 //!
 //! See decision record 0009.
 
