@@ -25,7 +25,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 
-use self::buffered::Buffered;
+use self::buffered::Sending;
 use crate::log;
 use crate::runtime::Runtimes;
 
@@ -221,16 +221,17 @@ async fn serve_connection<G: HttpService, H: HttpService>(
         sniffed = tokio::time::timeout(HEADER_READ_TIMEOUT, sniff(&mut stream)) => sniffed??,
         _ = stop.wait_for(|stop| *stop) => return Ok(()),
     };
-    let io = TokioIo::new(Buffered::with_prefix(stream, first));
+    let (io, outlet) = buffered::wrap(stream, first);
+    let io = TokioIo::new(io);
     if is_http2 {
         let Some(service) = services.grpc else { return Ok(()) };
         let connection = http2_builder(&limits).serve_connection(io, service);
         let mut connection = std::pin::pin!(connection);
         tokio::select! {
-            done = &mut connection => return Ok(done?),
+            done = (Sending { connection: connection.as_mut(), outlet: &outlet }) => return done,
             _ = stop.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
         }
-        Ok(connection.await?)
+        Sending { connection, outlet: &outlet }.await
     } else {
         let Some(service) = services.http else { return Ok(()) };
         let connection = http1::Builder::new()
@@ -240,10 +241,10 @@ async fn serve_connection<G: HttpService, H: HttpService>(
             .serve_connection(io, service);
         let mut connection = std::pin::pin!(connection);
         tokio::select! {
-            done = &mut connection => return Ok(done?),
+            done = (Sending { connection: connection.as_mut(), outlet: &outlet }) => return done,
             _ = stop.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
         }
-        Ok(connection.await?)
+        Sending { connection, outlet: &outlet }.await
     }
 }
 
@@ -251,6 +252,8 @@ fn http2_builder(limits: &ConnectionLimits) -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
+        // As grpc-go: the date is of HTTP, not of gRPC.
+        .auto_date_header(false)
         .max_concurrent_streams(limits.max_concurrent_streams)
         .max_pending_accept_reset_streams(STREAMS_GIVEN_UP_MAX)
         .max_send_buf_size(STREAM_SEND_BYTES_MAX)
