@@ -31,6 +31,14 @@ const LARGE_BYTES: usize = 64 * 1024;
 /// Bytes gathered before they are handed to the transport.
 const CHUNK_BYTES: usize = 64 * 1024;
 
+/// So many records before its turn the memory of a record is fetched.
+const FETCHED_AHEAD: usize = 8;
+
+/// Of a longer record the processor finds the rest by itself.
+const LINES_FETCHED_AHEAD: usize = 8;
+
+const CACHE_LINE_BYTES: usize = 64;
+
 /// Largest message that clients can be told the length of.
 const MESSAGE_BYTES_MAX: usize = i32::MAX as usize;
 
@@ -183,15 +191,35 @@ impl LargeReply {
                     chunk.extend_from_slice(bytes);
                     self.current = None;
                 }
-                Some(Part::Records(field, records)) => match records.next() {
-                    Some(record) => message::encode(*field, &record, &mut chunk),
-                    None => self.current = None,
-                },
+                Some(Part::Records(field, records)) => {
+                    if let Some(soon) = records.as_slice().get(FETCHED_AHEAD) {
+                        fetch_ahead(soon.encoded());
+                    }
+                    match records.next() {
+                        Some(record) => message::encode(*field, &record, &mut chunk),
+                        None => self.current = None,
+                    }
+                }
             }
         }
         chunk.freeze()
     }
 }
+
+/// Has the processor fetch the beginning of a record that will be copied soon. Records lie anywhere in many
+/// megabytes, and a copy that waits for each of them in turn spends most of its time waiting.
+#[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code, reason = "measured: a quarter of the CPU of a list of 10,000 keys")]
+fn fetch_ahead(record: &[u8]) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    for line in record.chunks(CACHE_LINE_BYTES).take(LINES_FETCHED_AHEAD) {
+        // SAFETY: a prefetch is a hint; it reads nothing that the program could see, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+const fn fetch_ahead(_: &[u8]) {}
 
 impl Body for LargeReply {
     type Data = Bytes;
