@@ -18,6 +18,7 @@
 use crate::entry::{EntryId, MemberId, NONE, Term};
 use crate::message::{Message, MessageKind};
 use crate::note::note;
+use crate::positions::TERM_END;
 use crate::quorum::VoteResult;
 use crate::raft::Raft;
 use crate::read_index::PendingReads;
@@ -177,6 +178,13 @@ impl<S: Storage> Raft<S> {
             note!(self, Debug, "{id:x} ignoring MsgHup because already leader");
         } else if !self.is_promotable() {
             note!(self, Warn, "{id:x} is unpromotable and can not campaign");
+        } else if self.term >= TERM_END {
+            note!(
+                self,
+                Error,
+                "{id:x} cannot campaign at term {}: there is none after it",
+                self.term
+            );
         } else if self.log.has_unapplied_conf_change() {
             note!(
                 self,

@@ -2,8 +2,8 @@
 //!
 //! Everything here is an answer, not a failure of this machine: the core has none of those. A
 //! message is refused when acting on it would break an invariant, which a correct peer never asks
-//! for; the application logs the refusal, and treats those that [say so](StepError::is_log_damage)
-//! as damage to a member's log.
+//! for; the application logs the refusal as its [kind](StepError::kind) deserves, and stops a member
+//! whose own log is damaged.
 
 use thiserror::Error;
 
@@ -36,6 +36,9 @@ pub enum ConfigError {
     /// The stored configuration contradicts itself.
     #[error("the stored configuration cannot be restored")]
     ConfState(#[source] ConfChangeError),
+    /// The stored term leaves no room for elections.
+    #[error("the stored term {0} cannot be genuine, and no election could follow it")]
+    Term(Term),
     /// The stored commit index is not in the stored log.
     #[error("commit {commit} is out of range [{first}, {last}]")]
     Commit {
@@ -82,9 +85,28 @@ pub enum StepError {
         /// Its term.
         term: Term,
     },
-    /// A term or an index is so large that it cannot be genuine, and arithmetic would overflow.
-    #[error("{0} carries a term or index beyond any real one")]
-    OutOfRange(MessageKind),
+    /// An index is so large that it cannot be genuine, or a log is ahead of the term it is spoken of in.
+    #[error("{kind} from {from:x} carries an index or a log term beyond any real one")]
+    OutOfRange {
+        /// The message's kind.
+        kind: MessageKind,
+        /// Its sender.
+        from: MemberId,
+    },
+    /// A term so far ahead that it cannot be genuine, and would leave no room for elections.
+    #[error(
+        "{kind} from {from:x} carries term {term}, which no election can have led to from term {own}"
+    )]
+    Term {
+        /// The message's kind.
+        kind: MessageKind,
+        /// Its sender.
+        from: MemberId,
+        /// Its term.
+        term: Term,
+        /// The term of this member.
+        own: Term,
+    },
     /// A proposal without entries.
     #[error("proposal without entries")]
     EmptyProposal,
@@ -102,16 +124,42 @@ pub enum StepError {
         /// The position of the first entry that does not fit.
         position: usize,
     },
-    /// The leader counts on entries that this log does not have.
-    #[error("commit {commit} is out of range [last index {last_index}]: was the log lost?")]
+    /// The leader counts on entries that this member has acknowledged and its log does not have.
+    #[error(
+        "leader {leader:x} counts on the acknowledgement of log entries up to index {commit}, and the log of \
+         this member ends at index {last_index}: it has lost entries"
+    )]
     CommitBeyondLog {
+        /// Who says so.
+        leader: MemberId,
         /// The commit index in the message.
         commit: LogIndex,
         /// The end of this log.
         last_index: LogIndex,
     },
+    /// The leader does not have what is committed here: it was elected by members that had lost it.
+    #[error(
+        "leader {leader:x} has an entry of term {term} at index {index} of its log, which contradicts the \
+         entry of term {own_term} that is committed at index {own_index} on this member: the cluster has \
+         lost entries that were acknowledged, and this member still has them"
+    )]
+    CommitContradicted {
+        /// Whose log it is.
+        leader: MemberId,
+        /// The position of its entry.
+        index: LogIndex,
+        /// The term of its entry.
+        term: Term,
+        /// A committed position at or before which the logs differ, or at which this one is ahead.
+        own_index: LogIndex,
+        /// The term there.
+        own_term: Term,
+    },
     /// A follower acknowledged entries that this leader does not have.
-    #[error("{from:x} acknowledges index {index} beyond the last index {last_index}")]
+    #[error(
+        "{from:x} acknowledges log entries up to index {index}, and the log of this leader ends at index \
+         {last_index}: the cluster may have lost entries that were acknowledged, which {from:x} still has"
+    )]
     AcknowledgedBeyondLog {
         /// The follower.
         from: MemberId,
@@ -125,11 +173,40 @@ pub enum StepError {
     SnapshotConfState(#[source] ConfChangeError),
 }
 
+/// What a refusal says about the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// Nothing: it happens among correct members.
+    Ordinary,
+    /// No correct member sends this.
+    Impossible,
+    /// Another member has committed entries that this one does not have. Which log is damaged cannot be told
+    /// from here.
+    Discord,
+    /// The log of this member has lost entries that it had acknowledged. It must not vote again.
+    LogLost,
+    /// The group does not have the entries that are committed here. This member has no place in it.
+    GroupLost,
+}
+
 impl StepError {
-    /// Whether the refusal means that a log, this member's or the sender's, has lost or changed
-    /// committed entries. Going on without an operator would risk more of them.
+    /// What the refusal says about the group.
     #[must_use]
-    pub fn is_log_damage(&self) -> bool {
-        matches!(self, Self::CommitBeyondLog { .. } | Self::AcknowledgedBeyondLog { .. })
+    pub fn kind(&self) -> RefusalKind {
+        match self {
+            Self::ProposalDropped | Self::PeerNotFound => RefusalKind::Ordinary,
+            Self::LocalMessage
+            | Self::Sender { .. }
+            | Self::OutOfRange { .. }
+            | Self::Term { .. }
+            | Self::EmptyProposal
+            | Self::ConfChange(_)
+            | Self::ReadContexts(_)
+            | Self::InconsistentEntries { .. }
+            | Self::SnapshotConfState(_) => RefusalKind::Impossible,
+            Self::AcknowledgedBeyondLog { .. } => RefusalKind::Discord,
+            Self::CommitBeyondLog { .. } => RefusalKind::LogLost,
+            Self::CommitContradicted { .. } => RefusalKind::GroupLost,
+        }
     }
 }

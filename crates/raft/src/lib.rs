@@ -44,7 +44,7 @@
 //! | `tracker`, `progress`, `inflights` | the members, and a leader's books about each |
 //! | [`quorum`], [`joint`], [`confchange`] | the mathematics of agreement and of changing who agrees |
 //! | `message`, `entry`, `state` | plain data, with the fields and numbers of the wire protocol |
-//! | `config`, `error`, `note`, `status`, `random` | settings, refusals, log lines, introspection, jitter |
+//! | `config`, `error`, `note`, `positions`, `status`, `random` | settings, refusals, log lines, credible terms, introspection, jitter |
 //!
 //! # Example
 //!
@@ -81,6 +81,8 @@
 //!
 //! * What a correct member never sends is refused with a [`StepError`] instead of a panic, and a
 //!   heartbeat context of any length is harmless.
+//! * A leader whose log contradicts what is committed here is refused too, where etcd's followers answer it
+//!   for ever, and so is a term that leaves no room for elections.
 //! * The only voter of a group waits with reads until it has committed an entry of its term, and a
 //!   leader that has left the group does not answer for the voter that remains.
 //! * A refused proposal leaves no trace: it does not block membership changes until later entries
@@ -111,6 +113,7 @@ mod membership;
 mod message;
 mod node;
 mod note;
+mod positions;
 mod progress;
 mod proposal;
 pub mod quorum;
@@ -135,7 +138,7 @@ pub use config::{Config, ReadOnlyOption};
 pub use entry::{
     Entry, EntryId, EntryKind, LogIndex, MemberId, NONE, Term, encoded_bytes, payload_bytes,
 };
-pub use error::{ConfigError, StepError};
+pub use error::{ConfigError, RefusalKind, StepError};
 pub use inflights::Inflights;
 pub use message::{LOCAL_APPEND, LOCAL_APPLY, Message, MessageKind, is_local_target};
 pub use node::{Node, SnapshotOutcome};

@@ -16,6 +16,7 @@
 //! Deciding what is committed (`replication`), writing (the application), and the books about
 //! what has been handed out for writing (`unstable`).
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use crate::entry::{Entry, EntryId, LogIndex, Term, encoded_bytes};
@@ -105,6 +106,23 @@ impl<S: Storage> RaftLog<S> {
     /// Whether the log has exactly this entry, or it is the last one compacted away.
     pub(crate) fn contains(&self, id: EntryId) -> bool {
         self.term(id.index) == Ok(id.term)
+    }
+
+    /// The committed entry that no log with the entry `id` can have, if there is one.
+    ///
+    /// Up to the commit index logs with `id` and this one have the same terms. Terms never decrease along a
+    /// log, so one that is lower beyond the commit index, or higher where this log is compacted away, will do.
+    pub(crate) fn contradiction(&self, id: EntryId) -> Option<EntryId> {
+        let position = id.index.clamp(self.first_index() - 1, self.committed);
+        let term = self
+            .term(position)
+            .expect("the log knows the terms from its beginning to the commit index");
+        let contradicts = match id.index.cmp(&position) {
+            Ordering::Less => id.term > term,
+            Ordering::Equal => id.term != term,
+            Ordering::Greater => id.term < term,
+        };
+        contradicts.then_some(EntryId { term, index: position })
     }
 
     /// Whether a log that ends with `last` holds at least what this one does, in the sense that

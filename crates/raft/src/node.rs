@@ -36,15 +36,13 @@ use crate::entry::{Entry, EntryKind, LogIndex, MemberId, NONE, Term};
 use crate::error::{ConfigError, StepError};
 use crate::message::{LOCAL_APPEND, LOCAL_APPLY, Message, MessageKind, is_local_target};
 use crate::note::Note;
+use crate::positions::{POSITION_MAX, believed_term_max};
 use crate::raft::Raft;
 use crate::ready::OnAdvance;
 use crate::state::{ConfState, HardState, Role, SoftState};
 use crate::status::Status;
 use crate::storage::Storage;
 use crate::tracker::ProgressMap;
-
-/// No real term or index comes near this; arithmetic on smaller ones cannot overflow.
-const POSITION_MAX: u64 = u64::MAX >> 1;
 
 /// How the transfer of a snapshot ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,7 +233,6 @@ impl<S: Storage> Node<S> {
         let snapshot = message.snapshot.as_ref().map(|snapshot| snapshot.last_id());
         let last = snapshot.unwrap_or_default();
         let positions = [
-            term,
             message.log_term,
             message.index,
             message.commit,
@@ -243,8 +240,13 @@ impl<S: Storage> Node<S> {
             last.term,
             last.index,
         ];
-        if positions.iter().any(|position| *position > POSITION_MAX) {
-            return Err(StepError::OutOfRange(kind));
+        if term > believed_term_max(self.raft.term) {
+            return Err(StepError::Term { kind, from, term, own: self.raft.term });
+        }
+        // Nobody's log is ahead of the term its owner speaks in.
+        let is_ahead = kind.carries_term() && message.log_term.max(last.term) > term;
+        if is_ahead || positions.iter().any(|position| *position > POSITION_MAX) {
+            return Err(StepError::OutOfRange { kind, from });
         }
         match kind {
             MessageKind::Propose if message.entries.is_empty() => Err(StepError::EmptyProposal),
@@ -325,6 +327,12 @@ impl<S: Storage> Node<S> {
     #[must_use]
     pub fn has_committed_in_term(&self) -> bool {
         self.raft.has_committed_in_term()
+    }
+
+    /// Whether a committed membership change waits to be applied. Until it is, this member does not campaign.
+    #[must_use]
+    pub fn has_unapplied_conf_change(&self) -> bool {
+        self.raft.log.has_unapplied_conf_change()
     }
 
     /// Whether this leader's log may hold a membership change that is not applied yet. Another one that is

@@ -22,6 +22,7 @@ use crate::error::{ConfigError, StepError};
 use crate::log::RaftLog;
 use crate::message::{Message, MessageKind};
 use crate::note::{Notes, note};
+use crate::positions::TERM_END;
 use crate::random::SplitMix64;
 use crate::read_index::PendingReads;
 use crate::state::{HardState, ReadState, Role, SoftState};
@@ -108,6 +109,11 @@ impl<S: Storage> Raft<S> {
 
     fn load(&mut self, hard_state: HardState) -> Result<(), ConfigError> {
         let (first, last) = (self.log.committed(), self.log.last_index());
+        let last_term = self.log.last_id().term;
+        let stored_term = hard_state.term.max(last_term);
+        if stored_term >= TERM_END {
+            return Err(ConfigError::Term(stored_term));
+        }
         if !hard_state.is_empty() {
             let commit = hard_state.commit;
             if !(first..=last).contains(&commit) {

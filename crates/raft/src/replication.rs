@@ -257,6 +257,12 @@ impl<S: Storage> Raft<S> {
         let previous = EntryId { term: message.log_term, index: message.index };
         let mut response = Message::new(MessageKind::AppendResponse, message.from);
         if previous.index < self.log.committed() {
+            check_consistent(&message)?;
+            self.check_agrees(message.from, previous)?;
+            let entries = message.entries.iter().map(Entry::id);
+            for id in entries.take_while(|id| id.index <= self.log.committed()) {
+                self.check_agrees(message.from, id)?;
+            }
             // Old news: what is committed agrees with any leader's log.
             response.index = self.log.committed();
         } else if self.log.contains(previous) {
@@ -266,6 +272,7 @@ impl<S: Storage> Raft<S> {
             self.log.commit_to(self.log.committed().max(message.commit.min(last_new)));
             response.index = last_new;
         } else {
+            self.check_agrees(message.from, previous)?;
             note!(
                 self,
                 Debug,
@@ -286,6 +293,21 @@ impl<S: Storage> Raft<S> {
         }
         self.send(response);
         Ok(())
+    }
+
+    /// Refuses a leader whose log, which has this entry, cannot have all that is committed here. Every
+    /// rightful leader's does.
+    pub(crate) fn check_agrees(&self, leader: MemberId, id: EntryId) -> Result<(), StepError> {
+        match self.log.contradiction(id) {
+            None => Ok(()),
+            Some(own) => Err(StepError::CommitContradicted {
+                leader,
+                index: id.index,
+                term: id.term,
+                own_index: own.index,
+                own_term: own.term,
+            }),
+        }
     }
 
     /// Appends those of consecutive `entries` that the log does not have yet. They follow an entry
@@ -315,7 +337,7 @@ impl<S: Storage> Raft<S> {
     pub(crate) fn handle_heartbeat(&mut self, message: Message) -> Result<(), StepError> {
         let (commit, last_index) = (message.commit, self.log.last_index());
         if commit > last_index {
-            return Err(StepError::CommitBeyondLog { commit, last_index });
+            return Err(StepError::CommitBeyondLog { leader: message.from, commit, last_index });
         }
         self.log.commit_to(commit);
         let mut response = Message::new(MessageKind::HeartbeatResponse, message.from);

@@ -88,6 +88,9 @@ impl<S: Storage> Raft<S> {
     pub(crate) fn handle_snapshot(&mut self, message: Message) -> Result<(), StepError> {
         let snapshot = message.snapshot.map(|snapshot| *snapshot).unwrap_or_default();
         let last = snapshot.last_id();
+        if !snapshot.is_empty() {
+            self.check_agrees(message.from, last)?;
+        }
         let is_restored = self.restore(snapshot)?;
         let (verb, index) = if is_restored {
             ("restored", self.log.last_index())

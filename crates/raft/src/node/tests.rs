@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::storage::MemoryStorage;
-use crate::{ConfChange, ReadOnlyOption, Snapshot};
+use crate::{ConfChange, ReadOnlyOption, RefusalKind, Snapshot};
 
 /// Storage of a member of a group of `voters` that has applied everything up to index 10, term 1.
 fn storage(voters: &[MemberId]) -> MemoryStorage {
@@ -210,10 +210,17 @@ fn nonsense_is_refused_by_name() {
         let refused = refuse(Message { from, term, ..vote.clone() });
         assert_eq!(refused, StepError::Sender { kind: MessageKind::Vote, from, term });
     }
-    let huge = Message { term: u64::MAX, ..vote.clone() };
-    assert_eq!(refuse(huge), StepError::OutOfRange(MessageKind::Vote));
-    let huge = Message { index: u64::MAX, ..vote };
-    assert_eq!(refuse(huge), StepError::OutOfRange(MessageKind::Vote));
+    let out_of_range = StepError::OutOfRange { kind: MessageKind::Vote, from: 2 };
+    let huge = Message { index: u64::MAX, ..vote.clone() };
+    assert_eq!(refuse(huge), out_of_range);
+    let ahead_of_itself = Message { log_term: 3, ..vote };
+    assert_eq!(refuse(ahead_of_itself), out_of_range);
+    let mut snapshot = Snapshot::default();
+    (snapshot.metadata.index, snapshot.metadata.term) = (20, 3);
+    let snapshot =
+        Message { snapshot: Some(Box::new(snapshot)), ..from_peer(MessageKind::Snapshot) };
+    let out_of_range = StepError::OutOfRange { kind: MessageKind::Snapshot, from: 2 };
+    assert_eq!(refuse(snapshot), out_of_range);
 
     assert_eq!(refuse(from_peer(MessageKind::Propose)), StepError::EmptyProposal);
     assert_eq!(refuse(from_peer(MessageKind::ReadIndex)), StepError::ReadContexts(0));
@@ -236,15 +243,118 @@ fn impossible_appends_are_refused() {
     node.step(good).unwrap();
     settle(&mut node);
     assert_eq!(node.commit_index(), 12);
-    // What is committed cannot become something else; an append from before it is old news.
-    node.step(append(10, 1, vec![entry(1, 11)])).unwrap();
+    // An append from before what is committed is old news.
+    node.step(append(10, 1, vec![entry(2, 11)])).unwrap();
     let (_, sent) = settle(&mut node);
     assert_eq!((sent[0].index, sent[0].reject), (12, false));
 
     let refused = node.step(Message { commit: 13, ..from_peer(MessageKind::Heartbeat) });
-    let lost = StepError::CommitBeyondLog { commit: 13, last_index: 12 };
-    assert!(lost.is_log_damage());
+    let lost = StepError::CommitBeyondLog { leader: 2, commit: 13, last_index: 12 };
+    assert_eq!(lost.kind(), RefusalKind::LogLost);
     assert_eq!(refused, Err(lost));
+}
+
+/// Member 1 of three with a log of which index 13, of term 4, is committed, and 10 is the last before the
+/// first entry.
+fn with_commits() -> Node<MemoryStorage> {
+    let mut node = node(&[1, 2, 3]);
+    let entries = vec![entry(2, 11), entry(4, 12), entry(4, 13), entry(4, 14)];
+    let append = append(10, 1, entries);
+    node.step(Message { term: 4, commit: 13, ..append }).unwrap();
+    settle(&mut node);
+    assert_eq!((node.commit_index(), node.last_index()), (13, 14));
+    node
+}
+
+#[test]
+fn leader_without_what_is_committed_here_is_refused() {
+    let mut node = with_commits();
+    let snapshot = |index, term| {
+        let mut snapshot = Snapshot::default();
+        (snapshot.metadata.index, snapshot.metadata.term) = (index, term);
+        Message { snapshot: Some(Box::new(snapshot)), ..from_peer(MessageKind::Snapshot) }
+    };
+    for (message, index, term, own_index) in [
+        // Another entry where one is committed, the same before it or not.
+        (append(11, 2, vec![entry(5, 12)]), 12, 5, 12),
+        (append(12, 2, vec![entry(5, 13)]), 12, 2, 12),
+        // From before the log begins, with a later term than at its beginning.
+        (append(8, 1, vec![entry(5, 9)]), 9, 5, 10),
+        // At its end, or beyond, with an earlier one than what is committed.
+        (append(14, 3, vec![entry(5, 15)]), 14, 3, 13),
+        (append(20, 3, Vec::new()), 20, 3, 13),
+        (snapshot(12, 5), 12, 5, 12),
+        (snapshot(20, 3), 20, 3, 13),
+    ] {
+        let own_term = if own_index == 10 { 1 } else { 4 };
+        let refused = node.step(Message { term: 5, ..message }).unwrap_err();
+        let expected =
+            StepError::CommitContradicted { leader: 2, index, term, own_index, own_term };
+        assert_eq!(refused.kind(), RefusalKind::GroupLost);
+        assert_eq!(refused, expected);
+        assert_eq!((node.commit_index(), node.last_index()), (13, 14), "nothing is given up");
+    }
+    // What is not committed may be replaced, and what is may be repeated.
+    for message in [
+        append(8, 1, vec![entry(1, 9), entry(1, 10), entry(2, 11), entry(4, 12)]),
+        append(0, 0, Vec::new()),
+        append(13, 4, vec![entry(5, 14)]),
+        append(20, 4, Vec::new()),
+        snapshot(12, 4),
+    ] {
+        node.step(Message { term: 5, ..message }).unwrap();
+    }
+}
+
+#[test]
+fn term_without_elections_after_it_is_refused() {
+    let mut node = node(&[1, 2, 3]);
+    for kind in [
+        MessageKind::Heartbeat,
+        MessageKind::Append,
+        MessageKind::Snapshot,
+        MessageKind::Vote,
+        MessageKind::PreVote,
+        MessageKind::VoteResponse,
+        MessageKind::PreVoteResponse,
+        MessageKind::AppendResponse,
+        MessageKind::HeartbeatResponse,
+        MessageKind::TimeoutNow,
+        MessageKind::TransferLeader,
+        MessageKind::ReadIndexResponse,
+    ] {
+        for term in [(1 << 63) - 2, (1 << 63) - 1, 1 << 63, u64::MAX - 1, u64::MAX] {
+            let refused = node.step(Message { term, reject: true, ..from_peer(kind) });
+            assert_eq!(refused, Err(StepError::Term { kind, from: 2, term, own: 1 }));
+            assert_eq!(node.term(), 1);
+        }
+    }
+    // However far ahead the terms are that are believed, an election follows.
+    for term in [1 << 40, 1 << 62, (1 << 62) + (1 << 32), (1 << 62) + (1 << 33)] {
+        node.step(Message { term, ..from_peer(MessageKind::Heartbeat) }).unwrap();
+        node.campaign();
+        settle(&mut node);
+        node.step(Message { term: term + 1, ..from_peer(MessageKind::VoteResponse) }).unwrap();
+        assert!(node.is_leader());
+        node.step(Message { from: 3, term: term + 2, ..from_peer(MessageKind::Heartbeat) })
+            .unwrap();
+        settle(&mut node);
+    }
+}
+
+#[test]
+fn stored_term_without_elections_after_it_is_refused() {
+    let start = |term, last_term| {
+        let snapshot = storage(&[1]).snapshot().unwrap();
+        let state = HardState { term, vote: 0, commit: 10 };
+        let entries = vec![entry(last_term, 11)];
+        Node::new(config(), MemoryStorage::recover(state, snapshot, entries))
+    };
+    let end = (1 << 63) - 1;
+    assert_eq!(start(end, 1).unwrap_err(), ConfigError::Term(end));
+    assert_eq!(start(u64::MAX, 1).unwrap_err(), ConfigError::Term(u64::MAX));
+    assert_eq!(start(2, end - 1).unwrap_err(), ConfigError::Term(end - 1));
+    assert!(start(1 << 62, 1 << 62).is_ok());
 }
 
 #[test]

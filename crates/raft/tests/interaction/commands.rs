@@ -79,6 +79,8 @@ impl Environment {
                 let from = command.value("from").expect("a member is given");
                 self.with_node(from, |node| node.transfer_leader(to));
             }
+            // wipe 3: start 3 anew, under its id, with nothing of what it had
+            "wipe" => self.wipe(id)?,
             // forget-leader 1
             "forget-leader" => self.with_node(id, Node::forget_leader),
             // send-snapshot 1 3: put a message in flight that carries 1's latest snapshot to 3
@@ -140,6 +142,17 @@ impl Environment {
             // For the notes.
             self.with_node(id, |_| ());
         }
+        Ok(())
+    }
+
+    fn wipe(&mut self, id: MemberId) -> Result<(), String> {
+        let log = MemoryStorage::new();
+        let storage = NodeStorage { log, history: vec![Snapshot::default()] };
+        let config = Config { applied: 0, ..self.member(id).node.config().clone() };
+        let node = Node::new(config, storage).map_err(|error| error.to_string())?;
+        *self.member(id) = Member { node, append_work: Vec::new(), apply_work: Vec::new() };
+        self.in_flight.retain(|message| message.from != id && message.to != id);
+        self.with_node(id, |_| ());
         Ok(())
     }
 

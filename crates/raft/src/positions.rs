@@ -1,0 +1,46 @@
+//! Which terms and indexes are believed.
+//!
+//! Terms rise by one per election, and no log comes near 2^63 entries. A message with a larger number is
+//! an accident or worse. Believing it would be for good: a term is stored and passed on, and where no
+//! higher one can be reached there is never another election.
+//!
+//! So one message cannot use up the terms. Up to [`TERM_BELIEVED_MAX`] any term is believed, as etcd
+//! does; beyond it, a message may be ahead of what this member knows by [`TERM_STEP_MAX`] at most, and
+//! nobody enters [`TERM_END`]. A group whose term was driven to the first of these by mistake goes on
+//! electing leaders for as long as there are machines.
+
+use crate::entry::Term;
+
+/// Larger terms and indexes are nobody's; arithmetic on smaller ones cannot overflow.
+pub(crate) const POSITION_MAX: u64 = u64::MAX >> 1;
+
+/// Terms up to here are believed, whatever the own term is.
+const TERM_BELIEVED_MAX: Term = 1 << 62;
+
+/// How far beyond [`TERM_BELIEVED_MAX`], or the own term if that is larger, a term may be.
+const TERM_STEP_MAX: Term = 1 << 32;
+
+/// No election follows this term.
+pub(crate) const TERM_END: Term = POSITION_MAX - TERM_STEP_MAX;
+
+/// The highest term that a member of term `own` follows a message into.
+pub(crate) fn believed_term_max(own: Term) -> Term {
+    own.max(TERM_BELIEVED_MAX).saturating_add(TERM_STEP_MAX).min(TERM_END)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elections_follow_every_term_that_one_message_leads_to() {
+        for own in [0, 1, TERM_BELIEVED_MAX, TERM_BELIEVED_MAX + 7] {
+            let reached = believed_term_max(own);
+            assert!(reached < TERM_END);
+            assert!(believed_term_max(reached) > reached + 1, "the next candidate is believed");
+            assert!(believed_term_max(0) > TERM_BELIEVED_MAX, "so is it by a newcomer");
+        }
+        assert_eq!(believed_term_max(TERM_END - 1), TERM_END);
+        assert_eq!(believed_term_max(u64::MAX), TERM_END);
+    }
+}
