@@ -1,6 +1,9 @@
 //! What a member wants done.
 
-use quorate_raft::{Entry, HardState, LogIndex, MemberId, Message, Role, Snapshot, Term};
+use quorate_raft::{
+    Entry, HardState, LogIndex, MemberId, Message, Role, Snapshot, StepError, Term,
+};
+use thiserror::Error;
 
 /// Something to make durable, in the order of its fields.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +54,18 @@ pub enum BarrierFailure {
     QueueFull,
 }
 
+/// Why a member must not go on: its log and its group's contradict each other.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum LogFault {
+    /// This log has lost what the member had acknowledged. If it voted, others could lose it too: it must never
+    /// vote again, also after a restart.
+    #[error(transparent)]
+    LogLost(StepError),
+    /// The group has lost what is committed in this log. A restart finds that out again.
+    #[error(transparent)]
+    GroupLost(StepError),
+}
+
 /// An output of [`crate::Node::poll_effect`].
 #[derive(Clone, Debug)]
 pub enum Effect {
@@ -90,4 +105,6 @@ pub enum Effect {
     },
     /// Take a snapshot of the state machine, now.
     TakeSnapshot,
+    /// End the member. It is the last effect.
+    Stop(LogFault),
 }

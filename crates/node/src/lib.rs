@@ -18,7 +18,9 @@
 //!    covers it.
 //! 5. Carry out [`Effect::InstallSnapshot`] in its place among the `Apply`s, and report the snapshot's
 //!    index as applied.
-//! 6. Before a clean stop, write [`Node::unwritten_hard_state`].
+//! 6. On [`Effect::Stop`], end the member, and see to it that it never votes again from the same log if the
+//!    fault says so. The node does nothing any more.
+//! 7. Before a clean stop, write [`Node::unwritten_hard_state`].
 //!
 //! # Invariants
 //!
@@ -41,10 +43,13 @@ mod node;
 mod persistence;
 mod proposals;
 mod read_barrier;
+mod refusals;
 mod snapshot_policy;
 mod succession;
 
-pub use effect::{Applying, BarrierFailure, Effect, Leadership, Persist, ProposalFailure};
+pub use effect::{
+    Applying, BarrierFailure, Effect, Leadership, LogFault, Persist, ProposalFailure,
+};
 pub use event::{Event, Proposal};
 pub use node::{Config, Node, StartError};
 pub use snapshot_policy::SnapshotPolicy;

@@ -21,6 +21,9 @@ pub const LOG_CUT_EVERY: u64 = 100;
 /// Ticks after which an unanswered request for a read index is repeated.
 pub const READ_INDEX_RETRY_TICKS: u64 = 5;
 
+/// Ticks between two lines about messages that the consensus core refuses.
+pub const REFUSAL_NOTE_TICKS: u64 = 50;
+
 /// Appends that came before those they follow, kept in the hope of these, in bytes.
 pub const EARLY_APPENDS_BYTES_MAX: u64 = 16 << 20;
 

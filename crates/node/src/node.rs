@@ -5,19 +5,21 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use quorate_raft::{
     ConfChange, ConfState, ConfigError, Entry, EntryKind, HardState, LogIndex, MemberId,
-    MemoryStorage, Message, MessageKind, NONE, Note, NoteLevel, ProgressState, ReadState, Snapshot,
-    SnapshotMetadata, SnapshotOutcome, SoftState, Status, Storage, StorageError, Term,
+    MemoryStorage, Message, MessageKind, NONE, Note, NoteLevel, ProgressState, ReadState,
+    RefusalKind, Snapshot, SnapshotMetadata, SnapshotOutcome, SoftState, Status, StepError,
+    Storage, StorageError, Term,
 };
 use thiserror::Error;
 
 use crate::disk_watch::{Change, DiskWatch, successor};
 use crate::early_appends::EarlyAppends;
-use crate::effect::{BarrierFailure, Effect, Leadership, ProposalFailure};
+use crate::effect::{BarrierFailure, Effect, Leadership, LogFault, ProposalFailure};
 use crate::event::{Event, Proposal};
 use crate::limits;
 use crate::persistence::Persistence;
 use crate::proposals::{Content, Proposals, Waiting};
 use crate::read_barrier::ReadBarriers;
+use crate::refusals::Refusals;
 use crate::snapshot_policy::SnapshotPolicy;
 use crate::succession::Succession;
 
@@ -115,6 +117,9 @@ pub struct Node {
     /// Whether this leader has committed an entry of its own term.
     committed_in_term: bool,
     initial_ticks: u32,
+    refusals: Refusals,
+    /// After a fault nothing is done any more.
+    is_stopped: bool,
 }
 
 impl Node {
@@ -176,6 +181,8 @@ impl Node {
             taking_snapshot: false,
             committed_in_term: false,
             initial_ticks: if config.initial_tick_advance { config.election_ticks - 1 } else { 0 },
+            refusals: Refusals::default(),
+            is_stopped: false,
         })
     }
 }
@@ -195,13 +202,17 @@ impl Node {
     /// A lone voter has nobody to wait for. It cannot stand while changes of the membership are
     /// unapplied, so it tries again whenever something was applied.
     fn stand_if_alone(&mut self) {
-        if self.is_sole_voter() && self.raft.leader() == NONE {
+        let is_due = self.is_sole_voter() && self.raft.leader() == NONE;
+        if is_due && !self.raft.has_unapplied_conf_change() {
             self.raft.campaign();
         }
     }
 
     /// Takes an event. Its effects are then polled.
     pub fn handle(&mut self, event: Event) {
+        if self.is_stopped {
+            return;
+        }
         match event {
             Event::Tick => self.handle_tick(),
             Event::Propose(proposals) => self.handle_propose(proposals),
@@ -223,7 +234,10 @@ impl Node {
             Event::TransferLeadership(to) => self.raft.transfer_leader(to),
         }
         self.propose_held_changes();
-        self.settle();
+        // What a fault has left in the core is not to be written, sent or applied.
+        if !self.is_stopped {
+            self.settle();
+        }
     }
 
     /// The next thing to do, if any.
@@ -285,8 +299,9 @@ impl Node {
             self.raft.tick();
         }
         for message in self.early_appends.take_all() {
-            drop(self.raft.step(message));
+            self.step_received(message);
         }
+        self.refusals.tick();
         self.proposals.tick();
         let overdue = self.barriers.tick();
         if !overdue.is_empty() {
@@ -392,7 +407,7 @@ impl Node {
                     self.propose(vec![(request_id, Content::ConfChange(change))]);
                 }
                 HeldChange::Forwarded(message) if self.raft.is_leader() => {
-                    drop(self.raft.step(message));
+                    self.step_received(message);
                 }
                 HeldChange::Forwarded(_) => {}
             }
@@ -429,6 +444,9 @@ impl Node {
 
     fn handle_received(&mut self, messages: Vec<Message>) {
         for message in messages {
+            if self.is_stopped {
+                return;
+            }
             if message.to != self.raft.id() {
                 continue;
             }
@@ -467,16 +485,39 @@ impl Node {
     }
 
     fn step_received(&mut self, message: Message) {
+        if self.is_stopped {
+            return;
+        }
         let append = (message.kind == MessageKind::Append)
             .then(|| (message.term, message.index + message.entries.len() as u64));
-        // What a peer sends wrongly is its affair; the core has refused it and stays as it was.
-        drop(self.raft.step(message));
+        if let Err(refusal) = self.raft.step(message) {
+            self.take_refusal(refusal);
+            return;
+        }
         if let Some((term, last)) = append
             && term == self.raft.term()
             && last <= self.raft.last_index()
         {
             self.matched_in = term;
         }
+    }
+
+    /// What a peer sends wrongly is its affair: the core has refused it and stays as it was. What tells that
+    /// entries were lost ends this member, if it is the one to go.
+    fn take_refusal(&mut self, refusal: StepError) {
+        let note = match refusal.kind() {
+            RefusalKind::Ordinary => None,
+            RefusalKind::Impossible => self.refusals.note(NoteLevel::Warn, &refusal.to_string()),
+            RefusalKind::Discord => self.refusals.note(NoteLevel::Error, &refusal.to_string()),
+            RefusalKind::LogLost => return self.stop(LogFault::LogLost(refusal)),
+            RefusalKind::GroupLost => return self.stop(LogFault::GroupLost(refusal)),
+        };
+        self.notes.extend(note);
+    }
+
+    fn stop(&mut self, fault: LogFault) {
+        self.is_stopped = true;
+        self.effects.push_back(Effect::Stop(fault));
     }
 
     fn handle_persisted(&mut self, token: u64) {

@@ -6,7 +6,9 @@ use quorate_raft::{
     Role, SnapshotOutcome,
 };
 
-use crate::{BarrierFailure, Config, Effect, Event, Node, Proposal, SnapshotPolicy, StartError};
+use crate::{
+    BarrierFailure, Config, Effect, Event, LogFault, Node, Proposal, SnapshotPolicy, StartError,
+};
 
 fn config(id: u64, voters: &[u64]) -> Config {
     Config {
@@ -38,6 +40,7 @@ struct Member {
     failed: Vec<(u64, BarrierFailure)>,
     snapshots: usize,
     installed: Vec<u64>,
+    stops: Vec<LogFault>,
 }
 
 impl Member {
@@ -51,6 +54,7 @@ impl Member {
             failed: Vec::new(),
             snapshots: 0,
             installed: Vec::new(),
+            stops: Vec::new(),
         };
         member.node.start();
         member.collect();
@@ -80,6 +84,7 @@ impl Member {
                 Effect::BarrierPassed { round, index } => self.passed.push((round, index)),
                 Effect::BarrierFailed { round, failure } => self.failed.push((round, failure)),
                 Effect::TakeSnapshot => self.snapshots += 1,
+                Effect::Stop(fault) => self.stops.push(fault),
                 Effect::Leadership(_) | Effect::ProposalFailed { .. } => {}
             }
         }
@@ -328,7 +333,7 @@ fn a_membership_change_from_before_a_snapshot_is_not_applied_after_it() {
     members.push(laggard);
     let index = members[0].applied.last().unwrap().index;
     let conf_state = ConfState { voters: vec![1, 2, 3], ..ConfState::default() };
-    let metadata = quorate_raft::SnapshotMetadata { conf_state, index, term: 2 };
+    let metadata = quorate_raft::SnapshotMetadata { conf_state, index, term: 1 };
     let snapshot = quorate_raft::Snapshot { data: Bytes::new(), metadata };
     let message = Message {
         from: 1,
@@ -564,4 +569,109 @@ fn changes_at_once(proposer: usize) -> Vec<u64> {
 fn a_membership_change_waits_for_the_one_before_it() {
     assert_eq!(changes_at_once(0), [1, 2, 3], "proposed by the leader");
     assert_eq!(changes_at_once(1), [1, 2, 3], "proposed by a follower");
+}
+
+/// A message to member 3, from 1.
+fn from_one(kind: MessageKind, term: u64) -> Message {
+    Message { from: 1, term, ..Message::new(kind, 3) }
+}
+
+#[test]
+fn a_member_that_has_lost_its_log_neither_answers_nor_votes() {
+    let mut members = three();
+    members[0].propose(1, "acknowledged");
+    converse(&mut members);
+    assert_eq!(members[2].applied_data(), [&b""[..], b"acknowledged"]);
+    // The third comes back with nothing, not even the names of the others.
+    members[2] = Member::start(config(3, &[]));
+    members[0].handle(Event::Tick);
+    converse(&mut members);
+    let lost = &members[2];
+    let [LogFault::LogLost(error)] = &lost.stops[..] else { panic!("{:?}", lost.stops) };
+    assert_eq!(
+        error.to_string(),
+        "leader 1 counts on the acknowledgement of log entries up to index 2, and the log of this member \
+         ends at index 0: it has lost entries"
+    );
+    // Whatever comes now, it does nothing, and nothing that it has heard of is written.
+    let mut lost = members.pop().unwrap();
+    assert_eq!((lost.unfinished_writes.len(), lost.sent.len()), (0, 0));
+    lost.handle(Event::Received(vec![
+        Message { index: 9, log_term: 8, ..from_one(MessageKind::Vote, 9) },
+        from_one(MessageKind::Heartbeat, 9),
+    ]));
+    for _ in 0..30 {
+        lost.handle(Event::Tick);
+    }
+    assert_eq!((lost.unfinished_writes.len(), lost.sent.len(), lost.stops.len()), (0, 0, 1));
+}
+
+#[test]
+fn messages_behind_the_one_that_tells_of_the_loss_are_not_heeded() {
+    let mut lost = Member::start(config(3, &[]));
+    lost.handle(Event::Received(vec![
+        Message { commit: 5, ..from_one(MessageKind::Heartbeat, 2) },
+        Message { from: 2, index: 4, log_term: 1, ..from_one(MessageKind::Vote, 3) },
+    ]));
+    lost.finish_writes();
+    assert_eq!((lost.sent.len(), lost.stops.len()), (0, 1));
+}
+
+#[test]
+fn a_member_whose_commits_the_group_has_lost_stops() {
+    let mut members = three();
+    for request_id in 0..3 {
+        members[0].propose(request_id, "acknowledged");
+        converse_without(&mut members, 2);
+    }
+    assert_eq!(members[0].applied.len(), 4);
+    // The third votes for the second, who has nothing of it, as if it had never acknowledged a thing.
+    members[2] = Member::start(config(3, &[1, 2, 3]));
+    while members[1].node.leadership().role != Role::Leader {
+        members[1].handle(Event::Tick);
+        converse_without(&mut members, 1);
+    }
+    members[1].handle(Event::Tick);
+    converse(&mut members);
+    assert!(matches!(&members[0].stops[..], [LogFault::GroupLost(_)]), "{:?}", members[0].stops);
+    assert_eq!(members[0].applied.len(), 4, "it keeps what it has");
+    assert!(members[1].stops.is_empty() && members[2].stops.is_empty());
+}
+
+#[test]
+fn refused_messages_make_a_line_and_change_nothing() {
+    let mut members = three();
+    drop(members[2].node.take_notes());
+    let term = members[2].node.leadership().term;
+    let huge = (1 << 63) - 2;
+    for _ in 0..100 {
+        members[2].handle(Event::Received(vec![from_one(MessageKind::Heartbeat, huge)]));
+    }
+    let texts: Vec<_> = members[2].node.take_notes().into_iter().map(|note| note.text).collect();
+    let expected = format!(
+        "refused a message of a peer: MsgHeartbeat from 1 carries term {huge}, which no election can have \
+         led to from term {term}"
+    );
+    assert_eq!(texts, [expected]);
+    assert_eq!(members[2].node.leadership().term, term);
+    members[0].propose(1, "a");
+    converse(&mut members);
+    assert_eq!(members[2].applied_data(), [&b""[..], b"a"]);
+}
+
+#[test]
+fn a_lone_founder_does_not_stand_before_it_may() {
+    let data = quorate_raft::confchange::wire::encode_v1(&ConfChange {
+        kind: ConfChangeKind::AddNode,
+        node_id: 1,
+        ..ConfChange::default()
+    });
+    let founding = Entry { term: 1, index: 1, kind: EntryKind::ConfChange, data };
+    let hard_state = HardState { term: 1, vote: 0, commit: 1 };
+    let mut member =
+        Member::start(Config { hard_state, entries: vec![founding], ..config(1, &[1]) });
+    member.finish_writes();
+    assert_eq!(member.node.leadership().role, Role::Leader);
+    let notes = member.node.take_notes();
+    assert!(notes.iter().all(|note| !note.text.contains("cannot campaign")), "{notes:?}");
 }

@@ -14,6 +14,7 @@
 //! # Invariants
 //!
 //! * Nothing is changed in a directory that is refused, beyond the creation of what was missing.
+//! * Nobody starts under an id that has been at work without the log that it worked with.
 //!
 //! # Not here
 //!
@@ -55,6 +56,7 @@ use quorate_state::watch::QueueLimits;
 use quorate_storage::bolt::{self, BoltError};
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::Disk;
+use quorate_storage::lost_log;
 use quorate_storage::snap;
 use quorate_storage::wal::{self, Wal};
 
@@ -116,6 +118,7 @@ fn boot_with(
             )
         );
     }
+    check_lost_log(&**disk, &dirs)?;
     for path in snap::clean_up(&**disk, &dirs.snap())? {
         log::info!("removed an unfinished file", "path" = path.display().to_string());
     }
@@ -137,6 +140,34 @@ fn boot_with(
     Ok(booted)
 }
 
+/// A member that has found its log to have lost what it had acknowledged does not come back.
+fn check_lost_log(disk: &dyn Disk, dirs: &DataDir) -> Result<(), BootError> {
+    let path = lost_log::path(dirs);
+    match lost_log::reason(disk, dirs) {
+        Ok(None) => Ok(()),
+        Ok(Some(reason)) => Err(BootError::MarkedLost { path, reason }),
+        Err(source) => Err(BootError::Mark { path, source }),
+    }
+}
+
+/// A backend file that has applied something came of a log, and without that log nobody knows what else this
+/// member has acknowledged, or to whom it has given its vote.
+fn check_no_log_lost(
+    config: &Config,
+    disk: &Arc<dyn Disk>,
+    dirs: &DataDir,
+) -> Result<(), BootError> {
+    let backend = dirs.backend();
+    if !disk.metadata(&backend).is_ok_and(|facts| facts.is_some()) {
+        return Ok(());
+    }
+    match open_backend(config, disk, dirs)?.read().consistent_index()?.0 {
+        // A first start that did not get as far as the log.
+        0 => Ok(()),
+        applied => Err(BootError::LogMissing { wal: dirs.wal().to_path_buf(), backend, applied }),
+    }
+}
+
 /// Creates a member: a founder of a new cluster, or one that joins a running one.
 async fn create(
     config: &Config,
@@ -144,6 +175,7 @@ async fn create(
     dirs: DataDir,
     names: &dyn Names,
 ) -> Result<Booted, BootError> {
+    check_no_log_lost(config, disk, &dirs)?;
     let (identity, founding, peers) = match config.initial_cluster_state {
         ClusterState::New => {
             let founding = Founding::prepare(config, names).await?;
@@ -174,7 +206,7 @@ async fn create(
         Some(founding) => founding.write(&mut wal)?,
         None => Start::default(),
     };
-    let node = start.into_node(config, &identity)?;
+    let node = start.into_node(config, &identity, &dirs)?;
     Ok(Booted { identity, dirs, wal, backend, state, node, peers })
 }
 

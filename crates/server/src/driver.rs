@@ -323,6 +323,11 @@ impl Driver {
 
     fn fail(&mut self, task: &'static str, error: impl Error + Send + Sync + 'static) {
         self.neighbours.faults.report(task, error);
+        self.close_log();
+    }
+
+    /// Ends the thread with nothing more written.
+    fn close_log(&mut self) {
         self.log = Log::Closed;
         self.stopping = true;
     }
@@ -435,6 +440,8 @@ impl Driver {
 
     fn carry_out_effects(&mut self) {
         loop {
+            // What has led to an effect is told before anybody can see it.
+            self.log_notes();
             while let Some(effect) = self.node.poll_effect() {
                 self.carry_out(effect);
             }
@@ -450,6 +457,9 @@ impl Driver {
         let committed = self.node.commit_index();
         self.neighbours.standing.set_committed(committed);
         self.neighbours.metrics.server.proposals_committed.set_unsigned(committed);
+    }
+
+    fn log_notes(&mut self) {
         for note in self.node.take_notes() {
             match note.level {
                 NoteLevel::Debug => log::debug!(logger: "raft", &note.text),
@@ -478,6 +488,10 @@ impl Driver {
                 // Known to be committed before anybody can see it applied.
                 self.neighbours.standing.set_committed(self.node.commit_index());
                 _ = self.neighbours.applier.send(applier::Job::Apply(applying.entries));
+            }
+            Effect::Stop(fault) => {
+                self.neighbours.faults.report_log_fault(fault);
+                self.close_log();
             }
             Effect::TakeSnapshot => {
                 _ = self.neighbours.applier.send(applier::Job::TakeSnapshot);

@@ -8,12 +8,15 @@ use std::error::Error;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use quorate_node::LogFault;
 use tokio::sync::watch;
 
 /// Why the member stops by itself.
 #[derive(Clone, Debug)]
 pub(crate) enum End {
     Fault(Fatal),
+    /// Its log and its cluster's contradict each other.
+    LogFault(LogFault),
     /// It is no member of its cluster any more.
     Removed,
 }
@@ -42,6 +45,11 @@ impl FaultReports {
     /// Reports a fault. Only the first is kept: what follows is its consequence.
     pub(crate) fn report(&self, task: &'static str, error: impl Error + Send + Sync + 'static) {
         self.end(End::Fault(Fatal { task, error: Arc::new(error) }));
+    }
+
+    /// Reports that consensus has found this member's log or its cluster to have lost entries.
+    pub(crate) fn report_log_fault(&self, fault: LogFault) {
+        self.end(End::LogFault(fault));
     }
 
     /// Reports that this member was removed from its cluster.

@@ -31,6 +31,7 @@ mod peer_port;
 mod persist;
 pub mod quote;
 pub mod release;
+mod remedy;
 mod request_id;
 mod runtime;
 mod server;

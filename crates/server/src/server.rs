@@ -15,9 +15,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
+use quorate_node::LogFault;
 use quorate_state::members::{Member as Row, Members};
 use quorate_state::units::MemberId;
+use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::{Disk, RealDisk};
+use quorate_storage::lost_log;
 use tokio::sync::{mpsc, watch};
 
 use crate::applier::{self, Applier};
@@ -41,6 +44,7 @@ use crate::peer::{self, Peers};
 use crate::peer_port::PeerService;
 use crate::persist::LogWriter;
 use crate::release;
+use crate::remedy;
 use crate::request_id::RequestIds;
 use crate::runtime::Runtimes;
 use crate::signals::{self, StopSignal, StopSignals};
@@ -86,6 +90,14 @@ pub fn main(arguments: &[String]) -> ExitCode {
             );
             1
         }
+        Ok(Ended::LogFault { fault, member_id }) => {
+            log::fatal!(
+                "the member cannot take part in its cluster any more and stops",
+                "error" = fault.to_string(),
+                "what-to-do" = remedy::after_log_fault(&fault, member_id, &config.data_dir)
+            );
+            1
+        }
         Err(error) => {
             log::fatal!("discovery failed", "error" = log::error_chain(&error));
             1
@@ -103,13 +115,15 @@ fn to_exit_code(code: i32) -> ExitCode {
 enum Ended {
     Signal(StopSignal),
     Fault(Fatal),
+    LogFault { fault: LogFault, member_id: u64 },
     Removed,
 }
 
-impl From<End> for Ended {
-    fn from(end: End) -> Self {
+impl Ended {
+    fn new(end: End, core: &Core) -> Self {
         match end {
             End::Fault(fatal) => Self::Fault(fatal),
+            End::LogFault(fault) => Self::LogFault { fault, member_id: core.member.id() },
             End::Removed => Self::Removed,
         }
     }
@@ -182,7 +196,8 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
         }
     });
     if let Some(end) = early_end {
-        return Ok(wind_up(end.into(), config, &control, None, core));
+        let ended = Ended::new(end, &core);
+        return Ok(wind_up(ended, config, &control, None, core));
     }
     log::info!("ready to serve client requests");
     systemd::notify_ready();
@@ -196,7 +211,7 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     let ended = control.block_on(async {
         tokio::select! {
             signal = signal.recv() => Ended::Signal(signal.unwrap_or(StopSignal::Terminated)),
-            end = faults.first() => end.into(),
+            end = faults.first() => Ended::new(end, &core),
         }
     });
     let ended = wind_up(ended, config, &control, Some(serving), core);
@@ -217,8 +232,14 @@ fn wind_up(
     serving: Option<Serving>,
     core: Core,
 ) -> Ended {
-    match ended {
+    match &ended {
         Ended::Fault(_) => return ended,
+        Ended::LogFault { fault, .. } => {
+            if let LogFault::LogLost(_) = fault {
+                mark_lost_log(&core, fault);
+            }
+            return ended;
+        }
         Ended::Removed => {
             log_removal();
             // The others may still want to hear that this member has the entry that removed it.
@@ -236,6 +257,18 @@ fn wind_up(
     }
     core.stop();
     ended
+}
+
+/// Sees to it that no later start votes from this directory.
+fn mark_lost_log(core: &Core, fault: &LogFault) {
+    if let Err(error) = lost_log::mark(&*core.disk, &core.dirs, &fault.to_string()) {
+        let path = lost_log::path(&core.dirs);
+        log::error!(
+            "failed to mark the data directory: no member may be started from it again",
+            "path" = path.display().to_string(),
+            "error" = error.to_string()
+        );
+    }
 }
 
 fn log_start(config: &Config) {
@@ -269,8 +302,8 @@ fn duties(
     let member = || Arc::clone(&core.member);
     let purger = snapshots::Purger {
         disk: Arc::clone(&core.disk),
-        snap_dir: core.snap_dir.clone(),
-        wal_dir: core.wal_dir.clone(),
+        snap_dir: core.dirs.snap(),
+        wal_dir: core.dirs.wal().to_path_buf(),
         snapshots_max: usize::try_from(config.max_snapshots).unwrap_or(usize::MAX),
         segments_max: usize::try_from(config.max_wals).unwrap_or(usize::MAX),
     };
@@ -320,8 +353,7 @@ struct Core {
     runtimes: Arc<Runtimes>,
     faults: FaultReports,
     disk: Arc<dyn Disk>,
-    snap_dir: std::path::PathBuf,
-    wal_dir: std::path::PathBuf,
+    dirs: DataDir,
     /// The members, this one among them, before the log tells of any.
     known_at_start: Arc<[Row]>,
     driver: DriverHandle,
@@ -445,8 +477,7 @@ impl Core {
             runtimes: Arc::new(runtimes),
             faults,
             disk: Arc::clone(disk),
-            snap_dir: dirs.snap(),
-            wal_dir: dirs.wal().to_path_buf(),
+            dirs,
             known_at_start,
             driver: driver_handle,
             applier_jobs,

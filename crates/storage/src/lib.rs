@@ -18,6 +18,7 @@ pub mod bolt;
 pub mod checksum;
 pub mod data_dir;
 pub mod disk;
+pub mod lost_log;
 mod proto;
 pub mod purge;
 pub mod snap;

@@ -177,6 +177,7 @@ impl Member {
                     let index = self.image.index;
                     node.handle(Event::SnapshotTaken { index });
                 }
+                Effect::Stop(fault) => panic!("nobody loses anything here: {fault}"),
                 Effect::Leadership(_)
                 | Effect::BarrierFailed { .. }
                 | Effect::ProposalFailed { .. } => {}

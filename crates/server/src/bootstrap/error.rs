@@ -11,6 +11,7 @@ use super::remote::NoCluster;
 use super::same_urls::Difference;
 use super::srv::SrvError;
 use crate::config::InitialClusterError;
+use crate::remedy;
 
 /// See the variants; where etcd has words for it, they are etcd's.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +60,36 @@ pub(crate) enum BootError {
     HeldBack { held: Version, cluster: Version },
     #[error("failed to start an asynchronous runtime: {0}")]
     Runtime(#[source] io::Error),
+    #[error(
+        "member {id} of the cluster has been at work already, as {name:?}, and here are an empty data \
+         directory and no log: without what it had acknowledged it must not take part again; {}",
+        remedy::replace_member(Some(id.0))
+    )]
+    Published { id: MemberId, name: String },
+    #[error(
+        "{} has applied entries up to index {applied}, and there is no write-ahead log in {}: if the log is \
+         elsewhere, name its directory by --wal-dir; if it is lost, this member must not go on; {}; {}",
+        backend.display(),
+        wal.display(),
+        remedy::replace_member(None),
+        remedy::restore_backend(backend)
+    )]
+    LogMissing { wal: PathBuf, backend: PathBuf, applied: u64 },
+    #[error(
+        "{}: this member has found that its log has lost entries, and must not vote again ({reason}); {}",
+        path.display(),
+        remedy::replace_member(None)
+    )]
+    MarkedLost { path: PathBuf, reason: String },
+    #[error("{}: cannot be looked at: {source}", path.display())]
+    Mark { path: PathBuf, source: io::Error },
+    #[error(
+        "the write-ahead log says term {term}, which cannot be genuine, and no election could follow it; {}; \
+         {}",
+        remedy::replace_member(None),
+        remedy::restore_backend(backend)
+    )]
+    Term { term: u64, backend: PathBuf },
     #[error("database file ({}) of the backend is missing", path.display())]
     BackendMissing { path: PathBuf },
     #[error(
@@ -76,10 +107,12 @@ pub(crate) enum BootError {
     Snapshot(#[from] quorate_storage::snap::SnapError),
     #[error(
         "{}: the write-ahead log ends at index {last_index}, but entry {applied} has already been \
-         applied; the log has lost entries",
-        path.display()
+         applied; the log has lost entries; {}; {}",
+        path.display(),
+        remedy::replace_member(None),
+        remedy::restore_backend(backend)
     )]
-    LogLost { path: PathBuf, last_index: u64, applied: u64 },
+    LogLost { path: PathBuf, backend: PathBuf, last_index: u64, applied: u64 },
     #[error("the write-ahead log does not say whose it is")]
     NoMetadata,
     #[error(

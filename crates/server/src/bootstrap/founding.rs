@@ -46,7 +46,9 @@ impl Founding {
         let founding = Self::of(config, members, &initial.token);
         let id = MemberId(founding.identity.member_id);
         let others = peer_urls_of_others(members, &config.name);
-        if remote::is_bootstrapped(others, id, BOOTSTRAPPED_TIMEOUT).await {
+        // It has told where clients reach it.
+        let has_published = |member: &Member| !member.client_urls.is_empty();
+        if remote::row_of(others, id, has_published, BOOTSTRAPPED_TIMEOUT).await.is_some() {
             return Err(BootError::Bootstrapped(id));
         }
         if !config.discovery.is_asked_for() {

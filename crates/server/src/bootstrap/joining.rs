@@ -2,6 +2,9 @@
 //!
 //! The flags must name exactly the members that the cluster has, by peer URLs; names do not matter. Nothing is
 //! written but the identity: everything else comes from the leader's log.
+//!
+//! A member of whom the cluster knows the name has been at work before. It has voted and acknowledged entries,
+//! and with an empty directory it would do both once more, to the loss of others: it is refused.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,6 +25,9 @@ use crate::member::Identity;
 
 /// How long each URL may take to say who is in the cluster.
 const MEMBERS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long the others may take to say whether they know this member's name.
+const PUBLISHED_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A member that is to join.
 #[derive(Debug)]
@@ -47,6 +53,11 @@ impl Joining {
             .await
             .map_err(|mismatch| BootError::PeerUrls { cluster: cluster.to_string(), mismatch })?;
         let own = ids[config.name.as_str()];
+        // Whoever has answered may not have heard of it yet.
+        let known = remote::row_of(urls, own, |own| !own.name.is_empty(), PUBLISHED_TIMEOUT).await;
+        if let Some(Member { id, name, .. }) = known {
+            return Err(BootError::Published { id, name });
+        }
         let others: Addresses = initial
             .iter()
             .filter(|(name, _)| *name != config.name)
@@ -66,16 +77,24 @@ impl Joining {
 /// Learns the other members again, for a member whose log does not tell them yet: one that stopped before
 /// the leader reached it. The flags are hints here and nothing more, and it is no mistake if nobody
 /// answers: the leader finds this member, too.
+///
+/// A member that has told clients where it is had a log that told of the others: it has lost it.
 pub(super) async fn learn_others(
     config: &Config,
     identity: &Identity,
     names: &dyn Names,
-) -> Vec<Member> {
-    let Ok(initial) = Initial::find(config, names).await else { return Vec::new() };
+) -> Result<Vec<Member>, BootError> {
+    let Ok(initial) = Initial::find(config, names).await else { return Ok(Vec::new()) };
     let urls = peer_urls_of_others(&initial.members, &config.name);
-    match remote::cluster_of(&urls, MEMBERS_TIMEOUT).await {
+    let id = MemberId(identity.member_id);
+    let others = match remote::cluster_of(&urls, MEMBERS_TIMEOUT).await {
         Ok(cluster) if cluster.id == identity.cluster_id => {
-            others_of(cluster, MemberId(identity.member_id))
+            if let Some(own) = cluster.members.get(&id)
+                && !own.client_urls.is_empty()
+            {
+                return Err(BootError::Published { id, name: own.name.clone() });
+            }
+            others_of(cluster, id)
         }
         Ok(cluster) => {
             log::warn!(
@@ -92,7 +111,8 @@ pub(super) async fn learn_others(
             );
             Vec::new()
         }
-    }
+    };
+    Ok(others)
 }
 
 fn others_of(cluster: RemoteCluster, own: MemberId) -> Vec<Member> {

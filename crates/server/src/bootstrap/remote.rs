@@ -86,20 +86,25 @@ pub(super) async fn cluster_of(
     outcome
 }
 
-/// Whether one of these URLs knows a member of that id that has been at work already: it has told where
-/// clients reach it. All are asked at once; those that do not answer do not count.
-pub(super) async fn is_bootstrapped(urls: Vec<String>, id: MemberId, timeout: Duration) -> bool {
+/// What the first of these URLs knows of a member whose description is the wanted one. All are asked at once;
+/// those that do not answer do not count.
+pub(super) async fn row_of(
+    urls: Vec<String>,
+    id: MemberId,
+    is_wanted: fn(&Member) -> bool,
+    timeout: Duration,
+) -> Option<Member> {
     let mut asked = JoinSet::new();
     for url in urls {
         asked.spawn(async move { ask_members(&url, timeout).await });
     }
     while let Some(answer) = asked.join_next().await {
-        let Ok(Ok(cluster)) = answer else { continue };
-        if cluster.members.get(&id).is_some_and(|member| !member.client_urls.is_empty()) {
-            return true;
+        let Ok(Ok(mut cluster)) = answer else { continue };
+        if let Some(member) = cluster.members.remove(&id).filter(is_wanted) {
+            return Some(member);
         }
     }
-    false
+    None
 }
 
 async fn ask_members(url: &str, timeout: Duration) -> Result<RemoteCluster, NoAnswer> {

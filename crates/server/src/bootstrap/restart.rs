@@ -57,6 +57,7 @@ pub(super) async fn restart(
     if contents.last_index < state.applied().0 {
         return Err(BootError::LogLost {
             path: last_segment(disk, &dirs)?,
+            backend: dirs.backend(),
             last_index: contents.last_index,
             applied: state.applied().0,
         });
@@ -87,11 +88,11 @@ pub(super) async fn restart(
             }
             let peers = match knows_members(&start, &state) {
                 true => Vec::new(),
-                false => learn_others(config, &identity, names).await,
+                false => learn_others(config, &identity, names).await?,
             };
             (start, peers)
         };
-    let node = start.into_node(config, &identity)?;
+    let node = start.into_node(config, &identity, &dirs)?;
     Ok(Booted { identity, dirs, wal, backend, state, node, peers })
 }
 
@@ -188,7 +189,7 @@ async fn begin_again(
             member: founding.identity.member_id,
         }),
         Err(error) if is_sole => Err(error),
-        _ => Ok((Start::default(), learn_others(config, identity, names).await)),
+        _ => Ok((Start::default(), learn_others(config, identity, names).await?)),
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use quorate_node::{Node, SnapshotPolicy};
-use quorate_raft::{ConfState, Entry, EntryKind, HardState};
+use quorate_node::{Node, SnapshotPolicy, StartError};
+use quorate_raft::{ConfState, ConfigError, Entry, EntryKind, HardState};
+use quorate_storage::data_dir::DataDir;
 use quorate_storage::wal::{self, SnapshotMark};
 
 use super::error::BootError;
@@ -22,7 +23,12 @@ pub(super) struct Start {
 }
 
 impl Start {
-    pub(super) fn into_node(self, config: &Config, identity: &Identity) -> Result<Node, BootError> {
+    pub(super) fn into_node(
+        self,
+        config: &Config,
+        identity: &Identity,
+        dirs: &DataDir,
+    ) -> Result<Node, BootError> {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let seed = u64::from(since_epoch.subsec_nanos()) ^ identity.member_id;
         let ids = crate::request_id::RequestIds::new(identity.member_id, SystemTime::now());
@@ -48,8 +54,13 @@ impl Start {
             snapshot_term: self.mark.term,
             entries: self.entries,
             applied: self.applied,
-        })?;
-        Ok(node)
+        });
+        node.map_err(|error| match error {
+            StartError::Refused(ConfigError::Term(term)) => {
+                BootError::Term { term, backend: dirs.backend() }
+            }
+            StartError::Refused(_) | StartError::LogLost { .. } => error.into(),
+        })
     }
 }
 

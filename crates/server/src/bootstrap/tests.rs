@@ -2,6 +2,7 @@
 
 mod founding;
 mod joining;
+mod lost_log;
 mod old_members;
 mod restart;
 mod srv;

@@ -71,6 +71,77 @@ fn a_joiner_is_told_who_it_is() {
     }
 }
 
+/// What a peer says of members that are to join: one row of this JSON, and itself.
+fn member_that_says(own: &'static str) -> Peer {
+    Peer::new(|url| {
+        let other =
+            format!(r#"{{"id":9,"peerURLs":["{url}"],"name":"x","clientURLs":["http://c:1"]}}"#);
+        vec![("/members", format!("[{own},{other}]")), ("/version", version("3.7.0"))]
+    })
+}
+
+#[test]
+fn a_member_that_has_been_at_work_is_not_let_in_with_an_empty_directory() {
+    let folder = tempfile::tempdir().unwrap();
+    let peer = member_that_says(r#"{"id":7,"peerURLs":["http://127.0.0.1:9"],"name":"n7"}"#);
+    let config = joiner(&folder, &format!("j={OWN},other={}", peer.url));
+    assert_eq!(
+        refusal(&config),
+        "member 7 of the cluster has been at work already, as \"n7\", and here are an empty data directory \
+         and no log: without what it had acknowledged it must not take part again; remove this member from \
+         the cluster (etcdctl member remove 7), delete its data directory and its log directory, and add it \
+         anew (etcdctl member add NAME --peer-urls=URL, then start it with --initial-cluster-state=existing)"
+    );
+    let dirs = DataDir::new(Path::new(&config.data_dir), None);
+    assert!(!dirs.is_initialised(&RealDisk) && !dirs.backend().exists());
+}
+
+#[test]
+fn one_member_that_knows_the_name_is_enough() {
+    let late = member_that_says(r#"{"id":7,"peerURLs":["http://127.0.0.1:9"]}"#);
+    let informed = member_that_says(r#"{"id":7,"peerURLs":["http://127.0.0.1:9"],"name":"n7"}"#);
+    let ask = |urls: &[&Peer]| {
+        let urls = urls.iter().map(|peer| peer.url.clone()).chain([silent_url()]).collect();
+        let patience = std::time::Duration::from_secs(30);
+        let row = crate::bootstrap::remote::row_of(
+            urls,
+            MemberId(7),
+            |own| !own.name.is_empty(),
+            patience,
+        );
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(row).map(|row| row.name)
+    };
+    assert_eq!(ask(&[&late, &informed]).as_deref(), Some("n7"));
+    assert_eq!(ask(&[&late]), None);
+}
+
+#[test]
+fn an_empty_log_of_a_member_that_has_served_clients_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let peer = member_that_says(
+        r#"{"id":7,"peerURLs":["http://127.0.0.1:9"],"name":"n7","clientURLs":["http://c:7"]}"#,
+    );
+    for term in [0, 9] {
+        let cluster = format!("j={OWN},other={}", peer.url);
+        let config = Config {
+            data_dir: folder.path().join(term.to_string()).to_str().unwrap().to_owned(),
+            ..joiner(&folder, &cluster)
+        };
+        begin_log(&config, CLUSTER, 7);
+        let dirs = DataDir::new(Path::new(&config.data_dir), None);
+        let (start, options) = (SnapshotMark::default(), wal_options(&config));
+        let (mut wal, _) = Wal::open(real_disk(), dirs.wal(), &start, options).unwrap();
+        wal.save(Some(&wal::HardState { term, vote: 0, commit: 0 }), &[]).unwrap();
+        drop(wal);
+        let refused = refusal(&config);
+        assert!(
+            refused.starts_with("member 7 of the cluster has been at work already"),
+            "{refused}"
+        );
+    }
+}
+
 #[test]
 fn whoever_knows_nobody_is_passed_over() {
     let folder = tempfile::tempdir().unwrap();

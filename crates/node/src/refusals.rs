@@ -1,0 +1,58 @@
+//! What is said about messages that the consensus core refuses: something, and not for every message.
+//!
+//! A peer that sends nonsense sends a lot of it. The first refusal in a while makes a line, the next line
+//! says how many were passed over meanwhile.
+
+use quorate_raft::{Note, NoteLevel};
+
+use crate::limits::REFUSAL_NOTE_TICKS;
+
+/// Bounds the lines about refused messages.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals {
+    /// Until the next line.
+    ticks_left: u64,
+    left_out: u64,
+}
+
+impl Refusals {
+    /// Lets a tick pass.
+    pub(crate) const fn tick(&mut self) {
+        self.ticks_left = self.ticks_left.saturating_sub(1);
+    }
+
+    /// The line about a message that was refused for this reason, if there is to be one.
+    pub(crate) fn note(&mut self, level: NoteLevel, reason: &str) -> Option<Note> {
+        if self.ticks_left > 0 {
+            self.left_out += 1;
+            return None;
+        }
+        self.ticks_left = REFUSAL_NOTE_TICKS;
+        let more = match std::mem::take(&mut self.left_out) {
+            0 => String::new(),
+            count => format!(" ({count} more since the last such line)"),
+        };
+        Some(Note { level, text: format!("refused a message of a peer: {reason}{more}") })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_makes_a_line_now_and_then() {
+        let mut refusals = Refusals::default();
+        let text = |refusals: &mut Refusals| {
+            refusals.note(NoteLevel::Warn, "nonsense").map(|note| note.text)
+        };
+        let first = text(&mut refusals);
+        assert_eq!(first.as_deref(), Some("refused a message of a peer: nonsense"));
+        for _ in 0..REFUSAL_NOTE_TICKS {
+            assert_eq!(text(&mut refusals), None);
+            refusals.tick();
+        }
+        let later = text(&mut refusals).unwrap();
+        assert!(later.ends_with(&format!("({REFUSAL_NOTE_TICKS} more since the last such line)")));
+    }
+}

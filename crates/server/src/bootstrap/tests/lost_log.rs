@@ -1,0 +1,104 @@
+//! Members whose log is not what it was.
+
+use quorate_state::apply::EntryMeta;
+use quorate_storage::lost_log;
+
+use super::*;
+
+/// A member alone, with its founding applied and committed to the backend file.
+fn lived(config: &Config) {
+    let mut booted = boot_with(config, &real_disk(), &NoNames).unwrap();
+    let founding = log_of(config).entries.remove(0);
+    let meta = EntryMeta { index: 1, term: founding.term, ..EntryMeta::default() };
+    let change = quorate_api::raftpb::ConfChange::decode(founding.data).unwrap();
+    booted.state.apply_conf_change(meta, change).unwrap();
+    booted.backend.commit(booted.state.take_batch()).unwrap();
+}
+
+#[test]
+fn a_backend_file_without_its_log_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(&folder);
+    lived(&config);
+    let dirs = DataDir::new(Path::new(&config.data_dir), None);
+    let (wal, db) = (dirs.wal().to_path_buf(), dirs.backend());
+    let elsewhere = folder.path().join("elsewhere");
+    std::fs::rename(&wal, &elsewhere).unwrap();
+    let elsewhere = elsewhere.to_str().unwrap().to_owned();
+    let peers = "default=http://localhost:2380,other=http://127.0.0.1:9".to_owned();
+    for forgetful in [
+        config.clone(),
+        Config { force_new_cluster: true, ..config.clone() },
+        Config { initial_cluster_state: ClusterState::Existing, ..config.clone() },
+        Config { initial_cluster: peers, ..config.clone() },
+        Config {
+            wal_dir: folder.path().join("empty").to_str().unwrap().to_owned(),
+            ..config.clone()
+        },
+    ] {
+        let wal = match &forgetful.wal_dir[..] {
+            "" => wal.display().to_string(),
+            given => given.to_owned(),
+        };
+        let expected = format!(
+            "{} has applied entries up to index 1, and there is no write-ahead log in {wal}: if the log is \
+             elsewhere, name its directory by --wal-dir; if it is lost, this member must not go on; remove \
+             this member from the cluster (etcdctl member remove ID), ",
+            db.display()
+        );
+        let refused = refusal(&forgetful);
+        assert!(refused.starts_with(&expected), "{refused}");
+        assert!(refused.contains("etcdutl snapshot restore"), "{refused}");
+        assert!(!dirs.is_initialised(&RealDisk), "nothing is begun");
+    }
+    // The log was elsewhere, and is named again.
+    let right = Config { wal_dir: elsewhere, ..config };
+    assert_eq!(boot_with(&right, &real_disk(), &NoNames).unwrap().state.applied().0, 1);
+}
+
+#[test]
+fn a_first_start_that_got_no_further_than_its_backend_file_is_repeated() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(&folder);
+    drop(boot_with(&config, &real_disk(), &NoNames).unwrap());
+    let dirs = DataDir::new(Path::new(&config.data_dir), None);
+    std::fs::remove_dir_all(dirs.wal()).unwrap();
+    assert!(dirs.backend().exists());
+    drop(boot_with(&config, &real_disk(), &NoNames).unwrap());
+    assert_eq!(log_of(&config).entries.len(), 1);
+}
+
+#[test]
+fn a_directory_that_is_marked_is_not_started_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(&folder);
+    lived(&config);
+    let dirs = DataDir::new(Path::new(&config.data_dir), None);
+    lost_log::mark(&RealDisk, &dirs, "the reason").unwrap();
+    for config in [config.clone(), Config { force_new_cluster: true, ..config.clone() }] {
+        let refused = refusal(&config);
+        let expected = format!(
+            "{}: this member has found that its log has lost entries, and must not vote again (the reason); \
+             remove this member",
+            lost_log::path(&dirs).display()
+        );
+        assert!(refused.starts_with(&expected), "{refused}");
+    }
+}
+
+#[test]
+fn a_term_that_no_election_follows_is_refused_with_the_way_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(&folder);
+    lived(&config);
+    let dirs = DataDir::new(Path::new(&config.data_dir), None);
+    let (start, options) = (SnapshotMark::default(), wal_options(&config));
+    let (mut wal, _) = Wal::open(real_disk(), dirs.wal(), &start, options).unwrap();
+    let term = (1 << 63) - 2;
+    wal.save(Some(&wal::HardState { term, vote: 0, commit: 1 }), &[]).unwrap();
+    drop(wal);
+    let refused = refusal(&config);
+    let expected = "the write-ahead log says term 9223372036854775806, which cannot be genuine";
+    assert!(refused.starts_with(expected), "{refused}");
+    assert!(refused.contains("etcdutl snapshot restore"), "{refused}");
+}
