@@ -40,14 +40,29 @@ pub fn get(port: u16, path: &str) -> Response {
 /// Sends a request with a body, and reads the answer to its end.
 #[must_use]
 pub fn request(port: u16, method: &str, path: &str, body: &str) -> Response {
+    request_with(port, method, path, &[], body.as_bytes())
+}
+
+/// The same with header fields and any body.
+#[must_use]
+pub fn request_with(
+    port: u16,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Response {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     let length = body.len();
+    let fields: String =
+        headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\
-         Content-Length: {length}\r\n\r\n{body}"
+         Content-Length: {length}\r\n{fields}\r\n"
     );
     stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(body).unwrap();
     let (mut answer, mut piece) = (Vec::new(), [0; 16 * 1024]);
     // Some servers take their time to close a connection.
     while !is_complete(&answer) {

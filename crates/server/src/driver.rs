@@ -323,11 +323,6 @@ impl Driver {
 
     fn fail(&mut self, task: &'static str, error: impl Error + Send + Sync + 'static) {
         self.neighbours.faults.report(task, error);
-        self.close_log();
-    }
-
-    /// Ends the thread with nothing more written.
-    fn close_log(&mut self) {
         self.log = Log::Closed;
         self.stopping = true;
     }
@@ -491,7 +486,8 @@ impl Driver {
             }
             Effect::Stop(fault) => {
                 self.neighbours.faults.report_log_fault(fault);
-                self.close_log();
+                // The disk is well, and what is known to be committed may matter to whoever looks at it.
+                self.stopping = true;
             }
             Effect::TakeSnapshot => {
                 _ = self.neighbours.applier.send(applier::Job::TakeSnapshot);

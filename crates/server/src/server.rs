@@ -238,6 +238,8 @@ fn wind_up(
             if let LogFault::LogLost(_) = fault {
                 mark_lost_log(&core, fault);
             }
+            // Whoever keeps a copy of the directory keeps all that this member has applied.
+            core.stop();
             return ended;
         }
         Ended::Removed => {

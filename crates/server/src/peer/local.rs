@@ -1,14 +1,13 @@
 //! What every part of the transport knows of its own member: who it is, how patient, and whom to tell.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::RwLock;
 use quorate_raft::{MemberId, Message, MessageKind};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use super::acquaintance::{Acquaintance, Acquaintances};
 use super::handshake::Introduction;
 use super::quiet::Quiet;
 use super::room::Room;
@@ -33,8 +32,7 @@ pub(super) struct Local {
     pub(super) handle: Handle,
     /// Counts the calls to redial everything.
     pub(super) reconnects: watch::Sender<u64>,
-    /// Members that were removed and do not come back.
-    pub(super) removed: RwLock<HashSet<MemberId>>,
+    pub(super) acquaintances: Acquaintances,
     /// Bounds the lines about messages that are not for this member.
     pub(super) refused_messages: Quiet,
 }
@@ -46,6 +44,8 @@ pub(super) enum NotForUs {
     Removed,
     #[error("cannot process message to mismatch member")]
     OtherMember,
+    #[error("cannot process message from somebody who is not known to be a member")]
+    Stranger,
 }
 
 impl Local {
@@ -56,10 +56,24 @@ impl Local {
 
     /// Whether the message may be handed on at all.
     pub(super) fn admit(&self, message: &Message) -> Result<(), NotForUs> {
-        if self.removed.read().contains(&message.from) {
-            return Err(NotForUs::Removed);
+        match self.acquaintances.of(message.from) {
+            Acquaintance::Removed => Err(NotForUs::Removed),
+            _ if message.to != self.id => Err(NotForUs::OtherMember),
+            Acquaintance::Stranger => Err(NotForUs::Stranger),
+            Acquaintance::Member => Ok(()),
         }
-        if message.to != self.id { Err(NotForUs::OtherMember) } else { Ok(()) }
+    }
+
+    /// Writes a line about a message that is not for the core, now and then.
+    pub(super) fn log_refused(&self, message: &Message, error: NotForUs) {
+        if self.refused_messages.admits().is_some() {
+            log::warn!(
+                "failed to process Raft message",
+                "from" = format!("{:x}", message.from),
+                "message" = message.kind.to_string(),
+                "error" = error.to_string()
+            );
+        }
     }
 
     /// Hands messages to the consensus core that came in so many bytes, once there is room. Those that no
@@ -67,13 +81,7 @@ impl Local {
     pub(super) async fn deliver(&self, mut messages: Vec<Message>, bytes: usize) {
         messages.retain(|message| {
             if let Err(error) = self.admit(message) {
-                if self.refused_messages.admits().is_some() {
-                    log::warn!(
-                        "failed to process Raft message",
-                        "from" = format!("{:x}", message.from),
-                        "error" = error.to_string()
-                    );
-                }
+                self.log_refused(message, error);
                 return false;
             }
             // A snapshot without its database cannot be installed; the two come by a way of their own.

@@ -19,6 +19,7 @@
 //!
 //! What is said and what follows from it (`raft`, `node`, `driver`); the peer port's other paths; TLS.
 
+mod acquaintance;
 pub(crate) mod call;
 mod dial;
 mod frame;
@@ -43,7 +44,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -60,6 +61,7 @@ use quorate_state::members::Members;
 use quorate_storage::disk::Disk;
 use tokio::sync::{Semaphore, watch};
 
+use self::acquaintance::Acquaintances;
 use self::handshake::Introduction;
 use self::local::Local;
 use self::quiet::Quiet;
@@ -164,7 +166,7 @@ impl Peers {
             room: Room::new(),
             handle: runtimes.first().clone(),
             reconnects: watch::Sender::new(0),
-            removed: RwLock::new(HashSet::new()),
+            acquaintances: Acquaintances::new(identity.member_id),
             refused_messages: Quiet::default(),
         });
         let shared = Arc::new(Shared {
@@ -185,7 +187,8 @@ impl Peers {
     /// that were removed. Of others the log may only have to tell yet.
     pub(crate) fn set_members(&self, members: &Members) {
         let shared = &self.shared;
-        shared.local.removed.write().extend(members.removed().map(|id| id.0));
+        let ids = members.iter().map(|member| member.id.0);
+        shared.local.acquaintances.update(ids, members.removed().map(|id| id.0));
         for id in members.removed() {
             shared.remove(id.0);
         }
@@ -271,12 +274,19 @@ impl Shared {
     }
 
     fn add(&self, id: MemberId, peer_urls: &[String], standing: Standing) {
-        if id == self.local.id || self.local.removed.read().contains(&id) {
+        if id == self.local.id || self.local.acquaintances.is_removed(id) {
             return;
         }
         // Every request of somebody comes by here; most are known.
-        if standing == Standing::Remote && self.table.read().knows(id) {
-            return;
+        if standing == Standing::Remote {
+            let table = self.table.read();
+            if let Some(remote) = table.remotes.get(&id) {
+                // The first to use this id may not have been its owner.
+                remote.link.urls.update(peer_urls);
+            }
+            if table.knows(id) {
+                return;
+            }
         }
         let mut table = self.table.write();
         if table.is_stopped {
@@ -326,6 +336,30 @@ impl Shared {
         if let Some(remote) = replaced {
             remote.stop();
         }
+    }
+
+    /// Asks somebody who has sent a message whether it is a member that this one has not heard of yet.
+    fn ask_who_it_is(&self, id: MemberId) {
+        let remote = self.table.read().remotes.get(&id).map(Arc::clone);
+        let Some(remote) = remote else { return };
+        if !self.local.acquaintances.may_ask(id, Instant::now()) {
+            return;
+        }
+        let local = Arc::clone(&self.local);
+        self.local.handle.spawn(async move {
+            let (known, cluster) = (&local.acquaintances, &local.introduction.cluster);
+            let url = remote.link.urls.pick();
+            if known.is_listed(id, &url, cluster, local.dial_timeout).await {
+                known.confirm(id);
+                log::info!(
+                    "a member that the log has not told of yet is listened to",
+                    "remote-peer-id" = remote.link.name,
+                    "remote-peer-url" = url
+                );
+            } else {
+                remote.link.urls.failed(&url);
+            }
+        });
     }
 
     fn remove(&self, id: MemberId) {

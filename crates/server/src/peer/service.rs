@@ -12,11 +12,12 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use quorate_raft::MemberId;
+use quorate_raft::{MemberId, Message};
 use tokio::sync::Semaphore;
 
 use super::frame::{FRAME_BYTES_MAX, FrameError, StreamKind};
 use super::handshake::{self, CLUSTER_ID, SERVER_VERSION};
+use super::local::NotForUs;
 use super::probe::{self, PROBE_PATH};
 use super::quiet::Quiet;
 use super::snapshot_in::{self, Depot, ReceiveError};
@@ -67,29 +68,10 @@ impl Service {
         if let Err(refused) = shared.greet(&request, &Method::POST, &self.refusals) {
             return *refused;
         }
-        let local = &shared.local;
         let sender = handshake::sender_id(request.headers());
         let mut answer = match self.read_body(shared, request.into_body()).await {
             Ok(body) => match wire::decode_message(&body) {
-                Ok(message) => {
-                    let from = format!("{:x}", message.from);
-                    let received = &local.metrics.network.peer_received_bytes;
-                    received.with(&[&from]).add(body.len() as u64);
-                    match local.admit(&message) {
-                        Ok(()) => {
-                            local.deliver(vec![message], body.len()).await;
-                            empty(StatusCode::NO_CONTENT)
-                        }
-                        Err(error) => {
-                            self.log_failure("failed to process Raft message", &error.to_string());
-                            let status = StatusCode::INTERNAL_SERVER_ERROR;
-                            let mut answer = refusal(status, "error processing raft message");
-                            let close = HeaderValue::from_static("close");
-                            answer.headers_mut().insert(header::CONNECTION, close);
-                            answer
-                        }
-                    }
-                }
+                Ok(message) => self.process(shared, message, body.len()).await,
                 Err(error) => {
                     self.log_failure("failed to unmarshal Raft message", &error.to_string());
                     shared.count_bad_request(sender);
@@ -104,6 +86,38 @@ impl Service {
         };
         shared.mark(&mut answer);
         answer
+    }
+
+    /// Hands on a message that came in so many bytes, if it is for the consensus core.
+    async fn process(
+        &self,
+        shared: &Arc<Shared>,
+        message: Message,
+        bytes: usize,
+    ) -> Response<PeerBody> {
+        let local = &shared.local;
+        let from = format!("{:x}", message.from);
+        local.metrics.network.peer_received_bytes.with(&[&from]).add(bytes as u64);
+        match local.admit(&message) {
+            Ok(()) => {
+                local.deliver(vec![message], bytes).await;
+                empty(StatusCode::NO_CONTENT)
+            }
+            // Should it turn out to be a member, then the message was lost, which happens.
+            Err(error @ NotForUs::Stranger) => {
+                local.log_refused(&message, error);
+                shared.ask_who_it_is(message.from);
+                empty(StatusCode::NO_CONTENT)
+            }
+            Err(error @ (NotForUs::Removed | NotForUs::OtherMember)) => {
+                self.log_failure("failed to process Raft message", &error.to_string());
+                let status = StatusCode::INTERNAL_SERVER_ERROR;
+                let mut answer = refusal(status, "error processing raft message");
+                let close = HeaderValue::from_static("close");
+                answer.headers_mut().insert(header::CONNECTION, close);
+                answer
+            }
+        }
     }
 
     /// Reads a message's body, or says why it cannot be read.
@@ -159,7 +173,7 @@ impl Service {
         from: MemberId,
     ) -> Response<PeerBody> {
         let local = &shared.local;
-        if local.removed.read().contains(&from) {
+        if local.acquaintances.is_removed(from) {
             self.log_refused_stream(
                 "rejected stream from remote peer because it was removed",
                 from,
@@ -222,6 +236,9 @@ async fn take_snapshot(shared: &Arc<Shared>, request: Request<Incoming>) -> Resp
             };
             if matches!(error, ReceiveError::Message(_)) {
                 shared.count_bad_request(sender);
+            }
+            if let (ReceiveError::NotForUs(NotForUs::Stranger), Some(sender)) = (&error, sender) {
+                shared.ask_who_it_is(sender);
             }
             refusal(status, &error.to_string())
         }

@@ -18,6 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
+use super::acquaintance::Acquaintance;
 use super::call::Call;
 use super::*;
 use crate::config::{FeatureGates, MetricsLevel};
@@ -41,6 +42,7 @@ struct TestMember {
     _stop: watch::Sender<bool>,
 }
 
+/// Beside what the transport answers: the members, of which there are two for whoever asks.
 #[derive(Clone)]
 struct TestService(Arc<Peers>);
 
@@ -51,7 +53,22 @@ impl hyper::service::Service<Request<Incoming>> for TestService {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let peers = Arc::clone(&self.0);
-        Box::pin(async move { Ok(peers.handle(request).await) })
+        Box::pin(async move {
+            if request.uri().path() == "/members" {
+                let members = http_body_util::Full::from(r#"[{"id":1,"name":"a"},{"id":2}]"#);
+                let members =
+                    PeerBody::new(http_body_util::BodyExt::map_err(
+                        members,
+                        |never| match never {},
+                    ));
+                let cluster = &peers.shared.local.introduction.cluster;
+                return Ok(Response::builder()
+                    .header("x-etcd-cluster-id", cluster)
+                    .body(members)
+                    .unwrap());
+            }
+            Ok(peers.handle(request).await)
+        })
     }
 }
 
@@ -114,11 +131,33 @@ impl TestMember {
         messages
     }
 
+    /// The same past heartbeats.
+    fn receive_answers_and_appends(&mut self, count: usize) -> Vec<Message> {
+        let mut messages = Vec::new();
+        while messages.len() < count {
+            let received = self.wait_for(|input| match input {
+                Input::Received(received) => Some(received.into_messages()),
+                _ => None,
+            });
+            messages.extend(received.into_iter().filter(|one| !is_heartbeat(one)));
+        }
+        messages
+    }
+
     /// Waits until the other member has opened both streams to this one.
     fn wait_for_streams_of(&self, other: &Self) {
         wait_until(|| {
             let peer = self.peers.shared.peer(other.id).expect("the other is a peer");
             peer.has_streams()
+        });
+    }
+
+    /// Sends heartbeats to another member until that one listens.
+    fn introduce_to(&self, other: &Self) {
+        let known = &other.peers.shared.local.acquaintances;
+        wait_until(|| {
+            self.peers.send(vec![heartbeat(self.id, other.id)]);
+            known.of(self.id) == Acquaintance::Member
         });
     }
 
@@ -185,6 +224,14 @@ fn answer(from: MemberId, to: MemberId, index: u64) -> Message {
     Message { from, term: 3, index, ..Message::new(MessageKind::AppendResponse, to) }
 }
 
+fn heartbeat(from: MemberId, to: MemberId) -> Message {
+    Message { from, term: 3, ..Message::new(MessageKind::Heartbeat, to) }
+}
+
+fn is_heartbeat(message: &Message) -> bool {
+    message.kind == MessageKind::Heartbeat
+}
+
 const GREETING: [(&str, &str); 5] = [
     ("x-server-from", "2"),
     ("x-server-version", "3.5.16"),
@@ -236,8 +283,10 @@ fn without_streams_messages_go_one_by_one_and_are_answered_the_same_way() {
     // The second does not know of the first, and so does not dial it.
     one.peers.set_members(&members(&[&one, &two]));
     two.peers.set_members(&members(&[&two]));
+    // Nor does it believe what it is told before the first has shown to be a member.
+    one.introduce_to(&two);
     one.peers.send(vec![append(1, 2, 0, 200_000), answer(1, 2, 7)]);
-    let mut received = two.receive(2);
+    let mut received = two.receive_answers_and_appends(2);
     received.sort_by_key(|message| message.index);
     assert_eq!(received, [append(1, 2, 0, 200_000), answer(1, 2, 7)]);
     // It has learnt from the requests where the first is.
@@ -368,6 +417,8 @@ fn requests_for_streams_are_checked_in_etcds_order() {
 #[test]
 fn messages_that_are_not_for_this_member_are_refused() {
     let mut one = TestMember::start(1);
+    let two = Member::new(units::MemberId(2), vec!["http://127.0.0.1:9".to_owned()]);
+    one.peers.set_members(&Members::new([two], []));
     let post = |body: Bytes| {
         let mut call = Call::get(&one.url, "/raft", Duration::from_secs(10));
         call.headers = GREETING.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
@@ -390,6 +441,40 @@ fn messages_that_are_not_for_this_member_are_refused() {
     assert_eq!(post(encoded(&local)), (204, String::new()));
     assert_eq!(post(encoded(&answer(2, 1, 4))), (204, String::new()));
     assert_eq!(one.receive(1), [answer(2, 1, 4)]);
+}
+
+#[test]
+fn strangers_are_not_listened_to() {
+    let mut one = TestMember::start(1);
+    // Members of this cluster know nothing of the ninth; of the second those of another do.
+    let unlisted = TestMember::start(9);
+    let elsewhere = TestMember::start_in(2, 0xc2, Duration::from_secs(5));
+    for (from, url) in
+        [(9, &unlisted.url), (2, &elsewhere.url), (2, &"http://127.0.0.1:9".to_owned())]
+    {
+        let mut call = Call::get(&one.url, "/raft", Duration::from_secs(10));
+        call.headers = GREETING.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+        call.headers[0].1 = from.to_string();
+        call.headers.push(("x-peerurls", url.clone()));
+        let mut body = bytes::BytesMut::new();
+        wire::put_message(&heartbeat(from, 1), &mut body);
+        (call.method, call.body) = (Method::POST, body.freeze());
+        assert_eq!(block_on(call.send()).unwrap().status().as_u16(), 204, "as etcd answers");
+        let local = &one.peers.shared.local;
+        let (known, cluster) = (&local.acquaintances, &local.introduction.cluster);
+        assert!(!block_on(known.is_listed(from, url, cluster, local.dial_timeout)));
+        assert_eq!(known.of(from), Acquaintance::Stranger);
+    }
+    // Nor through the stream of somebody who is known.
+    let mixed = vec![heartbeat(9, 1), heartbeat(1, 1), heartbeat(2, 1)];
+    block_on(one.peers.shared.local.deliver(mixed, 1));
+    assert_eq!(one.receive(1), [heartbeat(1, 1)]);
+    // The second is one after all.
+    let two = TestMember::start(2);
+    two.peers.set_members(&members(&[&one, &two]));
+    one.peers.set_members(&members(&[&one]));
+    one.peers.shared.add(2, std::slice::from_ref(&two.url), Standing::Remote);
+    two.introduce_to(&one);
 }
 
 const STREAM_REQUEST: &[u8] = b"GET /raft/stream/message/2 HTTP/1.1\r\nHost: x\r\n\
@@ -586,8 +671,9 @@ fn a_member_that_is_told_so_by_an_answer_is_removed() {
 fn somebody_who_turns_out_to_be_a_member_becomes_a_peer() {
     let (mut one, two) = (TestMember::start(1), TestMember::start(2));
     two.peers.shared.add(1, std::slice::from_ref(&one.url), Standing::Remote);
+    two.introduce_to(&one);
     two.peers.send(vec![answer(2, 1, 1)]);
-    assert_eq!(one.receive(1), [answer(2, 1, 1)]);
+    assert_eq!(one.receive_answers_and_appends(1), [answer(2, 1, 1)]);
     wait_until(|| two.metrics.network.active_peers.with(&["2", "1"]).value() == 1);
     two.peers.set_members(&members(&[&two]));
     assert_eq!(two.peers.shared.table.read().remotes.len(), 1, "not yet among the applied");

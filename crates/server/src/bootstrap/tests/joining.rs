@@ -102,13 +102,8 @@ fn one_member_that_knows_the_name_is_enough() {
     let informed = member_that_says(r#"{"id":7,"peerURLs":["http://127.0.0.1:9"],"name":"n7"}"#);
     let ask = |urls: &[&Peer]| {
         let urls = urls.iter().map(|peer| peer.url.clone()).chain([silent_url()]).collect();
-        let patience = std::time::Duration::from_secs(30);
-        let row = crate::bootstrap::remote::row_of(
-            urls,
-            MemberId(7),
-            |own| !own.name.is_empty(),
-            patience,
-        );
+        let patience = Duration::from_secs(30);
+        let row = remote::row_of(urls, MemberId(7), |own| !own.name.is_empty(), patience);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(row).map(|row| row.name)
     };

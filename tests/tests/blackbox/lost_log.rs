@@ -1,0 +1,297 @@
+//! Members that have lost what they had acknowledged, clusters that have, and messages that no member sends:
+//! nothing acknowledged is lost because of them, and whoever stops says what to do.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+
+use prost::Message as _;
+use quorate_api::etcdserverpb as pb;
+use quorate_api::raftpb;
+use quorate_tests::{
+    Client, Cluster, Kind, Server, eventually, on_both_servers, on_quorate, request_with,
+};
+
+on_both_servers! {
+    alone:
+    a_wiped_member_does_not_help_to_lose_what_it_acknowledged,
+}
+
+on_quorate! {
+    alone:
+    a_wiped_member_that_nobody_knows_by_name_stops_for_good,
+    a_member_that_has_more_than_its_cluster_stops,
+    a_backend_whose_log_is_gone_is_refused,
+    one_message_does_not_end_all_elections,
+}
+
+const KEYS: [&str; 3] = ["k/4", "k/5", "k/6"];
+
+async fn holds_all(client: &Client) -> bool {
+    for key in KEYS {
+        if client.read(key).await.is_none() {
+            return false;
+        }
+    }
+    true
+}
+
+/// Three members, by what becomes of them.
+struct Three {
+    cluster: Cluster,
+    /// Leads, and has everything.
+    full: usize,
+    /// Is down, and misses the last writes.
+    behind: usize,
+    /// Has acknowledged them.
+    wiped: usize,
+}
+
+impl Three {
+    async fn start(kind: Kind) -> Self {
+        let mut cluster = Cluster::start(kind, 3).await;
+        let full = cluster.leader().await;
+        let [behind, wiped] = [(full + 1) % 3, (full + 2) % 3];
+        cluster.settle().await;
+        cluster.kill(behind);
+        let client = cluster.client(full);
+        for key in KEYS {
+            client.write(key, "acknowledged").await;
+        }
+        Self { cluster, full, behind, wiped }
+    }
+
+    fn url(&self, member: usize) -> String {
+        self.cluster.server(member).peer_url()
+    }
+
+    /// Takes its files from the member that is to lose them, and has it join anew.
+    fn wipe(&mut self) {
+        self.cluster.kill(self.wiped);
+        self.cluster.wipe(self.wiped);
+        let words = (0..3).map(|member| format!("m{member}={}", self.url(member)));
+        let words = words.collect::<Vec<_>>().join(",");
+        self.cluster.server_mut(self.wiped).set_cluster(words, true);
+    }
+
+    /// Has the member that was wiped ask somebody who says that there are it and another, and does not know its
+    /// name.
+    async fn ask_an_uninformed(&mut self, other: usize) {
+        let status = self.cluster.client(self.full).status(pb::StatusRequest {}).await.unwrap();
+        let cluster_id = status.header.unwrap().cluster_id;
+        let (own, own_id) = (self.url(self.wiped), self.cluster.id(self.wiped));
+        let other_id = self.cluster.id(other);
+        let url = tell_members(cluster_id, move |url| {
+            format!(
+                r#"[{{"id":{own_id},"peerURLs":["{own}"]}},{{"id":{other_id},"peerURLs":["{url}"]}}]"#
+            )
+        });
+        let words = format!("m{}={},m{other}={url}", self.wiped, self.url(self.wiped));
+        self.cluster.server_mut(self.wiped).set_cluster(words, true);
+    }
+}
+
+/// Answers the questions of a member that joins, for as long as the test runs; returns its URL.
+fn tell_members(cluster_id: u64, members: impl Fn(&str) -> String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let members = members(&url);
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            let (mut asked, mut piece) = (Vec::new(), [0; 4096]);
+            while !asked.windows(4).any(|end| end == b"\r\n\r\n") {
+                match stream.read(&mut piece) {
+                    Ok(count) if count > 0 => asked.extend_from_slice(&piece[..count]),
+                    _ => break,
+                }
+            }
+            let (status, body) = if asked.starts_with(b"GET /members ") {
+                ("200 OK", members.as_str())
+            } else if asked.starts_with(b"GET /version ") {
+                ("200 OK", r#"{"etcdserver":"3.7.1","etcdcluster":"3.7.0"}"#)
+            } else {
+                ("404 Not Found", "")
+            };
+            let length = body.len();
+            let head = format!(
+                "HTTP/1.1 {status}\r\nX-Etcd-Cluster-ID: {cluster_id:x}\r\nConnection: close\r\n\
+                 Content-Length: {length}\r\n\r\n"
+            );
+            // Whoever has gone away asks again.
+            drop(
+                stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes())),
+            );
+        }
+    });
+    url
+}
+
+/// The last line of a log.
+fn last_line(server: &Server) -> String {
+    server.log_of_this_run().lines().last().unwrap_or_default().to_owned()
+}
+
+async fn a_wiped_member_does_not_help_to_lose_what_it_acknowledged(kind: Kind) {
+    let mut three = Three::start(kind).await;
+    let Three { full, behind, wiped, .. } = three;
+    three.wipe();
+    let cluster = &mut three.cluster;
+    cluster.launch(wiped);
+    let status = cluster.ended(wiped).await;
+    assert_ne!(status.code(), Some(0));
+    match kind {
+        Kind::Quorate => {
+            let (said, id) = (last_line(cluster.server(wiped)), cluster.id(wiped));
+            assert!(said.contains("has been at work already"), "{said}");
+            assert!(said.contains(&format!("etcdctl member remove {id:x}")), "{said}");
+        }
+        Kind::Etcd => {
+            let said = cluster.server(wiped).log_of_this_run();
+            assert!(said.contains("tocommit("), "{said}");
+        }
+    }
+    // Alone, the one that is behind is elected by nobody.
+    cluster.kill(full);
+    cluster.launch(behind);
+    cluster.launch(full);
+    cluster.ready(full).await;
+    let leader = cluster.leader().await;
+    assert!(holds_all(&cluster.client(leader)).await);
+    // What the last line says is what helps.
+    cluster.replace(wiped).await;
+    let client = cluster.client(wiped);
+    eventually("the new member to have everything", async || {
+        holds_all(&client).await.then_some(())
+    })
+    .await;
+}
+
+async fn a_wiped_member_that_nobody_knows_by_name_stops_for_good(kind: Kind) {
+    let mut three = Three::start(kind).await;
+    let Three { full, behind, wiped, .. } = three;
+    three.wipe();
+    three.ask_an_uninformed(full).await;
+    let cluster = &mut three.cluster;
+    cluster.launch(wiped);
+    let status = cluster.ended(wiped).await;
+    assert_eq!(status.code(), Some(1));
+    let (said, id) = (last_line(cluster.server(wiped)), cluster.id(wiped));
+    assert!(said.contains("counts on the acknowledgement of log entries up to index"), "{said}");
+    assert!(said.contains(&format!("must not vote again; remove this member from the cluster (etcdctl member remove {id:x})")), "{said}");
+    // Nor does it come back when nobody is there to tell it.
+    cluster.kill(full);
+    cluster.launch(behind);
+    cluster.launch(wiped);
+    let status = cluster.ended(wiped).await;
+    assert_eq!(status.code(), Some(1));
+    let said = last_line(cluster.server(wiped));
+    assert!(
+        said.contains("lost-log: this member has found that its log has lost entries"),
+        "{said}"
+    );
+    assert!(said.contains("etcdctl member remove"), "{said}");
+    cluster.launch(full);
+    cluster.ready(full).await;
+    let leader = cluster.leader().await;
+    assert!(holds_all(&cluster.client(leader)).await);
+}
+
+async fn a_member_that_has_more_than_its_cluster_stops(kind: Kind) {
+    let mut three = Three::start(kind).await;
+    let Three { full, behind, wiped, .. } = three;
+    three.wipe();
+    three.ask_an_uninformed(behind).await;
+    let cluster = &mut three.cluster;
+    // Against all that was promised, the wiped one votes for the one that is behind.
+    cluster.stop(full).await;
+    cluster.launch(behind);
+    cluster.launch(wiped);
+    cluster.ready(wiped).await;
+    let leader = cluster.leader().await;
+    assert!(!holds_all(&cluster.client(leader)).await);
+    cluster.launch(full);
+    let status = cluster.ended(full).await;
+    assert_eq!(status.code(), Some(1));
+    let (said, id) = (last_line(cluster.server(full)), cluster.id(full));
+    assert!(said.contains("the cluster has lost entries that were acknowledged"), "{said}");
+    assert!(said.contains("keep a copy of"), "{said}");
+    assert!(said.contains(&format!("etcdctl member remove {id:x}")), "{said}");
+    assert!(said.contains("--force-new-cluster"), "{said}");
+    // That is so: what the others have lost is still there.
+    for member in [behind, wiped] {
+        cluster.kill(member);
+    }
+    cluster.server_mut(full).set_flags(&["--force-new-cluster"]);
+    cluster.restart(full).await;
+    assert!(holds_all(&cluster.client(full)).await);
+}
+
+async fn a_backend_whose_log_is_gone_is_refused(kind: Kind) {
+    let mut server = Server::start(kind).await;
+    server.client().write("k", "v").await;
+    server.stop().await;
+    let log = server.data().join("member").join("wal");
+    let away = server.scratch().join("away");
+    std::fs::rename(&log, &away).unwrap();
+    for flags in [&[][..], &["--force-new-cluster"], &["--initial-cluster-state=existing"]] {
+        server.set_flags(flags);
+        let exit = server.try_start_again().await.unwrap_err();
+        assert_eq!(exit.status.and_then(|status| status.code()), Some(1), "{exit}");
+        let said = exit.log.lines().last().unwrap_or_default();
+        assert!(said.contains(&server.backend().display().to_string()), "{said}");
+        assert!(said.contains("there is no write-ahead log in"), "{said}");
+        assert!(said.contains("name its directory by --wal-dir"), "{said}");
+        assert!(!log.exists(), "nothing is begun");
+    }
+    // The log was elsewhere all the time.
+    server.set_flags(&[&format!("--wal-dir={}", away.display())]);
+    server.start_again().await;
+    assert_eq!(server.client().read("k").await.as_deref(), Some(&b"v"[..]));
+}
+
+async fn one_message_does_not_end_all_elections(kind: Kind) {
+    const HEARTBEAT: i32 = 8;
+    let mut cluster = Cluster::start(kind, 3).await;
+    let leader = cluster.leader().await;
+    let status = cluster.client(leader).status(pb::StatusRequest {}).await.unwrap();
+    let (cluster_id, term) = (format!("{:x}", status.header.unwrap().cluster_id), status.raft_term);
+    let follower = cluster.follower().await;
+    for (from, forged) in [
+        (0xdead_beef, (1 << 63) - 1),
+        (0xdead_beef, term + 1_000),
+        (cluster.id(follower), (1 << 63) - 2),
+        (cluster.id(follower), (1 << 63) - 1),
+        (cluster.id(follower), u64::MAX),
+    ] {
+        for member in 0..3 {
+            let message = raftpb::Message {
+                r#type: Some(HEARTBEAT),
+                to: Some(cluster.id(member)),
+                from: Some(from),
+                term: Some(forged),
+                ..raftpb::Message::default()
+            };
+            let from = format!("{from:x}");
+            let headers = [
+                ("X-Server-From", from.as_str()),
+                ("X-Server-Version", "3.7.1"),
+                ("X-Min-Cluster-Version", "3.0.0"),
+                ("X-Etcd-Cluster-ID", &cluster_id),
+            ];
+            let port = cluster.server(member).peer_port();
+            let answer = request_with(port, "POST", "/raft", &headers, &message.encode_to_vec());
+            assert_eq!(answer.status, 204, "{answer:?}");
+        }
+    }
+    // An election is possible, and nobody has gone to those terms.
+    let [one, two] = [(leader + 1) % 3, (leader + 2) % 3];
+    cluster.kill(leader);
+    let next = cluster.leader_among(&[one, two]).await;
+    cluster.client(next).write("k", "v").await;
+    let now = cluster.client(next).status(pb::StatusRequest {}).await.unwrap().raft_term;
+    assert!(now > term && now < term + 1_000, "{term} {now}");
+    for member in [one, two].into_iter().filter(|member| *member != follower) {
+        let said = cluster.server(member).log();
+        assert!(said.contains("from somebody who is not known to be a member"), "{said}");
+        assert!(said.contains("carries term 9223372036854775806, which no election"), "{said}");
+    }
+}
