@@ -75,7 +75,8 @@ fn a_directory_that_is_marked_is_not_started_from() {
     lived(&config);
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     lost_log::mark(&RealDisk, &dirs, "the reason").unwrap();
-    for config in [config.clone(), Config { force_new_cluster: true, ..config.clone() }] {
+    for force_new_cluster in [false, true] {
+        let config = Config { force_new_cluster, ..config.clone() };
         let refused = refusal(&config);
         let expected = format!(
             "{}: this member has found that its log has lost entries, and must not vote again (the reason); \
