@@ -22,6 +22,7 @@ on_both_servers! {
     the_lead_is_moved_to_voters_only,
     leases_are_kept_alive_at_any_member,
     a_removed_member_stays_down,
+    a_member_that_missed_changes_listens_to_newcomers,
     members_ask_each_other,
 }
 
@@ -259,6 +260,26 @@ async fn a_removed_member_stays_down(kind: Kind) {
     assert!(cluster.ended(follower).await.success());
     let log = cluster.server(follower).log_of_this_run();
     assert!(log.contains("data-dir used by this member must be removed"), "{log}");
+}
+
+async fn a_member_that_missed_changes_listens_to_newcomers(kind: Kind) {
+    let mut cluster = start_unchecked(kind, 3).await;
+    let leader = cluster.leader().await;
+    let [stays, absent] = [(leader + 1) % 3, (leader + 2) % 3];
+    cluster.kill(absent);
+    // As a learner first: of four voters two are too few to start the newcomer.
+    let newcomer = cluster.add_learner().await;
+    cluster.promote(newcomer).await;
+    cluster.remove(leader).await;
+    cluster.ended(leader).await;
+    let client = cluster.client(newcomer);
+    eventually("a write without the one that left", async || client.put(put("k", "v")).await.ok())
+        .await;
+    cluster.kill(stays);
+    // The one that comes back knows those that are gone, and nobody else.
+    cluster.restart(absent).await;
+    assert_eq!(cluster.leader().await, newcomer);
+    assert_eq!(cluster.client(absent).read("k").await.as_deref(), Some(&b"v"[..]));
 }
 
 async fn members_ask_each_other(kind: Kind) {
