@@ -7,7 +7,7 @@ use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::downgrade_request::DowngradeAction;
 use quorate_api::healthpb::HealthCheckRequest;
 use quorate_tests::{
-    Client, Cluster, ClusterOptions, Kind, PATIENCE, Response, eventually, eventually_ok,
+    Client, Cluster, ClusterOptions, Kind, PATIENCE, Response, Server, eventually, eventually_ok,
     eventually_within, get, key, on_both_servers, on_quorate, put, put_leased, refused, request,
     within,
 };
@@ -29,6 +29,7 @@ on_both_servers! {
 on_quorate! {
     alone:
     urls_are_read_before_they_are_committed,
+    the_log_tells_of_an_election_before_its_outcome,
     a_downgrade_takes_one_step,
     a_cluster_steps_down_to_the_oldest_release_and_back,
 }
@@ -280,6 +281,19 @@ async fn a_member_that_missed_changes_listens_to_newcomers(kind: Kind) {
     cluster.restart(absent).await;
     assert_eq!(cluster.leader().await, newcomer);
     assert_eq!(cluster.client(absent).read("k").await.as_deref(), Some(&b"v"[..]));
+}
+
+async fn the_log_tells_of_an_election_before_its_outcome(kind: Kind) {
+    let server = Server::start(kind).await;
+    let said = eventually("the outcome", async || {
+        let said = server.log();
+        said.contains("\"elected leader\"").then_some(said)
+    })
+    .await;
+    let place = |text: &str| said.find(text).unwrap_or_else(|| panic!("{text}: {said}"));
+    assert!(place("became leader at term 2") < place("\"elected leader\""), "{said}");
+    // Nothing keeps a founder from being elected.
+    assert!(!said.contains("cannot campaign"), "{said}");
 }
 
 async fn members_ask_each_other(kind: Kind) {
