@@ -40,7 +40,7 @@ pub enum Tool {
 #[derive(Clone, Debug)]
 pub struct Ctl {
     tool: Tool,
-    endpoint: String,
+    endpoints: String,
 }
 
 impl Ctl {
@@ -51,7 +51,16 @@ impl Ctl {
             Tool::Etcdctl => has_etcd_tools(),
             Tool::QuorateCtl => Kind::Quorate.is_present(),
         };
-        present.then(|| Self { tool, endpoint: format!("127.0.0.1:{}", server.port()) })
+        present.then(|| Self { tool, endpoints: format!("127.0.0.1:{}", server.port()) })
+    }
+
+    /// The same tool, pointed at these as well, which it may ask when the first does not answer.
+    #[must_use]
+    pub fn and<'a>(mut self, others: impl IntoIterator<Item = &'a Server>) -> Self {
+        for server in others {
+            self.endpoints.push_str(&format!(",127.0.0.1:{}", server.port()));
+        }
+        self
     }
 
     /// Which one it is.
@@ -71,7 +80,7 @@ impl Ctl {
                 command
             }
         };
-        command.arg(format!("--endpoints={}", self.endpoint)).args(args);
+        command.arg(format!("--endpoints={}", self.endpoints)).args(args);
         command
     }
 

@@ -156,12 +156,19 @@ macro_rules! on_both_servers {
     };
 }
 
-/// Makes four tests of each function named: both command-line tools, each against both servers.
+/// Makes four tests of each function named: both command-line tools, each against both servers. After
+/// `alone:`, a run against clusters leaves them out.
 #[macro_export]
 macro_rules! with_both_tools {
+    (alone: $($name:ident),* $(,)?) => {
+        $($crate::with_both_tools! { @with run_alone, $name })*
+    };
     ($($name:ident),* $(,)?) => {
-        $(mod $name {
-            use $crate::{Kind, Tool, run};
+        $($crate::with_both_tools! { @with run, $name })*
+    };
+    (@with $run:ident, $name:ident) => {
+        mod $name {
+            use $crate::{Kind, Tool, $run as run};
 
             #[test]
             fn etcdctl_to_quorate() {
@@ -182,7 +189,7 @@ macro_rules! with_both_tools {
             fn quorate_ctl_to_etcd() {
                 run(Kind::Etcd, |kind| super::$name(kind, Tool::QuorateCtl));
             }
-        })*
+        }
     };
 }
 

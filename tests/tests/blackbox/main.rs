@@ -18,6 +18,7 @@ mod quota;
 mod range;
 mod requests;
 mod takeover;
+mod tool_faults;
 mod tools;
 mod txn;
 mod watch;
