@@ -11,6 +11,7 @@ mod flags;
 mod http;
 mod lease;
 mod limits;
+mod load;
 mod maintenance;
 mod membership;
 mod model;
