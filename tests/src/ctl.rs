@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{DEADLINE, Kind, Server, notice};
+use crate::{DEADLINE, Kind, Server, missing};
 
 /// What a program left behind.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Ctl {
 pub fn has_etcd_tools() -> bool {
     let present = ["etcdctl", "etcdutl"].into_iter().all(|name| Kind::etcd_program(name).is_some());
     if !present {
-        notice("no etcdctl and etcdutl (ETCD_BIN_DIR): their tests are skipped");
+        missing("etcd", "no etcdctl and etcdutl (ETCD_BIN_DIR): their tests");
     }
     present
 }

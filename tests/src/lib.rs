@@ -17,6 +17,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `QUORATE_BIN` | the server under test; `target/blackbox/quorate` when unset |
+//! | `QUORATE_REQUIRE` | what may not be missing: a test that wants it fails (`etcd`, `golden`) |
 //! | `ETCD_BIN_DIR` | where `etcd`, `etcdctl` and `etcdutl` are; without it their half is skipped |
 //! | `QUORATE_GOLDEN` | directories written by real etcd, with its answers |
 //! | `QUORATE_CLUSTER` | `leader` or `follower`: a server of the suite is that member of three |
@@ -51,7 +52,7 @@ pub use condition::{DEADLINE, eventually, eventually_ok, eventually_within, with
 pub use ctl::{Ctl, Finished, Tool, etcdutl, has_etcd_tools, run_to_end};
 pub use history::History;
 pub use http::{Response, get, request};
-pub use kind::{Kind, is_long, notice};
+pub use kind::{Kind, is_long, missing, notice, skipped};
 pub use links::{Links, Rule};
 pub use machine::{Shim, SmallDisk, Strace, Syncing, Syncs};
 pub use random::Random;
