@@ -83,14 +83,17 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     if let Err(why) = &outcome {
         say(why);
     }
-    summary(&tally);
-    outcome.map_err(|_| "not every test has passed".to_owned())
+    conclude(outcome.is_ok(), tally.text())
 }
 
-/// The last lines: what was skipped, and how much.
+/// Ends with what was skipped, and how much, on the last lines, whatever came of it.
 #[expect(clippy::print_stdout, reason = "the summary is the chore's answer")]
-fn summary(tally: &Tally) {
-    println!("{}", tally.text());
+fn conclude(has_passed: bool, summary: String) -> Outcome {
+    if !has_passed {
+        return Err(summary);
+    }
+    println!("{summary}");
+    Ok(())
 }
 
 /// What has to be there.
