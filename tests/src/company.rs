@@ -4,7 +4,7 @@
 //! What it expects must be true there as well, because to a client a cluster is one store. Tests that
 //! are about one process and its files have no use for this ([`run_alone`](crate::run_alone)).
 
-use crate::{ClusterOptions, Options, Server, notice};
+use crate::{ClusterOptions, Options, Server, skipped};
 
 const MEMBERS: usize = 3;
 
@@ -63,7 +63,7 @@ pub(crate) async fn start(options: Options, place: Place) -> Server {
 pub(crate) fn is_alone() -> bool {
     let alone = Place::of_suite() == Place::Alone;
     if !alone {
-        notice("tests about one process and its files are skipped in a cluster");
+        skipped("in a cluster: what is about one process and its files, and runs alone");
     }
     alone
 }

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{DEADLINE, Kind, Server, notice};
+use crate::{DEADLINE, Kind, Server, missing};
 
 /// What a program left behind.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub enum Tool {
 #[derive(Clone, Debug)]
 pub struct Ctl {
     tool: Tool,
-    endpoint: String,
+    endpoints: String,
 }
 
 impl Ctl {
@@ -51,7 +51,16 @@ impl Ctl {
             Tool::Etcdctl => has_etcd_tools(),
             Tool::QuorateCtl => Kind::Quorate.is_present(),
         };
-        present.then(|| Self { tool, endpoint: format!("127.0.0.1:{}", server.port()) })
+        present.then(|| Self { tool, endpoints: format!("127.0.0.1:{}", server.port()) })
+    }
+
+    /// The same tool, pointed at these as well, which it may ask when the first does not answer.
+    #[must_use]
+    pub fn and<'a>(mut self, others: impl IntoIterator<Item = &'a Server>) -> Self {
+        for server in others {
+            self.endpoints.push_str(&format!(",127.0.0.1:{}", server.port()));
+        }
+        self
     }
 
     /// Which one it is.
@@ -71,7 +80,7 @@ impl Ctl {
                 command
             }
         };
-        command.arg(format!("--endpoints={}", self.endpoint)).args(args);
+        command.arg(format!("--endpoints={}", self.endpoints)).args(args);
         command
     }
 
@@ -93,7 +102,7 @@ impl Ctl {
 pub fn has_etcd_tools() -> bool {
     let present = ["etcdctl", "etcdutl"].into_iter().all(|name| Kind::etcd_program(name).is_some());
     if !present {
-        notice("no etcdctl and etcdutl (ETCD_BIN_DIR): their tests are skipped");
+        missing("etcd", "no etcdctl and etcdutl (ETCD_BIN_DIR): their tests");
     }
     present
 }

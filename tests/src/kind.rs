@@ -42,7 +42,7 @@ impl Kind {
             Self::Etcd => {
                 let present = Self::etcd_program("etcd").is_some();
                 if !present {
-                    notice("no real etcd (ETCD_BIN_DIR): its half of the tests is skipped");
+                    missing("etcd", "no real etcd (ETCD_BIN_DIR): its half of the tests");
                 }
                 present
             }
@@ -60,6 +60,21 @@ fn built() -> PathBuf {
 #[must_use]
 pub fn is_long() -> bool {
     std::env::var_os("QUORATE_LONG").is_some_and(|value| value == "1")
+}
+
+/// Says that this test does nothing for want of its material. Fails where that is required.
+#[track_caller]
+pub fn missing(material: &str, text: &str) {
+    let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|name| name == material), "{material} is required: {text}");
+    skipped(text);
+}
+
+/// Says that this test does nothing, for `cargo xtask test` to count it.
+#[expect(clippy::print_stdout, reason = "it is what the test prints")]
+pub fn skipped(text: &str) {
+    println!("skipped: {text}");
+    notice(&format!("skipped: {text}"));
 }
 
 /// Tells the person at the terminal, once, what is not tested. Goes around the test runner, which

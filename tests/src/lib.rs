@@ -17,6 +17,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `QUORATE_BIN` | the server under test; `target/blackbox/quorate` when unset |
+//! | `QUORATE_REQUIRE` | what may not be missing: a test that wants it fails (`etcd`, `golden`) |
 //! | `ETCD_BIN_DIR` | where `etcd`, `etcdctl` and `etcdutl` are; without it their half is skipped |
 //! | `QUORATE_GOLDEN` | directories written by real etcd, with its answers |
 //! | `QUORATE_CLUSTER` | `leader` or `follower`: a server of the suite is that member of three |
@@ -51,7 +52,7 @@ pub use condition::{DEADLINE, eventually, eventually_ok, eventually_within, with
 pub use ctl::{Ctl, Finished, Tool, etcdutl, has_etcd_tools, run_to_end};
 pub use history::History;
 pub use http::{Response, get, request, request_with};
-pub use kind::{Kind, is_long, notice};
+pub use kind::{Kind, is_long, missing, notice, skipped};
 pub use links::{Links, Rule};
 pub use machine::{Shim, SmallDisk, Strace, Syncing, Syncs};
 pub use random::Random;
@@ -156,12 +157,19 @@ macro_rules! on_both_servers {
     };
 }
 
-/// Makes four tests of each function named: both command-line tools, each against both servers.
+/// Makes four tests of each function named: both command-line tools, each against both servers. After
+/// `alone:`, a run against clusters leaves them out.
 #[macro_export]
 macro_rules! with_both_tools {
+    (alone: $($name:ident),* $(,)?) => {
+        $($crate::with_both_tools! { @with run_alone, $name })*
+    };
     ($($name:ident),* $(,)?) => {
-        $(mod $name {
-            use $crate::{Kind, Tool, run};
+        $($crate::with_both_tools! { @with run, $name })*
+    };
+    (@with $run:ident, $name:ident) => {
+        mod $name {
+            use $crate::{Kind, Tool, $run as run};
 
             #[test]
             fn etcdctl_to_quorate() {
@@ -182,7 +190,7 @@ macro_rules! with_both_tools {
             fn quorate_ctl_to_etcd() {
                 run(Kind::Etcd, |kind| super::$name(kind, Tool::QuorateCtl));
             }
-        })*
+        }
     };
 }
 

@@ -1,5 +1,6 @@
 //! Where a server listens.
 
+use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::str::FromStr;
 
@@ -26,6 +27,13 @@ impl FromStr for Endpoint {
 impl Endpoint {
     pub(crate) fn authority(&self) -> &str {
         &self.authority
+    }
+
+    /// Opens a connection on the runtime that will drive it.
+    pub(crate) async fn dial(&self) -> io::Result<tokio::net::TcpStream> {
+        let socket = tokio::net::TcpStream::connect(&self.authority).await?;
+        socket.set_nodelay(true)?;
+        Ok(socket)
     }
 
     /// Opens a connection that an asynchronous runtime can take over.

@@ -3,7 +3,8 @@
 //! Connections are dealt among threads; each thread runs one single-threaded runtime, and on it one task
 //! per connection. A task sends requests while it has free clients and tickets, writes them at once,
 //! sleeps until the socket has something, and books every reply of that read. A client is a place for one
-//! request in flight; it costs nothing.
+//! request in flight; it costs nothing. A connection that is lost takes its requests with it, which count as
+//! errors, and is dialled again, at the next endpoint if there are several.
 //!
 //! # Not here
 //!
@@ -15,6 +16,7 @@ mod unary;
 
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::endpoint::Endpoint;
 use crate::error::BenchError;
@@ -23,7 +25,7 @@ use crate::pulse::Pulse;
 use crate::record::Record;
 
 use link::on_runtime;
-pub(crate) use link::{Link, call, calls};
+pub(crate) use link::{LOOK, Link, call, calls};
 pub(crate) use stream::run_streams;
 pub(crate) use unary::run_unary;
 
@@ -39,7 +41,9 @@ pub(crate) struct Spread {
 /// One connection's part of the load.
 pub(crate) struct Part {
     socket: std::net::TcpStream,
-    endpoint: Endpoint,
+    endpoints: Vec<Endpoint>,
+    /// Which of them the socket leads to.
+    position: usize,
     /// Position among all connections.
     pub(crate) index: usize,
     /// Requests in flight, at most.
@@ -53,11 +57,12 @@ impl Spread {
         let threads = self.threads.clamp(1, connections);
         let mut parts: Vec<_> = (0..threads).map(|_| Vec::new()).collect();
         for index in 0..connections {
-            let endpoint = self.endpoints[index % self.endpoints.len()].clone();
+            let position = index % self.endpoints.len();
             let clients =
                 self.clients / connections + usize::from(index < self.clients % connections);
-            let socket = endpoint.connect()?;
-            parts[index % threads].push(Part { socket, endpoint, index, clients });
+            let socket = self.endpoints[position].connect()?;
+            let endpoints = self.endpoints.clone();
+            parts[index % threads].push(Part { socket, endpoints, position, index, clients });
         }
         Ok(parts)
     }
@@ -130,4 +135,19 @@ pub(crate) struct Run {
     pub(crate) pulse: Arc<Pulse>,
     /// How many kinds of operation are told apart.
     pub(crate) kinds: usize,
+}
+
+/// How long answers are still waited for when a run was interrupted.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Notices when an interrupted run has waited long enough.
+#[derive(Default)]
+struct Patience {
+    since: Option<Instant>,
+}
+
+impl Patience {
+    fn is_over(&mut self, pace: &Pace) -> bool {
+        pace.is_interrupted() && self.since.get_or_insert_with(Instant::now).elapsed() > GRACE
+    }
 }

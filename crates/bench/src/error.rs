@@ -20,6 +20,10 @@ pub(crate) enum BenchError {
     Wire(#[from] WireError),
     #[error("nothing came from the server for {0} seconds")]
     Stalled(u64),
+    #[error("{endpoint} could not be reached for {seconds} seconds: {source}")]
+    Unreachable { endpoint: String, seconds: u64, source: io::Error },
+    #[error("the run was interrupted before the answer came")]
+    Interrupted,
     #[error("setting up failed: {call}: {message} (gRPC code {code})")]
     Refused { call: &'static str, code: u16, message: String },
     #[error("the answer to {0} cannot be decoded: {1}")]

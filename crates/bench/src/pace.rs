@@ -4,8 +4,8 @@
 //! is due `n / rate` after the start whatever the server does, and latency counts from then: a server that
 //! stalls is charged for the requests that had to wait.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Leave to send one request.
@@ -27,6 +27,8 @@ pub(crate) struct Pace {
     drawn: AtomicU64,
     done: AtomicU64,
     interrupted: Arc<AtomicBool>,
+    /// Why the run cannot go on.
+    given_up: OnceLock<String>,
 }
 
 impl Pace {
@@ -41,6 +43,7 @@ impl Pace {
             drawn: AtomicU64::new(0),
             done: AtomicU64::new(0),
             interrupted: Arc::default(),
+            given_up: OnceLock::new(),
         }
     }
 
@@ -49,9 +52,33 @@ impl Pace {
         self.interrupted.clone()
     }
 
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
+    /// Ends the run before its time, because it cannot go on.
+    pub(crate) fn give_up(&self, reason: String) {
+        // The first reason is as good as the next.
+        drop(self.given_up.set(reason));
+    }
+
+    /// What ended the run before its time.
+    pub(crate) fn cut_short(&self) -> Option<String> {
+        let interrupted = || self.is_interrupted().then(|| "it was interrupted".to_owned());
+        self.given_up.get().cloned().or_else(interrupted)
+    }
+
+    /// Whether there are no more tickets.
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        self.end.is_some_and(|end| now >= end)
+            || self.is_interrupted()
+            || self.given_up.get().is_some()
+            || self.drawn.load(Ordering::Relaxed) >= self.total
+    }
+
     /// Draws the next ticket, or `None` when the run is over.
     pub(crate) fn draw(&self, now: Instant) -> Option<Ticket> {
-        if self.end.is_some_and(|end| now >= end) || self.interrupted.load(Ordering::Relaxed) {
+        if self.is_over(now) {
             return None;
         }
         let number = self.drawn.fetch_add(1, Ordering::Relaxed);
@@ -106,5 +133,15 @@ mod tests {
         assert!(pace.draw(Instant::now()).is_some());
         pace.interruption().store(true, Ordering::Relaxed);
         assert!(pace.draw(Instant::now()).is_none());
+        assert_eq!(pace.cut_short().unwrap(), "it was interrupted");
+    }
+
+    #[test]
+    fn a_run_that_cannot_go_on_ends_and_says_why() {
+        let pace = Pace::start(u64::MAX, None, None);
+        assert_eq!(pace.cut_short(), None);
+        pace.give_up("nobody there".to_owned());
+        assert!(pace.is_over(Instant::now()) && pace.draw(Instant::now()).is_none());
+        assert_eq!(pace.cut_short().unwrap(), "nobody there");
     }
 }

@@ -31,8 +31,8 @@ pub(crate) struct Cost {
 #[derive(Debug)]
 struct ServerCost {
     pid: u32,
-    cpu: Cpu,
-    memory: Memory,
+    /// Nothing of a process that has ended meanwhile: its figures went with it.
+    used: Option<(Cpu, Memory)>,
 }
 
 impl Meter {
@@ -46,11 +46,11 @@ impl Meter {
         let elapsed = self.start.elapsed();
         let own = usage(std::process::id())?.cpu_since(&self.own);
         let servers = self.servers.iter().map(|(pid, before)| {
-            let after = usage(*pid)?;
-            Ok(ServerCost { pid: *pid, cpu: after.cpu_since(before), memory: after.memory })
+            let after = usage(*pid).ok();
+            let used = after.map(|after| (after.cpu_since(before), after.memory));
+            ServerCost { pid: *pid, used }
         });
-        let servers = servers.collect::<Result<_, BenchError>>()?;
-        Ok(Cost { elapsed, own, servers })
+        Ok(Cost { elapsed, own, servers: servers.collect() })
     }
 }
 
@@ -74,6 +74,12 @@ pub(crate) struct Report {
     /// The longest time between two successes.
     #[serde(skip_serializing_if = "Option::is_none")]
     longest_silence: Option<Silence>,
+    /// Why the run ended before its time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cut_short: Option<String>,
+    /// Server processes that ended during the run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ended: Vec<u32>,
     generator_cpu_us_per_operation: f64,
     servers: Vec<ServerPart>,
 }
@@ -136,18 +142,20 @@ impl Report {
         let part = |record: &Record| Part::new(record, seconds);
         let named = kinds.iter().copied().zip(records.iter().map(part));
         let each = |micros: f64| micros / all.count().max(1) as f64;
-        let servers = cost.servers.iter().map(|server| {
-            let cpu_micros = server.cpu.total_micros();
-            ServerPart {
+        let servers = cost.servers.iter().filter_map(|server| {
+            let (cpu, memory) = server.used?;
+            let cpu_micros = cpu.total_micros();
+            Some(ServerPart {
                 pid: server.pid,
                 cpu_seconds: cpu_micros / 1e6,
                 cpu_us_per_operation: each(cpu_micros),
-                user_us_per_operation: each(server.cpu.user_micros),
-                system_us_per_operation: each(server.cpu.system_micros),
+                user_us_per_operation: each(cpu.user_micros),
+                system_us_per_operation: each(cpu.system_micros),
                 cpu_us_per_event: events.map(|events| cpu_micros / events.count().max(1) as f64),
-                memory: server.memory,
-            }
+                memory,
+            })
         });
+        let ended = cost.servers.iter().filter(|server| server.used.is_none());
         Self {
             load: heading.load,
             clients: heading.clients,
@@ -158,19 +166,26 @@ impl Report {
             kinds: if kinds.len() > 1 { named.collect() } else { BTreeMap::new() },
             events: events.map(part),
             longest_silence: None,
+            cut_short: None,
+            ended: ended.map(|server| server.pid).collect(),
             generator_cpu_us_per_operation: each(cost.own.total_micros()),
             servers: servers.collect(),
         }
     }
 
-    /// Adds the longest time between two successes.
-    pub(crate) fn with_silence(self, longest_silence: Option<Silence>) -> Self {
-        Self { longest_silence, ..self }
+    /// Adds the longest time between two successes, and why the run ended before its time.
+    pub(crate) fn with_course(
+        self,
+        longest_silence: Option<Silence>,
+        cut_short: Option<String>,
+    ) -> Self {
+        Self { longest_silence, cut_short, ..self }
     }
 
-    /// Whether every operation succeeded.
-    pub(crate) const fn clean(&self) -> bool {
-        self.operations.errors == 0
+    /// Whether every operation succeeded, and there were as many as there should have been.
+    pub(crate) fn clean(&self) -> bool {
+        let events = self.events.as_ref().map_or(0, |events| events.errors);
+        self.operations.errors == 0 && events == 0 && self.cut_short.is_none()
     }
 
     pub(crate) fn to_json(&self) -> String {
@@ -190,6 +205,9 @@ impl Report {
             out,
             "{load}: {clients} clients on {connections} connections, values of {value_size} bytes\n"
         )?;
+        if let Some(reason) = &self.cut_short {
+            writeln!(out, "  cut short   {reason}; this is what there was until then")?;
+        }
         let Part { count, errors, per_second, .. } = &self.operations;
         writeln!(
             out,
@@ -203,7 +221,8 @@ impl Report {
             writeln!(out, "  events      {count}, {per_second:.0} per second")?;
             writeln!(out, "  delivery    {latency_us}")?;
         }
-        for (text, count) in &self.operations.error_texts {
+        let of_events = self.events.iter().flat_map(|events| &events.error_texts);
+        for (text, count) in self.operations.error_texts.iter().chain(of_events) {
             writeln!(out, "  error       {count} times: {text}")?;
         }
         if let Some(silence) = &self.longest_silence {
@@ -215,6 +234,9 @@ impl Report {
         for server in &self.servers {
             writeln!(out, "  server      {server}")?;
         }
+        for pid in &self.ended {
+            writeln!(out, "  server      process {pid}: has ended, and its figures with it")?;
+        }
         Ok(())
     }
 }
@@ -225,7 +247,8 @@ impl Part {
             count: record.count(),
             errors: record.errors,
             error_texts: record.error_texts.clone(),
-            per_second: record.count() as f64 / seconds,
+            // What failed is no throughput.
+            per_second: record.latency.len() as f64 / seconds,
             reply_bytes_per_second: record.reply_bytes as f64 / seconds,
             latency_us: Latency::new(&record.latency),
         }
@@ -307,24 +330,30 @@ mod tests {
         let memory =
             Memory { resident_bytes: 3_000_000, peak_bytes: 9_000_000, ..Memory::default() };
         let cpu = Cpu { user_micros: 60.0, system_micros: 30.0 };
-        let server = ServerCost { pid: 7, cpu, memory };
+        let server = ServerCost { pid: 7, used: Some((cpu, memory)) };
+        let gone = ServerCost { pid: 8, used: None };
         let cost = Cost {
             elapsed: Duration::from_secs(2),
             own: Cpu { user_micros: 9.0, system_micros: 0.0 },
-            servers: vec![server],
+            servers: vec![server, gone],
         };
         let load = "mixed".to_owned();
         let heading = Heading { load, clients: 2, connections: 1, value_size: 8 };
         let silence = Silence { seconds: 0.0125, began_unix_seconds: 1.5e9 };
         Report::new(heading, &["read", "write"], &[reads, writes], None, &cost)
-            .with_silence(Some(silence))
+            .with_course(Some(silence), Some("it was interrupted".to_owned()))
     }
 
     #[test]
     fn json_has_every_figure() {
         let json: serde_json::Value = serde_json::from_str(&sample().to_json()).unwrap();
         assert_eq!(json["count"], 3);
-        assert_eq!(json["per_second"], 1.5);
+        // Two of the three succeeded.
+        assert_eq!(json["per_second"], 1.0);
+        assert_eq!(
+            (&json["cut_short"], &json["ended"][0]),
+            (&"it was interrupted".into(), &8.into())
+        );
         assert_eq!(json["error_texts"]["no (gRPC code 8)"], 1);
         assert_eq!(json["kinds"]["read"]["count"], 1);
         assert_eq!(json["servers"][0]["cpu_us_per_operation"], 30.0);
@@ -339,7 +368,9 @@ mod tests {
         let text = sample().to_text();
         for part in [
             "mixed: 2 clients on 1 connections",
-            "3 in 2.00 s, 2 per second, 1 errors",
+            "cut short   it was interrupted;",
+            "3 in 2.00 s, 1 per second, 1 errors",
+            "process 8: has ended",
             "1 times: no (gRPC code 8)",
             "process 7: 30.0 us of CPU per operation (20.0 user, 10.0 system)",
             "memory 3 MB now",

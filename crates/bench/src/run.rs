@@ -46,6 +46,15 @@ pub(crate) fn run(cli: &Cli) -> Result<Report, BenchError> {
     }
 }
 
+/// What a paced run leaves behind.
+#[derive(Default)]
+struct Done {
+    records: Records,
+    silence: Option<Silence>,
+    /// Why it ended before its time.
+    cut_short: Option<String>,
+}
+
 struct Session<'a> {
     options: &'a Options,
     keys: KeySpace,
@@ -174,7 +183,8 @@ impl<'a> Session<'a> {
         let report = self.measured("lease-keepalive", &["keepalive"], self.options.total, |run| {
             run_streams(&self.spread, run, path::LEASE_KEEP_ALIVE, requests)
         });
-        leases.revoke(endpoint)?;
+        // Where the server is gone, they end by themselves.
+        drop(leases.revoke(endpoint));
         report
     }
 
@@ -187,10 +197,10 @@ impl<'a> Session<'a> {
         work: impl FnOnce(&Run) -> Result<Records, BenchError>,
     ) -> Result<Report, BenchError> {
         let meter = Meter::start(&self.options.pids)?;
-        let (records, silence) = self.paced(total, self.options.rate, kinds.len(), work)?;
+        let done = self.paced(total, self.options.rate, kinds.len(), work)?;
         let cost = meter.stop()?;
-        let report = Report::new(self.heading(name), kinds, &records, None, &cost);
-        Ok(report.with_silence(silence))
+        let report = Report::new(self.heading(name), kinds, &done.records, None, &cost);
+        Ok(report.with_course(done.silence, done.cut_short))
     }
 
     fn paced(
@@ -199,7 +209,7 @@ impl<'a> Session<'a> {
         rate: Option<f64>,
         kinds: usize,
         work: impl FnOnce(&Run) -> Result<Records, BenchError>,
-    ) -> Result<(Records, Option<Silence>), BenchError> {
+    ) -> Result<Done, BenchError> {
         let duration = match (total, self.options.duration) {
             (None, None) => Some(DURATION_DEFAULT),
             (_, duration) => duration,
@@ -213,8 +223,8 @@ impl<'a> Session<'a> {
         }
         let _bar = Progress::follow(pace.clone(), total, duration);
         let pulse = Arc::new(Pulse::start());
-        let records = work(&Run { pace, pulse: pulse.clone(), kinds })?;
-        Ok((records, pulse.longest_silence()))
+        let records = work(&Run { pace: pace.clone(), pulse: pulse.clone(), kinds })?;
+        Ok(Done { records, silence: pulse.longest_silence(), cut_short: pace.cut_short() })
     }
 
     fn watch(&self, name: &str, args: &WatchArgs, rate: Option<f64>) -> Result<Report, BenchError> {
@@ -248,23 +258,24 @@ impl<'a> Session<'a> {
             random: Random::new(self.options.seed),
         };
         let writers = if board.failed() {
-            Ok((Vec::new(), None))
+            Ok(Done::default())
         } else {
+            board.begin();
             self.paced(self.options.total, rate, 1, |run| {
                 run_unary(&self.spread, run, move |_| writes.clone())
             })
         };
         // Watchers wait for what was written; when writing failed, for nothing.
-        let written = writers.as_ref().map_or(0, |(records, _)| {
-            records.iter().map(|record| record.count() - record.errors).sum()
+        let written = writers.as_ref().map_or(0, |done| {
+            done.records.iter().map(|record| record.count() - record.errors).sum()
         });
         board.expect(layout.events(written));
         let watched = watchers.join().expect("the watchers do not panic")?;
-        let (records, silence) = writers?;
+        let done = writers?;
         let cost = meter.stop()?;
         let heading = self.heading(name);
-        let report = Report::new(heading, &["put"], &records, watched.first(), &cost);
-        Ok(report.with_silence(silence))
+        let report = Report::new(heading, &["put"], &done.records, watched.first(), &cost);
+        Ok(report.with_course(done.silence, done.cut_short))
     }
 
     fn heading(&self, load: &str) -> Heading {

@@ -1,7 +1,8 @@
 //! The way to the servers: which endpoint answers, how long to wait, and in what words a failure is told.
 //!
 //! A short command is tried at one endpoint after another until one takes the connection or the time is
-//! up. Once a request has been sent it is never sent again, except reads, which change nothing.
+//! up. Once a request has been sent it is never sent again, except reads, which change nothing. Who gives
+//! up a connection is led to the next endpoint: the one that just failed is asked last.
 //!
 //! # Not here
 //!
@@ -9,6 +10,7 @@
 
 use std::cell::RefCell;
 use std::error::Error;
+use std::rc::Rc;
 use std::time::Duration;
 
 use quorate_api::etcdserverpb::cluster_client::ClusterClient;
@@ -18,9 +20,9 @@ use quorate_api::etcdserverpb::maintenance_client::MaintenanceClient;
 use quorate_api::etcdserverpb::watch_client::WatchClient;
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Request, Response, Status};
+use tonic::{Code, Request, Response, Status, TimeoutExpired};
 
-use crate::failure::{Failure, exit};
+use crate::failure::{Failure, exit, status_text};
 
 const SEND_BYTES_MAX: usize = 2 << 20;
 const RECEIVE_BYTES_MAX: usize = i32::MAX as usize;
@@ -52,6 +54,16 @@ impl Limits {
             receive_bytes: or(receive_bytes, RECEIVE_BYTES_MAX),
         })
     }
+
+    /// Refuses a request that is too large to be sent, in the words of grpc-go.
+    pub(crate) fn check_request(&self, len: usize) -> Result<(), Status> {
+        let limit = self.send_bytes;
+        if len <= limit {
+            return Ok(());
+        }
+        let text = format!("trying to send message larger than max ({len} vs. {limit})");
+        Err(Status::resource_exhausted(text))
+    }
 }
 
 /// Whether a call may be made again after it has failed on the way.
@@ -64,12 +76,33 @@ pub(crate) enum Repeat {
 }
 
 /// A client of one cluster.
-#[derive(Debug)]
 pub(crate) struct Client {
     targets: Vec<Target>,
     limits: Limits,
-    /// The connection in use, and whose it is.
-    current: RefCell<Option<(usize, Channel)>>,
+    state: RefCell<State>,
+    /// Takes what only someone who looks for a fault wants to know.
+    debug: Debug,
+}
+
+/// Takes a message and its fields.
+pub(crate) type Debug = Rc<dyn Fn(&str, &[(&str, String)])>;
+
+/// Where the client stands.
+#[derive(Debug, Default)]
+struct State {
+    current: Option<Connection>,
+    /// How many connections there have been.
+    count: u64,
+    /// Position of the endpoint that is tried first.
+    first: usize,
+}
+
+/// A connection to one of the endpoints.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection {
+    pub(crate) channel: Channel,
+    /// Tells it from the client's other connections.
+    number: u64,
 }
 
 #[derive(Debug)]
@@ -86,6 +119,7 @@ impl Client {
         keepalive_time: Duration,
         keepalive_timeout: Duration,
         limits: Limits,
+        debug: Debug,
     ) -> Result<Self, Failure> {
         let targets = endpoints.into_iter().map(|text| {
             let mut endpoint = Endpoint::from_shared(uri(&text)?)
@@ -101,13 +135,11 @@ impl Client {
             Ok(Target { endpoint, dial_timeout })
         });
         let targets = targets.collect::<Result<Vec<_>, Failure>>()?;
-        Ok(Self { targets, limits, current: RefCell::new(None) })
+        Ok(Self { targets, limits, state: RefCell::default(), debug })
     }
 
     pub(crate) fn kv(&self, channel: Channel) -> KvClient<Channel> {
-        KvClient::new(channel)
-            .max_decoding_message_size(self.limits.receive_bytes)
-            .max_encoding_message_size(self.limits.send_bytes)
+        KvClient::new(channel).max_decoding_message_size(self.limits.receive_bytes)
     }
 
     pub(crate) fn watch(&self, channel: Channel) -> WatchClient<Channel> {
@@ -135,26 +167,27 @@ impl Client {
         make: impl AsyncFn(Channel, Request<Message>) -> Result<Response<Reply>, Status>,
     ) -> Result<Reply, Status>
     where
-        Message: Clone,
+        Message: Clone + prost::Message,
     {
+        self.limits.check_request(message.encoded_len())?;
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let attempts = async {
             loop {
-                let channel = self.connect(deadline).await?;
+                let connection = self.connect(deadline).await?;
                 let mut request = Request::new(message.clone());
                 if let Some(deadline) = deadline {
                     request.set_timeout(deadline.duration_since(Instant::now()));
                 }
-                match make(channel, request).await.map_err(lost) {
+                match make(connection.channel.clone(), request).await.map_err(told) {
                     Ok(reply) => return Ok(reply.into_inner()),
                     Err(status) if status.code() == Code::Unavailable => {
-                        self.leave();
+                        self.leave(&connection, &status);
                         if repeat == Repeat::Never || deadline.is_none() {
                             return Err(status);
                         }
                         sleep(RETRY_PAUSE).await;
                     }
-                    Err(status) => return Err(too_large(status)),
+                    Err(status) => return Err(status),
                 }
             }
         };
@@ -167,19 +200,25 @@ impl Client {
     }
 
     /// A connection to an endpoint that takes one. Without a `deadline` each endpoint is tried once.
-    pub(crate) async fn connect(&self, deadline: Option<Instant>) -> Result<Channel, Status> {
-        if let Some((_, channel)) = &*self.current.borrow() {
-            return Ok(channel.clone());
+    pub(crate) async fn connect(&self, deadline: Option<Instant>) -> Result<Connection, Status> {
+        if let Some(connection) = &self.state.borrow().current {
+            return Ok(connection.clone());
         }
         loop {
             let mut reason = "no endpoints available".to_owned();
-            for (index, target) in self.targets.iter().enumerate() {
+            let first = self.state.borrow().first;
+            for position in (first..self.targets.len()).chain(0..first) {
+                let target = &self.targets[position];
+                self.tell("connecting", target, None);
                 match target.connect().await {
                     Ok(channel) => {
-                        *self.current.borrow_mut() = Some((index, channel.clone()));
-                        return Ok(channel);
+                        self.tell("connected", target, None);
+                        return Ok(self.connected(position, channel));
                     }
-                    Err(error) => reason = error,
+                    Err(error) => {
+                        self.tell("failed to connect", target, Some(&error));
+                        reason = error;
+                    }
                 }
             }
             if deadline.is_none() {
@@ -189,9 +228,30 @@ impl Client {
         }
     }
 
-    /// Gives up the connection in use; the next call looks for another.
-    pub(crate) fn leave(&self) {
-        self.current.borrow_mut().take();
+    fn connected(&self, position: usize, channel: Channel) -> Connection {
+        let mut state = self.state.borrow_mut();
+        state.count += 1;
+        state.first = position;
+        let connection = Connection { channel, number: state.count };
+        state.current = Some(connection.clone());
+        connection
+    }
+
+    /// Gives up a connection that failed for this reason; the next call looks for another. Several who
+    /// shared it may say so; what has taken its place since then stays.
+    pub(crate) fn leave(&self, connection: &Connection, reason: &Status) {
+        let mut state = self.state.borrow_mut();
+        if state.current.take_if(|current| current.number == connection.number).is_some() {
+            let target = &self.targets[state.first];
+            state.first = (state.first + 1) % self.targets.len();
+            self.tell("left the connection", target, Some(&status_text(reason)));
+        }
+    }
+
+    fn tell(&self, message: &str, target: &Target, error: Option<&str>) {
+        let mut fields = vec![("endpoint", target.endpoint.uri().to_string())];
+        fields.extend(error.map(|error| ("error", error.to_owned())));
+        (self.debug)(message, &fields);
     }
 }
 
@@ -230,25 +290,34 @@ fn uri(endpoint: &str) -> Result<String, Failure> {
     }
 }
 
-/// A connection that broke under a call is told as what it is rather than as something unknown.
-pub(crate) fn lost(status: Status) -> Status {
-    if status.code() == Code::Unknown
-        && let Some(error) =
-            status.source().and_then(|source| source.downcast_ref::<tonic::transport::Error>())
-    {
-        return Status::unavailable(format!("connection error: desc = \"{}\"", innermost(error)));
+/// Tells a failure of a call as grpc-go tells it, so that its code says what can be done about it.
+///
+/// A status that was made here, of an error that came instead of an answer, has that error for its source.
+/// The library calls it unknown or cancelled; in truth the connection has failed, or the time was up.
+pub(crate) fn told(status: Status) -> Status {
+    let Some(error) = status.source() else { return message_too_large(status) };
+    if is_timeout(error) {
+        return Status::deadline_exceeded("context deadline exceeded");
     }
-    status
+    match status.code() {
+        Code::Unknown | Code::Cancelled => {
+            Status::unavailable(format!("error reading from server: {}", innermost(error)))
+        }
+        _ => status,
+    }
 }
 
-/// A request over the send limit never leaves; it is told as grpc-go tells it.
-fn too_large(status: Status) -> Status {
-    let message = status.message();
-    let found = message.strip_prefix("Error, encoded message length too large: found ");
+fn is_timeout(error: &(dyn Error + 'static)) -> bool {
+    error.is::<TimeoutExpired>() || error.source().is_some_and(is_timeout)
+}
+
+/// An answer over the receive limit.
+fn message_too_large(status: Status) -> Status {
+    let found = status.message().strip_prefix("Error, decoded message length too large: found ");
     match found.and_then(|rest| rest.split_once(" bytes, the limit is: ")) {
         Some((len, limit)) => {
             let limit = limit.trim_end_matches(" bytes");
-            let text = format!("trying to send message larger than max ({len} vs. {limit})");
+            let text = format!("grpc: received message larger than max ({len} vs. {limit})");
             Status::resource_exhausted(text)
         }
         None => status,
@@ -276,11 +345,59 @@ mod tests {
     }
 
     #[test]
-    fn a_request_over_the_limit_is_told_as_grpc_tells_it() {
-        let text =
-            "Error, encoded message length too large: found 30 bytes, the limit is: 20 bytes";
-        let status = too_large(Status::out_of_range(text));
+    fn messages_over_the_limits_are_told_as_grpc_tells_them() {
+        let limits = Limits::new(20, 0).unwrap();
+        assert!(limits.check_request(20).is_ok());
+        let status = limits.check_request(30).unwrap_err();
         assert_eq!(status.message(), "trying to send message larger than max (30 vs. 20)");
         assert_eq!(status.code(), Code::ResourceExhausted);
+        let text =
+            "Error, decoded message length too large: found 30 bytes, the limit is: 20 bytes";
+        let status = told(Status::out_of_range(text));
+        assert_eq!(status.message(), "grpc: received message larger than max (30 vs. 20)");
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert_eq!(told(Status::not_found("x")).message(), "x");
+    }
+
+    #[test]
+    fn a_connection_that_broke_makes_a_call_unavailable() {
+        let broken = Status::from_error("reading the body: connection reset".into());
+        assert_eq!(broken.code(), Code::Unknown);
+        let status = told(broken);
+        assert_eq!(status.code(), Code::Unavailable);
+        let text = "error reading from server: reading the body: connection reset";
+        assert_eq!(status.message(), text);
+        // What the server itself calls unknown stays so.
+        assert_eq!(told(Status::unknown("x")).code(), Code::Unknown);
+        let expired = Status::from_error(Box::new(TimeoutExpired(())));
+        assert_eq!(told(expired).code(), Code::DeadlineExceeded);
+    }
+
+    fn client(endpoints: &[&str]) -> Client {
+        let endpoints = endpoints.iter().map(|text| (*text).to_owned()).collect();
+        let limits = Limits::new(0, 0).unwrap();
+        let second = Duration::from_secs(1);
+        Client::new(endpoints, second, second, second, limits, Rc::new(|_, _| {})).unwrap()
+    }
+
+    #[tokio::test]
+    async fn who_leaves_a_connection_is_led_to_the_next_endpoint() {
+        let listeners: Vec<_> =
+            (0..2).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let addresses: Vec<_> =
+            listeners.iter().map(|own| own.local_addr().unwrap().to_string()).collect();
+        let client = client(&addresses.iter().map(String::as_str).collect::<Vec<_>>());
+        let first = client.connect(None).await.unwrap();
+        assert_eq!(client.connect(None).await.unwrap().number, first.number);
+        let reason = Status::unavailable("gone");
+        client.leave(&first, &reason);
+        let second = client.connect(None).await.unwrap();
+        assert_eq!(client.state.borrow().first, 1);
+        // Another one that had the first connection says so late.
+        client.leave(&first, &reason);
+        assert_eq!(client.connect(None).await.unwrap().number, second.number);
+        client.leave(&second, &reason);
+        drop(client.connect(None).await.unwrap());
+        assert_eq!(client.state.borrow().first, 0);
     }
 }

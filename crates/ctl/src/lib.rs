@@ -55,7 +55,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         output: Box::new(std::io::stdout()),
         errors: Box::new(std::io::stderr()),
     };
-    ExitCode::from(run(args, env, terminal))
+    let code = run(args, env, terminal);
+    if code == exit::BROKEN_PIPE {
+        // The quiet end that every tool in a pipe has. Should the signal not end it, the code tells the same.
+        drop(signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGPIPE));
+    }
+    ExitCode::from(code)
 }
 
 /// Runs the tool and returns its exit code; the first argument is its name.

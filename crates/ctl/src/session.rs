@@ -2,13 +2,15 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::io::{BufRead, Write};
+use std::io::{BufRead, ErrorKind, Write};
+use std::rc::Rc;
 use std::time::Duration;
 
-use crate::client::{Client, Limits};
+use crate::client::{Client, Debug, Limits};
 use crate::command::Found;
 use crate::failure::{Failure, exit};
 use crate::flags::{Flag, Kind, Matches};
+use crate::gotext;
 use crate::log;
 use crate::output::{Format, Reply};
 
@@ -74,7 +76,7 @@ pub(crate) struct Session {
     pub(crate) found: Found,
     pub(crate) matches: Matches,
     pub(crate) env: BTreeMap<String, String>,
-    terminal: RefCell<Terminal>,
+    terminal: Rc<RefCell<Terminal>>,
 }
 
 impl Session {
@@ -88,8 +90,12 @@ impl Session {
     ) -> Result<Self, Failure> {
         if !found.command().is_local {
             read_env(&mut matches, &env, &mut *terminal.errors)?;
+            if matches.bool("debug") {
+                // Where standard error is closed there is nobody to tell.
+                drop(terminal.errors.write_all(settings(&matches).as_bytes()));
+            }
         }
-        Ok(Self { program, found, matches, env, terminal: RefCell::new(terminal) })
+        Ok(Self { program, found, matches, env, terminal: Rc::new(RefCell::new(terminal)) })
     }
 
     /// The client of the given endpoints' cluster.
@@ -109,7 +115,20 @@ impl Session {
             self.matches.duration("keepalive-time"),
             self.matches.duration("keepalive-timeout"),
             limits,
+            self.debug(),
         )
+    }
+
+    /// Where a client tells what it does: nowhere, unless somebody looks for a fault.
+    fn debug(&self) -> Debug {
+        if !self.matches.bool("debug") {
+            return Rc::new(|_, _| {});
+        }
+        let terminal = self.terminal.clone();
+        Rc::new(move |message, fields| {
+            let errors = &mut *terminal.borrow_mut().errors;
+            log::line(errors, "debug", Some("client"), message, fields);
+        })
     }
 
     pub(crate) fn endpoints(&self) -> Vec<String> {
@@ -145,8 +164,11 @@ impl Session {
 
     fn print_bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let output = &mut self.terminal.borrow_mut().output;
-        output.write_all(bytes).and_then(|()| output.flush())?;
-        Ok(())
+        output.write_all(bytes).and_then(|()| output.flush()).map_err(|error| match error.kind() {
+            // Its reader has seen enough.
+            ErrorKind::BrokenPipe => Failure::silent(exit::BROKEN_PIPE),
+            _ => error.into(),
+        })
     }
 
     /// Prints to standard error.
@@ -178,6 +200,21 @@ impl Session {
     pub(crate) fn take_input(&self) -> Box<dyn BufRead + Send> {
         std::mem::replace(&mut self.terminal.borrow_mut().input, Box::new(std::io::empty()))
     }
+}
+
+/// The global flags and their values, as the variables of the environment that stand for them.
+fn settings(matches: &Matches) -> String {
+    let line = |flag: &Flag| {
+        let value = match flag.kind {
+            Kind::Duration => gotext::duration(matches.duration(flag.name)),
+            Kind::List => format!("[{}]", matches.text(flag.name)),
+            Kind::Bool | Kind::Int | Kind::Text => matches.text(flag.name).to_owned(),
+        };
+        format!("{ENV_PREFIX}{}={value}\n", flag.name.to_uppercase().replace('-', "_"))
+    };
+    let mut lines: Vec<_> = GLOBAL_FLAGS.iter().map(line).collect();
+    lines.sort_unstable();
+    lines.concat()
 }
 
 /// Gives global flags their values from the environment. A variable beside its flag ends the run; one that
@@ -240,6 +277,17 @@ mod tests {
         let (result, errors) = read(&["--hex"], &[("ETCDCTL_HEX", "true")]);
         assert_eq!(result.unwrap_err(), Failure::silent(1));
         assert!(errors.contains("conflicting environment variable is shadowed"));
+    }
+
+    #[test]
+    fn settings_are_shown_as_variables() {
+        let line = [&b"--endpoints=a:1,b:2"[..], b"--command-timeout=90s", b"--debug"];
+        let matches = Matches::parse(GLOBAL_FLAGS, &line.map(<[u8]>::to_vec)).unwrap();
+        let shown = settings(&matches);
+        let first = "ETCDCTL_COMMAND_TIMEOUT=1m30s\nETCDCTL_DEBUG=true\nETCDCTL_DIAL_TIMEOUT=2s\n";
+        assert!(shown.starts_with(first), "{shown}");
+        assert!(shown.contains("\nETCDCTL_ENDPOINTS=[a:1,b:2]\n"), "{shown}");
+        assert_eq!(shown.lines().count(), GLOBAL_FLAGS.len());
     }
 
     #[test]

@@ -169,6 +169,8 @@ fn free_address() -> String {
 fn bin_dir() -> Option<PathBuf> {
     let dir = std::env::var_os("ETCD_BIN_DIR").map(PathBuf::from);
     if dir.is_none() {
+        let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
+        assert!(!required.contains("etcd"), "ETCD_BIN_DIR is required and not set");
         println!("skipped: ETCD_BIN_DIR names no folder with etcd and etcdctl");
     }
     dir

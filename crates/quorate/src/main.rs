@@ -7,6 +7,9 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
+/// The commit this was built from, as far as the build knows it.
+const COMMIT: Option<&str> = option_env!("QUORATE_GIT_SHA");
+
 /// The programs inside this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Program {
@@ -23,7 +26,10 @@ fn main() -> ExitCode {
         Program::Server => {
             // Flags are text; what is none cannot be one of them and is refused as such.
             let lossy = |argument: &OsString| argument.to_string_lossy().into_owned();
-            quorate_server::main(&args.iter().map(lossy).collect::<Vec<_>>())
+            {
+                quorate_server::release::built_from(COMMIT);
+                quorate_server::main(&args.iter().map(lossy).collect::<Vec<_>>())
+            }
         }
     }
 }

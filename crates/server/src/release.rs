@@ -1,5 +1,7 @@
 //! What this program says it is: the etcd release it behaves as, and its own.
 
+use std::sync::OnceLock;
+
 use quorate_state::versions::Version;
 
 /// The etcd release whose behaviour this server has; tools compare it.
@@ -20,9 +22,18 @@ pub fn reported_version(held: Option<Version>) -> String {
     }
 }
 
-/// The commit this was built from, where the build says so.
+static COMMIT: OnceLock<&str> = OnceLock::new();
+
+/// Says which commit the program was built from, before anybody asks.
+pub fn built_from(commit: Option<&'static str>) {
+    if let Some(commit) = commit {
+        COMMIT.get_or_init(|| commit);
+    }
+}
+
+/// The commit this was built from, where the build knows it.
 pub fn git_sha() -> &'static str {
-    option_env!("QUORATE_GIT_SHA").unwrap_or("Not provided (set QUORATE_GIT_SHA when building)")
+    COMMIT.get().copied().unwrap_or("Not provided (set QUORATE_GIT_SHA when building)")
 }
 
 /// The operating system, by Go's name.

@@ -11,13 +11,13 @@
 //!   faults  three members that lose one: its leader killed, a member that missed 1,000,000 entries
 //!   cluster starts members together and finds out who leads
 //!   server  starts, stops and kills a process
-//!   service runs `quorate bench` and `quorate ctl` against servers
+//!   service runs load (`quorate bench`, or a client on tonic) and `quorate ctl` against servers
 //!   table   rows and their rendering
 //! ```
 //!
 //! # Not here
 //!
-//! How load is made and measured (`quorate bench`).
+//! How load is made and measured (`quorate bench`, and `tests/examples/tonic_load.rs`).
 
 mod cluster;
 mod faults;
@@ -30,10 +30,11 @@ mod table;
 use std::path::PathBuf;
 
 use self::server::Programs;
+use self::service::{Generator, Tools};
 use self::small::Place;
 use self::table::{Row, Section};
 use crate::workspace::{cargo, root, status, target};
-use crate::{Outcome, provision, say};
+use crate::{Outcome, protoc, provision, say};
 
 const USAGE: &str = "\
 usage: cargo xtask compare [--only NAME,NAME] [--quick] [--pairs N] [--quorate FILE] [--noise] [--write FILE]
@@ -170,7 +171,19 @@ fn programs(options: &Options) -> Result<Programs, String> {
         }
     };
     let ours = (!options.noise).then(|| quorate.clone());
-    Programs::new(folder.join("etcd"), ours, quorate)
+    let tonic =
+        small::CASES.iter().any(|case| case.by == Generator::Tonic && options.wants(case.name));
+    let tonic_load = if tonic { Some(tonic_load()?) } else { None };
+    Programs::new(folder.join("etcd"), ours, Tools { quorate, tonic_load })
+}
+
+/// Builds the ordinary client.
+fn tonic_load() -> Result<PathBuf, String> {
+    say("compare: building a client on tonic");
+    let args =
+        ["build", "--profile", "blackbox", "--package", "quorate-tests", "--example", "tonic_load"];
+    status(cargo(&args).env("PROTOC", protoc::install()?))?;
+    Ok(target()?.join("blackbox").join("examples").join("tonic_load"))
 }
 
 #[cfg(test)]

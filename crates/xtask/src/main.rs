@@ -7,6 +7,7 @@
 mod compare;
 mod protoc;
 mod provision;
+mod tally;
 mod test;
 mod tidy;
 mod workspace;
@@ -20,7 +21,7 @@ const USAGE: &str = "\
 usage: cargo xtask <chore>
 
   test [--long] [ARGS]  build the server and run every test; ARGS go to the black-box tests
-  ci                    formatting, lints, tidy, test
+  ci [ARGS]             formatting, tidy, lints, and then test with ARGS
   tidy                  check the rules that no lint knows
   provision [SUITE]     fetch Debian's etcd for the interop tests and print where it is
                         (suites: trixie, the default; bookworm; sid)
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
 fn run(chore: &str, args: &[String]) -> Outcome {
     match chore {
         "test" => test::run(args),
-        "ci" => test::ci(),
+        "ci" => test::ci(args),
         "tidy" => tidy::run(),
         "provision" => provision::run(args),
         "compare" => compare::run(args),

@@ -5,10 +5,15 @@
 //! package runs last: its summary is the last thing on the screen. Its suite runs three times: against a
 //! member that is alone, at the leader of three, and at a follower. `QUORATE_GOLDEN` and `RAFT_TESTDATA`,
 //! when set, reach every test.
+//!
+//! What is not there is skipped, and the last lines count what was. `QUORATE_REQUIRE` names what has to be
+//! there, separated by commas: `golden`, `raft-testdata`, `etcd`. It reaches the tests too, which then fail
+//! instead.
 
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::tally::Tally;
 use crate::workspace::{cargo, status, target};
 use crate::{Outcome, protoc, provision, say, tidy};
 
@@ -17,8 +22,15 @@ const BLACK_BOX: &str = "quorate-tests";
 /// Black-box tests at a time: they mostly wait for servers. Tests of clusters limit themselves.
 const BLACK_BOX_THREADS: &str = "6";
 
+/// Material of tests: its name for `QUORATE_REQUIRE`, and the variable that says where it is.
+const MATERIAL: [(&str, &str); 3] =
+    [("golden", "QUORATE_GOLDEN"), ("raft-testdata", "RAFT_TESTDATA"), (ETCD, "ETCD_BIN_DIR")];
+const ETCD: &str = "etcd";
+
 /// Builds the server and runs every test; `--long` switches the long forms on.
 pub(crate) fn run(args: &[String]) -> Outcome {
+    let required = required(&std::env::var("QUORATE_REQUIRE").unwrap_or_default())?;
+    check_material(&required)?;
     let long = args.iter().any(|arg| arg == "--long");
     let filters: Vec<&str> =
         args.iter().map(String::as_str).filter(|arg| !matches!(*arg, "--long" | "--")).collect();
@@ -28,7 +40,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     let server = target()?.join("blackbox").join("quorate");
     let etcd = match std::env::var_os("ETCD_BIN_DIR") {
         Some(folder) => Some(folder.into()),
-        None => provision_etcd(),
+        None => provision_etcd(required.contains(&ETCD))?,
     };
     let prepare = |mut command: Command| {
         command.env("PROTOC", &protoc).env("QUORATE_BIN", &server);
@@ -41,16 +53,14 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         command
     };
 
+    let mut tally = Tally::default();
     // All packages get their turn even when an early one fails.
-    let workspace = status(&mut prepare(cargo(&[
-        "test",
-        "--workspace",
-        "--exclude",
-        BLACK_BOX,
-        "--no-fail-fast",
-    ])));
+    let mut outcome = tally.run(
+        &mut prepare(cargo(&["test", "--workspace", "--exclude", BLACK_BOX, "--no-fail-fast"])),
+        &[],
+    );
 
-    let black_box = |args: &[&str], place: Option<&str>, filters: &[&str]| {
+    let mut black_box = |args: &[&str], place: Option<&str>, filters: &[&str]| {
         let args = [&["test", "--package", BLACK_BOX, "--no-fail-fast"], args].concat();
         let mut command = prepare(cargo(&args));
         if std::env::var_os("RUST_TEST_THREADS").is_none() {
@@ -60,39 +70,88 @@ pub(crate) fn run(args: &[String]) -> Outcome {
             say(&format!("the black-box tests again, at the {place} of three"));
             command.env("QUORATE_CLUSTER", place);
         }
-        status(command.arg("--").args(filters))
+        tally.run(&mut command, filters)
     };
-    let alone = black_box(&["--tests"], None, &filters);
-    let mut outcome = workspace.and(alone);
+    outcome = outcome.and(black_box(&["--tests"], None, &filters));
     // To a client a cluster is one store. That it is so with etcd is checked in the long form.
     let ours = ["quorate", "--skip", "_to_etcd"];
     let filters = if filters.is_empty() && !long { &ours[..] } else { &filters };
     for place in ["leader", "follower"] {
-        outcome = outcome.and(black_box(&["--test", "blackbox"], Some(place), filters));
+        let there = black_box(&["--test", "blackbox"], Some(place), filters);
+        outcome = outcome.and(there);
     }
-    outcome
+    if let Err(why) = &outcome {
+        say(why);
+    }
+    conclude(outcome.is_ok(), tally.text())
+}
+
+/// Ends with what was skipped, and how much, on the last lines, whatever came of it.
+#[expect(clippy::print_stdout, reason = "the summary is the chore's answer")]
+fn conclude(has_passed: bool, summary: String) -> Outcome {
+    if !has_passed {
+        return Err(summary);
+    }
+    println!("{summary}");
+    Ok(())
+}
+
+/// What has to be there.
+fn required(list: &str) -> Result<Vec<&'static str>, String> {
+    let named = |name: &str| {
+        let known = MATERIAL.iter().find(|(known, _)| *known == name);
+        known.map(|(known, _)| *known).ok_or(format!("QUORATE_REQUIRE: there is no {name}"))
+    };
+    list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(named).collect()
+}
+
+/// What is required must be where its variable says; etcd may still be fetched.
+fn check_material(required: &[&str]) -> Outcome {
+    for (name, variable) in MATERIAL {
+        let folder = std::env::var_os(variable).map(PathBuf::from);
+        let is_there = folder.as_ref().is_some_and(|folder| folder.is_dir());
+        if required.contains(&name) && !is_there && (name != ETCD || folder.is_some()) {
+            return Err(format!(
+                "{name} is required (QUORATE_REQUIRE), and {variable} names no folder"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Real etcd to compare with, where it can be had.
-fn provision_etcd() -> Option<PathBuf> {
+fn provision_etcd(is_required: bool) -> Result<Option<PathBuf>, String> {
     match provision::etcd(provision::DEFAULT_SUITE) {
         Ok(folder) => {
             say(&format!("interop tests use {}", folder.display()));
-            Some(folder)
+            Ok(Some(folder))
         }
+        Err(why) if is_required => Err(format!("etcd is required (QUORATE_REQUIRE): {why}")),
         Err(why) => {
             say(&provision::skipped(&why));
-            None
+            Ok(None)
         }
     }
 }
 
 /// Everything that a change must pass, cheapest first.
-pub(crate) fn ci() -> Outcome {
+pub(crate) fn ci(args: &[String]) -> Outcome {
     status(&mut cargo(&["fmt", "--all", "--check"]))?;
     tidy::run()?;
     let protoc = protoc::install()?;
     let mut clippy = cargo(&["clippy", "--workspace", "--all-targets"]);
     status(clippy.env("PROTOC", protoc).args(["--", "-D", "warnings"]))?;
-    run(&[])
+    run(args)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_required_is_known_by_name() {
+        assert_eq!(required("golden, etcd").unwrap(), ["golden", "etcd"]);
+        assert_eq!(required("").unwrap(), Vec::<&str>::new());
+        assert!(required("gold").unwrap_err().contains("there is no gold"));
+    }
 }

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::{Options, notice};
+use crate::{Options, skipped};
 
 /// A small file system in a mount namespace of its own, which needs no rights on the machine.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl SmallDisk {
         BufReader::new(holder.stdout.take()?).read_line(&mut line).ok()?;
         let disk = Self { holder, place };
         if line.trim() != "ready" {
-            notice("no mount namespace to be had: a full disk is not tested");
+            skipped("no mount namespace to be had: a full disk");
             return None;
         }
         Some(disk)

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
-    Client, Kind, Options, Server, delete, etcdutl, from_key, has_etcd_tools, notice,
+    Client, Kind, Options, Server, delete, etcdutl, from_key, has_etcd_tools, missing,
     on_both_servers, on_quorate, put_leased, put_op, txn, write_op,
 };
 use serde_json::Value;
@@ -85,7 +85,7 @@ struct Golden {
 
 fn golden() -> Vec<Golden> {
     let Some(folder) = std::env::var_os("QUORATE_GOLDEN") else {
-        notice("no QUORATE_GOLDEN: directories with recorded answers are not tested");
+        missing("golden", "no QUORATE_GOLDEN: directories with recorded answers");
         return Vec::new();
     };
     let mut found = Vec::new();

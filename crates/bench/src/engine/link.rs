@@ -13,64 +13,146 @@ use crate::wire::connection::{Connection, Event, Replies};
 
 /// What one read takes at most.
 const READ_BYTES: usize = 256 << 10;
-/// A server that says nothing for so long, while something is awaited, is given up.
+/// A server that says nothing for so long, while something is awaited, or that cannot be reached for so
+/// long, is given up.
 const STALL: Duration = Duration::from_secs(60);
+/// How long a server may take to accept a connection, and the pause before it is asked again.
+const DIAL: Duration = Duration::from_secs(2);
+const DIAL_PAUSE: Duration = Duration::from_millis(50);
+/// How often whoever waits for a connection looks up.
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
-/// A connection joined to its socket.
+/// A connection joined to its socket. When it is lost, its calls end and another one is dialled.
 pub(crate) struct Link<T> {
-    socket: TcpStream,
+    /// Where it may go; dialled in turn.
+    endpoints: Vec<Endpoint>,
+    position: usize,
+    state: State,
     pub(crate) wire: Connection<T>,
+    /// How many connections there have been.
+    pub(crate) dialled: u64,
     input: Vec<u8>,
     filled: usize,
+}
+
+enum State {
+    /// With when something came last, or nothing was awaited.
+    Connected { socket: TcpStream, heard: Instant },
+    /// Since then.
+    Down(Instant),
 }
 
 impl<T> Link<T> {
     /// Takes over a part's socket. Must be called on the runtime that will drive it.
     pub(crate) fn new(part: Part) -> Result<Self, BenchError> {
-        Self::over(part.socket, &part.endpoint)
+        Self::over(part.socket, part.endpoints, part.position)
     }
 
-    fn over(socket: std::net::TcpStream, endpoint: &Endpoint) -> Result<Self, BenchError> {
+    fn over(
+        socket: std::net::TcpStream,
+        endpoints: Vec<Endpoint>,
+        position: usize,
+    ) -> Result<Self, BenchError> {
         Ok(Self {
-            socket: TcpStream::from_std(socket)?,
-            wire: Connection::new(endpoint.authority().to_owned()),
+            state: State::Connected { socket: TcpStream::from_std(socket)?, heard: Instant::now() },
+            wire: Connection::new(endpoints[position].authority().to_owned()),
+            endpoints,
+            position,
+            dialled: 1,
             input: vec![0; READ_BYTES],
             filled: 0,
         })
     }
 
+    /// Whether another call may be opened now.
+    pub(crate) fn has_room(&self) -> bool {
+        self.is_connected() && self.wire.has_room()
+    }
+
+    pub(crate) const fn is_connected(&self) -> bool {
+        matches!(self.state, State::Connected { .. })
+    }
+
     /// Writes what is to be written, waits for the socket or for `until`, and hands on what came. Returns
-    /// after one round, whether or not anything came.
+    /// after one round, whether or not anything came. A connection that is lost is dialled again by later
+    /// rounds; only a server that cannot be reached for long is an error.
     pub(crate) async fn turn(
         &mut self,
-        until: Option<Instant>,
+        until: Instant,
+        each: &mut impl FnMut(Event<'_, T>),
+    ) -> Result<(), BenchError> {
+        if let State::Down(since) = self.state {
+            return self.dial(since, until).await;
+        }
+        if let Err(error) = self.exchange(until, each).await {
+            self.lose(&error, each);
+        } else if self.wire.is_spent() {
+            self.state = State::Down(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Gives up the connection, and with it every call that is under way.
+    pub(crate) fn lose(&mut self, reason: &BenchError, each: &mut impl FnMut(Event<'_, T>)) {
+        self.wire.end(&reason.to_string(), each);
+        self.state = State::Down(Instant::now());
+        self.position = (self.position + 1) % self.endpoints.len();
+    }
+
+    async fn dial(&mut self, since: Instant, until: Instant) -> Result<(), BenchError> {
+        let endpoint = &self.endpoints[self.position];
+        let dialled = tokio::time::timeout(DIAL, endpoint.dial()).await;
+        match dialled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+            Ok(socket) => {
+                self.wire = Connection::new(endpoint.authority().to_owned());
+                self.state = State::Connected { socket, heard: Instant::now() };
+                self.dialled += 1;
+                self.filled = 0;
+                Ok(())
+            }
+            Err(source) if since.elapsed() > STALL => Err(BenchError::Unreachable {
+                endpoint: endpoint.authority().to_owned(),
+                seconds: STALL.as_secs(),
+                source,
+            }),
+            Err(_) => {
+                self.position = (self.position + 1) % self.endpoints.len();
+                let pause = until.min(Instant::now() + DIAL_PAUSE);
+                tokio::time::sleep_until(tokio::time::Instant::from_std(pause)).await;
+                Ok(())
+            }
+        }
+    }
+
+    async fn exchange(
+        &mut self,
+        until: Instant,
         each: &mut impl FnMut(Event<'_, T>),
     ) -> Result<(), BenchError> {
         self.flush()?;
+        let State::Connected { socket, heard } = &mut self.state else { return Ok(()) };
         let interest = if self.wire.output().is_empty() {
             Interest::READABLE
         } else {
             Interest::READABLE | Interest::WRITABLE
         };
-        match until {
-            None => {
-                let ready = tokio::time::timeout(STALL, self.socket.ready(interest)).await;
-                ready.map_err(|_| BenchError::Stalled(STALL.as_secs()))??;
+        let until = tokio::time::Instant::from_std(until);
+        match tokio::time::timeout_at(until, socket.ready(interest)).await {
+            Ok(ready) => {
+                ready?;
+                *heard = Instant::now();
             }
-            Some(until) => {
-                let until = tokio::time::Instant::from_std(until);
-                if let Ok(ready) = tokio::time::timeout_at(until, self.socket.ready(interest)).await
-                {
-                    ready?;
-                }
-            }
+            Err(_) if !self.wire.is_busy() => *heard = Instant::now(),
+            Err(_) if heard.elapsed() > STALL => return Err(BenchError::Stalled(STALL.as_secs())),
+            Err(_) => {}
         }
         self.read(each)
     }
 
     fn flush(&mut self) -> Result<(), BenchError> {
+        let State::Connected { socket, .. } = &self.state else { return Ok(()) };
         while !self.wire.output().is_empty() {
-            match self.socket.try_write(self.wire.output()) {
+            match socket.try_write(self.wire.output()) {
                 Ok(count) => self.wire.wrote(count),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error.into()),
@@ -80,7 +162,8 @@ impl<T> Link<T> {
     }
 
     fn read(&mut self, each: &mut impl FnMut(Event<'_, T>)) -> Result<(), BenchError> {
-        match self.socket.try_read(&mut self.input[self.filled..]) {
+        let State::Connected { socket, .. } = &self.state else { return Ok(()) };
+        match socket.try_read(&mut self.input[self.filled..]) {
             Ok(0) => return Err(BenchError::Closed),
             Ok(count) => self.filled += count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -119,11 +202,11 @@ pub(crate) fn calls<Reply: prost::Message + Default>(
 ) -> Result<Vec<Reply>, BenchError> {
     let socket = endpoint.connect()?;
     on_runtime(async move {
-        let mut link = Link::over(socket, endpoint)?;
+        let mut link = Link::over(socket, vec![endpoint.clone()], 0)?;
         let mut replies: Vec<Vec<u8>> = vec![Vec::new(); requests.len()];
         let (mut sent, mut ended, mut refused) = (0, 0, None);
         while ended < requests.len() {
-            while sent < requests.len() && link.wire.has_room() {
+            while sent < requests.len() && link.has_room() {
                 link.wire.unary(path, &requests[sent].encode_to_vec(), Replies::Collect, sent);
                 sent += 1;
             }
@@ -136,7 +219,7 @@ pub(crate) fn calls<Reply: prost::Message + Default>(
                     }
                 }
             };
-            link.turn(None, &mut each).await?;
+            link.turn(Instant::now() + LOOK, &mut each).await?;
         }
         if let Some(status) = refused {
             let (code, message) = (status.code, status.message);

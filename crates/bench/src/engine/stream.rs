@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Link, Part, Records, Run, Spread, run_parts};
+use super::{LOOK, Link, Part, Patience, Records, Run, Spread, run_parts};
 use crate::error::BenchError;
 use crate::record::Record;
 use crate::wire::connection::{Event, Replies, Status, StreamId};
@@ -23,6 +23,13 @@ pub(crate) fn run_streams(
     })
 }
 
+/// One client's stream, opened with its first request, and since when it waits for an answer.
+#[derive(Default)]
+struct Client {
+    stream: Option<StreamId>,
+    started: Option<Instant>,
+}
+
 async fn connection(
     part: Part,
     run: Run,
@@ -31,52 +38,66 @@ async fn connection(
 ) -> Result<Records, BenchError> {
     let mut record = Record::new();
     let mut link: Link<usize> = Link::new(part)?;
-    while !link.wire.has_room() {
-        link.turn(None, &mut |_| {}).await?;
-    }
-    let streams: Vec<StreamId> =
-        (0..requests.len()).map(|client| link.wire.open(path, Replies::Collect, client)).collect();
-    let mut started = vec![Instant::now(); streams.len()];
-    let mut idle: Vec<usize> = (0..streams.len()).collect();
-    let (mut held, mut over, mut lost) = (None, false, 0);
+    let mut clients: Vec<Client> = requests.iter().map(|_| Client::default()).collect();
+    let mut idle: Vec<usize> = (0..clients.len()).collect();
+    let (mut held, mut over, mut patience) = (None, false, Patience::default());
     loop {
         let now = Instant::now();
-        let mut due = None;
-        while !over && let Some(client) = idle.last().copied() {
+        let mut until = now + LOOK;
+        while !over
+            && link.has_room()
+            && let Some(client) = idle.last().copied()
+        {
             let Some(ticket) = held.take().or_else(|| run.pace.draw(now)) else {
                 over = true;
                 break;
             };
             if ticket.due > now {
-                due = Some(ticket.due);
+                until = until.min(ticket.due);
                 held = Some(ticket);
                 break;
             }
             idle.pop();
-            started[client] = ticket.due;
-            link.wire.send(streams[client], &requests[client]);
+            let Client { stream, started } = &mut clients[client];
+            *started = Some(ticket.due);
+            let stream =
+                *stream.get_or_insert_with(|| link.wire.open(path, Replies::Collect, client));
+            link.wire.send(stream, &requests[client]);
         }
-        if idle.len() + lost == streams.len() && (over || lost == streams.len()) {
+        // Without a connection nothing is drawn, and nobody would notice the end.
+        over |= held.is_none() && run.pace.is_over(now);
+        if idle.len() == clients.len() && (over || !link.is_connected() && run.pace.is_over(now)) {
+            if held.is_some() {
+                record.add_error("there was no connection to send it on".to_owned(), 1);
+            }
             return Ok(vec![record]);
         }
         let before = record.count();
         let mut each = |event: Event<'_, usize>| match event {
             Event::Message { tag, body } => {
+                let Some(started) = clients[*tag].started.take() else { return };
                 let now = Instant::now();
-                let latency = now.duration_since(started[*tag]);
                 run.pulse.beat(now);
+                let latency = now.duration_since(started);
                 record.add(latency, &Status::default(), body.len() as u64);
                 idle.push(*tag);
             }
             Event::Closed { tag, status, .. } => {
-                let text =
-                    format!("the stream ended: {} (gRPC code {})", status.message, status.code);
-                record.add_error(text, 1);
-                idle.retain(|client| *client != tag);
-                lost += 1;
+                // The next request opens another.
+                clients[tag].stream = None;
+                if clients[tag].started.take().is_some() {
+                    let Status { message, code } = status;
+                    record.add_error(format!("the stream ended: {message} (gRPC code {code})"), 1);
+                    idle.push(tag);
+                }
             }
         };
-        link.turn(due, &mut each).await?;
+        if patience.is_over(&run.pace) {
+            link.lose(&BenchError::Interrupted, &mut each);
+        }
+        if let Err(error) = link.turn(until, &mut each).await {
+            run.pace.give_up(error.to_string());
+        }
         run.pace.add_done(record.count() - before);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Link, Part, Records, Run, Source, Spread, run_parts};
+use super::{LOOK, Link, Part, Patience, Records, Run, Source, Spread, run_parts};
 use crate::error::BenchError;
 use crate::record::Record;
 use crate::wire::connection::{Event, Replies};
@@ -34,16 +34,17 @@ async fn connection<S: Source>(part: Part, run: Run, mut source: S) -> Result<Re
     let mut link = Link::new(part)?;
     let mut message = Vec::new();
     let (mut in_flight, mut held, mut over) = (0, None, false);
+    let mut patience = Patience::default();
     loop {
         let now = Instant::now();
-        let mut due = None;
-        while in_flight < clients && !over && link.wire.has_room() {
+        let mut until = now + LOOK;
+        while in_flight < clients && !over && link.has_room() {
             let Some(ticket) = held.take().or_else(|| run.pace.draw(now)) else {
                 over = true;
                 break;
             };
             if ticket.due > now {
-                due = Some(ticket.due);
+                until = until.min(ticket.due);
                 held = Some(ticket);
                 break;
             }
@@ -51,7 +52,12 @@ async fn connection<S: Source>(part: Part, run: Run, mut source: S) -> Result<Re
             link.wire.unary(path, &message, Replies::Discard, Call { started: ticket.due, kind });
             in_flight += 1;
         }
-        if over && in_flight == 0 {
+        // Without a connection nothing is drawn, and nobody would notice the end.
+        over |= held.is_none() && run.pace.is_over(now);
+        if in_flight == 0 && (over || !link.is_connected() && run.pace.is_over(now)) {
+            if held.is_some() {
+                records[0].add_error("there was no connection to send it on".to_owned(), 1);
+            }
             return Ok(records);
         }
         let before = in_flight;
@@ -67,7 +73,12 @@ async fn connection<S: Source>(part: Part, run: Run, mut source: S) -> Result<Re
                 in_flight -= 1;
             }
         };
-        link.turn(due, &mut each).await?;
+        if patience.is_over(&run.pace) {
+            link.lose(&BenchError::Interrupted, &mut each);
+        }
+        if let Err(error) = link.turn(until, &mut each).await {
+            run.pace.give_up(error.to_string());
+        }
         if let Some(now) = succeeded {
             run.pulse.beat(now);
         }

@@ -8,7 +8,8 @@
 //!
 //! * No frame exceeds the server's windows: data that does not fit waits in `blocked`, in order, and later
 //!   data waits behind it.
-//! * Every call that was opened ends in exactly one [`Event::Closed`], unless the connection is lost.
+//! * Every call that was opened ends in exactly one [`Event::Closed`], if need be by [`Connection::end`].
+//! * A server that goes away is asked for nothing more; what it has taken on, it may still answer.
 //!
 //! # Not here
 //!
@@ -59,8 +60,6 @@ pub(crate) enum Event<'a, T> {
 pub(crate) enum WireError {
     #[error("the server broke the protocol: {0}")]
     Protocol(&'static str),
-    #[error("the server is closing the connection (HTTP/2 error {code}: {reason})")]
-    GoAway { code: u32, reason: String },
 }
 
 /// What becomes of a call's reply messages.
@@ -121,6 +120,8 @@ pub(crate) struct Connection<T> {
     send_window: i64,
     received_bytes: u32,
     settings_seen: bool,
+    /// Why no call may be opened any more.
+    farewell: Option<String>,
     peer_window: u32,
     peer_streams_max: u32,
     peer_frame_len_max: usize,
@@ -148,19 +149,47 @@ impl<T> Connection<T> {
             send_window: i64::from(WINDOW_DEFAULT),
             received_bytes: 0,
             settings_seen: false,
+            farewell: None,
             peer_window: WINDOW_DEFAULT,
             peer_streams_max: u32::MAX,
             peer_frame_len_max: 16_384,
         }
     }
 
-    /// Whether another call may be opened now: the server's limits are known and not reached, and no
-    /// earlier request waits for window.
+    /// Whether another call may be opened now: the server's limits are known and not reached, it is not
+    /// going away, and no earlier request waits for window.
     pub(crate) fn has_room(&self) -> bool {
         self.settings_seen
+            && self.farewell.is_none()
             && self.blocked.is_empty()
             && self.streams.len() < self.peer_streams_max as usize
             && self.next_stream < WINDOW_MAX
+    }
+
+    /// Whether calls are under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.streams.is_empty()
+    }
+
+    /// Whether the connection serves nobody any more: the server goes away, and has answered everything.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.streams.is_empty() && (self.farewell.is_some() || self.next_stream >= WINDOW_MAX)
+    }
+
+    /// Ends all calls, which will not be answered, for this reason or for what the server said when it
+    /// went away.
+    pub(crate) fn end(&mut self, reason: &str, each: &mut impl FnMut(Event<'_, T>)) {
+        let reason = self.farewell.take().unwrap_or_else(|| reason.to_owned());
+        self.end_above(0, &reason, each);
+    }
+
+    fn end_above(&mut self, last: StreamId, reason: &str, each: &mut impl FnMut(Event<'_, T>)) {
+        let mut lost: Vec<_> = self.streams.keys().copied().filter(|id| *id > last).collect();
+        lost.sort_unstable();
+        for stream in lost.into_iter().filter_map(|id| self.streams.remove(&id)) {
+            let status = Status { code: UNAVAILABLE, message: reason.to_owned() };
+            each(Event::Closed { tag: stream.tag, status, reply_bytes: stream.reply_bytes });
+        }
     }
 
     /// Opens a call with one request and nothing after it.
@@ -261,10 +290,8 @@ impl<T> Connection<T> {
                 Ok(())
             }
             kind::GOAWAY => {
-                let code = payload.get(4..).and_then(read_u32).unwrap_or_default();
-                let reason = payload.get(8..).unwrap_or_default();
-                let reason = String::from_utf8_lossy(reason).into_owned();
-                Err(WireError::GoAway { code, reason })
+                self.received_go_away(payload, each);
+                Ok(())
             }
             kind::WINDOW_UPDATE => {
                 let more = i64::from(read_u32(payload).unwrap_or_default() & WINDOW_MAX);
@@ -278,6 +305,16 @@ impl<T> Connection<T> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The server takes no more calls, and none after the last that it names.
+    fn received_go_away(&mut self, payload: &[u8], each: &mut impl FnMut(Event<'_, T>)) {
+        let last = read_u32(payload).unwrap_or_default() & WINDOW_MAX;
+        let code = payload.get(4..).and_then(read_u32).unwrap_or_default();
+        let reason = String::from_utf8_lossy(payload.get(8..).unwrap_or_default());
+        let text = format!("the server goes away (HTTP/2 error {code}: {reason})");
+        self.end_above(last, &text, each);
+        self.farewell = Some(text);
     }
 
     fn received_settings(&mut self, payload: &[u8]) -> Result<(), WireError> {

@@ -13,7 +13,7 @@ use prost::encoding::{WireType, decode_key, decode_varint};
 use quorate_api::etcdserverpb::{WatchCreateRequest, WatchRequest, watch_request};
 
 use super::path;
-use crate::engine::{Link, Part, Records, Source, Spread, run_parts};
+use crate::engine::{LOOK, Link, Part, Records, Source, Spread, run_parts};
 use crate::error::BenchError;
 use crate::random::Random;
 use crate::record::Record;
@@ -22,8 +22,6 @@ use crate::wire::connection::{Event, Replies, StreamId};
 
 /// Bytes of the moment at the beginning of a value.
 pub(crate) const STAMP_BYTES: usize = 8;
-/// How often a watcher looks whether it may stop.
-const LOOK: Duration = Duration::from_millis(50);
 /// Events that have not come after so long without any are given up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -57,6 +55,7 @@ pub(crate) struct Board {
     created: AtomicU64,
     received: AtomicU64,
     expected: AtomicU64,
+    writing: AtomicBool,
     failed: AtomicBool,
 }
 
@@ -67,6 +66,7 @@ impl Board {
             created: AtomicU64::new(0),
             received: AtomicU64::new(0),
             expected: AtomicU64::new(u64::MAX),
+            writing: AtomicBool::new(false),
             failed: AtomicBool::new(false),
         }
     }
@@ -82,6 +82,15 @@ impl Board {
     /// Whether a watcher has given up; the reason comes with its thread's result.
     pub(crate) fn failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Tells the watchers that all of them are in place, and the writing begins.
+    pub(crate) fn begin(&self) {
+        self.writing.store(true, Ordering::Relaxed);
+    }
+
+    fn is_writing(&self) -> bool {
+        self.writing.load(Ordering::Relaxed)
     }
 
     /// Lets the watchers stop once they have received so many events between them.
@@ -155,8 +164,8 @@ async fn connection(
     board: &Board,
 ) -> Result<Records, BenchError> {
     let mut link: Link<()> = Link::new(part)?;
-    while !link.wire.has_room() {
-        link.turn(None, &mut |_| {}).await?;
+    while !link.has_room() {
+        link.turn(Instant::now() + LOOK, &mut |_| {}).await?;
     }
     for requests in &creations {
         let stream: StreamId = link.wire.open(path::WATCH, Replies::Collect, ());
@@ -178,9 +187,18 @@ async fn connection(
             }
             Event::Closed { status, .. } => refused = Some(status),
         };
-        link.turn(Some(Instant::now() + LOOK), &mut each).await?;
+        link.turn(Instant::now() + LOOK, &mut each).await?;
         if let Some(status) = refused {
             let (code, message) = (status.code, status.message);
+            if board.is_writing() {
+                // What has come is a result; what else was to come nobody can say any more.
+                record.add_error(
+                    format!("a stream of watchers ended: {message} (gRPC code {code})"),
+                    1,
+                );
+                board.failed.store(true, Ordering::Relaxed);
+                break;
+            }
             return Err(BenchError::Refused { call: path::WATCH, code, message });
         }
         if news.canceled {

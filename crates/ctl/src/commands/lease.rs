@@ -12,7 +12,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Status;
 
 use super::lease_id;
-use crate::client::{Client, Repeat};
+use crate::client::{Client, Connection, Repeat, told};
 use crate::command::{Command, Group};
 use crate::failure::{Failure, exit, status_text};
 use crate::flags::Flag;
@@ -135,7 +135,7 @@ async fn keep_alive(session: &Session) -> Result<(), Failure> {
     if session.matches.bool("once") {
         let reply = Stream::open(&client, id).await;
         let reply = match reply {
-            Ok(mut stream) => stream.renew(id).await,
+            Ok(mut stream) => stream.renew(&client, id).await,
             Err(status) => Err(status),
         };
         let reply = reply.map_err(|status| bad_connection(&status))?;
@@ -164,7 +164,7 @@ async fn keep(session: &Session, client: &Client, id: i64) -> Result<(), Failure
                 Some(open) => open,
                 None => Stream::open(client, id).await?,
             };
-            let reply = open.renew(id).await?;
+            let reply = open.renew(client, id).await?;
             stream = Some(open);
             Ok::<_, Status>(reply)
         };
@@ -177,16 +177,14 @@ async fn keep(session: &Session, client: &Client, id: i64) -> Result<(), Failure
                 session.show(&Reply::LeaseKeepAlive(reply))?;
                 sleep(life / 3).await;
             }
-            Ok(Err(_)) => {
-                client.leave();
-                sleep(RETRY_PAUSE).await;
-            }
+            Ok(Err(_)) => sleep(RETRY_PAUSE).await,
         }
     }
 }
 
 /// An open stream of renewals.
 struct Stream {
+    connection: Connection,
     requests: mpsc::UnboundedSender<LeaseKeepAliveRequest>,
     replies: tonic::Streaming<LeaseKeepAliveResponse>,
     /// Whether opening has sent the first renewal already.
@@ -196,16 +194,30 @@ struct Stream {
 impl Stream {
     /// Opens a stream and asks for the first renewal, without which a server may not answer at all.
     async fn open(client: &Client, id: i64) -> Result<Self, Status> {
-        let channel = client.connect(None).await?;
+        let connection = client.connect(None).await?;
         let (requests, receiver) = mpsc::unbounded_channel();
         // The receiver is right here.
         requests.send(LeaseKeepAliveRequest { id }).ok();
         let stream = UnboundedReceiverStream::new(receiver);
-        let replies = client.lease(channel).lease_keep_alive(stream).await?.into_inner();
-        Ok(Self { requests, replies, asked: true })
+        let opened = client.lease(connection.channel.clone()).lease_keep_alive(stream).await;
+        match opened.map_err(told) {
+            Ok(opened) => {
+                Ok(Self { connection, requests, replies: opened.into_inner(), asked: true })
+            }
+            Err(status) => {
+                client.leave(&connection, &status);
+                Err(status)
+            }
+        }
     }
 
-    async fn renew(&mut self, id: i64) -> Result<LeaseKeepAliveResponse, Status> {
+    /// Asks for a renewal. Where it fails the connection is given up.
+    async fn renew(&mut self, client: &Client, id: i64) -> Result<LeaseKeepAliveResponse, Status> {
+        let renewed = self.try_renew(id).await.map_err(told);
+        renewed.inspect_err(|status| client.leave(&self.connection, status))
+    }
+
+    async fn try_renew(&mut self, id: i64) -> Result<LeaseKeepAliveResponse, Status> {
         if !std::mem::take(&mut self.asked) {
             let sent = self.requests.send(LeaseKeepAliveRequest { id });
             sent.map_err(|_| Status::unavailable("the stream is closed"))?;

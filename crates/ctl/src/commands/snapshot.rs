@@ -10,14 +10,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use quorate_api::etcdserverpb::SnapshotRequest;
-use tonic::Status;
-
-use crate::client::Client;
+use crate::client::{Client, told};
 use crate::command::{Command, Group};
 use crate::failure::{Failure, exit, status_text};
 use crate::gotext::{duration, size};
 use crate::session::Session;
+use quorate_api::etcdserverpb::SnapshotRequest;
 
 const EXAMPLE: &str = "  \
   # Save snapshot to a given file
@@ -124,10 +122,10 @@ async fn fetch(
 
 /// Writes what the server sends, and returns its length and the version.
 async fn receive(client: &Client, file: &mut File) -> Result<(u64, String), String> {
-    let failed = |status: Status| format!("could not write snapshot: {}", status_text(&status));
-    let channel = client.connect(None).await.map_err(failed)?;
+    let failed = |status| format!("could not write snapshot: {}", status_text(&told(status)));
+    let channel = client.connect(None).await.map_err(failed)?.channel;
     let reply = client.maintenance(channel).snapshot(SnapshotRequest {}).await;
-    let mut stream = reply.map_err(|status| status_text(&status))?.into_inner();
+    let mut stream = reply.map_err(|status| status_text(&told(status)))?.into_inner();
     let (mut len, mut version) = (0, String::new());
     while let Some(part) = stream.message().await.map_err(failed)? {
         file.write_all(&part.blob).map_err(|error| format!("could not write snapshot: {error}"))?;

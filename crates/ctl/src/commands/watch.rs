@@ -11,17 +11,20 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use quorate_api::etcdserverpb::watch_client::WatchClient;
 use quorate_api::etcdserverpb::watch_request::RequestUnion;
 use quorate_api::etcdserverpb::{
-    WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
+    ResponseHeader, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
 };
 use quorate_api::mvccpb::Event;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::metadata::MetadataValue;
+use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
 use super::KeyRange;
-use crate::client::{Client, lost};
+use crate::client::{Client, told};
 use crate::command::{Command, Group};
 use crate::failure::{Failure, exit, status_text};
 use crate::flags::{Flag, FlagError, Matches};
@@ -49,12 +52,15 @@ const FLAGS: &[Flag] = &[
 
 /// Pause before a lost stream is opened again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
+const NO_LEADER: &str = "etcdserver: no leader";
 
 /// One watch: what to watch, and what to run on every event.
 #[derive(Clone, Debug, PartialEq)]
 struct Watch {
     create: WatchCreateRequest,
     exec: Vec<Vec<u8>>,
+    /// How many streams have carried it.
+    streams: u64,
 }
 
 impl Watch {
@@ -94,12 +100,13 @@ impl Watch {
             progress_notify: matches.bool("progress-notify"),
             ..Default::default()
         };
-        Ok(Self { create, exec: exec.to_vec() })
+        Ok(Self { create, exec: exec.to_vec(), streams: 0 })
     }
 
     /// Where the watch goes on after this response.
     fn advance(&mut self, response: &WatchResponse) {
         let revision = response.header.as_ref().map_or(0, |header| header.revision);
+        self.streams += u64::from(response.created && !response.canceled);
         if let Some(last) = response.events.last() {
             let seen = last.kv.as_ref().map_or(0, |record| record.fields().mod_revision);
             self.create.start_revision = seen + 1;
@@ -139,6 +146,14 @@ async fn run(session: &Session) -> Result<(), Failure> {
     Err(Failure::new(exit::INTERRUPTED, "watch is canceled by the server"))
 }
 
+/// How a stream of a watch ended.
+enum End {
+    /// The server has canceled the watch, and said so.
+    Canceled,
+    /// The server ended the stream, or the connection broke.
+    Broken(Status),
+}
+
 /// Shows a watch's events until the server cancels it. Each message on `progress` asks the server how far
 /// the watch has come.
 async fn follow(
@@ -148,53 +163,84 @@ async fn follow(
     mut progress: mpsc::UnboundedReceiver<()>,
 ) -> Result<(), Failure> {
     loop {
-        let (requests, receiver) = mpsc::unbounded_channel();
-        let send = |union| {
-            // Fails only when the stream is gone, which its own result tells.
-            drop(requests.send(WatchRequest { request_union: Some(union) }));
-        };
-        send(RequestUnion::CreateRequest(watch.create.clone()));
-        let opened = async {
-            let channel = client.connect(None).await?;
-            let mut request = Request::new(UnboundedReceiverStream::new(receiver));
-            let value = tonic::metadata::MetadataValue::from_static("true");
-            request.metadata_mut().insert("hasleader", value);
-            Ok::<_, Status>(client.watch(channel).watch(request).await?.into_inner())
-        };
-        let broken = match opened.await {
-            Err(status) => Some(lost(status)),
-            Ok(mut stream) => loop {
-                let message = tokio::select! {
-                    message = stream.message() => message,
-                    Some(()) = progress.recv() => {
-                        send(RequestUnion::ProgressRequest(WatchProgressRequest {}));
-                        continue;
+        let streams_before = watch.streams;
+        let status = match client.connect(None).await {
+            Err(status) => status,
+            Ok(connection) => {
+                let channel = connection.channel.clone();
+                match stream(session, client.watch(channel), &mut watch, &mut progress).await? {
+                    End::Canceled => return Ok(()),
+                    End::Broken(status) => {
+                        client.leave(&connection, &status);
+                        status
                     }
-                };
-                match message {
-                    Ok(Some(response)) => {
-                        watch.advance(&response);
-                        show(session, &response, &watch.exec)?;
-                        if response.canceled {
-                            return Ok(());
-                        }
-                    }
-                    Ok(None) => break None,
-                    Err(status) => break Some(lost(status)),
                 }
-            },
+            }
         };
-        if let Some(status) = broken.filter(|status| !can_resume(status)) {
+        let resumes = streams_before > 0 && watch.streams == streams_before;
+        if !can_go_on(&status, resumes) {
             session.print_error(&format!("watch was canceled ({})\n", status_text(&status)));
-            return Ok(());
+            return session.show(&Reply::Watch(closed()));
         }
-        client.leave();
         tokio::time::sleep(RETRY_PAUSE).await;
     }
 }
 
-fn can_resume(status: &Status) -> bool {
-    matches!(status.code(), Code::Unavailable | Code::Internal)
+/// Shows a watch's events as long as one stream lives.
+async fn stream(
+    session: &Session,
+    mut stub: WatchClient<Channel>,
+    watch: &mut Watch,
+    progress: &mut mpsc::UnboundedReceiver<()>,
+) -> Result<End, Failure> {
+    let (requests, receiver) = mpsc::unbounded_channel();
+    let send = |union| {
+        // Fails only when the stream is gone, which its own result tells.
+        drop(requests.send(WatchRequest { request_union: Some(union) }));
+    };
+    send(RequestUnion::CreateRequest(watch.create.clone()));
+    let mut request = Request::new(UnboundedReceiverStream::new(receiver));
+    request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+    let mut responses = match stub.watch(request).await {
+        Ok(opened) => opened.into_inner(),
+        Err(status) => return Ok(End::Broken(told(status))),
+    };
+    loop {
+        let message = tokio::select! {
+            message = responses.message() => message,
+            Some(()) = progress.recv() => {
+                send(RequestUnion::ProgressRequest(WatchProgressRequest {}));
+                continue;
+            }
+        };
+        match message {
+            Ok(Some(response)) => {
+                watch.advance(&response);
+                show(session, &response, &watch.exec)?;
+                if response.canceled {
+                    return Ok(End::Canceled);
+                }
+            }
+            Ok(None) => return Ok(End::Broken(Status::unavailable("EOF"))),
+            Err(status) => return Ok(End::Broken(told(status))),
+        }
+    }
+}
+
+/// Whether the watch may go on with another stream. A member that has lost its leader says so to those who
+/// asked to be told, and for them it is the end, unless they `resume` a watch whose member is gone: that
+/// may have been the leader, and the others are about to elect one.
+fn can_go_on(status: &Status, resumes: bool) -> bool {
+    match status.code() {
+        Code::Unavailable => resumes || status.message() != NO_LEADER,
+        Code::Internal => true,
+        _ => false,
+    }
+}
+
+/// What is shown for a watch that ended with its stream.
+fn closed() -> WatchResponse {
+    WatchResponse { header: Some(ResponseHeader::default()), canceled: true, ..Default::default() }
 }
 
 fn show(session: &Session, response: &WatchResponse, exec: &[Vec<u8>]) -> Result<(), Failure> {
@@ -397,6 +443,15 @@ mod tests {
         assert_eq!(parsed.create.start_revision, 21);
         parsed.advance(&created);
         assert_eq!(parsed.create.start_revision, 21);
+    }
+
+    #[test]
+    fn a_watch_goes_on_unless_its_member_has_no_leader() {
+        assert!(can_go_on(&Status::unavailable("connection reset"), false));
+        assert!(can_go_on(&Status::internal("a broken frame"), false));
+        assert!(!can_go_on(&Status::unknown("anything"), true));
+        assert!(!can_go_on(&Status::unavailable(NO_LEADER), false));
+        assert!(can_go_on(&Status::unavailable(NO_LEADER), true));
     }
 
     #[test]

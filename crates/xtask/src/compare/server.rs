@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use super::service::Service;
+use super::service::{Service, Tools};
 use crate::workspace::{output, target};
 
 /// Room enough for every case.
@@ -38,13 +38,13 @@ pub(super) struct Side {
 pub(super) struct Programs {
     /// The one to be measured against, then ours.
     pub(super) sides: [Side; 2],
-    /// Makes the load and asks the questions, on both sides.
-    tool: PathBuf,
+    /// Make the load and ask the questions, on both sides.
+    tools: Tools,
 }
 
 impl Programs {
     /// Etcd against ours; without `ours`, etcd against itself.
-    pub(super) fn new(etcd: PathBuf, ours: Option<PathBuf>, tool: PathBuf) -> Result<Self, String> {
+    pub(super) fn new(etcd: PathBuf, ours: Option<PathBuf>, tools: Tools) -> Result<Self, String> {
         let version = output(Command::new(&etcd).arg("--version"))?;
         let line = version.lines().next().unwrap_or_default();
         let name = format!("etcd {}", line.rsplit(' ').next().unwrap_or_default());
@@ -56,7 +56,7 @@ impl Programs {
             Side { name, folder: "etcd", program: etcd },
             Side { name: second, folder: "ours", program },
         ];
-        Ok(Self { sides, tool })
+        Ok(Self { sides, tools })
     }
 }
 
@@ -64,7 +64,7 @@ impl Programs {
 #[derive(Debug)]
 pub(super) struct Server {
     program: PathBuf,
-    tool: PathBuf,
+    tools: Tools,
     data_dir: PathBuf,
     name: String,
     client: String,
@@ -108,7 +108,7 @@ impl Server {
             .map_err(|error| format!("{}: {error}", data_dir.display()))?;
         Ok(Self {
             program: side.program.clone(),
-            tool: programs.tool.clone(),
+            tools: programs.tools.clone(),
             data_dir,
             name,
             client: free_address()?,
@@ -203,7 +203,7 @@ impl Server {
 
     /// The server as clients see it, at its own cost alone.
     pub(super) fn service(&self) -> Service {
-        Service::new(self.tool.clone(), &self.client, self.pid())
+        Service::new(self.tools.clone(), &self.client, self.pid())
     }
 
     /// Resident memory now, in bytes.

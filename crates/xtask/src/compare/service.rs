@@ -8,10 +8,28 @@ use serde_json::Value;
 
 use crate::workspace::output;
 
+/// What makes the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Generator {
+    /// `quorate bench`.
+    Bench,
+    /// An ordinary client: the example `tonic_load` of the tests.
+    Tonic,
+}
+
+/// The programs on the side of the clients.
+#[derive(Clone, Debug)]
+pub(super) struct Tools {
+    /// Our own program: `bench` makes load, `ctl` asks questions.
+    pub(super) quorate: PathBuf,
+    /// Built where a case wants it.
+    pub(super) tonic_load: Option<PathBuf>,
+}
+
 /// Where clients go, and the processes whose cost is measured.
 #[derive(Clone, Debug)]
 pub(super) struct Service {
-    tool: PathBuf,
+    tools: Tools,
     /// Separated by commas.
     endpoints: String,
     pids: Vec<u32>,
@@ -19,8 +37,8 @@ pub(super) struct Service {
 
 impl Service {
     /// What is reached at `endpoint`, at the cost of the process `pid`.
-    pub(super) fn new(tool: PathBuf, endpoint: &str, pid: Option<u32>) -> Self {
-        Self { tool, endpoints: endpoint.to_owned(), pids: pid.into_iter().collect() }
+    pub(super) fn new(tools: Tools, endpoint: &str, pid: Option<u32>) -> Self {
+        Self { tools, endpoints: endpoint.to_owned(), pids: pid.into_iter().collect() }
     }
 
     /// Both together.
@@ -37,33 +55,46 @@ impl Service {
 
     /// Runs a benchmark and returns its report.
     pub(super) fn bench(&self, args: &[&str]) -> Result<Value, String> {
-        let output = self.bench_command(args).output().map_err(|error| error.to_string())?;
+        self.load(Generator::Bench, args)
+    }
+
+    /// Has a generator make load and returns its report.
+    pub(super) fn load(&self, by: Generator, args: &[&str]) -> Result<Value, String> {
+        let output = self.load_command(by, args)?.output().map_err(|error| error.to_string())?;
         // A report that tells of failures comes with a failure's exit code.
         serde_json::from_slice(&output.stdout).map_err(|error| {
             let complaint = String::from_utf8_lossy(&output.stderr);
-            format!("bench {}: {error}: {}", args.join(" "), complaint.trim())
+            format!("{by:?} {}: {error}: {}", args.join(" "), complaint.trim())
         })
     }
 
     /// Begins a benchmark, to be ended by [`Background::finish`].
     pub(super) fn bench_in_background(&self, args: &[&str]) -> Result<Background, String> {
-        let mut command = self.bench_command(args);
+        let mut command = self.load_command(Generator::Bench, args)?;
         let process = command.stdout(Stdio::piped()).spawn().map_err(|error| error.to_string())?;
         Ok(Background { process })
     }
 
-    fn bench_command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(&self.tool);
-        command.arg("bench").args(args).args(["--endpoints", &self.endpoints, "--json"]);
+    fn load_command(&self, by: Generator, args: &[&str]) -> Result<Command, String> {
+        let mut command = match (by, &self.tools.tonic_load) {
+            (Generator::Bench, _) => {
+                let mut command = Command::new(&self.tools.quorate);
+                command.arg("bench");
+                command
+            }
+            (Generator::Tonic, Some(program)) => Command::new(program),
+            (Generator::Tonic, None) => return Err("tonic_load has not been built".to_owned()),
+        };
+        command.args(args).args(["--endpoints", &self.endpoints, "--json"]);
         for pid in &self.pids {
             command.arg("--pid").arg(pid.to_string());
         }
-        command
+        Ok(command)
     }
 
     /// Runs a command of the client and returns what it printed.
     pub(super) fn ctl(&self, args: &[&str]) -> Result<String, String> {
-        let mut command = Command::new(&self.tool);
+        let mut command = Command::new(&self.tools.quorate);
         command.arg("ctl").args(args);
         output(command.args(["--endpoints", &self.endpoints, "--command-timeout", "600s"]))
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::Options;
 use super::cluster::Cluster;
 use super::server::Programs;
-use super::service::{Service, checked, number};
+use super::service::{Generator, Service, checked, number};
 use super::table::{Row, median};
 use crate::say;
 
@@ -80,9 +80,10 @@ pub(super) struct Case {
     pub(super) name: &'static str,
     work: &'static str,
     pub(super) place: Place,
+    pub(super) by: Generator,
     /// Whether the keys are there before it begins.
     is_filled: bool,
-    /// Arguments of `quorate bench`.
+    /// Arguments of the generator.
     args: &'static [&'static str],
     /// Operations in one measurement: what etcd does in three to five seconds.
     total: u64,
@@ -96,6 +97,7 @@ pub(super) const CASES: &[Case] = &[
         name: "put-100",
         work: "put, 100 clients",
         place: Place::Alone,
+        by: Generator::Bench,
         is_filled: true,
         args: &["put", "--clients", "100"],
         total: 80_000,
@@ -105,6 +107,7 @@ pub(super) const CASES: &[Case] = &[
         name: "put-1000",
         work: "put, 1,000 clients",
         place: Place::Alone,
+        by: Generator::Bench,
         is_filled: true,
         args: &["put", "--clients", "1000"],
         total: 80_000,
@@ -114,6 +117,7 @@ pub(super) const CASES: &[Case] = &[
         name: "put-1",
         work: "put, 1 client",
         place: Place::Alone,
+        by: Generator::Bench,
         is_filled: true,
         args: &["put", "--clients", "1"],
         total: 8_000,
@@ -123,6 +127,7 @@ pub(super) const CASES: &[Case] = &[
         name: "get-100",
         work: "get, linearizable, 100 clients",
         place: Place::Alone,
+        by: Generator::Bench,
         is_filled: true,
         args: &["range", "--clients", "100"],
         total: 120_000,
@@ -132,6 +137,7 @@ pub(super) const CASES: &[Case] = &[
         name: "get-serializable-100",
         work: "get, serializable, 100 clients",
         place: Place::Alone,
+        by: Generator::Bench,
         is_filled: true,
         args: &["range", "--serializable", "--clients", "100"],
         total: 120_000,
@@ -141,6 +147,7 @@ pub(super) const CASES: &[Case] = &[
         name: "list-limit-1000",
         work: "list with limit 1,000 of 50,000 keys in range",
         place: Place::Alone,
+        by: Generator::Bench,
         is_filled: true,
         args: &["list", "--limit", "1000", "--clients", "10"],
         total: 1_000,
@@ -150,6 +157,7 @@ pub(super) const CASES: &[Case] = &[
         name: "list-1000",
         work: "list of exactly 1,000 keys",
         place: Place::Alone,
+        by: Generator::Bench,
         is_filled: true,
         args: &["list", "--span", "1000", "--clients", "10"],
         total: 3_000,
@@ -159,6 +167,7 @@ pub(super) const CASES: &[Case] = &[
         name: "list-10000",
         work: "list of exactly 10,000 keys",
         place: Place::Alone,
+        by: Generator::Bench,
         is_filled: true,
         args: &["list", "--span", "10000", "--clients", "10"],
         total: 300,
@@ -168,6 +177,7 @@ pub(super) const CASES: &[Case] = &[
         name: "txn-100",
         work: "txn, compare and put, 100 clients",
         place: Place::Alone,
+        by: Generator::Bench,
         is_filled: true,
         args: &["txn", "--clients", "100"],
         total: 60_000,
@@ -177,6 +187,7 @@ pub(super) const CASES: &[Case] = &[
         name: "mixed-100",
         work: "mixed, 80 % get, 100 clients",
         place: Place::Alone,
+        by: Generator::Bench,
         is_filled: true,
         args: &["mixed", "--clients", "100"],
         total: 80_000,
@@ -186,6 +197,7 @@ pub(super) const CASES: &[Case] = &[
         name: "watch-burst",
         work: "watch, 10,000 watchers of one key, burst, per event",
         place: Place::Alone,
+        by: Generator::Bench,
         is_filled: false,
         args: &["watch", "--watchers", "10000", "--clients", "100"],
         total: 400,
@@ -195,6 +207,7 @@ pub(super) const CASES: &[Case] = &[
         name: "watch-paced",
         work: "watch, 10,000 watchers of one key, 10 puts/s, per event",
         place: Place::Alone,
+        by: Generator::Bench,
         is_filled: false,
         args: &["watch", "--watchers", "10000", "--clients", "1", "--rate", "10"],
         total: 50,
@@ -204,15 +217,77 @@ pub(super) const CASES: &[Case] = &[
         name: "lease-keepalive",
         work: "lease keepalive, 100 streams",
         place: Place::Alone,
+        by: Generator::Bench,
         is_filled: false,
         args: &["lease-keepalive", "--clients", "100"],
         total: 300_000,
         figures: &[(Figure::CpuPerOperation, Some(0.5))],
     },
     Case {
+        name: "put-100-connections",
+        work: "put, 100 clients on 100 connections",
+        place: Place::Alone,
+        by: Generator::Bench,
+        is_filled: true,
+        args: &["put", "--clients", "100", "--connections", "100"],
+        total: 80_000,
+        figures: &[(Figure::CpuPerOperation, Some(0.30))],
+    },
+    Case {
+        name: "get-100-connections",
+        work: "get, linearizable, 100 clients on 100 connections",
+        place: Place::Alone,
+        by: Generator::Bench,
+        is_filled: true,
+        args: &["range", "--clients", "100", "--connections", "100"],
+        total: 120_000,
+        figures: &[(Figure::CpuPerOperation, Some(0.28))],
+    },
+    Case {
+        name: "keepalive-100-connections",
+        work: "lease keepalive, 100 streams on 100 connections",
+        place: Place::Alone,
+        by: Generator::Bench,
+        is_filled: false,
+        args: &["lease-keepalive", "--clients", "100", "--connections", "100"],
+        total: 300_000,
+        figures: &[(Figure::CpuPerOperation, Some(0.35))],
+    },
+    Case {
+        name: "put-100-tonic",
+        work: "put, 100 tasks of a tonic client",
+        place: Place::Alone,
+        by: Generator::Tonic,
+        is_filled: true,
+        args: &["put", "--clients", "100"],
+        total: 60_000,
+        figures: &[(Figure::CpuPerOperation, Some(0.30))],
+    },
+    Case {
+        name: "get-100-tonic",
+        work: "get, linearizable, 100 tasks of a tonic client",
+        place: Place::Alone,
+        by: Generator::Tonic,
+        is_filled: true,
+        args: &["range", "--clients", "100"],
+        total: 80_000,
+        figures: &[(Figure::CpuPerOperation, Some(0.28))],
+    },
+    Case {
+        name: "keepalive-100-tonic",
+        work: "lease keepalive, 100 streams of a tonic client",
+        place: Place::Alone,
+        by: Generator::Tonic,
+        is_filled: false,
+        args: &["lease-keepalive", "--clients", "100"],
+        total: 120_000,
+        figures: &[(Figure::CpuPerOperation, Some(0.35))],
+    },
+    Case {
         name: "cluster-put-100",
         work: "put at the leader, 100 clients",
         place: Place::Leader,
+        by: Generator::Bench,
         is_filled: true,
         args: &["put", "--clients", "100"],
         total: 30_000,
@@ -222,6 +297,7 @@ pub(super) const CASES: &[Case] = &[
         name: "cluster-put-1000",
         work: "put at the leader, 1,000 clients",
         place: Place::Leader,
+        by: Generator::Bench,
         is_filled: true,
         args: &["put", "--clients", "1000"],
         total: 40_000,
@@ -231,6 +307,7 @@ pub(super) const CASES: &[Case] = &[
         name: "cluster-put-1",
         work: "put at the leader, 1 client",
         place: Place::Leader,
+        by: Generator::Bench,
         is_filled: true,
         args: &["put", "--clients", "1"],
         total: 4_000,
@@ -240,6 +317,7 @@ pub(super) const CASES: &[Case] = &[
         name: "cluster-get-follower",
         work: "get, linearizable, at a follower, 100 clients",
         place: Place::Follower,
+        by: Generator::Bench,
         is_filled: true,
         args: &["range", "--clients", "100"],
         total: 80_000,
@@ -278,7 +356,10 @@ fn measure(case: &Case, clusters: &[Cluster; 2], options: &Options) -> Result<Ve
     let mut pairs = Vec::new();
     for _ in 0..options.pairs {
         let [etcd, quorate] = clusters;
-        let measured = |cluster| checked(case.place.service(cluster)?.bench(&args)?);
+        let measured = |cluster| {
+            let service = case.place.service(cluster)?;
+            checked(service.load(case.by, &args)?)
+        };
         pairs.push([measured(etcd)?, measured(quorate)?]);
     }
     let latency = |side: usize, pointer: &str| {

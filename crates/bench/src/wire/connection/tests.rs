@@ -165,13 +165,28 @@ fn a_frame_that_is_cut_is_left_for_the_next_read() {
 }
 
 #[test]
-fn a_closing_server_says_why() {
-    let payload = [&[0, 0, 0, 9, 0, 0, 0, 11][..], b"too_many_pings"].concat();
-    let error = ready().receive(&frame(kind::GOAWAY, 0, 0, &payload), &mut |_| {}).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "the server is closing the connection (HTTP/2 error 11: too_many_pings)"
-    );
+fn a_server_that_goes_away_answers_what_it_has_taken_on() {
+    let mut connection = ready();
+    let mut ended = Vec::new();
+    for tag in 0..3 {
+        connection.unary("/a", b"", Replies::Discard, tag);
+    }
+    let mut each = |event: Event<'_, u8>| {
+        if let Event::Closed { tag, status, .. } = event {
+            ended.push((tag, status.code, status.message));
+        }
+    };
+    // Streams 1 and 3 are under way, 5 was not taken.
+    let payload = [&[0, 0, 0, 3, 0, 0, 0, 11][..], b"too_many_pings"].concat();
+    connection.receive(&frame(kind::GOAWAY, 0, 0, &payload), &mut each).unwrap();
+    assert!(!connection.has_room() && !connection.is_spent());
+    let reset = frame(kind::RST_STREAM, 0, 1, &[0, 0, 0, 8]);
+    connection.receive(&reset, &mut each).unwrap();
+    connection.end("the connection broke", &mut each);
+    assert!(!connection.is_busy());
+    let farewell = "the server goes away (HTTP/2 error 11: too_many_pings)".to_owned();
+    let reset = "the server reset the stream (HTTP/2 error 8)".to_owned();
+    assert_eq!(ended, [(2, 14, farewell.clone()), (0, 14, reset), (1, 14, farewell)]);
 }
 
 #[test]

@@ -1,0 +1,144 @@
+//! Counts tests: runs `cargo test`, shows what it says, and adds up what came of it.
+//!
+//! The test runner knows no test that is skipped for want of its material: such a test prints a line that
+//! begins with [`SKIPPED`] and passes. So the runner is asked for the output of tests that pass too, which is
+//! looked through here and not shown.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
+
+use crate::Outcome;
+
+/// How a test says that it did nothing.
+const SKIPPED: &str = "skipped: ";
+
+/// What came of all tests so far.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+    /// Why, each reason once.
+    reasons: BTreeSet<String>,
+}
+
+/// The output of one test program, line by line.
+#[derive(Debug, Default)]
+struct Reading {
+    /// Whether the lines are what tests printed that passed.
+    in_successes: bool,
+    /// The test that printed them has said that it did nothing.
+    is_skipped: bool,
+    skipped: u64,
+}
+
+impl Tally {
+    /// Runs `cargo test` with arguments for the tests themselves, and counts.
+    #[expect(clippy::print_stdout, reason = "what the tests say goes on to whoever asked for them")]
+    pub(crate) fn run(&mut self, command: &mut Command, args: &[&str]) -> Outcome {
+        command.arg("--").arg("--show-output").args(args).stdout(Stdio::piped());
+        let mut process = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
+        let output = process.stdout.take().expect("standard output was asked for");
+        let (mut reading, mut results) = (Reading::default(), 0);
+        for line in BufReader::new(output).split(b'\n') {
+            let line = line.map_err(|error| format!("{command:?}: {error}"))?;
+            let line = String::from_utf8_lossy(&line);
+            results += u64::from(line.starts_with("test result: "));
+            if self.read(&mut reading, &line) {
+                println!("{line}");
+            }
+        }
+        drop(std::io::stdout().flush());
+        let status = process.wait().map_err(|error| format!("{command:?}: {error}"))?;
+        if !status.success() && (results == 0 || self.failed == 0) {
+            // It was not built, or ended without a word: then nothing else tells.
+            self.failed += 1;
+        }
+        if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}")) }
+    }
+
+    /// Takes a line in, and returns whether it is to be shown.
+    fn read(&mut self, reading: &mut Reading, line: &str) -> bool {
+        if let Some(rest) = line.strip_prefix("test result: ") {
+            let count = |name: &str| {
+                let field =
+                    rest.split([';', '.']).find_map(|field| field.trim().strip_suffix(name));
+                field.and_then(|number| number.trim().parse::<u64>().ok()).unwrap_or_default()
+            };
+            let skipped = std::mem::take(reading).skipped;
+            self.passed += count("passed").saturating_sub(skipped);
+            self.failed += count("failed");
+            self.skipped += skipped + count("ignored");
+            return true;
+        }
+        match line {
+            "successes:" => reading.in_successes = true,
+            "failures:" => reading.in_successes = false,
+            _ if reading.in_successes && line.starts_with("---- ") => reading.is_skipped = false,
+            _ => {
+                if let Some(reason) = line.strip_prefix(SKIPPED).filter(|_| reading.in_successes) {
+                    reading.skipped += u64::from(!std::mem::replace(&mut reading.is_skipped, true));
+                    self.reasons.insert(reason.to_owned());
+                }
+            }
+        }
+        !reading.in_successes
+    }
+
+    /// Why tests were skipped, and the line that sums everything up.
+    pub(crate) fn text(&self) -> String {
+        let reasons = self.reasons.iter().map(|reason| format!("skipped: {reason}\n"));
+        let Self { passed, failed, skipped, .. } = self;
+        format!(
+            "{}{passed} passed, {failed} failed, {skipped} skipped",
+            reasons.collect::<String>()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = "\
+running 4 tests
+test a ... ok
+test b ... ok
+test c ... FAILED
+test d ... ignored
+
+successes:
+
+---- a stdout ----
+skipped: there is no etcd
+skipped: nor a tool
+---- b stdout ----
+something
+
+successes:
+    a
+    b
+
+failures:
+
+---- c stdout ----
+skipped: what a failing test says is no skip
+
+failures:
+    c
+
+test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 3 filtered out; finished in 0.1s
+test result: ok. 7 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s";
+
+    #[test]
+    fn a_test_that_did_nothing_has_not_passed() {
+        let (mut tally, mut reading) = (Tally::default(), Reading::default());
+        let shown: Vec<_> = OUTPUT.lines().filter(|line| tally.read(&mut reading, line)).collect();
+        let expected =
+            "skipped: nor a tool\nskipped: there is no etcd\n8 passed, 1 failed, 2 skipped";
+        assert_eq!(tally.text(), expected);
+        assert!(shown.contains(&"---- c stdout ----") && !shown.contains(&"something"));
+        assert!(shown.iter().filter(|line| line.starts_with("test result: ")).count() == 2);
+    }
+}

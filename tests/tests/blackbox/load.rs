@@ -1,0 +1,93 @@
+//! `quorate bench` while something happens to its server, or to itself.
+
+use std::process::{Child, Command, Stdio};
+
+use quorate_tests::{Kind, Server, eventually, on_both_servers};
+use serde_json::Value;
+
+on_both_servers! {
+    alone:
+    a_load_survives_its_server,
+    a_load_that_is_interrupted_says_so,
+}
+
+/// A load that runs until it is interrupted; ended when dropped.
+struct Load(Child);
+
+impl Load {
+    fn start(server: &Server, args: &[&str]) -> Self {
+        let mut command = Command::new(Kind::Quorate.program());
+        command.arg("bench").args(args).args(["--clients", "20", "--connections", "4"]);
+        command.args(["--duration", "10m", "--json", "--pid", &server.pid().to_string()]);
+        command.args(["--endpoints", &format!("127.0.0.1:{}", server.port())]);
+        Self(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// Interrupts it, and returns its report and whether it was content.
+    async fn interrupt(mut self) -> (Value, bool) {
+        let pid = self.0.id().to_string();
+        assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
+        let ended = eventually("the end of the load", async || self.0.try_wait().unwrap()).await;
+        let mut text = String::new();
+        let pipe = self.0.stdout.as_mut().unwrap();
+        std::io::Read::read_to_string(pipe, &mut text).unwrap();
+        let report = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        (report, ended.success())
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// Waits until the load has written more.
+async fn grows(server: &Server) {
+    let before = server.client().revision().await;
+    let what = "writes of the load";
+    eventually(what, async || (server.client().revision().await > before + 100).then_some(()))
+        .await;
+}
+
+async fn a_load_survives_its_server(kind: Kind) {
+    let mut server = Server::start(kind).await;
+    let first = server.pid();
+    let load = Load::start(&server, &["put"]);
+    grows(&server).await;
+    server.kill();
+    server.start_again().await;
+    grows(&server).await;
+    // This time it is told that the server goes away.
+    server.stop().await;
+    server.start_again().await;
+    grows(&server).await;
+    let (report, content) = load.interrupt().await;
+    let number = |name: &str| report[name].as_f64().unwrap();
+    assert!(!content);
+    assert!(number("errors") >= 1.0, "{report}");
+    let succeeded = number("count") - number("errors");
+    assert!(succeeded >= 300.0, "{report}");
+    let per_second = succeeded / number("seconds");
+    assert!((number("per_second") - per_second).abs() < 0.01 * per_second, "{report}");
+    assert_eq!(
+        (&report["cut_short"], &report["ended"][0]),
+        (&"it was interrupted".into(), &first.into())
+    );
+}
+
+async fn a_load_that_is_interrupted_says_so(kind: Kind) {
+    let server = Server::start(kind).await;
+    // Streams, of which each client has one for long.
+    let load = Load::start(&server, &["lease-keepalive"]);
+    let renewals = || server.metric("etcd_debugging_lease_renewed_total").unwrap_or_default();
+    eventually("renewals", async || (renewals() > 20.0).then_some(())).await;
+    let (report, content) = load.interrupt().await;
+    assert!(!content);
+    assert_eq!(
+        (&report["cut_short"], &report["errors"]),
+        (&"it was interrupted".into(), &0.into())
+    );
+    assert_eq!(report["servers"][0]["pid"], server.pid());
+}

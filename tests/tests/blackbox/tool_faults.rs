@@ -1,0 +1,267 @@
+//! The command-line tools where something goes wrong around them: their server ends, their reader goes, a
+//! request is too large.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, ChildStdin, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+
+use quorate_api::etcdserverpb::{MoveLeaderRequest, RangeRequest};
+use quorate_tests::{Cluster, Ctl, Kind, Server, Tool, eventually, put, with_both_tools};
+
+with_both_tools! {
+    alone:
+    a_watch_outlives_each_member,
+    interactive_watches_outlive_a_member,
+    a_watch_that_comes_back_too_late_is_canceled,
+}
+
+with_both_tools! {
+    a_reader_that_goes_is_no_error,
+    a_request_over_the_limit_says_so,
+    debug_shows_settings_and_connections,
+}
+
+/// A tool that runs, with what it has printed so far; ended when dropped.
+struct Running {
+    process: Child,
+    input: Option<ChildStdin>,
+    output: Arc<Mutex<Vec<String>>>,
+    errors: Arc<Mutex<Vec<String>>>,
+}
+
+impl Running {
+    fn start(ctl: &Ctl, args: &[&str]) -> Self {
+        let mut command = ctl.command(args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let output = lines_of(process.stdout.take().unwrap());
+        let errors = lines_of(process.stderr.take().unwrap());
+        let input = process.stdin.take();
+        Self { process, input, output, errors }
+    }
+
+    fn say(&mut self, line: &str) {
+        let input = self.input.as_mut().unwrap();
+        input.write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    fn output(&self) -> Vec<String> {
+        self.output.lock().unwrap().clone()
+    }
+
+    /// What it said about errors, apart from its log.
+    fn errors(&self) -> Vec<String> {
+        let errors = self.errors.lock().unwrap();
+        errors.iter().filter(|line| !line.starts_with('{')).cloned().collect()
+    }
+
+    /// Waits until it has printed so many lines, and returns them.
+    async fn prints(&mut self, count: usize) -> Vec<String> {
+        let what = format!("{count} lines of output");
+        eventually(&what, async || {
+            let ended = self.process.try_wait().unwrap();
+            assert!(ended.is_none(), "ended with {ended:?}: {:?}", self.errors());
+            (self.output().len() >= count).then_some(())
+        })
+        .await;
+        self.output()
+    }
+
+    async fn ends(&mut self) -> ExitStatus {
+        eventually("the end of the tool", async || self.process.try_wait().unwrap()).await
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.process.id().to_string();
+        let sent = std::process::Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(sent.unwrap().success());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+/// Reads lines as they come.
+fn lines_of(pipe: impl std::io::Read + Send + 'static) -> Arc<Mutex<Vec<String>>> {
+    let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+    let into = lines.clone();
+    std::thread::spawn(move || {
+        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+            into.lock().unwrap().push(line);
+        }
+    });
+    lines
+}
+
+/// The tool with all members of a cluster to choose from.
+fn of_all(tool: Tool, cluster: &Cluster) -> Option<Ctl> {
+    let ctl = Ctl::of(tool, cluster.server(0))?;
+    Some(ctl.and([cluster.server(1), cluster.server(2)]))
+}
+
+async fn write(cluster: &Cluster, key: &str, value: &str) {
+    // Whether it was written once or twice is asked of the history.
+    cluster.everyone().ask("a write", async |client| client.put(put(key, value)).await).await;
+}
+
+/// Kills a member that does not lead: without a leader, watches are refused and etcd's tool gives up.
+async fn kill(cluster: &mut Cluster, member: usize) {
+    let target = (member + 1) % cluster.len();
+    if cluster.leader().await == member {
+        let request = MoveLeaderRequest { target_id: cluster.id(target) };
+        cluster.client(member).move_leader(request).await.unwrap();
+        eventually("the new leader", async || (cluster.leader().await == target).then_some(()))
+            .await;
+    }
+    cluster.kill(member);
+}
+
+/// What the tool has to print for the history of keys with a prefix.
+async fn history(cluster: &Cluster, prefix: &str) -> Vec<String> {
+    let client = cluster.client(cluster.running()[0]);
+    let last = client.revision().await;
+    let mut expected = Vec::new();
+    for revision in 2..=last {
+        let request =
+            RangeRequest { revision, min_mod_revision: revision, ..quorate_tests::prefix(prefix) };
+        for record in client.range(request).await.unwrap().kvs {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            expected.extend(["PUT".to_owned(), text(record.key()), text(record.value())]);
+        }
+    }
+    expected
+}
+
+async fn a_watch_outlives_each_member(kind: Kind, tool: Tool) {
+    let mut cluster = Cluster::start(kind, 3).await;
+    let Some(ctl) = of_all(tool, &cluster) else { return };
+    let mut watch = Running::start(&ctl, &["watch", "k", "--prefix", "--rev=2"]);
+    write(&cluster, "k0", "before").await;
+    watch.prints(3).await;
+    for member in cluster.members() {
+        kill(&mut cluster, member).await;
+        for number in 0..3 {
+            write(&cluster, &format!("k{member}"), &format!("without {member}: {number}")).await;
+        }
+        let expected = history(&cluster, "k").await;
+        assert_eq!(watch.prints(expected.len()).await, expected);
+        cluster.restart(member).await;
+        cluster.settle().await;
+    }
+    assert!(watch.errors().is_empty(), "{:?}", watch.errors());
+}
+
+async fn interactive_watches_outlive_a_member(kind: Kind, tool: Tool) {
+    let mut cluster = Cluster::start(kind, 3).await;
+    let Some(ctl) = of_all(tool, &cluster) else { return };
+    let mut watch = Running::start(&ctl, &["watch", "-i"]);
+    watch.say("watch a --rev=2");
+    watch.say("watch b --rev=2");
+    write(&cluster, "a", "1").await;
+    write(&cluster, "b", "1").await;
+    watch.prints(6).await;
+    for member in [0, 1] {
+        kill(&mut cluster, member).await;
+        write(&cluster, "a", "again").await;
+        write(&cluster, "b", "again").await;
+        let expected = [history(&cluster, "a").await, history(&cluster, "b").await];
+        let printed = watch.prints(expected.concat().len()).await;
+        // Each watch has its own order; what they print does not mix within an event.
+        let of = |key: &str| -> Vec<String> {
+            printed.chunks(3).filter(|event| event[1] == key).flatten().cloned().collect()
+        };
+        assert_eq!([of("a"), of("b")], expected);
+        cluster.restart(member).await;
+        cluster.settle().await;
+    }
+    let before = watch.output().len();
+    watch.say("progress");
+    let printed = watch.prints(before + 1).await;
+    let revision = cluster.client(0).revision().await;
+    assert_eq!(printed[before], format!("progress notify: {revision}"));
+}
+
+async fn a_watch_that_comes_back_too_late_is_canceled(kind: Kind, tool: Tool) {
+    let mut server = Server::start(kind).await;
+    let Some(ctl) = Ctl::of(tool, &server) else { return };
+    let mut watch = Running::start(&ctl, &["watch", "k", "--rev=2"]);
+    server.client().write("k", "1").await;
+    watch.prints(3).await;
+    watch.signal("STOP");
+    server.kill();
+    server.start_again().await;
+    server.client().write("k", "2").await;
+    let revision = server.client().write("k", "3").await;
+    server.client().compact_to(revision).await;
+    watch.signal("CONT");
+    let ended = watch.ends().await;
+    assert_eq!(ended.code(), Some(5), "{:?}", watch.errors());
+    assert_eq!(watch.output().len(), 3, "{:?}", watch.output());
+    let expected = [
+        "watch was canceled (etcdserver: mvcc: required revision has been compacted)",
+        "Error: watch is canceled by the server",
+    ];
+    eventually("its last words", async || (watch.errors() == expected).then_some(())).await;
+}
+
+async fn a_reader_that_goes_is_no_error(kind: Kind, tool: Tool) {
+    let server = Server::start(kind).await;
+    let Some(ctl) = Ctl::of(tool, &server) else { return };
+    // More than a pipe holds, so that it is still being written when the reader goes.
+    for number in 0..20 {
+        server.client().write(format!("k{number}"), "v".repeat(100_000)).await;
+    }
+    let mut command = ctl.command(&["get", "k", "--prefix"]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut process = command.spawn().unwrap();
+    let mut first = [0; 3];
+    process.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"k0\n");
+    let ended = process.wait_with_output().unwrap();
+    // SIGPIPE, as of any tool in a pipe.
+    assert_eq!((ended.status.signal(), ended.status.code()), (Some(13), None));
+    assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
+}
+
+async fn a_request_over_the_limit_says_so(kind: Kind, tool: Tool) {
+    let server = Server::start(kind).await;
+    let Some(ctl) = Ctl::of(tool, &server) else { return };
+    let over = |len: usize, limit: usize| {
+        format!(
+            "Error: rpc error: code = ResourceExhausted desc = \
+             trying to send message larger than max ({len} vs. {limit})"
+        )
+    };
+    let failed = ctl.run_with_input(&["put", "k"], &"v".repeat(3 << 20));
+    assert_eq!(failed.code, Some(1));
+    assert!(failed.stderr.contains(&over((3 << 20) + 8, 2 << 20)), "{}", failed.stderr);
+    if tool == Tool::QuorateCtl {
+        // Debian's tool does not have the flag yet.
+        let failed = ctl.run(&["put", "k", "0123456789", "--max-request-bytes=10"]);
+        assert!(failed.stderr.contains(&over(15, 10)), "{}", failed.stderr);
+    }
+}
+
+async fn debug_shows_settings_and_connections(kind: Kind, tool: Tool) {
+    let server = Server::start(kind).await;
+    let Some(ctl) = Ctl::of(tool, &server) else { return };
+    let ended = ctl.run(&["get", "k", "--debug", "--command-timeout=90s"]);
+    assert_eq!((ended.code, &*ended.stdout), (Some(0), ""));
+    let address = format!("127.0.0.1:{}", server.port());
+    for line in [
+        "ETCDCTL_COMMAND_TIMEOUT=1m30s",
+        "ETCDCTL_DEBUG=true",
+        "ETCDCTL_DIAL_TIMEOUT=2s",
+        &format!("ETCDCTL_ENDPOINTS=[{address}]"),
+        "ETCDCTL_WRITE_OUT=simple",
+    ] {
+        assert!(ended.stderr.lines().any(|shown| shown == line), "{line}: {}", ended.stderr);
+    }
+    let mut log = ended.stderr.lines().filter(|line| !line.starts_with("ETCDCTL_"));
+    assert!(log.any(|line| line.contains(&address)), "{}", ended.stderr);
+}
