@@ -7,7 +7,9 @@
 //!
 //! At most (file descriptor limit - 150) connections per listener; more wait in the kernel's queue.
 
+mod authority;
 pub(crate) mod buffered;
+mod field_section;
 
 use std::convert::Infallible;
 use std::io;
@@ -25,6 +27,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 
+use self::authority::AnyAuthority;
 use self::buffered::Sending;
 use crate::log;
 use crate::runtime::Runtimes;
@@ -222,9 +225,9 @@ async fn serve_connection<G: HttpService, H: HttpService>(
         _ = stop.wait_for(|stop| *stop) => return Ok(()),
     };
     let (io, outlet) = buffered::wrap(stream, first);
-    let io = TokioIo::new(io);
     if is_http2 {
         let Some(service) = services.grpc else { return Ok(()) };
+        let io = TokioIo::new(AnyAuthority::new(io, HTTP2_PREFACE.len()));
         let connection = http2_builder(&limits).serve_connection(io, service);
         let mut connection = std::pin::pin!(connection);
         tokio::select! {
@@ -238,7 +241,7 @@ async fn serve_connection<G: HttpService, H: HttpService>(
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_READ_TIMEOUT)
             .title_case_headers(true)
-            .serve_connection(io, service);
+            .serve_connection(TokioIo::new(io), service);
         let mut connection = std::pin::pin!(connection);
         tokio::select! {
             done = (Sending { connection: connection.as_mut(), outlet: &outlet }) => return done,
