@@ -1,7 +1,7 @@
 //! Client listeners: accepting connections, telling HTTP/1 from gRPC, serving both on one port.
 //!
-//! A connection's first bytes decide: the HTTP/2 preface goes to gRPC, anything else to the HTTP
-//! endpoints. Accepted connections are dealt among the connection runtimes.
+//! A connection's first bytes decide: the HTTP/2 preface goes to gRPC, by way of `authority`, anything else to
+//! the HTTP endpoints. Accepted connections are dealt among the connection runtimes.
 //!
 //! # Bound
 //!
@@ -45,6 +45,10 @@ const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 
 /// What a stream may have encoded ahead of a client that does not read: a few chunks of a large reply.
 const STREAM_SEND_BYTES_MAX: usize = 256 << 10;
+
+/// What the field lines of one request may come to. Tokens take a few thousand bytes; a library's default
+/// would cut the connection of a client that sends 64 kB.
+const HEADER_LIST_BYTES_MAX: u32 = 256 << 10;
 
 /// Streams that a client may open and give up before they were looked at. Many calls that are cancelled
 /// together are no attack.
@@ -259,6 +263,7 @@ fn http2_builder(limits: &ConnectionLimits) -> http2::Builder<TokioExecutor> {
         .auto_date_header(false)
         .max_concurrent_streams(limits.max_concurrent_streams)
         .max_pending_accept_reset_streams(STREAMS_GIVEN_UP_MAX)
+        .max_header_list_size(HEADER_LIST_BYTES_MAX)
         .max_send_buf_size(STREAM_SEND_BYTES_MAX)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
