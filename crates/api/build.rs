@@ -1,6 +1,12 @@
-//! Generates the messages, and with feature `grpc` the stubs, from `proto/`, without a `protoc`.
+//! Generates the messages, their shapes, and with feature `grpc` the stubs, from `proto/`, without a `protoc`.
 
-use prost_types::FileDescriptorSet;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use prost_types::field_descriptor_proto::{Label, Type};
+use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet};
+use tonic_prost_build::Config;
 
 const FILES: &[&str] = &[
     "etcd/api/authpb/auth.proto",
@@ -22,6 +28,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
     let mut descriptors = protox::compile(FILES, ["proto"])?;
     spell_urls(&mut descriptors);
+    let out = std::env::var("OUT_DIR")?;
+    std::fs::write(Path::new(&out).join("shapes.rs"), shapes(&descriptors))?;
+    let mut config = Config::new();
+    config.enable_type_names();
     let stubs = std::env::var_os("CARGO_FEATURE_GRPC").is_some();
     tonic_prost_build::configure()
         .build_client(stubs)
@@ -31,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .generate_default_stubs(true)
         .bytes(".")
         .extern_path(".mvccpb.KeyValue", "crate::record::KeyValue")
-        .compile_fds(descriptors)?;
+        .compile_fds_with_config(descriptors, config)?;
     Ok(())
 }
 
@@ -47,4 +57,61 @@ fn spell_urls(descriptors: &mut FileDescriptorSet) {
             }
         }
     }
+}
+
+/// The table that `shape` reads: which wire types the fields of each message have.
+fn shapes(descriptors: &FileDescriptorSet) -> String {
+    let mut messages = BTreeMap::new();
+    for file in &descriptors.file {
+        collect(file.package(), &file.message_type, &mut messages);
+    }
+    let position = |name: &str| messages.keys().position(|known| known == name);
+    let mut table = String::from("&[\n");
+    for (name, message) in &messages {
+        let fields = message.field.iter().map(|field| shape(field, position));
+        let fields: Vec<_> = fields.collect();
+        writeln!(table, "Shape {{ name: {name:?}, fields: &[{}] }},", fields.join(", "))
+            .expect("a String takes any text");
+    }
+    table + "]"
+}
+
+/// Adds the messages and those inside them, under their full names.
+fn collect<'a>(
+    scope: &str,
+    found: &'a [DescriptorProto],
+    messages: &mut BTreeMap<String, &'a DescriptorProto>,
+) {
+    for message in found {
+        let name = format!("{scope}.{}", message.name());
+        collect(&name, &message.nested_type, messages);
+        messages.insert(name, message);
+    }
+}
+
+fn shape(field: &FieldDescriptorProto, position: impl Fn(&str) -> Option<usize>) -> String {
+    let number = field.number();
+    let kind = match field.r#type() {
+        Type::Message => {
+            let name = field.type_name().trim_start_matches('.');
+            let position = position(name).expect("a field's message is described");
+            return format!("Field {{ number: {number}, kind: Kind::Message({position}) }}");
+        }
+        Type::String | Type::Bytes => {
+            return format!("Field {{ number: {number}, kind: Kind::Bytes }}");
+        }
+        Type::Group => unreachable!("no message has groups"),
+        Type::Double | Type::Fixed64 | Type::Sfixed64 => "SixtyFourBit",
+        Type::Float | Type::Fixed32 | Type::Sfixed32 => "ThirtyTwoBit",
+        Type::Int64
+        | Type::Uint64
+        | Type::Int32
+        | Type::Bool
+        | Type::Uint32
+        | Type::Enum
+        | Type::Sint32
+        | Type::Sint64 => "Varint",
+    };
+    let kind_name = if field.label() == Label::Repeated { "Numbers" } else { "Number" };
+    format!("Field {{ number: {number}, kind: Kind::{kind_name}(WireType::{kind}) }}")
 }

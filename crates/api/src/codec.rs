@@ -1,13 +1,17 @@
 //! The gRPC codec: protobuf messages, with decoding errors worded as etcd's clients know them.
 //!
-//! Both stubs use it. It differs from the stock codec in two things: a request that cannot be decoded
-//! is answered Internal with grpc-go's text, and buffers are as large as small messages are.
+//! Both stubs use it. It differs from the stock codec in three things: a field of a type that it should
+//! not have is passed over, as [`crate::shape`] has it; a request that cannot be decoded is answered
+//! Internal with grpc-go's text; and buffers are as large as small messages are.
 
 use std::marker::PhantomData;
 
-use prost::Message;
+use bytes::Buf;
+use prost::{Message, Name};
 use tonic::Status;
 use tonic::codec::{BufferSettings, DecodeBuf, Decoder, EncodeBuf, Encoder};
+
+use crate::shape;
 
 /// What a call sets aside for its message in each direction. The stock 8 KiB are beyond what allocators
 /// keep at hand for a thread, and cost a small request a tenth of its CPU; most messages are smaller than
@@ -32,7 +36,7 @@ impl<E, D> Default for Codec<E, D> {
 impl<E, D> tonic::codec::Codec for Codec<E, D>
 where
     E: Message + Send + 'static,
-    D: Message + Default + Send + 'static,
+    D: Message + Name + Default + Send + 'static,
 {
     type Encode = E;
     type Decode = D;
@@ -75,12 +79,13 @@ impl<M: Message> Encoder for Half<M> {
     }
 }
 
-impl<M: Message + Default> Decoder for Half<M> {
+impl<M: Message + Name + Default> Decoder for Half<M> {
     type Item = M;
     type Error = Status;
 
     fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<M>, Status> {
-        M::decode(buf).map(Some).map_err(|error| {
+        // The bytes are shared, not copied.
+        shape::decode(buf.copy_to_bytes(buf.remaining())).map(Some).map_err(|error| {
             // prost tells the two apart only in its message.
             let reason = if error.to_string().contains("UTF-8") {
                 "string field contains invalid UTF-8"

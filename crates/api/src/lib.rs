@@ -8,6 +8,7 @@
 //! Feature `grpc` adds client and server stubs. Nothing here decides anything.
 
 pub mod record;
+pub mod shape;
 
 #[cfg(feature = "grpc")]
 pub mod codec;

@@ -7,8 +7,24 @@ use std::fmt::Write;
 
 /// Writes a text in double quotes with Go's escapes, as etcd's messages quote what they were given.
 pub fn go_quote(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
+    go_quote_bytes(text.as_bytes())
+}
+
+/// The same for bytes, which may be no text.
+pub fn go_quote_bytes(bytes: &[u8]) -> String {
+    let mut quoted = String::with_capacity(bytes.len() + 2);
     quoted.push('"');
+    for chunk in bytes.utf8_chunks() {
+        escape(chunk.valid(), &mut quoted);
+        for byte in chunk.invalid() {
+            write!(quoted, "\\x{byte:02x}").expect("a String takes any text");
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+fn escape(text: &str, quoted: &mut String) {
     for c in text.chars() {
         match c {
             '"' => quoted.push_str("\\\""),
@@ -29,8 +45,6 @@ pub fn go_quote(text: &str) -> String {
             c => quoted.push(c),
         }
     }
-    quoted.push('"');
-    quoted
 }
 
 /// A system error in the words of the system alone: no number, no capital.
@@ -50,6 +64,7 @@ mod tests {
         assert_eq!(go_quote("plain"), "\"plain\"");
         assert_eq!(go_quote("a\"b\\c"), "\"a\\\"b\\\\c\"");
         assert_eq!(go_quote("\n\t\u{1}\u{7f}\u{85}\u{e9}"), "\"\\n\\t\\x01\\x7f\\u0085\u{e9}\"");
+        assert_eq!(go_quote_bytes(b"a\"\xff\xc3"), "\"a\\\"\\xff\\xc3\"");
     }
 
     #[test]

@@ -6,15 +6,18 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response};
 use tokio::time::Sleep;
+use tonic::Status;
 use tonic::body::Body;
-use tonic::{Code, Status};
 
 use super::body::Observed;
 use super::large_reply;
 use super::observe::CallStats;
+use super::wording::in_grpc_gos_words;
 use crate::member::RequestError;
+use crate::methods::Kind;
+use crate::quote::go_quote_bytes;
 
 pub(super) type ResponseFuture =
     Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
@@ -56,10 +59,11 @@ impl Future for Call {
     type Output = Result<Response<Observed<CallStats>>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let kind = self.stats.as_ref().map(|stats| stats.kind);
         let response = match &mut self.state {
             State::Answered(response) => response.take().expect("a call is answered once"),
             State::Running { response, deadline } => match response.as_mut().poll(cx) {
-                Poll::Ready(Ok(response)) => reword(response),
+                Poll::Ready(Ok(response)) => reword(response, kind),
                 Poll::Pending => match deadline.as_mut().map(|sleep| sleep.as_mut().poll(cx)) {
                     Some(Poll::Ready(())) => {
                         Status::from(RequestError::DeadlineExceeded).into_http()
@@ -78,50 +82,39 @@ impl Future for Call {
     }
 }
 
-/// Gives the library's refusal of an oversized message grpc-go's code and words.
-fn reword(response: Response<Body>) -> Response<Body> {
-    let Some(status) = Status::from_header_map(response.headers()) else { return response };
-    if status.code() != Code::OutOfRange
-        || !status.message().starts_with("Error, decoded message length too large")
-    {
-        return response;
+/// Gives a refusal by the library the words that clients know.
+fn reword(response: Response<Body>, kind: Option<Kind>) -> Response<Body> {
+    let Some(kind) = kind else { return response };
+    match Status::from_header_map(response.headers()) {
+        None => response,
+        Some(status) => in_grpc_gos_words(status, kind).into_http(),
     }
-    let mut numbers =
-        status.message().split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
-    let (found, limit) = (numbers.next().unwrap_or("?"), numbers.next().unwrap_or("?"));
-    let text = format!("grpc: received message larger than max ({found} vs. {limit})");
-    Status::resource_exhausted(text).into_http()
 }
 
-/// The answer to a request that is no gRPC, or `None` if it is.
-pub(super) fn refuse_content_type(content_type: Option<&HeaderValue>) -> Option<Response<Body>> {
-    let given = content_type.map_or(&b""[..], HeaderValue::as_bytes);
-    if given.starts_with(b"application/grpc") {
-        return None;
+/// Reads a `grpc-timeout`: up to eight digits and a unit. The error is grpc-go's text.
+pub(super) fn parse_timeout(value: &HeaderValue) -> Result<Duration, String> {
+    let text = value.as_bytes();
+    let fault = |what: &str| format!("transport: timeout {what}: {}", go_quote_bytes(text));
+    let (unit, digits) = match text {
+        [] | [_] => return Err(fault("string is too short")),
+        [digits @ .., unit] if digits.len() <= 8 => (unit, digits),
+        _ => return Err(fault("string is too long")),
+    };
+    let nanos_per_unit: u64 = match unit {
+        b'H' => 3_600_000_000_000,
+        b'M' => 60_000_000_000,
+        b'S' => 1_000_000_000,
+        b'm' => 1_000_000,
+        b'u' => 1_000,
+        b'n' => 1,
+        _ => return Err(fault("unit is not recognized")),
+    };
+    if !digits.iter().all(u8::is_ascii_digit) {
+        let digits = go_quote_bytes(digits);
+        return Err(format!("strconv.ParseUint: parsing {digits}: invalid syntax"));
     }
-    let given = String::from_utf8_lossy(given);
-    let text = format!("invalid gRPC request content-type {given:?}");
-    let mut response = Status::invalid_argument(text).into_http();
-    *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-    Some(response)
-}
-
-/// Reads a `grpc-timeout`: up to eight digits and a unit. A malformed one is no deadline.
-pub(super) fn parse_timeout(value: &HeaderValue) -> Option<Duration> {
-    let (unit, digits) = value.as_bytes().split_last()?;
-    if digits.is_empty() || digits.len() > 8 {
-        return None;
-    }
-    let count: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
-    match unit {
-        b'H' => Some(Duration::from_secs(count * 3600)),
-        b'M' => Some(Duration::from_secs(count * 60)),
-        b'S' => Some(Duration::from_secs(count)),
-        b'm' => Some(Duration::from_millis(count)),
-        b'u' => Some(Duration::from_micros(count)),
-        b'n' => Some(Duration::from_nanos(count)),
-        _ => None,
-    }
+    let count = digits.iter().fold(0, |count, digit| count * 10 + u64::from(digit - b'0'));
+    Ok(Duration::from_nanos(count.saturating_mul(nanos_per_unit)))
 }
 
 /// First value of a metadata key, or `default`.
@@ -136,23 +129,20 @@ mod tests {
     #[test]
     fn timeouts_have_eight_digits_and_a_unit() {
         let parse = |text: &'static str| parse_timeout(&HeaderValue::from_static(text));
-        assert_eq!(parse("5S"), Some(Duration::from_secs(5)));
-        assert_eq!(parse("99999999m"), Some(Duration::from_millis(99_999_999)));
-        assert_eq!(parse("4999910u"), Some(Duration::from_micros(4_999_910)));
-        for bad in ["", "S", "1", "1x", "123456789S", "-1S"] {
-            assert_eq!(parse(bad), None, "{bad}");
+        assert_eq!(parse("5S"), Ok(Duration::from_secs(5)));
+        assert_eq!(parse("99999999m"), Ok(Duration::from_millis(99_999_999)));
+        assert_eq!(parse("4999910u"), Ok(Duration::from_micros(4_999_910)));
+        assert_eq!(parse("99999999M"), Ok(Duration::from_secs(99_999_999 * 60)));
+        assert!(parse("99999999H").unwrap() > Duration::from_secs(500 * 365 * 86_400));
+        for (bad, text) in [
+            ("", "transport: timeout string is too short: \"\""),
+            ("S", "transport: timeout string is too short: \"S\""),
+            ("1x", "transport: timeout unit is not recognized: \"1x\""),
+            ("123456789S", "transport: timeout string is too long: \"123456789S\""),
+            ("-1S", "strconv.ParseUint: parsing \"-1\": invalid syntax"),
+            ("+1S", "strconv.ParseUint: parsing \"+1\": invalid syntax"),
+        ] {
+            assert_eq!(parse(bad), Err(text.to_owned()));
         }
-    }
-
-    #[test]
-    fn an_oversized_message_is_refused_in_grpc_gos_words() {
-        let text = "Error, decoded message length too large: found 3000000 bytes, the limit is: 2097152 bytes";
-        let reworded = reword(Status::out_of_range(text).into_http());
-        let status = Status::from_header_map(reworded.headers()).unwrap();
-        assert_eq!(status.code(), Code::ResourceExhausted);
-        assert_eq!(
-            status.message(),
-            "grpc: received message larger than max (3000000 vs. 2097152)"
-        );
     }
 }

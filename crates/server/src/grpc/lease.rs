@@ -16,7 +16,9 @@ use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::unexpected;
+use super::wording::in_grpc_gos_words;
 use crate::member::Member;
+use crate::methods::Kind;
 use crate::metrics::RequestKind;
 
 /// The service.
@@ -88,7 +90,7 @@ impl Lease for LeaseService {
             async move {
                 // The revision is that before the renewal.
                 let header = member.current_header();
-                let id = request?.id;
+                let id = request.map_err(|status| in_grpc_gos_words(status, Kind::BidiStream))?.id;
                 // A lease that is gone is told by a lifetime of nothing.
                 let ttl = member.renew_lease(LeaseId(id)).await?.unwrap_or_default();
                 Ok(LeaseKeepAliveResponse { header: Some(header), id, ttl })

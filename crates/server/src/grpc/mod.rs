@@ -1,7 +1,7 @@
 //! gRPC: routing, the checks common to all calls, and one file per service.
 //!
-//! A request passes, in this order: routing (unknown names are refused with grpc-go's words), the
-//! checks of [`Router::admit`], the service's own file. Every call is counted when it starts and exactly
+//! A request passes, in this order: the checks of its head, routing (unknown names are refused with grpc-go's
+//! words), the compression, the checks of [`Router::admit`], the service's own file. Every call is counted when it starts and exactly
 //! once when it ends, however it ends. A deadline that came with the call ends it with grpc-go's words.
 //!
 //! # Not here
@@ -11,6 +11,7 @@
 mod body;
 mod call;
 mod cluster;
+mod head;
 mod health;
 mod kv;
 mod large_reply;
@@ -18,13 +19,15 @@ mod lease;
 mod maintenance;
 mod observe;
 mod range_stream;
+mod request_body;
 mod status;
 mod streams;
 mod watch;
+mod wording;
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Request, header};
+use http::{HeaderMap, HeaderValue, Request};
 use hyper::body::Incoming;
 use quorate_api::etcdserverpb::auth_server::AuthServer;
 use quorate_api::etcdserverpb::cluster_server::ClusterServer;
@@ -39,10 +42,12 @@ use tower_service::Service as _;
 
 use self::body::Observed;
 use self::call::{Call, ResponseFuture};
-
+use self::head::{Encoding, Head};
 use self::observe::CallStats;
+use self::request_body::RequestBody;
 use crate::member::{Member, RequestError};
 use crate::methods::{Route, SERVICES, route};
+use crate::quote::go_quote_bytes;
 
 /// Bytes that a message may have beyond the largest request, for what surrounds it.
 const MESSAGE_OVERHEAD_BYTES: usize = 512 * 1024;
@@ -142,7 +147,7 @@ fn learner_answers(service: usize, method: usize) -> bool {
 
 impl Services {
     /// Positions are those of [`SERVICES`].
-    fn dispatch(&self, service: usize, request: Request<Incoming>) -> ResponseFuture {
+    fn dispatch(&self, service: usize, request: Request<RequestBody<Incoming>>) -> ResponseFuture {
         match SERVICES[service].name {
             "etcdserverpb.KV" => self.kv.clone().call(request),
             "etcdserverpb.Watch" => self.watch.call(request),
@@ -163,23 +168,38 @@ impl hyper::service::Service<Request<Incoming>> for Router {
     type Error = std::convert::Infallible;
     type Future = Call;
 
-    fn call(&self, request: Request<Incoming>) -> Call {
-        let headers = request.headers();
-        if let Some(refusal) = call::refuse_content_type(headers.get(header::CONTENT_TYPE)) {
-            return Call::answered(refusal);
-        }
-        let route = route(request.uri().path());
+    fn call(&self, mut request: Request<Incoming>) -> Call {
+        let Head { timeout, encoding } = match Head::read(&request) {
+            Ok(head) => head,
+            Err(refusal) => return Call::answered(refusal.into_http()),
+        };
+        // A query is a part of the name, which nothing is called then.
+        let path = request.uri().path_and_query().map_or("", |path| path.as_str());
+        let route = route(path);
         let Route::Method { service, method, kind } = route else {
             let text = route.refusal().unwrap_or_default();
             return Call::answered(Status::unimplemented(text).into_http());
         };
+        if let Encoding::Unknown(name) = encoding {
+            return Call::answered(decompressor_missing(name).into_http());
+        }
+        let headers = request.headers();
         let stats = CallStats::start(&self.services.member, service, method, kind);
         if let Err(status) = self.admit((service, method), headers, &stats) {
             return Call::refused(&status, stats);
         }
-        let timeout = headers.get("grpc-timeout").and_then(call::parse_timeout);
+        if encoding == Encoding::Identity {
+            // The library would not take an empty one.
+            request.headers_mut().remove("grpc-encoding");
+        }
+        let request = request.map(|body| RequestBody::new(body, kind));
         Call::started(self.services.dispatch(service, request), stats, timeout)
     }
+}
+
+fn decompressor_missing(encoding: &HeaderValue) -> Status {
+    let name = go_quote_bytes(encoding.as_bytes());
+    Status::unimplemented(format!("grpc: Decompressor is not installed for grpc-encoding {name}"))
 }
 
 /// The log answered a request with the answer to another.

@@ -22,7 +22,7 @@ pub(crate) struct CallStats {
     metrics: Arc<Metrics>,
     service: usize,
     method: usize,
-    kind: Kind,
+    pub(super) kind: Kind,
     started: Instant,
     /// Taking longer than this is worth a warning.
     slow: Duration,

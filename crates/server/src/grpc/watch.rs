@@ -31,7 +31,10 @@ use tonic::codec::{CompressionEncoding, Streaming};
 use tonic::{Code, Status};
 
 use super::call::{ResponseFuture, metadata};
+use super::request_body::RequestBody;
+use super::wording::in_grpc_gos_words;
 use crate::member::{Member, RequestError};
+use crate::methods::Kind;
 
 /// Bytes gathered before they are handed to the transport.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -51,18 +54,10 @@ impl WatchService {
         Self { member, message_bytes_max }
     }
 
-    pub(super) fn call(&self, request: Request<Incoming>) -> ResponseFuture {
+    pub(super) fn call(&self, request: Request<RequestBody<Incoming>>) -> ResponseFuture {
         let (head, body) = request.into_parts();
-        let encoding = match metadata(&head.headers, "grpc-encoding", "identity") {
-            "identity" => None,
-            "gzip" => Some(CompressionEncoding::Gzip),
-            other => {
-                let text =
-                    format!("grpc: Decompressor is not installed for grpc-encoding {other:?}");
-                let refusal = Status::unimplemented(text).into_http();
-                return Box::pin(std::future::ready(Ok(refusal)));
-            }
-        };
+        let is_compressed = metadata(&head.headers, "grpc-encoding", "identity") == "gzip";
+        let encoding = is_compressed.then_some(CompressionEncoding::Gzip);
         let requests = Streaming::new_request(
             Half::<WatchRequest>::default(),
             body,
@@ -127,7 +122,7 @@ impl Session {
                     self.requests = None;
                     self.ended = Some(Some(match status.code() {
                         Code::Cancelled => RequestError::WatchCanceled.into(),
-                        _ => status,
+                        _ => in_grpc_gos_words(status, Kind::BidiStream),
                     }));
                 }
                 Poll::Pending => return,

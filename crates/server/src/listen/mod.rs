@@ -1,13 +1,15 @@
 //! Client listeners: accepting connections, telling HTTP/1 from gRPC, serving both on one port.
 //!
-//! A connection's first bytes decide: the HTTP/2 preface goes to gRPC, anything else to the HTTP
-//! endpoints. Accepted connections are dealt among the connection runtimes.
+//! A connection's first bytes decide: the HTTP/2 preface goes to gRPC, by way of `authority`, anything else to
+//! the HTTP endpoints. Accepted connections are dealt among the connection runtimes.
 //!
 //! # Bound
 //!
 //! At most (file descriptor limit - 150) connections per listener; more wait in the kernel's queue.
 
+mod authority;
 pub(crate) mod buffered;
+mod field_section;
 
 use std::convert::Infallible;
 use std::io;
@@ -25,6 +27,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 
+use self::authority::AnyAuthority;
 use self::buffered::Sending;
 use crate::log;
 use crate::runtime::Runtimes;
@@ -42,6 +45,10 @@ const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 
 /// What a stream may have encoded ahead of a client that does not read: a few chunks of a large reply.
 const STREAM_SEND_BYTES_MAX: usize = 256 << 10;
+
+/// What the field lines of one request may come to. Tokens take a few thousand bytes; a library's default
+/// would cut the connection of a client that sends 64 kB.
+const HEADER_LIST_BYTES_MAX: u32 = 256 << 10;
 
 /// Streams that a client may open and give up before they were looked at. Many calls that are cancelled
 /// together are no attack.
@@ -222,9 +229,9 @@ async fn serve_connection<G: HttpService, H: HttpService>(
         _ = stop.wait_for(|stop| *stop) => return Ok(()),
     };
     let (io, outlet) = buffered::wrap(stream, first);
-    let io = TokioIo::new(io);
     if is_http2 {
         let Some(service) = services.grpc else { return Ok(()) };
+        let io = TokioIo::new(AnyAuthority::new(io, HTTP2_PREFACE.len()));
         let connection = http2_builder(&limits).serve_connection(io, service);
         let mut connection = std::pin::pin!(connection);
         tokio::select! {
@@ -238,7 +245,7 @@ async fn serve_connection<G: HttpService, H: HttpService>(
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_READ_TIMEOUT)
             .title_case_headers(true)
-            .serve_connection(io, service);
+            .serve_connection(TokioIo::new(io), service);
         let mut connection = std::pin::pin!(connection);
         tokio::select! {
             done = (Sending { connection: connection.as_mut(), outlet: &outlet }) => return done,
@@ -256,6 +263,7 @@ fn http2_builder(limits: &ConnectionLimits) -> http2::Builder<TokioExecutor> {
         .auto_date_header(false)
         .max_concurrent_streams(limits.max_concurrent_streams)
         .max_pending_accept_reset_streams(STREAMS_GIVEN_UP_MAX)
+        .max_header_list_size(HEADER_LIST_BYTES_MAX)
         .max_send_buf_size(STREAM_SEND_BYTES_MAX)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES);

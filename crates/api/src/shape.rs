@@ -1,0 +1,205 @@
+//! Which wire types the fields of a message have, and how a message is decoded that has others.
+//!
+//! A field that comes with a wire type it should not have is a field that is not known, and passed over:
+//! so the format's own library has it, and so etcd's clients may rely on it. The decoder here would refuse
+//! the whole message. It is asked first, because next to every message is in order; one that it refuses is
+//! copied without such fields, whatever message they are in, and tried again.
+//!
+//! # Bound
+//!
+//! The copy is made in one pass and is at most three times as long as the message.
+
+use bytes::Bytes;
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, encode_key, skip_field};
+use prost::{DecodeError, Message, Name};
+
+/// Messages in messages, as deep as the decoder goes.
+const DEPTH_MAX: usize = 100;
+
+/// Bytes that the length of a message takes in the copy, where it is known only afterwards.
+const LENGTH_BYTES: usize = 5;
+
+#[derive(Debug)]
+struct Shape {
+    name: &'static str,
+    fields: &'static [Field],
+}
+
+#[derive(Debug)]
+struct Field {
+    number: u32,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Number(WireType),
+    /// Each by itself, or all in one.
+    Numbers(WireType),
+    Bytes,
+    /// The message at that position in [`SHAPES`].
+    Message(usize),
+}
+
+static SHAPES: &[Shape] = include!(concat!(env!("OUT_DIR"), "/shapes.rs"));
+
+/// Decodes a message, passing over what is not known of it.
+pub fn decode<M: Message + Name + Default>(encoded: Bytes) -> Result<M, DecodeError> {
+    M::decode(encoded.clone()).or_else(|error| match without_mistyped(&M::full_name(), &encoded) {
+        Some(known) => M::decode(Bytes::from(known)),
+        None => Err(error),
+    })
+}
+
+/// Copies the fields of a message that have the wire type of their number, or nothing if the bytes are no
+/// message.
+#[cold]
+fn without_mistyped(name: &str, encoded: &[u8]) -> Option<Vec<u8>> {
+    let shape = SHAPES.iter().find(|shape| shape.name == name)?;
+    let mut known = Vec::with_capacity(encoded.len());
+    copy_known(shape, encoded, &mut known, DEPTH_MAX)?;
+    Some(known)
+}
+
+fn copy_known(shape: &Shape, mut rest: &[u8], known: &mut Vec<u8>, depth: usize) -> Option<()> {
+    let depth = depth.checked_sub(1)?;
+    while !rest.is_empty() {
+        let from = rest;
+        let (number, wire_type) = decode_key(&mut rest).ok()?;
+        let mut value = rest;
+        skip_field(wire_type, number, &mut rest, DecodeContext::default()).ok()?;
+        let Some(field) = shape.fields.iter().find(|field| field.number == number) else {
+            continue;
+        };
+        let is_delimited = wire_type == WireType::LengthDelimited;
+        match field.kind {
+            Kind::Message(position) if is_delimited => {
+                decode_varint(&mut value).ok()?;
+                let value = &value[..value.len() - rest.len()];
+                encode_key(number, wire_type, known);
+                let start = known.len() + LENGTH_BYTES;
+                known.resize(start, 0);
+                copy_known(&SHAPES[position], value, known, depth)?;
+                let length = padded_varint(known.len() - start)?;
+                known[start - LENGTH_BYTES..start].copy_from_slice(&length);
+            }
+            Kind::Number(expected) if wire_type != expected => {}
+            Kind::Numbers(expected) if wire_type != expected && !is_delimited => {}
+            Kind::Bytes | Kind::Message(_) if !is_delimited => {}
+            Kind::Number(_) | Kind::Numbers(_) | Kind::Bytes | Kind::Message(_) => {
+                known.extend_from_slice(&from[..from.len() - rest.len()]);
+            }
+        }
+    }
+    Some(())
+}
+
+/// A number that takes as many bytes whatever it is.
+fn padded_varint(number: usize) -> Option<[u8; LENGTH_BYTES]> {
+    let mut rest = u32::try_from(number).ok()?;
+    let mut bytes = [0; LENGTH_BYTES];
+    for byte in &mut bytes {
+        *byte = u8::try_from(rest & 0x7f).ok()? | 0x80;
+        rest >>= 7;
+    }
+    bytes[LENGTH_BYTES - 1] &= 0x7f;
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::etcdserverpb::compare::TargetUnion;
+    use crate::etcdserverpb::{
+        PutRequest, RangeRequest, TxnRequest, WatchCreateRequest, WatchRequest,
+        watch_request::RequestUnion,
+    };
+
+    fn decoded<M: Message + Name + Default>(encoded: &[u8]) -> M {
+        let encoded = Bytes::copy_from_slice(encoded);
+        assert!(M::decode(encoded.clone()).is_err(), "the decoder alone takes it");
+        decode(encoded).unwrap()
+    }
+
+    #[test]
+    fn a_field_of_another_type_is_passed_over() {
+        let put = PutRequest { key: "k".into(), value: "v".into(), ..PutRequest::default() };
+        let good = put.encode_to_vec();
+        // Bytes as a number, as a double, as a group; a number as bytes, as a float.
+        for odd in [
+            &b"\x08\x01"[..],
+            b"\x09\x01\x02\x03\x04\x05\x06\x07\x08",
+            b"\x0b\x08\x01\x0c",
+            b"\x1a\x01x",
+            b"\x1d\x01\x02\x03\x04",
+        ] {
+            assert_eq!(decoded::<PutRequest>(&[odd, &good].concat()), put, "{odd:x?}");
+            assert_eq!(decoded::<PutRequest>(&[&good, odd].concat()), put, "{odd:x?}");
+        }
+    }
+
+    #[test]
+    fn inside_other_messages_too() {
+        // A comparison with a float for its key, then a put with a group for its value.
+        let compare = b"\x0a\x08\x1a\x01k\x1d\x01\x02\x03\x04";
+        let put = b"\x12\x0b\x12\x09\x0a\x01k\x13\x08\x01\x14\x28\x01";
+        let bytes = [&compare[..], put].concat();
+        let txn = decoded::<TxnRequest>(&bytes);
+        assert_eq!(txn.compare[0].key, "k");
+        assert_eq!(txn.success.len(), 1);
+        // The arms of a choice: the mistyped one does not displace the other.
+        let txn = decoded::<TxnRequest>(b"\x0a\x08\x1a\x01k\x20\x05\x2a\x01x");
+        assert_eq!(txn.compare[0].target_union, Some(TargetUnion::Version(5)));
+    }
+
+    #[test]
+    fn lists_of_numbers_come_in_both_forms() {
+        let filters = |encoded: &[u8]| {
+            let watch = decoded::<WatchRequest>(encoded);
+            let Some(RequestUnion::CreateRequest(create)) = watch.request_union else {
+                panic!("{watch:?}");
+            };
+            create
+        };
+        let expected =
+            WatchCreateRequest { key: "k".into(), filters: vec![0, 1], ..Default::default() };
+        // One by one, and packed; a double among them is not of the list.
+        assert_eq!(filters(b"\x0a\x09\x0a\x01k\x28\x00\x28\x01\x10\x01"), expected);
+        assert_eq!(filters(b"\x0a\x09\x0a\x01k\x2a\x02\x00\x01\x10\x01"), expected);
+        let odd = b"\x0a\x10\x0a\x01k\x2a\x02\x00\x01\x29\x01\x02\x03\x04\x05\x06\x07\x08";
+        assert_eq!(filters(odd), expected);
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused() {
+        for bad in [
+            &b"\x0a\x7fabc"[..],
+            b"\x08\x01\x00\x01",
+            b"\x08\x01\x18\xff",
+            b"\x08\x01\x0b\x14",
+            b"\x08\x01\x0e",
+            b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
+        ] {
+            assert!(decode::<PutRequest>(Bytes::copy_from_slice(bad)).is_err(), "{bad:x?}");
+        }
+    }
+
+    #[test]
+    fn a_mistyped_field_does_not_excuse_depth_or_length() {
+        let mut txn = b"\x08\x01".to_vec();
+        for _ in 0..1000 {
+            let mut operation = Vec::new();
+            prost::encoding::bytes::encode(4, &txn, &mut operation);
+            txn.clear();
+            prost::encoding::bytes::encode(2, &operation, &mut txn);
+        }
+        assert!(decode::<TxnRequest>(txn.into()).is_err());
+    }
+
+    #[test]
+    fn every_message_of_the_services_has_its_shape() {
+        for name in [PutRequest::full_name(), RangeRequest::full_name(), TxnRequest::full_name()] {
+            assert!(SHAPES.iter().any(|shape| shape.name == name), "{name}");
+        }
+    }
+}

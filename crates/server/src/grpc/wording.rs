@@ -1,0 +1,82 @@
+//! The library's refusals of a message, in grpc-go's words.
+//!
+//! The library knows better than anyone whether a message is whole, short enough and what it says it is;
+//! only its words and some codes are not those that clients of etcd know. Which those are depends on the
+//! kind of call: grpc-go reads the message of a unary call by another way than those of a stream.
+
+use tonic::{Code, Status};
+
+use crate::methods::Kind;
+
+/// Gives a refusal of the library grpc-go's code and words; any other status stays as it is.
+pub(super) fn in_grpc_gos_words(status: Status, kind: Kind) -> Status {
+    let is_unary = match kind {
+        Kind::Unary => true,
+        Kind::ServerStream | Kind::BidiStream => false,
+    };
+    let text = status.message();
+    match status.code() {
+        Code::OutOfRange => match numbers_after(text, "Error, decoded message length too large") {
+            Some([found, limit]) => Status::resource_exhausted(format!(
+                "grpc: received message larger than max ({found} vs. {limit})"
+            )),
+            None => status,
+        },
+        Code::ResourceExhausted => match numbers_after(text, "Error decompressing: size limit") {
+            Some([limit, _]) => Status::resource_exhausted(format!(
+                "grpc: received message after decompression larger than max {limit}"
+            )),
+            None => status,
+        },
+        Code::Internal => refusal_of_a_message(text, is_unary).unwrap_or(status),
+        _ => status,
+    }
+}
+
+fn refusal_of_a_message(text: &str, is_unary: bool) -> Option<Status> {
+    // grpc-go hands the end of a unary call's body on as it is.
+    let ended = |text: &str| if is_unary { Status::unknown(text) } else { Status::internal(text) };
+    if text == "Unexpected EOF decoding stream." {
+        return Some(ended("unexpected EOF"));
+    }
+    if text == "Missing request message." {
+        return Some(ended(if is_unary {
+            "EOF"
+        } else {
+            "cardinality violation: received no request message from non-client-streaming RPC"
+        }));
+    }
+    if text.starts_with("protocol error: received message with compressed-flag") {
+        let text = "grpc: compressed flag set with identity or empty encoding";
+        return Some(Status::internal(text));
+    }
+    let prefix = "protocol error: received message with invalid compression flag";
+    if let Some([flag, _]) = numbers_after(text, prefix) {
+        return Some(Status::internal(format!("grpc: received unexpected payload format {flag}")));
+    }
+    if let Some(reason) = text.strip_prefix("Error decompressing: ") {
+        let reason = reason.trim_end_matches(", while sending request");
+        return Some(Status::internal(match reason {
+            "invalid gzip header" => {
+                "grpc: failed to decompress the message: gzip: invalid header".to_owned()
+            }
+            "unexpected end of file" => {
+                "grpc: failed to decompress the message: unexpected EOF".to_owned()
+            }
+            "incomplete deflate stream" => {
+                "grpc: failed to read decompressed data: unexpected EOF".to_owned()
+            }
+            other => format!("grpc: failed to read decompressed data: {other}"),
+        }));
+    }
+    let reason = text.strip_prefix("grpc: error unmarshalling request: ")?;
+    let text = format!("grpc: failed to unmarshal the received message: {reason}");
+    (!is_unary).then(|| Status::internal(text))
+}
+
+/// The first two numbers of a text that begins like that.
+fn numbers_after<'a>(text: &'a str, prefix: &str) -> Option<[&'a str; 2]> {
+    let rest = text.strip_prefix(prefix)?;
+    let mut numbers = rest.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
+    Some([numbers.next()?, numbers.next().unwrap_or_default()])
+}

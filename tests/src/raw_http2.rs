@@ -1,0 +1,285 @@
+//! The smallest HTTP/2 client that can send what no library sends.
+//!
+//! Field lines go out as literals, as they are given; frames are written by hand. Answers are read with
+//! the field compression that servers use.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use crate::DEADLINE;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Largest payload that a server takes unasked.
+const FRAME_BYTES_MAX: usize = 16 * 1024;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
+
+const END_STREAM: u8 = 1;
+const ACK: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// How a request ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RawAnswer {
+    /// With a response.
+    Response(RawResponse),
+    /// The stream was reset, with that code.
+    Reset(u32),
+    /// The connection was closed, with that code if one was said.
+    Closed(Option<u32>),
+}
+
+/// A response.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RawResponse {
+    /// Field lines of head and trailers, in their order.
+    pub fields: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl RawResponse {
+    /// The first field of that name.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let found = self.fields.iter().find(|(present, _)| present == name);
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+impl RawAnswer {
+    /// In short: the HTTP status, the gRPC status and its message; or how it ended without them.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        match self {
+            Self::Response(response) => {
+                let field = |name| response.field(name).unwrap_or("none");
+                let message = response.field("grpc-message").unwrap_or_default();
+                let text =
+                    format!("{} {} {}", field(":status"), field("grpc-status"), decode(message));
+                text.trim_end().to_owned()
+            }
+            Self::Reset(code) => format!("reset {code}"),
+            Self::Closed(Some(code)) => format!("closed {code}"),
+            Self::Closed(None) => "closed".to_owned(),
+        }
+    }
+}
+
+/// Undoes the escapes of a message; servers differ in what they escape.
+fn decode(message: &str) -> String {
+    let (mut decoded, mut rest) = (Vec::new(), message.as_bytes());
+    while let [byte, tail @ ..] = rest {
+        let escaped = (*byte == b'%').then(|| std::str::from_utf8(tail.get(..2)?).ok()).flatten();
+        match escaped.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                decoded.push(byte);
+                rest = &tail[2..];
+            }
+            None => {
+                decoded.push(*byte);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct RawHttp2 {
+    stream: TcpStream,
+    decoder: Decoder,
+    next_stream: u32,
+}
+
+struct Decoder(loona_hpack::Decoder<'static>);
+
+impl std::fmt::Debug for Decoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Decoder")
+    }
+}
+
+impl RawHttp2 {
+    /// Connects to a local server.
+    #[must_use]
+    pub fn connect(port: u16) -> Self {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.write_all(PREFACE).unwrap();
+        let decoder = Decoder(loona_hpack::Decoder::new());
+        let mut connection = Self { stream, decoder, next_stream: 1 };
+        connection.send(&frame(SETTINGS, 0, 0, b""));
+        connection
+    }
+
+    /// Sends a request with these field lines and this body, and reads how it ends.
+    pub fn ask(&mut self, fields: &[(&[u8], &[u8])], body: &[u8]) -> RawAnswer {
+        let block: Vec<u8> = fields.iter().flat_map(|(name, value)| literal(name, value)).collect();
+        self.ask_block(&block, body)
+    }
+
+    /// The same with an encoded field section.
+    pub fn ask_block(&mut self, block: &[u8], body: &[u8]) -> RawAnswer {
+        let id = self.open(block);
+        self.send_body(id, body, true);
+        self.read_answer(id)
+    }
+
+    /// Opens a stream and leaves it open.
+    pub fn open(&mut self, block: &[u8]) -> u32 {
+        let id = self.next_stream;
+        self.next_stream += 2;
+        let mut kind = HEADERS;
+        let mut pieces = block.chunks(FRAME_BYTES_MAX).peekable();
+        while let Some(piece) = pieces.next() {
+            let flags = if pieces.peek().is_none() { END_HEADERS } else { 0 };
+            self.send(&frame(kind, flags, id, piece));
+            kind = CONTINUATION;
+        }
+        id
+    }
+
+    /// Sends a part of a body.
+    pub fn send_body(&mut self, id: u32, body: &[u8], is_last: bool) {
+        self.send(&frame(DATA, if is_last { END_STREAM } else { 0 }, id, body));
+    }
+
+    /// A server that has closed the connection is noticed when it is read from.
+    fn send(&mut self, bytes: &[u8]) {
+        drop(self.stream.write_all(bytes));
+    }
+
+    /// Reads until the stream has ended.
+    pub fn read_answer(&mut self, id: u32) -> RawAnswer {
+        let mut response = RawResponse::default();
+        loop {
+            let Some((kind, flags, stream, payload)) = self.read_frame() else {
+                return RawAnswer::Closed(None);
+            };
+            match kind {
+                HEADERS => {
+                    assert!(flags & END_HEADERS != 0, "servers say little");
+                    let fields = self.decoder.0.decode(&payload).unwrap();
+                    if stream != id {
+                        continue;
+                    }
+                    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+                    let fields = fields.into_iter().map(|(name, value)| (text(name), text(value)));
+                    response.fields.extend(fields);
+                }
+                DATA if stream == id => response.body.extend_from_slice(&payload),
+                RST_STREAM if stream == id => {
+                    // A server that has answered may say that it wants no more of the request.
+                    return if response.field("grpc-status").is_some() {
+                        RawAnswer::Response(response)
+                    } else {
+                        RawAnswer::Reset(number(&payload))
+                    };
+                }
+                GOAWAY => return RawAnswer::Closed(Some(number(&payload[4..]))),
+                SETTINGS if flags & ACK == 0 => self.send(&frame(SETTINGS, ACK, 0, b"")),
+                PING if flags & ACK == 0 => self.send(&frame(PING, ACK, 0, &payload)),
+                _ => {}
+            }
+            if stream == id && matches!(kind, HEADERS | DATA) && flags & END_STREAM != 0 {
+                return RawAnswer::Response(response);
+            }
+        }
+    }
+
+    /// Reads from a stream until it has brought so many bytes.
+    pub fn read_body(&mut self, id: u32, count: usize) -> Vec<u8> {
+        let mut body = Vec::new();
+        while body.len() < count {
+            let (kind, flags, stream, payload) = self.read_frame().unwrap();
+            match kind {
+                HEADERS => {
+                    let fields = self.decoder.0.decode(&payload).unwrap();
+                    let ended = stream == id && flags & END_STREAM != 0;
+                    assert!(!ended, "the stream has ended: {fields:?}");
+                }
+                DATA if stream == id => body.extend_from_slice(&payload),
+                RST_STREAM | GOAWAY => panic!("the stream has ended"),
+                SETTINGS if flags & ACK == 0 => self.send(&frame(SETTINGS, ACK, 0, b"")),
+                PING if flags & ACK == 0 => self.send(&frame(PING, ACK, 0, &payload)),
+                _ => {}
+            }
+        }
+        body
+    }
+
+    fn read_frame(&mut self) -> Option<(u8, u8, u32, Vec<u8>)> {
+        loop {
+            let mut head = [0; 9];
+            self.stream.read_exact(&mut head).ok()?;
+            let length = number(&[0, head[0], head[1], head[2]]);
+            let mut payload = vec![0; usize::try_from(length).unwrap()];
+            self.stream.read_exact(&mut payload).ok()?;
+            let (kind, flags) = (head[3], head[4]);
+            if kind != WINDOW_UPDATE {
+                return Some((kind, flags, number(&head[5..]), payload));
+            }
+        }
+    }
+}
+
+fn number(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes(bytes[..4].try_into().unwrap())
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let mut frame = length[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// A field line that neither side remembers.
+#[must_use]
+pub fn literal(name: &[u8], value: &[u8]) -> Vec<u8> {
+    let mut line = vec![0];
+    for text in [name, value] {
+        line.extend(string(text));
+    }
+    line
+}
+
+/// A string in a field section, without compression.
+#[must_use]
+pub fn string(text: &[u8]) -> Vec<u8> {
+    let mut encoded = Vec::new();
+    let mut rest = text.len();
+    if rest < 127 {
+        encoded.push(u8::try_from(rest).unwrap());
+    } else {
+        encoded.push(127);
+        rest -= 127;
+        while rest >= 128 {
+            encoded.push(u8::try_from(rest % 128).unwrap() | 128);
+            rest /= 128;
+        }
+        encoded.push(u8::try_from(rest).unwrap());
+    }
+    encoded.extend(text);
+    encoded
+}
+
+/// A message as it travels in a body.
+#[must_use]
+pub fn framed(message: &[u8]) -> Vec<u8> {
+    let mut body = vec![0];
+    body.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
+    body.extend(message);
+    body
+}
