@@ -9,6 +9,7 @@ use std::pin::Pin;
 use crate::commands;
 use crate::failure::Failure;
 use crate::flags::{Flag, Kind};
+use crate::security::SECURITY_FLAGS;
 use crate::session::Session;
 
 /// Headings of the top-level help.
@@ -125,7 +126,7 @@ impl Found {
     /// Every flag that the command takes.
     pub(crate) fn flags(&self) -> Vec<Flag> {
         let inherited = self.path.iter().flat_map(|command| command.inherited);
-        self.command().flags.iter().chain(inherited).copied().collect()
+        self.command().flags.iter().chain(inherited).chain(SECURITY_FLAGS).copied().collect()
     }
 }
 

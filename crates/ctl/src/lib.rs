@@ -12,8 +12,8 @@
 //!
 //! # Not here
 //!
-//! TLS, authentication, locks and elections, and the flags and commands about them, which are therefore
-//! unknown.
+//! Locks and elections, and the commands about them, which are therefore unknown; TLS and authentication, whose
+//! flags are refused (`security`).
 //!
 //! # Tests
 //!
@@ -28,6 +28,7 @@ mod gotext;
 mod help;
 mod log;
 mod output;
+mod security;
 mod session;
 mod words;
 

@@ -1,4 +1,9 @@
 //! One run of the tool: the global options, the terminal, and the way to the servers.
+//!
+//! # Invariants
+//!
+//! * What would secure the way to the servers is never passed over (see `security`), and no line tells the value
+//!   of a variable: it may be a secret.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,8 +18,10 @@ use crate::flags::{Flag, Kind, Matches};
 use crate::gotext;
 use crate::log;
 use crate::output::{Format, Reply};
+use crate::security::{self, SECURITY_FLAGS};
 
-const ENV_PREFIX: &str = "ETCDCTL_";
+/// What the variable of a global flag begins with.
+pub(crate) const ENV_PREFIX: &str = "ETCDCTL_";
 /// Read by `watch` itself.
 const WATCH_ENV: [&str; 2] = ["ETCDCTL_WATCH_KEY", "ETCDCTL_WATCH_RANGE_END"];
 
@@ -90,8 +97,14 @@ impl Session {
     ) -> Result<Self, Failure> {
         if !found.command().is_local {
             read_env(&mut matches, &env, &mut *terminal.errors)?;
-            if matches.bool("debug") {
+            if let Err(failure) = security::refuse(&matches, &env) {
+                let text = failure.message.unwrap_or_default();
                 // Where standard error is closed there is nobody to tell.
+                drop(terminal.errors.write_all(format!("Error: {text}\n").as_bytes()));
+                return Err(Failure::silent(failure.code));
+            }
+            if matches.bool("debug") {
+                // As above.
                 drop(terminal.errors.write_all(settings(&matches).as_bytes()));
             }
         }
@@ -228,13 +241,13 @@ fn read_env(
         let Some(rest) = name.strip_prefix(ENV_PREFIX) else { continue };
         let flag_name = rest.to_lowercase().replace('_', "-");
         let upper = rest.chars().all(|c| !c.is_lowercase());
-        let flag = GLOBAL_FLAGS.iter().find(|flag| flag.name == flag_name).filter(|_| upper);
-        let field = ("environment-variable", format!("{name}={value}"));
+        let mut flags = GLOBAL_FLAGS.iter().chain(SECURITY_FLAGS);
+        let flag = flags.find(|flag| flag.name == flag_name).filter(|_| upper);
+        let field = ("environment-variable", name.clone());
         match flag {
             Some(flag) if matches.changed(flag.name) => {
                 let message = "conflicting environment variable is shadowed by corresponding \
                                command-line flag (either unset environment variable or disable flag))";
-                let field = ("environment-variable", name.clone());
                 log::line(errors, "fatal", None, message, &[field]);
                 return Err(Failure::silent(exit::ERROR));
             }
@@ -292,11 +305,17 @@ mod tests {
 
     #[test]
     fn unknown_variables_are_told_about_and_bad_values_passed_over() {
-        let env = [("ETCDCTL_API", "3"), ("ETCDCTL_DIAL_TIMEOUT", "x"), ("ETCDCTL_WATCH_KEY", "k")];
+        let env = [
+            ("ETCDCTL_API", "3"),
+            ("ETCDCTL_DIAL_TIMEOUT", "x"),
+            ("ETCDCTL_PASSWRD", "SECRET"),
+            ("ETCDCTL_WATCH_KEY", "k"),
+        ];
         let (matches, errors) = read(&[], &env);
         assert_eq!(matches.unwrap().duration("dial-timeout"), Duration::from_secs(2));
-        assert_eq!(errors.lines().count(), 1);
+        assert_eq!(errors.lines().count(), 2);
+        assert!(errors.contains("\"ETCDCTL_PASSWRD\"") && !errors.contains("SECRET"), "{errors}");
         assert!(errors.contains("\"unrecognized environment variable\""));
-        assert!(errors.contains("\"ETCDCTL_API=3\""));
+        assert!(errors.contains("\"ETCDCTL_API\""));
     }
 }

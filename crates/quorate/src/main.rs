@@ -1,9 +1,10 @@
 //! The binary: decides which program it is called as, and becomes it.
 //!
 //! A link named `etcdctl` makes it that tool; otherwise the first argument may name one (`ctl`, `bench`);
-//! everything else is the server's command line.
+//! everything else is the server's command line. Programs of etcd that are not here yet are refused by name.
 
 use std::ffi::{OsStr, OsString};
+use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -16,6 +17,8 @@ enum Program {
     Server,
     Ctl,
     Bench,
+    /// One of etcd's that is not here.
+    Absent(&'static str),
 }
 
 fn main() -> ExitCode {
@@ -23,6 +26,13 @@ fn main() -> ExitCode {
     match choose(&mut args) {
         Program::Ctl => quorate_ctl::main(args),
         Program::Bench => quorate_bench::main(args),
+        Program::Absent(what) => {
+            let text =
+                format!("quorate: {what} is not in this version of Quorate; use etcd's own\n");
+            // Where standard error is closed there is nobody to tell.
+            drop(std::io::stderr().write_all(text.as_bytes()));
+            ExitCode::FAILURE
+        }
         Program::Server => {
             // Flags are text; what is none cannot be one of them and is refused as such.
             let lossy = |argument: &OsString| argument.to_string_lossy().into_owned();
@@ -40,16 +50,27 @@ fn choose(args: &mut Vec<OsString>) -> Program {
     let called = args.first().map(Path::new).and_then(Path::file_name).and_then(OsStr::to_str);
     match called {
         Some("etcdctl") => return Program::Ctl,
-        Some("etcd") => return Program::Server,
+        Some("etcdutl") => return Program::Absent("etcdutl"),
+        Some("etcd") => return etcd_command(args).unwrap_or(Program::Server),
         _ => {}
     }
     let program = match args.get(1).and_then(|argument| argument.to_str()) {
         Some("ctl") => Program::Ctl,
         Some("bench") => Program::Bench,
-        _ => return Program::Server,
+        Some("utl") => return Program::Absent("`utl`, which is etcdutl,"),
+        _ => return etcd_command(args).unwrap_or(Program::Server),
     };
     args.remove(1);
     program
+}
+
+/// The commands that etcd's server program has besides serving.
+fn etcd_command(args: &[OsString]) -> Option<Program> {
+    match args.get(1).and_then(|argument| argument.to_str()) {
+        Some("gateway") => Some(Program::Absent("`gateway`")),
+        Some("grpc-proxy") => Some(Program::Absent("`grpc-proxy`")),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -70,7 +91,11 @@ mod tests {
         check("./quorate ctl get a", Program::Ctl, "./quorate get a");
         check("quorate bench put", Program::Bench, "quorate put");
         check("quorate --name ctl", Program::Server, "quorate --name ctl");
-        check("quorate utl", Program::Server, "quorate utl");
+        check("etcd gateway start", Program::Absent("`gateway`"), "etcd gateway start");
+        check("quorate grpc-proxy", Program::Absent("`grpc-proxy`"), "quorate grpc-proxy");
+        check("etcdutl version", Program::Absent("etcdutl"), "etcdutl version");
+        let utl = Program::Absent("`utl`, which is etcdutl,");
+        check("quorate utl --help", utl, "quorate utl --help");
         check("quorate", Program::Server, "quorate");
     }
 }

@@ -41,6 +41,7 @@ use crate::committer::{Done, Order, Then};
 use crate::driver::{DriverHandle, Input};
 use crate::fatal::FaultReports;
 use crate::inbox::{Nothing, Receiver};
+use crate::limit_notices::warn_of_full_store;
 use crate::log;
 use crate::mailbox::{Address, Outbox};
 use crate::member::{Clock, Identity};
@@ -511,7 +512,7 @@ impl Applier {
 
     /// Proposes the alarm that stops writes everywhere.
     fn raise_no_space(&self) {
-        log::warn!("message exceeded backend quota; raising alarm");
+        warn_of_full_store(self.state.readers().quota, self.backend.size_bytes());
         let alarm = AlarmRequest {
             action: alarm_request::AlarmAction::Activate.into(),
             member_id: self.identity.member_id,

@@ -1,4 +1,6 @@
-//! What the log says of limits at start: which are in force, and which are unwise.
+//! What the log says of limits: at start, which are in force and which are unwise; later, that one is reached.
+
+use quorate_state::quota::Quota;
 
 use crate::config::Config;
 use crate::log;
@@ -51,6 +53,20 @@ pub(crate) fn log_limits(config: &Config) {
         "quota-name" = QUOTA_NAME,
         "quota-size-bytes" = given,
         "quota-size" = size_text(quota_bytes)
+    );
+}
+
+/// Says that the store is full, and what to do.
+pub(crate) fn warn_of_full_store(quota: Quota, size_bytes: u64) {
+    let quota_bytes = quota.bytes_max().unwrap_or(u64::MAX);
+    log::warn!(
+        "message exceeded backend quota; raising alarm",
+        "quota-size-bytes" = quota_bytes,
+        "quota-size" = size_text(quota_bytes),
+        "backend-size-bytes" = size_bytes,
+        "backend-size" = size_text(size_bytes),
+        "advice" = "delete keys, compact, defragment every member, then disarm the alarm; or restart all members \
+                    with a larger --quota-backend-bytes, then disarm it"
     );
 }
 

@@ -626,7 +626,7 @@ impl ClientListeners {
             Arc::new(MemberProbe::new(Arc::clone(&core.member))),
             Arc::clone(metrics),
             Access::new(config),
-            arguments.to_vec(),
+            config::without_secrets(arguments),
         ));
         let grpc = Router::new(Arc::clone(&core.member));
         let http = |surface| HttpService::new(Arc::clone(&endpoints), surface);

@@ -35,7 +35,6 @@ const ARROWS: &[(&str, &[&str])] = &[
         "quorate-server",
         &["quorate-api", "quorate-node", "quorate-raft", "quorate-state", "quorate-storage"],
     ),
-    ("quorate-sim", &["quorate-api", "quorate-node", "quorate-state", "quorate-storage"]),
     ("quorate-ctl", &["quorate-api"]),
     ("quorate-bench", &["quorate-api"]),
     ("quorate", &["quorate-bench", "quorate-ctl", "quorate-server"]),

@@ -64,6 +64,15 @@ async fn a_full_store_goes_through_its_life(kind: Kind) {
         (raised.member_id, raised.alarm),
         (client.status(pb::StatusRequest {}).await.unwrap().leader, 1)
     );
+    if kind == Kind::Quorate {
+        let said = eventually("the line about it", async || {
+            let log = server.log();
+            log.lines().find(|line| line.contains("raising alarm")).map(str::to_owned)
+        })
+        .await;
+        assert!(said.contains(&format!("\"quota-size-bytes\":{QUOTA},")), "{said}");
+        assert!(said.contains("\"backend-size-bytes\":") && said.contains("disarm"), "{said}");
+    }
     // What would grow the store is refused; what reads or shrinks it passes.
     refused(client.put(put("k", "v")).await, Code::ResourceExhausted, TEXT);
     let write = client.txn(txn(vec![put_op("k", "v")])).await;

@@ -22,8 +22,9 @@ use quorate_tests::{Kind, run_cluster_within};
 use in_place::members_change_in_place_and_back;
 use learner::members_change_by_learners_and_back;
 use versions::{
-    a_cluster_that_is_not_held_rises, a_held_cluster_rises_when_it_is_released,
-    a_learner_of_etcd_joins_others, a_wiped_member_is_replaced_among_others,
+    a_cluster_that_is_not_held_rises, a_directory_that_has_risen_goes_back,
+    a_held_cluster_rises_when_it_is_released, a_learner_of_etcd_joins_others,
+    a_wiped_member_is_replaced_among_others,
 };
 
 /// Longest that one migration may take: half a minute when the machine does nothing else.
@@ -78,4 +79,5 @@ macro_rules! to_quorate {
 to_quorate! {
     a_held_cluster_rises_when_it_is_released,
     a_cluster_that_is_not_held_rises,
+    a_directory_that_has_risen_goes_back,
 }

@@ -1,6 +1,9 @@
 //! What keeps the way back open, what closes it, and members that join a cluster of the other kind.
 
-use quorate_tests::{Cluster, ClusterOptions, Kind, PATIENCE, delete, eventually_ok, prefix, put};
+use quorate_tests::{
+    Cluster, ClusterOptions, Ctl, Kind, PATIENCE, Tool, delete, eventually, eventually_ok, prefix,
+    put,
+};
 
 use crate::mixed::{flags, with_flags};
 
@@ -71,6 +74,54 @@ pub(crate) async fn a_cluster_that_is_not_held_rises(_: Kind) {
     // The member itself has lost nothing.
     cluster.restart_as(1, Kind::Quorate, OTHER_FLAGS).await;
     cluster.check_same_content().await;
+}
+
+/// The line that announces a rise.
+const ANNOUNCED: &str = "the cluster version will be raised when no member holds it any more";
+
+/// A directory of etcd 3.5 says that it will rise before it does, and goes back step by step.
+pub(crate) async fn a_directory_that_has_risen_goes_back(_: Kind) {
+    let options = ClusterOptions::new(Kind::Etcd, 1);
+    let mut cluster = options.member(0, |member| with_flags(member, Kind::Etcd)).start().await;
+    write(&cluster, "before").await;
+    cluster.stop(0).await;
+    // Held, there is nothing to announce.
+    cluster.restart_as(0, Kind::Quorate, &["--hold-cluster-version=3.5"]).await;
+    assert!(!cluster.server(0).log_of_this_run().contains(ANNOUNCED));
+    cluster.stop(0).await;
+    cluster.restart_as(0, Kind::Quorate, &[]).await;
+    cluster_version(&cluster, "3.7.0").await;
+    let log = cluster.server(0).log_of_this_run();
+    let (before, after) = log.split_once("updating cluster version using v3 API").unwrap();
+    let said: Vec<&str> = before.lines().filter(|line| line.contains(ANNOUNCED)).collect();
+    let [said] = &said[..] else { panic!("{log}") };
+    for text in ["\"level\":\"warn\"", "--hold-cluster-version=3.5", "ctl downgrade enable"] {
+        assert!(said.contains(text), "{said}");
+    }
+    assert!(!after.contains(ANNOUNCED), "{after}");
+    for (version, flag) in
+        [("3.6.0", "--hold-cluster-version=3.6"), ("3.5.0", "--hold-cluster-version=3.5")]
+    {
+        let ctl = Ctl::of(Tool::QuorateCtl, cluster.server(0)).unwrap();
+        let answer = ctl.run(&["downgrade", "enable", version]).success();
+        assert!(answer.contains("Downgrade enable success"), "{answer}");
+        cluster_version(&cluster, version).await;
+        cluster.stop(0).await;
+        cluster.restart_as(0, Kind::Quorate, &[flag]).await;
+        assert!(!cluster.server(0).log_of_this_run().contains(ANNOUNCED));
+        eventually(&format!("the downgrade to {version} to end"), async || {
+            let log = cluster.server(0).log_of_this_run();
+            log.contains("the cluster has been downgraded").then_some(())
+        })
+        .await;
+        write(&cluster, version).await;
+    }
+    cluster.stop(0).await;
+    cluster.restart_as(0, Kind::Etcd, &[]).await;
+    let keys = ["before", "3.6.0", "3.5.0"];
+    for key in keys {
+        assert_eq!(cluster.client(0).read(key).await.unwrap(), b"v");
+    }
 }
 
 /// A held cluster stays where it is until the last member lets go.

@@ -3,6 +3,7 @@
 use crate::command::{Command, Group, ROOT, find, unknown};
 use crate::failure::Failure;
 use crate::help::{flag_usages, help};
+use crate::security::SECURITY_FLAGS;
 use crate::session::{GLOBAL_FLAGS, Session};
 
 pub(crate) const HELP: Command = Command {
@@ -33,6 +34,6 @@ async fn show_help(session: &Session) -> Result<(), Failure> {
 }
 
 async fn show_options(session: &Session) -> Result<(), Failure> {
-    let flags = flag_usages(GLOBAL_FLAGS, None);
+    let flags = flag_usages(&[GLOBAL_FLAGS, SECURITY_FLAGS].concat(), None);
     session.print(&format!("The following options can be passed to any command:\n\n{flags}"))
 }

@@ -55,7 +55,8 @@ pub(crate) enum BootError {
     Removed,
     #[error(
         "invalid downgrade; server version is lower than determined cluster version: {held} (by \
-         --hold-cluster-version) < {cluster}"
+         --hold-cluster-version) < {cluster}; start without it and lower the version first, by `ctl downgrade \
+         enable`"
     )]
     HeldBack { held: Version, cluster: Version },
     #[error("failed to start an asynchronous runtime: {0}")]

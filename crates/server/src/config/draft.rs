@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Config;
+use super::absent::Demand;
 
 /// What flags, environment and file write into; [`super::validate`] makes a [`Config`] of it.
 #[derive(Clone, Debug)]
@@ -37,6 +38,8 @@ pub(super) struct Draft {
     pub(super) v2_deprecation: Vec<String>,
     /// The flags that somebody set, by name.
     pub(super) explicit: BTreeSet<String>,
+    /// What was asked for and is not there.
+    pub(super) demands: Vec<Demand>,
 }
 
 impl Default for Draft {
@@ -57,6 +60,7 @@ impl Default for Draft {
             log_outputs: vec!["default".to_owned()],
             v2_deprecation: Vec::new(),
             explicit: BTreeSet::new(),
+            demands: Vec::new(),
         }
     }
 }

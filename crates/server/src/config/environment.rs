@@ -2,9 +2,14 @@
 //!
 //! A variable counts only where the command line does not set its flag. Both at once end the
 //! program, because one of them would be silently wrong. An empty variable is as good as none.
+//!
+//! # Invariants
+//!
+//! * No line tells the value of a variable that is not known or holds a secret.
 
 use std::collections::BTreeSet;
 
+use super::absent::{self, ABSENT, Demand};
 use super::draft::Draft;
 use super::flags::{FLAGS, Flag, environment_name};
 use super::outcome::{Pending, Stop};
@@ -47,18 +52,47 @@ pub(super) fn read(
                 Info,
                 "recognized and used environment variable",
                 "variable-name" = name,
-                "variable-value" = value
+                "variable-value" = flag.told(&value)
             ))),
             // Of several wrong values the last one is reported.
             Err(reason) => {
-                let value = go_quote(&value);
+                let value = go_quote(&flag.told(&value));
                 refusal = Some(format!("invalid value {value} for {name}: {reason}"));
             }
         }
         used.insert(name);
     }
+    let demands = review_absent(&environment, &on_command_line, &mut used);
     review(&environment, &used, &on_command_line, lines)?;
+    if !demands.is_empty() {
+        return Err(Stop::Refused(absent::told(&demands).join("; ")));
+    }
     refusal.map_or(Ok(()), |text| Err(Stop::Refused(text)))
+}
+
+/// What is asked for to secure the server and is not there. It counts as used, and so does a variable that asks
+/// for nothing.
+fn review_absent(
+    environment: &[(String, String)],
+    on_command_line: &BTreeSet<String>,
+    used: &mut BTreeSet<String>,
+) -> Vec<Demand> {
+    let mut demands = Vec::new();
+    for absent in ABSENT {
+        let name = environment_name(absent.name);
+        let Some(value) = value_of(environment, &name) else { continue };
+        if on_command_line.contains(&name) {
+            continue;
+        }
+        let is_idle = absent.is_idle(value);
+        if is_idle || absent.reason.secures() {
+            used.insert(name.clone());
+        }
+        if !is_idle && absent.reason.secures() {
+            demands.push(Demand { setting: name, reason: absent.reason });
+        }
+    }
+    demands
 }
 
 /// The value of a variable, `None` where it is empty.
@@ -74,7 +108,7 @@ fn review(
     on_command_line: &BTreeSet<String>,
     lines: &mut Vec<Pending>,
 ) -> Result<(), Stop> {
-    for (name, value) in environment.iter().filter(|(name, _)| !used.contains(name)) {
+    for (name, _) in environment.iter().filter(|(name, _)| !used.contains(name)) {
         if on_command_line.contains(name) {
             lines.push(Pending::early(log::pending!(
                 Fatal,
@@ -85,11 +119,16 @@ fn review(
             return Err(Stop::Logged);
         }
         if name.starts_with("ETCD_") {
-            lines.push(Pending::early(log::pending!(
-                Warn,
-                "unrecognized environment variable",
-                "environment-variable" = format!("{name}={value}")
-            )));
+            let message = "unrecognized environment variable";
+            lines.push(Pending::early(match absent::find_variable(name) {
+                Some(absent) => log::pending!(
+                    Warn,
+                    message,
+                    "environment-variable" = name,
+                    "reason" = absent.reason.to_string()
+                ),
+                None => log::pending!(Warn, message, "environment-variable" = name),
+            }));
         }
     }
     Ok(())

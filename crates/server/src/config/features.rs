@@ -81,6 +81,29 @@ gates! {
     TxnModeWriteWithSharedBuffer: Beta, true;
 }
 
+impl Gate {
+    /// Why a gate changes nothing in this version, `None` for one that acts.
+    const fn inert(self) -> Option<&'static str> {
+        match self {
+            Self::CompactHashCheck => Some(
+                "hashes of compactions are not compared; `endpoint hashkv --cluster` compares the members once",
+            ),
+            Self::InitialCorruptCheck => Some(
+                "members are not compared before they serve; `endpoint hashkv --cluster` compares them once",
+            ),
+            Self::SetMemberLocalAddr => Some("peers see the address that the system chooses"),
+            Self::TxnModeWriteWithSharedBuffer => Some("there is no buffer to share or to copy"),
+            Self::AllAlpha
+            | Self::AllBeta
+            | Self::FastLeaseKeepAlive
+            | Self::LeaseCheckpoint
+            | Self::LeaseCheckpointPersist
+            | Self::PriorityRequest
+            | Self::StopGRPCServiceOnDefrag => None,
+        }
+    }
+}
+
 /// Why a `--feature-gates` text is refused; prints as etcd does.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FeatureGateError {
@@ -113,6 +136,13 @@ impl FeatureGates {
     /// Whether a gate is open.
     pub fn is_enabled(&self, gate: Gate) -> bool {
         self.set_state(gate).unwrap_or(gate.default_state())
+    }
+
+    /// The gates that somebody turned and that change nothing, each with the reason.
+    pub(super) fn inert(&self) -> impl Iterator<Item = (Gate, &'static str)> {
+        let turned = |gate: &Gate| self.is_enabled(*gate) != gate.default_state();
+        let all = Gate::ALL.iter().copied().filter(turned);
+        all.filter_map(|gate| gate.inert().map(|reason| (gate, reason)))
     }
 
     /// Sets the gates of a text like `A=true,B=false`, beside those already set.

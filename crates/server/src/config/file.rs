@@ -4,11 +4,12 @@
 //! Spans of time are whole nanoseconds here. What the flags take as one text between commas (URLs,
 //! origins, host names, gates) is one text here too; lists are lists.
 //!
-//! Keys that etcd knows and this version does not act on are named in a warning, so that nobody
-//! believes them to be in force.
+//! Keys that etcd knows and this version does not act on are refused where they would secure the server, and
+//! named in a warning otherwise, so that nobody believes them to be in force.
 
 use std::collections::BTreeMap;
 
+use super::absent;
 use super::draft::Draft;
 use super::flags::{FLAGS, FileKey, Flag};
 use super::outcome::{Pending, Stop};
@@ -19,36 +20,6 @@ use crate::log;
 /// Where Go's decoder would stand: fields with a text form of their own are apart from the rest.
 const PLAIN: &str = "configYAML.Config";
 const CODED: &str = "configYAML.configJSON";
-
-const SECURITY_SECTIONS: [&str; 2] = ["client-transport-security", "peer-transport-security"];
-
-/// Keys of etcd whose meaning is not there yet and that may be left aside with a warning.
-const WITHOUT_EFFECT: &[&str] = &[
-    "auth-token",
-    "auth-token-ttl",
-    "auto-tls",
-    "bcrypt-cost",
-    "bootstrap-defrag-threshold-megabytes",
-    "cipher-suites",
-    "client-transport-security",
-    "compact-hash-check-time",
-    "corrupt-check-time",
-    "distributed-tracing-address",
-    "distributed-tracing-instance-id",
-    "distributed-tracing-sampling-rate",
-    "distributed-tracing-service-name",
-    "enable-distributed-tracing",
-    "enable-grpc-gateway",
-    "enable-log-rotation",
-    "enable-pprof",
-    "grpc-keepalive-min-time",
-    "log-rotation-config-json",
-    "memory-mlock",
-    "peer-transport-security",
-    "self-signed-cert-validity",
-    "tls-max-version",
-    "tls-min-version",
-];
 
 /// The sections of the file, by path, with the types that Go's decoder names.
 const SECTIONS: &[(&str, &str)] = &[
@@ -76,12 +47,12 @@ pub(super) fn read(bytes: &[u8], draft: &mut Draft, lines: &mut Vec<Pending>) ->
     if top.get("peer-transport-security") == Some(&Node::Null) {
         return Err(Stop::Refused("invalid peer-transport-security".to_owned()));
     }
+    review_absent(&top, lines)?;
     apply_urls(&coded, draft)?;
     apply_lists(&coded, draft)?;
     if draft.initial_cluster_state.is_empty() {
         "new".clone_into(&mut draft.initial_cluster_state);
     }
-    name_what_is_left_aside(&top, lines);
     Ok(())
 }
 
@@ -92,7 +63,7 @@ fn decode<'a>(
 ) -> Result<BTreeMap<&'static str, &'a str>, Stop> {
     let mut coded = BTreeMap::new();
     for (key, node) in top {
-        if SECURITY_SECTIONS.iter().any(|section| section.eq_ignore_ascii_case(key)) {
+        if absent::is_security_section(key) {
             if !matches!(node, Node::Map(_) | Node::Null) {
                 let place = format!("struct field {CODED}.{key} of type embed.securityConfig");
                 return Err(mismatch(node, &place));
@@ -296,14 +267,20 @@ fn coded_flags<'a>(
         .filter_map(|(name, text)| super::flags::find(name).map(|flag| (flag, *text)))
 }
 
-fn name_what_is_left_aside(top: &BTreeMap<String, Node>, lines: &mut Vec<Pending>) {
-    for (key, _) in top.iter().filter(|(_, node)| !node.is_empty()) {
-        if WITHOUT_EFFECT.contains(&key.as_str()) {
-            lines.push(Pending::configured(log::pending!(
-                Warn,
-                "ignoring configuration key that has no effect in this version",
-                "key" = key
-            )));
-        }
+/// Refuses what would secure the server, and names whatever else is not there.
+fn review_absent(top: &BTreeMap<String, Node>, lines: &mut Vec<Pending>) -> Result<(), Stop> {
+    let (securing, others): (Vec<_>, Vec<_>) =
+        absent::in_file(top).into_iter().partition(|demand| demand.reason.secures());
+    if !securing.is_empty() {
+        return Err(Stop::Refused(absent::told(&securing).join("; ")));
     }
+    lines.extend(others.into_iter().map(|demand| {
+        Pending::configured(log::pending!(
+            Warn,
+            "ignoring configuration key that has no effect in this version",
+            "key" = demand.setting,
+            "reason" = demand.reason.to_string()
+        ))
+    }));
+    Ok(())
 }

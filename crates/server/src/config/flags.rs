@@ -5,7 +5,9 @@
 //! name (`--max-wals` is `ETCD_MAX_WALS`), the default from [`super::Config::default`].
 //!
 //! A flag stands here only when it does something, or when etcd too accepts it without effect. What
-//! etcd has and we do not have yet is unknown here, and says so.
+//! etcd has and we do not have yet stands in `absent`.
+
+use std::borrow::Cow;
 
 use super::draft::Draft;
 use super::setting::Setting::{
@@ -23,6 +25,9 @@ pub(super) enum FileKey {
     /// Nowhere.
     None,
 }
+
+/// What a log shows in place of a secret.
+const WITHHELD: &str = "***";
 
 /// A flag.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +64,15 @@ impl Flag {
         self.setting.set(draft, text)?;
         draft.explicit.insert(self.name.to_owned());
         Ok(())
+    }
+
+    /// A value of this flag as a log may show it: without what is secret.
+    pub(super) fn told<'a>(&self, value: &'a str) -> Cow<'a, str> {
+        match (self.name, value.split_once(':')) {
+            ("discovery-password", _) if !value.is_empty() => Cow::Borrowed(WITHHELD),
+            ("discovery-user", Some((name, _))) => Cow::Owned(format!("{name}:{WITHHELD}")),
+            _ => Cow::Borrowed(value),
+        }
     }
 
     /// The name of the environment variable.
@@ -101,7 +115,11 @@ const FEATURES: &str = "Features";
 const UNSAFE: &str = "Unsafe";
 const SPECIAL: &str = "Special";
 
-/// Every flag, in the order in which help shows them.
+/// The headings of help, in order.
+pub(super) const SECTIONS: &[&str] =
+    &[MEMBER, CLUSTERING, ACCESS, MONITORING, FEATURES, UNSAFE, SPECIAL];
+
+/// Every flag; within a heading, in the order in which help shows them.
 pub(super) static FLAGS: &[Flag] = &[
     flag(MEMBER, "name", Text(|d| &mut d.config.name), "Human-readable name of this member."),
     flag(
@@ -193,7 +211,7 @@ pub(super) static FLAGS: &[Flag] = &[
         MEMBER,
         "backend-bbolt-freelist-type",
         Text(|d| &mut d.backend_freelist_type),
-        "How the backend keeps its free pages: map or array.",
+        "Without effect: free pages are kept in one way only.",
     )
     .default_text("map"),
     flag(
@@ -264,6 +282,13 @@ pub(super) static FLAGS: &[Flag] = &[
         "raft-write-timeout",
         Duration(|d| &mut d.config.raft_write_timeout),
         "Longest wait for a peer to take bytes; at least 5s.",
+    )
+    .flag_only(),
+    flag(
+        MEMBER,
+        "fence-stalled-disk",
+        Bool(|d| &mut d.config.fence_stalled_disk),
+        "Leave the lead to other members while the log cannot be written for an election timeout.",
     )
     .flag_only(),
     flag(
@@ -424,13 +449,6 @@ pub(super) static FLAGS: &[Flag] = &[
         Bool(|d| &mut d.config.pre_vote),
         "Ask whether an election could be won before starting one.",
     ),
-    flag(
-        MEMBER,
-        "fence-stalled-disk",
-        Bool(|d| &mut d.config.fence_stalled_disk),
-        "Leave the lead to other members while the log cannot be written for an election timeout.",
-    )
-    .flag_only(),
     flag(
         CLUSTERING,
         "auto-compaction-retention",

@@ -5,6 +5,7 @@
 //! value. Numbers, booleans and spans of time are read as Go reads them, with Go's words for what
 //! is wrong.
 
+use super::absent::{self, Demand};
 use super::draft::Draft;
 use super::flags;
 use crate::quote::go_quote;
@@ -16,12 +17,31 @@ pub(super) enum CommandLine {
     Flags(Vec<String>),
     /// Somebody asked for help.
     Help,
-    /// The grammar or a value is wrong; the line that says so.
+    /// The grammar or a value is wrong; the lines that say so.
     Wrong(String),
 }
 
+fn undefined(name: &str) -> String {
+    format!("flag provided but not defined: -{name}")
+}
+
 /// Reads the arguments behind the program's name into the draft.
+///
+/// The line is read to its end before flags that are not there are refused, so that they are told of all at
+/// once.
 pub(super) fn read(arguments: &[String], draft: &mut Draft) -> CommandLine {
+    let outcome = read_all(arguments, draft);
+    match (outcome, draft.demands.first()) {
+        (CommandLine::Flags(_), Some(first)) => {
+            let head = undefined(first.setting.trim_start_matches('-'));
+            let lines = absent::told(&draft.demands).join("\n");
+            CommandLine::Wrong(format!("{head}\n{lines}"))
+        }
+        (outcome, _) => outcome,
+    }
+}
+
+fn read_all(arguments: &[String], draft: &mut Draft) -> CommandLine {
     let mut rest = arguments;
     while let Some((argument, after)) = rest.split_first() {
         if argument == "--" {
@@ -54,25 +74,22 @@ fn one(
     rest: &mut &[String],
     draft: &mut Draft,
 ) -> Result<(), CommandLine> {
-    let Some(flag) = flags::find(name) else {
-        if name == "help" || name == "h" {
-            return Err(CommandLine::Help);
+    if let Some(absent) = absent::find(name) {
+        let value = value_or_next(name, absent.is_bool, value, rest)?;
+        draft.explicit.insert(name.to_owned());
+        if !absent.is_idle(&value) {
+            draft.demands.push(Demand { setting: format!("--{name}"), reason: absent.reason });
         }
-        let text = format!("flag provided but not defined: -{name}");
-        return Err(CommandLine::Wrong(text));
+        return Ok(());
+    }
+    let Some(flag) = flags::find(name) else {
+        return Err(match name {
+            "help" | "h" => CommandLine::Help,
+            _ => CommandLine::Wrong(undefined(name)),
+        });
     };
     let is_bool = flag.setting.is_bool();
-    let value = match (value, rest.split_first()) {
-        (Some(value), _) => value,
-        (None, _) if is_bool => "true".to_owned(),
-        (None, Some((next, after))) => {
-            *rest = after;
-            next.clone()
-        }
-        (None, None) => {
-            return Err(CommandLine::Wrong(format!("flag needs an argument: -{name}")));
-        }
-    };
+    let value = value_or_next(name, is_bool, value, rest)?;
     flag.set(draft, &value).map_err(|reason| {
         let value = go_quote(&value);
         CommandLine::Wrong(if is_bool {
@@ -81,6 +98,50 @@ fn one(
             format!("invalid value {value} for flag -{name}: {reason}")
         })
     })
+}
+
+/// The value of a flag, from the word that follows where the flag needs one and has none of its own.
+fn value_or_next(
+    name: &str,
+    is_bool: bool,
+    value: Option<String>,
+    rest: &mut &[String],
+) -> Result<String, CommandLine> {
+    match (value, rest.split_first()) {
+        (Some(value), _) => Ok(value),
+        (None, _) if is_bool => Ok("true".to_owned()),
+        (None, Some((next, after))) => {
+            *rest = after;
+            Ok(next.clone())
+        }
+        (None, None) => Err(CommandLine::Wrong(format!("flag needs an argument: -{name}"))),
+    }
+}
+
+/// The command line as a log may show it: without what is secret.
+pub(super) fn told(arguments: &[String]) -> Vec<String> {
+    let mut told = Vec::with_capacity(arguments.len());
+    let mut awaits: Option<&flags::Flag> = None;
+    for argument in arguments {
+        if let Some(flag) = awaits.take() {
+            told.push(flag.told(argument).into_owned());
+            continue;
+        }
+        let body = argument.trim_start_matches('-');
+        let (name, value) = match body.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (body, None),
+        };
+        let dashes = &argument[..argument.len() - body.len()];
+        match (flags::find(name).filter(|_| !dashes.is_empty()), value) {
+            (Some(flag), Some(value)) => told.push(format!("{dashes}{name}={}", flag.told(value))),
+            (flag, _) => {
+                awaits = flag.filter(|flag| !flag.setting.is_bool());
+                told.push(argument.clone());
+            }
+        }
+    }
+    told
 }
 
 /// Reads a boolean as Go does.

@@ -13,12 +13,14 @@
 //!   delete its row.
 //! * [`grammar`] reads the command line, [`environment`] the environment, [`mod@file`] the file, each
 //!   into a [`draft`]; [`validate`] turns a draft into a [`Config`].
+//! * [`absent`] is the other table: etcd's flags that are not here, and how each is met.
 //!
 //! # Not here
 //!
 //! What needs the data directory or the network (`server`), and reading the initial cluster
 //! against a member's own name (`members`).
 
+mod absent;
 mod discovery;
 mod draft;
 mod environment;
@@ -388,6 +390,11 @@ impl Config {
 /// An [`Exit`] whenever the process should not go on as a server: a mistake, `--help`, `--version`.
 pub fn parse(arguments: &[String], surroundings: &dyn Surroundings) -> Result<Parsed, Exit> {
     outcome::parse(arguments, surroundings)
+}
+
+/// The command line as it may be shown: without what is secret.
+pub fn without_secrets(arguments: &[String]) -> Vec<String> {
+    grammar::told(arguments)
 }
 
 /// Reads the configuration of this process and opens its log.

@@ -133,8 +133,8 @@ pub(super) fn parse(arguments: &[String], surroundings: &dyn Surroundings) -> Re
     let leftover = match grammar::read(words, &mut draft) {
         CommandLine::Flags(leftover) => leftover,
         CommandLine::Help => {
-            let (stderr, stdout) = (usage::usage(), usage::flags());
-            return Err(Exit { stderr, stdout, ..Exit::default() });
+            let stdout = usage::usage() + &usage::flags();
+            return Err(Exit { stdout, ..Exit::default() });
         }
         CommandLine::Wrong(reason) => {
             let stderr = format!("{reason}\n{}", usage::usage());
@@ -161,7 +161,8 @@ pub(super) fn parse(arguments: &[String], surroundings: &dyn Surroundings) -> Re
     };
     let mut config = checked.map_err(|stop| reading.stopped(stop))?;
     reading.warn_of_deprecated(&draft);
-    reading.say(log::pending!(Info, "Running: ", "args" = arguments));
+    reading.warn_of_inert(&draft);
+    reading.say(running(arguments));
     reading.complete(&mut config, surroundings);
     Ok(Parsed { config, lines: reading.lines })
 }
@@ -317,6 +318,34 @@ impl Reading<'_> {
         }
     }
 
+    /// Names the flags that are taken for etcd's sake and change nothing here.
+    fn warn_of_inert(&mut self, draft: &Draft) {
+        const INERT: [(&str, &str); 2] = [
+            (
+                "backend-bbolt-freelist-type",
+                "free pages are kept in one way only; files of either kind can be read",
+            ),
+            (
+                "discovery-insecure-skip-tls-verify",
+                "there is no TLS whose certificates could be verified",
+            ),
+        ];
+        for (flag, reason) in INERT {
+            if draft.explicit.contains(flag) {
+                let message = "this flag has no effect";
+                self.say(log::pending!(Warn, message, "flag" = flag, "reason" = reason));
+            }
+        }
+        for (gate, reason) in draft.config.feature_gates.inert() {
+            self.say(log::pending!(
+                Warn,
+                "this feature gate has no effect",
+                "feature-gate" = gate.name(),
+                "reason" = reason
+            ));
+        }
+    }
+
     /// Fills in what depends on other values: the advertised host, the initial cluster, the folder.
     fn complete(&mut self, config: &mut Config, surroundings: &dyn Surroundings) {
         let host = surroundings.default_host();
@@ -375,8 +404,11 @@ fn advertise(listened: &[Url], advertised: &mut [Url], default: &str, host: &str
     }
 }
 
+fn running(arguments: &[String]) -> Line {
+    log::pending!(Info, "Running: ", "args" = grammar::told(arguments))
+}
+
 fn refuse(lines: &mut Vec<Pending>, destination: Destination, arguments: &[String], text: &str) {
-    let running = log::pending!(Info, "Running: ", "args" = arguments);
     let failed = log::pending!(Warn, "failed to verify flags", "error" = text);
-    lines.extend([running, failed].map(|line| Pending { destination, line }));
+    lines.extend([running(arguments), failed].map(|line| Pending { destination, line }));
 }

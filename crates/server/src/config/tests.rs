@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
+use super::absent::ABSENT;
 use super::flags::{FLAGS, FileKey};
 use super::{
     ClusterState, CompactionMode, Config, Destination, Exit, FreelistType, Gate, MetricsLevel,
@@ -11,6 +12,8 @@ use super::{
 };
 use crate::duration::SignedDuration;
 use crate::log::{Format, Level, Output};
+
+mod absent;
 
 /// A world of its own for each test.
 #[derive(Clone, Debug, Default)]
@@ -146,9 +149,10 @@ fn mistakes_on_the_command_line_end_with_2_and_the_usage() {
         ("--nonsense", "flag provided but not defined: -nonsense"),
         ("--nonsense=1 --help", "flag provided but not defined: -nonsense"),
         (
-            "--experimental-initial-corrupt-check",
+            "--experimental-initial-corrupt-check --name x",
             "flag provided but not defined: -experimental-initial-corrupt-check",
         ),
+        ("--cert-file", "flag needs an argument: -cert-file"),
         ("--name", "flag needs an argument: -name"),
         ("---name x", "bad flag syntax: ---name"),
         ("--=x", "bad flag syntax: --=x"),
@@ -214,14 +218,16 @@ fn mistakes_on_the_command_line_end_with_2_and_the_usage() {
 }
 
 #[test]
-fn help_is_usage_and_then_every_flag() {
+fn help_is_usage_and_then_every_flag_once() {
     for arguments in ["-h", "--help", "-help", "--name x --help --nonsense"] {
         let exit = exit(arguments);
-        assert_eq!(exit.code, 0);
-        assert!(exit.stderr.starts_with("Usage:\n"));
+        assert_eq!((exit.code, exit.stderr.as_str()), (0, ""));
+        assert!(exit.stdout.starts_with("Usage:\n"));
         for flag in FLAGS.iter().filter(|flag| !flag.section.is_empty()) {
             let head = format!("\n  --{} '", flag.name);
-            assert!(exit.stdout.contains(&head), "{}", flag.name);
+            assert_eq!(exit.stdout.matches(&head).count(), 1, "{}", flag.name);
+            let heading = format!("\n{}:\n", flag.section);
+            assert_eq!(exit.stdout.matches(&heading).count(), 1, "{heading}");
         }
         assert!(!exit.stdout.contains("--vv"));
     }
@@ -237,6 +243,12 @@ fn help_is_usage_and_then_every_flag() {
         "      FastLeaseKeepAlive=true|false (BETA - default=true)",
     ] {
         assert!(help.lines().any(|l| l == line), "{line}");
+    }
+    // What is refused is told, too, so that nobody has to try.
+    for absent in ABSENT.iter().filter(|absent| absent.is_of_this_release()) {
+        let name = format!("--{}", absent.name);
+        let told = |line: &str| line.split([' ', ',', ':']).filter(|word| *word == name).count();
+        assert_eq!(help.lines().map(told).sum::<usize>(), 1, "{name}");
     }
 }
 
@@ -295,8 +307,8 @@ fn every_flag_has_its_environment_variable() {
             (used, "ETCD_MAX_WALS"),
             (used, "ETCD_NAME"),
             (used, "ETCD_PRE_VOTE"),
-            (unknown, "ETCD_DATA_DIR="),
-            (unknown, "ETCD_UNSUPPORTED_ARCH=arm"),
+            (unknown, "ETCD_DATA_DIR"),
+            (unknown, "ETCD_UNSUPPORTED_ARCH"),
         ]
     );
 }
@@ -702,18 +714,20 @@ fn wrong_urls_in_a_file_are_printed() {
 #[test]
 fn keys_without_effect_are_named() {
     let parsed = file(
-        "client-transport-security:\n  cert-file: /x\npeer-transport-security:\n  auto-tls: false\n\
-         enable-pprof: true\nmemory-mlock: false\nmax-snapshots: 3\ndiscovery-srv:\n\
-         force-new-cluster: false\n",
+        "peer-transport-security:\n  auto-tls: false\nEnable-pprof: true\nmemory-mlock: false\n\
+         max-snapshots: 3\ndiscovery-srv:\nforce-new-cluster: false\nenable-v2: false\n",
     )
     .unwrap();
-    let named: Vec<String> = parsed
+    let named: Vec<(String, String)> = parsed
         .lines
         .iter()
         .filter(|p| p.line.message.starts_with("ignoring configuration key"))
-        .map(|p| p.line.field("key").unwrap())
+        .map(|p| (p.line.field("key").unwrap(), p.line.field("reason").unwrap()))
         .collect();
-    assert_eq!(named, ["\"client-transport-security\"", "\"enable-pprof\""]);
+    let [(profiles, why), (old, gone)] = &named[..] else { panic!("{named:?}") };
+    assert_eq!((profiles.as_str(), old.as_str()), ("\"Enable-pprof\"", "\"enable-v2\""));
+    assert!(why.contains("not supported by this version of Quorate"), "{why}");
+    assert!(gone.contains("no flag of etcd 3.7 any more: there is no v2 API"), "{gone}");
     assert!(has_line(
         &parsed.lines,
         Level::Warn,

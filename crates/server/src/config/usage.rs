@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
+use super::Gate;
+use super::absent::{self, ABSENT, Demand};
 use super::draft::Draft;
-use super::flags::FLAGS;
-use super::{Gate, setting::Setting};
+use super::flags::{FLAGS, Flag, SECTIONS};
+use super::setting::Setting;
 
 /// How the program is called; follows every mistake on the command line, too.
 pub(super) fn usage() -> String {
@@ -22,35 +24,47 @@ pub(super) fn usage() -> String {
   quorate --config-file FILE
     Run a member as the file says; other flags and the environment are then ignored.
 
-  quorate ctl | utl | bench ...
+  quorate ctl | bench ...
     Run a tool; each has its own --help.
 "
     .to_owned()
 }
 
-/// Every flag with its default and its meaning.
+/// Every flag with its default and its meaning, and those of etcd that are not here.
 pub(super) fn flags() -> String {
     let mut text = String::new();
     let mut defaults = Draft::default();
-    let mut section = "";
-    for flag in FLAGS.iter().filter(|flag| !matches!(flag.setting, Setting::Ignored)) {
-        if flag.section != section {
-            section = flag.section;
-            write!(text, "\n{section}:\n").expect("a String takes any text");
-        }
-        let shown = match flag.default_text {
-            Some(text) => text.to_owned(),
-            None => flag.setting.shown(&mut defaults),
-        };
-        write!(text, "  --{} '{shown}'\n    {}\n", flag.name, flag.help)
-            .expect("a String takes any text");
-        if matches!(flag.setting, Setting::Gates(_)) {
-            for gate in Gate::ALL {
-                let (name, stage, on) = (gate.name(), gate.stage().name(), gate.default_state());
-                writeln!(text, "      {name}=true|false ({stage} - default={on})")
-                    .expect("a String takes any text");
-            }
+    for section in SECTIONS {
+        push(&mut text, format_args!("\n{section}:\n"));
+        for flag in FLAGS.iter().filter(|flag| flag.section == *section) {
+            push_flag(&mut text, flag, &mut defaults);
         }
     }
+    push(&mut text, format_args!("\nFlags of etcd that are refused:\n"));
+    let of_this_release = ABSENT.iter().filter(|absent| absent.is_of_this_release());
+    let demands: Vec<Demand> = of_this_release
+        .map(|absent| Demand { setting: format!("--{}", absent.name), reason: absent.reason })
+        .collect();
+    for line in absent::told(&demands) {
+        push(&mut text, format_args!("  {line}\n"));
+    }
     text
+}
+
+fn push_flag(text: &mut String, flag: &Flag, defaults: &mut Draft) {
+    let shown = match flag.default_text {
+        Some(text) => text.to_owned(),
+        None => flag.setting.shown(defaults),
+    };
+    push(text, format_args!("  --{} '{shown}'\n    {}\n", flag.name, flag.help));
+    if matches!(flag.setting, Setting::Gates(_)) {
+        for gate in Gate::ALL {
+            let (name, stage, on) = (gate.name(), gate.stage().name(), gate.default_state());
+            push(text, format_args!("      {name}=true|false ({stage} - default={on})\n"));
+        }
+    }
+}
+
+fn push(text: &mut String, piece: std::fmt::Arguments<'_>) {
+    text.write_fmt(piece).expect("a String takes any text");
 }

@@ -45,6 +45,7 @@ use crate::committer::{Defragmented, Done, Order};
 use crate::driver::{DriverHandle, Input};
 use crate::fatal::FaultReports;
 use crate::inbox;
+use crate::limit_notices::warn_of_full_store;
 use crate::mailbox::{self, DeskCell};
 use crate::metrics::{Metrics, RequestKind};
 use crate::peer::Peers;
@@ -465,8 +466,13 @@ impl Member {
 
     /// Refuses a write for which there is no room, and has everybody told.
     pub(crate) async fn check_quota(&self, cost: u64) -> Result<(), RequestError> {
-        if self.parts.readers.quota.allows(self.parts.backend.size_bytes(), cost) {
+        let (quota, size_bytes) = (self.parts.readers.quota, self.parts.backend.size_bytes());
+        if quota.allows(size_bytes, cost) {
             return Ok(());
+        }
+        // Once is enough: as long as the alarm is raised, every write comes by here.
+        if !self.facts().alarms.is_out_of_space() {
+            warn_of_full_store(quota, size_bytes);
         }
         let alarm = AlarmRequest {
             action: alarm_request::AlarmAction::Activate.into(),

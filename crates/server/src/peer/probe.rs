@@ -2,6 +2,8 @@
 //!
 //! Two probes per peer, as operators know them from etcd: one on a connection that is kept, as the pipeline
 //! has it, and one that dials each time, as streams do.
+//!
+//! What they find is reported by a clock of its own: a probe that hangs must not keep the report that it does.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -9,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::Empty;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::time::MissedTickBehavior;
 
@@ -20,11 +23,29 @@ use crate::log;
 /// Where a member answers probes.
 pub(super) const PROBE_PATH: &str = "/raft/probing";
 
-/// How long an observation of a healthy way holds.
-const REPORT_INTERVAL: Duration = Duration::from_secs(30);
+/// When things happen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// From a probe to the next.
+    pub(super) probe: Duration,
+    /// How long a report of a healthy way holds.
+    pub(super) healthy: Duration,
+    /// The same while it is not, and of the first report.
+    pub(super) unhealthy: Duration,
+}
 
-/// The same while it is not.
-const REPORT_INTERVAL_UNHEALTHY: Duration = Duration::from_secs(5);
+impl Pace {
+    /// etcd's.
+    pub(super) fn new(read_timeout: Duration) -> Self {
+        // Shorter than the time after which the other end closes an idle connection.
+        let probe = read_timeout.saturating_sub(Duration::from_secs(1));
+        Self {
+            probe: probe.max(Duration::from_millis(100)),
+            healthy: Duration::from_secs(30),
+            unhealthy: Duration::from_secs(5),
+        }
+    }
+}
 
 /// A difference of clocks that is worth a line.
 const CLOCK_DRIFT_MAX: Duration = Duration::from_secs(1);
@@ -61,7 +82,7 @@ pub(super) fn answer() -> String {
     format!("{{\"OK\":true,\"Now\":\"{}\"}}\n", jiff::Timestamp::now())
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Findings {
     round_trip: Duration,
     /// Both clocks' difference, whichever is ahead.
@@ -69,38 +90,61 @@ struct Findings {
     error: Option<String>,
 }
 
-/// Probes the peer for as long as this is polled.
-pub(super) async fn keep_probing(local: Arc<Local>, link: Arc<Link>, route: Route) {
-    // Shorter than the time after which the other end closes an idle connection.
-    let interval = local.read_timeout.saturating_sub(Duration::from_secs(1));
-    let mut ticks = tokio::time::interval(interval.max(Duration::from_millis(100)));
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut findings = Findings::default();
-    let mut channel = None;
-    let mut report_at = Instant::now() + REPORT_INTERVAL_UNHEALTHY;
-    loop {
-        ticks.tick().await;
-        let url = link.urls.pick();
-        let limit = local.dial_timeout + local.read_timeout;
-        let probed = tokio::time::timeout(limit, probe(&local, &url, &mut channel)).await;
-        match probed.unwrap_or(Err(PostError::Timeout)) {
-            Ok((round_trip, clock_drift)) => {
-                findings.round_trip = smoothed(findings.round_trip, round_trip);
-                (findings.clock_drift, findings.error) = (clock_drift, None);
-            }
-            Err(error) => {
-                findings.error = Some(error.to_string());
-                channel = None;
-            }
+impl Findings {
+    /// A way is not healthy before it has been seen to be.
+    fn none() -> Self {
+        let error = Some("no probe has been answered yet".to_owned());
+        Self { round_trip: Duration::ZERO, clock_drift: Duration::ZERO, error }
+    }
+}
+
+/// Probes the peer, and reports, for as long as this is polled.
+pub(super) async fn keep_probing(local: Arc<Local>, link: Arc<Link>, route: Route, pace: Pace) {
+    let findings = Mutex::new(Findings::none());
+    let measuring = async {
+        let mut ticks = tokio::time::interval(pace.probe);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut channel = None;
+        loop {
+            ticks.tick().await;
+            measure(&local, &link, route, &mut channel, &findings).await;
         }
-        if route == Route::Stream {
-            channel = None;
+    };
+    let reporting = async {
+        let mut pause = pace.unhealthy;
+        loop {
+            tokio::time::sleep(pause).await;
+            let healthy = report(&local, &link, route, &findings.lock());
+            pause = if healthy { pace.healthy } else { pace.unhealthy };
         }
-        if Instant::now() >= report_at {
-            let healthy = report(&local, &link, route, &findings);
-            let pause = if healthy { REPORT_INTERVAL } else { REPORT_INTERVAL_UNHEALTHY };
-            report_at = Instant::now() + pause;
+    };
+    tokio::join!(measuring, reporting);
+}
+
+async fn measure(
+    local: &Local,
+    link: &Link,
+    route: Route,
+    channel: &mut Option<ProbeChannel>,
+    findings: &Mutex<Findings>,
+) {
+    let url = link.urls.pick();
+    let limit = local.dial_timeout + local.read_timeout;
+    let probed = tokio::time::timeout(limit, probe(local, &url, channel)).await;
+    let failed = match probed.unwrap_or(Err(PostError::Timeout)) {
+        Ok((round_trip, clock_drift)) => {
+            let mut findings = findings.lock();
+            findings.round_trip = smoothed(findings.round_trip, round_trip);
+            (findings.clock_drift, findings.error) = (clock_drift, None);
+            false
         }
+        Err(error) => {
+            findings.lock().error = Some(error.to_string());
+            true
+        }
+    };
+    if failed || route == Route::Stream {
+        *channel = None;
     }
 }
 

@@ -259,6 +259,23 @@ fn messages_arrive_both_ways_and_in_their_order() {
 }
 
 #[test]
+fn a_peer_that_does_not_answer_is_reported_before_it_is_probed_again() {
+    let one = TestMember::start(1);
+    let local = Arc::clone(&one.peers.shared.local);
+    // Nobody accepts here: the probe neither succeeds nor fails.
+    let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let link = Arc::new(link::Link::new(&local, 2, &[url]));
+    let hour = Duration::from_secs(3_600);
+    let pace = probe::Pace { probe: hour, healthy: hour, unhealthy: Duration::from_millis(10) };
+    let prober = probe::keep_probing(Arc::clone(&local), link, probe::Route::Stream, pace);
+    let task = local.handle.spawn(prober);
+    // The first report, and a second, since the first was bad.
+    wait_until(|| one.metrics.network.peer_round_trip_time.with(&["2"]).count() >= 2);
+    task.abort();
+}
+
+#[test]
 fn streams_come_back_after_reconnecting() {
     let (one, mut two) = pair();
     one.peers.reconnect();

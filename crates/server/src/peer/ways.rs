@@ -17,7 +17,7 @@ use super::link::Link;
 use super::local::Local;
 use super::outgoing::{Ended, Observer, Outgoing, Pushed, StreamBody};
 use super::pipeline::Pipeline;
-use super::probe::{self, Route};
+use super::probe::{self, Pace, Route};
 use super::status::Attempt;
 use crate::driver::Input;
 use crate::log;
@@ -63,7 +63,8 @@ impl Peer {
                 spawn(local.handle.spawn(reader).abort_handle());
             }
             for route in [Route::Pipeline, Route::Stream] {
-                let prober = probe::keep_probing(Arc::clone(local), Arc::clone(&link), route);
+                let pace = Pace::new(local.read_timeout);
+                let prober = probe::keep_probing(Arc::clone(local), Arc::clone(&link), route, pace);
                 spawn(local.handle.spawn(prober).abort_handle());
             }
         }

@@ -43,10 +43,18 @@ pub(crate) async fn keep_cluster_version(member: Arc<Member>) {
         log::info!(
             "holding the cluster version",
             "server-version" = member.version_text(),
-            "cluster-version-max" = format!("{}.{}", held.major, held.minor),
+            "cluster-version-max" = short(held),
             "quorate-version" = QUORATE_VERSION
         );
     }
+    let coming = {
+        let facts = member.facts();
+        rules::rise(facts.versions.cluster(), member.version(), facts.versions.downgrade())
+    };
+    if let Some((from, to)) = coming {
+        warn_of_rise(from, to);
+    }
+    let is_warned = coming.is_some();
     let mut ticks = interval(CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut leadership = member.standing().leadership();
@@ -56,18 +64,48 @@ pub(crate) async fn keep_cluster_version(member: Arc<Member>) {
             changed = leadership.changed() => if changed.is_err() { return },
         }
         if member.standing().leads() {
-            check_cluster_version(&member).await;
+            check_cluster_version(&member, is_warned).await;
         }
     }
 }
 
-async fn check_cluster_version(member: &Member) {
+/// Says, before it happens, that a directory is about to become one that its older release refuses, and what
+/// keeps it or brings it back.
+fn warn_of_rise(from: Version, to: Version) {
+    let (from, to) = (short(from), short(to));
+    log::warn!(
+        "the cluster version will be raised when no member holds it any more; older releases then refuse the \
+         data directories",
+        "from" = from,
+        "to" = to,
+        "to-keep-it" = format!(
+            "before that, stop this member and start it with --hold-cluster-version={from}"
+        ),
+        "way-back" = "one minor version at a time: `ctl downgrade enable MINOR`, restart every member with \
+                      --hold-cluster-version=MINOR or as etcd MINOR, wait until the downgrade has ended"
+    );
+}
+
+fn short(version: Version) -> String {
+    format!("{}.{}", version.major, version.minor)
+}
+
+/// `is_warned` says whether this member has announced a rise at its start.
+async fn check_cluster_version(member: &Member, is_warned: bool) {
     let lowest = Survey::take(member).await.lowest();
-    let (cluster, step) = {
+    let (cluster, step, rise) = {
         let facts = member.facts();
-        let cluster = facts.versions.cluster();
-        (cluster, rules::next_step(cluster, lowest, facts.versions.downgrade()))
+        let (cluster, downgrade) = (facts.versions.cluster(), facts.versions.downgrade());
+        let step = rules::next_step(cluster, lowest, downgrade);
+        let rise = match step {
+            Step::Propose(version) if !is_warned => rules::rise(cluster, version, downgrade),
+            Step::Propose(_) | Step::Keep | Step::BadTarget { .. } => None,
+        };
+        (cluster, step, rise)
     };
+    if let Some((from, to)) = rise {
+        warn_of_rise(from, to);
+    }
     match step {
         Step::Keep => {}
         Step::Propose(version) => propose(member, cluster, version).await,
@@ -80,7 +118,6 @@ async fn check_cluster_version(member: &Member) {
 }
 
 async fn propose(member: &Member, from: Option<Version>, to: Version) {
-    let short = |version: Version| format!("{}.{}", version.major, version.minor);
     match from {
         None => log::info!(
             "setting up initial cluster version using v3 API",

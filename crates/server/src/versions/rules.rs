@@ -43,6 +43,17 @@ pub(super) fn next_step(
     Step::Keep
 }
 
+/// Where the cluster version of a directory goes if nobody holds it: `None` where it stays. A version below the
+/// oldest file's is that of a cluster whose founders had not all answered, and nobody's to go back to.
+pub(super) fn rise(
+    cluster: Option<Version>,
+    own: Version,
+    downgrade: &Downgrade,
+) -> Option<(Version, Version)> {
+    let cluster = cluster.filter(|cluster| *cluster >= Version::OLDEST_FILE)?;
+    (cluster < own && !downgrade.enabled).then_some((cluster, own))
+}
+
 /// The only version that a downgrade from `version` may lead to.
 pub(super) fn downgrade_of(version: Version) -> Option<Version> {
     Some(Version::new(version.major, version.minor.checked_sub(1)?))
@@ -124,6 +135,19 @@ mod tests {
         assert!(is_downgraded(v(6), &[Some(v(6)), Some(v(6))]));
         assert!(!is_downgraded(v(6), &[Some(v(6)), Some(v(7))]));
         assert!(!is_downgraded(v(6), &[Some(v(6)), None]));
+    }
+
+    #[test]
+    fn a_directory_of_an_older_version_rises_unless_it_is_held_or_goes_down() {
+        let none = Downgrade::default();
+        assert_eq!(rise(Some(v(5)), v(7), &none), Some((v(5), v(7))));
+        assert_eq!(rise(Some(v(5)), v(6), &none), Some((v(5), v(6))));
+        // Held back, a member counts as the older version.
+        assert_eq!(rise(Some(v(5)), v(5), &none), None);
+        assert_eq!(rise(Some(v(7)), v(7), &none), None);
+        assert_eq!(rise(Some(v(6)), v(7), &to("3.6.0")), None);
+        assert_eq!(rise(None, v(7), &none), None);
+        assert_eq!(rise(Some(Version::MINIMUM), v(7), &none), None);
     }
 
     #[test]

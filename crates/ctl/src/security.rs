@@ -1,0 +1,178 @@
+//! `etcdctl`'s flags for TLS, logins and discovery by DNS, which this version does not have: known, so that they
+//! are refused by name instead of being passed over.
+//!
+//! A command that was to go encrypted, or with a login, does not go at all. What says no more than is done anyway
+//! (`--insecure-transport=true`, an empty user) is accepted.
+//!
+//! # Invariants
+//!
+//! * No value is ever printed: it may be a secret.
+
+use std::collections::BTreeMap;
+
+use crate::failure::Failure;
+use crate::flags::{Flag, Kind, Matches};
+use crate::session::ENV_PREFIX;
+
+const ABSENT: &str = "not supported by this version";
+
+/// The flags, beside the global ones, of every command.
+pub(crate) const SECURITY_FLAGS: &[Flag] = &[
+    Flag::text("auth-jwt-token", "", ABSENT),
+    Flag::text("cacert", "", ABSENT),
+    Flag::text("cert", "", ABSENT),
+    Flag::text("discovery-srv", "", ABSENT).short('d'),
+    Flag::text("discovery-srv-name", "", ABSENT),
+    Flag {
+        name: "insecure-discovery",
+        short: None,
+        kind: Kind::Bool,
+        default: "true",
+        usage: ABSENT,
+    },
+    Flag::bool("insecure-skip-tls-verify", ABSENT),
+    Flag {
+        name: "insecure-transport",
+        short: None,
+        kind: Kind::Bool,
+        default: "true",
+        usage: ABSENT,
+    },
+    Flag::text("key", "", ABSENT),
+    Flag::text("password", "", ABSENT),
+    Flag::text("user", "", ABSENT),
+];
+
+/// What a flag is about.
+fn subject(flag: &str) -> &'static str {
+    match flag {
+        "user" | "password" | "auth-jwt-token" => "authentication is",
+        "discovery-srv" | "discovery-srv-name" | "insecure-discovery" => "discovery by DNS is",
+        _ => "TLS is",
+    }
+}
+
+/// Refuses every such flag that asks for something, whether the command line or the environment does.
+pub(crate) fn refuse(matches: &Matches, env: &BTreeMap<String, String>) -> Result<(), Failure> {
+    let mut refused: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for flag in SECURITY_FLAGS.iter().filter(|flag| matches.changed(flag.name)) {
+        let is_idle = match flag.kind {
+            Kind::Bool => matches.bool(flag.name).to_string() == flag.default,
+            Kind::Int | Kind::Text | Kind::Duration | Kind::List => {
+                matches.text(flag.name).is_empty()
+            }
+        };
+        if !is_idle {
+            let variable = variable(flag.name);
+            let by_env = env.get(&variable).is_some_and(|value| !value.is_empty());
+            let setting = if by_env { variable } else { format!("--{}", flag.name) };
+            refused.entry(subject(flag.name)).or_default().push(setting);
+        }
+    }
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let told = |(subject, settings): (&&str, &Vec<String>)| {
+        format!("{}: {subject} {ABSENT}", settings.join(", "))
+    };
+    let told: Vec<String> = refused.iter().map(told).collect();
+    Err(Failure::bad_args(format!("{}; nothing was sent", told.join("; "))))
+}
+
+/// The environment variable of a flag.
+fn variable(flag: &str) -> String {
+    format!("{ENV_PREFIX}{}", flag.to_uppercase().replace('-', "_"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Terminal;
+    use crate::failure::exit;
+
+    /// Runs a command whose endpoint does not exist; returns its exit code and what it printed.
+    fn run(words: &[&str], env: &[(&str, &str)]) -> (u8, String) {
+        #[derive(Clone, Default)]
+        struct Shared(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+        impl std::io::Write for Shared {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0.lock().unwrap().extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let printed = Shared::default();
+        let terminal = Terminal {
+            input: Box::new(std::io::empty()),
+            output: Box::new(printed.clone()),
+            errors: Box::new(printed.clone()),
+        };
+        let always = ["etcdctl", "--endpoints=127.0.0.1:1", "--command-timeout=1ms", "get", "k"];
+        let args = always.iter().chain(words).map(std::ffi::OsString::from);
+        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let code = crate::run(args, env.collect(), terminal);
+        let printed = printed.0.lock().unwrap().clone();
+        (code, String::from_utf8(printed).unwrap())
+    }
+
+    #[test]
+    fn what_would_secure_a_command_is_refused_before_anything_is_sent() {
+        for (flag, value, subject) in [
+            ("cacert", "SECRET", "TLS is"),
+            ("cert", "SECRET", "TLS is"),
+            ("key", "SECRET", "TLS is"),
+            ("insecure-transport", "false", "TLS is"),
+            ("insecure-skip-tls-verify", "true", "TLS is"),
+            ("user", "root:SECRET", "authentication is"),
+            ("password", "SECRET", "authentication is"),
+            ("auth-jwt-token", "SECRET", "authentication is"),
+            ("discovery-srv", "SECRET", "discovery by DNS is"),
+            ("discovery-srv-name", "SECRET", "discovery by DNS is"),
+            ("insecure-discovery", "false", "discovery by DNS is"),
+        ] {
+            let variable = variable(flag);
+            for (setting, outcome) in [
+                (format!("--{flag}"), run(&[&format!("--{flag}={value}")], &[])),
+                (variable.clone(), run(&[], &[(&variable, value)])),
+            ] {
+                let (code, printed) = outcome;
+                let text = format!(
+                    "Error: {setting}: {subject} not supported by this version; nothing was sent\n"
+                );
+                assert_eq!((code, printed), (exit::BAD_ARGS, text));
+            }
+        }
+        assert!(SECURITY_FLAGS.is_sorted_by_key(|flag| flag.name));
+    }
+
+    #[test]
+    fn all_that_is_refused_is_told_at_once() {
+        let (code, printed) =
+            run(&["--user", "root"], &[("ETCDCTL_CACERT", "/c"), ("ETCDCTL_KEY", "/k")]);
+        assert_eq!(code, exit::BAD_ARGS);
+        assert_eq!(
+            printed,
+            "Error: ETCDCTL_CACERT, ETCDCTL_KEY: TLS is not supported by this version; --user: \
+             authentication is not supported by this version; nothing was sent\n"
+        );
+    }
+
+    #[test]
+    fn what_asks_for_nothing_is_accepted() {
+        let words = ["--insecure-transport", "--insecure-skip-tls-verify=false", "--user="];
+        let (code, printed) =
+            run(&words, &[("ETCDCTL_INSECURE_DISCOVERY", "true"), ("ETCDCTL_CERT", "")]);
+        assert_eq!(code, exit::ERROR, "the call itself fails: {printed}");
+        assert!(!printed.contains("not supported"), "{printed}");
+    }
+
+    #[test]
+    fn a_flag_beside_its_variable_is_a_conflict_that_tells_no_value() {
+        let (code, printed) = run(&["--password=SECRET"], &[("ETCDCTL_PASSWORD", "SECRET")]);
+        assert_eq!(code, exit::ERROR);
+        assert!(printed.contains("conflicting environment variable"), "{printed}");
+        assert!(!printed.contains("SECRET"), "{printed}");
+    }
+}

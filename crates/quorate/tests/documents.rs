@@ -1,0 +1,113 @@
+//! What README and CHANGELOG say of commands and flags is so.
+
+#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Flags of other programs, or placeholders, that the README names.
+const OF_OTHERS: [&str; 4] = ["--", "--release", "--quiet", "--experimental-"];
+
+fn document(name: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    std::fs::read_to_string(root.join(name)).unwrap()
+}
+
+fn run(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_quorate")).args(words).output().unwrap()
+}
+
+/// What a program prints to standard output when it is asked for help.
+fn help(words: &[&str]) -> String {
+    let output = run(&[words, &["--help"]].concat());
+    assert!(output.status.success() && output.stderr.is_empty(), "{words:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The words of a text that are flags, without values.
+fn flags(text: &str) -> BTreeSet<String> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let words = text.split(|c: char| !is_part(c));
+    words.filter(|word| word.starts_with("--")).map(str::to_owned).collect()
+}
+
+/// The commands that a help text of a tool lists: the first words of lines indented by two.
+fn commands(text: &str) -> BTreeSet<String> {
+    let listed = text.lines().filter_map(|line| line.strip_prefix("  "));
+    let described = listed.filter(|line| !line.contains("[command]"));
+    let names = described.filter_map(|line| line.split(' ').next());
+    names
+        .filter(|name| name.starts_with(|c: char| c.is_ascii_lowercase()))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn every_flag_that_the_readme_names_is_in_the_help_of_a_program() {
+    let mut known = flags(&help(&[]));
+    known.extend(flags(&String::from_utf8(run(&["ctl", "options"]).stdout).unwrap()));
+    known.extend(flags(&help(&["bench"])));
+    known.extend(OF_OTHERS.map(str::to_owned));
+    // Refused by name, as the README says.
+    let refused = run(&["--enable-v2"]);
+    assert!(
+        String::from_utf8(refused.stderr).unwrap().contains("--enable-v2: no flag of etcd 3.7")
+    );
+    known.insert("--enable-v2".to_owned());
+    let named = flags(&document("README.md"));
+    assert!(named.contains("--hold-cluster-version"), "{named:?}");
+    let unknown: Vec<&String> = named.difference(&known).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+}
+
+#[test]
+fn every_command_that_the_readme_shows_is_there() {
+    let readme = document("README.md");
+    let tools = [("ctl", commands(&help(&["ctl"]))), ("bench", commands(&help(&["bench"])))];
+    let mut seen = 0;
+    for line in readme.split("```").skip(1).step_by(2).flat_map(str::lines) {
+        let line = line.split('#').next().unwrap();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        for (at, word) in words.iter().enumerate() {
+            let Some((_, known)) = tools.iter().find(|(tool, _)| tool == word) else { continue };
+            let mut rest = words[at + 1..].iter();
+            // The endpoints are the only flag with a value that stands before a command here.
+            let command = match rest.next() {
+                Some(&"--endpoints") => rest.nth(1),
+                other => other,
+            };
+            let command = command.unwrap();
+            assert!(known.contains(*command), "{line}: {known:?}");
+            seen += 1;
+        }
+    }
+    assert!(seen >= 8, "only {seen} commands were found");
+}
+
+#[test]
+fn what_is_not_there_is_said_not_to_be() {
+    let readme = document("README.md");
+    for program in ["utl", "gateway", "grpc-proxy"] {
+        let refused = run(&[program, "--help"]);
+        assert_eq!(refused.status.code(), Some(1));
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert!(said.contains("is not in this version of Quorate"), "{said}");
+    }
+    let known = commands(&help(&["ctl"]));
+    for command in ["auth", "user", "role", "lock", "elect", "check", "make-mirror", "completion"] {
+        let said = readme.contains(&format!("`{command}`"));
+        assert_ne!(said, known.contains(command), "{command}");
+    }
+}
+
+#[test]
+fn the_changelog_names_every_command() {
+    let changelog = document("CHANGELOG.md");
+    let paragraph =
+        changelog.split("\n- ").find(|entry| entry.starts_with("`quorate ctl`")).unwrap();
+    let words: BTreeSet<&str> = paragraph.split([' ', ',', '.', '\n']).collect();
+    for command in commands(&help(&["ctl"])) {
+        assert!(words.contains(&*command), "{command}");
+    }
+}
