@@ -302,6 +302,8 @@ fn a_snapshot_arrives_with_its_file() {
     let value = Bytes::from(vec![7; 3 << 20]);
     let mut tx = db.write().unwrap();
     tx.create_bucket_if_missing(b"key").unwrap();
+    tx.create_bucket_if_missing(b"meta").unwrap();
+    tx.put(b"meta", b"consistent_index", Bytes::copy_from_slice(&77_u64.to_be_bytes())).unwrap();
     tx.put(b"key", b"large", value.clone()).unwrap();
     tx.commit().unwrap();
     let image = db.read();
@@ -336,11 +338,21 @@ fn a_snapshot_arrives_with_its_file() {
     assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 1, "nothing is left behind");
     assert_eq!(two.metrics.network.snapshot_receive_success.with(&["1"]).value(), 1);
 
+    // An image that does not reach the snapshot's index is of no use.
+    let mut old = outgoing();
+    old.message.snapshot.as_mut().unwrap().metadata.index = 78;
+    one.peers.send_snapshot(old);
+    assert_eq!(one.wait_for(outcome), SnapshotOutcome::Failed);
+    assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 1, "nothing is left of it");
+    one.peers.send_snapshot(outgoing());
+    assert_eq!(two.receive(1), std::slice::from_ref(&message), "it was not shown to the core");
+    assert_eq!(one.wait_for(outcome), SnapshotOutcome::Finished);
+
     // Where there is no room for it, the sender hears of it.
     std::fs::remove_dir_all(two.dir.path()).unwrap();
     one.peers.send_snapshot(outgoing());
     assert_eq!(one.wait_for(outcome), SnapshotOutcome::Failed);
-    assert_eq!(one.metrics.network.snapshot_send_failures.with(&["2"]).value(), 1);
+    assert_eq!(one.metrics.network.snapshot_send_failures.with(&["2"]).value(), 2);
     // Nor is one sent to nobody.
     let mut nobodys = outgoing();
     nobodys.message.to = 9;
