@@ -93,8 +93,8 @@ pub(crate) enum BootError {
     #[error("database file ({}) of the backend is missing", path.display())]
     BackendMissing { path: PathBuf },
     #[error(
-        "database file ({}) of the backend is {problem}, and the log does not hold what was in it; put the \
-         file back, or remove this member from the cluster, then its data directory, and add it anew",
+        "database file ({}) of the backend is {problem}; put the file back as it was, or remove this member \
+         from the cluster, then its data directory, and add it anew",
         path.display()
     )]
     BackendUnusable { path: PathBuf, problem: &'static str },

@@ -7,7 +7,13 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use http::Method;
-use quorate_raft::{ConfState, Entry, MessageKind, Snapshot, SnapshotMetadata};
+use prost::Message as _;
+use prost::encoding::{WireType, encode_key, encode_varint};
+use quorate_api::deep_txn;
+use quorate_api::etcdserverpb::{
+    AuthEnableRequest, InternalRaftRequest, PutRequest, RequestHeader,
+};
+use quorate_raft::{ConfState, Entry, EntryKind, MessageKind, Snapshot, SnapshotMetadata};
 use quorate_state::members::Member;
 use quorate_state::units;
 use quorate_storage::bolt::{Db, Options};
@@ -256,6 +262,44 @@ fn messages_arrive_both_ways_and_in_their_order() {
     assert!(one.peers.active_since(2).is_some() && two.peers.active_since(1).is_some());
     assert!(one.metrics.network.peer_sent_bytes.with(&["2"]).value() > 3 << 20);
     assert!(two.metrics.network.peer_received_bytes.with(&["1"]).value() > 3 << 20);
+}
+
+#[test]
+fn proposals_that_could_not_be_carried_out_are_left_out() {
+    let (one, mut two) = pair();
+    let header = Some(RequestHeader { id: 7, ..RequestHeader::default() });
+    let request = |put| InternalRaftRequest { header: header.clone(), put, ..Default::default() };
+    let entry = |kind, data: Vec<u8>| Entry { kind, data: data.into(), ..Entry::default() };
+    let good = entry(EntryKind::Normal, request(Some(PutRequest::default())).encode_to_vec());
+    let junk = entry(EntryKind::Normal, vec![0xff; 20]);
+    let nothing = entry(EntryKind::Normal, request(None).encode_to_vec());
+    // Transactions deeper than any decoder goes: operations (4) in transactions (2), one in the entry (6).
+    let mut deep = Vec::new();
+    for tag in [2, 4].into_iter().cycle().take(4 * deep_txn::DEPTH_MAX + 1).chain([6]) {
+        let mut outer = Vec::new();
+        encode_key(tag, WireType::LengthDelimited, &mut outer);
+        encode_varint(deep.len() as u64, &mut outer);
+        outer.append(&mut deep);
+        deep = outer;
+    }
+    deep.extend(
+        InternalRaftRequest { header: header.clone(), ..Default::default() }.encode_to_vec(),
+    );
+    let deep = entry(EntryKind::Normal, deep);
+    let auth = InternalRaftRequest {
+        header: header.clone(),
+        auth_enable: Some(AuthEnableRequest::default()),
+        ..Default::default()
+    };
+    let auth = entry(EntryKind::Normal, auth.encode_to_vec());
+    let change = entry(EntryKind::ConfChange, vec![0xff]);
+    let propose = |entries| Message { from: 1, entries, ..Message::new(MessageKind::Propose, 2) };
+    one.peers.send(vec![
+        propose(vec![junk.clone(), good.clone(), deep.clone()]),
+        propose(vec![deep, nothing, auth, change, junk]),
+        propose(vec![good.clone()]),
+    ]);
+    assert_eq!(two.receive(2), [propose(vec![good.clone()]), propose(vec![good])]);
 }
 
 #[test]

@@ -10,12 +10,12 @@
 
 use bytes::Bytes;
 use prost::Message;
+use quorate_api::deep_txn;
 use quorate_api::etcdserverpb as pb;
 use quorate_api::membershippb::{
     Attributes, ClusterMemberAttrSetRequest, ClusterVersionSetRequest, DowngradeInfoSetRequest,
 };
 
-use super::deep_txn;
 use crate::members::{Member, parse_id};
 
 /// The methods a bare v2 request can have. None of them is a nested message of one.
@@ -76,6 +76,33 @@ pub enum AuthCommand {
     RoleList,
 }
 
+impl AuthCommand {
+    /// Whether it changes users, roles or the switch of authentication.
+    #[must_use]
+    pub const fn changes_users(&self) -> bool {
+        match self {
+            Self::Enable
+            | Self::UserAdd(_)
+            | Self::UserDelete(_)
+            | Self::UserChangePassword(_)
+            | Self::UserGrantRole(_)
+            | Self::UserRevokeRole(_)
+            | Self::RoleAdd(_)
+            | Self::RoleDelete(_)
+            | Self::RoleGrantPermission(_)
+            | Self::RoleRevokePermission(_) => true,
+            // Without authentication there is nothing to be switched off.
+            Self::Disable
+            | Self::Authenticate(_)
+            | Self::Status
+            | Self::UserGet(_)
+            | Self::UserList
+            | Self::RoleGet(_)
+            | Self::RoleList => false,
+        }
+    }
+}
+
 /// Facts about the cluster: these are taken over from every entry replayed, stored already or not.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each is the request of that name")]
@@ -113,7 +140,7 @@ impl Request {
             Ok(_) => Ok(Self::from_v2(&pb::Request::decode(data)?)),
             Err(error) => match pb::Request::decode(data.clone()) {
                 Ok(v2) if V2_METHODS.contains(&v2.method().as_bytes()) => Ok(Self::from_v2(&v2)),
-                Ok(_) | Err(_) => match deep_txn::decode(data) {
+                Ok(_) | Err(_) => match deep_txn::decode_entry(data) {
                     Some(request) => Self::from_message(request),
                     None => Err(error.into()),
                 },

@@ -243,7 +243,7 @@ fn a_backend_file_that_is_none_is_named() {
     std::fs::rename(&db, &own).unwrap();
     let refused = |problem: &str| {
         let text = refusal(&config);
-        let expected = format!("database file ({}) of the backend is {problem}, ", db.display());
+        let expected = format!("database file ({}) of the backend is {problem}; ", db.display());
         assert!(text.starts_with(&expected) && text.contains("add it anew"), "{text}");
     };
     std::fs::write(&db, "").unwrap();
