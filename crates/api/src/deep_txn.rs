@@ -22,7 +22,7 @@ use crate::etcdserverpb::{
 pub const DEPTH_MAX: usize = 4_999;
 
 /// Stack of a thread that handles requests. It takes memory only as far as it was ever used.
-pub const STACK_BYTES: usize = if cfg!(debug_assertions) { 128 << 20 } else { 16 << 20 };
+pub const STACK_BYTES: usize = if cfg!(debug_assertions) { 128 << 20 } else { 32 << 20 };
 
 /// Reads a transaction; `None` if the bytes are none, or too deep.
 #[must_use]

@@ -130,20 +130,29 @@ pub enum RequestFault {
 }
 
 impl Request {
-    /// Reads an entry's data. Keys and values are slices of it.
+    /// Reads an entry's data. Keys and values are slices of it. Wants a stack of [`deep_txn::STACK_BYTES`].
     pub fn decode(data: Bytes) -> Result<Self, RequestFault> {
+        match Self::decode_shallow(data.clone()) {
+            Err(RequestFault::Undecodable(error)) => match deep_txn::decode_entry(data) {
+                Some(request) => Self::from_message(request),
+                None => Err(error.into()),
+            },
+            decoded => decoded,
+        }
+    }
+
+    /// The same for whoever has no use for transactions: very deep ones cannot be read, and any stack will
+    /// do.
+    pub fn decode_shallow(data: Bytes) -> Result<Self, RequestFault> {
         match pb::InternalRaftRequest::decode(data.clone()) {
             Ok(request) if request.v2.is_empty() => Self::from_message(request),
             Ok(request) if !V2_METHODS.contains(&&request.v2[..]) => {
                 Ok(Self::from_v2(&pb::Request::decode(request.v2)?))
             }
             Ok(_) => Ok(Self::from_v2(&pb::Request::decode(data)?)),
-            Err(error) => match pb::Request::decode(data.clone()) {
+            Err(error) => match pb::Request::decode(data) {
                 Ok(v2) if V2_METHODS.contains(&v2.method().as_bytes()) => Ok(Self::from_v2(&v2)),
-                Ok(_) | Err(_) => match deep_txn::decode_entry(data) {
-                    Some(request) => Self::from_message(request),
-                    None => Err(error.into()),
-                },
+                Ok(_) | Err(_) => Err(error.into()),
             },
         }
     }
