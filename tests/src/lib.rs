@@ -59,8 +59,8 @@ pub use machine::{Shim, SmallDisk, Strace, Syncing, Syncs};
 pub use random::Random;
 pub use raw_http2::{RawAnswer, RawHttp2, RawResponse, framed, literal, string};
 pub use requests::{
-    bytes, compare, delete, from_key, get_op, key, op, prefix, prefix_end, put, put_leased, put_op,
-    range, txn, txn_when, watch_key, watch_prefix, write_op,
+    bytes, compare, deep_put, delete, from_key, get_op, key, op, prefix, prefix_end, put,
+    put_leased, put_op, range, txn, txn_when, watch_key, watch_prefix, write_op,
 };
 pub use server::{Exit, Options, Server};
 pub use watch::Watch;

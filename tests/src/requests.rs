@@ -1,6 +1,8 @@
 //! Requests in a few words.
 
 use bytes::Bytes;
+use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint};
 use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use quorate_api::etcdserverpb::request_op::Request;
@@ -76,6 +78,24 @@ pub fn op(request: Request) -> pb::RequestOp {
 #[must_use]
 pub fn put_op(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> pb::RequestOp {
     op(Request::RequestPut(put(key, value)))
+}
+
+/// The encoding of a put inside so many transactions. The library takes the square of the depth to encode the
+/// message.
+#[must_use]
+pub fn deep_put(key: impl AsRef<[u8]>, depth: usize) -> Vec<u8> {
+    let field = |tag: u32, value: &[u8]| {
+        let mut bytes = Vec::with_capacity(value.len() + 5);
+        encode_key(tag, WireType::LengthDelimited, &mut bytes);
+        encode_varint(value.len() as u64, &mut bytes);
+        bytes.extend_from_slice(value);
+        bytes
+    };
+    let mut operation = put_op(key, "v").encode_to_vec();
+    for _ in 1..depth {
+        operation = field(4, &field(2, &operation));
+    }
+    field(2, &operation)
 }
 
 /// A read within a transaction.

@@ -1,17 +1,20 @@
 //! The gRPC codec: protobuf messages, with decoding errors worded as etcd's clients know them.
 //!
-//! Both stubs use it. It differs from the stock codec in three things: a field of a type that it should
-//! not have is passed over, as [`crate::shape`] has it; a request that cannot be decoded is answered
-//! Internal with grpc-go's text; and buffers are as large as small messages are.
+//! Both stubs use it. It differs from the stock codec in four things: a field of a type that it should
+//! not have is passed over, as [`crate::shape`] has it; a transaction is read as deep as etcd reads it; a
+//! request that cannot be decoded is answered Internal with grpc-go's text; and buffers are as large as small
+//! messages are.
 
+use std::any::Any;
 use std::marker::PhantomData;
 
-use bytes::Buf;
+use bytes::{Buf, Bytes};
 use prost::{Message, Name};
 use tonic::Status;
 use tonic::codec::{BufferSettings, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-use crate::shape;
+use crate::etcdserverpb::TxnRequest;
+use crate::{deep_txn, shape};
 
 /// What a call sets aside for its message in each direction. The stock 8 KiB are beyond what allocators
 /// keep at hand for a thread, and cost a small request a tenth of its CPU; most messages are smaller than
@@ -79,21 +82,37 @@ impl<M: Message> Encoder for Half<M> {
     }
 }
 
-impl<M: Message + Name + Default> Decoder for Half<M> {
+/// Reads what the generated decoder has given up on, if it is a transaction.
+fn decode_deep<M: Message + Default + 'static>(bytes: Bytes) -> Option<M> {
+    let mut message = M::default();
+    let txn = (&mut message as &mut dyn Any).downcast_mut::<TxnRequest>()?;
+    *txn = deep_txn::decode(bytes)?;
+    Some(message)
+}
+
+impl<M: Message + Name + Default + 'static> Decoder for Half<M> {
     type Item = M;
     type Error = Status;
 
     fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<M>, Status> {
         // The bytes are shared, not copied.
-        shape::decode(buf.copy_to_bytes(buf.remaining())).map(Some).map_err(|error| {
-            // prost tells the two apart only in its message.
-            let reason = if error.to_string().contains("UTF-8") {
-                "string field contains invalid UTF-8"
-            } else {
-                "proto: cannot parse invalid wire-format data"
-            };
-            Status::internal(format!("grpc: error unmarshalling request: {reason}"))
-        })
+        let bytes = buf.copy_to_bytes(buf.remaining());
+        let error = match shape::decode(bytes.clone()) {
+            Ok(message) => return Ok(Some(message)),
+            Err(error) => error.to_string(),
+        };
+        // prost tells them apart only in its message.
+        let reason = if error.contains("UTF-8") {
+            "string field contains invalid UTF-8"
+        } else if error.contains("recursion limit") {
+            match decode_deep(bytes) {
+                Some(message) => return Ok(Some(message)),
+                None => "proto: exceeded maximum recursion depth",
+            }
+        } else {
+            "proto: cannot parse invalid wire-format data"
+        };
+        Err(Status::internal(format!("grpc: error unmarshalling request: {reason}")))
     }
 
     fn buffer_settings(&self) -> BufferSettings {

@@ -7,6 +7,7 @@
 //!
 //! Feature `grpc` adds client and server stubs. Nothing here decides anything.
 
+pub mod deep_txn;
 pub mod record;
 pub mod shape;
 

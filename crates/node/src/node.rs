@@ -106,7 +106,8 @@ pub struct Node {
     effects: VecDeque<Effect>,
     leadership: Leadership,
     conf_state: ConfState,
-    /// Changes of the membership up to here are in `conf_state`.
+    /// Changes of the membership up to here are known to the core by the state or the snapshot it began with,
+    /// whatever is decided of their entries later. The snapshot may still be on its way to the disk.
     conf_state_index: LogIndex,
     /// In whose term an append was last found to fit the log.
     matched_in: Term,
@@ -533,7 +534,6 @@ impl Node {
     /// A leader's snapshot is in the log, which begins after it now; the state machine is to follow.
     fn begin_log_at(&mut self, snapshot: Snapshot) {
         self.conf_state = snapshot.metadata.conf_state.clone();
-        self.conf_state_index = snapshot.metadata.index;
         self.last_snapshot = snapshot.metadata.index;
         self.raft
             .storage_mut()
@@ -648,7 +648,13 @@ impl Node {
     fn carry_out(&mut self, message: Message) {
         match message.kind {
             MessageKind::StorageAppend => match self.persistence.order_write(message) {
-                Ok(persist) => self.effects.push_back(Effect::Persist(persist)),
+                Ok(persist) => {
+                    if let Some(snapshot) = &persist.snapshot {
+                        // The core goes by the snapshot's members from now on, not only once it is on disk.
+                        self.conf_state_index = snapshot.metadata.index;
+                    }
+                    self.effects.push_back(Effect::Persist(persist));
+                }
                 Err(responses) => self.deliver(responses),
             },
             MessageKind::StorageApply => {

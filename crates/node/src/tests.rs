@@ -327,10 +327,9 @@ fn a_member_that_missed_too_much_takes_in_a_snapshot() {
     assert_eq!(third.applied[0].index, third.installed[0] + 1, "the snapshot stands for the rest");
 }
 
-#[test]
-fn a_membership_change_from_before_a_snapshot_is_not_applied_after_it() {
-    let (mut members, laggard) = leader_and_laggard();
-    members.push(laggard);
+/// A member that is being sent a snapshot of the members 1, 2 and 3, with the message and its index.
+fn member_and_snapshot() -> (Member, Message, u64) {
+    let (members, laggard) = leader_and_laggard();
     let index = members[0].applied.last().unwrap().index;
     let conf_state = ConfState { voters: vec![1, 2, 3], ..ConfState::default() };
     let metadata = quorate_raft::SnapshotMetadata { conf_state, index, term: 1 };
@@ -341,16 +340,38 @@ fn a_membership_change_from_before_a_snapshot_is_not_applied_after_it() {
         snapshot: Some(Box::new(snapshot)),
         ..Message::new(MessageKind::Snapshot, 3)
     };
-    let third = &mut members[2];
+    (laggard, message, index)
+}
+
+fn removal_of_second() -> ConfChange {
+    ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 2, ..ConfChange::default() }
+}
+
+#[test]
+fn a_membership_change_from_before_a_snapshot_is_not_applied_after_it() {
+    let (mut third, message, index) = member_and_snapshot();
     third.handle(Event::Received(vec![message]));
     third.finish_writes();
     assert_eq!(third.installed, [index]);
-    let change =
-        ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 2, ..ConfChange::default() };
-    third.handle(Event::ConfChangeDecided { index: 3, change: Some(change.clone()) });
+    let change = Some(removal_of_second());
+    third.handle(Event::ConfChangeDecided { index: 3, change: change.clone() });
     assert_eq!(third.node.status().config.conf_state().voters, [1, 2, 3]);
-    third.handle(Event::ConfChangeDecided { index: index + 1, change: Some(change) });
+    third.handle(Event::ConfChangeDecided { index: index + 1, change });
     assert_eq!(third.node.status().config.conf_state().voters, [1, 3]);
+}
+
+#[test]
+fn a_membership_change_from_before_a_snapshot_is_not_applied_while_that_is_being_written() {
+    let (mut third, message, index) = member_and_snapshot();
+    third.handle(Event::Received(vec![message]));
+    assert_eq!(third.installed, [0; 0], "the snapshot is still on its way to the disk");
+    let change = Some(removal_of_second());
+    third.handle(Event::ConfChangeDecided { index: 3, change: change.clone() });
+    third.handle(Event::ConfChangeDecided { index, change });
+    assert_eq!(third.node.status().config.conf_state().voters, [1, 2, 3]);
+    third.finish_writes();
+    assert_eq!(third.installed, [index]);
+    assert_eq!(third.node.status().config.conf_state().voters, [1, 2, 3]);
 }
 
 #[test]

@@ -28,7 +28,7 @@ use quorate_node::Proposal;
 use quorate_raft::{Entry, EntryKind, Message, Role, Snapshot};
 use quorate_state::apply::{
     Applied, AuthCommand, ClusterCommand, Command, EntryMeta, Fault, Notice, RecoverError, Request,
-    Response, State,
+    RequestFault, Response, State,
 };
 use quorate_state::backend::{Backend, Committed};
 use quorate_state::members::{MemberChange, MembershipRefusal, V2Error, V2Membership};
@@ -133,12 +133,33 @@ pub(crate) struct Applier {
 /// Why the applier ends.
 #[derive(Debug, thiserror::Error)]
 enum ApplyError {
+    /// The entry is sound, or was once; this member does not know how to go on.
+    #[error(
+        "log entry {index} of term {term} ({kind}) cannot be carried out by this version: {fault}; the member \
+         stops before it, and will again. Start the version that wrote the entry on this data directory; if \
+         the entry should not be there, begin a new cluster from a snapshot of before it"
+    )]
+    Entry { index: u64, term: u64, kind: &'static str, fault: Fault },
     #[error(transparent)]
-    Apply(#[from] Fault),
+    Other(Fault),
     #[error("failed to take over a snapshot: {0}")]
     Install(#[from] RecoverError),
     #[error("failed to take over the members of a snapshot: {0}")]
     Members(#[from] V2Error),
+}
+
+impl ApplyError {
+    /// Tells an entry that is not understood from a store that fails whatever is applied.
+    fn of_entry(index: u64, term: u64, kind: &'static str, fault: Fault) -> Self {
+        match fault {
+            // The second speaks for itself, in words that operators know.
+            Fault::Store(_) | Fault::ServerTooOld { .. } => Self::Other(fault),
+            Fault::Request(_)
+            | Fault::Membership(_)
+            | Fault::Auth { .. }
+            | Fault::ClusterVersion(_) => Self::Entry { index, term, kind, fault },
+        }
+    }
 }
 
 /// Compactions under way.
@@ -251,7 +272,7 @@ impl Applier {
         Ok(false)
     }
 
-    fn apply(&mut self, entries: Vec<Entry>) -> Result<(), Fault> {
+    fn apply(&mut self, entries: Vec<Entry>) -> Result<(), ApplyError> {
         let Some(last) = entries.last() else { return Ok(()) };
         let (last_index, last_term) = (last.index, last.term);
         let file_bytes = self.backend.size_bytes();
@@ -266,24 +287,28 @@ impl Applier {
         let mut finished = Instant::now();
         let mut membership_changed = false;
         for entry in entries {
+            let (index, term) = (entry.index, entry.term);
+            let unfit = |kind| move |fault| ApplyError::of_entry(index, term, kind, fault);
             match entry.kind {
                 EntryKind::Normal if entry.data.is_empty() => {
                     self.state.apply_noop(meta(&entry, false));
                     self.promote_if_leading(entry.term);
                 }
                 EntryKind::Normal => {
-                    let request = Request::decode(entry.data.clone())?;
+                    let request = Request::decode(entry.data.clone())
+                        .map_err(|fault| unfit("a request that cannot be read")(fault.into()))?;
                     let kind = kind_of(&request);
                     let address = self.neighbours.waiters.take(request.id);
                     let meta = meta(&entry, address.is_some());
-                    let applied = self.state.apply(meta, request)?;
+                    let applied = self.state.apply(meta, request).map_err(unfit(kind.name()))?;
                     let started = std::mem::replace(&mut finished, Instant::now());
                     self.account(kind, &applied, finished - started);
                     self.settle(applied, address);
                 }
                 EntryKind::ConfChange | EntryKind::ConfChangeV2 => {
                     let meta = meta(&entry, false);
-                    self.apply_conf_change(meta, entry.data)?;
+                    let changed = self.apply_conf_change(meta, entry.data);
+                    changed.map_err(unfit("a membership change"))?;
                     membership_changed = true;
                 }
             }
@@ -317,7 +342,7 @@ impl Applier {
 
     fn apply_conf_change(&mut self, meta: EntryMeta, data: Bytes) -> Result<(), Fault> {
         let index = meta.index;
-        let change = raftpb::ConfChange::decode(data.clone()).unwrap_or_default();
+        let change = raftpb::ConfChange::decode(data.clone()).map_err(RequestFault::from)?;
         let applied = self.state.apply_conf_change(meta, change)?;
         let decided = match &applied.outcome {
             Some(Ok(change)) => {

@@ -22,6 +22,7 @@ use quorate_storage::snap;
 
 use crate::applier::Job;
 use crate::fatal::FaultReports;
+use crate::image;
 use crate::inbox::Sender;
 use crate::log;
 use crate::metrics::Metrics;
@@ -117,6 +118,8 @@ enum CommitError {
     Bolt(#[from] quorate_storage::bolt::BoltError),
     #[error(transparent)]
     Snapshot(#[from] snap::SnapError),
+    #[error(transparent)]
+    Install(#[from] image::InstallError),
 }
 
 impl Committer {
@@ -194,8 +197,7 @@ impl Committer {
     fn install(&mut self, index: u64) -> Result<(), CommitError> {
         let started = Instant::now();
         let writer = &self.snapshots;
-        snap::install_database(&*writer.disk, &writer.dir, index)?;
-        self.backend.reopen(&writer.disk)?;
+        image::replace(&self.backend, &writer.disk, &writer.dir, index)?;
         self.generation += 1;
         log::info!(
             "installed the backend file of a snapshot",

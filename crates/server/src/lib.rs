@@ -15,6 +15,7 @@ mod fatal;
 mod grpc;
 mod housekeeping;
 pub mod http;
+mod image;
 mod inbox;
 mod leadership;
 mod lease_holder;

@@ -9,6 +9,8 @@
 //! # Invariants
 //!
 //! * A token is reported only after everything ordered up to it is on disk.
+//! * A snapshot's mark never outlives a hard state that covers it: without one a start would pass over the
+//!   mark. What lies before a mark is given up only when both are on disk.
 //! * After a failed write or sync nothing is reported any more, and the member stops: what the medium
 //!   holds then is unknown until the log is read again.
 
@@ -102,7 +104,11 @@ impl LogWriter {
     }
 
     /// Notes a leader's snapshot, whose image has arrived: first its file, then the log's mark, so that a
-    /// crash in between leaves a file that nobody looks at. What the log holds before it is history.
+    /// crash in between leaves a file that nobody looks at. The hard state that makes the mark count comes
+    /// with the same order, behind it: the other way round a crash would leave a commit index beyond the
+    /// log.
+    ///
+    /// Images of earlier snapshots stay: they may still wait to be installed.
     fn begin_at(&mut self, snapshot: &Snapshot) -> Result<(), LogError> {
         let metadata = &snapshot.metadata;
         let conf_state = encode_conf_state(&metadata.conf_state);
@@ -118,19 +124,26 @@ impl LogWriter {
             term: metadata.term,
             conf_state: Some(conf_state),
         };
-        self.mark_snapshot(&mark)?;
-        snap::release_databases(&*self.disk, &self.snap_dir, metadata.index)?;
+        self.write_mark(&mark)?;
         Ok(())
     }
 
-    /// Records that a snapshot is on disk; segments below it may then be purged. What was appended before
-    /// has been synced.
+    /// Records that a snapshot of this member's own is on disk; segments below it may then be purged. What
+    /// was appended before has been synced.
     pub(crate) fn mark_snapshot(&mut self, mark: &SnapshotMark) -> Result<(), WalError> {
-        // One of this member's own may be ready only after a leader's newer one came in, and a start
-        // goes by the last mark.
+        // It may be ready only after a leader's newer one came in, and a start goes by the last mark.
         if mark.index <= self.marked {
             return Ok(());
         }
+        let known = self.wal.hard_state();
+        if known.commit < mark.index {
+            // It was taken of what is applied, which is committed, though no write has said so yet.
+            self.wal.append(Some(&wal::HardState { commit: mark.index, ..known }), [])?;
+        }
+        self.write_mark(mark)
+    }
+
+    fn write_mark(&mut self, mark: &SnapshotMark) -> Result<(), WalError> {
         self.wal.save_snapshot(mark)?;
         self.wal.release_to(mark.index);
         self.marked = mark.index;

@@ -9,6 +9,7 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
+use quorate_api::deep_txn;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
@@ -68,7 +69,8 @@ impl Worker {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
-        let thread = std::thread::Builder::new().name(name).spawn(move || {
+        let thread = std::thread::Builder::new().name(name).stack_size(deep_txn::STACK_BYTES);
+        let thread = thread.spawn(move || {
             runtime.block_on(async {
                 tokio::select! {
                     () = resident => {}

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
+use quorate_api::deep_txn;
 use quorate_node::LogFault;
 use quorate_state::members::{Member as Row, Members};
 use quorate_state::units::MemberId;
@@ -521,7 +522,9 @@ fn with_own(mut members: Vec<Row>, identity: &Identity, config: &Config) -> Arc<
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
-    std::thread::Builder::new().name(name.to_owned()).spawn(run)
+    // The applier needs it; of the others' it stays address space.
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    thread.stack_size(deep_txn::STACK_BYTES).spawn(run)
 }
 
 /// For how long consensus may feel no time pass before this member doubts that it leads still.

@@ -16,6 +16,7 @@
 
 mod batch;
 mod fault;
+mod image;
 mod view;
 
 use std::path::Path;
@@ -28,6 +29,7 @@ use quorate_storage::disk::Disk;
 pub use self::batch::Batch;
 use self::batch::Operation;
 pub use self::fault::Fault;
+pub use self::image::{ImageFault, check_image};
 pub use self::view::BackendView;
 use crate::schema::{Bucket, RecordKey};
 

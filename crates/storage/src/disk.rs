@@ -69,6 +69,8 @@ pub struct FileFacts {
     pub len: u64,
     /// Whether the name is a directory.
     pub is_dir: bool,
+    /// Whether it is a regular file, or a link to one.
+    pub is_file: bool,
     /// Permission bits (the low 12 bits of `st_mode`).
     pub mode: u32,
     /// Last modification, where the file system keeps it.

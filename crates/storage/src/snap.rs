@@ -31,7 +31,9 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use thiserror::Error;
 
-pub use self::database::{IncomingDatabase, database_path, install_database, release_databases};
+pub use self::database::{
+    IncomingDatabase, database_path, find_database, install_database, release_databases,
+};
 
 use crate::checksum::crc32c;
 use crate::disk::{Disk, OpenMode};

@@ -115,8 +115,12 @@ pub struct Wal {
     encoder: RecordEncoder,
     /// Records handed to the system since the last sync.
     written_unsynced: bool,
+    /// The commit index that is surely on disk: a start passes over the marks beyond it.
+    durable_commit: u64,
     /// The locked segments in order; the last is the tail's.
     held: Vec<Segment>,
+    /// Up to where they are to be unlocked once `durable_commit` is there; 0 for nowhere.
+    release_index: u64,
     tail: Tail,
     /// The next segment under its temporary name.
     next: Option<NextSegment>,
@@ -192,7 +196,8 @@ impl Wal {
 
     /// Notes that a snapshot exists, and syncs everything taken so far.
     ///
-    /// The snapshot itself must be durable before: a mark without its snapshot stops a member.
+    /// The snapshot itself must be durable before: a mark without its snapshot stops a member. The mark
+    /// counts once a hard state whose commit index covers it is durable too.
     pub fn save_snapshot(&mut self, mark: &SnapshotMark) -> Result<(), WalError> {
         self.check_usable()?;
         if mark.index > 0 && mark.conf_state.is_none() {
@@ -206,10 +211,21 @@ impl Wal {
         })
     }
 
-    /// Unlocks the segments not needed by a member whose latest snapshot is at `index`, for purging.
+    /// Unlocks the segments not needed by a member whose latest snapshot is at `index`, for purging, as
+    /// soon as a hard state on disk covers it: until then a start would pass over the snapshot's mark, and
+    /// need them.
     ///
     /// The last segment that begins before `index` stays locked, and everything after it.
     pub fn release_to(&mut self, index: u64) {
+        self.release_index = self.release_index.max(index);
+        self.release_covered();
+    }
+
+    fn release_covered(&mut self) {
+        if self.release_index > self.durable_commit {
+            return;
+        }
+        let index = std::mem::take(&mut self.release_index);
         let keep_from = self
             .held
             .iter()
@@ -324,6 +340,10 @@ impl Wal {
     fn sync_tail(&mut self) -> Result<(), WalError> {
         if self.written_unsynced && self.options.sync {
             self.tail.file().sync_data().map_err(|e| self.tail_error("sync", e))?;
+        }
+        if self.written_unsynced && self.encoder.buffer.is_empty() {
+            self.durable_commit = self.hard_state.commit;
+            self.release_covered();
         }
         self.written_unsynced = false;
         Ok(())

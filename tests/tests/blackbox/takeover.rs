@@ -22,6 +22,7 @@ on_both_servers! {
 on_quorate! {
     alone:
     a_directory_with_authentication_is_refused,
+    an_entry_that_cannot_be_carried_out_is_named,
 }
 
 type Record = (Vec<u8>, Vec<u8>, i64, i64, i64, i64);
@@ -246,6 +247,35 @@ async fn a_directory_with_authentication_is_refused(kind: Kind) {
         assert!(exit.log.contains("auth"), "the reason is not told: {exit}");
         assert!(!exit.log.contains("panicked at"), "{exit}");
     }
+}
+
+/// A change of users that etcd's log holds and its file does not, as a crash leaves it.
+async fn an_entry_that_cannot_be_carried_out_is_named(kind: Kind) {
+    if !Kind::Etcd.is_present() {
+        return;
+    }
+    let options = Options::new(Kind::Etcd).flag("--backend-batch-interval=1h");
+    let mut etcd = options.start().await;
+    etcd.client().write("before", "v").await;
+    let user = pb::AuthUserAddRequest {
+        name: "u".into(),
+        password: "p".into(),
+        ..pb::AuthUserAddRequest::default()
+    };
+    etcd.client().auth().user_add(user).await.unwrap();
+    etcd.kill();
+    let outcome = Options::new(kind).data(etcd.data()).try_start().await;
+    let exit = outcome.expect_err("a user cannot be passed over");
+    assert!(exit.status.is_some_and(|status| !status.success()), "{exit}");
+    for told in [
+        "log entry ",
+        "AuthUserAdd",
+        "cannot be carried out by this version",
+        "on this data directory",
+    ] {
+        assert!(exit.log.contains(told), "{told:?} is not told: {exit}");
+    }
+    assert!(!exit.log.contains("panicked at"), "{exit}");
 }
 
 /// Writes that leave all kinds of traces; returns revisions to ask about.

@@ -6,7 +6,7 @@ use quorate_api::etcdserverpb::compare::{CompareResult, TargetUnion};
 use quorate_api::etcdserverpb::request_op::Request;
 use quorate_api::etcdserverpb::response_op::Response;
 use quorate_tests::{
-    Client, Kind, Options, Server, Watch, bytes, compare, delete, from_key, get_op, key,
+    Client, Kind, Options, Server, Watch, bytes, compare, deep_put, delete, from_key, get_op, key,
     on_both_servers, on_quorate, op, put, put_leased, put_op, refused, txn, txn_when, watch_prefix,
     write_op,
 };
@@ -24,6 +24,7 @@ on_both_servers! {
     reads_alone_take_no_revision,
     nested_transactions,
     nested_conditions_see_the_store_as_it_was,
+    deep_transactions,
     revisions_within_a_transaction,
     malformed_transactions,
     too_many_operations,
@@ -351,6 +352,69 @@ async fn malformed_transactions(kind: Kind) {
         refused(client.txn(request).await, invalid, "etcdserver: invalid sort option");
     }
     assert_eq!(client.revision().await, 1, "a refusal changes nothing");
+}
+
+/// How deep the answer of a deep transaction goes, by its bytes.
+fn depth_of_answer(mut answer: &[u8]) -> usize {
+    fn varint(bytes: &mut &[u8]) -> usize {
+        let (mut value, mut shift) = (0, 0);
+        loop {
+            let (byte, rest) = bytes.split_first().unwrap();
+            *bytes = rest;
+            value |= usize::from(byte & 0x7f) << shift;
+            shift += 7;
+            if byte & 0x80 == 0 {
+                return value;
+            }
+        }
+    }
+    // The last value under one of these tags: answers of the transaction, the transaction's own.
+    let mut depth = 0;
+    for tag in [3, 4].into_iter().cycle() {
+        let mut found = None;
+        while !answer.is_empty() {
+            let head = varint(&mut answer);
+            let value = varint(&mut answer);
+            if head % 8 == 2 {
+                let (inner, rest) = answer.split_at(value);
+                answer = rest;
+                found = (head / 8 == tag).then_some(inner).or(found);
+            }
+        }
+        depth += usize::from(tag == 3);
+        match found {
+            Some(inner) => answer = inner,
+            None => break,
+        }
+    }
+    depth
+}
+
+async fn deep_transactions(kind: Kind) {
+    const TXN: &str = "/etcdserverpb.KV/Txn";
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let answer = client.raw(TXN, deep_put("default", 128)).await.unwrap();
+    assert_eq!(depth_of_answer(&answer), 128);
+    assert_eq!(client.read("default").await.unwrap(), b"v");
+    let text = "etcdserver: too many operations in txn request";
+    refused(client.raw(TXN, deep_put("deeper", 129)).await, Code::InvalidArgument, text);
+
+    let mut server = Options::new(kind).flag("--max-txn-ops=100000").start().await;
+    for depth in [3000, 4999] {
+        let key = format!("at {depth}");
+        let answer = server.client().raw(TXN, deep_put(&key, depth)).await.unwrap();
+        assert_eq!(depth_of_answer(&answer), depth);
+        assert_eq!(server.client().read(&key).await.unwrap(), b"v");
+    }
+    if server.is_3_7() {
+        let refused = server.client().raw(TXN, deep_put("deepest", 5001)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Internal);
+        assert!(refused.message().contains("error unmarshalling request"), "{refused}");
+    }
+    server.kill();
+    server.start_again().await;
+    assert_eq!(server.client().read("at 4999").await.unwrap(), b"v", "it was read from the log");
 }
 
 async fn too_many_operations(kind: Kind) {

@@ -24,7 +24,7 @@ use learner::members_change_by_learners_and_back;
 use versions::{
     a_cluster_that_is_not_held_rises, a_directory_that_has_risen_goes_back,
     a_held_cluster_rises_when_it_is_released, a_learner_of_etcd_joins_others,
-    a_wiped_member_is_replaced_among_others,
+    a_wiped_member_is_replaced_among_others, deep_transactions_pass_between_members,
 };
 
 /// Longest that one migration may take: half a minute when the machine does nothing else.
@@ -59,6 +59,7 @@ from_etcd! {
     members_change_in_place_and_back,
     members_change_by_learners_and_back,
     a_wiped_member_is_replaced_among_others,
+    deep_transactions_pass_between_members,
     a_learner_of_etcd_joins_others,
 }
 

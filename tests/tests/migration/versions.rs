@@ -1,8 +1,9 @@
 //! What keeps the way back open, what closes it, and members that join a cluster of the other kind.
 
+use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
-    Cluster, ClusterOptions, Ctl, Kind, PATIENCE, Tool, delete, eventually, eventually_ok, prefix,
-    put,
+    Cluster, ClusterOptions, Ctl, Kind, PATIENCE, Tool, deep_put, delete, eventually,
+    eventually_ok, prefix, put,
 };
 
 use crate::mixed::{flags, with_flags};
@@ -47,6 +48,38 @@ async fn fill(cluster: &Cluster) {
     let drop =
         async |client: quorate_tests::Client| client.delete_range(delete("fill/0", "")).await;
     everyone.ask("a deletion", drop).await;
+}
+
+/// Members of two kinds carry out what either has let into the log, however deep, also after a restart.
+pub(crate) async fn deep_transactions_pass_between_members(kind: Kind) {
+    let options = (0..3).fold(ClusterOptions::new(Kind::Etcd, 3), |options, number| {
+        let kind = if number == 1 { kind } else { Kind::Etcd };
+        options.member(number, |member| with_flags(member, kind).flag("--max-txn-ops=10000"))
+    });
+    let mut cluster = options.start().await;
+    for (to, depth) in [(0, 3000), (1, 4999), (2, 128)] {
+        eventually_ok(PATIENCE, "the lead is handed over", async || {
+            let leader = cluster.leader().await;
+            if leader == to {
+                return Ok(());
+            }
+            let request = pb::MoveLeaderRequest { target_id: cluster.id(to) };
+            Err(cluster.client(leader).move_leader(request).await)
+        })
+        .await;
+        for member in 0..3 {
+            let request = deep_put(format!("{depth} by {member}, led by {to}"), depth);
+            let client = cluster.client(member);
+            eventually_ok(PATIENCE, "a deep transaction", async || {
+                client.raw("/etcdserverpb.KV/Txn", &request).await
+            })
+            .await;
+        }
+    }
+    cluster.check_same_content().await;
+    cluster.kill(1);
+    cluster.restart(1).await;
+    cluster.check_same_content().await;
 }
 
 /// A cluster that nobody holds back becomes what its members are, and then is closed to older ones.

@@ -94,10 +94,15 @@ pub(crate) enum BootError {
     #[error("database file ({}) of the backend is missing", path.display())]
     BackendMissing { path: PathBuf },
     #[error(
-        "database file ({} index {index}) does not match with snapshot (index {snapshot})",
+        "database file ({}) of the backend is {problem}; put the file back as it was, or remove this member \
+         from the cluster, then its data directory, and add it anew",
         path.display()
     )]
-    BackendMismatch { path: PathBuf, index: u64, snapshot: u64 },
+    BackendUnusable { path: PathBuf, problem: &'static str },
+    #[error("database file ({}) of the backend cannot be looked at: {source}", path.display())]
+    BackendUnreadable { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Install(#[from] crate::image::InstallError),
     #[error("failed to open the backend: {0}")]
     Backend(#[from] quorate_state::backend::Fault),
     #[error("failed to recover the state from the backend: {0}")]

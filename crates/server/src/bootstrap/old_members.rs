@@ -109,8 +109,8 @@ fn replay(members: &mut Members, entry: &wal::Entry) -> Result<(), BootError> {
             members.replay(&change, LEARNER_COUNT_MAX)?;
         }
         Some(EntryKind::Normal) if !entry.data.is_empty() => {
-            // What cannot be read was applied by somebody who could.
-            let Ok(request) = Request::decode(entry.data.clone()) else { return Ok(()) };
+            // What cannot be read was applied by somebody who could, or is a deep transaction.
+            let Ok(request) = Request::decode_shallow(entry.data.clone()) else { return Ok(()) };
             if let Command::Cluster(ClusterCommand::MemberAttrSet(set)) = request.command {
                 let told = set.member_attributes.unwrap_or_default();
                 let id = MemberId(set.member_id);

@@ -30,6 +30,7 @@ use super::names::Names;
 use super::start::{Start, conf_state_to_raft, entry_to_raft, hard_state_to_raft};
 use super::{Booted, check_learners, old_members, open_backend, state_options, wal_options};
 use crate::config::{ClusterState, Config};
+use crate::image;
 use crate::log;
 use crate::member::Identity;
 
@@ -104,23 +105,42 @@ fn backend_at(
     disk: &Arc<dyn Disk>,
     dirs: &DataDir,
 ) -> Result<Backend, BootError> {
-    let path = dirs.backend();
-    let exists = disk.metadata(&path).is_ok_and(|facts| facts.is_some());
-    if !exists && mark.index > 0 {
-        return Err(BootError::BackendMissing { path });
-    }
+    check_backend_file(mark, disk, dirs)?;
     let backend = open_backend(config, disk, dirs)?;
     if backend.read().consistent_index()?.0 >= mark.index {
         return Ok(backend);
     }
     drop(backend);
-    snap::install_database(&**disk, &dirs.snap(), mark.index)?;
-    let backend = open_backend(config, disk, dirs)?;
-    let index = backend.read().consistent_index()?.0;
-    if index < mark.index && index != 0 {
-        return Err(BootError::BackendMismatch { path, index, snapshot: mark.index });
-    }
-    Ok(backend)
+    image::install(disk, &dirs.snap(), mark.index)?;
+    open_backend(config, disk, dirs)
+}
+
+/// Makes sure that the backend file is one that may be opened. Opening creates a file that is missing or
+/// empty, and so would hide that the state is gone.
+fn check_backend_file(
+    mark: &SnapshotMark,
+    disk: &Arc<dyn Disk>,
+    dirs: &DataDir,
+) -> Result<(), BootError> {
+    let path = dirs.backend();
+    let unreadable = |source| BootError::BackendUnreadable { path: path.clone(), source };
+    let facts = disk.metadata(&path).map_err(unreadable)?;
+    let problem = match &facts {
+        Some(facts) if !facts.is_file => "no regular file",
+        // A name that leads nowhere is a link.
+        None if disk.read_dir(&dirs.snap()).map_err(unreadable)?.contains(&"db".into()) => {
+            "a link to a file that is not there"
+        }
+        None if mark.index > 0 => return Err(BootError::BackendMissing { path }),
+        Some(facts) if mark.index > 0 && facts.len == 0 => {
+            match snap::find_database(&**disk, &dirs.snap(), mark.index) {
+                Ok(_) => return Ok(()),
+                Err(_) => "empty",
+            }
+        }
+        Some(_) | None => return Ok(()),
+    };
+    Err(BootError::BackendUnusable { path, problem })
 }
 
 /// A member that is held back does not open the files of a cluster that has gone ahead.

@@ -4,6 +4,7 @@ mod founding;
 mod joining;
 mod lost_log;
 mod old_members;
+mod power_cuts;
 mod restart;
 mod srv;
 

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorate_raft::{MemberId, Message, MessageKind};
+use prost::Message as _;
+use quorate_api::raftpb::ConfChange;
+use quorate_raft::{Entry, EntryKind, MemberId, Message, MessageKind};
+use quorate_state::apply::{Command, Request, RequestFault};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -79,10 +82,14 @@ impl Local {
     /// Hands messages to the consensus core that came in so many bytes, once there is room. Those that no
     /// peer may send are left out.
     pub(super) async fn deliver(&self, mut messages: Vec<Message>, bytes: usize) {
-        messages.retain(|message| {
+        messages.retain_mut(|message| {
             if let Err(error) = self.admit(message) {
                 self.log_refused(message, error);
                 return false;
+            }
+            if message.kind == MessageKind::Propose {
+                self.refuse_unfit_entries(message);
+                return !message.entries.is_empty();
             }
             // A snapshot without its database cannot be installed; the two come by a way of their own.
             !message.kind.is_local() && message.kind != MessageKind::Snapshot
@@ -93,10 +100,57 @@ impl Local {
         }
     }
 
+    /// Leaves out of a forwarded proposal what could not be carried out: once in the log it would end its
+    /// members, and again at each start. Its proposer waits in vain.
+    fn refuse_unfit_entries(&self, message: &mut Message) {
+        message.entries.retain(|entry| match check_proposal(entry) {
+            Ok(()) => true,
+            Err(error) => {
+                if self.refused_messages.admits().is_some() {
+                    log::warn!(
+                        "refused a forwarded proposal, which no member of this version could carry out",
+                        "from" = format!("{:x}", message.from),
+                        "size-bytes" = entry.data.len(),
+                        "error" = error.to_string()
+                    );
+                }
+                false
+            }
+        });
+    }
+
     /// Hands on a snapshot whose database is in its place.
     pub(super) async fn deliver_snapshot(&self, message: Message) {
         let bytes = message.snapshot.as_ref().map_or(0, |snapshot| snapshot.data.len());
         let received = self.room.make(vec![message], bytes).await;
         self.driver.report(Input::Received(received));
     }
+}
+
+/// Why an entry is not to be stored.
+#[derive(Debug, thiserror::Error)]
+enum Unfit {
+    #[error(transparent)]
+    Request(#[from] RequestFault),
+    #[error("the membership change is not readable: {0}")]
+    Change(#[from] prost::DecodeError),
+    #[error("this version keeps no users and roles, and cannot switch authentication on")]
+    Auth,
+    #[error("membership changes of this form are not made")]
+    ChangeV2,
+}
+
+fn check_proposal(entry: &Entry) -> Result<(), Unfit> {
+    match entry.kind {
+        EntryKind::Normal if entry.data.is_empty() => {}
+        EntryKind::Normal => {
+            let request = Request::decode(entry.data.clone())?;
+            if matches!(&request.command, Command::Auth(command) if command.changes_users()) {
+                return Err(Unfit::Auth);
+            }
+        }
+        EntryKind::ConfChange => drop(ConfChange::decode(entry.data.clone())?),
+        EntryKind::ConfChangeV2 => return Err(Unfit::ChangeV2),
+    }
+    Ok(())
 }

@@ -13,6 +13,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use quorate_raft::{Message, MessageKind};
+use quorate_state::backend::{ImageFault, check_image};
 use quorate_storage::disk::Disk;
 use quorate_storage::snap::{IncomingDatabase, SnapError};
 use tokio::sync::Semaphore;
@@ -76,6 +77,8 @@ pub(super) enum SaveError {
     Body(#[from] BodyError),
     #[error(transparent)]
     Snap(#[from] SnapError),
+    #[error("the image is of no use: {0}")]
+    Image(#[from] ImageFault),
     #[error("too many snapshots are being received")]
     TooMany,
 }
@@ -208,10 +211,22 @@ async fn save(
     }
     let bytes = file.bytes();
     let syncing = Instant::now();
-    blocking(move || file.finish(index)).await?;
+    let disk = Arc::clone(&depot.disk);
+    blocking(move || keep(&disk, file, index)).await?;
     local.metrics.snapshot.db_fsync.observe(syncing.elapsed());
     local.metrics.snapshot.db_save.observe(started.elapsed());
     Ok(bytes)
+}
+
+/// Makes the file durable under its index, or, if it is of no use, removes it: the sender is told, and may
+/// send it once more.
+fn keep(disk: &Arc<dyn Disk>, file: IncomingDatabase, index: u64) -> Result<(), SaveError> {
+    if let Err(fault) = check_image(disk, file.path(), index) {
+        file.discard()?;
+        return Err(fault.into());
+    }
+    file.finish(index)?;
+    Ok(())
 }
 
 async fn read_message(body: &mut Pieces) -> Result<Message, ReceiveError> {

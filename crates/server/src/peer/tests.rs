@@ -7,7 +7,13 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use http::Method;
-use quorate_raft::{ConfState, Entry, MessageKind, Snapshot, SnapshotMetadata};
+use prost::Message as _;
+use prost::encoding::{WireType, encode_key, encode_varint};
+use quorate_api::deep_txn;
+use quorate_api::etcdserverpb::{
+    AuthEnableRequest, InternalRaftRequest, PutRequest, RequestHeader,
+};
+use quorate_raft::{ConfState, Entry, EntryKind, MessageKind, Snapshot, SnapshotMetadata};
 use quorate_state::members::Member;
 use quorate_state::units;
 use quorate_storage::bolt::{Db, Options};
@@ -276,6 +282,44 @@ fn a_peer_that_does_not_answer_is_reported_before_it_is_probed_again() {
 }
 
 #[test]
+fn proposals_that_could_not_be_carried_out_are_left_out() {
+    let (one, mut two) = pair();
+    let header = Some(RequestHeader { id: 7, ..RequestHeader::default() });
+    let request = |put| InternalRaftRequest { header: header.clone(), put, ..Default::default() };
+    let entry = |kind, data: Vec<u8>| Entry { kind, data: data.into(), ..Entry::default() };
+    let good = entry(EntryKind::Normal, request(Some(PutRequest::default())).encode_to_vec());
+    let junk = entry(EntryKind::Normal, vec![0xff; 20]);
+    let nothing = entry(EntryKind::Normal, request(None).encode_to_vec());
+    // Transactions deeper than any decoder goes: operations (4) in transactions (2), one in the entry (6).
+    let mut deep = Vec::new();
+    for tag in [2, 4].into_iter().cycle().take(4 * deep_txn::DEPTH_MAX + 1).chain([6]) {
+        let mut outer = Vec::new();
+        encode_key(tag, WireType::LengthDelimited, &mut outer);
+        encode_varint(deep.len() as u64, &mut outer);
+        outer.append(&mut deep);
+        deep = outer;
+    }
+    deep.extend(
+        InternalRaftRequest { header: header.clone(), ..Default::default() }.encode_to_vec(),
+    );
+    let deep = entry(EntryKind::Normal, deep);
+    let auth = InternalRaftRequest {
+        header: header.clone(),
+        auth_enable: Some(AuthEnableRequest::default()),
+        ..Default::default()
+    };
+    let auth = entry(EntryKind::Normal, auth.encode_to_vec());
+    let change = entry(EntryKind::ConfChange, vec![0xff]);
+    let propose = |entries| Message { from: 1, entries, ..Message::new(MessageKind::Propose, 2) };
+    one.peers.send(vec![
+        propose(vec![junk.clone(), good.clone(), deep.clone()]),
+        propose(vec![deep, nothing, auth, change, junk]),
+        propose(vec![good.clone()]),
+    ]);
+    assert_eq!(two.receive(2), [propose(vec![good.clone()]), propose(vec![good])]);
+}
+
+#[test]
 fn streams_come_back_after_reconnecting() {
     let (one, mut two) = pair();
     one.peers.reconnect();
@@ -319,6 +363,8 @@ fn a_snapshot_arrives_with_its_file() {
     let value = Bytes::from(vec![7; 3 << 20]);
     let mut tx = db.write().unwrap();
     tx.create_bucket_if_missing(b"key").unwrap();
+    tx.create_bucket_if_missing(b"meta").unwrap();
+    tx.put(b"meta", b"consistent_index", Bytes::copy_from_slice(&77_u64.to_be_bytes())).unwrap();
     tx.put(b"key", b"large", value.clone()).unwrap();
     tx.commit().unwrap();
     let image = db.read();
@@ -353,11 +399,21 @@ fn a_snapshot_arrives_with_its_file() {
     assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 1, "nothing is left behind");
     assert_eq!(two.metrics.network.snapshot_receive_success.with(&["1"]).value(), 1);
 
+    // An image that does not reach the snapshot's index is of no use.
+    let mut old = outgoing();
+    old.message.snapshot.as_mut().unwrap().metadata.index = 78;
+    one.peers.send_snapshot(old);
+    assert_eq!(one.wait_for(outcome), SnapshotOutcome::Failed);
+    assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 1, "nothing is left of it");
+    one.peers.send_snapshot(outgoing());
+    assert_eq!(two.receive(1), std::slice::from_ref(&message), "it was not shown to the core");
+    assert_eq!(one.wait_for(outcome), SnapshotOutcome::Finished);
+
     // Where there is no room for it, the sender hears of it.
     std::fs::remove_dir_all(two.dir.path()).unwrap();
     one.peers.send_snapshot(outgoing());
     assert_eq!(one.wait_for(outcome), SnapshotOutcome::Failed);
-    assert_eq!(one.metrics.network.snapshot_send_failures.with(&["2"]).value(), 1);
+    assert_eq!(one.metrics.network.snapshot_send_failures.with(&["2"]).value(), 2);
     // Nor is one sent to nobody.
     let mut nobodys = outgoing();
     nobodys.message.to = 9;

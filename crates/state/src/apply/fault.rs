@@ -29,8 +29,8 @@ pub enum Fault {
     },
     /// The log changes users, roles or the switch of authentication, which this version cannot enforce.
     #[error(
-        "log entry {index} changes users, roles or the switch of authentication, which this version \
-         cannot enforce"
+        "entry {index} changes users, roles or the switch of authentication, which this version cannot \
+         enforce"
     )]
     Auth {
         /// The entry.

@@ -27,7 +27,6 @@ mod check;
 mod cluster;
 mod compare;
 mod conf_change;
-mod deep_txn;
 mod fault;
 mod guard;
 mod keyspace;
@@ -300,6 +299,9 @@ impl State {
     /// left in the log cannot be carried out, and passing over it would lose it, or leave open what was
     /// meant to be guarded: the member stops.
     fn auth(&self, index: u64, command: &AuthCommand) -> Result<Result<Response, Refusal>, Fault> {
+        if command.changes_users() {
+            return Err(Fault::Auth { index });
+        }
         Ok(match command {
             AuthCommand::Authenticate(_) => Err(AuthRefusal::NotEnabled.into()),
             AuthCommand::Status => Ok(Response::AuthStatus(pb::AuthStatusResponse {
@@ -307,21 +309,21 @@ impl State {
                 enabled: false,
                 auth_revision: self.auth_revision,
             })),
-            AuthCommand::Disable
-            | AuthCommand::UserGet(_)
-            | AuthCommand::UserList
-            | AuthCommand::RoleGet(_)
-            | AuthCommand::RoleList => Ok(Response::Empty),
             AuthCommand::Enable
+            | AuthCommand::Disable
             | AuthCommand::UserAdd(_)
             | AuthCommand::UserDelete(_)
+            | AuthCommand::UserGet(_)
             | AuthCommand::UserChangePassword(_)
             | AuthCommand::UserGrantRole(_)
             | AuthCommand::UserRevokeRole(_)
+            | AuthCommand::UserList
             | AuthCommand::RoleAdd(_)
             | AuthCommand::RoleDelete(_)
+            | AuthCommand::RoleGet(_)
             | AuthCommand::RoleGrantPermission(_)
-            | AuthCommand::RoleRevokePermission(_) => return Err(Fault::Auth { index }),
+            | AuthCommand::RoleRevokePermission(_)
+            | AuthCommand::RoleList => Ok(Response::Empty),
         })
     }
 

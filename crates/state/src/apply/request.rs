@@ -10,12 +10,12 @@
 
 use bytes::Bytes;
 use prost::Message;
+use quorate_api::deep_txn;
 use quorate_api::etcdserverpb as pb;
 use quorate_api::membershippb::{
     Attributes, ClusterMemberAttrSetRequest, ClusterVersionSetRequest, DowngradeInfoSetRequest,
 };
 
-use super::deep_txn;
 use crate::members::{Member, parse_id};
 
 /// The methods a bare v2 request can have. None of them is a nested message of one.
@@ -76,6 +76,33 @@ pub enum AuthCommand {
     RoleList,
 }
 
+impl AuthCommand {
+    /// Whether it changes users, roles or the switch of authentication.
+    #[must_use]
+    pub const fn changes_users(&self) -> bool {
+        match self {
+            Self::Enable
+            | Self::UserAdd(_)
+            | Self::UserDelete(_)
+            | Self::UserChangePassword(_)
+            | Self::UserGrantRole(_)
+            | Self::UserRevokeRole(_)
+            | Self::RoleAdd(_)
+            | Self::RoleDelete(_)
+            | Self::RoleGrantPermission(_)
+            | Self::RoleRevokePermission(_) => true,
+            // Without authentication there is nothing to be switched off.
+            Self::Disable
+            | Self::Authenticate(_)
+            | Self::Status
+            | Self::UserGet(_)
+            | Self::UserList
+            | Self::RoleGet(_)
+            | Self::RoleList => false,
+        }
+    }
+}
+
 /// Facts about the cluster: these are taken over from every entry replayed, stored already or not.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each is the request of that name")]
@@ -103,20 +130,29 @@ pub enum RequestFault {
 }
 
 impl Request {
-    /// Reads an entry's data. Keys and values are slices of it.
+    /// Reads an entry's data. Keys and values are slices of it. Wants a stack of [`deep_txn::STACK_BYTES`].
     pub fn decode(data: Bytes) -> Result<Self, RequestFault> {
+        match Self::decode_shallow(data.clone()) {
+            Err(RequestFault::Undecodable(error)) => match deep_txn::decode_entry(data) {
+                Some(request) => Self::from_message(request),
+                None => Err(error.into()),
+            },
+            decoded => decoded,
+        }
+    }
+
+    /// The same for whoever has no use for transactions: very deep ones cannot be read, and any stack will
+    /// do.
+    pub fn decode_shallow(data: Bytes) -> Result<Self, RequestFault> {
         match pb::InternalRaftRequest::decode(data.clone()) {
             Ok(request) if request.v2.is_empty() => Self::from_message(request),
             Ok(request) if !V2_METHODS.contains(&&request.v2[..]) => {
                 Ok(Self::from_v2(&pb::Request::decode(request.v2)?))
             }
             Ok(_) => Ok(Self::from_v2(&pb::Request::decode(data)?)),
-            Err(error) => match pb::Request::decode(data.clone()) {
+            Err(error) => match pb::Request::decode(data) {
                 Ok(v2) if V2_METHODS.contains(&v2.method().as_bytes()) => Ok(Self::from_v2(&v2)),
-                Ok(_) | Err(_) => match deep_txn::decode(data) {
-                    Some(request) => Self::from_message(request),
-                    None => Err(error.into()),
-                },
+                Ok(_) | Err(_) => Err(error.into()),
             },
         }
     }

@@ -62,6 +62,7 @@ impl Disk for RealDisk {
             Ok(found) => Ok(Some(FileFacts {
                 len: found.len(),
                 is_dir: found.is_dir(),
+                is_file: found.is_file(),
                 mode: found.permissions().mode() & 0o7777,
                 modified: found.modified().ok(),
             })),

@@ -29,7 +29,7 @@ fn real_files_read_back_what_was_written() {
     file.read_exact_at(&mut back, 100).unwrap();
     assert_eq!(back, many.concat());
     let facts = RealDisk.metadata(&path).unwrap().unwrap();
-    assert_eq!((facts.len, facts.is_dir, facts.mode), (8192, false, 0o600));
+    assert_eq!((facts.len, facts.is_dir, facts.is_file, facts.mode), (8192, false, true, 0o600));
     assert_eq!(RealDisk.metadata(&dir.path().join("none")).unwrap(), None);
     RealDisk.open(&path, OpenMode::Truncate(0o600)).unwrap();
     assert!(file.is_empty().unwrap());

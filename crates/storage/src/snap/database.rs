@@ -6,6 +6,10 @@
 //!
 //! Each step is a rename after a sync, so that a crash leaves either the one name or the other. Raft
 //! decides between the steps whether the snapshot is wanted at all.
+//!
+//! # Not here
+//!
+//! Whether the bytes are a backend file of that index: the caller makes sure before each step.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -62,6 +66,12 @@ impl IncomingDatabase {
         Ok(())
     }
 
+    /// Returns where the bytes are.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Returns how many bytes have come in.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
@@ -90,21 +100,26 @@ impl IncomingDatabase {
     }
 }
 
+/// Returns the received backend file of the snapshot at `index`, which has to be there.
+pub fn find_database(disk: &dyn Disk, dir: &Path, index: u64) -> Result<PathBuf, SnapError> {
+    let path = database_path(dir, index);
+    let found = disk.metadata(&path).map_err(SnapError::io("inspect", &path))?;
+    if found.is_some() { Ok(path) } else { Err(SnapError::NoDatabase { path }) }
+}
+
 /// Puts the received backend file of the snapshot at `index` in place of the member's own.
 ///
-/// The own file must be closed. Afterwards the new one is durable under its name.
+/// Views of the own file stay readable. Afterwards the new one is durable under its name.
 pub fn install_database(disk: &dyn Disk, dir: &Path, index: u64) -> Result<PathBuf, SnapError> {
-    let source = database_path(dir, index);
-    if disk.metadata(&source).map_err(SnapError::io("inspect", &source))?.is_none() {
-        return Err(SnapError::NoDatabase { path: source });
-    }
+    let source = find_database(disk, dir, index)?;
     let target = dir.join("db");
     disk.rename(&source, &target).map_err(SnapError::io("rename", &source))?;
     disk.sync_dir(dir).map_err(SnapError::io("sync", dir))?;
     Ok(target)
 }
 
-/// Removes received backend files older than the snapshot at `index`; returns their paths.
+/// Removes received backend files older than the snapshot at `index`, which the backend file contains by
+/// now; returns their paths.
 pub fn release_databases(
     disk: &dyn Disk,
     dir: &Path,

@@ -13,7 +13,7 @@ const IDS: [u64; 3] =
     [3_131_651_684_461_204_394, 8_654_977_167_160_755_696, 16_938_316_412_043_011_415];
 
 /// The founder `n1` of three.
-fn config(folder: &TempDir) -> Config {
+pub(super) fn config(folder: &TempDir) -> Config {
     let cluster = "n1=http://127.0.0.1:17181,n2=http://127.0.0.1:17182,n3=http://127.0.0.1:17183";
     let members = crate::config::InitialMembers::parse(cluster).unwrap();
     Config {
@@ -46,7 +46,7 @@ fn remove(id: u64) -> ConfChange {
 
 /// Founds `n1`, applies the founders and these changes, commits them to the file, and leaves in the log
 /// two entries more that nobody has confirmed.
-fn lived(config: &Config, changes: &[ConfChange]) {
+pub(super) fn lived(config: &Config, changes: &[ConfChange]) {
     let mut booted = boot_with(config, &real_disk(), &NoNames).unwrap();
     let mut entries = log_of(config).entries;
     for (index, change) in (4..).zip(changes) {
@@ -208,14 +208,58 @@ fn a_backend_file_that_does_not_fit_the_log_is_refused_in_etcds_words() {
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     let db = dirs.backend();
     // The snapshot that the mark promises turns out to be an old one.
-    std::fs::copy(&db, dirs.snap().join("0000000000000005.snap.db")).unwrap();
-    assert_eq!(
-        refusal(&config),
-        format!("database file ({} index 3) does not match with snapshot (index 5)", db.display())
+    let image = dirs.snap().join("0000000000000005.snap.db");
+    std::fs::copy(&db, &image).unwrap();
+    let own = std::fs::read(&db).unwrap();
+    let mismatch = format!(
+        "database file ({} index 3) does not match with snapshot (index 5)",
+        image.display()
     );
+    let refused = refusal(&config);
+    assert!(refused.contains(&mismatch) && refused.contains("add it anew"), "{refused}");
+    // Or to be none at all.
+    for junk in [Vec::new(), vec![7; 10_000], own[..own.len() / 2].to_vec()] {
+        std::fs::write(&image, junk).unwrap();
+        let refused = refusal(&config);
+        assert!(refused.contains(image.to_str().unwrap()), "{refused}");
+        assert!(refused.contains("stays as it was"), "{refused}");
+    }
+    assert!(std::fs::read(&db).unwrap() == own, "the state before it is untouched");
     std::fs::remove_file(&db).unwrap();
     assert_eq!(
         refusal(&config),
         format!("database file ({}) of the backend is missing", db.display())
     );
+}
+
+#[test]
+fn a_backend_file_that_is_none_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(&folder);
+    lived(&config, &[]);
+    mark_snapshot(&config, 3);
+    let db = DataDir::new(Path::new(&config.data_dir), None).backend();
+    let own = folder.path().join("own");
+    std::fs::rename(&db, &own).unwrap();
+    let refused = |problem: &str| {
+        let text = refusal(&config);
+        let expected = format!("database file ({}) of the backend is {problem}; ", db.display());
+        assert!(text.starts_with(&expected) && text.contains("add it anew"), "{text}");
+    };
+    std::fs::write(&db, "").unwrap();
+    refused("empty");
+    std::fs::remove_file(&db).unwrap();
+    std::os::unix::fs::symlink(folder.path().join("nowhere"), &db).unwrap();
+    refused("a link to a file that is not there");
+    assert!(!folder.path().join("nowhere").exists(), "nothing was created there");
+    std::fs::remove_file(&db).unwrap();
+    std::os::unix::fs::symlink("/dev/null", &db).unwrap();
+    refused("no regular file");
+    std::fs::remove_file(&db).unwrap();
+    std::fs::create_dir(&db).unwrap();
+    refused("no regular file");
+    std::fs::remove_dir(&db).unwrap();
+    // A link to the file itself is as good as the file.
+    std::os::unix::fs::symlink(&own, &db).unwrap();
+    assert_eq!(boot_with(&config, &real_disk(), &NoNames).unwrap().state.applied().0, 3);
 }

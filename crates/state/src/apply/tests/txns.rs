@@ -1,5 +1,6 @@
 //! Transactions one rule at a time.
 
+use quorate_api::deep_txn;
 use quorate_api::etcdserverpb::{
     compare::{CompareResult, CompareTarget, TargetUnion},
     request_op::Request as Op,
@@ -212,4 +213,36 @@ fn a_member_that_nobody_waits_on_comes_to_the_same_state() {
     assert_eq!(with.keys(), without.keys());
     let changes = |log: &Log| log.state.unpublished.clone();
     assert_eq!(changes(&with), changes(&without));
+}
+
+#[test]
+fn the_deepest_is_checked_and_carried_out() {
+    let check = || {
+        let mut log = Log::new();
+        let mut operation = Op::RequestPut(put("k", "v"));
+        for _ in 1..deep_txn::DEPTH_MAX {
+            let request = pb::TxnRequest { success: ops([operation]), ..Default::default() };
+            operation = Op::RequestTxn(request);
+        }
+        let request = pb::TxnRequest { success: ops([operation]), ..Default::default() };
+        assert_eq!(check_txn(&request, deep_txn::DEPTH_MAX), Ok(()));
+        assert_eq!(
+            check_txn(&request, deep_txn::DEPTH_MAX - 1),
+            Err(RequestRefusal::TooManyOperations)
+        );
+        let Ok(Response::Txn(mut response)) = log.outcome(Command::Txn(request)) else {
+            panic!("it is carried out")
+        };
+        let mut depth = 1;
+        while let Some(OpResponse::ResponseTxn(inner)) =
+            response.responses.pop().and_then(|operation| operation.response)
+        {
+            response = inner;
+            depth += 1;
+        }
+        assert_eq!(depth, deep_txn::DEPTH_MAX);
+        assert_eq!(log.state.store().current_revision(), 2);
+    };
+    let thread = std::thread::Builder::new().stack_size(deep_txn::STACK_BYTES);
+    thread.spawn(check).unwrap().join().unwrap();
 }

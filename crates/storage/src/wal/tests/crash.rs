@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::disk::{Fault, Operation};
+use crate::purge::purge;
 
 /// What a log has acknowledged, and what it was asked to take beyond.
 #[derive(Clone, Default)]
@@ -249,4 +250,79 @@ fn a_short_segment_grows_without_room_for_zeros() {
     disk.limit_growth(Some(2000));
     assert!(wal.save(None, &[entry(1, 1, &[1; 1000])]).unwrap().synced);
     assert!(wal.save(None, &[entry(2, 1, &[1; 1000])]).is_err());
+}
+
+/// Takes snapshots, a leader's (odd rounds) and its own, and purges whenever it may; returns the index up to
+/// which everything was promised.
+fn live_with_snapshots(disk: &FaultyDisk, dir: &Path) -> u64 {
+    let mut promised = 0;
+    let mut try_live = || -> Result<(), WalError> {
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let options = Options { segment_bytes: 3000, ..small_options() };
+        let mut wal = Wal::create(shared, dir, metadata(), options)?;
+        // The purger has a thread of its own.
+        let purge = || drop(purge(disk, dir, ".wal", 1, true));
+        let mut committed = HardState::default();
+        for round in 1..=4 {
+            for _ in 0..3 {
+                let next = entry(promised + 1, 1, &[1; 1500]);
+                // What is committed meanwhile is not written.
+                wal.save(Some(&state(1, 1, committed.commit)), &[next])?;
+                promised += 1;
+                purge();
+            }
+            committed = state(1, 1, if round % 2 == 1 { promised + 100 } else { promised });
+            if round % 2 == 1 {
+                wal.save_snapshot(&mark(committed.commit, 1))?;
+                wal.release_to(committed.commit);
+                purge();
+                wal.append(Some(&committed), [])?;
+            } else {
+                wal.append(Some(&committed), [])?;
+                wal.save_snapshot(&mark(committed.commit, 1))?;
+                wal.release_to(committed.commit);
+            }
+            purge();
+            wal.sync()?;
+            purge();
+            promised = committed.commit;
+        }
+        wal.close()
+    };
+    drop(try_live());
+    promised
+}
+
+#[test]
+fn a_power_cut_finds_all_segments_behind_the_newest_mark_that_counts() {
+    let total = {
+        let root = tempfile::tempdir().unwrap();
+        let disk = FaultyDisk::new(root.path()).unwrap();
+        let dir = root.path().join("wal");
+        assert_eq!(live_with_snapshots(&disk, &dir), 212);
+        assert!(list(&RealDisk, &dir).unwrap().segments.len() < 3, "segments were purged");
+        disk.operation_count()
+    };
+    for stop in 0..total {
+        let root = tempfile::tempdir().unwrap();
+        let disk = FaultyDisk::new(root.path()).unwrap();
+        disk.stop_at(stop);
+        let promised = live_with_snapshots(&disk, &root.path().join("wal"));
+        for seed in 0..6 {
+            let what = format!("stop {stop} seed {seed}");
+            let image = tempfile::tempdir().unwrap();
+            disk.crash(seed * 1000 + if seed > 1 { stop } else { 0 }, image.path()).unwrap();
+            let dir = image.path().join("wal");
+            if !exists(&RealDisk, &dir) {
+                assert_eq!(promised, 0, "{what}");
+                continue;
+            }
+            let marks = snapshot_marks(&RealDisk, &dir).unwrap_or_else(|e| panic!("{what}: {e}"));
+            let start = marks.last().cloned().unwrap_or_default();
+            let contents = read(&RealDisk, &dir, &start);
+            let contents = contents.unwrap_or_else(|e| panic!("{what}, from {}: {e}", start.index));
+            assert!(contents.start_marked, "{what}");
+            assert!(contents.last_index >= promised, "{what}");
+        }
+    }
 }

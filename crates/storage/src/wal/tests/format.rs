@@ -147,8 +147,12 @@ fn locks_are_held_released_and_respected() {
         let file = RealDisk.open(&dir.join(name.file_name()), OpenMode::ReadWrite).unwrap();
         file.try_lock(crate::disk::LockKind::OfdExclusive).unwrap()
     };
-    // Segments that begin at 16, 31, ...: the predecessor of the first at or behind the index stays.
+    // Nothing goes before the log on disk says that it may be started from there.
     wal.release_to(names[2].index);
+    wal.append(Some(&state(1, 1, u64::MAX)), []).unwrap();
+    assert!(!names.iter().any(is_free));
+    // Segments that begin at 16, 31, ...: the predecessor of the first at or behind the index stays.
+    wal.sync().unwrap();
     assert_eq!(names.iter().map(is_free).collect::<Vec<_>>()[..3], [true, false, false]);
     wal.release_to(names[2].index + 1);
     assert_eq!(names.iter().map(is_free).collect::<Vec<_>>()[..4], [true, true, false, false]);

@@ -1,0 +1,205 @@
+//! Power cuts while a member takes a snapshot of its own and takes in those of a leader, the second before
+//! the first is in place. Whenever the power goes, the member starts, with everything that it had promised.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use quorate_node::Persist;
+use quorate_raft::HardState;
+use quorate_storage::disk::FaultyDisk;
+use quorate_storage::snap::{IncomingDatabase, database_path};
+
+use super::restart::{config, lived};
+use super::*;
+use crate::config::{FeatureGates, MetricsLevel};
+use crate::driver::{DriverHandle, Input};
+use crate::image;
+use crate::metrics::Metrics;
+use crate::persist::LogWriter;
+use crate::snapshots::{Purger, SnapshotOrder, Writer};
+
+/// Up to where the member's own state reaches, beyond the commit index that its log knows.
+const OWN: u64 = 5;
+/// The leader's snapshots.
+const FIRST: u64 = 20;
+const SECOND: u64 = 40;
+
+/// Every few entries begin a segment.
+fn small_segments() -> wal::Options {
+    wal::Options {
+        segment_bytes: 1000,
+        zero_lead_bytes: 0,
+        zero_step_bytes: 0,
+        ..Default::default()
+    }
+}
+
+/// A member as [`lived`] leaves it, with everything in its log applied; the files are as small as can be.
+fn prepare(config: &Config) {
+    lived(config, &[]);
+    let dirs = DataDir::new(Path::new(&config.data_dir), None);
+    let contents = log_of(config);
+    assert_eq!((contents.hard_state.commit, contents.last_index), (3, OWN));
+    std::fs::remove_dir_all(dirs.wal()).unwrap();
+    let metadata = contents.metadata.unwrap();
+    let mut wal = Wal::create(real_disk(), dirs.wal(), metadata, small_segments()).unwrap();
+    wal.save(Some(&contents.hard_state), &contents.entries).unwrap();
+    wal.close().unwrap();
+    let image = image_at(config, OWN);
+    std::fs::write(dirs.backend(), image).unwrap();
+}
+
+/// The member's state as if it had applied the log up to `index`.
+fn image_at(config: &Config, index: u64) -> Vec<u8> {
+    let dirs = DataDir::new(Path::new(&config.data_dir), None);
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("db");
+    std::fs::copy(dirs.backend(), &copy).unwrap();
+    let backend = Backend::open(&real_disk(), &copy, bolt::Options::default()).unwrap();
+    let mut state = State::recover(&backend, state_options(config)).unwrap();
+    state.batch_mut().set_consistent_index(index, 2);
+    backend.commit(state.take_batch()).unwrap();
+    let len = usize::try_from(backend.db().read().image_len()).unwrap();
+    let mut bytes = std::fs::read(&copy).unwrap();
+    bytes.truncate(len);
+    bytes
+}
+
+/// What has been promised before the power went.
+#[derive(Debug, Default)]
+struct Promised {
+    /// The log holds it, or a snapshot that contains it.
+    log: u64,
+    /// The newest mark counts.
+    mark: u64,
+}
+
+struct Life<'a> {
+    disk: &'a Arc<dyn Disk>,
+    snap_dir: PathBuf,
+    log: LogWriter,
+    purger: Purger,
+    promised: &'a mut Promised,
+}
+
+impl Life<'_> {
+    /// What the purger's own thread may do at any time.
+    fn purge(&self) {
+        drop(self.purger.run());
+    }
+
+    /// The image of a leader's snapshot has come in, and the core has taken the snapshot.
+    fn take_in(&mut self, order: SnapshotOrder, image: &[u8]) -> Result<(), Box<dyn Error>> {
+        let snapshot = order.into_raft();
+        let index = snapshot.metadata.index;
+        let mut file = IncomingDatabase::create(Arc::clone(self.disk), &self.snap_dir, index)?;
+        file.write(image)?;
+        file.finish(index)?;
+        let hard_state = Some(HardState { term: 2, vote: 0, commit: index });
+        let persist =
+            Persist { token: index, snapshot: Some(snapshot), hard_state, ..Persist::default() };
+        self.log.append(&persist)?;
+        self.purge();
+        self.log.sync()?;
+        *self.promised = Promised { log: index, mark: index };
+        self.purge();
+        Ok(())
+    }
+}
+
+fn live(
+    config: &Config,
+    disk: &Arc<dyn Disk>,
+    images: &[Vec<u8>; 2],
+    promised: &mut Promised,
+) -> Result<(), Box<dyn Error>> {
+    let dirs = DataDir::new(Path::new(&config.data_dir), None);
+    let snap_dir = dirs.snap();
+    let metrics = Arc::new(Metrics::new(MetricsLevel::default(), &FeatureGates::default()));
+    let backend = open_backend(config, disk, &dirs)?;
+    let state = State::recover(&backend, state_options(config))?;
+    let order = |index| SnapshotOrder::new(index, 2, state.members(), state.versions());
+    let start = SnapshotMark::default();
+    let (mut wal, _) = Wal::open(Arc::clone(disk), dirs.wal(), &start, small_segments())?;
+    // Segments that the snapshots make history.
+    for index in OWN + 1..OWN + 4 {
+        let entry = wal::Entry { index, term: 2, kind: 0, data: vec![7; 800].into() };
+        wal.save(None, &[entry])?;
+    }
+    promised.log = OWN;
+    let purger = Purger {
+        disk: Arc::clone(disk),
+        snap_dir: snap_dir.clone(),
+        wal_dir: dirs.wal().to_path_buf(),
+        snapshots_max: 5,
+        segments_max: 1,
+    };
+    let log = LogWriter::new(wal, Arc::clone(disk), snap_dir.clone(), Arc::clone(&metrics));
+    let mut life = Life { disk, snap_dir: snap_dir.clone(), log, purger, promised };
+
+    let (driver, inputs) = DriverHandle::channel();
+    let writer = Writer { disk: Arc::clone(disk), dir: snap_dir.clone(), driver, metrics };
+    writer.take(&order(OWN))?;
+    let [Input::MarkSnapshot(mark)] = &inputs.wait()[..] else { panic!("a mark is asked for") };
+    life.log.mark_snapshot(mark)?;
+    life.promised.mark = OWN;
+    life.purge();
+
+    life.take_in(order(FIRST), &images[0])?;
+    life.take_in(order(SECOND), &images[1])?;
+    assert!(database_path(&snap_dir, FIRST).exists(), "the first still waits for its turn");
+    image::replace(&backend, disk, &snap_dir, FIRST)?;
+    life.purge();
+    image::replace(&backend, disk, &snap_dir, SECOND)?;
+    life.purge();
+    life.log.close(None)?;
+    Ok(())
+}
+
+#[test]
+fn a_power_cut_while_snapshots_are_taken_leaves_a_member_that_starts() {
+    let original = tempfile::tempdir().unwrap();
+    prepare(&config(&original));
+    let images = [FIRST, SECOND].map(|index| image_at(&config(&original), index));
+    let run = |stop: Option<u64>| {
+        let folder = tempfile::tempdir().unwrap();
+        let copied = std::process::Command::new("cp")
+            .arg("-a")
+            .arg(original.path().join("data"))
+            .arg(folder.path())
+            .status();
+        assert!(copied.unwrap().success());
+        let disk = FaultyDisk::new(folder.path()).unwrap();
+        if let Some(stop) = stop {
+            disk.stop_at(stop);
+        }
+        let mut promised = Promised::default();
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let lived = live(&config(&folder), &shared, &images, &mut promised);
+        assert!(lived.is_err() == stop.is_some(), "{lived:?}");
+        (folder, disk, promised)
+    };
+    let (_folder, disk, promised) = run(None);
+    assert_eq!(promised.mark, SECOND);
+    let total = disk.operation_count();
+    assert!(total > 50, "{total}");
+    for stop in 0..total {
+        let (_folder, disk, promised) = run(Some(stop));
+        for seed in 0..4 {
+            let what = format!("stop {stop} of {total}, seed {seed}, {promised:?}");
+            let image = tempfile::tempdir().unwrap();
+            disk.crash(seed * 1000 + if seed > 1 { stop } else { 0 }, image.path()).unwrap();
+            let config = config(&image);
+            let booted = boot_with(&config, &real_disk(), &NoNames);
+            let booted = booted.unwrap_or_else(|e| panic!("{what}: {}", log::error_chain(&e)));
+            let applied = booted.state.applied().0;
+            assert!([OWN, FIRST, SECOND].contains(&applied), "{what}: {applied}");
+            assert!(applied >= promised.mark, "{what}: {applied}");
+            let dirs = DataDir::new(Path::new(&config.data_dir), None);
+            let marks = wal::snapshot_marks(&RealDisk, dirs.wal()).unwrap();
+            assert!(marks.last().unwrap().index >= promised.mark, "{what}: {marks:?}");
+            let contents = wal::read(&RealDisk, dirs.wal(), marks.last().unwrap()).unwrap();
+            assert!(contents.last_index >= promised.log, "{what}: {}", contents.last_index);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Putting the image of a leader's snapshot in place of the backend file.
+//!
+//! # Invariants
+//!
+//! * The backend file is replaced only by an image that can be opened and reaches the snapshot's index.
+//! * An image is given up only when the backend file contains what it stands for: others may still wait for
+//!   their turn.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use quorate_state::backend::{Backend, Fault, ImageFault, check_image};
+use quorate_storage::disk::Disk;
+use quorate_storage::snap::{self, SnapError};
+
+/// Why an image is not in place.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InstallError {
+    #[error(transparent)]
+    Snap(#[from] SnapError),
+    #[error(
+        "the image of the snapshot at index {index} cannot be put in place of the backend file, which stays \
+         as it was: {fault}; remove this member from the cluster, then its data directory, and add it anew"
+    )]
+    Unfit { index: u64, fault: ImageFault },
+    #[error(transparent)]
+    Backend(#[from] Fault),
+}
+
+/// Makes the received image of the snapshot at `index` the backend file, which nobody has open for writing.
+pub(crate) fn install(disk: &Arc<dyn Disk>, dir: &Path, index: u64) -> Result<(), InstallError> {
+    let image = snap::find_database(&**disk, dir, index)?;
+    check_image(disk, &image, index).map_err(|fault| InstallError::Unfit { index, fault })?;
+    snap::install_database(&**disk, dir, index)?;
+    Ok(())
+}
+
+/// The same for the open backend: everybody reads the new file from then on, but for those who hold a view
+/// of the old one.
+pub(crate) fn replace(
+    backend: &Backend,
+    disk: &Arc<dyn Disk>,
+    dir: &Path,
+    index: u64,
+) -> Result<(), InstallError> {
+    install(disk, dir, index)?;
+    backend.reopen(disk)?;
+    snap::release_databases(&**disk, dir, index)?;
+    Ok(())
+}

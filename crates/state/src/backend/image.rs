@@ -1,0 +1,86 @@
+//! Whether a leader's image may take the place of the backend file.
+//!
+//! It is opened as the backend file will be, which reads its meta pages and all branch pages, and asked up to
+//! which entry it reaches. Looked at before anything is replaced: a bad image costs nothing but itself.
+//!
+//! # Not here
+//!
+//! Pages that hold records: those are read when the state is recovered from them.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use quorate_storage::bolt::{Db, Options};
+use quorate_storage::disk::Disk;
+
+use super::{BackendView, Fault};
+use crate::schema::Bucket;
+
+/// What is wrong with an image.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageFault {
+    /// It cannot be looked at.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The image.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// It holds no byte: opening it would make it a new backend file.
+    #[error("{}: the file is empty", path.display())]
+    Empty {
+        /// The image.
+        path: PathBuf,
+    },
+    /// It cannot be opened.
+    #[error(transparent)]
+    Unreadable(#[from] Fault),
+    /// It is a file of the same engine, of something else.
+    #[error("{}: bucket {} is missing", path.display(), bucket.name().escape_ascii())]
+    Foreign {
+        /// The image.
+        path: PathBuf,
+        /// A bucket that every backend file has.
+        bucket: Bucket,
+    },
+    /// It is of an earlier state than the snapshot speaks of.
+    #[error(
+        "database file ({} index {index}) does not match with snapshot (index {snapshot})",
+        path.display()
+    )]
+    Older {
+        /// The image.
+        path: PathBuf,
+        /// Up to where it reaches.
+        index: u64,
+        /// Up to where it should.
+        snapshot: u64,
+    },
+}
+
+/// Makes sure that the image at `path` can be opened and reaches the snapshot's index. It is not changed.
+pub fn check_image(disk: &Arc<dyn Disk>, path: &Path, snapshot: u64) -> Result<(), ImageFault> {
+    let owned = || path.to_path_buf();
+    let facts = disk.metadata(path).map_err(|source| ImageFault::Io { path: owned(), source })?;
+    if facts.is_some_and(|facts| facts.len == 0) {
+        return Err(ImageFault::Empty { path: owned() });
+    }
+    let mut options = Options::default();
+    options.flat = true;
+    let db = Db::open(disk, path, options).map_err(Fault::from)?;
+    let view = BackendView::new(db.read(), Arc::from(path));
+    let names = view.transaction().bucket_names().map_err(Fault::from)?;
+    for bucket in [Bucket::Key, Bucket::Meta] {
+        if !names.contains(&bucket.name()) {
+            return Err(ImageFault::Foreign { path: owned(), bucket });
+        }
+    }
+    let (index, _) = view.consistent_index()?;
+    // A file that names no index is older than the index; etcd takes it as well.
+    if index < snapshot && index != 0 {
+        return Err(ImageFault::Older { path: owned(), index, snapshot });
+    }
+    Ok(())
+}
