@@ -196,6 +196,16 @@ impl EventSetBuilder {
         self.plain.len()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.marks.len()
+    }
+
+    /// Forgets all but the first events.
+    pub(super) fn truncate(&mut self, count: usize) {
+        self.marks.truncate(count);
+        self.plain.truncate(self.marks.last().map_or(0, |last| last.end));
+    }
+
     pub(super) fn finish(self) -> EventSet {
         EventSet { plain: self.plain.freeze(), marks: self.marks.into(), forms: OnceLock::new() }
     }
