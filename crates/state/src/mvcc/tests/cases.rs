@@ -82,6 +82,20 @@ fn a_key_deleted_and_written_by_one_entry_outlives_its_compaction() {
 }
 
 #[test]
+fn the_hash_of_the_newest_state_is_never_that_of_a_compaction_at_zero() {
+    let mut bed = Bed::new();
+    put(&mut bed.store, &mut bed.batch, b"k", b"v");
+    let compaction = bed.store.schedule_compaction(0, &mut bed.batch).unwrap();
+    bed.commit();
+    let view = bed.view();
+    let of_nothing = view.hash_compaction(&compaction).unwrap().unwrap();
+    assert_eq!(of_nothing.hash_revision, 0);
+    let newest = view.hash_kv(0).unwrap();
+    assert_eq!(newest.hash_revision, view.current_revision());
+    assert_ne!(newest.hash, of_nothing.hash);
+}
+
+#[test]
 fn what_one_entry_wrote_twice_is_told_with_the_value_before_the_entry() {
     let mut bed = Bed::new();
     put(&mut bed.store, &mut bed.batch, b"k", b"before");
