@@ -133,3 +133,30 @@ fn what_is_read_under_the_lock_is_bounded_whatever_a_revision_holds() {
     assert!(most < 1500, "{most} bytes were read under the lock");
     *own.lock() = None;
 }
+
+#[test]
+fn values_from_before_count_for_the_size_of_a_response() {
+    let catch_up = CatchUpLimits { response_bytes: 1000, ..CatchUpLimits::default() };
+    let (keyspace, hub) = setup_with(WatchLimits { catch_up, ..WatchLimits::default() });
+    for _ in 0..10 {
+        keyspace.put(&hub, b"k", &[b'x'; 900]);
+        keyspace.write(&hub, &[(b"k", None), (b"other", Some(b""))]);
+    }
+    let mut stream = hub.open_stream(1 << 20);
+    let request = |filters| WatchCreateRequest { prev_kv: true, filters, ..create(b"", b"\0", 2) };
+    // Deletions alone are small; two watchers of a group get the same parts.
+    watch(&mut stream, request(vec![0]));
+    watch(&mut stream, request(vec![0]));
+    super::catch_up(&hub);
+    let mut told = [Vec::new(), Vec::new()];
+    for response in drain(&mut stream).iter().filter(|response| !response.created) {
+        assert!(response.events.len() <= 2, "{}", show(response));
+        for event in &response.events {
+            assert_eq!(event.prev_kv.as_ref().unwrap().value().len(), 900);
+            let revision = event.kv.as_ref().unwrap().fields().mod_revision;
+            told[usize::try_from(response.watch_id).unwrap()].push(revision);
+        }
+    }
+    let expected: Vec<i64> = (1..=10).map(|number| 2 * number + 1).collect();
+    assert_eq!(told, [expected.clone(), expected]);
+}
