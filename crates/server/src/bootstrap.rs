@@ -52,7 +52,7 @@ use quorate_state::members::Member;
 use quorate_state::mvcc::StoreOptions;
 use quorate_state::schema::{Bucket, meta};
 use quorate_state::versions::{Version, detect_storage_version};
-use quorate_state::watch::QueueLimits;
+use quorate_state::watch::WatchLimits;
 use quorate_storage::bolt::{self, BoltError};
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::Disk;
@@ -268,7 +268,7 @@ fn state_options(config: &Config) -> StateOptions {
         checkpoint_persist: config.feature_gates.is_enabled(Gate::LeaseCheckpointPersist),
         quota_bytes: config.quota_backend_bytes,
         learner_count_max: usize::try_from(config.max_learners).unwrap_or_default(),
-        watch_queue: QueueLimits::default(),
+        watch: WatchLimits::default(),
     }
 }
 

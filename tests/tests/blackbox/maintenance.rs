@@ -17,6 +17,7 @@ on_both_servers! {
     status_tells_the_quota,
     a_hash_follows_from_the_history,
     a_hash_follows_from_the_history_after_a_compaction,
+    the_newest_hash_after_a_compaction_at_zero,
     hash_refusals,
     a_hash_of_everything_changes_with_everything,
     a_snapshot_is_the_backend_and_its_digest,
@@ -159,6 +160,21 @@ async fn a_hash_follows_from_the_history_after_a_compaction(kind: Kind) {
             assert_eq!(answer.hash, expected, "at {revision}, compacted at {compacted}");
         }
     }
+}
+
+async fn the_newest_hash_after_a_compaction_at_zero(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let last = some_history(&client).await;
+    let history = History::read(&client, last).await;
+    client.compact(pb::CompactionRequest { revision: 0, physical: true }).await.unwrap();
+    let answer = hash_kv(&client, 0).await.unwrap();
+    let covered = match kind {
+        Kind::Quorate => last,
+        // What the compaction passed through, which is nothing, counts as the newest from then on.
+        Kind::Etcd => 0,
+    };
+    assert_eq!(answer.hash, history.hash_kv(None, covered));
 }
 
 async fn hash_refusals(kind: Kind) {

@@ -33,6 +33,8 @@ on_both_servers! {
 on_quorate! {
     a_stream_is_one_list_in_pieces,
     a_stream_obeys_limits_and_counts,
+    a_stream_counts_all_keys_wherever_its_limit_falls,
+    large_records_behind_small_ones_do_not_share_a_message,
     a_stream_is_pinned_to_its_revision,
     stream_refusals,
 }
@@ -413,6 +415,38 @@ async fn a_stream_obeys_limits_and_counts(kind: Kind) {
     };
     let pieces = client.range_stream(ascending).await.unwrap();
     assert_eq!(pieces.iter().map(|piece| piece.kvs.len()).sum::<usize>(), 50);
+}
+
+async fn a_stream_counts_all_keys_wherever_its_limit_falls(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    for number in 0..25 {
+        client.write(format!("s/{number:02}"), "v").await;
+    }
+    for limit in 1..=26 {
+        let request = pb::RangeRequest { limit, ..prefix("s/") };
+        let pieces = client.range_stream(request).await.unwrap();
+        let last = pieces.last().unwrap();
+        assert_eq!((last.count, last.more), (25, limit < 25), "limit {limit}");
+    }
+}
+
+async fn large_records_behind_small_ones_do_not_share_a_message(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    for number in 0..200 {
+        client.write(format!("s/{number:03}"), "").await;
+    }
+    for number in 0..20 {
+        client.write(format!("s/x{number:02}"), vec![b'v'; 1_000_000]).await;
+    }
+    for limit in [0, -1] {
+        let request = pb::RangeRequest { limit, ..prefix("s/") };
+        let pieces = client.range_stream(request).await.unwrap();
+        assert_eq!(pieces.iter().map(|piece| piece.kvs.len()).sum::<usize>(), 220);
+        let largest = pieces.iter().map(prost::Message::encoded_len).max().unwrap();
+        assert!(largest < 3_000_000, "{largest} bytes in one message");
+    }
 }
 
 async fn a_stream_is_pinned_to_its_revision(kind: Kind) {

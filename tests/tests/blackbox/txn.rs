@@ -31,6 +31,7 @@ on_both_servers! {
     overlapping_writes,
     accepted_overlaps,
     a_failing_operation_leaves_nothing,
+    what_the_store_as_it_is_refuses_is_said_first,
     concurrent_increments_are_not_lost,
     readers_see_whole_transactions_in_order,
 }
@@ -517,6 +518,22 @@ async fn a_failing_operation_leaves_nothing(kind: Kind) {
     refused(client.txn(request).await, Code::InvalidArgument, "etcdserver: key not found");
     assert_eq!(client.read("a").await.unwrap(), b"1");
     assert_eq!(client.revision().await, 2);
+}
+
+async fn what_the_store_as_it_is_refuses_is_said_first(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    client.write("k", "v").await;
+    // The second operation could not be carried out after the first; the third could never be.
+    let keep = pb::PutRequest { ignore_value: true, ..put("k", "") };
+    let request = txn(vec![
+        write_op(delete("a", "\0")),
+        op(Request::RequestPut(keep)),
+        op(Request::RequestPut(put_leased("b", "v", 404))),
+    ]);
+    let text = "etcdserver: requested lease not found";
+    refused(client.txn(request).await, Code::NotFound, text);
+    assert_eq!(client.read("k").await.unwrap(), b"v");
 }
 
 async fn a_put_that_keeps_what_the_transaction_deletes_is_refused(kind: Kind) {

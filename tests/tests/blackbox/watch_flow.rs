@@ -16,6 +16,7 @@ on_both_servers! {
     large_responses_are_fragmented,
     without_consent_nothing_is_fragmented,
     a_long_history_is_caught_up_in_order,
+    a_history_of_large_values_is_caught_up_by_fast_and_slow_readers,
     catching_up_while_others_write,
     a_slow_reader_misses_nothing,
     a_slow_reader_that_is_overtaken_by_a_compaction_is_told,
@@ -189,6 +190,65 @@ async fn a_long_history_is_caught_up_in_order(kind: Kind) {
     let seen = read_through(&mut watch, last).await;
     let revisions: Vec<i64> = seen.iter().map(|(revision, _)| *revision).collect();
     assert_eq!(revisions, (2..=last).collect::<Vec<i64>>());
+}
+
+/// Reads the events of one watcher up to a revision, with what was there before; checks what may be in one
+/// response.
+async fn read_whole(watch: &mut Watch, fragment: bool, last: i64) -> Vec<(i64, Vec<u8>, Vec<u8>)> {
+    let mut seen: Vec<(i64, Vec<u8>, Vec<u8>)> = Vec::new();
+    let mut in_pieces = false;
+    while in_pieces || seen.last().is_none_or(|(revision, ..)| *revision < last) {
+        let response = watch.next().await;
+        assert!(!response.canceled, "{response:?}");
+        assert!(fragment || !response.fragment, "nobody asked for fragments");
+        let fits = prost::Message::encoded_len(&response) < 1_572_864 + 524_288;
+        assert!(!fragment || fits || response.events.len() == 1, "a piece is too large");
+        in_pieces = response.fragment;
+        for event in response.events {
+            let before = event.prev_kv.map_or_else(Vec::new, |record| record.value().to_vec());
+            let record = event.kv.unwrap();
+            seen.push((record.fields().mod_revision, record.value().to_vec(), before));
+        }
+    }
+    seen
+}
+
+async fn a_history_of_large_values_is_caught_up_by_fast_and_slow_readers(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    for (key, count, size) in [("a", 3, 600_000), ("b", 40, 300_000), ("c", 5, 1_500_000)] {
+        let value = |number: u8| vec![b'!' + number; size];
+        let mut last = 0;
+        for number in 0..count {
+            last = client.write(key, value(number)).await;
+        }
+        let first = last - i64::from(count) + 1;
+        for (fragment, prev_kv) in [(false, false), (true, false), (false, true), (true, true)] {
+            let expected: Vec<_> = (first..=last)
+                .zip(0..count)
+                .map(|(revision, number)| {
+                    let before = (prev_kv && number > 0).then(|| value(number - 1));
+                    (revision, value(number), before.unwrap_or_default())
+                })
+                .collect();
+            let request = pb::WatchCreateRequest {
+                start_revision: first,
+                fragment,
+                prev_kv,
+                ..watch_key(key)
+            };
+            // The slow one reads nothing before the fast one has read everything.
+            let mut slow = Watch::open(&server.client());
+            slow.create(request.clone()).await;
+            let mut fast = Watch::open(&server.client());
+            fast.create(request).await;
+            for watch in [&mut fast, &mut slow] {
+                let seen = read_whole(watch, fragment, last).await;
+                let options = format!("{key}, fragments {fragment}, previous {prev_kv}");
+                assert!(seen == expected, "{options}: {} of {count}", seen.len());
+            }
+        }
+    }
 }
 
 async fn catching_up_while_others_write(kind: Kind) {

@@ -145,13 +145,21 @@ impl kv_server::Kv for Kv {
         if !request.serializable {
             self.member.read_barrier().await?;
         }
-        let mut range = ChunkedRange::new(Arc::clone(&self.member), query);
+        let member = Arc::clone(&self.member);
+        let mut range = ChunkedRange::new(query, member.limits().request_bytes_max);
+        let mut next = move || {
+            let mut chunk = match range.next(|query| member.range(query))? {
+                Ok(chunk) => chunk,
+                Err(error) => return Some(Err(Status::from(error))),
+            };
+            if chunk.header.is_some() {
+                chunk.header = member.complete(chunk.header);
+            }
+            Some(Ok(RangeStreamResponse { range_response: Some(chunk) }))
+        };
         // The first chunk is read now: its refusal is the call's.
-        let mut first = Some(range.next().transpose()?);
-        let chunks = std::iter::from_fn(move || {
-            let chunk = first.take().flatten().map(Ok).or_else(|| range.next())?;
-            Some(chunk.map_err(Status::from))
-        });
+        let mut first = next().transpose()?;
+        let chunks = std::iter::from_fn(move || first.take().map(Ok).or_else(&mut next));
         Ok(Response::new(Box::pin(tokio_stream::iter(chunks))))
     }
 

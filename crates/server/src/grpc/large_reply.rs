@@ -136,6 +136,16 @@ fn take_apart_operation(operation: ResponseOp, parts: &mut Parts) {
 #[derive(Clone)]
 struct Deferred(Arc<Mutex<Option<LargeReply>>>);
 
+/// The length of a message as it stands before it, unless it is more than a client may be sent.
+pub(super) fn checked_len(len: usize) -> Result<u32, Status> {
+    if len > MESSAGE_BYTES_MAX {
+        let text =
+            format!("grpc: trying to send message larger than max ({len} vs. {MESSAGE_BYTES_MAX})");
+        return Err(Status::resource_exhausted(text));
+    }
+    Ok(u32::try_from(len).expect("the bound fits"))
+}
+
 /// The response to a unary call, to be encoded at once or piece by piece. `room` is given back when the
 /// client has taken it.
 pub(super) fn reply<M: Large>(message: M, room: Option<ListRoom>) -> Result<Response<M>, Status> {
@@ -143,15 +153,11 @@ pub(super) fn reply<M: Large>(message: M, room: Option<ListRoom>) -> Result<Resp
     if len < LARGE_BYTES {
         return Ok(Response::new(message));
     }
-    if len > MESSAGE_BYTES_MAX {
-        let text =
-            format!("grpc: trying to send message larger than max ({len} vs. {MESSAGE_BYTES_MAX})");
-        return Err(Status::resource_exhausted(text));
-    }
+    let head = checked_len(len)?;
     let mut parts = Parts::default();
     parts.push(|encoded| {
         encoded.put_u8(0);
-        encoded.put_u32(u32::try_from(len).expect("the length was checked"));
+        encoded.put_u32(head);
     });
     message.take_apart(&mut parts);
     let body =
@@ -248,7 +254,12 @@ mod tests {
     use quorate_api::etcdserverpb::{PutResponse, ResponseHeader};
     use quorate_api::record::Fields;
 
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// More than a record of these tests takes.
+    const RECORD_BYTES_MAX: usize = 3 * CHUNK_BYTES + 100;
 
     fn records(count: usize) -> Vec<KeyValue> {
         let record = |i: usize| {
@@ -256,6 +267,14 @@ mod tests {
             KeyValue::new(&Fields { key: &key, value: &value, version: 1, ..Fields::default() })
         };
         (0..count).map(record).collect()
+    }
+
+    fn records_of(sizes: &[usize]) -> Vec<KeyValue> {
+        let record = |size: &usize| {
+            let value = vec![7; *size];
+            KeyValue::new(&Fields { key: b"k", value: &value, version: 1, ..Fields::default() })
+        };
+        sizes.iter().map(record).collect()
     }
 
     fn range(count: usize) -> RangeResponse {
@@ -266,6 +285,11 @@ mod tests {
     /// Sends a message and checks that the wire carries its plain encoding, in chunks.
     async fn check<M: Large + Clone>(message: M) {
         let mut response = reply(message.clone(), None).unwrap();
+        if message.encoded_len() < LARGE_BYTES {
+            assert!(take_body(response.extensions_mut()).is_none());
+            assert_eq!(response.get_ref().encode_to_vec(), message.encode_to_vec());
+            return;
+        }
         assert_eq!(response.get_ref().encoded_len(), 0);
         let body = take_body(response.extensions_mut()).unwrap();
         assert!(take_body(response.extensions_mut()).is_none());
@@ -274,7 +298,7 @@ mod tests {
         while let Some(frame) = body.frame().await {
             match frame.unwrap().into_data() {
                 Ok(chunk) => {
-                    assert!(chunk.len() < CHUNK_BYTES + 4000);
+                    assert!(chunk.len() < CHUNK_BYTES + RECORD_BYTES_MAX);
                     sent.extend_from_slice(&chunk);
                 }
                 Err(frame) => trailers = frame.into_trailers().ok(),
@@ -310,6 +334,40 @@ mod tests {
             ],
         })
         .await;
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn replies_of_any_size_are_the_same_bytes(
+            sizes in proptest::collection::vec(prop_oneof![0..10usize, 0..3 * CHUNK_BYTES], 0..6),
+        ) {
+            let header = Some(ResponseHeader { revision: 5, ..ResponseHeader::default() });
+            let kvs = records_of(&sizes);
+            let range = RangeResponse { header, kvs: kvs.clone(), more: true, count: 9 };
+            let delete = DeleteRangeResponse { header, deleted: 2, prev_kvs: kvs };
+            let operations = [
+                OpResponse::ResponseRange(range.clone()),
+                OpResponse::ResponseDeleteRange(delete.clone()),
+            ];
+            let responses = operations.map(|op| ResponseOp { response: Some(op) }).to_vec();
+            let txn = TxnResponse { header, succeeded: false, responses };
+            tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+                check(range).await;
+                check(delete).await;
+                check(txn).await;
+            });
+        }
+    }
+
+    #[test]
+    fn a_message_that_no_client_could_take_is_refused_in_the_words_of_the_library() {
+        assert_eq!(checked_len(MESSAGE_BYTES_MAX).unwrap(), 2_147_483_647);
+        let refused = checked_len(MESSAGE_BYTES_MAX + 1).unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+        let text = "grpc: trying to send message larger than max (2147483648 vs. 2147483647)";
+        assert_eq!(refused.message(), text);
     }
 
     #[test]

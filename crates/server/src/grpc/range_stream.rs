@@ -3,15 +3,17 @@
 //! Each chunk is read when the transport asks for it, at the revision of the first, from where the last
 //! one ended; nothing is held in between but a key. The last chunk carries what a Range would have said of
 //! the whole.
-
-use std::sync::Arc;
+//!
+//! # Bound
+//!
+//! A chunk takes no further record once it has the bytes asked for, however many keys were read for it: what
+//! follows small records may be large.
 
 use bytes::Bytes;
 use prost::Message;
-use quorate_api::etcdserverpb::{RangeResponse, RangeStreamResponse};
-use quorate_state::mvcc::{RangeQuery, SortTarget};
-
-use crate::member::{Member, RequestError};
+use quorate_api::etcdserverpb::{RangeResponse, ResponseHeader};
+use quorate_api::record::KeyValue;
+use quorate_state::mvcc::{RangeQuery, RangeResult, SortTarget};
 
 /// Keys in the first chunk.
 const FIRST_CHUNK_KEYS: i64 = 10;
@@ -19,82 +21,94 @@ const FIRST_CHUNK_KEYS: i64 = 10;
 /// A range under way.
 #[derive(Debug)]
 pub(super) struct ChunkedRange {
-    member: Arc<Member>,
     /// What is left to be read; `None` when the last chunk has been made.
     rest: Option<RangeQuery>,
-    /// The whole range, for its count.
-    whole: RangeQuery,
+    /// Keys that the client wants at most.
+    limit: i64,
     /// Store revision when the first chunk was read.
     revision: Option<i64>,
     chunk_keys: i64,
+    chunk_bytes: usize,
     sent_count: i64,
 }
 
 impl ChunkedRange {
-    pub(super) fn new(member: Arc<Member>, query: RangeQuery) -> Self {
-        // A sort by anything but the key makes no sense chunk by chunk: key order is given.
-        let query = RangeQuery { sort_target: SortTarget::Key, ..query };
-        let rest = Some(query.clone());
+    /// A range in chunks of about so many bytes.
+    pub(super) fn new(query: RangeQuery, chunk_bytes: usize) -> Self {
         Self {
-            member,
-            rest,
-            whole: query,
+            limit: if query.limit > 0 { query.limit } else { i64::MAX },
+            // A sort by anything but the key makes no sense chunk by chunk: key order is given.
+            rest: Some(RangeQuery { sort_target: SortTarget::Key, ..query }),
             revision: None,
             chunk_keys: FIRST_CHUNK_KEYS,
+            chunk_bytes,
             sent_count: 0,
         }
     }
 
-    /// The next chunk, or `None` after the last.
-    pub(super) fn next(&mut self) -> Option<Result<RangeStreamResponse, RequestError>> {
-        let query = self.rest.take()?;
-        Some(
-            self.read(query).map(|response| RangeStreamResponse { range_response: Some(response) }),
-        )
+    /// The next chunk, or `None` after the last, which alone has a header: with the revision, to be
+    /// completed.
+    pub(super) fn next<E>(
+        &mut self,
+        read: impl FnOnce(&RangeQuery) -> Result<RangeResult, E>,
+    ) -> Option<Result<RangeResponse, E>> {
+        let mut query = self.rest.take()?;
+        if !query.count_only {
+            query.limit = self.chunk_keys.min(self.limit - self.sent_count);
+        }
+        Some(read(&query).map(|result| self.take(query, result)))
     }
 
-    fn read(&mut self, mut query: RangeQuery) -> Result<RangeResponse, RequestError> {
-        let whole_limit = self.whole.limit;
-        let is_one_chunk = query.count_only || whole_limit < 0;
-        if !is_one_chunk {
-            let left = if whole_limit == 0 { i64::MAX } else { whole_limit - self.sent_count };
-            query.limit = self.chunk_keys.min(left);
-        }
-        let result = self.member.range(&query)?;
-        let revision = *self.revision.get_or_insert(result.revision);
+    fn take(&mut self, mut query: RangeQuery, result: RangeResult) -> RangeResponse {
+        let RangeResult { revision, mut kvs, more: _, count } = result;
+        let first_revision = *self.revision.get_or_insert(revision);
         if query.revision == 0 {
             // Later chunks read what the first one saw.
-            query.revision = revision;
-            self.whole.revision = revision;
+            query.revision = first_revision;
         }
-        self.sent_count += i64::try_from(result.kvs.len()).unwrap_or(i64::MAX);
-        let limit_reached = whole_limit > 0 && self.sent_count >= whole_limit;
-        let mut response = RangeResponse { kvs: result.kvs, ..RangeResponse::default() };
-        if !is_one_chunk && result.more && !limit_reached {
-            self.size_next_chunk(response.encoded_len());
+        let bytes = cut(&mut kvs, self.chunk_bytes);
+        let read_count = query.limit;
+        let chunk_count = i64::try_from(kvs.len()).unwrap_or(i64::MAX);
+        // What was read is the rest of the range: its count, and what went before, are all.
+        let count = self.sent_count + count;
+        self.sent_count += chunk_count;
+        let mut response = RangeResponse { kvs, ..RangeResponse::default() };
+        let more = !query.count_only && self.sent_count < count;
+        if more && chunk_count > 0 && self.sent_count < self.limit {
+            self.size_next_chunk(chunk_count < read_count, chunk_count, bytes);
             let last = response.kvs.last().map_or(&[][..], |kv| kv.key());
             query.key = successor(last);
             self.rest = Some(query);
-            return Ok(response);
+            return response;
         }
-        response.header = Some(self.member.header(revision));
-        response.more = result.more;
-        response.count = if self.sent_count == result.count || is_one_chunk {
-            result.count
-        } else {
-            self.member.range(&RangeQuery { count_only: true, ..self.whole.clone() })?.count
-        };
-        Ok(response)
+        response.header =
+            Some(ResponseHeader { revision: first_revision, ..ResponseHeader::default() });
+        response.more = more;
+        response.count = count;
+        response
     }
 
-    fn size_next_chunk(&mut self, bytes: usize) {
-        let target = self.member.limits().request_bytes_max;
-        if bytes < target / 2 {
+    fn size_next_chunk(&mut self, was_cut: bool, chunk_count: i64, bytes: usize) {
+        if was_cut {
+            self.chunk_keys = chunk_count;
+        } else if bytes < self.chunk_bytes / 2 {
             self.chunk_keys = self.chunk_keys.saturating_mul(2);
-        } else if bytes > target * 2 {
-            self.chunk_keys = (self.chunk_keys / 2).max(1);
         }
     }
+}
+
+/// Leaves the records up to the one that reaches so many bytes. Says how many bytes those are.
+fn cut(kvs: &mut Vec<KeyValue>, bytes_max: usize) -> usize {
+    let mut bytes = 0;
+    let mut kept = 0;
+    while let Some(record) = kvs.get(kept)
+        && (kept == 0 || bytes < bytes_max)
+    {
+        bytes += record.encoded_len();
+        kept += 1;
+    }
+    kvs.truncate(kept);
+    bytes
 }
 
 /// The smallest key above `key`.
@@ -103,4 +117,82 @@ fn successor(key: &[u8]) -> Bytes {
     next.extend_from_slice(key);
     next.push(0);
     next.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use proptest::prelude::*;
+    use quorate_api::record::Fields;
+
+    use super::*;
+
+    const CHUNK_BYTES: usize = 400;
+
+    fn records(sizes: &[usize]) -> Vec<KeyValue> {
+        let record = |(number, size): (usize, &usize)| {
+            let (key, value) = (format!("{number:04}"), vec![b'v'; *size]);
+            KeyValue::new(&Fields { key: key.as_bytes(), value: &value, ..Fields::default() })
+        };
+        sizes.iter().enumerate().map(record).collect()
+    }
+
+    /// Answers as a store would that holds these records.
+    fn chunks(records: &[KeyValue], limit: i64) -> Vec<RangeResponse> {
+        let mut range =
+            ChunkedRange::new(RangeQuery { limit, ..RangeQuery::default() }, CHUNK_BYTES);
+        let read = |query: &RangeQuery| {
+            let rest = records.iter().filter(|record| *record.key() >= query.key[..]);
+            let limit = usize::try_from(query.limit).unwrap();
+            assert!(limit > 0, "a limit of zero is none");
+            let kvs: Vec<KeyValue> = rest.clone().take(limit).cloned().collect();
+            let count = rest.count();
+            let more = kvs.len() < count;
+            Ok::<_, Infallible>(RangeResult { revision: 7, kvs, more, count: count as i64 })
+        };
+        std::iter::from_fn(|| range.next(read)).map(Result::unwrap).collect()
+    }
+
+    fn check(records: &[KeyValue], limit: i64) {
+        let chunks = chunks(records, limit);
+        let wanted = usize::try_from(limit).ok().filter(|limit| *limit > 0);
+        let wanted = wanted.unwrap_or(usize::MAX).min(records.len());
+        let joined: Vec<KeyValue> = chunks.iter().flat_map(|chunk| chunk.kvs.clone()).collect();
+        assert!(joined == records[..wanted], "{} of {wanted}", joined.len());
+        let (last, earlier) = chunks.split_last().unwrap();
+        assert_eq!(last.header.as_ref().unwrap().revision, 7);
+        assert_eq!((last.count, last.more), (records.len() as i64, wanted < records.len()));
+        for chunk in earlier {
+            assert_eq!((&chunk.header, chunk.count, chunk.more), (&None, 0, false));
+            assert!(!chunk.kvs.is_empty());
+        }
+        for chunk in &chunks {
+            let but_last = chunk.kvs.split_last().map_or(&[][..], |(_, before)| before);
+            let bytes: usize = but_last.iter().map(KeyValue::encoded_len).sum();
+            assert!(bytes < CHUNK_BYTES, "a chunk goes on after {bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn the_count_is_that_of_the_whole_range_also_where_the_rest_has_as_many_as_were_sent() {
+        check(&records(&[0; 25]), 15);
+    }
+
+    #[test]
+    fn large_records_behind_many_small_ones_come_in_chunks_of_their_own() {
+        let mut sizes = vec![0; 2000];
+        sizes.resize(2100, CHUNK_BYTES);
+        check(&records(&sizes), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn a_list_in_chunks_is_the_list(
+            sizes in prop::collection::vec(prop_oneof![0..4usize, 0..2 * CHUNK_BYTES], 0..120),
+            limit in -1..130i64,
+        ) {
+            check(&records(&sizes), limit);
+        }
+    }
 }

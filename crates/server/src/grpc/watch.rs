@@ -31,6 +31,7 @@ use tonic::codec::{CompressionEncoding, Streaming};
 use tonic::{Code, Status};
 
 use super::call::{ResponseFuture, metadata};
+use super::large_reply::checked_len;
 use super::request_body::RequestBody;
 use super::wording::in_grpc_gos_words;
 use crate::member::{Member, RequestError};
@@ -152,12 +153,10 @@ impl Session {
             match self.stream.poll_next(cx, &header) {
                 Poll::Ready(Ok(frame)) => {
                     let len = frame.encoded_len();
+                    let head = checked_len(len)?;
                     self.chunk.reserve(MESSAGE_HEAD_BYTES + len);
                     self.chunk.put_u8(0);
-                    self.chunk.put_u32(
-                        u32::try_from(len)
-                            .map_err(|_| Status::resource_exhausted("a response is too large"))?,
-                    );
+                    self.chunk.put_u32(head);
                     frame.encode(&mut self.chunk);
                 }
                 Poll::Ready(Err(fault)) => return Err(self.member.fail_reading(fault)),

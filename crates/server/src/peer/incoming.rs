@@ -227,6 +227,8 @@ impl Stream {
     /// Reads until the stream ends.
     async fn read_all(&mut self, local: &Local, link: &Link) -> ReadError {
         let mut reconnects = local.reconnects.subscribe();
+        // A message may come in the bytes of many batches.
+        let mut bytes_before = 0;
         loop {
             let mut messages = Vec::new();
             let deadline = Instant::now() + local.read_timeout;
@@ -236,8 +238,9 @@ impl Stream {
                 bytes = std::future::poll_fn(|cx| self.poll_batch(cx, deadline, &mut messages)) => bytes,
             };
             self.count(local, link, bytes);
+            bytes_before += bytes;
             if !messages.is_empty() {
-                local.deliver(messages, bytes).await;
+                local.deliver(messages, std::mem::take(&mut bytes_before)).await;
             }
             if let Some(error) = self.error.take() {
                 return error;

@@ -403,6 +403,33 @@ mod tests {
         assert_eq!(poll(&mut body), Poll::Ready(None));
     }
 
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn messages_of_any_size_leave_whole_and_in_order(
+            sizes in proptest::collection::vec(0..3 * PIECE_BYTES, 1..8),
+        ) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+            let entered = runtime.unwrap();
+            let _entered = entered.enter();
+            let outgoing = outgoing(Duration::from_secs(5));
+            let (attachment, _) = outgoing.attach();
+            let mut body = body(&outgoing, attachment);
+            let messages: Vec<Message> = sizes.into_iter().map(large).collect();
+            for message in &messages {
+                assert!(matches!(outgoing.push(message.clone()), Pushed::Taken(_)));
+            }
+            let (mut decoder, mut read) = (Decoder::new(StreamKind::Message, 1, 2), Vec::new());
+            while let Poll::Ready(Some(piece)) = poll(&mut body) {
+                assert!(piece.len() <= PIECE_BYTES);
+                decoder.feed(&piece, &mut read).unwrap();
+            }
+            assert!(read == messages);
+            assert_eq!(outgoing.allowance.used_bytes.load(Ordering::Relaxed), 0);
+        }
+    }
+
     #[tokio::test]
     async fn a_new_connection_ends_the_old_one() {
         let outgoing = outgoing(Duration::from_secs(5));

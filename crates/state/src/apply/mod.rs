@@ -61,7 +61,7 @@ use crate::mvcc::{Changes, GarbageStep, Store, StoreOptions};
 use crate::quota::Quota;
 use crate::units::{MemberId, Millis};
 use crate::versions::{Version, Versions};
-use crate::watch::{Hub, QueueLimits};
+use crate::watch::{Hub, WatchLimits};
 
 /// What a state is told once, at start.
 #[derive(Clone, Copy, Debug, Default)]
@@ -76,8 +76,8 @@ pub struct StateOptions {
     pub quota_bytes: i64,
     /// How many learners the cluster may have: to be configured alike on every member.
     pub learner_count_max: usize,
-    /// What may wait on a watch stream.
-    pub watch_queue: QueueLimits,
+    /// What is read and kept for watchers.
+    pub watch: WatchLimits,
 }
 
 /// What comes with an entry besides its data.

@@ -8,7 +8,7 @@ use quorate_api::etcdserverpb::{
 use super::RequestRefusal;
 use super::compare::Plan;
 use super::keyspace::{Answer, answer, range_response};
-use super::txn::Check;
+use super::txn::check_at_start;
 use crate::mvcc::{RangeQuery, View};
 
 /// Whether a transaction only reads, by its form: then it need not go through the log. One with a nested
@@ -38,7 +38,7 @@ pub fn read_txn(view: &View, request: &TxnRequest) -> Answer<TxnResponse> {
     assert!(is_read_only(request), "a transaction that writes goes through the log");
     let snapshot = view.snapshot();
     let plan = Plan::new(request, &snapshot)?;
-    if let Err(refusal) = Check::reads(snapshot).plan(&plan) {
+    if let Err(refusal) = check_at_start(&plan, &snapshot, None) {
         return Ok(Err(refusal));
     }
     let mut responses = Vec::with_capacity(plan.operations.len());

@@ -133,7 +133,7 @@ impl State {
             batch.put(Bucket::Auth, AUTH_REVISION_KEY, first);
         }
         let source = Arc::new(store.reader());
-        let hub = Hub::new(source, store.current_revision(), options.watch_queue);
+        let hub = Hub::new(source, store.current_revision(), options.watch);
         let quota = Quota::new(options.quota_bytes);
         let readers = Readers {
             store: Arc::new(ArcSwap::from_pointee(store.reader())),

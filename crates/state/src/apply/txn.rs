@@ -1,8 +1,8 @@
 //! Transactions: choose branches, check everything, then write.
 //!
-//! Nothing is written before every operation has been checked against the state the transaction starts
-//! from and against what the operations before it will do, so a transaction that writes never fails half
-//! way.
+//! Nothing is written before every operation has been checked, first against the state the transaction
+//! starts from, which finds what etcd finds and in its order; then against what the operations before it
+//! will do, so that a transaction that writes never fails half way.
 
 use quorate_api::etcdserverpb::{
     ResponseHeader, ResponseOp, TxnRequest, TxnResponse, request_op::Request,
@@ -21,8 +21,9 @@ impl State {
         let fits = self.quota.allows(entry.file_bytes, txn_cost(request));
         let snapshot = self.store.snapshot();
         let plan = Plan::new(request, &snapshot)?;
-        let mut check = Check { snapshot, lessor: Some(&self.lessor), effects: Vec::new() };
-        if let Err(refusal) = check.plan(&plan) {
+        let checked = check_at_start(&plan, &snapshot, Some(&self.lessor))
+            .and_then(|()| Effects::default().add(&plan));
+        if let Err(refusal) = checked {
             return Ok(Err(refusal));
         }
         let mut writer = self.writer(entry);
@@ -34,65 +35,80 @@ impl State {
     }
 }
 
-/// What an operation will do to keys.
+/// Checks the operations of a plan in order, each as if it were the first. Without a lessor nothing is put.
+pub(super) fn check_at_start(
+    plan: &Plan<'_>,
+    snapshot: &Snapshot<'_>,
+    lessor: Option<&Lessor>,
+) -> Result<(), Refusal> {
+    let mut nested = plan.nested.iter();
+    for operation in plan.operations {
+        match &operation.request {
+            Some(Request::RequestRange(range)) => {
+                check_revision(snapshot, range.revision)?;
+                if RangeQuery::from_request(range).is_none() {
+                    return Err(RequestRefusal::InvalidSortOption.into());
+                }
+            }
+            Some(Request::RequestPut(put)) => {
+                if let Some(lessor) = lessor {
+                    check_lease(lessor, put)?;
+                }
+                if put.ignore_value || put.ignore_lease {
+                    check_kept(put, snapshot.get(&put.key).is_some())?;
+                }
+            }
+            Some(Request::RequestTxn(_)) => {
+                let plan = nested.next().expect("a plan for each nested transaction");
+                check_at_start(plan, snapshot, lessor)?;
+            }
+            Some(Request::RequestDeleteRange(_)) | None => {}
+        }
+    }
+    Ok(())
+}
+
+/// What the operations so far will do to keys, in order.
+#[derive(Default)]
+struct Effects<'a>(Vec<Effect<'a>>);
+
 enum Effect<'a> {
     Put(&'a [u8]),
     Delete(KeyRange<'a>),
 }
 
-/// Checks the operations of a plan in order.
-pub(super) struct Check<'a> {
-    pub(super) snapshot: Snapshot<'a>,
-    /// `None` where nothing is put.
-    pub(super) lessor: Option<&'a Lessor>,
-    /// What the operations so far will do.
-    effects: Vec<Effect<'a>>,
-}
-
-impl<'a> Check<'a> {
-    pub(super) const fn reads(snapshot: Snapshot<'a>) -> Self {
-        Self { snapshot, lessor: None, effects: Vec::new() }
-    }
-
-    pub(super) fn plan(&mut self, plan: &Plan<'a>) -> Result<(), Refusal> {
+impl<'a> Effects<'a> {
+    /// Adds a plan that was checked at its start, unless it keeps something of a key that it deletes.
+    fn add(&mut self, plan: &Plan<'a>) -> Result<(), Refusal> {
         let mut nested = plan.nested.iter();
         for operation in plan.operations {
             match &operation.request {
-                Some(Request::RequestRange(range)) => {
-                    check_revision(&self.snapshot, range.revision)?;
-                    if RangeQuery::from_request(range).is_none() {
-                        return Err(RequestRefusal::InvalidSortOption.into());
-                    }
-                }
                 Some(Request::RequestPut(put)) => {
-                    if let Some(lessor) = self.lessor {
-                        check_lease(lessor, put)?;
-                    }
                     if put.ignore_value || put.ignore_lease {
-                        check_kept(put, self.will_be_live(&put.key))?;
+                        check_kept(put, !self.delete(&put.key))?;
                     }
-                    self.effects.push(Effect::Put(&put.key));
+                    self.0.push(Effect::Put(&put.key));
                 }
                 Some(Request::RequestDeleteRange(delete)) => {
                     let range = KeyRange::new(&delete.key, &delete.range_end);
-                    self.effects.push(Effect::Delete(range));
+                    self.0.push(Effect::Delete(range));
                 }
                 Some(Request::RequestTxn(_)) => {
-                    self.plan(nested.next().expect("a plan for each nested transaction"))?;
+                    self.add(nested.next().expect("a plan for each nested transaction"))?;
                 }
-                None => {}
+                Some(Request::RequestRange(_)) | None => {}
             }
         }
         Ok(())
     }
 
-    /// Whether the key will be live after the operations so far.
-    fn will_be_live(&self, key: &[u8]) -> bool {
-        let last = self.effects.iter().rev().find_map(|effect| match effect {
-            Effect::Put(put) => (*put == key).then_some(true),
-            Effect::Delete(range) => range.contains(key).then_some(false),
+    /// Whether the last of them to touch the key deletes it.
+    fn delete(&self, key: &[u8]) -> bool {
+        let last = self.0.iter().rev().find_map(|effect| match effect {
+            Effect::Put(put) => (*put == key).then_some(false),
+            Effect::Delete(range) => range.contains(key).then_some(true),
         });
-        last.unwrap_or_else(|| self.snapshot.get(key).is_some())
+        last.unwrap_or(false)
     }
 }
 

@@ -44,3 +44,16 @@ pub struct Changes {
     /// The changes; never empty.
     pub events: Vec<Change>,
 }
+
+/// A change as it is read back from history. Whoever keeps anything of it copies it.
+#[derive(Clone, Copy, Debug)]
+pub struct PastChange<'a> {
+    /// The main revision.
+    pub revision: i64,
+    /// What happened.
+    pub kind: ChangeKind,
+    /// Whose change it is.
+    pub key: &'a [u8],
+    /// The record's encoding, as in [`Change`].
+    pub record: &'a [u8],
+}

@@ -80,7 +80,10 @@ impl View {
     /// The hash of everything up to a revision: 0 stands for the newest, and a negative one hashes nothing.
     /// Where a compaction at that revision left its hash, that one is given, with the compaction before.
     pub fn hash_kv(&self, revision: i64) -> Result<HashKv, MvccError> {
-        if let Some(remembered) = self.shared.hashes.get(revision) {
+        // A compaction at 0, which only one who never compacted can do, leaves the hash of nothing.
+        if revision != 0
+            && let Some(remembered) = self.shared.hashes.get(revision)
+        {
             return Ok(remembered);
         }
         if revision > self.current {

@@ -44,7 +44,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 
-pub use self::changes::{Change, ChangeKind, Changes, Previous};
+pub use self::changes::{Change, ChangeKind, Changes, PastChange, Previous};
 pub use self::compaction::GarbageStep;
 pub use self::error::{MvccError, MvccRefusal};
 pub use self::hash::{Compaction, HashKv};

@@ -9,10 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use quorate_api::record::{Fields, KeyValue};
+use quorate_api::record::Fields;
 
-use super::buffer::RecordBuffer;
-use super::changes::{Change, ChangeKind, Changes, Previous};
+use super::changes::{ChangeKind, PastChange};
 use super::window::WindowView;
 use crate::backend::{BackendView, Fault};
 use crate::schema::{Bucket, EncodedRecordKey, RecordKey, Revision, record_fields};
@@ -119,30 +118,29 @@ impl Records<'_> {
         Ok(())
     }
 
-    /// The changes from main revision `from` on, those of `revisions_max` revisions at most.
-    pub(super) fn changes_since(
+    /// Visits the changes from main revision `from` on, in order, until told to stop.
+    pub(super) fn visit_changes(
         &self,
         from: i64,
-        revisions_max: usize,
-    ) -> Result<Vec<Changes>, Fault> {
-        let mut changes = Collected { found: Vec::new(), revisions_max };
+        visit: &mut dyn FnMut(&PastChange<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
         let in_window = self.window.first_main().unwrap_or(self.persisted + 1);
         if let Some(file) = self.file
             && from < in_window
+            && visit_changes_in_file(file, from, in_window, visit)?.is_break()
         {
-            let full = changes_in_file(file, from, in_window, &mut changes)?;
-            if full.is_break() {
-                return Ok(changes.found);
-            }
+            return Ok(());
         }
         for (revision, record) in self.window.since(from.max(in_window)) {
             let (tombstone, _) = as_stored(record);
-            let record = KeyValue::from_encoded(record.clone());
-            if changes.push(revision.main, tombstone, record).is_break() {
+            let key = record_fields(record).unwrap_or_default().key;
+            let kind = if tombstone { ChangeKind::Delete } else { ChangeKind::Put };
+            let change = PastChange { revision: revision.main, kind, key, record };
+            if visit(&change).is_break() {
                 break;
             }
         }
-        Ok(changes.found)
+        Ok(())
     }
 }
 
@@ -161,38 +159,18 @@ fn as_stored(record: &[u8]) -> (bool, &[u8]) {
     (true, &record[..stored_len])
 }
 
-struct Collected {
-    found: Vec<Changes>,
-    revisions_max: usize,
-}
-
-impl Collected {
-    fn push(&mut self, main: i64, tombstone: bool, record: KeyValue) -> ControlFlow<()> {
-        let kind = if tombstone { ChangeKind::Delete } else { ChangeKind::Put };
-        let change = Change { kind, record, previous: Previous::Unknown };
-        let count = self.found.len();
-        match self.found.last_mut() {
-            Some(last) if last.revision == main => last.events.push(change),
-            Some(_) | None if count == self.revisions_max => return ControlFlow::Break(()),
-            Some(_) | None => self.found.push(Changes { revision: main, events: vec![change] }),
-        }
-        ControlFlow::Continue(())
-    }
-}
-
-fn changes_in_file(
+fn visit_changes_in_file(
     file: &BackendView,
     from: i64,
     to: i64,
-    changes: &mut Collected,
+    visit: &mut dyn FnMut(&PastChange<'_>) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, Fault> {
     let read = file.transaction();
     let Some(bucket) = read.bucket(Bucket::Key.name())? else {
         return Ok(ControlFlow::Continue(()));
     };
     let mut cursor = bucket.cursor();
-    // Watchers may be slow, and a slice of the file would keep its pages from being used again.
-    let mut buffer = RecordBuffer::default();
+    let mut deletion = Vec::new();
     let mut entry = cursor.seek(&Revision::new(from.max(0), 0).encode())?;
     while let Some(found) = entry {
         let corrupt = |problem| file.corrupt(Bucket::Key, 0, found.key, problem);
@@ -202,14 +180,17 @@ fn changes_in_file(
             break;
         }
         let fields = record_fields(found.value).ok_or_else(|| corrupt("the value is no record"))?;
-        let record = if key.tombstone {
-            buffer.encode(&Fields { key: fields.key, mod_revision: main, ..Fields::default() })
+        let (kind, record) = if key.tombstone {
+            deletion.clear();
+            Fields { key: fields.key, mod_revision: main, ..Fields::default() }
+                .encode(&mut deletion);
+            (ChangeKind::Delete, &deletion[..])
         } else {
-            buffer.copy(found.value)
+            (ChangeKind::Put, found.value)
         };
-        let record = KeyValue::from_encoded(record);
+        let change = PastChange { revision: main, kind, key: fields.key, record };
         // The mark of a restore that compacted everything is no change of a key.
-        if !found.value.is_empty() && changes.push(main, key.tombstone, record).is_break() {
+        if !found.value.is_empty() && visit(&change).is_break() {
             return Ok(ControlFlow::Break(()));
         }
         entry = cursor.next()?;

@@ -11,6 +11,7 @@
 //! Publishing (`Store::publish`).
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,7 +19,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use quorate_api::record::KeyValue;
 
-use super::changes::{Change, Changes, Previous};
+use super::changes::{Change, PastChange, Previous};
 use super::error::{MvccError, MvccRefusal};
 use super::hash::RememberedHashes;
 use super::history::HistoryView;
@@ -110,21 +111,21 @@ impl View {
         Ok(result)
     }
 
-    /// The changes from main revision `from` on, at most those of `revisions_max` revisions; none if there
-    /// are none yet.
-    pub fn changes_since(
+    /// Visits the changes from main revision `from` on, in order, until there are no more or `visit` says
+    /// to stop. Nothing is read ahead of it.
+    pub fn visit_changes(
         &self,
         from: i64,
-        revisions_max: usize,
-    ) -> Result<Vec<Changes>, MvccError> {
+        visit: &mut dyn FnMut(&PastChange<'_>) -> ControlFlow<()>,
+    ) -> Result<(), MvccError> {
         if from < self.compacted {
             return Err(MvccRefusal::Compacted.into());
         }
-        Ok(self.snapshot().records.changes_since(from, revisions_max)?)
+        Ok(self.snapshot().records.visit_changes(from, visit)?)
     }
 
     /// The record before a change that happened at `revision`, unless there was none or it is compacted. It
-    /// may be kept for long, as may what [`View::changes_since`] returns.
+    /// may be kept for long.
     pub fn previous_record(
         &self,
         revision: i64,

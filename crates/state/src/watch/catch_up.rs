@@ -4,6 +4,9 @@
 //! the hub's lock, and queues each what it matches. A group that comes close to the present is taken the
 //! last stretch under the lock, where nothing can be published, and is live from there: nothing is
 //! missed and nothing told twice, however fast revisions come.
+//!
+//! What is read under the lock is bounded in bytes, whatever one revision holds, and a response takes no
+//! more than it may: a group for which that was not all stays behind, and the next pass goes on with it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,23 +15,24 @@ use super::events::{Event, EventSet, EventSetBuilder};
 use super::history::{History, HistoryFault};
 use super::hub::{Hub, Locked, Position, State};
 use super::index::{Index, Watched};
+use super::limits::CatchUpLimits;
 use super::queue::Item;
 use super::slab::Handle;
 
 /// Groups served by one pass.
 const GROUPS_MAX: usize = 512;
 
-/// Distinct revisions in one response.
-const RESPONSE_REVISIONS_MAX: usize = 1000;
+/// What a change costs that is looked at, besides the bytes of its record.
+const CHANGE_BYTES: usize = 64;
 
-/// Bytes of events after which a response takes no further revision.
-const RESPONSE_BYTES: usize = 1 << 20;
-
-/// Changes that one pass reads, to a revision's end.
-const CHANGES_MAX: usize = 50_000;
-
-/// Revisions that may be read with the hub locked.
-const LAST_STRETCH: i64 = 64;
+/// Where a reading stops that has not come to the present.
+#[derive(Clone, Copy)]
+enum Stop {
+    /// At the end of a revision, after so many changes.
+    AfterChanges(usize),
+    /// Once so many bytes were read and copied. A revision that was begun is as if it had not been.
+    AtBytes(usize),
+}
 
 /// A group to be served, from `next` on.
 struct Task {
@@ -45,6 +49,8 @@ struct Unit {
     events: EventSetBuilder,
     revision_count: usize,
     last_revision: i64,
+    /// Events before those of the last revision.
+    whole_count: usize,
     /// Set once it takes no more: everything up to here is in.
     covered: Option<i64>,
 }
@@ -65,15 +71,18 @@ impl Hub {
         let (tasks, watched) = self.lock().take_behind();
         if !tasks.is_empty() {
             let history = self.latest();
-            let sweep = Sweep::read(tasks, watched, &*history)?;
+            let limits = self.catch_up_limits();
+            let stop = Stop::AfterChanges(limits.pass_changes);
+            let sweep = Sweep::read(tasks, watched, &*history, limits, stop)?;
             let mut state = self.lock();
-            let near = sweep.settle(&mut state);
+            let near = sweep.settle(&mut state, limits);
             self.last_stretch(&mut state, near)?;
         }
         Ok(!self.lock().behind.is_empty())
     }
 
-    /// Takes groups that are nearly there to the present, while nothing is published.
+    /// Takes groups that are nearly there to the present, while nothing is published. Those with more to
+    /// be told than one response or the time under the lock allows are behind again.
     fn last_stretch(&self, state: &mut Locked<'_>, near: Vec<Task>) -> Result<(), HistoryFault> {
         if near.is_empty() {
             return Ok(());
@@ -87,8 +96,12 @@ impl Hub {
             return Ok(());
         }
         let watched = state.watched_by(&near);
-        let left = Sweep::read(near, watched, &*history)?.settle(state);
-        assert!(left.is_empty(), "nothing is published while the hub is locked");
+        let limits = self.catch_up_limits();
+        let stop = Stop::AtBytes(limits.locked_bytes_max);
+        let left = Sweep::read(near, watched, &*history, limits, stop)?.settle(state, limits);
+        for task in left {
+            state.reposition(task.group, Position::Behind { next: task.next });
+        }
         Ok(())
     }
 }
@@ -137,6 +150,8 @@ impl Sweep {
         tasks: Vec<Task>,
         watched: Vec<Watched>,
         history: &dyn History,
+        limits: &CatchUpLimits,
+        stop: Stop,
     ) -> Result<Self, HistoryFault> {
         let mut sweep = Self {
             units: units(tasks, watched),
@@ -145,43 +160,67 @@ impl Sweep {
         };
         let mut index: Index<Vec<usize>> = Index::default();
         let mut first = i64::MAX;
-        let mut open_count = 0;
         for (position, unit) in sweep.units.iter().enumerate() {
             if unit.next >= sweep.compacted_revision {
                 let entry = index.acquire(&unit.watched);
                 index.value_mut(entry).push(position);
                 first = first.min(unit.next);
-                open_count += 1;
             }
         }
         let mut scanned_to = sweep.built_at;
         if first <= scanned_to {
-            let units = &mut sweep.units;
-            let mut change_count = 0;
-            let mut last_revision = first;
-            history.visit_changes(first, &mut |revision, event| {
-                if revision != last_revision && (change_count >= CHANGES_MAX || open_count == 0) {
-                    scanned_to = revision - 1;
-                    return false;
-                }
-                last_revision = revision;
-                change_count += 1;
-                index.matches(event.key, &mut |entry| {
-                    for position in index.value(entry) {
-                        open_count -= usize::from(units[*position].take(revision, event));
-                    }
-                });
-                true
-            })?;
+            scanned_to = sweep.scan(&index, first, history, limits, stop)?;
         }
         for unit in &mut sweep.units {
-            unit.covered.get_or_insert(scanned_to.max(unit.next - 1));
+            unit.close(scanned_to);
         }
         Ok(sweep)
     }
 
+    /// Offers the changes from `first` on to the units of the index. Returns the last revision that was
+    /// read to its end.
+    fn scan(
+        &mut self,
+        index: &Index<Vec<usize>>,
+        first: i64,
+        history: &dyn History,
+        limits: &CatchUpLimits,
+        stop: Stop,
+    ) -> Result<i64, HistoryFault> {
+        let mut scanned_to = self.built_at;
+        let mut open_count =
+            self.units.iter().filter(|unit| unit.next >= self.compacted_revision).count();
+        let mut spent = Spent { change_count: 0, bytes: 0, stop };
+        let mut last_revision = first;
+        history.visit_changes(first, &mut |revision, event| {
+            let further = revision != last_revision;
+            if further && (open_count == 0 || spent.ends_before_a_revision()) {
+                scanned_to = revision - 1;
+                return false;
+            }
+            last_revision = revision;
+            spent.change_count += 1;
+            spent.bytes += CHANGE_BYTES;
+            index.matches(event.key, &mut |entry| {
+                for position in index.value(entry) {
+                    spent.bytes += event.record.len();
+                    if !spent.ends_at_once() {
+                        let closed = self.units[*position].take(revision, event, limits);
+                        open_count -= usize::from(closed);
+                    }
+                }
+            });
+            if spent.ends_at_once() {
+                scanned_to = revision - 1;
+                return false;
+            }
+            true
+        })?;
+        Ok(scanned_to)
+    }
+
     /// Queues what was read and moves the groups on. Returns those that are nearly at the present.
-    fn settle(self, state: &mut State) -> Vec<Task> {
+    fn settle(self, state: &mut State, limits: &CatchUpLimits) -> Vec<Task> {
         state.serial += 1;
         let mut near = Vec::new();
         for unit in self.units {
@@ -197,7 +236,7 @@ impl Sweep {
                 } else if !state.queue_caught_up(handle, set.as_ref(), self.built_at) {
                     state.reposition(handle, Position::Parked { next: unit.next });
                 } else {
-                    near.extend(state.advance(handle, covered + 1));
+                    near.extend(state.advance(handle, covered + 1, limits));
                 }
             }
         }
@@ -224,14 +263,14 @@ impl State {
     }
 
     /// Moves a group on after a pass: to live, to the last stretch, or behind again.
-    fn advance(&mut self, handle: Handle, next: i64) -> Option<Task> {
+    fn advance(&mut self, handle: Handle, next: i64, limits: &CatchUpLimits) -> Option<Task> {
         let group = self.groups.get_mut(handle).expect("looked up just now");
         group.position = Position::Reading { next };
         let entry = group.entry;
         let missing = self.current - next + 1;
         if missing <= 0 {
             self.go_live(handle);
-        } else if missing <= LAST_STRETCH {
+        } else if missing <= limits.locked_revisions_max {
             return Some(Task { group: handle, entry, next });
         } else {
             self.reposition(handle, Position::Behind { next });
@@ -242,22 +281,57 @@ impl State {
 
 impl Unit {
     /// Offers an event. Says whether the unit closed on it: full, and this is of a further revision.
-    fn take(&mut self, revision: i64, event: &Event<'_>) -> bool {
+    fn take(&mut self, revision: i64, event: &Event<'_>, limits: &CatchUpLimits) -> bool {
         if revision < self.next || self.covered.is_some() {
             return false;
         }
         if revision != self.last_revision {
-            if self.revision_count >= RESPONSE_REVISIONS_MAX
-                || self.events.byte_count() >= RESPONSE_BYTES
-            {
+            // One revision always goes in: the group moves on, whatever the limits.
+            let full = self.revision_count >= limits.response_revisions_max
+                || self.events.byte_count() >= limits.response_bytes;
+            if full && self.revision_count > 0 {
                 self.covered = Some(revision - 1);
                 return true;
             }
             self.revision_count += 1;
             self.last_revision = revision;
+            self.whole_count = self.events.len();
         }
         self.events.push(event);
         false
+    }
+
+    /// Ends the reading: history was read to the end of `scanned_to`.
+    fn close(&mut self, scanned_to: i64) {
+        if self.covered.is_none() {
+            if self.last_revision > scanned_to {
+                self.events.truncate(self.whole_count);
+            }
+            self.covered = Some(scanned_to.max(self.next - 1));
+        }
+    }
+}
+
+/// What a reading has cost so far.
+struct Spent {
+    change_count: usize,
+    bytes: usize,
+    stop: Stop,
+}
+
+impl Spent {
+    fn ends_before_a_revision(&self) -> bool {
+        match self.stop {
+            Stop::AfterChanges(changes) => self.change_count >= changes,
+            Stop::AtBytes(_) => false,
+        }
+    }
+
+    fn ends_at_once(&self) -> bool {
+        match self.stop {
+            Stop::AfterChanges(_) => false,
+            Stop::AtBytes(bytes) => self.bytes > bytes,
+        }
     }
 }
 
@@ -273,6 +347,7 @@ fn units(tasks: Vec<Task>, watched: Vec<Watched>) -> Vec<Unit> {
                 events: EventSetBuilder::default(),
                 revision_count: 0,
                 last_revision: 0,
+                whole_count: 0,
                 covered: None,
             });
             units.len() - 1

@@ -11,7 +11,7 @@
 //! event     type = DELETE    kv                  prev_kv
 //! ```
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::encoding::{encode_varint, encoded_len_varint};
@@ -69,7 +69,9 @@ impl Form {
 #[derive(Clone, Debug)]
 pub(super) struct Encoded {
     pub(super) bytes: Bytes,
-    pub(super) ends: Box<[usize]>,
+    pub(super) ends: Arc<[usize]>,
+    /// The event to go on with, of a further revision, where one response does not take them all.
+    pub(super) next: Option<usize>,
 }
 
 /// Where one event stands in the plain form.
@@ -113,25 +115,34 @@ impl EventSet {
         self.marks.iter().all(|mark| filter.drops(mark.deleted))
     }
 
-    /// The events in one form. Previous records come from `history`.
+    /// The events from the one at `first` on in one form. Previous records come from `history`; they may be
+    /// many times as large as the events, so no further revision follows once there are `bytes_max` bytes.
     pub(super) fn encoded(
         &self,
         form: Form,
+        first: usize,
+        bytes_max: usize,
         history: impl FnOnce() -> Box<dyn History>,
-    ) -> Result<&Encoded, HistoryFault> {
+    ) -> Result<Encoded, HistoryFault> {
+        if first > 0 {
+            return self.with_previous(form.filter, first, bytes_max, &*history());
+        }
         let form_made = &self.forms.get_or_init(Box::default)[form.position()];
         if let Some(encoded) = form_made.get() {
-            return Ok(encoded);
+            return Ok(encoded.clone());
         }
         let encoded = match form {
             Form::PLAIN => Encoded {
                 bytes: self.plain.clone(),
                 ends: self.marks.iter().map(|mark| mark.end).collect(),
+                next: None,
             },
             Form { filter, previous: false } => self.filtered(filter),
-            Form { filter, previous: true } => self.with_previous(filter, &*history())?,
+            Form { filter, previous: true } => {
+                self.with_previous(filter, first, bytes_max, &*history())?
+            }
         };
-        Ok(form_made.get_or_init(|| encoded))
+        Ok(form_made.get_or_init(|| encoded).clone())
     }
 
     fn filtered(&self, filter: Filter) -> Encoded {
@@ -145,20 +156,33 @@ impl EventSet {
             }
             start = mark.end;
         }
-        Encoded { bytes: bytes.freeze(), ends: ends.into() }
+        Encoded { bytes: bytes.freeze(), ends: ends.into(), next: None }
     }
 
     fn with_previous(
         &self,
         filter: Filter,
+        first: usize,
+        bytes_max: usize,
         history: &dyn History,
     ) -> Result<Encoded, HistoryFault> {
-        let mut bytes = BytesMut::with_capacity(2 * self.plain.len() + 8);
-        let mut ends = Vec::with_capacity(self.marks.len());
-        for mark in self.marks.iter().filter(|mark| !filter.drops(mark.deleted)) {
-            let record = self.plain.slice(mark.record..mark.end);
+        let mut bytes = BytesMut::with_capacity(2 * self.plain.len().min(bytes_max) + 8);
+        let mut ends = Vec::with_capacity(self.marks.len() - first);
+        let mut last_revision = None;
+        let marks = self.marks.iter().enumerate().skip(first);
+        for (position, mark) in marks.filter(|(_, mark)| !filter.drops(mark.deleted)) {
+            let record = KeyValue::from_encoded(self.plain.slice(mark.record..mark.end));
+            let revision = record.fields().mod_revision;
+            if bytes.len() >= bytes_max && last_revision.is_some_and(|last| last != revision) {
+                return Ok(Encoded {
+                    bytes: bytes.freeze(),
+                    ends: ends.into(),
+                    next: Some(position),
+                });
+            }
+            last_revision = Some(revision);
             let previous = previous_record(&record, mark.deleted, history)?;
-            let event = Event { deleted: mark.deleted, key: &[], record: &record };
+            let event = Event { deleted: mark.deleted, key: &[], record: record.encoded() };
             let previous_len = previous.as_ref().map_or(0, |kv| field_len(kv.encoded().len()));
             put_field_head(&mut bytes, EVENT_TAG, payload_len(&event) + previous_len);
             put_kind_and_record(&mut bytes, &event);
@@ -168,7 +192,7 @@ impl EventSet {
             }
             ends.push(bytes.len());
         }
-        Ok(Encoded { bytes: bytes.freeze(), ends: ends.into() })
+        Ok(Encoded { bytes: bytes.freeze(), ends: ends.into(), next: None })
     }
 }
 
@@ -196,6 +220,16 @@ impl EventSetBuilder {
         self.plain.len()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.marks.len()
+    }
+
+    /// Forgets all but the first events.
+    pub(super) fn truncate(&mut self, count: usize) {
+        self.marks.truncate(count);
+        self.plain.truncate(self.marks.last().map_or(0, |last| last.end));
+    }
+
     pub(super) fn finish(self) -> EventSet {
         EventSet { plain: self.plain.freeze(), marks: self.marks.into(), forms: OnceLock::new() }
     }
@@ -204,11 +238,10 @@ impl EventSetBuilder {
 /// What the key held just before the event's revision: nothing for a creating put, and nothing if that
 /// revision has been compacted.
 fn previous_record(
-    record: &Bytes,
+    record: &KeyValue,
     deleted: bool,
     history: &dyn History,
 ) -> Result<Option<KeyValue>, HistoryFault> {
-    let record = KeyValue::from_encoded(record.clone());
     let fields = record.fields();
     if !deleted && fields.create_revision == fields.mod_revision {
         return Ok(None);

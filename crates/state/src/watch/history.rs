@@ -1,15 +1,13 @@
 //! What the hub needs of the keyspace: reading back what it has published.
 
 use std::error::Error;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use quorate_api::record::KeyValue;
 
 use super::events::Event;
 use crate::mvcc::{Change, ChangeKind, StoreReader, View};
-
-/// Revisions read at once: few enough to be held in memory, whatever they hold.
-const REVISIONS_AT_ONCE: usize = 256;
 
 /// This member's store could not be read. The member stops.
 pub type HistoryFault = Box<dyn Error + Send + Sync>;
@@ -29,7 +27,7 @@ pub trait History {
     fn compacted_revision(&self) -> i64;
 
     /// Calls `visit` with the changes of the revisions from `first` on, in order, until there are no more
-    /// or `visit` says false. `first` is not below the compacted revision.
+    /// or `visit` says false; nothing is read ahead of it. `first` is not below the compacted revision.
     fn visit_changes(
         &self,
         first: i64,
@@ -60,19 +58,15 @@ impl History for Arc<View> {
         first: i64,
         visit: &mut dyn FnMut(i64, &Event<'_>) -> bool,
     ) -> Result<(), HistoryFault> {
-        let mut next = first;
-        loop {
-            let read = self.changes_since(next, REVISIONS_AT_ONCE)?;
-            let Some(last) = read.last() else { return Ok(()) };
-            next = last.revision + 1;
-            for changes in &read {
-                for change in &changes.events {
-                    if !visit(changes.revision, &event_of(change)) {
-                        return Ok(());
-                    }
-                }
+        Ok(View::visit_changes(self, first, &mut |change| {
+            let deleted = change.kind == ChangeKind::Delete;
+            let event = Event { deleted, key: change.key, record: change.record };
+            if visit(change.revision, &event) {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
             }
-        }
+        })?)
     }
 
     fn record_at(&self, key: &[u8], revision: i64) -> Result<Option<KeyValue>, HistoryFault> {

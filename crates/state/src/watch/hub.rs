@@ -20,7 +20,8 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use super::events::{Event, EventSet, Form};
 use super::history::{History, Source, event_of};
 use super::index::{Index, Watched};
-use super::queue::{Events, Full, Item, Queue, QueueLimits};
+use super::limits::{CatchUpLimits, WatchLimits};
+use super::queue::{Events, Full, Item, Queue};
 use super::slab::{Handle, Slab};
 use super::stream::WatchStream;
 use crate::mvcc::Changes;
@@ -41,7 +42,7 @@ pub struct Hub {
 pub(super) struct Shared {
     state: Mutex<State>,
     source: RwLock<Arc<dyn Source>>,
-    limits: QueueLimits,
+    limits: WatchLimits,
 }
 
 /// How the hub stands, for metrics.
@@ -156,7 +157,7 @@ pub(super) struct DuplicateId;
 impl Hub {
     /// A hub for a keyspace whose newest revision is `current_revision`, and which `source` reads.
     #[must_use]
-    pub fn new(source: Arc<dyn Source>, current_revision: i64, limits: QueueLimits) -> Self {
+    pub fn new(source: Arc<dyn Source>, current_revision: i64, limits: WatchLimits) -> Self {
         let state = State { current: current_revision, ..State::default() };
         let shared = Shared { state: Mutex::new(state), source: RwLock::new(source), limits };
         Self { shared: Arc::new(shared) }
@@ -174,7 +175,7 @@ impl Hub {
     /// `fragment_bytes_max`.
     #[must_use]
     pub fn open_stream(&self, fragment_bytes_max: usize) -> WatchStream {
-        let queue = Arc::new(Queue::new(self.shared.limits));
+        let queue = Arc::new(Queue::new(self.shared.limits.queue));
         let stream = Stream {
             queue: Arc::clone(&queue),
             watchers: BTreeMap::new(),
@@ -237,8 +238,17 @@ impl Hub {
         self.shared.source.read().latest()
     }
 
+    pub(super) fn catch_up_limits(&self) -> &CatchUpLimits {
+        &self.shared.limits.catch_up
+    }
+
     pub(super) fn lock(&self) -> Locked<'_> {
         Locked { guard: Some(self.shared.state.lock()) }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_locked(&self) -> bool {
+        self.shared.state.is_locked()
     }
 
     /// A stream has room again.

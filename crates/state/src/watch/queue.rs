@@ -12,27 +12,13 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 
 use super::events::{EventSet, Form};
+use super::limits::QueueLimits;
 
 /// Replies that may wait before the stream's task stops reading requests.
 pub(super) const CONTROL_BACKLOG_MAX: usize = 128;
 
 /// What an item costs besides its events.
 const ITEM_BYTES: usize = 128;
-
-/// How much may wait on one stream.
-#[derive(Clone, Copy, Debug)]
-pub struct QueueLimits {
-    /// Bytes of events.
-    pub bytes_max: usize,
-    /// Responses; watchers that get the same events together count once.
-    pub count_max: usize,
-}
-
-impl Default for QueueLimits {
-    fn default() -> Self {
-        Self { bytes_max: 2 << 20, count_max: 512 }
-    }
-}
 
 /// One thing to be sent.
 #[derive(Debug)]

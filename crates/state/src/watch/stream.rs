@@ -54,10 +54,12 @@ struct Sending {
     watch_ids: Arc<Vec<i64>>,
     /// The watcher in turn.
     at: usize,
-    /// Where each event ends; empty unless responses may be split.
-    ends: Box<[usize]>,
+    /// Where each event ends; absent unless responses are split.
+    ends: Option<Arc<[usize]>>,
     /// Events that the watcher in turn has been sent.
     sent_count: usize,
+    /// What follows when every watcher has been sent these: the same, from a later event on.
+    rest: Option<(Events, usize)>,
 }
 
 impl WatchStream {
@@ -161,7 +163,7 @@ impl WatchStream {
         header: &HeaderFields,
     ) -> Poll<Result<Frame, HistoryFault>> {
         loop {
-            if let Some(frame) = self.next_of_sending() {
+            if let Some(frame) = self.next_of_sending()? {
                 return Poll::Ready(Ok(frame));
             }
             let Poll::Ready(taken) = self.queue.poll_take(cx) else { return Poll::Pending };
@@ -170,7 +172,8 @@ impl WatchStream {
             }
             let (watch_id, revision, body) = match taken.item {
                 Item::Events(events) => {
-                    self.sending = Some(self.begin(&events, header)?);
+                    let header = Header::new(header, events.revision);
+                    self.sending = Some(self.begin(events, 0, header)?);
                     continue;
                 }
                 Item::Created { watch_id, revision } => (watch_id, revision, Body::Created),
@@ -187,32 +190,41 @@ impl WatchStream {
         }
     }
 
-    fn begin(&self, events: &Events, header: &HeaderFields) -> Result<Sending, HistoryFault> {
-        let encoded = events.set.encoded(events.form, || self.hub.latest())?;
+    /// Begins with the events from the one at `first` on.
+    fn begin(&self, events: Events, first: usize, header: Header) -> Result<Sending, HistoryFault> {
+        let bytes_max = self.hub.catch_up_limits().response_bytes;
+        let encoded = events.set.encoded(events.form, first, bytes_max, || self.hub.latest())?;
         let large = encoded.bytes.len() + 64 >= self.fragment_bytes_max;
         let split = events.fragment && large && encoded.ends.len() > 1;
         Ok(Sending {
-            header: Header::new(header, events.revision),
-            events: encoded.bytes.clone(),
+            header,
+            events: encoded.bytes,
             watch_ids: Arc::clone(&events.watch_ids),
             at: 0,
-            ends: if split { encoded.ends.clone() } else { Box::default() },
+            ends: split.then_some(encoded.ends),
             sent_count: 0,
+            rest: encoded.next.map(|next| (events, next)),
         })
     }
 
-    fn next_of_sending(&mut self) -> Option<Frame> {
-        let sending = self.sending.as_mut()?;
-        let Some(&watch_id) = sending.watch_ids.get(sending.at) else {
-            self.sending = None;
-            return None;
-        };
-        let (events, partial) = sending.next_piece(watch_id, self.fragment_bytes_max);
-        if !partial {
-            sending.at += 1;
+    fn next_of_sending(&mut self) -> Result<Option<Frame>, HistoryFault> {
+        loop {
+            let Some(sending) = &mut self.sending else { return Ok(None) };
+            let Some(&watch_id) = sending.watch_ids.get(sending.at) else {
+                let (header, rest) = (sending.header, sending.rest.take());
+                self.sending = match rest {
+                    Some((events, first)) => Some(self.begin(events, first, header)?),
+                    None => None,
+                };
+                continue;
+            };
+            let (events, partial) = sending.next_piece(watch_id, self.fragment_bytes_max);
+            if !partial {
+                sending.at += 1;
+            }
+            let body = Body::Events { events, partial };
+            return Ok(Some(Frame { header: sending.header, watch_id, body }));
         }
-        let body = Body::Events { events, partial };
-        Some(Frame { header: sending.header, watch_id, body })
     }
 }
 
@@ -220,14 +232,14 @@ impl Sending {
     /// The next response's events for the watcher in turn, and whether more of them follow.
     fn next_piece(&mut self, watch_id: i64, bytes_max: usize) -> (Bytes, bool) {
         let around = self.header.len() + number_len(watch_id);
-        let whole = self.ends.is_empty() || around + self.events.len() < bytes_max;
-        if whole && self.sent_count == 0 {
+        let fits_whole = self.sent_count == 0 && around + self.events.len() < bytes_max;
+        let Some(ends) = self.ends.as_ref().filter(|_| !fits_whole) else {
             return (self.events.clone(), false);
-        }
-        let start = self.sent_count.checked_sub(1).map_or(0, |last| self.ends[last]);
+        };
+        let start = self.sent_count.checked_sub(1).map_or(0, |last| ends[last]);
         // As many events as fit with the mark that more follow, and one in any case.
         let fits = |end: &usize| around + 2 + (end - start) < bytes_max;
-        let rest = &self.ends[self.sent_count..];
+        let rest = &ends[self.sent_count..];
         let count = rest.partition_point(fits).max(1);
         let piece = self.events.slice(start..rest[count - 1]);
         let partial = count < rest.len();

@@ -1,5 +1,6 @@
 //! The watch service rule by rule; `random` holds it against a model of what every watcher must see.
 
+mod catching_up;
 mod random;
 
 use std::sync::Arc;
@@ -137,7 +138,11 @@ impl Keyspace {
     }
 }
 
-fn setup(limits: QueueLimits) -> (Keyspace, Hub) {
+fn setup(queue: QueueLimits) -> (Keyspace, Hub) {
+    setup_with(WatchLimits { queue, ..WatchLimits::default() })
+}
+
+fn setup_with(limits: WatchLimits) -> (Keyspace, Hub) {
     let keyspace = Keyspace::default();
     let hub = Hub::new(Arc::new(keyspace.clone()), 1, limits);
     (keyspace, hub)
@@ -560,5 +565,5 @@ fn watchers_survive_an_installed_store() {
 /// A hub of the installed store's own, at its present revision.
 fn elsewhere_at(keyspace: &Keyspace) -> Hub {
     let current = keyspace.0.lock().current;
-    Hub::new(Arc::new(keyspace.clone()), current, QueueLimits::default())
+    Hub::new(Arc::new(keyspace.clone()), current, WatchLimits::default())
 }

@@ -188,6 +188,27 @@ proptest! {
     }
 
     #[test]
+    fn payloads_of_any_size_come_back(
+        // From nothing to more than a block, and more than arrives at a time.
+        sizes in vec(vec(prop_oneof![0..20_usize, 0..2 * BLOCK_BYTES + 9], 0..4), 1..5),
+        piece in prop_oneof![1000..3000_usize, 1..3 * BLOCK_BYTES],
+        is_append in any::<bool>(),
+    ) {
+        let (mut messages, mut index) = (Vec::new(), 0);
+        for sizes in sizes {
+            let mut message = append(3, 3, index, &vec![&b""[..]; sizes.len()]);
+            for (entry, size) in message.entries.iter_mut().zip(sizes) {
+                entry.data = vec![7; size].into();
+            }
+            index += message.entries.len() as u64;
+            messages.push(message);
+        }
+        let kind = if is_append { StreamKind::Append } else { StreamKind::Message };
+        let bytes = encode(kind, &messages);
+        prop_assert!(decode(kind, &bytes, piece).unwrap() == messages);
+    }
+
+    #[test]
     fn foreign_bytes_are_read_or_refused(
         bytes in vec(prop_oneof![Just(0_u8), 0..4_u8, any::<u8>()], 0..300),
         piece in 1..50_usize,

@@ -13,9 +13,12 @@ fn ops(operations: impl IntoIterator<Item = Op>) -> Vec<pb::RequestOp> {
     operations.into_iter().map(|op| pb::RequestOp { request: Some(op) }).collect()
 }
 
+fn txn_of(operations: impl IntoIterator<Item = Op>) -> pb::TxnRequest {
+    pb::TxnRequest { success: ops(operations), ..pb::TxnRequest::default() }
+}
+
 fn txn(log: &mut Log, operations: Vec<Op>) -> Result<pb::TxnResponse, Refusal> {
-    let request = pb::TxnRequest { success: ops(operations), ..pb::TxnRequest::default() };
-    match log.outcome(Command::Txn(request)) {
+    match log.outcome(Command::Txn(txn_of(operations))) {
         Ok(Response::Txn(response)) => Ok(response),
         Ok(other) => panic!("{other:?}"),
         Err(refusal) => Err(refusal),
@@ -184,6 +187,14 @@ fn a_refused_operation_leaves_nothing_behind() {
     // What the transaction itself deletes is gone when a later operation wants to keep it.
     let delete_all = || Op::RequestDeleteRange(delete("a", "\0"));
     assert_eq!(txn(&mut log, vec![delete_all(), keep("a")]), Err(Refusal::KeyNotFound));
+    // What can be said of the state as it is, is said first, as etcd does.
+    let leased = Op::RequestPut(pb::PutRequest { lease: 7, ..put("b", "") });
+    for later in [leased.clone(), Op::RequestTxn(txn_of([leased]))] {
+        let refused = txn(&mut log, vec![delete_all(), keep("a"), later]);
+        assert_eq!(refused, Err(LeaseRefusal::NotFound.into()));
+    }
+    let refused = txn(&mut log, vec![delete_all(), keep("a"), at(9)]);
+    assert_eq!(refused, Err(Refusal::FutureRevision));
     assert_eq!(log.revision(), 3);
     txn(&mut log, vec![delete_all(), Op::RequestPut(put("a", "")), keep("a")]).unwrap();
     assert_eq!(log.revision(), 4);

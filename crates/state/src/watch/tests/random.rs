@@ -7,9 +7,10 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// What is written are keys and the sizes of their values; without one, the key is deleted.
 #[derive(Clone, Debug)]
 enum Step {
-    Write(Vec<(u8, Option<u8>)>),
+    Write(Vec<(u8, Option<usize>)>),
     Create { stream: usize, range: (u8, Option<u8>), back: i64, options: u8 },
     Cancel { stream: usize, nth: usize },
     Take { stream: usize, count: usize },
@@ -22,7 +23,8 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let stream = 0..3usize;
-    let changes = prop::collection::vec((0..6u8, prop::option::weighted(0.7, any::<u8>())), 1..4);
+    let size = prop_oneof![4 => 0..4usize, 2 => 0..300usize, 1 => 0..1500usize];
+    let changes = prop::collection::vec((0..6u8, prop::option::weighted(0.7, size)), 1..4);
     let range = (0..6u8, prop::option::of(0..8u8));
     prop_oneof![
         12 => changes.prop_map(Step::Write),
@@ -39,6 +41,22 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Limits that the sizes of values fall short of and exceed.
+fn limits() -> impl Strategy<Value = WatchLimits> {
+    let queue = (1..1500usize, 1..6usize);
+    let catch_up = (1..6usize, 0..800usize, 1..20usize, 0..8i64, 0..900usize);
+    (queue, catch_up).prop_map(|((bytes_max, count_max), catch_up)| WatchLimits {
+        queue: QueueLimits { bytes_max, count_max },
+        catch_up: CatchUpLimits {
+            response_revisions_max: catch_up.0,
+            response_bytes: catch_up.1,
+            pass_changes: catch_up.2,
+            locked_revisions_max: catch_up.3,
+            locked_bytes_max: catch_up.4,
+        },
+    })
+}
+
 /// What one watcher asked for and has received.
 #[derive(Debug)]
 struct Seen {
@@ -47,6 +65,7 @@ struct Seen {
     drop_puts: bool,
     drop_deletes: bool,
     prev_kv: bool,
+    fragment: bool,
     received: Vec<Change>,
     /// The revision whose pieces are still coming.
     partial: Option<i64>,
@@ -74,11 +93,13 @@ struct Client {
     stream: WatchStream,
     seen: BTreeMap<i64, Seen>,
     next_id: i64,
+    fragment_bytes_max: usize,
 }
 
 impl Client {
-    fn new(hub: &Hub) -> Self {
-        Self { stream: hub.open_stream(200), seen: BTreeMap::new(), next_id: 1 }
+    fn new(hub: &Hub, fragment_bytes_max: usize) -> Self {
+        let stream = hub.open_stream(fragment_bytes_max);
+        Self { stream, seen: BTreeMap::new(), next_id: 1, fragment_bytes_max }
     }
 
     fn take(&mut self, count: usize, facts: &Facts) -> usize {
@@ -111,6 +132,9 @@ impl Client {
         } else {
             assert!(seen.created);
             assert!(!seen.compacted);
+            assert!(seen.fragment || !response.fragment, "nobody asked for fragments");
+            let fits = response.encoded_len() < self.fragment_bytes_max;
+            assert!(!seen.fragment || response.events.len() == 1 || fits, "a piece is too large");
             seen.take_events(response, facts);
         }
     }
@@ -162,16 +186,20 @@ proptest! {
     #[test]
     fn every_watcher_sees_exactly_its_events(
         steps in prop::collection::vec(step(), 1..120),
-        count_max in 1..6usize,
+        limits in limits(),
+        fragment_bytes_max in 60..900usize,
     ) {
-        let (keyspace, hub) = setup(QueueLimits { bytes_max: 700, count_max });
-        let mut clients: Vec<Client> = (0..3).map(|_| Client::new(&hub)).collect();
+        let (keyspace, hub) = setup_with(limits);
+        let mut clients: Vec<Client> =
+            (0..3).map(|_| Client::new(&hub, fragment_bytes_max)).collect();
         for step in steps {
             let facts = keyspace.0.lock().clone();
             match step {
                 Step::Write(changes) => {
-                    let keys: Vec<([u8; 1], Option<[u8; 1]>)> =
-                        changes.iter().map(|(key, value)| ([b'a' + key], value.map(|v| [v]))).collect();
+                    let keys: Vec<([u8; 1], Option<Vec<u8>>)> = changes
+                        .iter()
+                        .map(|(key, size)| ([b'a' + key], size.map(|size| vec![b'v'; size])))
+                        .collect();
                     let changes: Vec<(&[u8], Option<&[u8]>)> = keys
                         .iter()
                         .map(|(key, value)| (&key[..], value.as_ref().map(|v| &v[..])))
@@ -207,6 +235,7 @@ proptest! {
                         drop_puts: option(0) && option(1),
                         drop_deletes: option(0) && !option(1),
                         prev_kv: option(2),
+                        fragment: option(3),
                         received: Vec::new(),
                         partial: None,
                         created: false,
@@ -225,7 +254,9 @@ proptest! {
                 }
                 Step::Progress { stream } => clients[stream].stream.request_progress(),
                 Step::Tick { stream } => clients[stream].stream.tick_progress(),
-                Step::Reopen { stream } => clients[stream] = Client::new(&hub),
+                Step::Reopen { stream } => {
+                    clients[stream] = Client::new(&hub, fragment_bytes_max);
+                }
                 Step::CatchUp => {
                     hub.catch_up().unwrap();
                 }

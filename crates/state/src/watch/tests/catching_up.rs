@@ -1,0 +1,162 @@
+//! Watchers that are behind by more than one response, or one moment under the lock, may hold.
+
+use super::*;
+
+/// A keyspace that notes how much of it is read while the hub is locked.
+struct Observed {
+    keyspace: Keyspace,
+    hub: Arc<Mutex<Option<Hub>>>,
+    /// The largest reading.
+    locked_bytes: Arc<AtomicUsize>,
+}
+
+struct ObservedFacts {
+    facts: Facts,
+    hub: Hub,
+    locked_bytes: Arc<AtomicUsize>,
+}
+
+impl Source for Observed {
+    fn latest(&self) -> Box<dyn History> {
+        Box::new(ObservedFacts {
+            facts: self.keyspace.0.lock().clone(),
+            hub: self.hub.lock().clone().unwrap(),
+            locked_bytes: Arc::clone(&self.locked_bytes),
+        })
+    }
+}
+
+impl History for ObservedFacts {
+    fn current_revision(&self) -> i64 {
+        self.facts.current
+    }
+
+    fn compacted_revision(&self) -> i64 {
+        self.facts.compacted
+    }
+
+    fn visit_changes(
+        &self,
+        first: i64,
+        visit: &mut dyn FnMut(i64, &Event<'_>) -> bool,
+    ) -> Result<(), HistoryFault> {
+        let mut bytes = 0;
+        self.facts.visit_changes(first, &mut |revision, event| {
+            bytes += event.record.len();
+            if self.hub.is_locked() {
+                self.locked_bytes.fetch_max(bytes, Ordering::Relaxed);
+            }
+            visit(revision, event)
+        })
+    }
+
+    fn record_at(&self, key: &[u8], revision: i64) -> Result<Option<KeyValue>, HistoryFault> {
+        self.facts.record_at(key, revision)
+    }
+}
+
+/// Catches up, with a reader that takes everything at once; what it was sent, as numbers of revisions.
+fn read_all(hub: &Hub, stream: &mut WatchStream) -> Vec<Vec<i64>> {
+    let mut told = Vec::new();
+    loop {
+        let more = hub.catch_up().unwrap();
+        for response in drain(stream).iter().filter(|response| !response.events.is_empty()) {
+            let revision = |event: &quorate_api::mvccpb::Event| {
+                event.kv.as_ref().unwrap().fields().mod_revision
+            };
+            told.push(response.events.iter().map(revision).collect());
+        }
+        if !more {
+            return told;
+        }
+    }
+}
+
+#[test]
+fn history_of_many_large_responses_is_told_once_and_in_order() {
+    for (count, size) in [(3, 600_000), (5, 600_000), (40, 300_000), (4, 1_500_000), (200, 20_000)]
+    {
+        for slow in [false, true] {
+            let (keyspace, hub) = setup(QueueLimits::default());
+            for _ in 0..count {
+                keyspace.put(&hub, b"k", &vec![b'x'; size]);
+            }
+            let mut stream = hub.open_stream(2 << 20);
+            watch(&mut stream, create(b"k", b"", 2));
+            if slow {
+                catch_up(&hub);
+            }
+            let mut told = read_all(&hub, &mut stream);
+            while hub.stats().slow_watcher_count > 0 {
+                told.extend(read_all(&hub, &mut stream));
+            }
+            let expected: Vec<i64> = (2..count + 2).collect();
+            assert_eq!(told.concat(), expected, "{count} of {size}");
+            keyspace.put(&hub, b"k", b"live");
+            assert_eq!(shown(&mut stream), [format!("0@{}: put k=live", count + 2)]);
+        }
+    }
+}
+
+#[test]
+fn what_is_read_under_the_lock_is_bounded_whatever_a_revision_holds() {
+    let limits = WatchLimits {
+        catch_up: CatchUpLimits {
+            response_bytes: 1,
+            locked_bytes_max: 1000,
+            ..CatchUpLimits::default()
+        },
+        ..WatchLimits::default()
+    };
+    let keyspace = Keyspace::default();
+    let (own, locked_bytes) = (Arc::default(), Arc::default());
+    let observed = Observed {
+        keyspace: keyspace.clone(),
+        hub: Arc::clone(&own),
+        locked_bytes: Arc::clone(&locked_bytes),
+    };
+    let hub = Hub::new(Arc::new(observed), 1, limits);
+    *own.lock() = Some(hub.clone());
+    for _ in 0..10 {
+        let many: Vec<(&[u8], Option<&[u8]>)> = vec![(b"k", Some(&[b'x'; 200])); 50];
+        keyspace.write(&hub, &many);
+        keyspace.put(&hub, b"k", &[b'y'; 10]);
+    }
+    let mut stream = hub.open_stream(1 << 20);
+    watch(&mut stream, create(b"k", b"", 2));
+    let told = read_all(&hub, &mut stream);
+    assert_eq!(hub.stats().slow_watcher_count, 0);
+    let counts: Vec<usize> = told.iter().map(Vec::len).collect();
+    assert_eq!(counts, [50, 1].repeat(10), "each revision whole, in a response of its own");
+    let most = locked_bytes.load(Ordering::Relaxed);
+    assert!(most > 0, "small revisions are read under the lock");
+    assert!(most < 1500, "{most} bytes were read under the lock");
+    *own.lock() = None;
+}
+
+#[test]
+fn values_from_before_count_for_the_size_of_a_response() {
+    let catch_up = CatchUpLimits { response_bytes: 1000, ..CatchUpLimits::default() };
+    let (keyspace, hub) = setup_with(WatchLimits { catch_up, ..WatchLimits::default() });
+    for _ in 0..10 {
+        keyspace.put(&hub, b"k", &[b'x'; 900]);
+        keyspace.write(&hub, &[(b"k", None), (b"other", Some(b""))]);
+    }
+    let mut stream = hub.open_stream(1 << 20);
+    let request = |filters| WatchCreateRequest { prev_kv: true, filters, ..create(b"", b"\0", 2) };
+    // Deletions alone are small; two watchers of a group get the same parts.
+    watch(&mut stream, request(vec![0]));
+    watch(&mut stream, request(vec![0]));
+    super::catch_up(&hub);
+    let mut told = [Vec::new(), Vec::new()];
+    for response in drain(&mut stream).iter().filter(|response| !response.created) {
+        assert!(response.events.len() <= 2, "{}", show(response));
+        for event in &response.events {
+            assert_eq!(event.prev_kv.as_ref().unwrap().value().len(), 900);
+            let revision = event.kv.as_ref().unwrap().fields().mod_revision;
+            told[usize::try_from(response.watch_id).unwrap()].push(revision);
+        }
+    }
+    let expected: Vec<i64> = (1..=10).map(|number| 2 * number + 1).collect();
+    assert_eq!(told, [expected.clone(), expected]);
+}
