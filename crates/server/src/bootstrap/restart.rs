@@ -51,7 +51,10 @@ pub(super) async fn restart(
             "repaired the write-ahead log",
             "path" = repair.path.display().to_string(),
             "offset" = repair.offset,
-            "backup" = repair.backup.display().to_string()
+            "backup" = repair.backup.as_ref().map_or_else(
+                || "none: no room for a copy of the segment".to_owned(),
+                |path| path.display().to_string()
+            )
         );
     }
     if contents.last_index < state.applied().0 {
