@@ -17,6 +17,7 @@ mod model;
 mod quota;
 mod range;
 mod requests;
+mod resources;
 mod takeover;
 mod tools;
 mod txn;

@@ -23,7 +23,7 @@ use super::*;
 use crate::config::{FeatureGates, MetricsLevel};
 use crate::driver::DriverInputs;
 use crate::fatal::End;
-use crate::listen::{ConnectionLimits, Listener, Reuse, Services};
+use crate::listen::{ConnectionLimits, Listener, Patience, Reuse, Services};
 
 const CLUSTER: u64 = 0xc1;
 
@@ -83,7 +83,12 @@ impl TestMember {
         let (stop, stopping) = watch::channel(false);
         let services =
             Services { grpc: None::<TestService>, http: Some(TestService(Arc::clone(&peers))) };
-        let limits = ConnectionLimits { max_concurrent_streams: None, keepalive: None };
+        let limits = ConnectionLimits {
+            max_concurrent_streams: None,
+            patience: Patience::WITH_CLIENTS,
+            places: Arc::new(Semaphore::new(100)),
+            keepalive: None,
+        };
         let (alive, _) = mpsc::channel(1);
         listener.spawn(peers.runtimes(), services, &limits, &stopping, &alive);
         Self { id, url, peers, inputs, seen: VecDeque::new(), faults, dir, metrics, _stop: stop }
