@@ -219,3 +219,19 @@ fn a_backend_file_that_does_not_fit_the_log_is_refused_in_etcds_words() {
         format!("database file ({}) of the backend is missing", db.display())
     );
 }
+
+#[test]
+fn received_files_that_the_backend_has_passed_are_removed() {
+    let folder = TempDir::new().unwrap();
+    let config = config(&folder);
+    lived(&config, &[]);
+    let snap = DataDir::new(Path::new(&config.data_dir), None).snap();
+    let [stranger, passed, awaited] = [0, 3, 4].map(|index| snap::database_path(&snap, index));
+    for path in [&stranger, &passed, &awaited] {
+        std::fs::write(path, b"image").unwrap();
+    }
+    drop(boot_with(&config, &real_disk(), &NoNames).unwrap());
+    assert!(!stranger.exists());
+    assert!(!passed.exists());
+    assert!(awaited.exists(), "the log may ask for it yet");
+}
