@@ -9,6 +9,7 @@ mod client_http;
 mod committer;
 mod compactor;
 pub mod config;
+mod descriptors;
 mod driver;
 pub mod duration;
 mod fatal;

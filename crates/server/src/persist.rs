@@ -100,7 +100,21 @@ impl LogWriter {
         if let Some(path) = saved.new_segment {
             log::info!("created a new WAL segment", "path" = path.display().to_string());
         }
+        self.tell_of_shortage();
         Ok(Some(token))
+    }
+
+    /// Warns, once for each segment, that the disk has no room to spare for it.
+    fn tell_of_shortage(&mut self) {
+        if let Some(shortage) = self.wal.take_shortage() {
+            log::warn!(
+                "no room to preallocate the WAL segment; the member goes on in what room there is, and stops \
+                 when a write finds none: make room on this disk",
+                "path" = shortage.path.display().to_string(),
+                "wanted-bytes" = shortage.wanted_bytes,
+                "preallocated-bytes" = shortage.reserved_bytes
+            );
+        }
     }
 
     /// Notes a leader's snapshot, whose image has arrived: first its file, then the log's mark, so that a

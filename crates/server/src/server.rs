@@ -2,8 +2,8 @@
 //!
 //! The order of starting is bottom up: files, core threads, connection runtimes, then the member's own
 //! duties; clients are answered only once the member has told the cluster its name. The order of stopping
-//! is the reverse, and each thread hands what it still holds to the next before it ends: requests are
-//! finished, the last hard state is written, the last batch is committed.
+//! is the reverse, and each thread hands what it still holds to the next before it ends: streams are ended, requests
+//! finished, the last hard state is written, the last batch is committed. Signals are heard from the beginning.
 //!
 //! # Not here
 //!
@@ -22,13 +22,14 @@ use quorate_state::units::MemberId;
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::{Disk, RealDisk};
 use quorate_storage::lost_log;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::applier::{self, Applier};
 use crate::bootstrap::{self, Booted};
 use crate::client_http::{HttpService, MemberProbe};
 use crate::committer::{self, Committer};
 use crate::config::{self, Config, Gate, ProcessSurroundings, Url};
+use crate::descriptors;
 use crate::driver::{self, Driver, DriverHandle, Input};
 use crate::fatal::{End, Fatal, FaultReports};
 use crate::grpc::Router;
@@ -36,7 +37,7 @@ use crate::housekeeping;
 use crate::http::{Access, Endpoints, Surface};
 use crate::inbox;
 use crate::limit_notices::log_limits;
-use crate::listen::{ConnectionLimits, Listener, Reuse, Services};
+use crate::listen::{ConnectionLimits, Listener, Patience, Reuse, Services};
 use crate::log;
 use crate::mailbox::{self, Mailbox};
 use crate::member::{Clock, DESK, Identity, Limits, Member, Parts};
@@ -64,6 +65,12 @@ const APPLY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Between a member's removal and its end.
 const REMOVAL_PAUSE: Duration = Duration::from_secs(1);
 
+/// Runtimes beside those for clients: the peers', and the control of start and stop.
+const RUNTIMES_BESIDE_CORES: usize = 2;
+
+/// Shutdown says what it waits for when it has waited this long.
+const WAIT_TOLD: Duration = Duration::from_millis(300);
+
 /// Runs a server with these arguments (the program's name first) until it is told to stop.
 #[must_use]
 pub fn main(arguments: &[String]) -> ExitCode {
@@ -76,6 +83,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
     if let Err(error) = signals::ignore_user_signals() {
         log::warn!("failed to ignore user signals", "error" = error.to_string());
     }
+    descriptors::raise_limit();
     let outcome = run(&config, arguments);
     let code = match outcome {
         Ok(Ended::Signal(signal)) => {
@@ -96,6 +104,15 @@ pub fn main(arguments: &[String]) -> ExitCode {
                 "the member cannot take part in its cluster any more and stops",
                 "error" = fault.to_string(),
                 "what-to-do" = remedy::after_log_fault(&fault, member_id, &config.data_dir)
+            );
+            1
+        }
+        Err(StartError::Descriptors(error)) => {
+            log::fatal!(
+                "file descriptor limit of etcd process is too low; please set higher",
+                "limit" = error.limit,
+                "recommended-limit" = error.needed,
+                "error" = error.to_string()
             );
             1
         }
@@ -138,6 +155,8 @@ enum StartError {
     #[error("{url}: {reason}")]
     Url { url: String, reason: &'static str },
     #[error(transparent)]
+    Descriptors(#[from] descriptors::TooFew),
+    #[error(transparent)]
     Config(#[from] config::StartRefusal),
     #[error(transparent)]
     Boot(#[from] bootstrap::BootError),
@@ -148,7 +167,9 @@ enum StartError {
 }
 
 fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
+    let mut stop_signals = StopSignals::install().map_err(StartError::Signals)?;
     config.check_start()?;
+    let budget = descriptors::divide(core_count() + RUNTIMES_BESIDE_CORES)?;
     let retention = config.auto_compaction().unwrap_or_default();
     let listeners = Listeners::bind(config)?;
     let metrics = Arc::new(Metrics::new(config.metrics, &config.feature_gates));
@@ -166,11 +187,12 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     };
     metrics.set_member_id(&format!("{:x}", booted.identity.member_id));
     let core = Core::start(config, booted, &disk, &metrics).map_err(StartError::Thread)?;
+    stop_signals.take_over();
     let member = Arc::clone(&core.member);
     plug_in(&metrics, &member);
     // Peers are served first: without them there is no leader to tell our name to.
     let Listeners { peer, for_clients } = listeners;
-    let serving_peers = serve_peers(peer, config, &core);
+    let serving_peers = serve_peers(peer, config, &core, &budget.peers);
 
     let runtimes = core.runtimes.first().clone();
     for duty in duties(config, &core, retention) {
@@ -193,25 +215,19 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     let early_end = control.block_on(async {
         tokio::select! {
             _ = published => None,
-            end = faults.first() => Some(end),
+            signal = stop_signals.wait() => Some(Ended::Signal(signal)),
+            end = faults.first() => Some(Ended::new(end, &core)),
         }
     });
-    if let Some(end) = early_end {
-        let ended = Ended::new(end, &core);
+    if let Some(ended) = early_end {
         return Ok(wind_up(ended, config, &control, None, core));
     }
     log::info!("ready to serve client requests");
     systemd::notify_ready();
-    let serving = for_clients.serve(config, &core, arguments, &metrics);
-    let mut stop_signals = StopSignals::install().map_err(StartError::Signals)?;
-    let (signal_sender, mut signal) = mpsc::channel(1);
-    std::thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(move || _ = signal_sender.blocking_send(stop_signals.wait()))
-        .map_err(StartError::Thread)?;
+    let serving = for_clients.serve(config, &core, arguments, &metrics, &budget.clients);
     let ended = control.block_on(async {
         tokio::select! {
-            signal = signal.recv() => Ended::Signal(signal.unwrap_or(StopSignal::Terminated)),
+            signal = stop_signals.wait() => Ended::Signal(signal),
             end = faults.first() => Ended::new(end, &core),
         }
     });
@@ -253,6 +269,7 @@ fn wind_up(
         }
     }
     if let Some(serving) = serving {
+        core.member.end_streams();
         control.block_on(serving.finish(config.request_timeout()));
     }
     if matches!(ended, Ended::Signal(_)) {
@@ -282,7 +299,7 @@ fn log_start(config: &Config) {
         "quorate-version" = release::QUORATE_VERSION,
         "go-os" = release::go_os(),
         "go-arch" = release::go_arch(),
-        "max-cpu-set" = std::thread::available_parallelism().map_or(1, usize::from),
+        "max-cpu-set" = core_count(),
         "name" = config.name,
         "data-dir" = config.data_dir,
         "wal-dir" = config.wal_dir,
@@ -467,9 +484,8 @@ impl Core {
             metrics: Arc::clone(metrics),
             request_ids,
         }));
-        let core_count = std::thread::available_parallelism().map_or(1, usize::from);
         let runtimes =
-            Runtimes::start(core_count, |_| mailbox::run_postman(&DESK, Mailbox::new()))?;
+            Runtimes::start(core_count(), |_| mailbox::run_postman(&DESK, Mailbox::new()))?;
         let threads = [
             spawn("raft", move || driver.run())?,
             spawn("apply", move || applier.run())?,
@@ -508,6 +524,11 @@ impl Core {
         drop(self.backend_orders.send(committer::Order::Stop));
         drop(backend.join());
     }
+}
+
+/// One runtime for each serves clients.
+fn core_count() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// All members, where the others were learnt at the start.
@@ -599,11 +620,18 @@ impl Listeners {
     }
 }
 
-fn serve_peers(listeners: Vec<Listener>, config: &Config, core: &Core) -> Serving {
+fn serve_peers(
+    listeners: Vec<Listener>,
+    config: &Config,
+    core: &Core,
+    places: &Arc<Semaphore>,
+) -> Serving {
     let (serving, stopping, alive) = Serving::begin();
     let service = PeerService::new(Arc::clone(&core.member), Arc::clone(&core.known_at_start));
     let services = Services { grpc: None::<Router>, http: Some(service) };
-    let limits = connection_limits(config);
+    // As etcd: a head within the patience of one read, and between two requests little more.
+    let head = config.raft_read_timeout.positive().unwrap_or(PEER_TIMEOUT);
+    let limits = connection_limits(config, Patience { idle: head * 2, head }, places);
     for listener in listeners {
         log::info!("serving peer traffic", "address" = listener.address().to_string());
         let patience = config.raft_write_timeout.positive().unwrap_or(PEER_TIMEOUT);
@@ -623,6 +651,7 @@ impl ClientListeners {
         core: &Core,
         arguments: &[String],
         metrics: &Arc<Metrics>,
+        places: &Arc<Semaphore>,
     ) -> Serving {
         let (serving, stopping, alive) = Serving::begin();
         let endpoints = Arc::new(Endpoints::new(
@@ -633,7 +662,7 @@ impl ClientListeners {
         ));
         let grpc = Router::new(Arc::clone(&core.member));
         let http = |surface| HttpService::new(Arc::clone(&endpoints), surface);
-        let limits = connection_limits(config);
+        let limits = connection_limits(config, Patience::WITH_CLIENTS, places);
         let both = Services {
             grpc: Some(grpc),
             http: config.serves_http_with_grpc().then(|| http(Surface::Client)),
@@ -676,11 +705,20 @@ fn bind(url: &Url, reuse: Reuse) -> Result<Listener, StartError> {
     Listener::bind(*address, reuse).map_err(failed)
 }
 
-fn connection_limits(config: &Config) -> ConnectionLimits {
+fn connection_limits(
+    config: &Config,
+    patience: Patience,
+    places: &Arc<Semaphore>,
+) -> ConnectionLimits {
     let keepalive =
         config.grpc_keepalive_interval.positive().zip(config.grpc_keepalive_timeout.positive());
     let streams = config.max_concurrent_streams;
-    ConnectionLimits { max_concurrent_streams: (streams != u32::MAX).then_some(streams), keepalive }
+    ConnectionLimits {
+        max_concurrent_streams: (streams != u32::MAX).then_some(streams),
+        patience,
+        places: Arc::clone(places),
+        keepalive,
+    }
 }
 
 /// Listeners at work.
@@ -701,7 +739,21 @@ impl Serving {
     /// Stops accepting and waits for the requests in progress, for so long.
     async fn finish(mut self, patience: Duration) {
         self.stop.send_replace(true);
-        // At the end of the patience connections are cut with the runtimes.
-        drop(tokio::time::timeout(patience, self.all_gone.recv()).await);
+        if tokio::time::timeout(WAIT_TOLD, self.all_gone.recv()).await.is_ok() {
+            return;
+        }
+        log::info!(
+            "waiting for clients: their requests in progress are finished, their connections closed",
+            "connections" = self.all_gone.sender_strong_count(),
+            "at-most" = patience
+        );
+        let rest = patience.saturating_sub(WAIT_TOLD);
+        if tokio::time::timeout(rest, self.all_gone.recv()).await.is_err() {
+            // They are cut with the runtimes.
+            log::warn!(
+                "cutting connections whose requests are not finished",
+                "connections" = self.all_gone.sender_strong_count()
+            );
+        }
     }
 }

@@ -18,6 +18,7 @@
 //!
 //! What the bytes mean, and when to sync: `wal`, `snap`, `bolt`.
 
+mod ahead;
 mod faulty;
 mod mapping;
 mod real;
@@ -29,6 +30,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+pub(crate) use ahead::{is_no_room, reserve_ahead, try_allocate};
 pub use faulty::{Fault, FaultyDisk, Operation};
 pub use mapping::Mapping;
 pub use real::RealDisk;
@@ -151,6 +153,9 @@ pub trait DiskFile: Send + Sync + Debug {
     ///
     /// Falls back to [`DiskFile::set_len`] where the file system cannot reserve. Never shortens.
     fn allocate(&self, len: u64) -> io::Result<()>;
+
+    /// Returns how much more the file's disk takes, or `None` where it does not say.
+    fn free_bytes(&self) -> io::Result<Option<u64>>;
 
     /// Makes written bytes, and the length needed to read them, durable (`fdatasync`).
     fn sync_data(&self) -> io::Result<()>;

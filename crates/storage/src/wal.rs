@@ -13,6 +13,8 @@
 //! * After a failed write or sync the log takes nothing more: the kernel may have dropped what it
 //!   could not write, and a retry would acknowledge what is not there.
 //! * A commit index alone is never synced; it sits in memory until the next sync, as in etcd.
+//! * Space is reserved ahead where the disk has plenty. Where it has not, the log goes on in what room there is,
+//!   and only a record that finds none stops it.
 //!
 //! # Not here
 //!
@@ -50,7 +52,7 @@ pub use self::segment::{Listing, SegmentName, list};
 use self::record::RecordEncoder;
 use self::segment::{Segment, lock};
 use self::tail::Tail;
-use crate::disk::{Disk, OpenMode};
+use crate::disk::{Disk, OpenMode, is_no_room};
 
 /// Permission bits of segments.
 const FILE_MODE: u32 = 0o600;
@@ -69,6 +71,8 @@ pub struct Options {
     pub zero_step_bytes: u64,
     /// How far ahead of the log [`Wal::prepare`] keeps zeros.
     pub zero_lead_bytes: u64,
+    /// What is left free for the backend file and for others when a whole segment is reserved.
+    pub kept_free_bytes: u64,
 }
 
 impl Default for Options {
@@ -78,6 +82,7 @@ impl Default for Options {
             sync: true,
             zero_step_bytes: 256 * 1024,
             zero_lead_bytes: 8 * 1024 * 1024,
+            kept_free_bytes: 16 * 1024 * 1024,
         }
     }
 }
@@ -100,6 +105,17 @@ pub struct Saved {
     pub synced: bool,
     /// The segment begun, if the last one was full.
     pub new_segment: Option<PathBuf>,
+}
+
+/// A segment without all the space it is planned to take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    /// The segment.
+    pub path: PathBuf,
+    /// Space it was to have.
+    pub wanted_bytes: u64,
+    /// Space it has.
+    pub reserved_bytes: u64,
 }
 
 /// A log open for writing.
@@ -126,6 +142,8 @@ pub struct Wal {
     next: Option<NextSegment>,
     /// Temporary names alternate, so that the next is not the one just renamed.
     next_count: u64,
+    /// The newest segment whose shortage of space was told.
+    shortage_told: Option<SegmentName>,
     poisoned: bool,
 }
 
@@ -174,7 +192,7 @@ impl Wal {
         self.check_usable()?;
         self.poison_on_error(|wal| {
             wal.write_out()?;
-            let new_segment = if wal.tail.is_full() { Some(wal.cut()?) } else { None };
+            let new_segment = if wal.tail.is_full() { wal.cut()? } else { None };
             // A cut has synced both segments.
             wal.sync_tail()?;
             Ok(Saved { bytes: 0, synced: true, new_segment })
@@ -241,16 +259,15 @@ impl Wal {
     /// nothing as long as fewer are missing.
     pub fn prepare(&mut self, bytes_max: u64) -> Result<bool, WalError> {
         self.check_usable()?;
-        if self.next.is_none() {
-            self.next = Some(self.reserve_next()?);
+        if self.next.is_none() && self.has_room_for_next()? {
+            let next = self.create_next()?;
+            self.next = Some(next);
             return Ok(true);
         }
         let lead = self.options.zero_lead_bytes;
         let step = bytes_max.max(1);
         let wanted = self.tail.zeros_wanted(lead);
-        if wanted > 0
-            && (wanted >= step || self.tail.written() + lead >= self.options.segment_bytes)
-        {
+        if wanted > 0 && (wanted >= step || self.tail.written() + lead >= self.tail.reserved_to()) {
             self.poison_on_error(|wal| {
                 wal.tail.write_zeros(wanted.min(step)).map_err(|e| wal.tail_error("write", e))?;
                 wal.written_unsynced = true;
@@ -277,6 +294,24 @@ impl Wal {
         }
         self.next = Some(next);
         Ok(wanted > step)
+    }
+
+    /// Returns the newest segment if it has not got all the space it should have, once for each.
+    ///
+    /// The log is none the worse for it but slower: each sync has the file's length to update.
+    pub fn take_shortage(&mut self) -> Option<Shortage> {
+        let segment = self.tail_segment();
+        let name = segment.name;
+        if self.tail.is_reserved() || self.shortage_told == Some(name) {
+            return None;
+        }
+        let shortage = Shortage {
+            path: segment.path.clone(),
+            wanted_bytes: self.options.segment_bytes,
+            reserved_bytes: self.tail.reserved_to(),
+        };
+        self.shortage_told = Some(name);
+        Some(shortage)
     }
 
     /// Syncs what is left, removes the preallocated segment and unlocks everything.
@@ -357,25 +392,18 @@ impl Wal {
         self.held.last().expect("a log holds at least its last segment")
     }
 
-    /// Ends this segment and begins the next; returns the new path.
+    /// Ends this segment and begins the next; returns the new path, or nothing while there is no room for one:
+    /// then this one becomes longer than planned.
     ///
     /// The new segment gets its name only when its head is durable, and its head repeats what is
     /// needed to read on from there: checksum, metadata, hard state.
-    fn cut(&mut self) -> Result<PathBuf, WalError> {
+    fn cut(&mut self) -> Result<Option<PathBuf>, WalError> {
         let end = self.tail.written();
         self.tail.file().set_len(end).map_err(|e| self.tail_error("truncate", e))?;
         self.written_unsynced = true;
         self.sync_tail()?;
 
-        let mut next = match self.next.take() {
-            Some(next) => next,
-            None => self.reserve_next()?,
-        };
-        self.push_head();
-        let step = self.options.zero_step_bytes;
-        let written = next.tail.append(&self.encoder.buffer, step);
-        written.map_err(WalError::io("write", &next.path))?;
-        self.encoder.clear();
+        let Some(next) = self.begin_next()? else { return Ok(None) };
         if self.options.sync {
             next.file.sync_data().map_err(WalError::io("sync", &next.path))?;
         }
@@ -389,7 +417,31 @@ impl Wal {
         }
         self.held.push(Segment { name, path: path.clone(), file: next.file });
         self.tail = next.tail;
-        Ok(path)
+        Ok(Some(path))
+    }
+
+    /// Writes the head of the next segment, if there is room for it.
+    fn begin_next(&mut self) -> Result<Option<NextSegment>, WalError> {
+        let created = self.next.take().map_or_else(|| self.create_next(), Ok);
+        let mut next = match created {
+            Ok(next) => next,
+            Err(WalError::Io { source, .. }) if is_no_room(&source) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let crc_before = self.encoder.crc;
+        self.push_head();
+        let step = self.options.zero_step_bytes;
+        let written = next.tail.append(&self.encoder.buffer, step);
+        self.encoder.clear();
+        match written {
+            Ok(()) => Ok(Some(next)),
+            Err(error) if is_no_room(&error) => {
+                // The records to come follow those in the segment that goes on.
+                self.encoder.crc = crc_before;
+                Ok(None)
+            }
+            Err(error) => Err(WalError::io("write", &next.path)(error)),
+        }
     }
 
     /// Buffers the records every segment but the first begins with.
@@ -403,18 +455,26 @@ impl Wal {
         }
     }
 
-    /// Creates the next segment under a temporary name, locked, empty and with its space reserved.
-    fn reserve_next(&mut self) -> Result<NextSegment, WalError> {
+    /// Whether the disk can spare the space of a whole segment that may not be needed for long.
+    fn has_room_for_next(&self) -> Result<bool, WalError> {
+        let free = self.tail.file().free_bytes().map_err(|e| self.tail_error("inspect", e))?;
+        let wanted = self.options.segment_bytes.saturating_add(self.options.kept_free_bytes);
+        Ok(free.is_none_or(|free| free >= wanted))
+    }
+
+    /// Creates the next segment under a temporary name, locked, empty and with its space reserved, as far as
+    /// there is any to spare.
+    fn create_next(&mut self) -> Result<NextSegment, WalError> {
         let path = self.dir.join(format!("{}.tmp", self.next_count % 2));
         let file = self.disk.open(&path, OpenMode::Create(FILE_MODE));
         let file = file.map_err(WalError::io("create", &path))?;
         lock(&*file, &path)?;
         // What an earlier process left in it must not show up behind our records.
         file.set_len(0).map_err(WalError::io("truncate", &path))?;
-        let segment_bytes = self.options.segment_bytes;
-        file.allocate(segment_bytes).map_err(WalError::io("allocate", &path))?;
+        let tail = Tail::new(Arc::clone(&file), 0, &self.options);
+        let mut tail = tail.map_err(WalError::io("inspect", &path))?;
+        tail.reserve().map_err(WalError::io("allocate", &path))?;
         self.next_count += 1;
-        let tail = Tail::new(Arc::clone(&file), 0, segment_bytes);
         Ok(NextSegment { path, file, tail })
     }
 }

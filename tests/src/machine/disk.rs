@@ -78,6 +78,13 @@ impl SmallDisk {
         assert!(!self.run(&format!("cat /dev/zero > {folder}/filler")), "the disk has no end");
     }
 
+    /// Takes all the space that is left but so much.
+    pub fn fill_but(&self, megabytes: u32) {
+        self.fill();
+        let folder = self.place.path().display();
+        assert!(self.run(&format!("truncate -s -{megabytes}M {folder}/filler")));
+    }
+
     /// Gives the space back.
     pub fn empty(&self) {
         let folder = self.place.path().display();

@@ -20,6 +20,7 @@ mod model;
 mod quota;
 mod range;
 mod requests;
+mod resources;
 mod takeover;
 mod tool_faults;
 mod tools;

@@ -52,7 +52,10 @@ pub(super) async fn restart(
             "repaired the write-ahead log",
             "path" = repair.path.display().to_string(),
             "offset" = repair.offset,
-            "backup" = repair.backup.display().to_string()
+            "backup" = repair.backup.as_ref().map_or_else(
+                || "none: no room for a copy of the segment".to_owned(),
+                |path| path.display().to_string()
+            )
         );
     }
     if contents.last_index < state.applied().0 {
@@ -93,8 +96,17 @@ pub(super) async fn restart(
             };
             (start, peers)
         };
-    let node = start.into_node(config, &identity, &dirs)?;
+        release_passed(disk, &dirs, state.applied().0)?;
+        let node = start.into_node(config, &identity, &dirs)?;
     Ok(Booted { identity, dirs, wal, backend, state, node, peers })
+}
+
+/// Removes received backend files that the member's own has passed: nothing asks for them any more.
+fn release_passed(disk: &Arc<dyn Disk>, dirs: &DataDir, applied: u64) -> Result<(), BootError> {
+    for path in snap::release_databases(&**disk, &dirs.snap(), applied.saturating_add(1))? {
+        log::info!("removed a snapshot that is not needed", "path" = path.display().to_string());
+    }
+    Ok(())
 }
 
 /// Opens the backend file as of the newest snapshot, which may be one from a leader that was accepted and

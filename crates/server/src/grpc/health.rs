@@ -63,11 +63,13 @@ impl Health for HealthService {
     ) -> Result<Response<BoxStream<HealthCheckResponse>>, Status> {
         if request.get_ref().service.is_empty() {
             let statuses = Statuses { next: next_status(self.member.serving(), None) };
-            return Ok(Response::new(Box::pin(statuses)));
+            let end = self.member.stream_end(false);
+            return Ok(Response::new(Box::pin(super::streams::until(statuses, end))));
         }
         // Services are never added, so the stream stays open without a further word.
         let unknown = tokio_stream::once(Ok(answer(ServingStatus::ServiceUnknown)));
-        Ok(Response::new(Box::pin(unknown.chain(tokio_stream::pending()))))
+        let statuses = unknown.chain(tokio_stream::pending());
+        Ok(Response::new(Box::pin(super::streams::until(statuses, self.member.stream_end(false)))))
     }
 
     async fn list(

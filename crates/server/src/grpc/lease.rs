@@ -83,7 +83,7 @@ impl Lease for LeaseService {
         let requires_leader =
             request.metadata().get("hasleader").is_some_and(|value| value == "true");
         let member = Arc::clone(&self.member);
-        let leader_lost = requires_leader.then(|| member.leader_lost());
+        let end = member.stream_end(requires_leader);
         let requests = request.into_inner();
         let responses = requests.then(move |request| {
             let member = Arc::clone(&member);
@@ -96,10 +96,7 @@ impl Lease for LeaseService {
                 Ok(LeaseKeepAliveResponse { header: Some(header), id, ttl })
             }
         });
-        Ok(Response::new(match leader_lost {
-            None => Box::pin(responses),
-            Some(lost) => Box::pin(super::streams::until_leader_lost(responses, lost)),
-        }))
+        Ok(Response::new(Box::pin(super::streams::until(responses, end))))
     }
 
     async fn lease_time_to_live(

@@ -139,7 +139,8 @@ impl Maintenance for MaintenanceService {
         let storage_version = self.member.standing().storage_version();
         let version = storage_version.map_or_else(String::new, |version| version.to_string());
         let stream = SnapshotStream::new(Arc::clone(&self.member), version);
-        Ok(Response::new(Box::pin(stream)))
+        let end = self.member.stream_end(false);
+        Ok(Response::new(Box::pin(super::streams::until(stream, end))))
     }
 
     async fn move_leader(

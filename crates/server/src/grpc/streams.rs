@@ -1,36 +1,35 @@
 //! Endings of response streams.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio_stream::Stream;
 use tonic::Status;
 
-use crate::member::RequestError;
+use crate::member::StreamEnd;
 
-/// A stream that ends with "no leader" when `lost` is done.
-pub(super) fn until_leader_lost<T>(
+/// A stream that ends when the member says so, and with why, if it has not ended before.
+pub(super) fn until<T>(
     inner: impl Stream<Item = Result<T, Status>> + Send,
-    lost: Pin<Box<dyn Future<Output = ()> + Send>>,
+    end: StreamEnd,
 ) -> impl Stream<Item = Result<T, Status>> + Send {
-    UntilLeaderLost { inner: Box::pin(inner), lost: Some(lost) }
+    Until { inner: Box::pin(inner), end: Some(end) }
 }
 
-struct UntilLeaderLost<S> {
+struct Until<S> {
     inner: Pin<Box<S>>,
     /// `None` once it has ended the stream.
-    lost: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    end: Option<StreamEnd>,
 }
 
-impl<T, S: Stream<Item = Result<T, Status>>> Stream for UntilLeaderLost<S> {
+impl<T, S: Stream<Item = Result<T, Status>>> Stream for Until<S> {
     type Item = Result<T, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let Some(lost) = &mut self.lost else { return Poll::Ready(None) };
-        if lost.as_mut().poll(cx).is_ready() {
-            self.lost = None;
-            return Poll::Ready(Some(Err(RequestError::NoLeader.into())));
+        let Some(end) = &mut self.end else { return Poll::Ready(None) };
+        if let Poll::Ready(why) = end.as_mut().poll(cx) {
+            self.end = None;
+            return Poll::Ready(Some(Err(why.into())));
         }
         self.inner.as_mut().poll_next(cx)
     }

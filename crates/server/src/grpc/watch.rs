@@ -11,7 +11,6 @@
 //!
 //! What a watcher sees (`state::watch`).
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -34,7 +33,7 @@ use super::call::{ResponseFuture, metadata};
 use super::large_reply::checked_len;
 use super::request_body::RequestBody;
 use super::wording::in_grpc_gos_words;
-use crate::member::{Member, RequestError};
+use crate::member::{Member, RequestError, StreamEnd};
 use crate::methods::Kind;
 
 /// Bytes gathered before they are handed to the transport.
@@ -72,7 +71,7 @@ impl WatchService {
             requests: Some(requests),
             member: Arc::clone(&self.member),
             progress: progress_timer(self.member.limits().progress_interval),
-            leader_lost: requires_leader.then(|| self.member.leader_lost()),
+            end: self.member.stream_end(requires_leader),
             chunk: BytesMut::new(),
             ended: None,
         };
@@ -103,8 +102,8 @@ struct Session {
     requests: Option<Streaming<WatchRequest>>,
     member: Arc<Member>,
     progress: Interval,
-    /// Set when the client wants the stream to end with the leader.
-    leader_lost: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// What ends the stream from this side.
+    end: StreamEnd,
     chunk: BytesMut,
     /// The status to end with, when everything before it has been sent; `Some(None)` after that.
     ended: Option<Option<Status>>,
@@ -181,10 +180,8 @@ impl Body for Session {
             while this.progress.poll_tick(cx).is_ready() {
                 this.stream.tick_progress();
             }
-            if let Some(leader_lost) = &mut this.leader_lost
-                && leader_lost.as_mut().poll(cx).is_ready()
-            {
-                this.ended = Some(Some(RequestError::NoLeader.into()));
+            if let Poll::Ready(why) = this.end.as_mut().poll(cx) {
+                this.ended = Some(Some(why.into()));
             }
             if let Err(status) = this.gather(cx) {
                 this.ended = Some(Some(status));

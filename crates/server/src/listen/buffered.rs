@@ -53,7 +53,8 @@ fn keep_spare(mut buffer: Vec<u8>) {
 /// Wraps a socket of which `prefix` has already been read; it is read again first. The first of the pair is
 /// for the protocol, the second for whoever polls it.
 pub(crate) fn wrap<T>(inner: T, prefix: Vec<u8>) -> (Buffered<T>, Outlet<T>) {
-    let socket = Socket { inner, prefix: prefix.into(), gathered: Vec::new(), sent: 0 };
+    let socket =
+        Socket { inner, prefix: prefix.into(), gathered: Vec::new(), sent: 0, edit_first: None };
     let socket = Arc::new(Mutex::new(socket));
     (Buffered { socket: Arc::clone(&socket) }, Outlet { socket })
 }
@@ -69,6 +70,13 @@ pub(crate) struct Buffered<T> {
 #[derive(Debug)]
 pub(crate) struct Outlet<T> {
     socket: Arc<Mutex<Socket<T>>>,
+}
+
+impl<T> Outlet<T> {
+    /// Has the bytes that leave first changed before they do.
+    pub(crate) fn edit_first(&self, edit: fn(&mut Vec<u8>)) {
+        self.socket.lock().edit_first = Some(edit);
+    }
 }
 
 /// A connection that sends what it has gathered whenever it was polled.
@@ -106,10 +114,17 @@ struct Socket<T> {
     gathered: Vec<u8>,
     /// How much of `gathered` the kernel has taken.
     sent: usize,
+    /// What is done to the first bytes that go out, if anything.
+    edit_first: Option<fn(&mut Vec<u8>)>,
 }
 
 impl<T: AsyncWrite + Unpin> Socket<T> {
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.gathered.is_empty()
+            && let Some(edit) = self.edit_first.take()
+        {
+            edit(&mut self.gathered);
+        }
         while self.sent < self.gathered.len() {
             let rest = &self.gathered[self.sent..];
             let count = ready!(Pin::new(&mut self.inner).poll_write(cx, rest))?;

@@ -5,17 +5,21 @@
 //!
 //! # Bound
 //!
-//! At most (file descriptor limit - 150) connections per listener; more wait in the kernel's queue.
+//! Connections are bounded by the budget they are given (`descriptors`), streams of one connection by
+//! [`STREAMS_HELD_MAX`], whether the flags announce a limit or not, and the time that a connection may take to say
+//! what it wants by [`Patience`].
 
 mod authority;
 pub(crate) mod buffered;
 mod field_section;
+mod head_deadline;
+mod silent_limit;
 
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -25,19 +29,22 @@ use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use self::authority::AnyAuthority;
 use self::buffered::Sending;
+use self::head_deadline::{Announcing, HeadDeadline, Turns};
 use crate::log;
 use crate::runtime::Runtimes;
 
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Descriptors kept back from client connections.
-const DESCRIPTORS_RESERVED: u64 = 150;
+/// Streams that one connection may hold when the flags set no limit. More than any client has, which opens one
+/// for all its watchers.
+const STREAMS_HELD_MAX: u32 = 1 << 15;
 
-const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(300);
+/// Between two lines that say that connections wait for a place.
+const FULL_TOLD_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Receive windows. Large enough that a maximal request is not held up by round trips.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
@@ -57,10 +64,28 @@ const STREAMS_GIVEN_UP_MAX: usize = 1024;
 /// What the flags say about connections.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionLimits {
-    /// `None` sends no limit, as etcd does by default.
+    /// `None` announces no limit, as etcd does by default; [`STREAMS_HELD_MAX`] is in force.
     pub(crate) max_concurrent_streams: Option<u32>,
+    pub(crate) patience: Patience,
+    /// Each connection takes one of them, for as long as it lives.
+    pub(crate) places: Arc<Semaphore>,
     /// Ping an idle connection after `.0`, close it when no answer came within `.1`.
     pub(crate) keepalive: Option<(Duration, Duration)>,
+}
+
+/// How long a connection may take to say what it wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Until the first byte of a request.
+    pub(crate) idle: Duration,
+    /// From there until its head is complete.
+    pub(crate) head: Duration,
+}
+
+impl Patience {
+    /// With clients: connections that wait for their next request are welcome.
+    pub(crate) const WITH_CLIENTS: Self =
+        Self { idle: Duration::from_secs(300), head: Duration::from_secs(10) };
 }
 
 /// What a listener serves. `None` answers nothing on that protocol.
@@ -144,19 +169,18 @@ struct Connections<G, H> {
 }
 
 impl<G: HttpService, H: HttpService> Connections<G, H> {
-    async fn accept_from(mut self, socket: std::net::TcpListener) -> io::Result<()> {
+    async fn accept_from(self, socket: std::net::TcpListener) -> io::Result<()> {
         let listener = TcpListener::from_std(socket)?;
-        let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        let count_max =
-            descriptors.map_or(1 << 20, |limit| limit.saturating_sub(DESCRIPTORS_RESERVED));
-        let count_max =
-            usize::try_from(count_max).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
-        let permits = Arc::new(Semaphore::new(count_max));
+        let mut full_told = None;
+        let mut stop = self.stop.clone();
         loop {
-            let permit = Arc::clone(&permits).acquire_owned().await.map_err(io::Error::other)?;
+            let place = tokio::select! {
+                place = self.take_place(&mut full_told) => place?,
+                _ = stop.wait_for(|stop| *stop) => return Ok(()),
+            };
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
-                _ = self.stop.wait_for(|stop| *stop) => return Ok(()),
+                _ = stop.wait_for(|stop| *stop) => return Ok(()),
             };
             let Ok(stream) = accepted.and_then(|(stream, _)| stream.into_std()) else {
                 // The connection was gone already, or descriptors are short: neither ends the listener.
@@ -168,9 +192,29 @@ impl<G: HttpService, H: HttpService> Connections<G, H> {
             self.runtimes.deal().spawn(async move {
                 // A broken connection is the peer's affair.
                 drop(serve_connection(stream, services, limits, stop).await);
-                drop((permit, alive));
+                drop((place, alive));
             });
         }
+    }
+}
+
+impl<G, H> Connections<G, H> {
+    /// Waits until there is a place for one more connection.
+    async fn take_place(
+        &self,
+        full_told: &mut Option<Instant>,
+    ) -> io::Result<OwnedSemaphorePermit> {
+        if let Ok(place) = Arc::clone(&self.limits.places).try_acquire_owned() {
+            return Ok(place);
+        }
+        if full_told.is_none_or(|told| told.elapsed() >= FULL_TOLD_INTERVAL) {
+            *full_told = Some(Instant::now());
+            log::warn!(
+                "all places for connections are taken; the next ones wait until somebody leaves: set the file \
+                 descriptor limit higher, or have clients hold fewer connections"
+            );
+        }
+        Arc::clone(&self.limits.places).acquire_owned().await.map_err(io::Error::other)
     }
 }
 
@@ -224,13 +268,15 @@ async fn serve_connection<G: HttpService, H: HttpService>(
     socket2::SockRef::from(&stream)
         .set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(Duration::from_secs(30)))?;
     let (first, is_http2) = tokio::select! {
-        // Whoever says nothing takes the place of somebody who would.
-        sniffed = tokio::time::timeout(HEADER_READ_TIMEOUT, sniff(&mut stream)) => sniffed??,
+        sniffed = sniff(&mut stream, limits.patience) => sniffed?,
         _ = stop.wait_for(|stop| *stop) => return Ok(()),
     };
     let (io, outlet) = buffered::wrap(stream, first);
     if is_http2 {
         let Some(service) = services.grpc else { return Ok(()) };
+        if limits.max_concurrent_streams.is_none() {
+            outlet.edit_first(silent_limit::take_out);
+        }
         let io = TokioIo::new(AnyAuthority::new(io, HTTP2_PREFACE.len()));
         let connection = http2_builder(&limits).serve_connection(io, service);
         let mut connection = std::pin::pin!(connection);
@@ -241,11 +287,13 @@ async fn serve_connection<G: HttpService, H: HttpService>(
         Sending { connection, outlet: &outlet }.await
     } else {
         let Some(service) = services.http else { return Ok(()) };
+        let turns = Turns::default();
+        let io = HeadDeadline::new(io, turns.clone(), limits.patience.head);
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_READ_TIMEOUT)
+            .header_read_timeout(limits.patience.idle)
             .title_case_headers(true)
-            .serve_connection(TokioIo::new(io), service);
+            .serve_connection(TokioIo::new(io), Announcing { inner: service, turns });
         let mut connection = std::pin::pin!(connection);
         tokio::select! {
             done = (Sending { connection: connection.as_mut(), outlet: &outlet }) => return done,
@@ -261,7 +309,7 @@ fn http2_builder(limits: &ConnectionLimits) -> http2::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         // As grpc-go: the date is of HTTP, not of gRPC.
         .auto_date_header(false)
-        .max_concurrent_streams(limits.max_concurrent_streams)
+        .max_concurrent_streams(limits.max_concurrent_streams.unwrap_or(STREAMS_HELD_MAX))
         .max_pending_accept_reset_streams(STREAMS_GIVEN_UP_MAX)
         .max_header_list_size(HEADER_LIST_BYTES_MAX)
         .max_send_buf_size(STREAM_SEND_BYTES_MAX)
@@ -273,16 +321,22 @@ fn http2_builder(limits: &ConnectionLimits) -> http2::Builder<TokioExecutor> {
     builder
 }
 
-/// Reads until it is clear whether the peer speaks HTTP/2. Returns what was read.
-async fn sniff(stream: &mut TcpStream) -> io::Result<(Vec<u8>, bool)> {
+/// Reads until it is clear whether the peer speaks HTTP/2. Returns what was read. Whoever says nothing takes the
+/// place of somebody who would.
+async fn sniff(stream: &mut TcpStream, patience: Patience) -> io::Result<(Vec<u8>, bool)> {
     let mut first = Vec::with_capacity(HTTP2_PREFACE.len());
+    let mut deadline = tokio::time::Instant::now() + patience.idle;
     loop {
         if first.len() >= HTTP2_PREFACE.len() {
             return Ok((first, true));
         }
         let mut rest = [0; HTTP2_PREFACE.len()];
         let missing = HTTP2_PREFACE.len() - first.len();
-        let count = stream.read(&mut rest[..missing]).await?;
+        let read = stream.read(&mut rest[..missing]);
+        let count = tokio::time::timeout_at(deadline, read).await??;
+        if first.is_empty() {
+            deadline = tokio::time::Instant::now() + patience.head;
+        }
         first.extend_from_slice(&rest[..count]);
         if count == 0 || !HTTP2_PREFACE.starts_with(&first) {
             return Ok((first, false));
@@ -291,18 +345,4 @@ async fn sniff(stream: &mut TcpStream) -> io::Result<(Vec<u8>, bool)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn accepted_connections_have_the_listeners_patience() {
-        let listener = Listener::bind(([127, 0, 0, 1], 0).into(), Reuse::default()).unwrap();
-        let patience = Duration::from_millis(1234);
-        listener.give_up_after(patience).unwrap();
-        listener.socket.set_nonblocking(false).unwrap();
-        let _dialed = std::net::TcpStream::connect(listener.address()).unwrap();
-        let (accepted, _) = listener.socket.accept().unwrap();
-        let found = socket2::SockRef::from(&accepted).tcp_user_timeout().unwrap();
-        assert_eq!(found, Some(patience));
-    }
-}
+mod tests;

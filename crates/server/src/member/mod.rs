@@ -11,10 +11,9 @@
 mod error;
 mod limits;
 mod list_budget;
+mod stream_ends;
 mod timeout;
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,6 +37,8 @@ pub(crate) use self::error::RequestError;
 pub(crate) use self::limits::Limits;
 use self::list_budget::ListBudget;
 pub(crate) use self::list_budget::ListRoom;
+pub(crate) use self::stream_ends::StreamEnd;
+use self::stream_ends::StreamEnds;
 use self::timeout::{Lead, TimedOut};
 use crate::answer::Answer;
 use crate::applier::Job;
@@ -125,7 +126,7 @@ pub(crate) struct Member {
     parts: Parts,
     /// When this member last became leader.
     led_since: Mutex<Option<Instant>>,
-    leader_losses: tokio::sync::watch::Sender<u64>,
+    stream_ends: StreamEnds,
     lists: ListBudget,
     /// For what the leader is asked on behalf of clients.
     to_leader: KeptConnections,
@@ -137,11 +138,10 @@ pub(crate) struct Member {
 
 impl Member {
     pub(crate) fn new(parts: Parts) -> Self {
-        let leader_losses = tokio::sync::watch::Sender::new(0);
         Self {
             parts,
             led_since: Mutex::new(None),
-            leader_losses,
+            stream_ends: StreamEnds::default(),
             lists: ListBudget::default(),
             to_leader: KeptConnections::default(),
             defragmentation_count: Mutex::new(0),
@@ -545,19 +545,20 @@ impl Member {
         status
     }
 
-    /// Ends when the leader has been missing for too long.
-    pub(crate) fn leader_lost(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        let mut losses = self.leader_losses.subscribe();
-        losses.mark_unchanged();
-        Box::pin(async move {
-            // An error means that the member is gone, and so is the leader.
-            let _changed = losses.changed().await;
-        })
+    /// Ends when a stream that begins now has to: when this member stops, or, if the stream requires a leader,
+    /// when that has been missing for too long.
+    pub(crate) fn stream_end(&self, requires_leader: bool) -> StreamEnd {
+        self.stream_ends.wait(requires_leader)
+    }
+
+    /// Ends all streams that are open, and those that begin from now on. For the member's stop.
+    pub(crate) fn end_streams(&self) {
+        self.stream_ends.stop();
     }
 
     /// Called by housekeeping when no leader was found several times in a row.
     pub(crate) fn report_leader_loss(&self) {
-        self.leader_losses.send_modify(|count| *count += 1);
+        self.stream_ends.lose_leader();
     }
 
     /// Called by housekeeping when this member becomes leader.

@@ -218,7 +218,11 @@ async fn take_snapshot(shared: &Arc<Shared>, request: Request<Incoming>) -> Resp
     // A task of its own, which outlives the connection and cleans up after it.
     let receiving = shared.local.handle.spawn({
         let (shared, body) = (Arc::clone(shared), request.into_body());
-        async move { snapshot_in::receive(&shared.local, &shared.service.depot, body).await }
+        async move {
+            let standing = |id| shared.standing(id);
+            let sender = snapshot_in::Sender { id: sender, standing: &standing };
+            snapshot_in::receive(&shared.local, &shared.service.depot, sender, body).await
+        }
     });
     let Ok(received) = receiving.await else {
         // The runtime is going down.
@@ -229,7 +233,10 @@ async fn take_snapshot(shared: &Arc<Shared>, request: Request<Incoming>) -> Resp
         Err(error) => {
             shared.service.log_failure("failed to receive a snapshot", &error.to_string());
             let status = match error {
-                ReceiveError::Message(_) | ReceiveError::Kind => StatusCode::BAD_REQUEST,
+                ReceiveError::Message(_) | ReceiveError::Kind | ReceiveError::Unfit(_) => {
+                    StatusCode::BAD_REQUEST
+                }
+                ReceiveError::Stranger => StatusCode::NOT_FOUND,
                 ReceiveError::Save(_) | ReceiveError::NotForUs(_) => {
                     StatusCode::INTERNAL_SERVER_ERROR
                 }

@@ -1,6 +1,9 @@
 //! Receiving a snapshot: the message, then the backend file, which is made durable under its index before the
 //! consensus core hears of it.
 //!
+//! The message is judged before a byte of the file is stored: a stranger's, or one that cannot be a snapshot for this
+//! member, costs no space. A file on its way in has a temporary name and is removed if anything fails.
+//!
 //! The file is written off the runtime, a piece at a time; the sender is held up meanwhile through its
 //! connection.
 
@@ -12,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use quorate_raft::{Message, MessageKind};
+use quorate_raft::{MemberId, Message, MessageKind};
 use quorate_state::backend::{ImageFault, check_image};
 use quorate_storage::disk::Disk;
 use quorate_storage::snap::{IncomingDatabase, SnapError};
@@ -20,6 +23,7 @@ use tokio::sync::Semaphore;
 
 use super::frame::FrameError;
 use super::local::{Local, NotForUs};
+use super::ways::Standing;
 use super::wire;
 use crate::log;
 use crate::runtime::blocking;
@@ -44,6 +48,11 @@ pub(super) enum ReceiveError {
     Message(BrokenOff),
     #[error("wrong raft message type")]
     Kind,
+    /// It comes from nobody who is a member, here or by the snapshot.
+    #[error("error sender not found")]
+    Stranger,
+    #[error("not a snapshot that this member can take: {0}")]
+    Unfit(&'static str),
     #[error("failed to save KV snapshot ({0})")]
     Save(SaveError),
     #[error("failed to process raft message ({0})")]
@@ -107,10 +116,45 @@ impl Depot {
     }
 }
 
+/// Who the other end is.
+pub(super) struct Sender<'s> {
+    /// As the request's head says.
+    pub(super) id: Option<MemberId>,
+    /// Says what a member is to this one.
+    pub(super) standing: &'s (dyn Fn(MemberId) -> Option<Standing> + Send + Sync),
+}
+
+impl Sender<'_> {
+    /// Whether this end may send a snapshot for the member `local`.
+    fn check(&self, local: MemberId, message: &Message) -> Result<(), ReceiveError> {
+        let snapshot = message.snapshot.as_ref().ok_or(ReceiveError::Unfit("it is missing"))?;
+        let metadata = &snapshot.metadata;
+        let state = &metadata.conf_state;
+        let is_known = match (self.standing)(message.from) {
+            Some(Standing::Peer) => true,
+            // A member that this one has yet to hear of: the snapshot has.
+            Some(Standing::Remote) => state.voters.contains(&message.from),
+            None => false,
+        };
+        if !is_known || self.id != Some(message.from) {
+            return Err(ReceiveError::Stranger);
+        }
+        if metadata.index == 0 || metadata.term == 0 || metadata.term > message.term {
+            return Err(ReceiveError::Unfit("its index or term is none"));
+        }
+        let mut members = state.voters.iter().chain(&state.learners).chain(&state.voters_outgoing);
+        if !members.any(|id| *id == local) {
+            return Err(ReceiveError::Unfit("its configuration does not name this member"));
+        }
+        Ok(())
+    }
+}
+
 /// Takes in the body of a snapshot request.
 pub(super) async fn receive(
     local: &Local,
     depot: &Depot,
+    sender: Sender<'_>,
     body: Incoming,
 ) -> Result<(), ReceiveError> {
     let started = Instant::now();
@@ -127,6 +171,16 @@ pub(super) async fn receive(
     if message.kind != MessageKind::Snapshot {
         network.snapshot_receive_failures.with(&[&from]).inc();
         return Err(ReceiveError::Kind);
+    }
+    if let Err(error) = local
+        .admit(&message)
+        .map_err(ReceiveError::from)
+        .and_then(|()| sender.check(local.id, &message))
+    {
+        // A stranger's name makes no series.
+        let name = if matches!(error, ReceiveError::Stranger) { UNKNOWN_SENDER } else { &from };
+        network.snapshot_receive_failures.with(&[name]).inc();
+        return Err(error);
     }
     let inflights = network.snapshot_receive_inflights.with(&[&from]);
     inflights.inc();
@@ -157,7 +211,6 @@ async fn take_in(
         "remote-snapshot-sender-id" = from,
         "incoming-snapshot-index" = index
     );
-    local.admit(&message)?;
     let bytes = save(local, depot, body, index).await.map_err(ReceiveError::Save)?;
     local.metrics.network.peer_received_bytes.with(&[from]).add(bytes);
     log::info!(
@@ -199,7 +252,7 @@ async fn save(
         file = blocking(move || match piece.iter().try_for_each(|piece| file.write(piece)) {
             Ok(()) => Ok(file),
             Err(error) => {
-                // The disk has just failed; what is left of the file is removed at the next start.
+                // If that fails too, the next start removes it.
                 drop(file.discard());
                 Err(error)
             }

@@ -30,7 +30,7 @@ use super::*;
 use crate::config::{FeatureGates, MetricsLevel};
 use crate::driver::DriverInputs;
 use crate::fatal::End;
-use crate::listen::{ConnectionLimits, Listener, Reuse, Services};
+use crate::listen::{ConnectionLimits, Listener, Patience, Reuse, Services};
 
 const CLUSTER: u64 = 0xc1;
 
@@ -106,7 +106,12 @@ impl TestMember {
         let (stop, stopping) = watch::channel(false);
         let services =
             Services { grpc: None::<TestService>, http: Some(TestService(Arc::clone(&peers))) };
-        let limits = ConnectionLimits { max_concurrent_streams: None, keepalive: None };
+        let limits = ConnectionLimits {
+            max_concurrent_streams: None,
+            patience: Patience::WITH_CLIENTS,
+            places: Arc::new(Semaphore::new(100)),
+            keepalive: None,
+        };
         let (alive, _) = mpsc::channel(1);
         listener.spawn(peers.runtimes(), services, &limits, &stopping, &alive);
         Self { id, url, peers, inputs, seen: VecDeque::new(), faults, dir, metrics, _stop: stop }
@@ -336,6 +341,66 @@ fn streams_come_back_after_reconnecting() {
         }
     };
     assert!(!received.is_empty());
+}
+
+/// Posts a snapshot message and some bytes of a file; returns the head of the answer.
+async fn post_snapshot(to: &TestMember, from: &str, message: &Message, file: &[u8]) -> String {
+    let mut encoded = bytes::BytesMut::new();
+    wire::put_message(message, &mut encoded);
+    let body = [&(encoded.len() as u64).to_be_bytes()[..], &encoded, file].concat();
+    let head = format!(
+        "POST /raft/snapshot HTTP/1.1\r\nHost: x\r\nX-Etcd-Cluster-ID: {CLUSTER:x}\r\n\
+         X-Server-Version: 3.7.1\r\nX-Min-Cluster-Version: 3.0.0\r\n{from}\
+         Content-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    let mut stream = TcpStream::connect(to.url.strip_prefix("http://").unwrap()).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // It may be refused before all of it is read.
+    drop(stream.write_all(&body).await);
+    let mut answer = Vec::new();
+    drop(stream.read_to_end(&mut answer).await);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn a_snapshot_that_is_not_for_this_member_is_not_stored() {
+    let (_one, two) = pair();
+    let named = "X-Server-From: 1\r\n";
+    let stranger = "X-Server-From: 9\r\nX-PeerURLs: http://127.0.0.1:1\r\n";
+    let unnamed = "X-Server-From: 8\r\n";
+    let with = |from, index, term, voters: &[u64]| {
+        let conf_state = ConfState { voters: voters.to_vec(), ..ConfState::default() };
+        let metadata = SnapshotMetadata { conf_state, index, term };
+        let snapshot = Some(Box::new(Snapshot { data: Bytes::new(), metadata }));
+        Message { from, term: 3, snapshot, ..Message::new(MessageKind::Snapshot, 2) }
+    };
+    let missing = Message { snapshot: None, ..with(1, 7, 3, &[1, 2]) };
+    let other = Message { to: 5, ..with(1, 7, 3, &[1, 2, 5]) };
+    block_on(async {
+        for (head, message, status, text) in [
+            ("", with(1, 7, 3, &[1, 2]), 404, "error sender not found"),
+            (unnamed, with(8, 7, 3, &[1, 2, 8]), 404, "error sender not found"),
+            (stranger, with(9, 7, 3, &[1, 2]), 404, "error sender not found"),
+            (stranger, with(1, 7, 3, &[1, 2]), 404, "error sender not found"),
+            (named, missing, 400, "it is missing"),
+            (named, with(1, 0, 3, &[1, 2]), 400, "not a snapshot that this member can take"),
+            (named, with(1, 7, 0, &[1, 2]), 400, "not a snapshot that this member can take"),
+            (named, with(1, 7, 4, &[1, 2]), 400, "index or term is none"),
+            (named, with(1, 7, 3, &[1]), 400, "does not name this member"),
+            (named, other, 500, "mismatch member"),
+        ] {
+            let answer = post_snapshot(&two, head, &message, &[7; 100_000]).await;
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{message:?}: {answer}");
+            assert!(answer.contains(text), "{message:?}: {answer}");
+        }
+    });
+    assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 0, "nothing is stored");
+    // A member that this one has not heard of is one by the snapshot.
+    let fit = with(9, 7, 3, &[1, 2, 9]);
+    let answer = block_on(post_snapshot(&two, stranger, &fit, &[7; 100]));
+    assert!(answer.starts_with("HTTP/1.1 204"), "{answer}");
+    assert!(database_path(two.dir.path(), 7).exists());
 }
 
 #[test]

@@ -34,7 +34,7 @@ use super::source::Source;
 use super::tree::{Body, Link, Tree};
 use super::write::WriteTx;
 use super::{PageId, Run, TxId};
-use crate::disk::Mapping;
+use crate::disk::{Mapping, try_allocate};
 
 /// Pages are collected into writes of about this size where their places are consecutive.
 const WRITE_BYTES: usize = 1 << 20;
@@ -216,14 +216,19 @@ fn prepare(tx: &mut WriteTx<'_>, root: PageId) -> Result<(Snapshot, Arc<Pin>)> {
     Snapshot::new(meta, path, file, Arc::clone(&writer.mapping))
 }
 
-/// Makes the file at least `needed` bytes long, with room for more if the disk has it.
+/// Makes the file at least `needed` bytes long, with room for more if the disk has plenty.
 fn grow(shared: &Shared, writer: &mut Writer, needed: u64) -> Result<()> {
-    let ample = needed.saturating_add(shared.options.growth_bytes);
+    let file = &*shared.file;
+    let fault = |source| io_fault(&shared.path, "grow the file", needed)(source);
+    let ample = needed.saturating_add(spare_bytes(shared, needed - writer.file_bytes));
     let mut len = ample;
-    if shared.file.allocate(ample).is_err() {
+    if !try_allocate(file, ample).map_err(fault)? {
         len = needed;
-        let fault = io_fault(&shared.path, "grow the file", needed);
-        shared.file.allocate(needed).map_err(fault)?;
+        // Fails with the system's own words, and leaves nothing taken.
+        if let Err(source) = file.allocate(needed) {
+            drop(file.set_len(writer.file_bytes));
+            return Err(fault(source));
+        }
     }
     if !shared.options.no_sync
         && let Err(source) = shared.file.sync_all()
@@ -235,6 +240,16 @@ fn grow(shared: &Shared, writer: &mut Writer, needed: u64) -> Result<()> {
     }
     writer.file_bytes = len;
     Ok(())
+}
+
+/// How much longer than needed the file may become: the log and others live on the same disk.
+fn spare_bytes(shared: &Shared, missing: u64) -> u64 {
+    const SHARE: u64 = 8;
+    let growth = shared.options.growth_bytes;
+    match shared.file.free_bytes() {
+        Ok(Some(free)) => (free.saturating_sub(missing) / SHARE / 4096 * 4096).min(growth),
+        Ok(None) | Err(_) => growth,
+    }
 }
 
 /// Steps 3 and 4.

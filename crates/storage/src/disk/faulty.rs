@@ -284,6 +284,7 @@ impl FaultyFile {
         let len_before = self.inner.len()?;
         let before = self.before(len, len_before.saturating_sub(len))?;
         self.inner.set_len(len)?;
+        world.shrink(len_before.saturating_sub(len));
         let after = Vec::new();
         let change = FileChange { offset: len, before, after, len_before, len_after: len };
         world.record(self.node, change);
@@ -352,6 +353,10 @@ impl DiskFile for FaultyFile {
             self.resize_within(&mut world, len)?;
         }
         last_error.map_or(Ok(()), Err)
+    }
+
+    fn free_bytes(&self) -> io::Result<Option<u64>> {
+        Ok(self.world.lock().growth_left)
     }
 
     fn sync_data(&self) -> io::Result<()> {

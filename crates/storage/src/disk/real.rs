@@ -184,6 +184,11 @@ impl DiskFile for RealFile {
         }
     }
 
+    fn free_bytes(&self) -> io::Result<Option<u64>> {
+        let facts = rustix::fs::fstatvfs(&**self.file)?;
+        Ok(facts.f_bavail.checked_mul(facts.f_frsize))
+    }
+
     fn sync_data(&self) -> io::Result<()> {
         self.file.sync_data()
     }

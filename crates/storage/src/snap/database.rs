@@ -80,22 +80,34 @@ impl IncomingDatabase {
 
     /// Makes the complete file durable under the snapshot's index; returns its path.
     ///
-    /// A file that is there already is kept: it is the same snapshot, and may be in use.
+    /// A file that is there already is kept: it is the same snapshot, and may be in use. What fails leaves no file
+    /// behind.
     pub fn finish(self, index: u64) -> Result<PathBuf, SnapError> {
-        self.file.sync_all().map_err(SnapError::io("sync", &self.path))?;
         let target = database_path(&self.dir, index);
-        let present = self.disk.metadata(&target).map_err(SnapError::io("inspect", &target))?;
-        if present.is_some() {
-            self.discard()?;
-            return Ok(target);
+        match self.publish(&target) {
+            Ok(true) => {}
+            Ok(false) => self.discard()?,
+            Err(error) => {
+                drop(self.discard());
+                return Err(error);
+            }
         }
-        self.disk.rename(&self.path, &target).map_err(SnapError::io("rename", &self.path))?;
         self.disk.sync_dir(&self.dir).map_err(SnapError::io("sync", &self.dir))?;
         Ok(target)
     }
 
+    /// Gives the file its name, unless another has it.
+    fn publish(&self, target: &Path) -> Result<bool, SnapError> {
+        self.file.sync_all().map_err(SnapError::io("sync", &self.path))?;
+        let present = self.disk.metadata(target).map_err(SnapError::io("inspect", target))?;
+        if present.is_none() {
+            self.disk.rename(&self.path, target).map_err(SnapError::io("rename", &self.path))?;
+        }
+        Ok(present.is_none())
+    }
+
     /// Removes the file.
-    pub fn discard(self) -> Result<(), SnapError> {
+    pub fn discard(&self) -> Result<(), SnapError> {
         self.disk.remove_file(&self.path).map_err(SnapError::io("remove", &self.path))
     }
 }

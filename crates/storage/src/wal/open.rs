@@ -12,7 +12,7 @@ use super::record::{HardState, RecordEncoder, SnapshotMark};
 use super::segment::{Segment, SegmentName, list, lock, select};
 use super::tail::Tail;
 use super::{FILE_MODE, Options, Wal};
-use crate::disk::{Disk, DiskFile, OpenMode};
+use crate::disk::{Disk, DiskFile, OpenMode, is_no_room, try_allocate};
 
 /// Permission bits of a log's directory.
 const DIR_MODE: u32 = 0o700;
@@ -29,8 +29,8 @@ pub struct Repair {
     pub offset: u64,
     /// The segment's length before.
     pub bytes_before: u64,
-    /// A copy of the segment as it was.
-    pub backup: PathBuf,
+    /// A copy of the segment as it was; `None` when there was no room for one.
+    pub backup: Option<PathBuf>,
 }
 
 /// Returns whether a directory holds a log: at least one name that ends in `.wal`.
@@ -58,8 +58,8 @@ impl Wal {
             return Err(WalError::AlreadyExists { dir: dir.to_path_buf() });
         }
         let building = with_suffix(dir, ".tmp");
-        let segment = create_first(&*disk, &building, &options)?;
-        let tail = Tail::new(Arc::clone(&segment.file), 0, options.segment_bytes);
+        let segment = create_first(&*disk, &building)?;
+        let tail = new_tail(&segment, 0, &options)?;
         let mut wal = Self {
             disk,
             dir: dir.to_path_buf(),
@@ -75,6 +75,7 @@ impl Wal {
             tail,
             next: None,
             next_count: 0,
+            shortage_told: None,
             poisoned: false,
         };
         wal.push_head();
@@ -120,10 +121,11 @@ impl Wal {
             lock(&*segment.file, &segment.path)?;
             held.push(segment);
         }
+        remove_reserved(&*disk, dir);
         let (contents, end) = read_or_repair(&*disk, &held, start, options.sync)?;
         let last = held.last().expect("at least one segment was selected");
         zero_behind(last, end.offset, options.sync)?;
-        let tail = Tail::new(Arc::clone(&last.file), end.offset, options.segment_bytes);
+        let tail = new_tail(last, end.offset, &options)?;
         let mut wal = Self {
             disk,
             dir: dir.to_path_buf(),
@@ -140,6 +142,7 @@ impl Wal {
             tail,
             next: None,
             next_count: 0,
+            shortage_told: None,
             poisoned: false,
         };
         if end.offset == 0 {
@@ -150,15 +153,29 @@ impl Wal {
     }
 }
 
-fn create_first(disk: &dyn Disk, dir: &Path, options: &Options) -> Result<Segment, WalError> {
+fn create_first(disk: &dyn Disk, dir: &Path) -> Result<Segment, WalError> {
     disk.remove_dir_all(dir).map_err(WalError::io("remove", dir))?;
     disk.create_dir_all(dir, DIR_MODE).map_err(WalError::io("create", dir))?;
     let name = SegmentName { sequence: 0, index: 0 };
     let segment = Segment::open(disk, dir, name, OpenMode::CreateNew(FILE_MODE))?;
     lock(&*segment.file, &segment.path)?;
-    let allocated = segment.file.allocate(options.segment_bytes);
-    allocated.map_err(WalError::io("allocate", &segment.path))?;
     Ok(segment)
+}
+
+/// Where the log is to be continued, with as much space ahead as the disk can spare.
+fn new_tail(segment: &Segment, written: u64, options: &Options) -> Result<Tail, WalError> {
+    let tail = Tail::new(Arc::clone(&segment.file), written, options);
+    let mut tail = tail.map_err(WalError::io("inspect", &segment.path))?;
+    tail.reserve().map_err(WalError::io("allocate", &segment.path))?;
+    Ok(tail)
+}
+
+/// Removes the segments that an earlier process had reserved and never begun: their space is wanted.
+fn remove_reserved(disk: &dyn Disk, dir: &Path) {
+    for number in 0..2 {
+        // There is none as a rule. One that stays takes space, and is emptied when it is used.
+        drop(disk.remove_file(&dir.join(format!("{number}.tmp"))));
+    }
 }
 
 /// Reads a log; if it ends torn, repairs the last segment and reads once more.
@@ -185,6 +202,9 @@ fn read_or_repair(
 }
 
 /// Puts a copy of a segment aside and shortens the segment to `offset`.
+///
+/// A copy that does not fit is done without: a torn record was never acknowledged, and a member that could not
+/// start could not free any space either.
 fn cut_off(
     disk: &dyn Disk,
     segment: &Segment,
@@ -194,23 +214,16 @@ fn cut_off(
     let path = &segment.path;
     let bytes_before = segment.file.len().map_err(WalError::io("read", path))?;
     let backup = with_suffix(path, ".broken");
-    let copy = disk.open(&backup, OpenMode::Truncate(FILE_MODE));
-    let copy = copy.map_err(WalError::io("create", &backup))?;
-    let mut buffer = vec![0; COPY_BYTES];
-    let mut at = 0;
-    loop {
-        let count = segment.file.read_at(&mut buffer, at).map_err(WalError::io("read", path))?;
-        if count == 0 {
-            break;
+    let copied = put_aside(disk, segment, &backup, sync);
+    let backup = match copied {
+        Ok(()) => Some(backup),
+        Err(WalError::Io { source, .. }) if is_no_room(&source) => {
+            // A part of a copy tells nothing, and takes the room.
+            drop(disk.remove_file(&backup));
+            None
         }
-        copy.write_all_at(&buffer[..count], at).map_err(WalError::io("write", &backup))?;
-        at += count as u64;
-    }
-    // The copy is the only trace of what is cut off now.
-    if sync {
-        copy.sync_all().map_err(WalError::io("sync", &backup))?;
-        disk.sync_dir(parent(path)).map_err(WalError::io("sync", parent(path)))?;
-    }
+        Err(error) => return Err(error),
+    };
     segment.file.set_len(offset).map_err(WalError::io("truncate", path))?;
     if sync {
         segment.file.sync_all().map_err(WalError::io("sync", path))?;
@@ -218,7 +231,34 @@ fn cut_off(
     Ok(Repair { path: path.clone(), offset, bytes_before, backup })
 }
 
-/// Clears what stands behind the last record, keeping the segment's length.
+/// Copies a segment, durably: the copy is the only trace of what is cut off then.
+fn put_aside(
+    disk: &dyn Disk,
+    segment: &Segment,
+    backup: &Path,
+    sync: bool,
+) -> Result<(), WalError> {
+    let path = &segment.path;
+    let copy = disk.open(backup, OpenMode::Truncate(FILE_MODE));
+    let copy = copy.map_err(WalError::io("create", backup))?;
+    let mut buffer = vec![0; COPY_BYTES];
+    let mut at = 0;
+    loop {
+        let count = segment.file.read_at(&mut buffer, at).map_err(WalError::io("read", path))?;
+        if count == 0 {
+            break;
+        }
+        copy.write_all_at(&buffer[..count], at).map_err(WalError::io("write", backup))?;
+        at += count as u64;
+    }
+    if sync {
+        copy.sync_all().map_err(WalError::io("sync", backup))?;
+        disk.sync_dir(parent(path)).map_err(WalError::io("sync", parent(path)))?;
+    }
+    Ok(())
+}
+
+/// Clears what stands behind the last record, keeping the segment's length if there is room for it.
 ///
 /// A zero length ends a segment, but bytes of a write that never finished may follow it. A later
 /// record that covers only a part of them would be followed by nonsense.
@@ -227,7 +267,7 @@ fn zero_behind(segment: &Segment, offset: u64, sync: bool) -> Result<(), WalErro
     let len = file.len().map_err(WalError::io("read", path))?;
     if len > offset {
         file.set_len(offset).map_err(WalError::io("truncate", path))?;
-        file.allocate(len).map_err(WalError::io("allocate", path))?;
+        try_allocate(file, len).map_err(WalError::io("allocate", path))?;
         if sync {
             // Records written from now on must not become durable ahead of this.
             file.sync_data().map_err(WalError::io("sync", path))?;

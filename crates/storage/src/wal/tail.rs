@@ -3,16 +3,18 @@
 //! Space ahead of the log is reserved when a segment is created, but on most file systems a reserved
 //! block that was never written still costs a metadata update at its first sync. So zeros are
 //! written ahead of the log in large steps, and a sync of appended records touches data alone, which
-//! takes half the time. The zeros never reach beyond the planned size of a segment.
+//! takes half the time. The zeros never reach beyond the space that was reserved: on a disk without room to
+//! reserve any, records are written one behind the other at the end of the file.
 //!
 //! # Invariant
 //!
-//! `written <= zeroed_to`, and every byte from `written` on is zero.
+//! `written <= zeroed_to`, and every byte from `written` on is zero or not there.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
-use crate::disk::DiskFile;
+use super::Options;
+use crate::disk::{DiskFile, is_no_room, reserve_ahead};
 
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
@@ -26,14 +28,49 @@ pub(super) struct Tail {
     written: u64,
     /// Up to here the file's blocks were written at least once.
     zeroed_to: u64,
+    /// Up to here the file has its space already, written or not.
+    reserved_to: u64,
     /// Planned size of a segment.
     segment_bytes: u64,
+    /// What is left to others when space is reserved.
+    kept_free_bytes: u64,
 }
 
 impl Tail {
-    /// Continues a file at `written`, behind which it holds zeros or nothing.
-    pub(super) const fn new(file: Arc<dyn DiskFile>, written: u64, segment_bytes: u64) -> Self {
-        Self { file, written, zeroed_to: written, segment_bytes }
+    /// Continues a file at `written`, behind which it holds zeros as far as it reaches.
+    pub(super) fn new(
+        file: Arc<dyn DiskFile>,
+        written: u64,
+        options: &Options,
+    ) -> io::Result<Self> {
+        let reserved_to = file.len()?.max(written);
+        Ok(Self {
+            file,
+            written,
+            zeroed_to: written,
+            reserved_to,
+            segment_bytes: options.segment_bytes,
+            kept_free_bytes: options.kept_free_bytes,
+        })
+    }
+
+    /// Reserves the rest of the segment, or as much of it as the disk can spare.
+    pub(super) fn reserve(&mut self) -> io::Result<()> {
+        if self.is_reserved() {
+            return Ok(());
+        }
+        let (from, to) = (self.reserved_to, self.segment_bytes);
+        self.reserved_to = reserve_ahead(&*self.file, from, to, self.kept_free_bytes)?;
+        Ok(())
+    }
+
+    /// Whether the segment has all the space it is planned to take.
+    pub(super) const fn is_reserved(&self) -> bool {
+        self.reserved_to >= self.segment_bytes
+    }
+
+    pub(super) const fn reserved_to(&self) -> u64 {
+        self.reserved_to
     }
 
     pub(super) const fn written(&self) -> u64 {
@@ -51,17 +88,32 @@ impl Tail {
     /// Appends `bytes`; when they pass the zeros, another `step` of zeros goes with them.
     pub(super) fn append(&mut self, bytes: &[u8], step: u64) -> io::Result<()> {
         let end = self.written + bytes.len() as u64;
+        if end > self.reserved_to {
+            self.reserve()?;
+        }
         if end > self.zeroed_to {
             let target = self.planned(end.saturating_add(step));
             if target <= end || !self.append_with_zeros(bytes, target - end)? {
-                self.file.write_all_at(bytes, self.written)?;
+                self.write_or_cut_back(bytes)?;
                 self.zeroed_to = end;
+                self.reserved_to = self.reserved_to.max(end);
             }
         } else {
             self.file.write_all_at(bytes, self.written)?;
         }
         self.written = end;
         Ok(())
+    }
+
+    /// Writes `bytes`. Where there is no room, the part that was written does not stay behind: it would have to
+    /// be repaired at the next start, when there may be no room either.
+    fn write_or_cut_back(&self, bytes: &[u8]) -> io::Result<()> {
+        let written = self.file.write_all_at(bytes, self.written);
+        if written.as_ref().is_err_and(is_no_room) {
+            // If this fails as well, the start does it.
+            drop(self.file.set_len(self.written));
+        }
+        written
     }
 
     /// Writes `bytes` and zeros in one go; `false` if there is no room for all of it.
@@ -73,10 +125,21 @@ impl Tail {
                 self.zeroed_to = self.written + bytes.len() as u64 + zeros;
                 Ok(true)
             }
-            // What did get written is the same bytes again or zeros behind them.
-            Err(e) if e.kind() == io::ErrorKind::StorageFull => Ok(false),
+            // Space that was reserved is not always there when it is written to. What did get written is the
+            // same bytes again or zeros behind them.
+            Err(e) if is_no_room(&e) => {
+                self.give_back(self.written)?;
+                Ok(false)
+            }
             Err(e) => Err(e),
         }
+    }
+
+    /// Ends the file at `end` for want of room: nothing is ahead of it any more.
+    fn give_back(&mut self, end: u64) -> io::Result<()> {
+        self.file.set_len(end)?;
+        self.reserved_to = end;
+        Ok(())
     }
 
     /// Returns how many zeros are missing for a lead of `lead` bytes over the log.
@@ -84,17 +147,21 @@ impl Tail {
         self.planned(self.written.saturating_add(lead)).saturating_sub(self.zeroed_to)
     }
 
-    /// Writes `count` more zeros ahead; the caller syncs.
+    /// Writes `count` more zeros ahead, as far as there is room; the caller syncs.
     pub(super) fn write_zeros(&mut self, count: u64) -> io::Result<()> {
         let slices: Vec<IoSlice<'_>> = zero_slices(count).collect();
-        self.file.write_all_vectored_at(&slices, self.zeroed_to)?;
-        self.zeroed_to += count;
+        match self.file.write_all_vectored_at(&slices, self.zeroed_to) {
+            Ok(()) => self.zeroed_to += count,
+            Err(e) if is_no_room(&e) => self.give_back(self.zeroed_to)?,
+            Err(e) => return Err(e),
+        }
         Ok(())
     }
 
-    /// Returns the offset of a page's boundary near `offset`, not beyond the segment's planned size.
+    /// Returns the offset of a page's boundary near `offset`, not beyond the reserved space, nor the segment's
+    /// planned size.
     fn planned(&self, offset: u64) -> u64 {
-        (offset / PAGE_BYTES * PAGE_BYTES).min(self.segment_bytes)
+        (offset / PAGE_BYTES * PAGE_BYTES).min(self.reserved_to).min(self.segment_bytes)
     }
 }
 

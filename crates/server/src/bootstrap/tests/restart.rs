@@ -263,3 +263,19 @@ fn a_backend_file_that_is_none_is_named() {
     std::os::unix::fs::symlink(&own, &db).unwrap();
     assert_eq!(boot_with(&config, &real_disk(), &NoNames).unwrap().state.applied().0, 3);
 }
+
+#[test]
+fn received_files_that_the_backend_has_passed_are_removed() {
+    let folder = TempDir::new().unwrap();
+    let config = config(&folder);
+    lived(&config, &[]);
+    let snap = DataDir::new(Path::new(&config.data_dir), None).snap();
+    let [stranger, passed, awaited] = [0, 3, 4].map(|index| snap::database_path(&snap, index));
+    for path in [&stranger, &passed, &awaited] {
+        std::fs::write(path, b"image").unwrap();
+    }
+    drop(boot_with(&config, &real_disk(), &NoNames).unwrap());
+    assert!(!stranger.exists());
+    assert!(!passed.exists());
+    assert!(awaited.exists(), "the log may ask for it yet");
+}

@@ -8,7 +8,7 @@ use std::path::Path;
 use bytes::Bytes;
 
 use super::*;
-use crate::disk::{Fault, FaultyDisk, Operation};
+use crate::disk::{Fault, FaultyDisk, OpenMode, Operation};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -204,4 +204,21 @@ fn a_full_disk_fails_the_commit_and_nothing_else() {
     let after = commit(&db, 5, &state).unwrap();
     assert_eq!(content(&db), after);
     assert_sound(&db, "after room was made");
+}
+
+#[test]
+fn a_file_grows_by_little_where_there_is_little_room() {
+    let root = tempfile::tempdir().unwrap();
+    let faulty = FaultyDisk::new(root.path()).unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
+    let path = root.path().join("db");
+    faulty.limit_growth(Some(400 << 10));
+    let db = Db::open(&disk, &path, Options { growth_bytes: 16 << 20, ..small() }).unwrap();
+    let mut tx = db.write().unwrap();
+    tx.create_bucket_if_missing(BUCKET).unwrap();
+    tx.put(BUCKET, b"key", Bytes::from(vec![1; 10_000])).unwrap();
+    tx.commit().unwrap();
+    let left = disk.open(&path, OpenMode::Read).unwrap().free_bytes().unwrap().unwrap();
+    assert!(left > 300 << 10, "only {left} bytes left for others");
+    assert_sound(&db, "on a small disk");
 }

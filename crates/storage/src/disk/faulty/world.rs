@@ -147,6 +147,13 @@ impl World {
         Ok(())
     }
 
+    /// Gives room back that a file has taken.
+    pub(super) fn shrink(&mut self, bytes: u64) {
+        if let Some(left) = &mut self.growth_left {
+            *left = left.saturating_add(bytes);
+        }
+    }
+
     pub(super) fn lookup(&self, path: &Path) -> Option<u64> {
         let mut node = ROOT;
         for name in names_of(path) {

@@ -23,7 +23,7 @@ fn live(disk: &FaultyDisk, dir: &Path) -> Progress {
 
 fn try_live(disk: &FaultyDisk, dir: &Path, done: &mut Progress) -> Result<(), WalError> {
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-    let options = Options { segment_bytes: 6000, ..small_options() };
+    let options = Options { segment_bytes: 6000, kept_free_bytes: 1 << 20, ..small_options() };
     let mut wal = Wal::create(Arc::clone(&shared), dir, metadata(), options.clone())?;
     done.created = true;
     for round in 1..=9u64 {
@@ -86,19 +86,24 @@ fn check_survivor(dir: &Path, done: &Progress, what: &str) {
     assert_eq!(open(dir).unwrap().1.entries.len() as u64, next, "{what}");
 }
 
-#[test]
-fn a_power_cut_at_any_operation_loses_nothing_acknowledged() {
+/// Cuts the power at every operation of a life on a disk with so much room.
+fn cut_power_everywhere(room: Option<u64>) {
+    let disk_of = |root: &Path| {
+        let disk = FaultyDisk::new(root).unwrap();
+        disk.limit_growth(room);
+        disk
+    };
     let total = {
         let root = tempfile::tempdir().unwrap();
-        let disk = FaultyDisk::new(root.path()).unwrap();
+        let disk = disk_of(root.path());
         let done = live(&disk, &root.path().join("wal"));
         assert_eq!(done.acknowledged.len(), 16);
         disk.operation_count()
     };
-    assert!(total > 60, "{total}");
+    assert!(total > 50, "{total}");
     for stop in 0..total {
         let root = tempfile::tempdir().unwrap();
-        let disk = FaultyDisk::new(root.path()).unwrap();
+        let disk = disk_of(root.path());
         disk.stop_at(stop);
         let done = live(&disk, &root.path().join("wal"));
         for seed in 0..8 {
@@ -107,6 +112,16 @@ fn a_power_cut_at_any_operation_loses_nothing_acknowledged() {
             check_survivor(&image.path().join("wal"), &done, &format!("stop {stop} seed {seed}"));
         }
     }
+}
+
+#[test]
+fn a_power_cut_at_any_operation_loses_nothing_acknowledged() {
+    cut_power_everywhere(None);
+}
+
+#[test]
+fn a_power_cut_loses_nothing_acknowledged_without_room_to_reserve_either() {
+    cut_power_everywhere(Some(400_000));
 }
 
 #[test]
@@ -211,45 +226,120 @@ fn a_failed_write_or_sync_ends_the_log() {
 }
 
 #[test]
-fn a_full_disk_is_met_when_reserving_and_not_halfway() {
-    let root = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new(root.path()).unwrap();
-    let dir = root.path().join("wal");
-    let mut wal = Wal::create(Arc::new(disk.clone()), &dir, metadata(), small_options()).unwrap();
-    disk.limit_growth(Some(1000));
-    // The next segment cannot be reserved; the log goes on as long as this one has room.
-    assert!(wal.prepare(4096).is_err());
-    let mut count = 0;
-    let error = loop {
-        match wal.save(None, &[entry(count + 1, 1, &[1; 1000])]) {
-            Ok(_) => count += 1,
-            Err(error) => break error,
-        }
-    };
-    assert!(matches!(error, WalError::Io { action: "allocate", .. }), "{error}");
-    assert_eq!(count, 15);
-    wal.close().unwrap();
-    disk.limit_growth(None);
-    let (mut wal, contents) = open(&dir).unwrap();
-    // The last save had been synced before room for the next segment was sought.
-    assert_eq!(contents.entries.len(), 16);
-    assert!(wal.save(None, &[entry(17, 1, b"x")]).unwrap().new_segment.is_some());
-}
-
-#[test]
-fn a_short_segment_grows_without_room_for_zeros() {
+fn without_room_to_reserve_the_log_goes_on_in_what_room_there_is() {
     let root = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new(root.path()).unwrap();
     let dir = root.path().join("wal");
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-    let wal = Wal::create(Arc::clone(&shared), &dir, metadata(), small_options()).unwrap();
-    let end = wal.tail.written();
-    wal.close().unwrap();
-    shared.open(&last_segment(&dir), OpenMode::ReadWrite).unwrap().set_len(end).unwrap();
-    let (mut wal, _) = Wal::open(shared, &dir, &SnapshotMark::default(), small_options()).unwrap();
+    let mut wal = Wal::create(Arc::clone(&shared), &dir, metadata(), small_options()).unwrap();
+    assert_eq!(wal.take_shortage(), None);
+    disk.limit_growth(Some(40_000));
+    // A segment in advance is not even tried: others want the room.
+    while wal.prepare(1 << 20).unwrap() {}
+    assert!(!dir.join("0.tmp").exists());
+    let (mut count, mut segments, mut shortages) = (0, 0, 0);
+    let error = loop {
+        match wal.save(None, &[entry(count + 1, 1, &[1; 1000])]) {
+            Ok(saved) => {
+                count += 1;
+                segments += usize::from(saved.new_segment.is_some());
+            }
+            Err(error) => break error,
+        }
+        shortages += usize::from(wal.take_shortage().is_some());
+        while wal.prepare(1 << 20).unwrap() {}
+    };
+    assert!(matches!(error, WalError::Io { action: "write", .. }), "{error}");
+    // The segment that was reserved, and all the room behind it.
+    assert_eq!((count, segments, shortages), (54, 3, 3));
+    drop(wal);
+    // What was acknowledged is there, nothing has to be repaired, and the start needs no room.
+    disk.limit_growth(Some(0));
+    let begin = SnapshotMark::default();
+    let (_, contents) = Wal::open(Arc::clone(&shared), &dir, &begin, small_options()).unwrap();
+    assert_eq!(contents.repaired, None);
+    assert_eq!(contents.entries.len() as u64, count);
+    disk.limit_growth(None);
+    let (mut wal, _) = Wal::open(shared, &dir, &begin, small_options()).unwrap();
+    assert_eq!(wal.take_shortage(), None, "the rest of the segment is reserved now");
+    assert!(wal.save(None, &[entry(count + 1, 1, b"x")]).unwrap().synced);
+}
+
+#[test]
+fn a_log_begins_on_a_disk_that_has_no_room_for_a_segment() {
+    let root = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new(root.path()).unwrap();
+    let dir = root.path().join("wal");
     disk.limit_growth(Some(2000));
-    assert!(wal.save(None, &[entry(1, 1, &[1; 1000])]).unwrap().synced);
-    assert!(wal.save(None, &[entry(2, 1, &[1; 1000])]).is_err());
+    let options = Options::default();
+    let shared: Arc<dyn Disk> = Arc::new(disk);
+    let mut wal = Wal::create(Arc::clone(&shared), &dir, metadata(), options.clone()).unwrap();
+    let shortage = wal.take_shortage().unwrap();
+    assert_eq!(shortage.path, last_segment(&dir));
+    assert_eq!(shortage.wanted_bytes, options.segment_bytes);
+    assert!(shortage.reserved_bytes < 1000, "{shortage:?}");
+    assert_eq!(wal.take_shortage(), None, "once is enough");
+    wal.save(None, &[entry(1, 1, b"one")]).unwrap();
+    wal.save(None, &[entry(2, 1, b"two")]).unwrap();
+    drop(wal);
+    let (_, contents) = Wal::open(shared, &dir, &SnapshotMark::default(), options).unwrap();
+    assert_eq!(contents.entries, [entry(1, 1, b"one"), entry(2, 1, b"two")]);
+}
+
+#[test]
+fn a_full_segment_goes_on_while_there_is_no_room_for_another() {
+    let root = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new(root.path()).unwrap();
+    let dir = root.path().join("wal");
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let options = Options { zero_step_bytes: 0, ..small_options() };
+    let mut wal = Wal::create(Arc::clone(&shared), &dir, metadata(), options.clone()).unwrap();
+    disk.limit_growth(Some(20_000));
+    for name in ["/0.tmp", "/1.tmp"] {
+        let full = Fault::nth(Operation::Write, 0, 28).on(name);
+        disk.inject(Fault { fail_count: u64::MAX, ..full });
+    }
+    for index in 1..=20 {
+        assert_eq!(wal.save(None, &[entry(index, 1, &[1; 1000])]).unwrap().new_segment, None);
+    }
+    drop(wal);
+    let (_, contents) = Wal::open(shared, &dir, &SnapshotMark::default(), options).unwrap();
+    assert_eq!(contents.entries.len(), 20);
+}
+
+#[test]
+fn a_torn_end_is_cut_off_without_room_for_a_copy() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("wal");
+    let mut wal = create(&dir);
+    wal.save(None, &[entry(1, 1, &[1; 3000])]).unwrap();
+    wal.save(None, &[entry(2, 1, &[2; 3000])]).unwrap();
+    let end = wal.tail.written();
+    drop(wal);
+    let file = fs::File::options().write(true).open(last_segment(&dir)).unwrap();
+    file.set_len(end - 2000).unwrap();
+    let disk = FaultyDisk::new(root.path()).unwrap();
+    disk.limit_growth(Some(1000));
+    let opened = Wal::open(Arc::new(disk), &dir, &SnapshotMark::default(), small_options());
+    let (mut wal, contents) = opened.unwrap();
+    assert_eq!(contents.repaired.unwrap().backup, None);
+    assert_eq!(contents.entries.len(), 1);
+    let names: Vec<_> = fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 1, "{names:?}");
+    // What was cut off has left room.
+    assert!(wal.save(None, &[entry(2, 2, &[2; 1500])]).unwrap().synced);
+}
+
+#[test]
+fn segments_reserved_by_an_earlier_process_are_removed() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("wal");
+    let mut wal = create(&dir);
+    assert!(wal.prepare(4096).unwrap());
+    drop(wal);
+    assert!(dir.join("0.tmp").exists());
+    let _opened = open(&dir).unwrap();
+    assert!(!dir.join("0.tmp").exists());
 }
 
 /// Takes snapshots, a leader's (odd rounds) and its own, and purges whenever it may; returns the index up to

@@ -70,7 +70,7 @@ impl Sample {
             (None, 2) => Outcome::Gone,
             (Some(repair), 2) => {
                 assert_eq!(repair.offset as usize, self.start);
-                assert_eq!(fs::read(&repair.backup).unwrap(), bytes);
+                assert_eq!(fs::read(repair.backup.as_ref().unwrap()).unwrap(), bytes);
                 Outcome::Repaired
             }
             _ => panic!("{contents:?}"),

@@ -1,0 +1,134 @@
+//! File descriptors: how many the process may open, and who gets how many.
+//!
+//! ```text
+//! limit = kept back (log, snapshots, backend, runtimes, what is dialed) + peers' connections + clients' connections
+//! ```
+//!
+//! All client listeners share one budget, and the peer listener has its own, so that neither clients nor strangers
+//! on the peer port can take what the cluster or the files need. Whoever comes beyond a budget waits in the
+//! kernel's queue until somebody leaves.
+//!
+//! # Not here
+//!
+//! Accepting connections (`listen`).
+
+use std::sync::Arc;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::sync::Semaphore;
+
+use crate::log;
+
+/// What is kept back at least, as etcd does: with no more than this it does not start.
+const KEPT_BACK_MIN: u64 = 150;
+
+/// Files of the log, the backend and snapshots, the standard streams, and connections that are dialed.
+const FILES_AND_DIALED: u64 = 64;
+
+/// What a runtime holds, its thread's wake-ups included.
+const PER_RUNTIME: u64 = 3;
+
+/// Connections of peers that there is room for however low the limit. Some ten of each other member.
+const PEER_CONNECTIONS_MIN: u64 = 64;
+
+/// Of what is not kept back, so much may be connections of peers as well.
+const PEER_SHARE: u64 = 8;
+
+/// The usual limit of a shell. Below it the log says what it comes to.
+const COMFORTABLE: u64 = 1024;
+
+/// Who may hold how many connections.
+#[derive(Clone, Debug)]
+pub(crate) struct Budget {
+    pub(crate) clients: Arc<Semaphore>,
+    pub(crate) peers: Arc<Semaphore>,
+}
+
+/// There are too few descriptors for the files and one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the limit is {limit}, and the files and one connection need {needed}: see ulimit -n, or LimitNOFILE of systemd"
+)]
+pub(crate) struct TooFew {
+    pub(crate) limit: u64,
+    pub(crate) needed: u64,
+}
+
+/// How many connections there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plan {
+    clients: u64,
+    peers: u64,
+}
+
+impl Plan {
+    fn of(limit: u64, runtimes: u64) -> Result<Self, TooFew> {
+        let kept_back =
+            KEPT_BACK_MIN.max(FILES_AND_DIALED + PEER_CONNECTIONS_MIN + runtimes * PER_RUNTIME);
+        let needed = kept_back + 1;
+        if limit < needed {
+            return Err(TooFew { limit, needed });
+        }
+        let free = limit - kept_back;
+        let peers = free / PEER_SHARE;
+        Ok(Self { clients: free - peers, peers: PEER_CONNECTIONS_MIN + peers })
+    }
+}
+
+/// Takes all descriptors that the process may have, as a Go program does: the soft limit is for programs that
+/// could not live with more.
+pub(crate) fn raise_limit() {
+    let limits = getrlimit(Resource::Nofile);
+    // None is no limit at all.
+    if limits.current.is_none_or(|soft| limits.maximum.is_some_and(|hard| soft >= hard)) {
+        return;
+    }
+    let raised = Rlimit { current: limits.maximum, maximum: limits.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        log::warn!("failed to raise the file descriptor limit", "error" = error.to_string());
+    }
+}
+
+/// Divides the process's descriptors among a member with so many runtimes and its connections.
+pub(crate) fn divide(runtimes: usize) -> Result<Budget, TooFew> {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let plan = Plan::of(limit, runtimes as u64)?;
+    if limit < COMFORTABLE {
+        log::warn!(
+            "the file descriptor limit is low; clients beyond their share of connections wait: set it higher \
+             (ulimit -n, LimitNOFILE of systemd)",
+            "limit" = limit,
+            "client-connections-max" = plan.clients,
+            "peer-connections-max" = plan.peers
+        );
+    }
+    let places = |count: u64| {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)))
+    };
+    Ok(Budget { clients: places(plan.clients), peers: places(plan.peers) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_divided_without_a_rest() {
+        for (limit, runtimes, clients, peers) in
+            [(151, 4, 1, 64), (1024, 4, 765, 173), (20_000, 4, 17_369, 2_545)]
+        {
+            assert_eq!(Plan::of(limit, runtimes), Ok(Plan { clients, peers }), "{limit}");
+            assert_eq!(clients + peers, limit - KEPT_BACK_MIN + PEER_CONNECTIONS_MIN);
+        }
+    }
+
+    #[test]
+    fn too_few_for_one_connection_is_a_refusal() {
+        assert_eq!(Plan::of(150, 4), Err(TooFew { limit: 150, needed: 151 }));
+        // Each processor has a runtime, which has descriptors of its own.
+        let needed = FILES_AND_DIALED + PEER_CONNECTIONS_MIN + 66 * PER_RUNTIME + 1;
+        assert_eq!(Plan::of(300, 66), Err(TooFew { limit: 300, needed }));
+        assert!(Plan::of(u64::MAX, 4).is_ok());
+    }
+}

@@ -1,0 +1,133 @@
+//! A deadline for the head of an HTTP/1 request, from its first byte on.
+//!
+//! A connection may be idle between two requests for minutes; one that is in the middle of a head is not. The HTTP
+//! library has one timer for both, so this watches the reads: the deadline begins with the first byte that comes
+//! while a head is expected, and ends when the service is called.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::service::Service;
+use hyper::{Request, Response};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
+
+/// How often requests have begun and ended on a connection, told by the service to the connection: an odd number
+/// is the middle of one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Turns(Arc<AtomicUsize>);
+
+impl Turns {
+    fn turn(&self) {
+        // Service and connection are one task's.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A connection whose reads fail when a head takes too long.
+#[derive(Debug)]
+pub(super) struct HeadDeadline<T> {
+    inner: T,
+    turns: Turns,
+    patience: Duration,
+    /// Runs while a head is incomplete: the one of this turn.
+    timer: Option<(usize, Pin<Box<Sleep>>)>,
+}
+
+impl<T> HeadDeadline<T> {
+    pub(super) const fn new(inner: T, turns: Turns, patience: Duration) -> Self {
+        Self { inner, turns, patience, timer: None }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for HeadDeadline<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let turn = this.turns.count();
+        if this.timer.as_ref().is_some_and(|(of, _)| *of != turn) {
+            this.timer = None;
+        }
+        let filled = buf.filled().len();
+        let read = Pin::new(&mut this.inner).poll_read(cx, buf);
+        let is_in_request = turn % 2 == 1;
+        if buf.filled().len() > filled && !is_in_request {
+            let patience = this.patience;
+            this.timer.get_or_insert_with(|| (turn, Box::pin(tokio::time::sleep(patience))));
+        }
+        let timer = this.timer.as_mut().map(|(_, timer)| timer.as_mut());
+        match timer.map(|timer| timer.poll(cx)) {
+            Some(Poll::Ready(())) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Some(Poll::Pending) | None => read,
+        }
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for HeadDeadline<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+/// A service that tells the connection when a head is complete, and when the next may come.
+#[derive(Clone, Debug)]
+pub(super) struct Announcing<S> {
+    pub(super) inner: S,
+    pub(super) turns: Turns,
+}
+
+impl<S, B> Service<Request<Incoming>> for Announcing<S>
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Future: Send + 'static>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        self.turns.turn();
+        let (answer, turns) = (self.inner.call(request), self.turns.clone());
+        Box::pin(async move {
+            let answer = answer.await;
+            turns.turn();
+            answer
+        })
+    }
+}

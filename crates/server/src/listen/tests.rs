@@ -1,0 +1,177 @@
+//! Connections by hand: what is announced, what is refused, and how long a listener waits.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use http_body_util::Empty;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+
+/// Never answers what comes for it.
+#[derive(Clone)]
+struct Silent;
+
+impl Service<Request<Incoming>> for Silent {
+    type Response = Response<Empty<Bytes>>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, _: Request<Incoming>) -> Self::Future {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// Answers at once, or after twice the patience with a head if the path says so.
+#[derive(Clone)]
+struct Answering;
+
+impl Service<Request<Incoming>> for Answering {
+    type Response = Response<Empty<Bytes>>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let pause =
+            if request.uri().path() == "/slow" { PATIENCE.head * 2 } else { Duration::ZERO };
+        Box::pin(async move {
+            tokio::time::sleep(pause).await;
+            Ok(Response::new(Empty::new()))
+        })
+    }
+}
+
+const PATIENCE: Patience =
+    Patience { idle: Duration::from_secs(300), head: Duration::from_millis(100) };
+
+/// The client's end of a connection that is being served.
+async fn connect(max_concurrent_streams: Option<u32>) -> TcpStream {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let served = listener.accept().await.unwrap().0.into_std().unwrap();
+    let services = Services { grpc: Some(Silent), http: Some(Answering) };
+    let places = Arc::new(Semaphore::new(1));
+    let limits =
+        ConnectionLimits { max_concurrent_streams, patience: PATIENCE, places, keepalive: None };
+    let (stopper, stop) = watch::channel(false);
+    tokio::spawn(async move {
+        let _stopper = stopper;
+        drop(serve_connection(served, services, limits, stop).await);
+    });
+    stream
+}
+
+async fn read_answer(stream: &mut TcpStream) {
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        answer.push(stream.read_u8().await.unwrap());
+    }
+    assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_end_ends_the_connection() {
+    for part in ["P", "GET", "GET /health HTTP/1.1\r\nHost: x\r\n"] {
+        let mut stream = connect(None).await;
+        stream.write_all(part.as_bytes()).await.unwrap();
+        let mut rest = Vec::new();
+        // Long before the patience with connections that say nothing ends.
+        let ended = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut rest));
+        drop(ended.await.expect("the connection ends"));
+    }
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_end_after_an_answer_ends_the_connection_too() {
+    let mut stream = connect(None).await;
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    read_answer(&mut stream).await;
+    stream.write_all(b"GET / HTTP/1.1\r\nHo").await.unwrap();
+    let mut rest = Vec::new();
+    let ended = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut rest));
+    drop(ended.await.expect("the connection ends"));
+}
+
+#[tokio::test]
+async fn neither_an_answer_nor_the_next_request_has_the_deadline_of_a_head() {
+    let mut stream = connect(None).await;
+    for path in ["/slow", "/", "/slow"] {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        read_answer(&mut stream).await;
+        // What is measured is that time may pass here.
+        tokio::time::sleep(PATIENCE.head * 2).await;
+    }
+}
+
+const SETTINGS: u8 = 4;
+const RST_STREAM: u8 = 3;
+const REFUSED_STREAM: [u8; 4] = [0, 0, 0, 7];
+
+async fn read_frame(stream: &mut TcpStream) -> (u8, u32, Vec<u8>) {
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).await.unwrap();
+    let [high, middle, low, kind, _, id @ ..] = head;
+    let mut payload = vec![0; u32::from_be_bytes([0, high, middle, low]) as usize];
+    stream.read_exact(&mut payload).await.unwrap();
+    (kind, u32::from_be_bytes(id), payload)
+}
+
+/// Says hello as a client, and returns the limit of streams that the server announces.
+async fn greet(stream: &mut TcpStream) -> Option<u32> {
+    stream.write_all(HTTP2_PREFACE).await.unwrap();
+    stream.write_all(&[0, 0, 0, SETTINGS, 0, 0, 0, 0, 0]).await.unwrap();
+    let (kind, _, payload) = read_frame(stream).await;
+    assert_eq!(kind, SETTINGS);
+    assert!(!payload.is_empty(), "other settings are announced");
+    let limit = payload.chunks(6).find_map(|setting| setting.strip_prefix(&[0, 3]));
+    limit.map(|limit| u32::from_be_bytes(limit.try_into().unwrap()))
+}
+
+/// Opens streams, all with the same head, and leaves them open.
+async fn open_streams(stream: &mut TcpStream, count: u32) {
+    // :method POST, :scheme http, :path /, all from the static table; END_HEADERS.
+    let frames: Vec<u8> = (0..count)
+        .flat_map(|number| {
+            let [a, b, c, d] = (2 * number + 1).to_be_bytes();
+            [0, 0, 3, 1, 4, a, b, c, d, 0x83, 0x86, 0x84]
+        })
+        .collect();
+    stream.write_all(&frames).await.unwrap();
+}
+
+/// The first stream that the server refuses.
+async fn first_refused(stream: &mut TcpStream) -> u32 {
+    loop {
+        let (kind, id, payload) = read_frame(stream).await;
+        if kind == RST_STREAM {
+            assert_eq!(payload, REFUSED_STREAM);
+            return id;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_limit_of_streams_is_in_force_whether_it_is_announced_or_not() {
+    let mut stream = connect(Some(7)).await;
+    assert_eq!(greet(&mut stream).await, Some(7));
+    open_streams(&mut stream, 8).await;
+    assert_eq!(first_refused(&mut stream).await, 15);
+
+    let mut stream = connect(None).await;
+    assert_eq!(greet(&mut stream).await, None);
+    open_streams(&mut stream, STREAMS_HELD_MAX + 1).await;
+    assert_eq!(first_refused(&mut stream).await, 2 * STREAMS_HELD_MAX + 1);
+}
+
+#[test]
+fn accepted_connections_have_the_listeners_patience() {
+    let listener = Listener::bind(([127, 0, 0, 1], 0).into(), Reuse::default()).unwrap();
+    let patience = Duration::from_millis(1234);
+    listener.give_up_after(patience).unwrap();
+    listener.socket.set_nonblocking(false).unwrap();
+    let _dialed = std::net::TcpStream::connect(listener.address()).unwrap();
+    let (accepted, _) = listener.socket.accept().unwrap();
+    let found = socket2::SockRef::from(&accepted).tcp_user_timeout().unwrap();
+    assert_eq!(found, Some(patience));
+}

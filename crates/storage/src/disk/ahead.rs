@@ -1,0 +1,107 @@
+//! Space taken ahead of need, and when not to: on a disk with little room left, whoever reserves much for later
+//! takes it from those who need some now.
+//!
+//! Reserving is a convenience of its caller, who goes on without it. So a shortage is no error here, and what a
+//! refused reservation may have taken all the same is given back.
+
+use std::io;
+
+use super::DiskFile;
+
+/// Of a disk that is short of room, so much of what is free is taken ahead at a time.
+const SHARE_WHEN_SHORT: u64 = 8;
+
+/// Shares below this are not worth their system call.
+const SHARE_BYTES_MIN: u64 = 64 * 1024;
+
+const PAGE_BYTES: u64 = 4096;
+
+/// Reserves space behind `from`, where the file ends, up to `to` if `kept_free` bytes are free for others then,
+/// or else a share of what is free. Returns up to where there is space now: `from` at least, `to` at most.
+pub(crate) fn reserve_ahead(
+    file: &dyn DiskFile,
+    from: u64,
+    to: u64,
+    kept_free: u64,
+) -> io::Result<u64> {
+    let wanted = to.saturating_sub(from);
+    let share = match file.free_bytes()? {
+        Some(free) if free < wanted.saturating_add(kept_free) => share_of(free).min(wanted),
+        Some(_) | None => wanted,
+    };
+    if share == 0 || !try_allocate(file, from + share)? {
+        return Ok(from);
+    }
+    Ok(from + share)
+}
+
+/// What may be taken ahead of a disk with so many bytes free.
+fn share_of(free: u64) -> u64 {
+    let share = free / SHARE_WHEN_SHORT / PAGE_BYTES * PAGE_BYTES;
+    if share < SHARE_BYTES_MIN { 0 } else { share }
+}
+
+/// Makes the file at least `len` bytes long, and its space its own; `false` if there is no room for that, and
+/// then it is as long as it was.
+pub(crate) fn try_allocate(file: &dyn DiskFile, len: u64) -> io::Result<bool> {
+    let len_before = file.len()?;
+    match file.allocate(len) {
+        Ok(()) => Ok(true),
+        Err(error) if is_no_room(&error) => {
+            // Some file systems keep what they found before they ran out.
+            file.set_len(len_before)?;
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether an operation has failed for want of room: on the disk, or under what the process may use.
+pub(crate) fn is_no_room(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{Disk, FaultyDisk, OpenMode};
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn what_is_taken_ahead_leaves_room_for_others() {
+        let root = tempfile::tempdir().unwrap();
+        let disk = FaultyDisk::new(root.path()).unwrap();
+        let file = disk.open(&root.path().join("f"), OpenMode::CreateNew(0o600)).unwrap();
+        for (free, reserved) in [
+            (None, 64 * MIB),
+            (Some(80 * MIB), 64 * MIB),
+            (Some(80 * MIB - 1), 10 * MIB - 4096),
+            (Some(40 * MIB), 5 * MIB),
+            (Some(MIB), 128 * 1024),
+            (Some(100 * 1024), 0),
+            (Some(0), 0),
+        ] {
+            file.set_len(0).unwrap();
+            disk.limit_growth(free);
+            let to = reserve_ahead(&*file, 0, 64 * MIB, 16 * MIB).unwrap();
+            assert_eq!(to, reserved, "{free:?} free");
+            assert_eq!(file.len().unwrap(), reserved);
+        }
+    }
+
+    #[test]
+    fn a_refused_reservation_changes_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let disk = FaultyDisk::new(root.path()).unwrap();
+        let file = disk.open(&root.path().join("f"), OpenMode::CreateNew(0o600)).unwrap();
+        file.write_all_at(b"abc", 0).unwrap();
+        disk.limit_growth(Some(10));
+        assert!(!try_allocate(&*file, 100).unwrap());
+        assert_eq!(file.len().unwrap(), 3);
+        assert!(try_allocate(&*file, 13).unwrap());
+    }
+}

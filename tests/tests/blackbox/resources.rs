@@ -1,0 +1,172 @@
+//! Little of what a machine has: room on the disk, file descriptors, patience with clients and at the end.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::process::ExitStatusExt as _;
+
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::{
+    Client, Kind, Options, Server, SmallDisk, Watch, delete, eventually, on_both_servers,
+    on_quorate, put, watch_prefix, within,
+};
+
+on_both_servers! {
+    alone:
+    too_few_descriptors_are_refused_by_name,
+    the_soft_limit_of_descriptors_is_raised,
+    no_limit_of_streams_is_announced_unless_it_is_set,
+}
+
+on_quorate! {
+    alone:
+    a_member_begins_on_a_disk_without_room_for_a_segment,
+    a_member_on_a_nearly_full_disk_starts_and_frees_space,
+    few_descriptors_are_enough_and_warned_of,
+    open_streams_end_at_once_when_the_member_stops,
+    a_member_that_waits_for_others_stops_when_told,
+}
+
+/// Overwrites a key, so that most of what was written can be given back.
+async fn write_history(client: &Client, count: usize, size: usize) {
+    let value = vec![b'v'; size];
+    for number in 0..count {
+        client.put(put(format!("k{}", number % 10), &value)).await.unwrap();
+    }
+}
+
+/// Deletes, compacts, defragments: what an operator does whose disk is full.
+async fn free_space(client: &Client) {
+    client.delete_range(delete("k", "l")).await.unwrap();
+    let revision = client.revision().await;
+    client.compact(pb::CompactionRequest { revision, physical: true }).await.unwrap();
+    client.defragment(pb::DefragmentRequest {}).await.unwrap();
+}
+
+async fn a_member_begins_on_a_disk_without_room_for_a_segment(kind: Kind) {
+    for megabytes in [40, 10, 1] {
+        let Some(disk) = SmallDisk::new(megabytes) else { return };
+        let mut server = disk.prepare(Options::new(kind)).start().await;
+        assert!(server.log().contains("no room to preallocate"), "{megabytes} MB");
+        write_history(&server.client(), 20, 5_000).await;
+        free_space(&server.client()).await;
+        server.kill();
+        server.start_again().await;
+        assert_eq!(server.client().read("k1").await, None);
+        server.client().write("after", "v").await;
+    }
+}
+
+async fn a_member_on_a_nearly_full_disk_starts_and_frees_space(kind: Kind) {
+    for megabytes in [40, 10, 1, 0] {
+        let Some(disk) = SmallDisk::new(300) else { return };
+        let mut server = disk.prepare(Options::new(kind)).start().await;
+        write_history(&server.client(), 200, 50_000).await;
+        // In order, which leaves no segment behind that was reserved before the disk was full.
+        server.stop().await;
+        disk.fill_but(megabytes);
+        server.start_again().await;
+        let client = server.client();
+        free_space(&client).await;
+        client.write("after", "v").await;
+        eventually("a smaller backend", async || {
+            let status = client.status(pb::StatusRequest {}).await.ok()?;
+            (status.db_size < 2_000_000).then_some(())
+        })
+        .await;
+        server.kill();
+        server.start_again().await;
+        assert!(server.client().read("after").await.is_some(), "{megabytes} MB");
+    }
+}
+
+/// Options of a server that may open so many files.
+fn limited(kind: Kind, limit: &str) -> Options {
+    let script = format!("{limit}; exec \"$@\"");
+    Options::new(kind).wrapper(&["bash", "-c", &script, "limited"])
+}
+
+async fn too_few_descriptors_are_refused_by_name(kind: Kind) {
+    for limit in ["ulimit -n 60", "ulimit -n 150"] {
+        let exit = limited(kind, limit).try_start().await.unwrap_err();
+        assert_eq!(exit.status.and_then(|status| status.code()), Some(1), "{exit}");
+        let text = "file descriptor limit of etcd process is too low; please set higher";
+        assert!(exit.log.contains(text), "{exit}");
+        let number = limit.rsplit(' ').next().unwrap();
+        assert!(exit.log.contains(&format!("\"limit\":{number}")), "{exit}");
+    }
+}
+
+async fn the_soft_limit_of_descriptors_is_raised(kind: Kind) {
+    let server = limited(kind, "ulimit -Sn 100; ulimit -Hn 3000").start().await;
+    server.client().write("k", "v").await;
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let soft: u64 = line.split_whitespace().nth(3).unwrap().parse().unwrap();
+    // Newer releases of Go stay one below.
+    assert!((2999..=3000).contains(&soft), "{line}");
+}
+
+async fn few_descriptors_are_enough_and_warned_of(kind: Kind) {
+    let server = limited(kind, "ulimit -n 200").start().await;
+    assert!(server.log().contains("the file descriptor limit is low"), "{}", server.log());
+    // More than there are places for wait, and are served when others leave.
+    let mut held: Vec<TcpStream> =
+        (0..200).map(|_| TcpStream::connect(("127.0.0.1", server.port())).unwrap()).collect();
+    eventually("a warning", async || {
+        server.log().contains("all places for connections are taken").then_some(())
+    })
+    .await;
+    held.clear();
+    within("an answer", server.client().write("k", "v")).await;
+}
+
+/// The limit of concurrent streams in the server's first frame.
+fn announced_streams(server: &Server) -> Option<u32> {
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+    stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).unwrap();
+    assert_eq!(head[3], 4, "a server begins with its settings");
+    let mut payload = vec![0; usize::from(head[2])];
+    stream.read_exact(&mut payload).unwrap();
+    let limit = payload.chunks(6).find_map(|setting| setting.strip_prefix(&[0, 3]))?;
+    Some(u32::from_be_bytes(limit.try_into().unwrap()))
+}
+
+async fn no_limit_of_streams_is_announced_unless_it_is_set(kind: Kind) {
+    let server = Server::start(kind).await;
+    assert_eq!(announced_streams(&server), None);
+    let server = Options::new(kind).flag("--max-concurrent-streams=7").start().await;
+    assert_eq!(announced_streams(&server), Some(7));
+}
+
+async fn open_streams_end_at_once_when_the_member_stops(kind: Kind) {
+    let mut server = Server::start(kind).await;
+    let client = server.client();
+    let mut watch = Watch::open(&client);
+    watch.create(watch_prefix("k")).await;
+    let status = server.stop().await;
+    assert_eq!(status.signal(), Some(15), "{status}");
+    let ended = watch.try_next().await.unwrap_err();
+    // Clients of etcd open the stream anew after this code.
+    assert_eq!(ended.code(), tonic::Code::Unavailable, "{ended}");
+    assert_eq!(ended.message(), "etcdserver: server stopped");
+    assert!(!server.log().contains("cutting connections"), "{}", server.log());
+}
+
+async fn a_member_that_waits_for_others_stops_when_told(kind: Kind) {
+    let mut server = Options::new(kind).prepare();
+    let cluster = format!("default={},other=http://127.0.0.1:2", server.peer_url());
+    server.set_cluster(cluster, false);
+    server.launch();
+    eventually("an election", async || {
+        server.log().contains("is starting a new election").then_some(())
+    })
+    .await;
+    let status = server.stop().await;
+    assert_eq!(status.signal(), Some(15), "{status}");
+    let log = server.log();
+    assert!(log.contains("received signal; shutting down"), "{log}");
+    assert!(log.contains("closed etcd server"), "{log}");
+}
