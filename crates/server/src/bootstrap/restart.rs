@@ -96,8 +96,8 @@ pub(super) async fn restart(
             };
             (start, peers)
         };
-        release_passed(disk, &dirs, state.applied().0)?;
-        let node = start.into_node(config, &identity, &dirs)?;
+    release_passed(disk, &dirs, state.applied().0)?;
+    let node = start.into_node(config, &identity, &dirs)?;
     Ok(Booted { identity, dirs, wal, backend, state, node, peers })
 }
 
