@@ -116,9 +116,14 @@ impl Standing {
         self.leadership.borrow().role == Role::Leader
     }
 
+    /// Since when no leader is known, while that is so.
+    pub(crate) fn leaderless_since(&self) -> Option<Instant> {
+        *self.leaderless_since.lock()
+    }
+
     /// Whether no leader has been known at any moment since then.
     pub(crate) fn had_no_leader_since(&self, then: Instant) -> bool {
-        self.leaderless_since.lock().is_some_and(|since| since <= then)
+        self.leaderless_since().is_some_and(|since| since <= then)
     }
 
     /// Whether a leader may have been deposed without knowing: time has stood still for consensus, because
