@@ -136,7 +136,8 @@ impl Member {
             "transferee-member-id" = format!("{to:x}")
         );
         let mut leadership = self.standing().leadership();
-        self.transfer_leadership(to);
+        let _place = self.take_task()?;
+        self.transfer_leadership(to)?;
         let moved = leadership.wait_for(|now| now.leader == to).await;
         moved.map_err(|_| RequestError::Stopped)?;
         log::info!(

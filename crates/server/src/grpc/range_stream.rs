@@ -1,7 +1,8 @@
 //! RangeStream: a range answered in chunks of about the size of a request.
 //!
 //! Each chunk is read when the transport asks for it, at the revision of the first, from where the last
-//! one ended; nothing is held in between but a key. The last chunk carries what a Range would have said of
+//! one ended; nothing is held in between but a key. What a chunk takes is counted until it has been sent
+//! (`admission`); where there is no room for it the stream ends. The last chunk carries what a Range would have said of
 //! the whole.
 
 use std::sync::Arc;
@@ -11,6 +12,8 @@ use prost::Message;
 use quorate_api::etcdserverpb::{RangeResponse, RangeStreamResponse};
 use quorate_state::mvcc::{RangeQuery, SortTarget};
 
+use super::large_reply::{COUNTED_BYTES_MIN, StreamRooms};
+use crate::admission::Bound;
 use crate::member::{Member, RequestError};
 
 /// Keys in the first chunk.
@@ -28,6 +31,7 @@ pub(super) struct ChunkedRange {
     revision: Option<i64>,
     chunk_keys: i64,
     sent_count: i64,
+    rooms: StreamRooms,
 }
 
 impl ChunkedRange {
@@ -42,15 +46,31 @@ impl ChunkedRange {
             revision: None,
             chunk_keys: FIRST_CHUNK_KEYS,
             sent_count: 0,
+            rooms: StreamRooms::default(),
         }
+    }
+
+    /// Where the places of chunks wait for the frames that carry them.
+    pub(super) fn rooms(&self) -> StreamRooms {
+        self.rooms.clone()
     }
 
     /// The next chunk, or `None` after the last.
     pub(super) fn next(&mut self) -> Option<Result<RangeStreamResponse, RequestError>> {
         let query = self.rest.take()?;
-        Some(
-            self.read(query).map(|response| RangeStreamResponse { range_response: Some(response) }),
-        )
+        let chunk = self.read(query).and_then(|response| {
+            let len = response.encoded_len();
+            if len >= COUNTED_BYTES_MIN {
+                let replies = &self.member.admission().replies;
+                // The library's buffer may be twice as large as what is in it.
+                self.rooms.push(Bound::take_owned(replies, 2 * len as u64)?);
+            }
+            Ok(RangeStreamResponse { range_response: Some(response) })
+        });
+        if chunk.is_err() {
+            self.rest = None;
+        }
+        Some(chunk)
     }
 
     fn read(&mut self, mut query: RangeQuery) -> Result<RangeResponse, RequestError> {
