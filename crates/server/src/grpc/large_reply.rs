@@ -31,7 +31,7 @@ use crate::admission::{Bound, Room};
 pub(super) const COUNTED_BYTES_MIN: usize = 4 * 1024;
 
 /// Records from here on are handed to the transport as they are, between two chunks.
-const RECORD_APART_BYTES: usize = 16 * 1024;
+const RECORD_APART_BYTES: usize = 8 * 1024;
 
 /// Bytes gathered before they are handed to the transport.
 const CHUNK_BYTES: usize = 64 * 1024;
