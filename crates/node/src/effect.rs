@@ -41,7 +41,7 @@ pub struct Leadership {
 pub enum ProposalFailure {
     /// The consensus core refused it, as it does while leadership is being handed over.
     Dropped,
-    /// Too many proposals wait for a leader.
+    /// Too many proposals wait for a leader, or too much of the log is not committed yet.
     QueueFull,
 }
 

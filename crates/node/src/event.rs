@@ -19,6 +19,8 @@ pub enum Event {
     Tick,
     /// Requests for the log, in order.
     Propose(Vec<Proposal>),
+    /// Nobody waits for these proposals any more (their ids, ascending). Those that wait for a leader are forgotten.
+    Withdraw(Vec<u64>),
     /// A change of the membership for the log.
     ProposeConfChange {
         /// The caller's name for it.

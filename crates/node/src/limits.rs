@@ -1,7 +1,11 @@
 //! The bounds of what a node holds, and its pace.
 
-/// Proposals that may wait for a leader. Further ones are refused.
-pub const WAITING_PROPOSALS_MAX: usize = 4096;
+/// Proposals that may wait for a leader. Further ones are refused. Their bytes are bounded by whoever hands them in.
+pub const WAITING_PROPOSALS_MAX: usize = 16_384;
+
+/// Entries in a leader's log that are not committed yet, its own and those that other members pass on to it, in
+/// bytes. Further ones are refused, or dropped where they came from another member.
+pub const UNCOMMITTED_BYTES_MAX: u64 = 1 << 30;
 
 /// Barriers that may be under way. Further ones are refused. The caller makes one for many readers.
 pub const BARRIER_ROUNDS_MAX: usize = 1024;

@@ -151,6 +151,7 @@ impl Node {
                 election_tick: config.election_ticks,
                 max_size_per_message: limits::APPEND_BYTES_MAX,
                 max_committed_size_per_ready: limits::APPLYING_BYTES_MAX,
+                max_uncommitted_size: limits::UNCOMMITTED_BYTES_MAX,
                 max_inflight_count: limits::INFLIGHT_APPENDS_MAX,
                 pre_vote: config.pre_vote,
                 async_storage_writes: true,
@@ -217,6 +218,7 @@ impl Node {
         match event {
             Event::Tick => self.handle_tick(),
             Event::Propose(proposals) => self.handle_propose(proposals),
+            Event::Withdraw(request_ids) => self.proposals.forget(&request_ids),
             Event::ProposeConfChange { request_id, change } => {
                 self.propose(vec![(request_id, Content::ConfChange(change))]);
             }
@@ -416,9 +418,13 @@ impl Node {
     }
 
     fn propose_data(&mut self, request_ids: Vec<u64>, batch: Vec<Bytes>) {
-        if !batch.is_empty() && self.raft.propose_batch(batch).is_err() {
-            self.fail_proposals(request_ids, ProposalFailure::Dropped);
+        if batch.is_empty() || self.raft.propose_batch(batch).is_ok() {
+            return;
         }
+        // A leader that is to stay one refuses only for the size of its log.
+        let is_full = self.raft.is_leader() && self.raft.transferee() == NONE;
+        let failure = if is_full { ProposalFailure::QueueFull } else { ProposalFailure::Dropped };
+        self.fail_proposals(request_ids, failure);
     }
 
     fn fail_proposals(

@@ -24,15 +24,15 @@ pub(crate) type Waiting = (u64, Content);
 /// First in, first out.
 #[derive(Debug, Default)]
 pub(crate) struct Proposals {
-    waiting: VecDeque<Waiting>,
-    /// Ticks each may wait, and how long the oldest have: a queue of (ticks left, how many).
-    ages: VecDeque<(u64, usize)>,
+    /// Each with the tick at whose end it is forgotten.
+    waiting: VecDeque<(u64, Waiting)>,
+    ticks: u64,
     ticks_max: u64,
 }
 
 impl Proposals {
     pub(crate) fn new(ticks_max: u64) -> Self {
-        Self { waiting: VecDeque::new(), ages: VecDeque::new(), ticks_max }
+        Self { waiting: VecDeque::new(), ticks: 0, ticks_max }
     }
 
     /// Keeps a proposal, or gives it back when there are too many.
@@ -40,28 +40,26 @@ impl Proposals {
         if self.waiting.len() >= WAITING_PROPOSALS_MAX {
             return Err(request_id);
         }
-        self.waiting.push_back((request_id, content));
-        match self.ages.back_mut() {
-            Some((ticks_left, count)) if *ticks_left == self.ticks_max => *count += 1,
-            _ => self.ages.push_back((self.ticks_max, 1)),
-        }
+        let last_tick = self.ticks.saturating_add(self.ticks_max);
+        self.waiting.push_back((last_tick, (request_id, content)));
         Ok(())
     }
 
     /// Everything that waits, oldest first.
     pub(crate) fn take(&mut self) -> Vec<Waiting> {
-        self.ages.clear();
-        self.waiting.drain(..).collect()
+        self.waiting.drain(..).map(|(_, waiting)| waiting).collect()
+    }
+
+    /// Forgets these, which are named in ascending order.
+    pub(crate) fn forget(&mut self, request_ids: &[u64]) {
+        self.waiting.retain(|(_, (id, _))| request_ids.binary_search(id).is_err());
     }
 
     /// Forgets what has waited longer than any client does.
     pub(crate) fn tick(&mut self) {
-        for (ticks_left, _) in &mut self.ages {
-            *ticks_left -= 1;
-        }
-        while let Some((0, count)) = self.ages.front() {
-            self.waiting.drain(..*count);
-            self.ages.pop_front();
+        self.ticks += 1;
+        while self.waiting.front().is_some_and(|(last_tick, _)| *last_tick <= self.ticks) {
+            self.waiting.pop_front();
         }
     }
 }
@@ -84,11 +82,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_withdrawn_is_forgotten() {
+        let mut proposals = Proposals::new(2);
+        for request_id in [7, 2, 9, 4] {
+            proposals.push(request_id, Content::Data(Bytes::new())).unwrap();
+        }
+        proposals.forget(&[2, 3, 4]);
+        let left: Vec<u64> = proposals.take().iter().map(|(request_id, _)| *request_id).collect();
+        assert_eq!(left, [7, 9]);
+    }
+
+    #[test]
     fn the_queue_is_bounded() {
         let mut proposals = Proposals::new(2);
         for request_id in 0..WAITING_PROPOSALS_MAX as u64 {
             proposals.push(request_id, Content::Data(Bytes::new())).unwrap();
         }
-        assert_eq!(proposals.push(9999, Content::Data(Bytes::new())), Err(9999));
+        assert_eq!(proposals.push(99_999, Content::Data(Bytes::new())), Err(99_999));
     }
 }

@@ -7,7 +7,8 @@ use quorate_raft::{
 };
 
 use crate::{
-    BarrierFailure, Config, Effect, Event, LogFault, Node, Proposal, SnapshotPolicy, StartError,
+    BarrierFailure, Config, Effect, Event, LogFault, Node, Proposal, ProposalFailure,
+    SnapshotPolicy, StartError, limits,
 };
 
 fn config(id: u64, voters: &[u64]) -> Config {
@@ -38,6 +39,7 @@ struct Member {
     unfinished_writes: Vec<u64>,
     passed: Vec<(u64, u64)>,
     failed: Vec<(u64, BarrierFailure)>,
+    refused: Vec<(u64, ProposalFailure)>,
     snapshots: usize,
     installed: Vec<u64>,
     stops: Vec<LogFault>,
@@ -52,6 +54,7 @@ impl Member {
             unfinished_writes: Vec::new(),
             passed: Vec::new(),
             failed: Vec::new(),
+            refused: Vec::new(),
             snapshots: 0,
             installed: Vec::new(),
             stops: Vec::new(),
@@ -85,7 +88,10 @@ impl Member {
                 Effect::BarrierFailed { round, failure } => self.failed.push((round, failure)),
                 Effect::TakeSnapshot => self.snapshots += 1,
                 Effect::Stop(fault) => self.stops.push(fault),
-                Effect::Leadership(_) | Effect::ProposalFailed { .. } => {}
+                Effect::ProposalFailed { request_id, failure } => {
+                    self.refused.push((request_id, failure));
+                }
+                Effect::Leadership(_) => {}
             }
         }
     }
@@ -146,6 +152,41 @@ fn a_lone_voter_leads_at_once_and_applies_only_what_is_durable() {
     assert_eq!(member.applied.len(), 1, "nothing is durable yet");
     member.finish_writes();
     assert_eq!(member.applied_data(), [&b""[..], b"a", b"b"]);
+}
+
+#[test]
+fn what_nobody_waits_for_is_not_proposed_to_a_new_leader() {
+    let mut members = [Member::start(config(1, &[1, 2])), Member::start(config(2, &[1, 2]))];
+    members[0].propose(7, "withdrawn");
+    members[0].propose(8, "wanted");
+    members[0].handle(Event::Withdraw(vec![3, 7]));
+    while members[0].node.leadership().leader == NONE {
+        members[0].handle(Event::Tick);
+        converse(&mut members);
+    }
+    assert!(members.iter().all(|member| member.applied_data().contains(&&b"wanted"[..])));
+    assert!(members.iter().all(|member| !member.applied_data().contains(&&b"withdrawn"[..])));
+}
+
+#[test]
+fn a_leader_refuses_what_it_cannot_hold() {
+    let mut member = Member::start(config(1, &[1]));
+    member.finish_writes();
+    let data = Bytes::from(vec![0; 64 << 20]);
+    let fitting = limits::UNCOMMITTED_BYTES_MAX / (64 << 20);
+    let propose = |member: &mut Member, request_id| {
+        let proposal = Proposal { request_id, data: data.clone() };
+        member.handle(Event::Propose(vec![proposal]));
+    };
+    for request_id in 0..fitting {
+        propose(&mut member, request_id);
+    }
+    assert!(member.refused.is_empty());
+    propose(&mut member, 99);
+    assert_eq!(member.refused, [(99, ProposalFailure::QueueFull)]);
+    member.finish_writes();
+    propose(&mut member, 100);
+    assert_eq!(member.refused.len(), 1, "what is committed counts no more");
 }
 
 #[test]

@@ -43,8 +43,8 @@ impl Probe for MemberProbe {
             .collect()
     }
 
-    fn has_leader(&self) -> bool {
-        self.member.has_leader()
+    async fn has_leader(&self) -> bool {
+        self.member.require_leader().await.is_ok()
     }
 
     fn is_learner(&self) -> bool {

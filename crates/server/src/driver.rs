@@ -9,9 +9,9 @@
 //!
 //! # Bounds
 //!
-//! Requests (proposals, barriers) that wait in the queue: [`REQUESTS_QUEUED_MAX`]; further ones are refused. The
-//! reports of the other threads share the queue and are bounded by the work handed to those threads.
-//! The log thread's queue is bounded, and the driver waits for it: a disk that cannot keep up holds up
+//! Requests that wait in the queue: [`REQUESTS_QUEUED_MAX`]; further ones are refused. How many there may be in
+//! all, in the queue and beyond it, is bounded before they come here (`admission`). The reports of the other threads
+//! share the queue and are bounded by the work handed to those threads. The log thread's queue is bounded, and the driver waits for it: a disk that cannot keep up holds up
 //! proposals here, not in memory.
 
 use std::collections::VecDeque;
@@ -27,6 +27,7 @@ use quorate_raft::{
 };
 use quorate_storage::wal::SnapshotMark;
 
+use crate::admission::{Full, Waitlist};
 use crate::answer::Answer;
 use crate::applier;
 use crate::committer::Done;
@@ -94,10 +95,6 @@ pub(crate) struct DriverHandle {
     requests_queued: Arc<AtomicUsize>,
 }
 
-/// The driver has too much to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct QueueFull;
-
 impl DriverHandle {
     pub(crate) fn channel() -> (Self, DriverInputs) {
         let (inputs, receiver) = inbox::inbox(REQUESTS_QUEUED_MAX);
@@ -107,10 +104,10 @@ impl DriverHandle {
     }
 
     /// Asks for something on behalf of a client.
-    pub(crate) fn request(&self, input: Input) -> Result<(), QueueFull> {
+    pub(crate) fn request(&self, input: Input) -> Result<(), Full> {
         if self.requests_queued.fetch_add(1, Ordering::Relaxed) >= REQUESTS_QUEUED_MAX {
             self.requests_queued.fetch_sub(1, Ordering::Relaxed);
-            return Err(QueueFull);
+            return Err(Full);
         }
         self.report(input);
         Ok(())
@@ -186,8 +183,8 @@ pub(crate) struct Driver {
 #[derive(Debug, Default)]
 struct Barrier {
     last_round: u64,
-    under_way: Vec<Address<Answer>>,
-    next: Vec<Address<Answer>>,
+    under_way: Waitlist,
+    next: Waitlist,
 }
 
 impl Driver {
@@ -233,6 +230,7 @@ impl Driver {
             let now = Instant::now();
             if now >= next_tick {
                 self.notice_delay(now.saturating_duration_since(next_tick));
+                self.forget_withdrawn();
                 self.node.handle(Event::Tick);
                 self.neighbours.standing.note_tick();
                 self.prepare_log();
@@ -261,6 +259,16 @@ impl Driver {
                 "expected-duration" = 2 * self.heartbeat,
                 "exceeded-duration" = delay - self.heartbeat
             );
+        }
+    }
+
+    /// Gives up what nobody waits for any more. What a leader has in its log it cannot give up.
+    fn forget_withdrawn(&mut self) {
+        if self.node.leadership().role != Role::Leader {
+            let withdrawn = self.neighbours.waiters.forget_withdrawn();
+            if !withdrawn.is_empty() {
+                self.node.handle(Event::Withdraw(withdrawn));
+            }
         }
     }
 
@@ -396,8 +404,14 @@ impl Driver {
             Input::SnapshotSent { to, outcome } => {
                 self.node.handle(Event::SnapshotSent { to, outcome });
             }
-            Input::TransferLeadership(to) => self.node.handle(Event::TransferLeadership(to)),
-            Input::AskStatus(done) => done(self.node.status()),
+            Input::TransferLeadership(to) => {
+                self.node.handle(Event::TransferLeadership(to));
+                return true;
+            }
+            Input::AskStatus(done) => {
+                done(self.node.status());
+                return true;
+            }
             Input::Stop => self.stopping = true,
         }
         false
@@ -495,7 +509,7 @@ impl Driver {
             Effect::Leadership(leadership) => self.change_leadership(leadership),
             Effect::BarrierPassed { round, index } => {
                 if round == self.barrier.last_round {
-                    for address in self.barrier.under_way.drain(..) {
+                    for address in self.barrier.under_way.drain() {
                         self.neighbours.standing.when_applied(index, address);
                     }
                     self.start_barrier();
@@ -503,7 +517,7 @@ impl Driver {
             }
             Effect::BarrierFailed { round, failure } => {
                 if round == self.barrier.last_round {
-                    for address in self.barrier.under_way.drain(..) {
+                    for address in self.barrier.under_way.drain() {
                         self.outbox.push(address, Answer::BarrierFailed(failure));
                     }
                     self.start_barrier();

@@ -147,7 +147,7 @@ pub(crate) async fn watch_for_leader(member: Arc<Member>) {
         ticks.tick().await;
         // A promotion changes this, and no leader.
         member.metrics().server.is_learner.set(i64::from(member.is_learner()));
-        if member.has_leader() {
+        if !member.standing().misses_leader(member.limits().election_timeout) {
             missing_count = 0;
             continue;
         }

@@ -11,6 +11,7 @@ use quorate_state::units::MemberId;
 
 use crate::log;
 use crate::member::{Member, RequestError};
+use crate::standing::Standing;
 
 /// Between two attempts to have the leader do something.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(50);
@@ -25,7 +26,34 @@ pub(crate) struct Leader {
     pub(crate) peer_urls: Vec<String>,
 }
 
+impl Standing {
+    /// Whether there is no leader, and has been none for so long (an election timeout, here and below) that
+    /// it is no mere change of leaders.
+    pub(crate) fn misses_leader(&self, patience: Duration) -> bool {
+        self.leaderless_since().is_some_and(|since| since.elapsed() >= patience)
+    }
+
+    /// Waits for a leader until there has been none for so long. Says whether there is one.
+    pub(crate) async fn has_leader_within(&self, patience: Duration) -> bool {
+        let Some(since) = self.leaderless_since() else { return true };
+        let mut leadership = self.leadership();
+        let led = leadership.wait_for(|now| now.leader != NONE);
+        matches!(tokio::time::timeout_at((since + patience).into(), led).await, Ok(Ok(_)))
+    }
+}
+
 impl Member {
+    /// Waits until there is a leader, or there has been none for an election timeout.
+    ///
+    /// A leader whose process has ended is forgotten at once and succeeded within ticks (decision record 0009).
+    /// What etcd's followers would meanwhile go on to accept, because they do not know yet, waits for the
+    /// successor.
+    pub(crate) async fn require_leader(&self) -> Result<(), RequestError> {
+        let patience = self.limits().election_timeout;
+        let is_led = self.standing().has_leader_within(patience).await;
+        if is_led { Ok(()) } else { Err(RequestError::NoLeader) }
+    }
+
     /// Waits until there is a leader that can be asked.
     pub(crate) async fn wait_for_leader(&self, deadline: Instant) -> Result<Leader, RequestError> {
         let mut leadership = self.standing().leadership();
@@ -108,7 +136,8 @@ impl Member {
             "transferee-member-id" = format!("{to:x}")
         );
         let mut leadership = self.standing().leadership();
-        self.transfer_leadership(to);
+        let _place = self.take_task()?;
+        self.transfer_leadership(to)?;
         let moved = leadership.wait_for(|now| now.leader == to).await;
         moved.map_err(|_| RequestError::Stopped)?;
         log::info!(
@@ -165,5 +194,58 @@ impl Member {
                 "error" = error.to_string()
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_node::Leadership;
+
+    /// No test waits for it.
+    const LONG: Duration = Duration::from_secs(3600);
+    const SHORT: Duration = Duration::from_millis(5);
+    const LED: Leadership = Leadership { leader: 1, term: 2, role: Role::Follower };
+    const LEADERLESS: Leadership = Leadership { leader: NONE, ..LED };
+
+    fn standing() -> Standing {
+        let standing = Standing::new(0, 0, LONG);
+        standing.set_leadership(LED);
+        standing
+    }
+
+    #[tokio::test]
+    async fn a_leader_that_is_gone_is_missed_after_a_while() {
+        let standing = standing();
+        assert!(!standing.misses_leader(Duration::ZERO));
+        assert!(standing.has_leader_within(Duration::ZERO).await);
+        standing.set_leadership(LEADERLESS);
+        assert!(!standing.misses_leader(LONG));
+        assert!(!standing.has_leader_within(SHORT).await, "the wait has an end");
+        assert!(standing.misses_leader(SHORT));
+        assert!(!standing.has_leader_within(Duration::ZERO).await, "nothing is left to wait for");
+    }
+
+    #[tokio::test]
+    async fn who_requires_a_leader_gets_its_successor() {
+        let standing = standing();
+        standing.set_leadership(LEADERLESS);
+        let mut waiting = std::pin::pin!(standing.has_leader_within(LONG));
+        assert!(now_or_never(waiting.as_mut()).await.is_none());
+        standing.set_leadership(Leadership { leader: 3, term: 3, ..LED });
+        assert!(waiting.await);
+    }
+
+    /// The outcome, if it is there.
+    async fn now_or_never<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
+        let mut future = Some(future);
+        std::future::poll_fn(move |cx| {
+            let polled = future.take().expect("polled once").poll(cx);
+            std::task::Poll::Ready(match polled {
+                std::task::Poll::Ready(outcome) => Some(outcome),
+                std::task::Poll::Pending => None,
+            })
+        })
+        .await
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! See `ARCHITECTURE.md` for the threads and how a request travels through them.
 
+mod admission;
 mod answer;
 mod applier;
 mod bootstrap;

@@ -15,13 +15,13 @@
 //!
 //! # Bound
 //!
-//! One slot for each request in progress. Their number is bounded by the proposal queue and the clients'
-//! streams, not here.
+//! One slot for each request in progress. Their number is bounded by `admission`, not here.
 
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -38,11 +38,18 @@ pub(crate) struct Slot {
     generation: u32,
 }
 
+/// Slots are added in so many at a time.
+const CHUNK_SLOTS: usize = 1024;
+
+/// The generation of each slot. The runtime's thread writes, core threads look.
+type Generations = Arc<[AtomicU32; CHUNK_SLOTS]>;
+
 /// The way into one runtime, for answers of type `A`.
 #[derive(Debug)]
 pub(crate) struct Mailbox<A> {
     inbox: Mutex<Vec<(Slot, A)>>,
     arrived: Notify,
+    generations: Mutex<Vec<Generations>>,
 }
 
 /// Where an answer goes.
@@ -54,7 +61,11 @@ pub(crate) struct Address<A> {
 
 impl<A> Mailbox<A> {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { inbox: Mutex::new(Vec::new()), arrived: Notify::new() })
+        Arc::new(Self {
+            inbox: Mutex::new(Vec::new()),
+            arrived: Notify::new(),
+            generations: Mutex::new(Vec::new()),
+        })
     }
 }
 
@@ -65,6 +76,14 @@ impl<A> Clone for Address<A> {
 }
 
 impl<A> Address<A> {
+    /// Whether somebody waits here still. One that has just gone may not be noticed yet.
+    pub(crate) fn is_awaited(&self) -> bool {
+        let at = self.slot.index as usize;
+        let chunks = self.mailbox.generations.lock();
+        let generation = &chunks[at / CHUNK_SLOTS][at % CHUNK_SLOTS];
+        generation.load(Ordering::Relaxed) == self.slot.generation
+    }
+
     /// Sends one answer, now.
     pub(crate) fn send(self, answer: A) {
         let was_empty = {
@@ -123,6 +142,8 @@ struct Desk<A> {
     mailbox: Arc<Mailbox<A>>,
     slots: Vec<(u32, SlotState<A>)>,
     free: Vec<u32>,
+    /// The same generations as in `slots`, for others to see.
+    generations: Vec<Generations>,
 }
 
 /// A desk that the requests of one thread share. The server keeps one per runtime in a thread-local.
@@ -143,7 +164,12 @@ type DeskKey<A> = &'static std::thread::LocalKey<DeskCell<A>>;
 /// Opens this thread's desk and runs its postman for as long as the future is polled.
 pub(crate) async fn run_postman<A: 'static>(desk: DeskKey<A>, mailbox: Arc<Mailbox<A>>) {
     desk.with(|cell| {
-        let opened = Desk { mailbox: Arc::clone(&mailbox), slots: Vec::new(), free: Vec::new() };
+        let opened = Desk {
+            mailbox: Arc::clone(&mailbox),
+            slots: Vec::new(),
+            free: Vec::new(),
+            generations: Vec::new(),
+        };
         *cell.0.borrow_mut() = Some(opened);
     });
     let mut scan = tokio::time::interval(DEADLINE_SCAN);
@@ -171,6 +197,11 @@ impl<A> Desk<A> {
             return Slot { index, generation: slot.0 };
         }
         let index = u32::try_from(self.slots.len()).expect("requests in progress fit 32 bits");
+        if self.slots.len().is_multiple_of(CHUNK_SLOTS) {
+            let chunk = Generations::new(std::array::from_fn(|_| AtomicU32::new(0)));
+            self.mailbox.generations.lock().push(Arc::clone(&chunk));
+            self.generations.push(chunk);
+        }
         self.slots.push((0, state));
         Slot { index, generation: 0 }
     }
@@ -209,6 +240,9 @@ impl<A> Desk<A> {
         if *generation == slot.generation {
             *generation = generation.wrapping_add(1);
             *state = SlotState::Free;
+            let at = slot.index as usize;
+            self.generations[at / CHUNK_SLOTS][at % CHUNK_SLOTS]
+                .store(*generation, Ordering::Relaxed);
             self.free.push(slot.index);
         }
     }

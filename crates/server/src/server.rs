@@ -349,6 +349,7 @@ fn plug_in(metrics: &Metrics, member: &Arc<Member>) {
     metrics.watch_state(move || {
         let (view, stats) = (member.view(), member.backend().stats());
         let watches = member.hub().stats();
+        let (admission, proposals) = (member.admission(), member.proposals_load());
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let bytes = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         StateSample {
@@ -362,6 +363,17 @@ fn plug_in(metrics: &Metrics, member: &Arc<Member>) {
             watchers: count(watches.watcher_count),
             slow_watchers: count(watches.slow_watcher_count),
             quota_backend_bytes: member.limits().quota_configured,
+            proposals: count(proposals.count),
+            proposals_bytes: count(proposals.bytes),
+            proposals_refused: bytes(proposals.refused),
+            reads: bytes(admission.reads.used()),
+            reads_refused: bytes(admission.reads.refused()),
+            tasks: bytes(admission.tasks.used()),
+            tasks_refused: bytes(admission.tasks.refused()),
+            lists_bytes: bytes(admission.lists.used()),
+            lists_refused: bytes(admission.lists.refused()),
+            replies_bytes: bytes(admission.replies.used()),
+            replies_refused: bytes(admission.replies.refused()),
             ..StateSample::default()
         }
     });

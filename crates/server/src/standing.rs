@@ -18,6 +18,7 @@ use quorate_raft::{MemberId, NONE, Role};
 use quorate_state::versions::Version;
 use tokio::sync::watch;
 
+use crate::admission::SweepMark;
 use crate::answer::Answer;
 use crate::mailbox::{Address, Outbox};
 
@@ -31,6 +32,39 @@ const UNAPPLIED_COUNT_MAX_FIRST: u64 = 10_000;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment(u64);
 
+/// Who waits until which index is applied. Those that have given up are swept, as in a [`Waitlist`].
+///
+/// [`Waitlist`]: crate::admission::Waitlist
+#[derive(Debug, Default)]
+struct Waiting {
+    by_index: BTreeMap<u64, Vec<Address<Answer>>>,
+    count: usize,
+    mark: SweepMark,
+}
+
+impl Waiting {
+    fn add(&mut self, index: u64, address: Address<Answer>) {
+        if self.mark.is_reached(self.count) {
+            self.by_index.retain(|_, addresses| {
+                addresses.retain(Address::is_awaited);
+                !addresses.is_empty()
+            });
+            self.count = self.by_index.values().map(Vec::len).sum();
+            self.mark.set_after(self.count);
+        }
+        self.by_index.entry(index).or_default().push(address);
+        self.count += 1;
+    }
+
+    /// The next one that waits for no more than this index.
+    fn take_up_to(&mut self, index: u64) -> Option<Vec<Address<Answer>>> {
+        let first = self.by_index.first_entry().filter(|first| *first.key() <= index)?;
+        let addresses = first.remove();
+        self.count -= addresses.len();
+        Some(addresses)
+    }
+}
+
 /// Shared by all threads.
 #[derive(Debug)]
 pub(crate) struct Standing {
@@ -38,7 +72,7 @@ pub(crate) struct Standing {
     applied: AtomicU64,
     applied_term: AtomicU64,
     sole_voter: AtomicBool,
-    waiting: Mutex<BTreeMap<u64, Vec<Address<Answer>>>>,
+    waiting: Mutex<Waiting>,
     leadership: watch::Sender<Leadership>,
     leader: AtomicU64,
     term: AtomicU64,
@@ -65,7 +99,7 @@ impl Standing {
             applied: AtomicU64::new(applied),
             applied_term: AtomicU64::new(applied_term),
             sole_voter: AtomicBool::new(false),
-            waiting: Mutex::new(BTreeMap::new()),
+            waiting: Mutex::new(Waiting::default()),
             leadership: watch::Sender::new(Leadership::default()),
             leader: AtomicU64::new(NONE),
             term: AtomicU64::new(0),
@@ -116,9 +150,14 @@ impl Standing {
         self.leadership.borrow().role == Role::Leader
     }
 
+    /// Since when no leader is known, while that is so.
+    pub(crate) fn leaderless_since(&self) -> Option<Instant> {
+        *self.leaderless_since.lock()
+    }
+
     /// Whether no leader has been known at any moment since then.
     pub(crate) fn had_no_leader_since(&self, then: Instant) -> bool {
-        self.leaderless_since.lock().is_some_and(|since| since <= then)
+        self.leaderless_since().is_some_and(|since| since <= then)
     }
 
     /// Whether a leader may have been deposed without knowing: time has stood still for consensus, because
@@ -203,10 +242,8 @@ impl Standing {
         let mut waiting = self.waiting.lock();
         self.applied_term.store(term, Ordering::Release);
         self.applied.store(index, Ordering::Release);
-        while let Some(first) = waiting.first_entry()
-            && *first.key() <= index
-        {
-            for address in first.remove() {
+        while let Some(addresses) = waiting.take_up_to(index) {
+            for address in addresses {
                 outbox.push(address, Answer::Ready);
             }
         }
@@ -218,7 +255,7 @@ impl Standing {
             let mut waiting = self.waiting.lock();
             // Looked at under the lock, so that the applier cannot pass in between.
             if self.applied() < index {
-                waiting.entry(index).or_default().push(address);
+                waiting.add(index, address);
                 return;
             }
         }
@@ -230,7 +267,39 @@ impl Standing {
 mod tests {
     use super::*;
 
+    use crate::mailbox::{DeskCell, Mailbox, run_postman, wait};
+
     const SILENCE: Duration = Duration::from_millis(300);
+
+    thread_local! {
+        static DESK: DeskCell<Answer> = const { DeskCell::new() };
+    }
+
+    #[tokio::test]
+    async fn callers_that_have_gone_while_the_applier_stalls_do_not_pile_up() {
+        let far = Instant::now() + Duration::from_secs(3600);
+        let standing = Standing::new(0, 0, SILENCE);
+        let callers = async {
+            let (address, staying) = wait(&DESK, far).unwrap();
+            standing.when_applied(7, address);
+            for index in 1..10_000 {
+                let (address, gone) = wait(&DESK, far).unwrap();
+                drop(gone);
+                standing.when_applied(index, address);
+            }
+            assert!(standing.waiting.lock().count <= 1024);
+            standing.set_applied(7, 1, &mut Outbox::new());
+            let waiting = standing.waiting.lock();
+            let held: usize = waiting.by_index.values().map(Vec::len).sum();
+            assert_eq!(waiting.count, held);
+            drop((waiting, staying));
+        };
+        tokio::select! {
+            biased;
+            () = run_postman(&DESK, Mailbox::new()) => {}
+            () = callers => {}
+        }
+    }
 
     #[test]
     fn a_pause_leaves_a_doubt_until_a_quorum_was_heard() {

@@ -1,12 +1,26 @@
-//! Who waits for which request: from the id that travels through the log to the mailbox of the asker.
+//! Proposals in progress: who waits for which, from the id that travels through the log to the mailbox of the asker,
+//! and how much memory they hold.
+//!
+//! A proposal is counted from when it is accepted until nothing of it is left: it is applied, or has failed. That
+//! its caller has gone changes nothing for what is in the log already, so such a proposal is *withdrawn*: nobody
+//! waits for it, and its place is given back when it is applied. A member that does not lead has nothing in its
+//! log that it could bound; there the driver has withdrawn proposals forgotten at its next tick.
+//!
+//! # Bound
+//!
+//! [`PROPOSALS`], in things and bytes. Further ones are refused.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use parking_lot::Mutex;
 
+use crate::admission::{Full, PROPOSALS};
 use crate::answer::Answer;
 use crate::mailbox::Address;
+
+/// What a proposal takes besides its bytes: its call, its places in queues and maps, its entry in the log.
+const PROPOSAL_OVERHEAD_BYTES: usize = 1024;
 
 /// Request ids are unique and count up: their low bits are as good as a hash.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,21 +41,177 @@ impl Hasher for IdHasher {
     }
 }
 
-type Map = HashMap<u64, Address<Answer>, BuildHasherDefault<IdHasher>>;
+type Map<T> = HashMap<u64, T, BuildHasherDefault<IdHasher>>;
+
+/// What the proposals in progress come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    pub(crate) count: usize,
+    pub(crate) bytes: usize,
+    /// How many were not taken on.
+    pub(crate) refused: u64,
+}
 
 /// Shared by the connection runtimes, which add, and the core threads, which take.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    by_request: Mutex<Map>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    awaited: Map<(Address<Answer>, usize)>,
+    /// Bytes of those that nobody waits for any more.
+    withdrawn: Map<usize>,
+    load: Load,
 }
 
 impl Waiters {
-    pub(crate) fn add(&self, request_id: u64, address: Address<Answer>) {
-        self.by_request.lock().insert(request_id, address);
+    /// Takes a proposal of so many bytes on.
+    pub(crate) fn add(
+        &self,
+        request_id: u64,
+        address: Address<Answer>,
+        bytes: usize,
+    ) -> Result<(), Full> {
+        let bytes = bytes + PROPOSAL_OVERHEAD_BYTES;
+        let mut state = self.state.lock();
+        let load = &mut state.load;
+        let fits = load.count == 0
+            || (load.count < PROPOSALS.count_max && load.bytes + bytes <= PROPOSALS.bytes_max);
+        if !fits {
+            load.refused += 1;
+            return Err(Full);
+        }
+        load.count += 1;
+        load.bytes += bytes;
+        state.awaited.insert(request_id, (address, bytes));
+        Ok(())
     }
 
-    /// `None` when nobody waits: the request came from another member, or its client has given up.
+    /// Ends a proposal. `None` when nobody waits: it came from another member, or its client has given up.
     pub(crate) fn take(&self, request_id: u64) -> Option<Address<Answer>> {
-        self.by_request.lock().remove(&request_id)
+        let mut state = self.state.lock();
+        if let Some((address, bytes)) = state.awaited.remove(&request_id) {
+            state.release(bytes);
+            return Some(address);
+        }
+        if !state.withdrawn.is_empty()
+            && let Some(bytes) = state.withdrawn.remove(&request_id)
+        {
+            state.release(bytes);
+        }
+        None
+    }
+
+    /// Nobody waits for this proposal any more, if it is still in progress.
+    pub(crate) fn withdraw(&self, request_id: u64) {
+        let mut state = self.state.lock();
+        if let Some((_, bytes)) = state.awaited.remove(&request_id) {
+            state.withdrawn.insert(request_id, bytes);
+        }
+    }
+
+    /// Gives back the places of all withdrawn proposals, and names them, ascending.
+    pub(crate) fn forget_withdrawn(&self) -> Vec<u64> {
+        let mut state = self.state.lock();
+        let withdrawn = std::mem::take(&mut state.withdrawn);
+        withdrawn.values().for_each(|bytes| state.release(*bytes));
+        drop(state);
+        let mut ids: Vec<u64> = withdrawn.into_keys().collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    pub(crate) fn load(&self) -> Load {
+        self.state.lock().load
+    }
+}
+
+impl State {
+    fn release(&mut self, bytes: usize) {
+        self.load.count -= 1;
+        self.load.bytes -= bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::mailbox::{DeskCell, Mailbox, run_postman, wait};
+
+    thread_local! {
+        static DESK: DeskCell<Answer> = const { DeskCell::new() };
+    }
+
+    const MIB: usize = 1 << 20;
+
+    /// Runs `act` with an address.
+    fn with_address(act: impl FnOnce(&Address<Answer>)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let asking = async {
+                let far = Instant::now() + Duration::from_secs(3600);
+                let (address, _waiting) = wait(&DESK, far).unwrap();
+                act(&address);
+            };
+            tokio::select! {
+                biased;
+                () = run_postman(&DESK, Mailbox::new()) => {}
+                () = asking => {}
+            }
+        });
+    }
+
+    #[test]
+    fn proposals_are_bounded_in_number() {
+        with_address(|address| {
+            let waiters = Waiters::default();
+            let max = PROPOSALS.count_max as u64;
+            for id in 0..max {
+                waiters.add(id, address.clone(), 0).unwrap();
+            }
+            assert_eq!(waiters.add(max, address.clone(), 0), Err(Full));
+            assert!(waiters.take(0).is_some());
+            waiters.add(max, address.clone(), 0).unwrap();
+            assert_eq!(waiters.load().refused, 1);
+        });
+    }
+
+    #[test]
+    fn proposals_are_bounded_in_bytes() {
+        with_address(|address| {
+            let waiters = Waiters::default();
+            let fitting = (PROPOSALS.bytes_max / (MIB + PROPOSAL_OVERHEAD_BYTES)) as u64;
+            for id in 0..fitting {
+                waiters.add(id, address.clone(), MIB).unwrap();
+            }
+            assert_eq!(waiters.add(fitting, address.clone(), MIB), Err(Full));
+            assert!(waiters.load().bytes <= PROPOSALS.bytes_max);
+            for id in 0..fitting {
+                assert!(waiters.take(id).is_some());
+            }
+            assert_eq!(waiters.load(), Load { refused: 1, ..Load::default() });
+            waiters.add(0, address.clone(), 2 * PROPOSALS.bytes_max).unwrap();
+        });
+    }
+
+    #[test]
+    fn what_is_withdrawn_keeps_its_place_until_it_is_applied_or_forgotten() {
+        with_address(|address| {
+            let waiters = Waiters::default();
+            for id in [5, 3, 4] {
+                waiters.add(id, address.clone(), MIB).unwrap();
+                waiters.withdraw(id);
+            }
+            waiters.withdraw(6);
+            assert_eq!(waiters.load().count, 3);
+            assert!(waiters.take(4).is_none(), "applied: nobody waits");
+            assert_eq!(waiters.load().count, 2);
+            assert_eq!(waiters.forget_withdrawn(), [3, 5]);
+            assert_eq!(waiters.load(), Load::default());
+        });
     }
 }

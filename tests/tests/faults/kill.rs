@@ -2,7 +2,13 @@
 
 use std::time::Duration;
 
-use quorate_tests::{ClusterOptions, Kind, key, put};
+use quorate_api::etcdserverpb::watch_request::RequestUnion;
+use quorate_tests::{
+    Client, ClusterOptions, Kind, Watch, eventually, key, put, refused, watch_key, within,
+};
+use tokio::sync::watch;
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Status};
 
 use crate::{Ordeal, on_clusters, on_clusters_of_quorate};
 
@@ -13,10 +19,12 @@ on_clusters! {
     all_are_killed,
     one_after_the_other_is_stopped,
     a_follower_that_fell_behind_gets_a_snapshot,
+    streams_that_require_a_leader_are_refused_without_a_quorum,
 }
 
 on_clusters_of_quorate! {
     a_killed_leader_is_succeeded_before_a_timeout,
+    a_killed_leader_costs_no_stream_that_requires_one,
 }
 
 async fn the_leader_is_killed(kind: Kind) {
@@ -129,4 +137,64 @@ async fn a_follower_that_fell_behind_gets_a_snapshot(kind: Kind) {
         assert!(received, "no snapshot was received");
     })
     .await;
+}
+
+/// Opens a watch stream that is to end when there is no leader.
+async fn open_led(client: &Client) -> Result<Watch, Status> {
+    let mut metadata = MetadataMap::new();
+    metadata.insert("hasleader", "true".parse().unwrap());
+    let mut watch = Watch::open_with(client, metadata);
+    watch.send(RequestUnion::CreateRequest(watch_key("k"))).await;
+    let reply = within("a watch response", watch.try_next()).await?;
+    assert!(reply.is_some_and(|reply| reply.created));
+    Ok(watch)
+}
+
+/// Opens one after the other, until told to stop.
+async fn open_many_led(client: Client, stopped: watch::Receiver<bool>) {
+    while !*stopped.borrow() {
+        drop(open_led(&client).await.expect("a stream that requires a leader"));
+    }
+}
+
+/// A follower of etcd's takes new streams for as long as it does not know that its leader is gone. Ours knows
+/// at once, and has them wait for the successor.
+async fn a_killed_leader_costs_no_stream_that_requires_one(kind: Kind) {
+    let mut cluster = ClusterOptions::new(kind, 3).timing(100, 2_000).start().await;
+    for _ in 0..3 {
+        let leader = cluster.leader().await;
+        let others: Vec<usize> = cluster.running().into_iter().filter(|id| *id != leader).collect();
+        let (stop, stopped) = watch::channel(false);
+        let [first, second] = [others[0], others[1]]
+            .map(|member| open_many_led(cluster.client(member), stopped.clone()));
+        let succession = async {
+            cluster.kill(leader);
+            let next = cluster.leader_among(&others).await;
+            cluster.client(next).put(put("k", "after")).await.unwrap();
+            stop.send_replace(true);
+        };
+        tokio::join!(first, second, succession);
+        cluster.restart(leader).await;
+    }
+}
+
+async fn streams_that_require_a_leader_are_refused_without_a_quorum(kind: Kind) {
+    let mut cluster = ClusterOptions::new(kind, 3).start().await;
+    let leader = cluster.leader().await;
+    let client = {
+        let follower = cluster.follower().await;
+        let third = cluster.running().into_iter().find(|id| *id != leader && *id != follower);
+        let client = cluster.client(follower);
+        open_led(&client).await.unwrap();
+        cluster.kill(leader);
+        cluster.kill(third.unwrap());
+        client
+    };
+    let refusal = eventually("a refusal", async || open_led(&client).await.err()).await;
+    refused::<()>(Err(refusal), Code::Unavailable, "etcdserver: no leader");
+    let mut read = tonic::Request::new(key("k"));
+    read.get_mut().serializable = true;
+    read.metadata_mut().insert("hasleader", "true".parse().unwrap());
+    let answer = client.kv().range(read).await.map(tonic::Response::into_inner);
+    refused(answer, Code::Unavailable, "etcdserver: no leader");
 }

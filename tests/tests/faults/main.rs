@@ -8,6 +8,7 @@
 
 mod clock;
 mod disk;
+mod flood;
 mod harness;
 mod kill;
 mod membership;

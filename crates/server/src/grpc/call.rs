@@ -76,7 +76,7 @@ impl Future for Call {
             stats.responded();
         }
         let (mut head, body) = response.into_parts();
-        let body = large_reply::take_body(&mut head.extensions).unwrap_or(body);
+        let body = large_reply::body_of(&mut head.extensions, body);
         let body = Observed::new(&head.headers, body, self.stats.take());
         Poll::Ready(Ok(Response::from_parts(head, body)))
     }

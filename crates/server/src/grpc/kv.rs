@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use prost::Message as _;
 use quorate_api::etcdserverpb::kv_server;
 use quorate_api::etcdserverpb::request_op::Request as Operation;
 use quorate_api::etcdserverpb::{
@@ -19,10 +20,11 @@ use quorate_state::quota::{put_cost, txn_cost};
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
-use super::large_reply;
+use super::large_reply::{COUNTED_BYTES_MIN, Large, Reply, StreamRooms};
 use super::range_stream::ChunkedRange;
 use super::unexpected;
-use crate::member::{ListRoom, Member, RequestError, Weight};
+use crate::admission::{Bound, Room};
+use crate::member::{Member, RequestError, Weight};
 use crate::metrics::RequestKind;
 use crate::runtime::blocking;
 
@@ -37,15 +39,29 @@ impl Kv {
         Self { member }
     }
 
+    /// Answers a range that was checked. When there is no room for the reply, what was read is let go and, once
+    /// there is, read again.
     async fn read_range(
         &self,
         request: &RangeRequest,
-    ) -> Result<(RangeResponse, Option<ListRoom>), RequestError> {
+    ) -> Result<Reply<RangeResponse>, RequestError> {
         if !request.serializable {
             self.member.read_barrier().await?;
         }
         let query = to_query(request)?;
-        let weight = self.member.weigh([&query]).await?;
+        let replies = &self.member.admission().replies;
+        match self.gather_range(&query).await?.admit(replies) {
+            Ok(reply) => Ok(reply),
+            Err(bytes) => {
+                let room = self.wait_for_room(bytes).await?;
+                Ok(self.gather_range(&query).await?.admit_to(room))
+            }
+        }
+    }
+
+    async fn gather_range(&self, query: &RangeQuery) -> Result<Reply<RangeResponse>, RequestError> {
+        let weight = self.member.weigh([query]).await?;
+        let query = query.clone();
         let (result, room) = gather(&self.member, weight, move |member| member.range(&query)).await;
         let result = result?;
         let response = RangeResponse {
@@ -54,16 +70,29 @@ impl Kv {
             more: result.more,
             count: result.count,
         };
-        Ok((response, room))
+        Ok(Reply::new(response, room))
     }
 
-    async fn read_txn(
-        &self,
-        request: TxnRequest,
-    ) -> Result<(TxnResponse, Option<ListRoom>), RequestError> {
+    /// The same for a transaction.
+    async fn read_txn(&self, request: TxnRequest) -> Result<Reply<TxnResponse>, RequestError> {
         if !is_serializable(&request) {
             self.member.read_barrier().await?;
         }
+        let request = Arc::new(request);
+        let replies = &self.member.admission().replies;
+        match self.gather_txn(&request).await?.admit(replies) {
+            Ok(reply) => Ok(reply),
+            Err(bytes) => {
+                let room = self.wait_for_room(bytes).await?;
+                Ok(self.gather_txn(&request).await?.admit_to(room))
+            }
+        }
+    }
+
+    async fn gather_txn(
+        &self,
+        request: &Arc<TxnRequest>,
+    ) -> Result<Reply<TxnResponse>, RequestError> {
         // Which of the branches it will be is not known yet.
         let queries: Vec<_> = request
             .success
@@ -75,9 +104,59 @@ impl Kv {
             })
             .collect();
         let weight = self.member.weigh(&queries).await?;
+        let request = Arc::clone(request);
         let read = move |member: &Member| member.answer(read_txn(&member.view(), &request));
         let (response, room) = gather(&self.member, weight, read).await;
-        Ok((response?, room))
+        let mut response = response?;
+        response.header = self.member.complete(response.header);
+        Ok(Reply::new(response, room))
+    }
+
+    /// A range in chunks, each read when it is asked for. What a chunk takes is counted until it has been
+    /// sent; where there is no room for it the stream ends.
+    fn chunks(
+        &self,
+        query: RangeQuery,
+        rooms: StreamRooms,
+    ) -> impl Iterator<Item = Result<RangeStreamResponse, Status>> + use<> {
+        let member = Arc::clone(&self.member);
+        let mut range = ChunkedRange::new(query, member.limits().request_bytes_max);
+        let mut next = move || {
+            let mut chunk = match range.next(|query| member.range(query))? {
+                Ok(chunk) => chunk,
+                Err(error) => return Some(Err(Status::from(error))),
+            };
+            if chunk.header.is_some() {
+                chunk.header = member.complete(chunk.header);
+            }
+            let len = chunk.encoded_len();
+            if len >= COUNTED_BYTES_MIN {
+                // The library's buffer may be twice as large as what is in it.
+                match Bound::take_owned(&member.admission().replies, 2 * len as u64) {
+                    Ok(room) => rooms.push(room),
+                    Err(full) => return Some(Err(RequestError::from(full).into())),
+                }
+            }
+            Some(Ok(RangeStreamResponse { range_response: Some(chunk) }))
+        };
+        let mut has_failed = false;
+        std::iter::from_fn(move || {
+            let chunk = if has_failed { None } else { next() };
+            has_failed = matches!(chunk, Some(Err(_)));
+            chunk
+        })
+    }
+
+    /// The reply to something that has been done.
+    fn reply_regardless<M: Large>(&self, response: M) -> Result<Response<M>, Status> {
+        Reply::new(response, None)
+            .admit_regardless(&self.member.admission().replies)
+            .into_response()
+    }
+
+    async fn wait_for_room(&self, bytes: u64) -> Result<Room, RequestError> {
+        let patience = self.member.limits().request_timeout;
+        Ok(Bound::take_within(&self.member.admission().replies, bytes, patience).await?)
     }
 }
 
@@ -86,7 +165,7 @@ async fn gather<T: Send + 'static>(
     member: &Arc<Member>,
     weight: Weight,
     read: impl FnOnce(&Member) -> T + Send + 'static,
-) -> (T, Option<ListRoom>) {
+) -> (T, Option<Room>) {
     let Weight { is_long, room } = weight;
     if !is_long {
         return (read(member), room);
@@ -120,8 +199,7 @@ impl kv_server::Kv for Kv {
             result.is_ok(),
             took,
         );
-        let (response, room) = result?;
-        large_reply::reply(response, room)
+        result?.into_response()
     }
 
     async fn range_stream(
@@ -145,22 +223,15 @@ impl kv_server::Kv for Kv {
         if !request.serializable {
             self.member.read_barrier().await?;
         }
-        let member = Arc::clone(&self.member);
-        let mut range = ChunkedRange::new(query, member.limits().request_bytes_max);
-        let mut next = move || {
-            let mut chunk = match range.next(|query| member.range(query))? {
-                Ok(chunk) => chunk,
-                Err(error) => return Some(Err(Status::from(error))),
-            };
-            if chunk.header.is_some() {
-                chunk.header = member.complete(chunk.header);
-            }
-            Some(Ok(RangeStreamResponse { range_response: Some(chunk) }))
-        };
+        let rooms = StreamRooms::default();
+        let mut chunks = self.chunks(query, rooms.clone());
         // The first chunk is read now: its refusal is the call's.
-        let mut first = next().transpose()?;
-        let chunks = std::iter::from_fn(move || first.take().map(Ok).or_else(&mut next));
-        Ok(Response::new(Box::pin(tokio_stream::iter(chunks))))
+        let mut first = chunks.next().transpose()?;
+        let chunks = std::iter::from_fn(move || first.take().map(Ok).or_else(|| chunks.next()));
+        let mut response: Response<BoxStream<_>> =
+            Response::new(Box::pin(tokio_stream::iter(chunks)));
+        response.extensions_mut().insert(rooms);
+        Ok(response)
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
@@ -188,7 +259,7 @@ impl kv_server::Kv for Kv {
         match self.member.propose(request, RequestKind::DeleteRange).await? {
             Outcome::DeleteRange(mut response) => {
                 response.header = self.member.complete(response.header);
-                large_reply::reply(response, None)
+                self.reply_regardless(response)
             }
             other => Err(unexpected(&other)),
         }
@@ -203,15 +274,13 @@ impl kv_server::Kv for Kv {
             let result = self.read_txn(txn).await;
             let (kind, took) = (RequestKind::ReadonlyTxn, started.elapsed());
             self.member.metrics().server.request_duration.observe(kind, result.is_ok(), took);
-            let (mut response, room) = result?;
-            response.header = self.member.complete(response.header);
-            return large_reply::reply(response, room);
+            return result?.into_response();
         }
         let request = InternalRaftRequest { txn: Some(txn), ..InternalRaftRequest::default() };
         match self.member.propose(request, RequestKind::Txn).await? {
             Outcome::Txn(mut response) => {
                 response.header = self.member.complete(response.header);
-                large_reply::reply(response, None)
+                self.reply_regardless(response)
             }
             other => Err(unexpected(&other)),
         }

@@ -5,12 +5,14 @@
 //! are slices of what the store holds, and the few bytes around them; the transport is given a chunk at a
 //! time. The bytes on the wire are the same.
 //!
-//! The method gives its reply as [`reply`], which leaves an empty message with the parts beside it;
-//! [`take_body`] then puts them in place of the message.
+//! The method makes its reply a [`Reply`] and has it admitted: what clients have not taken yet is bounded
+//! (`admission`), and the place that a reply gets goes with it. Replies of less than [`COUNTED_BYTES_MIN`] cost no
+//! more than their stream and are not counted. [`Reply::into_response`] leaves an empty message with the parts
+//! beside it; [`body_of`] then puts them in place of the message.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body::{Body, Frame};
@@ -22,11 +24,14 @@ use quorate_api::etcdserverpb::{DeleteRangeResponse, RangeResponse, ResponseOp, 
 use quorate_api::record::KeyValue;
 use tonic::{Response, Status};
 
-use crate::member::ListRoom;
+use crate::admission::{Bound, Room};
 
-/// Replies from here on are encoded piece by piece. For speed too: a buffer that is allocated for one large
-/// reply and freed again costs a page fault for every 4 KiB.
-const LARGE_BYTES: usize = 64 * 1024;
+/// Replies from here on are counted, and encoded piece by piece. For speed too: a buffer that is allocated for
+/// one large reply and freed again costs a page fault for every 4 KiB.
+pub(super) const COUNTED_BYTES_MIN: usize = 4 * 1024;
+
+/// Records from here on are handed to the transport as they are, between two chunks.
+const RECORD_APART_BYTES: usize = 8 * 1024;
 
 /// Bytes gathered before they are handed to the transport.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -38,6 +43,9 @@ const FETCHED_AHEAD: usize = 8;
 const LINES_FETCHED_AHEAD: usize = 8;
 
 const CACHE_LINE_BYTES: usize = 64;
+
+/// What stands before a message on the wire.
+const MESSAGE_HEAD_BYTES: usize = 5;
 
 /// Largest message that clients can be told the length of.
 const MESSAGE_BYTES_MAX: usize = i32::MAX as usize;
@@ -146,32 +154,118 @@ pub(super) fn checked_len(len: usize) -> Result<u32, Status> {
     Ok(u32::try_from(len).expect("the bound fits"))
 }
 
-/// The response to a unary call, to be encoded at once or piece by piece. `room` is given back when the
-/// client has taken it.
-pub(super) fn reply<M: Large>(message: M, room: Option<ListRoom>) -> Result<Response<M>, Status> {
-    let len = message.encoded_len();
-    if len < LARGE_BYTES {
-        return Ok(Response::new(message));
-    }
-    let head = checked_len(len)?;
-    let mut parts = Parts::default();
-    parts.push(|encoded| {
-        encoded.put_u8(0);
-        encoded.put_u32(head);
-    });
-    message.take_apart(&mut parts);
-    let body =
-        LargeReply { parts: parts.parts.into_iter(), current: None, ended: false, _room: room };
-    let mut response = Response::new(M::default());
-    response.extensions_mut().insert(Deferred(Arc::new(Mutex::new(Some(body)))));
-    Ok(response)
+/// A reply, and the places that it holds until the client has taken it.
+#[derive(Debug)]
+pub(super) struct Reply<M> {
+    message: M,
+    len: usize,
+    list: Option<Room>,
+    bytes: Option<Room>,
 }
 
-/// The body that a method has given its response beside the message, if it has.
-pub(super) fn take_body(extensions: &mut http::Extensions) -> Option<tonic::body::Body> {
-    let deferred = extensions.remove::<Deferred>()?;
-    let body = deferred.0.lock().take()?;
-    Some(tonic::body::Body::new(body))
+impl<M: Large> Reply<M> {
+    /// A reply with the place that was taken for it as a list, if one was.
+    pub(super) fn new(message: M, list: Option<Room>) -> Self {
+        let len = message.encoded_len();
+        Self { message, len, list, bytes: None }
+    }
+
+    /// Finds a place for the reply. Where there is none, says how many bytes want one; the caller lets go of
+    /// what it has read, waits, and reads again.
+    pub(super) fn admit(mut self, replies: &Arc<Bound>) -> Result<Self, u64> {
+        if self.len >= COUNTED_BYTES_MIN {
+            let len = self.len as u64;
+            self.bytes = Some(Bound::take_now(replies, len).ok_or(len)?);
+        }
+        Ok(self)
+    }
+
+    /// Uses a place that was waited for.
+    pub(super) fn admit_to(mut self, mut room: Room) -> Self {
+        room.resize(self.len as u64);
+        self.bytes = Some(room);
+        self
+    }
+
+    /// Counts the reply to something that has been done and cannot be done again.
+    pub(super) fn admit_regardless(mut self, replies: &Arc<Bound>) -> Self {
+        if self.len >= COUNTED_BYTES_MIN {
+            self.bytes = Some(Bound::take_regardless(replies, self.len as u64));
+        }
+        self
+    }
+
+    /// The response to a unary call, to be encoded at once or piece by piece.
+    pub(super) fn into_response(self) -> Result<Response<M>, Status> {
+        let Self { message, len, list, bytes } = self;
+        if len < COUNTED_BYTES_MIN {
+            return Ok(Response::new(message));
+        }
+        let head = checked_len(len)?;
+        let mut parts = Parts::default();
+        parts.push(|encoded| {
+            encoded.put_u8(0);
+            encoded.put_u32(head);
+        });
+        message.take_apart(&mut parts);
+        let body = LargeReply {
+            parts: parts.parts.into_iter(),
+            current: None,
+            apart: None,
+            unsent: MESSAGE_HEAD_BYTES + len,
+            ended: false,
+            places: Arc::new(Places { _list: list, _bytes: bytes }),
+        };
+        let mut response = Response::new(M::default());
+        response.extensions_mut().insert(Deferred(Arc::new(Mutex::new(Some(body)))));
+        Ok(response)
+    }
+}
+
+/// Places of messages that the library encodes, on their way to the frames that carry them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StreamRooms(Arc<Mutex<Vec<Room>>>);
+
+impl StreamRooms {
+    /// The place of the message that is handed out next.
+    pub(super) fn push(&self, room: Room) {
+        self.0.lock().push(room);
+    }
+}
+
+/// The body of a response: the one that a method has given beside the message, if it has, else the library's.
+pub(super) fn body_of(
+    extensions: &mut http::Extensions,
+    encoded: tonic::body::Body,
+) -> tonic::body::Body {
+    if let Some(deferred) = extensions.remove::<Deferred>() {
+        return deferred.0.lock().take().map_or(encoded, tonic::body::Body::new);
+    }
+    match extensions.remove::<StreamRooms>() {
+        Some(rooms) => tonic::body::Body::new(Counted { inner: encoded, rooms }),
+        None => encoded,
+    }
+}
+
+/// A body whose frames hold the places of their messages.
+struct Counted {
+    inner: tonic::body::Body,
+    rooms: StreamRooms,
+}
+
+impl Body for Counted {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        let rooms = std::mem::take(&mut *self.rooms.0.lock());
+        let counted = |frame: Frame<Bytes>| frame.map_data(|bytes| hold(bytes, rooms));
+        Poll::Ready(frame.map(|frame| frame.map(counted)))
+    }
 }
 
 /// A large reply as a response body.
@@ -179,15 +273,49 @@ pub(super) fn take_body(extensions: &mut http::Extensions) -> Option<tonic::body
 struct LargeReply {
     parts: std::vec::IntoIter<Part>,
     current: Option<Part>,
+    /// A record whose head was the end of the last chunk.
+    apart: Option<Bytes>,
+    unsent: usize,
     ended: bool,
-    _room: Option<ListRoom>,
+    places: Arc<Places>,
+}
+
+/// What a reply holds until nothing of it is left. The transport takes frames ahead of what the client reads, so
+/// each frame holds it too.
+#[derive(Debug)]
+struct Places {
+    _list: Option<Room>,
+    _bytes: Option<Room>,
+}
+
+/// Bytes on their way to the client, and what is given back when they have left.
+struct Held<T> {
+    bytes: Bytes,
+    _held: T,
+}
+
+impl<T> AsRef<[u8]> for Held<T> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+fn hold<T: Send + 'static>(bytes: Bytes, held: T) -> Bytes {
+    Bytes::from_owner(Held { bytes, _held: held })
 }
 
 impl LargeReply {
     fn next_chunk(&mut self) -> Bytes {
+        let chunk = self.apart.take().unwrap_or_else(|| self.gather());
+        self.unsent = self.unsent.saturating_sub(chunk.len());
+        chunk
+    }
+
+    fn gather(&mut self) -> Bytes {
         // The last record may go beyond.
-        let mut chunk = BytesMut::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 8);
-        while chunk.len() < CHUNK_BYTES {
+        let capacity = (CHUNK_BYTES + RECORD_APART_BYTES).min(self.unsent);
+        let mut chunk = BytesMut::with_capacity(capacity);
+        while chunk.len() < CHUNK_BYTES && self.apart.is_none() {
             if self.current.is_none() {
                 self.current = self.parts.next();
             }
@@ -202,6 +330,11 @@ impl LargeReply {
                         fetch_ahead(soon.encoded());
                     }
                     match records.next() {
+                        Some(record) if record.encoded().len() >= RECORD_APART_BYTES => {
+                            encode_key(*field, WireType::LengthDelimited, &mut chunk);
+                            encode_varint(record.encoded().len() as u64, &mut chunk);
+                            self.apart = Some(record.encoded().clone());
+                        }
                         Some(record) => message::encode(*field, &record, &mut chunk),
                         None => self.current = None,
                     }
@@ -237,7 +370,8 @@ impl Body for LargeReply {
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let chunk = self.next_chunk();
         if !chunk.is_empty() {
-            return Poll::Ready(Some(Ok(Frame::data(chunk))));
+            let held = hold(chunk, Arc::clone(&self.places));
+            return Poll::Ready(Some(Ok(Frame::data(held))));
         }
         if std::mem::replace(&mut self.ended, true) {
             return Poll::Ready(None);
@@ -284,21 +418,26 @@ mod tests {
 
     /// Sends a message and checks that the wire carries its plain encoding, in chunks.
     async fn check<M: Large + Clone>(message: M) {
-        let mut response = reply(message.clone(), None).unwrap();
-        if message.encoded_len() < LARGE_BYTES {
-            assert!(take_body(response.extensions_mut()).is_none());
+        let replies = Arc::new(Bound::new(u64::MAX));
+        let reply = Reply::new(message.clone(), None).admit(&replies).unwrap();
+        let mut response = reply.into_response().unwrap();
+        if message.encoded_len() < COUNTED_BYTES_MIN {
+            assert_eq!(replies.used(), 0);
             assert_eq!(response.get_ref().encode_to_vec(), message.encode_to_vec());
             return;
         }
+        assert_eq!(replies.used(), message.encoded_len() as u64);
         assert_eq!(response.get_ref().encoded_len(), 0);
-        let body = take_body(response.extensions_mut()).unwrap();
-        assert!(take_body(response.extensions_mut()).is_none());
+        let body = body_of(response.extensions_mut(), tonic::body::Body::empty());
         let mut body = std::pin::pin!(body);
         let (mut sent, mut trailers) = (Vec::new(), None);
         while let Some(frame) = body.frame().await {
             match frame.unwrap().into_data() {
                 Ok(chunk) => {
-                    assert!(chunk.len() < CHUNK_BYTES + RECORD_BYTES_MAX);
+                    assert!(
+                        chunk.len() < CHUNK_BYTES + RECORD_APART_BYTES
+                            || chunk.len() <= RECORD_BYTES_MAX
+                    );
                     sent.extend_from_slice(&chunk);
                 }
                 Err(frame) => trailers = frame.into_trailers().ok(),
@@ -370,10 +509,74 @@ mod tests {
         assert_eq!(refused.message(), text);
     }
 
+    #[tokio::test]
+    async fn large_records_are_not_copied() {
+        let value = vec![7; 1 << 20];
+        let record = KeyValue::new(&Fields { key: b"k", value: &value, ..Fields::default() });
+        let address = record.encoded().as_ptr();
+        let message = RangeResponse { kvs: vec![record], count: 1, ..RangeResponse::default() };
+        check(message.clone()).await;
+        let replies = Arc::new(Bound::new(1));
+        let reply = Reply::new(message, None).admit(&replies).unwrap();
+        let mut response = reply.into_response().unwrap();
+        let body = body_of(response.extensions_mut(), tonic::body::Body::empty());
+        let mut body = std::pin::pin!(body);
+        let mut addresses = Vec::new();
+        while let Some(frame) = body.frame().await {
+            addresses.extend(frame.unwrap().data_ref().map(|chunk| chunk.as_ptr()));
+        }
+        assert!(addresses.contains(&address));
+    }
+
     #[test]
     fn small_replies_are_left_to_the_library() {
-        let mut response = reply(range(10), None).unwrap();
+        let replies = Arc::new(Bound::new(0));
+        let mut response =
+            Reply::new(range(10), None).admit(&replies).unwrap().into_response().unwrap();
         assert_eq!(response.get_ref(), &range(10));
-        assert!(take_body(response.extensions_mut()).is_none());
+        let body = body_of(response.extensions_mut(), tonic::body::Body::empty());
+        assert!(body.is_end_stream(), "the library's");
+    }
+
+    #[tokio::test]
+    async fn a_reply_holds_its_place_until_it_is_taken() {
+        let replies = Arc::new(Bound::new(1));
+        let first = Reply::new(range(100), None).admit(&replies).unwrap();
+        let len = range(100).encoded_len() as u64;
+        assert_eq!(replies.used(), len);
+        assert_eq!(Reply::new(range(100), None).admit(&replies).unwrap_err(), len);
+        let mut response = first.into_response().unwrap();
+        assert_eq!(replies.used(), len, "on its way");
+        let body = body_of(response.extensions_mut(), tonic::body::Body::empty());
+        let mut body = Box::pin(body);
+        let mut frames = Vec::new();
+        while let Some(frame) = body.frame().await {
+            frames.extend(frame.unwrap().into_data());
+        }
+        drop((body, response));
+        assert_eq!(replies.used(), len, "the transport has it");
+        drop(frames);
+        assert_eq!(replies.used(), 0);
+        let written = Reply::new(range(100), None).admit_regardless(&replies);
+        let again = Reply::new(range(200), None).admit_regardless(&replies);
+        drop(written);
+        assert_eq!(replies.used(), range(200).encoded_len() as u64);
+        drop(again);
+    }
+
+    #[tokio::test]
+    async fn a_frame_of_a_stream_holds_the_place_of_its_message() {
+        let replies = Arc::new(Bound::new(1));
+        let rooms = StreamRooms::default();
+        rooms.push(Bound::take_owned(&replies, 7).unwrap());
+        let mut extensions = http::Extensions::new();
+        extensions.insert(rooms);
+        let encoded = http_body_util::Full::new(Bytes::from_static(b"message"));
+        let mut body = Box::pin(body_of(&mut extensions, tonic::body::Body::new(encoded)));
+        let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        drop(body);
+        assert_eq!((&frame[..], replies.used()), (&b"message"[..], 7));
+        drop(frame);
+        assert_eq!(replies.used(), 0);
     }
 }

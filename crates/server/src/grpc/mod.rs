@@ -1,7 +1,8 @@
 //! gRPC: routing, the checks common to all calls, and one file per service.
 //!
 //! A request passes, in this order: the checks of its head, routing (unknown names are refused with grpc-go's
-//! words), the compression, the checks of [`Router::admit`], the service's own file. Every call is counted when it starts and exactly
+//! words), the compression, the checks of [`Router::admit`], the wait for a leader where the client requires one, the
+//! service's own file. Every call is counted when it starts and exactly
 //! once when it ends, however it ends. A deadline that came with the call ends it with grpc-go's words.
 //!
 //! # Not here
@@ -127,11 +128,23 @@ impl Router {
             return Err(RequestError::InvalidClientApiVersion.into());
         }
         stats.count_client(headers);
-        let requires_leader = headers.get("hasleader").is_some_and(|value| value == "true");
-        if requires_leader && !self.services.member.has_leader() {
-            return Err(RequestError::NoLeader.into());
-        }
         Ok(())
+    }
+
+    /// Starts the call, once there is a leader if it requires one.
+    fn start(&self, service: usize, request: Request<RequestBody<Incoming>>) -> ResponseFuture {
+        let requires_leader =
+            request.headers().get("hasleader").is_some_and(|value| value == "true");
+        if !requires_leader || self.services.member.has_leader() {
+            return self.services.dispatch(service, request);
+        }
+        let services = Arc::clone(&self.services);
+        Box::pin(async move {
+            match services.member.require_leader().await {
+                Ok(()) => services.dispatch(service, request).await,
+                Err(error) => Ok(Status::from(error).into_http()),
+            }
+        })
     }
 }
 
@@ -193,7 +206,7 @@ impl hyper::service::Service<Request<Incoming>> for Router {
             request.headers_mut().remove("grpc-encoding");
         }
         let request = request.map(|body| RequestBody::new(body, kind));
-        Call::started(self.services.dispatch(service, request), stats, timeout)
+        Call::started(self.start(service, request), stats, timeout)
     }
 }
 

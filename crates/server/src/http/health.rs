@@ -91,7 +91,7 @@ impl<P: Probe> Endpoints<P> {
                 return Some(format!("ALARM {name}"));
             }
         }
-        if !is_serializable && !self.probe.has_leader() {
+        if !is_serializable && !self.probe.has_leader().await {
             log::warn!("serving /health false; no leader");
             return Some("RAFT NO LEADER".to_owned());
         }

@@ -50,8 +50,8 @@ pub trait Probe: Send + Sync + 'static {
     /// The alarms in force, in the order in which they are stored.
     fn alarms(&self) -> Vec<Alarm>;
 
-    /// Whether a leader is known.
-    fn has_leader(&self) -> bool;
+    /// Whether there is a leader. Where one is being elected, that is waited for.
+    fn has_leader(&self) -> impl Future<Output = bool> + Send;
 
     /// Whether this member is a learner.
     fn is_learner(&self) -> bool;

@@ -40,7 +40,7 @@ impl Probe for Member {
         self.alarms.clone()
     }
 
-    fn has_leader(&self) -> bool {
+    async fn has_leader(&self) -> bool {
         self.has_leader
     }
 

@@ -6,6 +6,8 @@ use quorate_node::{BarrierFailure, ProposalFailure};
 use quorate_state::apply::{Refusal, RequestRefusal};
 use quorate_state::members::MembershipRefusal;
 
+use crate::admission::Full;
+
 /// A request that failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum RequestError {
@@ -74,6 +76,12 @@ pub(crate) enum RequestError {
     /// This machine failed; the member is about to stop.
     #[error("{0}")]
     Fault(Arc<str>),
+}
+
+impl From<Full> for RequestError {
+    fn from(_: Full) -> Self {
+        Self::TooManyRequests
+    }
 }
 
 impl From<BarrierFailure> for RequestError {

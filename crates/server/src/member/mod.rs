@@ -10,7 +10,6 @@
 
 mod error;
 mod limits;
-mod list_budget;
 mod stream_ends;
 mod timeout;
 
@@ -22,6 +21,7 @@ use prost::Message;
 use quorate_api::etcdserverpb::{
     AlarmRequest, AlarmType, InternalRaftRequest, RequestHeader, ResponseHeader, alarm_request,
 };
+use quorate_api::record::KeyValue;
 use quorate_node::Proposal;
 use quorate_raft::{ConfChange, Status};
 use quorate_state::apply::{self, Facts, Readers, Refusal, Response};
@@ -35,11 +35,10 @@ use tokio::sync::oneshot;
 
 pub(crate) use self::error::RequestError;
 pub(crate) use self::limits::Limits;
-use self::list_budget::ListBudget;
-pub(crate) use self::list_budget::ListRoom;
 pub(crate) use self::stream_ends::StreamEnd;
 use self::stream_ends::StreamEnds;
 use self::timeout::{Lead, TimedOut};
+use crate::admission::{Admission, Bound, Room};
 use crate::answer::Answer;
 use crate::applier::Job;
 use crate::committer::{Defragmented, Done, Order};
@@ -55,7 +54,7 @@ use crate::release::reported_version;
 use crate::request_id::RequestIds;
 use crate::runtime::blocking;
 use crate::standing::Standing;
-use crate::waiters::Waiters;
+use crate::waiters::{Load, Waiters};
 
 thread_local! {
     /// The requests of this connection runtime that wait; its postman runs in `server`.
@@ -64,6 +63,9 @@ thread_local! {
 
 /// How long a membership change is waited for when the caller sets no bound. etcd waits for ever.
 const CONF_CHANGE_PATIENCE: Duration = Duration::from_secs(3600);
+
+/// The references of a list to its records are counted from here on, before it is read.
+const LONG_LIST_RECORDS: usize = 16 * 1024;
 
 /// Reading so many keys takes milliseconds, for which other requests of a connection thread should not wait.
 const LONG_WALK_KEYS: usize = 32 * 1024;
@@ -74,7 +76,7 @@ pub(crate) struct Weight {
     /// Whether the read is for other threads than those of the connections.
     pub(crate) is_long: bool,
     /// The room that was reserved for what it returns.
-    pub(crate) room: Option<ListRoom>,
+    pub(crate) room: Option<Room>,
 }
 
 /// Who this member is.
@@ -127,7 +129,7 @@ pub(crate) struct Member {
     /// When this member last became leader.
     led_since: Mutex<Option<Instant>>,
     stream_ends: StreamEnds,
-    lists: ListBudget,
+    admission: Admission,
     /// For what the leader is asked on behalf of clients.
     to_leader: KeptConnections,
     /// Defragmentations that somebody waits for.
@@ -142,11 +144,21 @@ impl Member {
             parts,
             led_since: Mutex::new(None),
             stream_ends: StreamEnds::default(),
-            lists: ListBudget::default(),
+            admission: Admission::default(),
             to_leader: KeptConnections::default(),
             defragmentation_count: Mutex::new(0),
             serving: tokio::sync::watch::Sender::new(true),
         }
+    }
+
+    /// The bounds on what clients may ask for at one time.
+    pub(crate) const fn admission(&self) -> &Admission {
+        &self.admission
+    }
+
+    /// What the proposals in progress come to.
+    pub(crate) fn proposals_load(&self) -> Load {
+        self.parts.waiters.load()
     }
 
     pub(crate) const fn to_leader(&self) -> &KeptConnections {
@@ -293,11 +305,12 @@ impl Member {
         let started = Instant::now();
         let deadline = started + self.parts.limits.request_timeout;
         let (address, waiting) = mailbox::wait(&DESK, deadline).ok_or(RequestError::Stopped)?;
+        self.parts.waiters.add(request_id, address, data.len())?;
         let ticket = Ticket::new(self, request_id, kind, started);
-        self.parts.waiters.add(request_id, address);
         let proposal = Proposal { request_id, data: data.into() };
-        if self.parts.driver.request(input(proposal)).is_err() {
-            return Err(RequestError::TooManyRequests);
+        if let Err(full) = self.parts.driver.request(input(proposal)) {
+            drop(self.parts.waiters.take(request_id));
+            return Err(full.into());
         }
         match waiting.await {
             Some(Answer::Applied(outcome)) => {
@@ -322,11 +335,9 @@ impl Member {
         let request_id = change.id;
         let (address, waiting) = mailbox::wait(&DESK, Instant::now() + CONF_CHANGE_PATIENCE)
             .ok_or(RequestError::Stopped)?;
+        self.parts.waiters.add(request_id, address, change.context.len())?;
         let _withdrawal = Withdrawal { waiters: &self.parts.waiters, request_id };
-        self.parts.waiters.add(request_id, address);
-        if self.parts.driver.request(Input::ProposeConfChange(change)).is_err() {
-            return Err(RequestError::TooManyRequests);
-        }
+        self.parts.driver.request(Input::ProposeConfChange(change))?;
         match waiting.await {
             Some(Answer::ConfChange(outcome)) => outcome.map_err(RequestError::Membership),
             Some(Answer::ProposalFailed(failure)) => Err(failure.into()),
@@ -340,14 +351,23 @@ impl Member {
     /// What consensus knows of the group.
     pub(crate) async fn raft_status(&self) -> Result<Status, RequestError> {
         let (done, told) = oneshot::channel();
-        let done: Done<Status> = Box::new(move |status| _ = done.send(status));
-        self.parts.driver.report(Input::AskStatus(done));
+        let place = self.take_task()?;
+        let done: Done<Status> = Box::new(move |status| {
+            _ = done.send(status);
+            drop(place);
+        });
+        self.parts.driver.request(Input::AskStatus(done))?;
         told.await.map_err(|_| RequestError::Stopped)
     }
 
     /// Asks consensus to hand the lead over. Whether it does shows in who leads.
-    pub(crate) fn transfer_leadership(&self, to: u64) {
-        self.parts.driver.report(Input::TransferLeadership(to));
+    pub(crate) fn transfer_leadership(&self, to: u64) -> Result<(), RequestError> {
+        Ok(self.parts.driver.request(Input::TransferLeadership(to))?)
+    }
+
+    /// Takes a place for a question or an order to a core thread.
+    pub(crate) fn take_task(&self) -> Result<Room, RequestError> {
+        Ok(Bound::take_owned(&self.admission.tasks, 1)?)
     }
 
     /// The other members.
@@ -360,11 +380,10 @@ impl Member {
         if self.parts.standing.reads_need_no_barrier() {
             return Ok(());
         }
+        let _place = self.admission.reads.take(1)?;
         let deadline = Instant::now() + self.parts.limits.request_timeout;
         let (address, waiting) = mailbox::wait(&DESK, deadline).ok_or(RequestError::Stopped)?;
-        if self.parts.driver.request(Input::ReadBarrier(address)).is_err() {
-            return Err(RequestError::TooManyRequests);
-        }
+        self.parts.driver.request(Input::ReadBarrier(address))?;
         match waiting.await {
             Some(Answer::Ready) => Ok(()),
             Some(Answer::BarrierFailed(failure)) => {
@@ -388,6 +407,7 @@ impl Member {
         if standing.applied() >= committed {
             return Ok(());
         }
+        let _place = self.admission.reads.take(1)?;
         let deadline = Instant::now() + self.parts.limits.apply_timeout;
         let (address, waiting) = mailbox::wait(&DESK, deadline).ok_or(RequestError::Stopped)?;
         standing.when_applied(committed, address);
@@ -421,7 +441,13 @@ impl Member {
             returned = returned.saturating_add(at_most(bound));
             walked = walked.saturating_add(at_most(walked_bound));
         }
-        let room = self.lists.reserve(returned, self.parts.limits.request_timeout).await?;
+        let room = if returned < LONG_LIST_RECORDS {
+            None
+        } else {
+            let bytes = returned.saturating_mul(size_of::<KeyValue>()) as u64;
+            let patience = self.parts.limits.request_timeout;
+            Some(Bound::take_within(&self.admission.lists, bytes, patience).await?)
+        };
         Ok(Weight { is_long: room.is_some() || walked >= LONG_WALK_KEYS, room })
     }
 
@@ -497,8 +523,12 @@ impl Member {
 
     async fn ask_applier(&self, job: impl FnOnce(Done<()>) -> Job) -> Result<(), RequestError> {
         let (done, told) = oneshot::channel();
+        let place = self.take_task()?;
         // Nobody is told when the request is gone.
-        let done: Done<()> = Box::new(move |()| _ = done.send(()));
+        let done: Done<()> = Box::new(move |()| {
+            _ = done.send(());
+            drop(place);
+        });
         self.parts.applier.send(job(done)).map_err(|_| RequestError::Stopped)?;
         told.await.map_err(|_| RequestError::Stopped)
     }
@@ -523,7 +553,11 @@ impl Member {
         let _defragmenting = Defragmenting::begin(self);
         self.commit_backend().await?;
         let (done, told) = oneshot::channel();
-        let done: Done<Defragmented> = Box::new(move |result| _ = done.send(result));
+        let place = self.take_task()?;
+        let done: Done<Defragmented> = Box::new(move |result| {
+            _ = done.send(result);
+            drop(place);
+        });
         let orders = self.parts.backend_orders.clone();
         // The queue may be full for as long as a commit takes.
         let sent = blocking(move || orders.send(Order::Defragment(done)).is_ok()).await;
@@ -626,7 +660,7 @@ impl Drop for Defragmenting<'_> {
     }
 }
 
-/// Takes a waiter back that nobody will ask any more.
+/// Ends a membership change that nobody will ask for any more. It is small, and a leader may make nothing of it.
 struct Withdrawal<'a> {
     waiters: &'a Waiters,
     request_id: u64,
@@ -665,7 +699,7 @@ impl Drop for Ticket<'_> {
         metrics.proposals_pending.dec();
         if !self.succeeded {
             metrics.proposals_failed.inc();
-            drop(self.member.parts.waiters.take(self.request_id));
+            self.member.parts.waiters.withdraw(self.request_id);
         }
         metrics.request_duration.observe(self.kind, self.succeeded, self.started.elapsed());
     }

@@ -47,6 +47,28 @@ sample! {
         "Events handed to clients.";
     Gauge auth_revision: "etcd_debugging_auth_revision",
         "Current revision of users and roles.";
+    Gauge proposals: "quorate_proposals_in_progress",
+        "Requests for the log that are accepted and not yet carried out.";
+    Gauge proposals_bytes: "quorate_proposals_in_progress_bytes",
+        "Bytes of requests for the log that are accepted and not yet carried out.";
+    Counter proposals_refused: "quorate_proposals_refused_total",
+        "Requests for the log that were refused because of too many others, or too large ones.";
+    Gauge reads: "quorate_reads_waiting",
+        "Reads that wait for consensus or for the state machine.";
+    Counter reads_refused: "quorate_reads_refused_total",
+        "Reads that were refused because too many others wait.";
+    Gauge tasks: "quorate_tasks_in_progress",
+        "Questions and orders to the core threads that are not carried out yet.";
+    Counter tasks_refused: "quorate_tasks_refused_total",
+        "Questions and orders to the core threads that were refused because of too many others.";
+    Gauge lists_bytes: "quorate_lists_reference_bytes",
+        "Memory for references to the records of long lists.";
+    Counter lists_refused: "quorate_lists_refused_total",
+        "Long lists that were refused because others were not taken in time.";
+    Gauge replies_bytes: "quorate_replies_bytes",
+        "Bytes of replies with records that clients have not taken yet.";
+    Counter replies_refused: "quorate_replies_refused_total",
+        "Replies with records that were refused because others were not taken in time.";
     Gauge quota_backend_bytes: "etcd_server_quota_backend_bytes",
         "Limit of the backend file's size in bytes.";
 }
