@@ -24,6 +24,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
+mod refusals;
+
 use super::acquaintance::Acquaintance;
 use super::call::Call;
 use super::*;
@@ -287,44 +289,6 @@ fn a_peer_that_does_not_answer_is_reported_before_it_is_probed_again() {
 }
 
 #[test]
-fn proposals_that_could_not_be_carried_out_are_left_out() {
-    let (one, mut two) = pair();
-    let header = Some(RequestHeader { id: 7, ..RequestHeader::default() });
-    let request = |put| InternalRaftRequest { header: header.clone(), put, ..Default::default() };
-    let entry = |kind, data: Vec<u8>| Entry { kind, data: data.into(), ..Entry::default() };
-    let good = entry(EntryKind::Normal, request(Some(PutRequest::default())).encode_to_vec());
-    let junk = entry(EntryKind::Normal, vec![0xff; 20]);
-    let nothing = entry(EntryKind::Normal, request(None).encode_to_vec());
-    // Transactions deeper than any decoder goes: operations (4) in transactions (2), one in the entry (6).
-    let mut deep = Vec::new();
-    for tag in [2, 4].into_iter().cycle().take(4 * deep_txn::DEPTH_MAX + 1).chain([6]) {
-        let mut outer = Vec::new();
-        encode_key(tag, WireType::LengthDelimited, &mut outer);
-        encode_varint(deep.len() as u64, &mut outer);
-        outer.append(&mut deep);
-        deep = outer;
-    }
-    deep.extend(
-        InternalRaftRequest { header: header.clone(), ..Default::default() }.encode_to_vec(),
-    );
-    let deep = entry(EntryKind::Normal, deep);
-    let auth = InternalRaftRequest {
-        header: header.clone(),
-        auth_enable: Some(AuthEnableRequest::default()),
-        ..Default::default()
-    };
-    let auth = entry(EntryKind::Normal, auth.encode_to_vec());
-    let change = entry(EntryKind::ConfChange, vec![0xff]);
-    let propose = |entries| Message { from: 1, entries, ..Message::new(MessageKind::Propose, 2) };
-    one.peers.send(vec![
-        propose(vec![junk.clone(), good.clone(), deep.clone()]),
-        propose(vec![deep, nothing, auth, change, junk]),
-        propose(vec![good.clone()]),
-    ]);
-    assert_eq!(two.receive(2), [propose(vec![good.clone()]), propose(vec![good])]);
-}
-
-#[test]
 fn streams_come_back_after_reconnecting() {
     let (one, mut two) = pair();
     one.peers.reconnect();
@@ -361,46 +325,6 @@ async fn post_snapshot(to: &TestMember, from: &str, message: &Message, file: &[u
     let mut answer = Vec::new();
     drop(stream.read_to_end(&mut answer).await);
     String::from_utf8_lossy(&answer).into_owned()
-}
-
-#[test]
-fn a_snapshot_that_is_not_for_this_member_is_not_stored() {
-    let (_one, two) = pair();
-    let named = "X-Server-From: 1\r\n";
-    let stranger = "X-Server-From: 9\r\nX-PeerURLs: http://127.0.0.1:1\r\n";
-    let unnamed = "X-Server-From: 8\r\n";
-    let with = |from, index, term, voters: &[u64]| {
-        let conf_state = ConfState { voters: voters.to_vec(), ..ConfState::default() };
-        let metadata = SnapshotMetadata { conf_state, index, term };
-        let snapshot = Some(Box::new(Snapshot { data: Bytes::new(), metadata }));
-        Message { from, term: 3, snapshot, ..Message::new(MessageKind::Snapshot, 2) }
-    };
-    let missing = Message { snapshot: None, ..with(1, 7, 3, &[1, 2]) };
-    let other = Message { to: 5, ..with(1, 7, 3, &[1, 2, 5]) };
-    block_on(async {
-        for (head, message, status, text) in [
-            ("", with(1, 7, 3, &[1, 2]), 404, "error sender not found"),
-            (unnamed, with(8, 7, 3, &[1, 2, 8]), 404, "error sender not found"),
-            (stranger, with(9, 7, 3, &[1, 2]), 404, "error sender not found"),
-            (stranger, with(1, 7, 3, &[1, 2]), 404, "error sender not found"),
-            (named, missing, 400, "it is missing"),
-            (named, with(1, 0, 3, &[1, 2]), 400, "not a snapshot that this member can take"),
-            (named, with(1, 7, 0, &[1, 2]), 400, "not a snapshot that this member can take"),
-            (named, with(1, 7, 4, &[1, 2]), 400, "index or term is none"),
-            (named, with(1, 7, 3, &[1]), 400, "does not name this member"),
-            (named, other, 500, "mismatch member"),
-        ] {
-            let answer = post_snapshot(&two, head, &message, &[7; 100_000]).await;
-            assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{message:?}: {answer}");
-            assert!(answer.contains(text), "{message:?}: {answer}");
-        }
-    });
-    assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 0, "nothing is stored");
-    // A member that this one has not heard of is one by the snapshot.
-    let fit = with(9, 7, 3, &[1, 2, 9]);
-    let answer = block_on(post_snapshot(&two, stranger, &fit, &[7; 100]));
-    assert!(answer.starts_with("HTTP/1.1 204"), "{answer}");
-    assert!(database_path(two.dir.path(), 7).exists());
 }
 
 #[test]
@@ -488,131 +412,6 @@ fn a_snapshot_arrives_with_its_file() {
         _ => None,
     });
     assert_eq!(outcome, SnapshotOutcome::Failed);
-}
-
-#[test]
-fn a_removed_member_learns_of_it() {
-    let (one, two) = (TestMember::start(1), TestMember::start(2));
-    one.peers.set_members(&Members::new(members(&[&one]).iter().cloned(), [units::MemberId(2)]));
-    two.peers.set_members(&members(&[&one, &two]));
-    assert!(matches!(block_on(two.faults.first()), End::Removed));
-    let asked = one.ask(Method::GET, "/raft/stream/msgapp/2", &GREETING);
-    assert_eq!(asked, (410, "removed member\n".to_owned()));
-}
-
-#[test]
-fn a_member_of_another_cluster_is_refused() {
-    let one = TestMember::start(1);
-    let mut stranger = TestMember::start_in(2, 0xc2, Duration::from_secs(5));
-    let both = members(&[&one, &stranger]);
-    one.peers.set_members(&both);
-    stranger.peers.set_members(&both);
-    stranger.peers.send(vec![answer(2, 1, 1)]);
-    let unreachable = stranger.wait_for(|input| match input {
-        Input::Unreachable(id) => Some(id),
-        _ => None,
-    });
-    assert_eq!(unreachable, 1);
-    assert!(stranger.peers.active_since(1).is_none());
-    let mut greeting = GREETING;
-    greeting[3].1 = "c2";
-    for (method, path) in [(Method::GET, "/raft/stream/message/2"), (Method::POST, "/raft")] {
-        let asked = one.ask(method, path, &greeting);
-        assert_eq!(asked, (412, "cluster ID mismatch\n".to_owned()));
-    }
-}
-
-#[test]
-fn requests_for_streams_are_checked_in_etcds_order() {
-    let one = TestMember::start(1);
-    let two = TestMember::start(2);
-    one.peers.set_members(&members(&[&one, &two]));
-    let get = |path, headers: &[(&'static str, &str)]| one.ask(Method::GET, path, headers);
-    let refused = |status, text: &str| (status, format!("{text}\n"));
-    let stream = "/raft/stream/message/2";
-    assert_eq!(one.ask(Method::POST, stream, &GREETING), refused(405, "Method Not Allowed"));
-    assert_eq!(get("/raft", &GREETING), refused(405, "Method Not Allowed"));
-    let mut old = GREETING;
-    old[1].1 = "2.3.0";
-    assert_eq!(get(stream, &old), refused(412, "incompatible version"));
-    assert_eq!(get(stream, &GREETING[..3]), refused(412, "cluster ID mismatch"));
-    // The name of the encoding is not that of the path.
-    assert_eq!(get("/raft/stream/msgappv2/2", &GREETING), refused(404, "invalid path"));
-    assert_eq!(get("/raft/stream/message/2/3", &GREETING), refused(404, "invalid path"));
-    assert_eq!(get("/raft/stream/message/xyz", &GREETING), refused(404, "invalid from"));
-    assert_eq!(get("/raft/stream/message/9", &GREETING), refused(404, "error sender not found"));
-    let mut elsewhere = GREETING;
-    elsewhere[4].1 = "5";
-    assert_eq!(get(stream, &elsewhere), refused(412, "to field mismatch"));
-    assert_eq!(get("/raft/elsewhere", &GREETING), refused(404, "404 page not found"));
-    let (status, alive) = get("/raft/probing", &[]);
-    assert!(status == 200 && alive.starts_with("{\"OK\":true,\"Now\":\""), "{alive}");
-    // A member that stops does not know anybody.
-    one.peers.stop();
-    assert_eq!(get(stream, &GREETING), refused(404, "error sender not found"));
-}
-
-#[test]
-fn messages_that_are_not_for_this_member_are_refused() {
-    let mut one = TestMember::start(1);
-    let two = Member::new(units::MemberId(2), vec!["http://127.0.0.1:9".to_owned()]);
-    one.peers.set_members(&Members::new([two], []));
-    let post = |body: Bytes| {
-        let mut call = Call::get(&one.url, "/raft", Duration::from_secs(10));
-        call.headers = GREETING.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-        (call.method, call.body) = (Method::POST, body);
-        let answer = block_on(call.send()).unwrap();
-        let text = String::from_utf8(answer.body().to_vec()).unwrap();
-        (answer.status().as_u16(), text)
-    };
-    let encoded = |message: &Message| {
-        let mut out = bytes::BytesMut::new();
-        wire::put_message(message, &mut out);
-        out.freeze()
-    };
-    let refused = |status, text: &str| (status, format!("{text}\n"));
-    assert_eq!(post(Bytes::new()), refused(500, "error processing raft message"));
-    assert_eq!(post(encoded(&answer(2, 5, 1))), refused(500, "error processing raft message"));
-    assert_eq!(post(Bytes::from_static(b"\xff")), refused(400, "error unmarshalling raft message"));
-    // What only a member itself says is taken and forgotten.
-    let local = Message { from: 2, ..Message::new(MessageKind::Unreachable, 1) };
-    assert_eq!(post(encoded(&local)), (204, String::new()));
-    assert_eq!(post(encoded(&answer(2, 1, 4))), (204, String::new()));
-    assert_eq!(one.receive(1), [answer(2, 1, 4)]);
-}
-
-#[test]
-fn strangers_are_not_listened_to() {
-    let mut one = TestMember::start(1);
-    // Members of this cluster know nothing of the ninth; of the second those of another do.
-    let unlisted = TestMember::start(9);
-    let elsewhere = TestMember::start_in(2, 0xc2, Duration::from_secs(5));
-    for (from, url) in
-        [(9, &unlisted.url), (2, &elsewhere.url), (2, &"http://127.0.0.1:9".to_owned())]
-    {
-        let mut call = Call::get(&one.url, "/raft", Duration::from_secs(10));
-        call.headers = GREETING.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-        call.headers[0].1 = from.to_string();
-        call.headers.push(("x-peerurls", url.clone()));
-        let mut body = bytes::BytesMut::new();
-        wire::put_message(&heartbeat(from, 1), &mut body);
-        (call.method, call.body) = (Method::POST, body.freeze());
-        assert_eq!(block_on(call.send()).unwrap().status().as_u16(), 204, "as etcd answers");
-        let local = &one.peers.shared.local;
-        let (known, cluster) = (&local.acquaintances, &local.introduction.cluster);
-        assert!(!block_on(known.is_listed(from, url, cluster, local.dial_timeout)));
-        assert_eq!(known.of(from), Acquaintance::Stranger);
-    }
-    // Nor through the stream of somebody who is known.
-    let mixed = vec![heartbeat(9, 1), heartbeat(1, 1), heartbeat(2, 1)];
-    block_on(one.peers.shared.local.deliver(mixed, 1));
-    assert_eq!(one.receive(1), [heartbeat(1, 1)]);
-    // The second is one after all.
-    let two = TestMember::start(2);
-    two.peers.set_members(&members(&[&one, &two]));
-    one.peers.set_members(&members(&[&one]));
-    one.peers.shared.add(2, std::slice::from_ref(&two.url), Standing::Remote);
-    two.introduce_to(&one);
 }
 
 const STREAM_REQUEST: &[u8] = b"GET /raft/stream/message/2 HTTP/1.1\r\nHost: x\r\n\
