@@ -273,13 +273,6 @@ impl Shared {
         self.table.read().peers.get(&id).map(Arc::clone)
     }
 
-    /// What a member is to this one, if it has heard of it.
-    fn standing(&self, id: MemberId) -> Option<Standing> {
-        let table = self.table.read();
-        let remote = || table.remotes.contains_key(&id).then_some(Standing::Remote);
-        if table.peers.contains_key(&id) { Some(Standing::Peer) } else { remote() }
-    }
-
     fn add(&self, id: MemberId, peer_urls: &[String], standing: Standing) {
         if id == self.local.id || self.local.acquaintances.is_removed(id) {
             return;

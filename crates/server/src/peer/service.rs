@@ -219,8 +219,6 @@ async fn take_snapshot(shared: &Arc<Shared>, request: Request<Incoming>) -> Resp
     let receiving = shared.local.handle.spawn({
         let (shared, body) = (Arc::clone(shared), request.into_body());
         async move {
-            let standing = |id| shared.standing(id);
-            let sender = snapshot_in::Sender { id: sender, standing: &standing };
             snapshot_in::receive(&shared.local, &shared.service.depot, sender, body).await
         }
     });
@@ -244,7 +242,8 @@ async fn take_snapshot(shared: &Arc<Shared>, request: Request<Incoming>) -> Resp
             if matches!(error, ReceiveError::Message(_)) {
                 shared.count_bad_request(sender);
             }
-            if let (ReceiveError::NotForUs(NotForUs::Stranger), Some(sender)) = (&error, sender) {
+            // Should it turn out to be a member, its next attempt is taken in.
+            if let (ReceiveError::Stranger, Some(sender)) = (&error, sender) {
                 shared.ask_who_it_is(sender);
             }
             refusal(status, &error.to_string())

@@ -23,7 +23,6 @@ use tokio::sync::Semaphore;
 
 use super::frame::FrameError;
 use super::local::{Local, NotForUs};
-use super::ways::Standing;
 use super::wire;
 use crate::log;
 use crate::runtime::blocking;
@@ -48,7 +47,7 @@ pub(super) enum ReceiveError {
     Message(BrokenOff),
     #[error("wrong raft message type")]
     Kind,
-    /// It comes from nobody who is a member, here or by the snapshot.
+    /// It comes from nobody who is known to be a member, or from somebody in another's name.
     #[error("error sender not found")]
     Stranger,
     #[error("not a snapshot that this member can take: {0}")]
@@ -56,7 +55,16 @@ pub(super) enum ReceiveError {
     #[error("failed to save KV snapshot ({0})")]
     Save(SaveError),
     #[error("failed to process raft message ({0})")]
-    NotForUs(#[from] NotForUs),
+    NotForUs(NotForUs),
+}
+
+impl From<NotForUs> for ReceiveError {
+    fn from(error: NotForUs) -> Self {
+        match error {
+            NotForUs::Stranger => Self::Stranger,
+            NotForUs::Removed | NotForUs::OtherMember => Self::NotForUs(error),
+        }
+    }
 }
 
 /// Why the beginning of the body is no message.
@@ -116,45 +124,26 @@ impl Depot {
     }
 }
 
-/// Who the other end is.
-pub(super) struct Sender<'s> {
-    /// As the request's head says.
-    pub(super) id: Option<MemberId>,
-    /// Says what a member is to this one.
-    pub(super) standing: &'s (dyn Fn(MemberId) -> Option<Standing> + Send + Sync),
-}
-
-impl Sender<'_> {
-    /// Whether this end may send a snapshot for the member `local`.
-    fn check(&self, local: MemberId, message: &Message) -> Result<(), ReceiveError> {
-        let snapshot = message.snapshot.as_ref().ok_or(ReceiveError::Unfit("it is missing"))?;
-        let metadata = &snapshot.metadata;
-        let state = &metadata.conf_state;
-        let is_known = match (self.standing)(message.from) {
-            Some(Standing::Peer) => true,
-            // A member that this one has yet to hear of: the snapshot has.
-            Some(Standing::Remote) => state.voters.contains(&message.from),
-            None => false,
-        };
-        if !is_known || self.id != Some(message.from) {
-            return Err(ReceiveError::Stranger);
-        }
-        if metadata.index == 0 || metadata.term == 0 || metadata.term > message.term {
-            return Err(ReceiveError::Unfit("its index or term is none"));
-        }
-        let mut members = state.voters.iter().chain(&state.learners).chain(&state.voters_outgoing);
-        if !members.any(|id| *id == local) {
-            return Err(ReceiveError::Unfit("its configuration does not name this member"));
-        }
-        Ok(())
+/// Whether a snapshot can be one for the member `local`.
+fn check(local: MemberId, message: &Message) -> Result<(), ReceiveError> {
+    let snapshot = message.snapshot.as_ref().ok_or(ReceiveError::Unfit("it is missing"))?;
+    let metadata = &snapshot.metadata;
+    let state = &metadata.conf_state;
+    if metadata.index == 0 || metadata.term == 0 || metadata.term > message.term {
+        return Err(ReceiveError::Unfit("its index or term is none"));
     }
+    let mut members = state.voters.iter().chain(&state.learners).chain(&state.voters_outgoing);
+    if !members.any(|id| *id == local) {
+        return Err(ReceiveError::Unfit("its configuration does not name this member"));
+    }
+    Ok(())
 }
 
-/// Takes in the body of a snapshot request.
+/// Takes in the body of a snapshot request, of the member that the request's head names.
 pub(super) async fn receive(
     local: &Local,
     depot: &Depot,
-    sender: Sender<'_>,
+    sender: Option<MemberId>,
     body: Incoming,
 ) -> Result<(), ReceiveError> {
     let started = Instant::now();
@@ -172,11 +161,12 @@ pub(super) async fn receive(
         network.snapshot_receive_failures.with(&[&from]).inc();
         return Err(ReceiveError::Kind);
     }
-    if let Err(error) = local
-        .admit(&message)
-        .map_err(ReceiveError::from)
-        .and_then(|()| sender.check(local.id, &message))
-    {
+    let admitted = if sender == Some(message.from) {
+        local.admit(&message).map_err(ReceiveError::from)
+    } else {
+        Err(ReceiveError::Stranger)
+    };
+    if let Err(error) = admitted.and_then(|()| check(local.id, &message)) {
         // A stranger's name makes no series.
         let name = if matches!(error, ReceiveError::Stranger) { UNKNOWN_SENDER } else { &from };
         network.snapshot_receive_failures.with(&[name]).inc();

@@ -168,8 +168,10 @@ impl TestMember {
     /// Sends heartbeats to another member until that one listens.
     fn introduce_to(&self, other: &Self) {
         let known = &other.peers.shared.local.acquaintances;
+        self.peers.send(vec![heartbeat(self.id, other.id)]);
         wait_until(|| {
-            self.peers.send(vec![heartbeat(self.id, other.id)]);
+            // As it does on each message of a stranger.
+            other.peers.shared.ask_who_it_is(self.id);
             known.of(self.id) == Acquaintance::Member
         });
     }

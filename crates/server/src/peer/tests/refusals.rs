@@ -73,11 +73,15 @@ fn a_snapshot_that_is_not_for_this_member_is_not_stored() {
         }
     });
     assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 0, "nothing is stored");
-    // A member that this one has not heard of is one by the snapshot.
+    // What a stranger's snapshot says of its sender is the stranger's word; a member that the log has not told of
+    // has been asked meanwhile.
     let fit = with(9, 7, 3, &[1, 2, 9]);
     let answer = block_on(post_snapshot(&two, stranger, &fit, &[7; 100]));
-    assert!(answer.starts_with("HTTP/1.1 204"), "{answer}");
-    assert!(database_path(two.dir.path(), 7).exists());
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    two.peers.shared.local.acquaintances.confirm(9);
+    let answer = block_on(post_snapshot(&two, stranger, &fit, &[7; 100]));
+    assert!(answer.contains("the image is of no use"), "now its image is looked at: {answer}");
+    assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 0, "nothing is left");
 }
 
 #[test]
