@@ -50,6 +50,9 @@ const PURGE_INTERVAL: Duration = Duration::from_secs(30);
 const LEADERLESS_CHECKS_MAX: u32 = 3;
 
 /// Tells the cluster this member's name and client URLs, until it knows.
+///
+/// It begins when this member has its own row. Whoever is known with its URLs counts as one whose files tell
+/// of its cluster (`bootstrap::joining`): a member that stops before they do must not be known yet.
 pub(crate) async fn publish(member: &Member, client_urls: Vec<String>) {
     let attributes =
         Attributes { name: member.identity().name.clone(), client_urls: client_urls.clone() };
@@ -60,6 +63,10 @@ pub(crate) async fn publish(member: &Member, client_urls: Vec<String>) {
     };
     // What was known before the start says nothing about how far this member has come.
     let was_known = is_known();
+    let mut looks = interval(NAME_LOOK);
+    while member.facts().members.get(MemberId(member.id())).is_none() {
+        looks.tick().await;
+    }
     let becomes_known = async {
         let mut looks = interval(NAME_LOOK);
         // A log that is replayed tells it too, before there is a leader to serve under.

@@ -78,7 +78,8 @@ impl Joining {
 /// the leader reached it. The flags are hints here and nothing more, and it is no mistake if nobody
 /// answers: the leader finds this member, too.
 ///
-/// A member that has told clients where it is had a log that told of the others: it has lost it.
+/// A member whose client URLs are known had a log or a file that told of the others, for it does not tell them
+/// sooner (`housekeeping::publish`): it has lost it.
 pub(super) async fn learn_others(
     config: &Config,
     identity: &Identity,
