@@ -17,7 +17,7 @@ use super::discovery;
 use super::error::BootError;
 use super::initial::{Initial, peer_urls_of_others, url_texts};
 use super::names::Names;
-use super::remote;
+use super::remote::{self, has_published};
 use super::same_urls::Comparison;
 use super::start::Start;
 use crate::config::{Config, InitialMembers};
@@ -46,8 +46,6 @@ impl Founding {
         let founding = Self::of(config, members, &initial.token);
         let id = MemberId(founding.identity.member_id);
         let others = peer_urls_of_others(members, &config.name);
-        // It has told where clients reach it.
-        let has_published = |member: &Member| !member.client_urls.is_empty();
         if remote::row_of(others, id, has_published, BOOTSTRAPPED_TIMEOUT).await.is_some() {
             return Err(BootError::Bootstrapped(id));
         }

@@ -3,8 +3,9 @@
 //! The flags must name exactly the members that the cluster has, by peer URLs; names do not matter. Nothing is
 //! written but the identity: everything else comes from the leader's log.
 //!
-//! A member of whom the cluster knows the name has been at work before. It has voted and acknowledged entries,
-//! and with an empty directory it would do both once more, to the loss of others: it is refused.
+//! A member of whom the cluster knows the client URLs has been at work before. It has voted and acknowledged
+//! entries, and with an empty directory it would do both once more, to the loss of others: it is refused. Its
+//! name says less: founders are known by name before they have ever run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use super::error::{BootError, PeerUrlsMismatch};
 use super::founding::RESOLVE_TIMEOUT;
 use super::initial::{Initial, peer_urls_of_others, url_texts};
 use super::names::Names;
-use super::remote::{self, Addresses, RemoteCluster};
+use super::remote::{self, Addresses, RemoteCluster, has_published};
 use super::same_urls::{Comparison, Difference, is_literally_same};
 use crate::config::{Config, InitialMembers};
 use crate::log;
@@ -26,7 +27,7 @@ use crate::member::Identity;
 /// How long each URL may take to say who is in the cluster.
 const MEMBERS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the others may take to say whether they know this member's name.
+/// How long the others may take to say whether they know where clients reach this member.
 const PUBLISHED_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A member that is to join.
@@ -54,7 +55,7 @@ impl Joining {
             .map_err(|mismatch| BootError::PeerUrls { cluster: cluster.to_string(), mismatch })?;
         let own = ids[config.name.as_str()];
         // Whoever has answered may not have heard of it yet.
-        let known = remote::row_of(urls, own, |own| !own.name.is_empty(), PUBLISHED_TIMEOUT).await;
+        let known = remote::row_of(urls, own, has_published, PUBLISHED_TIMEOUT).await;
         if let Some(Member { id, name, .. }) = known {
             return Err(BootError::Published { id, name });
         }
@@ -91,7 +92,7 @@ pub(super) async fn learn_others(
     let others = match remote::cluster_of(&urls, MEMBERS_TIMEOUT).await {
         Ok(cluster) if cluster.id == identity.cluster_id => {
             if let Some(own) = cluster.members.get(&id)
-                && !own.client_urls.is_empty()
+                && has_published(own)
             {
                 return Err(BootError::Published { id, name: own.name.clone() });
             }

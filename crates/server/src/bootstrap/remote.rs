@@ -86,6 +86,11 @@ pub(super) async fn cluster_of(
     outcome
 }
 
+/// Whether it has told where clients reach it, which it does once its own log knows it.
+pub(super) fn has_published(member: &Member) -> bool {
+    !member.client_urls.is_empty()
+}
+
 /// What the first of these URLs knows of a member whose description is the wanted one. All are asked at once;
 /// those that do not answer do not count.
 pub(super) async fn row_of(

@@ -83,7 +83,9 @@ fn member_that_says(own: &'static str) -> Peer {
 #[test]
 fn a_member_that_has_been_at_work_is_not_let_in_with_an_empty_directory() {
     let folder = tempfile::tempdir().unwrap();
-    let peer = member_that_says(r#"{"id":7,"peerURLs":["http://127.0.0.1:9"],"name":"n7"}"#);
+    let peer = member_that_says(
+        r#"{"id":7,"peerURLs":["http://127.0.0.1:9"],"name":"n7","clientURLs":["http://c:7"]}"#,
+    );
     let config = joiner(&folder, &format!("j={OWN},other={}", peer.url));
     assert_eq!(
         refusal(&config),
@@ -97,13 +99,24 @@ fn a_member_that_has_been_at_work_is_not_let_in_with_an_empty_directory() {
 }
 
 #[test]
-fn one_member_that_knows_the_name_is_enough() {
-    let late = member_that_says(r#"{"id":7,"peerURLs":["http://127.0.0.1:9"]}"#);
-    let informed = member_that_says(r#"{"id":7,"peerURLs":["http://127.0.0.1:9"],"name":"n7"}"#);
+fn a_founder_that_has_never_run_may_join() {
+    let folder = tempfile::tempdir().unwrap();
+    let peer = member_that_says(r#"{"id":7,"peerURLs":["http://127.0.0.1:9"],"name":"n7"}"#);
+    let config = joiner(&folder, &format!("j={OWN},other={}", peer.url));
+    let booted = boot_with(&config, &real_disk(), &NoNames).unwrap();
+    assert_eq!(booted.identity.member_id, 7);
+}
+
+#[test]
+fn one_member_that_knows_the_client_urls_is_enough() {
+    let late = member_that_says(r#"{"id":7,"peerURLs":["http://127.0.0.1:9"],"name":"n7"}"#);
+    let informed = member_that_says(
+        r#"{"id":7,"peerURLs":["http://127.0.0.1:9"],"name":"n7","clientURLs":["http://c:7"]}"#,
+    );
     let ask = |urls: &[&Peer]| {
         let urls = urls.iter().map(|peer| peer.url.clone()).chain([silent_url()]).collect();
         let patience = Duration::from_secs(30);
-        let row = remote::row_of(urls, MemberId(7), |own| !own.name.is_empty(), patience);
+        let row = remote::row_of(urls, MemberId(7), remote::has_published, patience);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(row).map(|row| row.name)
     };
