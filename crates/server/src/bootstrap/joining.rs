@@ -54,8 +54,11 @@ impl Joining {
             .await
             .map_err(|mismatch| BootError::PeerUrls { cluster: cluster.to_string(), mismatch })?;
         let own = ids[config.name.as_str()];
-        // Whoever has answered may not have heard of it yet.
-        let known = remote::row_of(urls, own, has_published, PUBLISHED_TIMEOUT).await;
+        let known = match cluster.members.get(&own).filter(|own| has_published(own)) {
+            Some(known) => Some(known.clone()),
+            // Whoever has answered may not have heard of it yet.
+            None => remote::row_of(urls, own, has_published, PUBLISHED_TIMEOUT).await,
+        };
         if let Some(Member { id, name, .. }) = known {
             return Err(BootError::Published { id, name });
         }
