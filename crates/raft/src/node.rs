@@ -36,7 +36,7 @@ use crate::entry::{Entry, EntryKind, LogIndex, MemberId, NONE, Term};
 use crate::error::{ConfigError, StepError};
 use crate::message::{LOCAL_APPEND, LOCAL_APPLY, Message, MessageKind, is_local_target};
 use crate::note::Note;
-use crate::positions::{POSITION_MAX, believed_term_max};
+use crate::positions::{POSITION_MAX, believed_commit_max, believed_term_max};
 use crate::raft::Raft;
 use crate::ready::OnAdvance;
 use crate::state::{ConfState, HardState, Role, SoftState};
@@ -245,7 +245,9 @@ impl<S: Storage> Node<S> {
         }
         // Nobody's log is ahead of the term its owner speaks in.
         let is_ahead = kind.carries_term() && message.log_term.max(last.term) > term;
-        if is_ahead || positions.iter().any(|position| *position > POSITION_MAX) {
+        let is_beyond_any = positions.iter().any(|position| *position > POSITION_MAX)
+            || message.commit > believed_commit_max(self.last_index());
+        if is_ahead || is_beyond_any {
             return Err(StepError::OutOfRange { kind, from });
         }
         match kind {

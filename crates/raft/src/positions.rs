@@ -8,8 +8,12 @@
 //! does; beyond it, a message may be ahead of what this member knows by [`TERM_STEP_MAX`] at most, and
 //! nobody enters [`TERM_END`]. A group whose term was driven to the first of these by mistake goes on
 //! electing leaders for as long as there are machines.
+//!
+//! A commit index beyond the own log means that this log has lost entries, and ends the member for good. So
+//! one is believed that a log could have reached meanwhile: [`COMMIT_STEP_MAX`] entries take a month to write
+//! at 400,000 a second.
 
-use crate::entry::Term;
+use crate::entry::{LogIndex, Term};
 
 /// Larger terms and indexes are nobody's; arithmetic on smaller ones cannot overflow.
 pub(crate) const POSITION_MAX: u64 = u64::MAX >> 1;
@@ -26,6 +30,14 @@ pub(crate) const TERM_END: Term = POSITION_MAX - TERM_STEP_MAX;
 /// The highest term that a member of term `own` follows a message into.
 pub(crate) fn believed_term_max(own: Term) -> Term {
     own.max(TERM_BELIEVED_MAX).saturating_add(TERM_STEP_MAX).min(TERM_END)
+}
+
+/// How far beyond the end of the own log a commit index may be.
+const COMMIT_STEP_MAX: LogIndex = 1 << 40;
+
+/// The highest commit index that a member whose log ends at `last` believes anybody to have reached.
+pub(crate) fn believed_commit_max(last: LogIndex) -> LogIndex {
+    last.saturating_add(COMMIT_STEP_MAX)
 }
 
 #[cfg(test)]

@@ -255,12 +255,15 @@ async fn one_message_does_not_end_all_elections(kind: Kind) {
     let status = cluster.client(leader).status(pb::StatusRequest {}).await.unwrap();
     let (cluster_id, term) = (format!("{:x}", status.header.unwrap().cluster_id), status.raft_term);
     let follower = cluster.follower().await;
-    for (from, forged) in [
-        (0xdead_beef, (1 << 63) - 1),
-        (0xdead_beef, term + 1_000),
-        (cluster.id(follower), (1 << 63) - 2),
-        (cluster.id(follower), (1 << 63) - 1),
-        (cluster.id(follower), u64::MAX),
+    for (from, forged, commit) in [
+        (0xdead_beef, (1 << 63) - 1, 0),
+        (0xdead_beef, term + 1_000, 0),
+        (cluster.id(follower), (1 << 63) - 2, 0),
+        (cluster.id(follower), (1 << 63) - 1, 0),
+        (cluster.id(follower), u64::MAX, 0),
+        // Nor does it make anybody believe that its log has lost entries.
+        (cluster.id(follower), term + 1, 1 << 41),
+        (cluster.id(follower), term + 1, u64::MAX),
     ] {
         for member in 0..3 {
             let message = raftpb::Message {
@@ -268,6 +271,7 @@ async fn one_message_does_not_end_all_elections(kind: Kind) {
                 to: Some(cluster.id(member)),
                 from: Some(from),
                 term: Some(forged),
+                commit: Some(commit),
                 ..raftpb::Message::default()
             };
             let from = format!("{from:x}");

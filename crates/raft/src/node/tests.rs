@@ -254,6 +254,28 @@ fn impossible_appends_are_refused() {
     assert_eq!(refused, Err(lost));
 }
 
+#[test]
+fn commit_indexes_that_no_log_has_reached_are_no_loss() {
+    let mut node = node(&[1, 2, 3]);
+    let last_index = node.last_index();
+    let mut heartbeat = |distance: u64| {
+        let commit = last_index + distance;
+        let heartbeat = from_peer(MessageKind::Heartbeat);
+        let refused = node.step(Message { term: 7, commit, ..heartbeat }).unwrap_err();
+        (refused, node.term())
+    };
+    let nonsense = StepError::OutOfRange { kind: MessageKind::Heartbeat, from: 2 };
+    assert_eq!(nonsense.kind(), RefusalKind::Impossible);
+    for distance in [(1 << 40) + 1, 1 << 62, u64::MAX - last_index] {
+        assert_eq!(heartbeat(distance), (nonsense.clone(), 1), "not even its term is believed");
+    }
+    // A member that was wiped in a cluster of any age.
+    for distance in [1, 1_000_000_000, 1 << 40] {
+        let (refused, term) = heartbeat(distance);
+        assert_eq!((refused.kind(), term), (RefusalKind::LogLost, 7));
+    }
+}
+
 /// Member 1 of three with a log of which index 13, of term 4, is committed, and 10 is the last before the
 /// first entry.
 fn with_commits() -> Node<MemoryStorage> {
