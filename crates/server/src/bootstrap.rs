@@ -14,7 +14,8 @@
 //! # Invariants
 //!
 //! * Nothing is changed in a directory that is refused, beyond the creation of what was missing.
-//! * Nobody starts under an id that has been at work without the log that it worked with.
+//! * Nobody starts under an id that has been at work without the log that it worked with, unless all others are
+//!   removed.
 //!
 //! # Not here
 //!
@@ -118,7 +119,10 @@ fn boot_with(
             )
         );
     }
-    check_lost_log(&**disk, &dirs)?;
+    // Going on alone takes a log to go on from.
+    if !(config.force_new_cluster && dirs.is_initialised(&**disk)) {
+        check_lost_log(&**disk, &dirs)?;
+    }
     for path in snap::clean_up(&**disk, &dirs.snap())? {
         log::info!("removed an unfinished file", "path" = path.display().to_string());
     }
@@ -140,7 +144,7 @@ fn boot_with(
     Ok(booted)
 }
 
-/// A member that has found its log to have lost what it had acknowledged does not come back.
+/// A member that has found its log to have lost what it had acknowledged does not come back, unless alone.
 fn check_lost_log(disk: &dyn Disk, dirs: &DataDir) -> Result<(), BootError> {
     let path = lost_log::path(dirs);
     match lost_log::reason(disk, dirs) {

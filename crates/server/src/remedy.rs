@@ -16,6 +16,11 @@ pub(crate) fn replace_member(id: Option<u64>) -> String {
     )
 }
 
+/// What is left to a cluster whose members have all lost their logs, or are said to have.
+pub(crate) const GO_ON_ALONE: &str = "if no other member can go on, and no member runs, start the one with \
+    the longest log alone with --force-new-cluster, and add the others anew: writes that were acknowledged and \
+    that its log does not have are lost";
+
 /// What is left of a cluster that has a backend file and nothing else.
 pub(crate) fn restore_backend(backend: &Path) -> String {
     format!(

@@ -2,7 +2,8 @@
 //!
 //! Such a member must never vote again, and a restart would not know: from what is left of its log it looks
 //! like any member that lags behind. So the verdict is a file of its own, `member/lost-log`, which etcd does
-//! not look for and which nothing but the removal of the directory takes back.
+//! not look for. It goes with the directory, or is taken back for a member that goes on alone: a sole voter has
+//! nobody left to whom it could have acknowledged anything.
 //!
 //! The file's existence is the verdict; its text is for people.
 
@@ -31,6 +32,15 @@ pub fn mark(disk: &dyn Disk, dirs: &DataDir, reason: &str) -> io::Result<()> {
     disk.sync_dir(&dirs.member())?;
     file.write_all_at(format!("{reason}\n").as_bytes(), 0)?;
     file.sync_all()
+}
+
+/// Takes the mark away, durably, if there is one.
+pub fn unmark(disk: &dyn Disk, dirs: &DataDir) -> io::Result<()> {
+    match disk.remove_file(&path(dirs)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        removed => removed?,
+    }
+    disk.sync_dir(&dirs.member())
 }
 
 /// Returns why the directory is marked, if it is.
@@ -68,5 +78,9 @@ mod tests {
         assert_eq!(dirs.prepare(&RealDisk).unwrap().unexpected, [""; 0]);
         std::fs::write(path(&dirs), b"").unwrap();
         assert_eq!(reason(&RealDisk, &dirs).unwrap().as_deref(), Some(""), "the name is enough");
+        for _ in 0..2 {
+            unmark(&RealDisk, &dirs).unwrap();
+            assert_eq!(reason(&RealDisk, &dirs).unwrap(), None);
+        }
     }
 }

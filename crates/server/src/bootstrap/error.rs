@@ -77,9 +77,10 @@ pub(crate) enum BootError {
     )]
     LogMissing { wal: PathBuf, backend: PathBuf, applied: u64 },
     #[error(
-        "{}: this member has found that its log has lost entries, and must not vote again ({reason}); {}",
+        "{}: this member has found that its log has lost entries, and must not vote again ({reason}); {}; {}",
         path.display(),
-        remedy::replace_member(None)
+        remedy::replace_member(None),
+        remedy::GO_ON_ALONE
     )]
     MarkedLost { path: PathBuf, reason: String },
     #[error("{}: cannot be looked at: {source}", path.display())]

@@ -11,19 +11,20 @@ use std::sync::Arc;
 
 use prost::Message;
 use quorate_api::etcdserverpb::Metadata;
-use quorate_raft::EntryKind;
+use quorate_raft::{EntryKind, HardState};
 use quorate_state::apply::State;
 use quorate_state::backend::Backend;
 use quorate_state::members::{self, Member};
 use quorate_state::units::MemberId;
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::Disk;
+use quorate_storage::lost_log;
 use quorate_storage::snap;
 use quorate_storage::wal::{self, SnapshotMark, Wal};
 
 use super::alone::go_on_alone;
 use super::error::BootError;
-use super::founding::Founding;
+use super::founding::{Founding, append};
 use super::initial::Initial;
 use super::joining::learn_others;
 use super::names::Names;
@@ -81,6 +82,7 @@ pub(super) async fn restart(
     }
     let (start, peers) =
         if contents.hard_state.is_empty() && mark.index == 0 && state.applied().0 == 0 {
+            super::check_lost_log(&**disk, &dirs)?;
             begin_again(config, &identity, &mut wal, names).await?
         } else {
             let version = super::storage_version(&backend);
@@ -89,6 +91,7 @@ pub(super) async fn restart(
             let mut start = start_at(&state, contents, mark)?;
             if config.force_new_cluster {
                 go_on_alone(&mut start, &identity, &mut wal)?;
+                forget_lost_log(&start, &mut wal, &**disk, &dirs)?;
             }
             let peers = match knows_members(&start, &state) {
                 true => Vec::new(),
@@ -99,6 +102,28 @@ pub(super) async fn restart(
     release_passed(disk, &dirs, state.applied().0)?;
     let node = start.into_node(config, &identity, &dirs)?;
     Ok(Booted { identity, dirs, wal, backend, state, node, peers })
+}
+
+/// Takes the mark of a lost log away from a member that goes on alone, once no later start could have it take
+/// part in its old cluster.
+fn forget_lost_log(
+    start: &Start,
+    wal: &mut Wal,
+    disk: &dyn Disk,
+    dirs: &DataDir,
+) -> Result<(), BootError> {
+    let path = lost_log::path(dirs);
+    let mark_error = |source| BootError::Mark { path: path.clone(), source };
+    let Some(reason) = lost_log::reason(disk, dirs).map_err(mark_error)? else { return Ok(()) };
+    let HardState { term, vote, commit } = start.hard_state;
+    // The removal of the others counts from here on, with or without the flag.
+    append(wal, Some(&wal::HardState { term, vote, commit }), &[])?;
+    lost_log::unmark(disk, dirs).map_err(mark_error)?;
+    log::warn!(
+        "going on alone with a log that has lost entries; writes that were acknowledged may be missing",
+        "reason" = reason
+    );
+    Ok(())
 }
 
 /// Removes received backend files that the member's own has passed: nothing asks for them any more.

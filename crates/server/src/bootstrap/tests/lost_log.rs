@@ -1,6 +1,7 @@
 //! Members whose log is not what it was.
 
 use quorate_state::apply::EntryMeta;
+use quorate_storage::disk::FaultyDisk;
 use quorate_storage::lost_log;
 
 use super::*;
@@ -68,23 +69,80 @@ fn a_first_start_that_got_no_further_than_its_backend_file_is_repeated() {
     assert_eq!(log_of(&config).entries.len(), 1);
 }
 
-#[test]
-fn a_directory_that_is_marked_is_not_started_from() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = config(&folder);
-    lived(&config);
+/// Marks the directory, and checks that a start from it is refused.
+fn check_marked(config: &Config) {
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     lost_log::mark(&RealDisk, &dirs, "the reason").unwrap();
-    for force_new_cluster in [false, true] {
-        let config = Config { force_new_cluster, ..config.clone() };
-        let refused = refusal(&config);
-        let expected = format!(
-            "{}: this member has found that its log has lost entries, and must not vote again (the reason); \
-             remove this member",
-            lost_log::path(&dirs).display()
-        );
-        assert!(refused.starts_with(&expected), "{refused}");
+    let refused = refusal(config);
+    let expected = format!(
+        "{}: this member has found that its log has lost entries, and must not vote again (the reason); \
+         remove this member",
+        lost_log::path(&dirs).display()
+    );
+    assert!(refused.starts_with(&expected), "{refused}");
+    assert!(refused.contains("start the one with the longest log alone with --force-new-cluster"));
+    assert!(lost_log::reason(&RealDisk, &dirs).unwrap().is_some());
+}
+
+#[test]
+fn a_directory_that_is_marked_is_started_from_alone_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = restart::config(&folder);
+    restart::lived(&config, &[]);
+    check_marked(&config);
+    let alone = Config { force_new_cluster: true, ..config.clone() };
+    drop(boot_with(&alone, &real_disk(), &NoNames).unwrap());
+    let dirs = DataDir::new(Path::new(&config.data_dir), None);
+    assert_eq!(lost_log::reason(&RealDisk, &dirs).unwrap(), None);
+    // From then on the others are removed, whether or not it is said again.
+    let booted = boot_with(&config, &real_disk(), &NoNames).unwrap();
+    assert_eq!((booted.state.applied().0, booted.node.commit_index()), (3, 5));
+}
+
+#[test]
+fn a_power_cut_does_not_free_a_marked_member_of_its_mark_and_not_of_the_others() {
+    let original = tempfile::tempdir().unwrap();
+    let config = restart::config(&original);
+    power_cuts::prepare(&config);
+    let dirs = DataDir::new(Path::new(&config.data_dir), None);
+    lost_log::mark(&RealDisk, &dirs, "the reason").unwrap();
+    for stop in 0.. {
+        let folder = tempfile::tempdir().unwrap();
+        let copied = std::process::Command::new("cp")
+            .arg("-a")
+            .arg(original.path().join("data"))
+            .arg(folder.path())
+            .status();
+        assert!(copied.unwrap().success());
+        let disk = FaultyDisk::new(folder.path()).unwrap();
+        disk.stop_at(stop);
+        let alone = Config { force_new_cluster: true, ..restart::config(&folder) };
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let is_done = boot_with(&alone, &shared, &NoNames).is_ok();
+        for seed in 0..2 {
+            let image = tempfile::tempdir().unwrap();
+            disk.crash(seed, image.path()).unwrap();
+            let config = restart::config(&image);
+            let dirs = DataDir::new(Path::new(&config.data_dir), None);
+            let is_marked = lost_log::reason(&RealDisk, &dirs).unwrap().is_some();
+            let commit = log_of(&config).hard_state.commit;
+            assert!(is_marked || commit == 7, "stop {stop}, seed {seed}: {commit}");
+            assert!(!(is_done && is_marked), "stop {stop}, seed {seed}");
+        }
+        if is_done {
+            return;
+        }
     }
+}
+
+#[test]
+fn a_marked_directory_without_a_log_to_go_on_from_is_not_started_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = Config { force_new_cluster: true, ..config(&folder) };
+    DataDir::new(Path::new(&config.data_dir), None).prepare(&RealDisk).unwrap();
+    check_marked(&config);
+    begin_log(&config, 1, 5);
+    check_marked(&config);
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn small_segments() -> wal::Options {
 }
 
 /// A member as [`lived`] leaves it, with everything in its log applied; the files are as small as can be.
-fn prepare(config: &Config) {
+pub(super) fn prepare(config: &Config) {
     lived(config, &[]);
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     let contents = log_of(config);
