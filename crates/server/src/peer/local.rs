@@ -47,6 +47,8 @@ pub(super) enum NotForUs {
     Removed,
     #[error("cannot process message to mismatch member")]
     OtherMember,
+    #[error("cannot process message of another member than the one that sends it")]
+    OtherSender,
     #[error("cannot process message from somebody who is not known to be a member")]
     Stranger,
 }

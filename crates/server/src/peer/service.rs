@@ -71,6 +71,9 @@ impl Service {
         let sender = handshake::sender_id(request.headers());
         let mut answer = match self.read_body(shared, request.into_body()).await {
             Ok(body) => match wire::decode_message(&body) {
+                Ok(message) if is_of_another(sender, &message) => {
+                    self.refuse(NotForUs::OtherSender)
+                }
                 Ok(message) => self.process(shared, message, body.len()).await,
                 Err(error) => {
                     self.log_failure("failed to unmarshal Raft message", &error.to_string());
@@ -109,15 +112,19 @@ impl Service {
                 shared.ask_who_it_is(message.from);
                 empty(StatusCode::NO_CONTENT)
             }
-            Err(error @ (NotForUs::Removed | NotForUs::OtherMember)) => {
-                self.log_failure("failed to process Raft message", &error.to_string());
-                let status = StatusCode::INTERNAL_SERVER_ERROR;
-                let mut answer = refusal(status, "error processing raft message");
-                let close = HeaderValue::from_static("close");
-                answer.headers_mut().insert(header::CONNECTION, close);
-                answer
+            Err(error @ (NotForUs::Removed | NotForUs::OtherMember | NotForUs::OtherSender)) => {
+                self.refuse(error)
             }
         }
+    }
+
+    fn refuse(&self, error: NotForUs) -> Response<PeerBody> {
+        self.log_failure("failed to process Raft message", &error.to_string());
+        let status = StatusCode::INTERNAL_SERVER_ERROR;
+        let mut answer = refusal(status, "error processing raft message");
+        let close = HeaderValue::from_static("close");
+        answer.headers_mut().insert(header::CONNECTION, close);
+        answer
     }
 
     /// Reads a message's body, or says why it cannot be read.
@@ -206,6 +213,12 @@ impl Service {
             log::warn!(message, "error" = error);
         }
     }
+}
+
+/// Whether a message is not of the member that the request's head names, if it names one. What members pass on
+/// to their leader stays its author's.
+fn is_of_another(sender: Option<MemberId>, message: &Message) -> bool {
+    message.kind.carries_term() && sender.is_some_and(|sender| sender != message.from)
 }
 
 async fn take_snapshot(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<PeerBody> {

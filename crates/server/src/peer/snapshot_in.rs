@@ -62,7 +62,9 @@ impl From<NotForUs> for ReceiveError {
     fn from(error: NotForUs) -> Self {
         match error {
             NotForUs::Stranger => Self::Stranger,
-            NotForUs::Removed | NotForUs::OtherMember => Self::NotForUs(error),
+            NotForUs::Removed | NotForUs::OtherMember | NotForUs::OtherSender => {
+                Self::NotForUs(error)
+            }
         }
     }
 }
