@@ -264,11 +264,10 @@ impl Driver {
 
     /// Gives up what nobody waits for any more. What a leader has in its log it cannot give up.
     fn forget_withdrawn(&mut self) {
-        if self.node.leadership().role != Role::Leader {
-            let withdrawn = self.neighbours.waiters.forget_withdrawn();
-            if !withdrawn.is_empty() {
-                self.node.handle(Event::Withdraw(withdrawn));
-            }
+        let leads = self.node.leadership().role == Role::Leader;
+        let withdrawn = self.neighbours.waiters.forget_withdrawn(leads);
+        if !withdrawn.is_empty() {
+            self.node.handle(Event::Withdraw(withdrawn));
         }
     }
 
@@ -541,7 +540,9 @@ impl Driver {
     fn change_leadership(&self, leadership: Leadership) {
         self.neighbours.standing.set_leadership(leadership);
         self.neighbours.standing.set_sole_voter(self.node.is_sole_voter());
-        if leadership.role != Role::Leader {
+        if leadership.role == Role::Leader {
+            self.neighbours.waiters.begin_reign(leadership.term);
+        } else {
             _ = self.neighbours.applier.send(applier::Job::LostLeadership);
         }
     }

@@ -4,7 +4,8 @@
 //! A proposal is counted from when it is accepted until nothing of it is left: it is applied, or has failed. That
 //! its caller has gone changes nothing for what is in the log already, so such a proposal is *withdrawn*: nobody
 //! waits for it, and its place is given back when it is applied. A member that does not lead has nothing in its
-//! log that it could bound; there the driver has withdrawn proposals forgotten at its next tick.
+//! log that it could bound; there the driver has withdrawn proposals forgotten at its next tick. So has one that
+//! leads, those that it has not taken on in its own reign: they went to a predecessor, and may be lost with it.
 //!
 //! # Bound
 //!
@@ -14,6 +15,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use parking_lot::Mutex;
+use quorate_raft::Term;
 
 use crate::admission::{Full, PROPOSALS};
 use crate::answer::Answer;
@@ -58,12 +60,22 @@ pub(crate) struct Waiters {
     state: Mutex<State>,
 }
 
+/// What a proposal holds.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    bytes: usize,
+    /// As of when it was taken on.
+    reign: Term,
+}
+
 #[derive(Debug, Default)]
 struct State {
-    awaited: Map<(Address<Answer>, usize)>,
-    /// Bytes of those that nobody waits for any more.
-    withdrawn: Map<usize>,
+    awaited: Map<(Address<Answer>, Hold)>,
+    /// Those that nobody waits for any more.
+    withdrawn: Map<Hold>,
     load: Load,
+    /// The term in which this member led last.
+    reign: Term,
 }
 
 impl Waiters {
@@ -85,21 +97,22 @@ impl Waiters {
         }
         load.count += 1;
         load.bytes += bytes;
-        state.awaited.insert(request_id, (address, bytes));
+        let hold = Hold { bytes, reign: state.reign };
+        state.awaited.insert(request_id, (address, hold));
         Ok(())
     }
 
     /// Ends a proposal. `None` when nobody waits: it came from another member, or its client has given up.
     pub(crate) fn take(&self, request_id: u64) -> Option<Address<Answer>> {
         let mut state = self.state.lock();
-        if let Some((address, bytes)) = state.awaited.remove(&request_id) {
-            state.release(bytes);
+        if let Some((address, hold)) = state.awaited.remove(&request_id) {
+            state.release(hold);
             return Some(address);
         }
         if !state.withdrawn.is_empty()
-            && let Some(bytes) = state.withdrawn.remove(&request_id)
+            && let Some(hold) = state.withdrawn.remove(&request_id)
         {
-            state.release(bytes);
+            state.release(hold);
         }
         None
     }
@@ -107,18 +120,31 @@ impl Waiters {
     /// Nobody waits for this proposal any more, if it is still in progress.
     pub(crate) fn withdraw(&self, request_id: u64) {
         let mut state = self.state.lock();
-        if let Some((_, bytes)) = state.awaited.remove(&request_id) {
-            state.withdrawn.insert(request_id, bytes);
+        if let Some((_, hold)) = state.awaited.remove(&request_id) {
+            state.withdrawn.insert(request_id, hold);
         }
     }
 
-    /// Gives back the places of all withdrawn proposals, and names them, ascending.
-    pub(crate) fn forget_withdrawn(&self) -> Vec<u64> {
+    /// This member leads in that term: what it takes on from here goes into its own log.
+    pub(crate) fn begin_reign(&self, term: Term) {
+        self.state.lock().reign = term;
+    }
+
+    /// Gives back the places of withdrawn proposals, and names them, ascending: of all, or, where this member
+    /// leads, of those from before its reign.
+    pub(crate) fn forget_withdrawn(&self, leads: bool) -> Vec<u64> {
         let mut state = self.state.lock();
-        let withdrawn = std::mem::take(&mut state.withdrawn);
-        withdrawn.values().for_each(|bytes| state.release(*bytes));
+        if state.withdrawn.is_empty() {
+            return Vec::new();
+        }
+        let reign = state.reign;
+        let mut forgotten = std::mem::take(&mut state.withdrawn);
+        if leads {
+            state.withdrawn = forgotten.extract_if(|_, hold| hold.reign == reign).collect();
+        }
+        forgotten.values().for_each(|hold| state.release(*hold));
         drop(state);
-        let mut ids: Vec<u64> = withdrawn.into_keys().collect();
+        let mut ids: Vec<u64> = forgotten.into_keys().collect();
         ids.sort_unstable();
         ids
     }
@@ -129,9 +155,9 @@ impl Waiters {
 }
 
 impl State {
-    fn release(&mut self, bytes: usize) {
+    fn release(&mut self, hold: Hold) {
         self.load.count -= 1;
-        self.load.bytes -= bytes;
+        self.load.bytes -= hold.bytes;
     }
 }
 
@@ -210,7 +236,29 @@ mod tests {
             assert_eq!(waiters.load().count, 3);
             assert!(waiters.take(4).is_none(), "applied: nobody waits");
             assert_eq!(waiters.load().count, 2);
-            assert_eq!(waiters.forget_withdrawn(), [3, 5]);
+            assert_eq!(waiters.forget_withdrawn(false), [3, 5]);
+            assert_eq!(waiters.load(), Load::default());
+        });
+    }
+
+    #[test]
+    fn what_went_to_a_predecessor_keeps_no_place_in_the_next_reign() {
+        with_address(|address| {
+            let waiters = Waiters::default();
+            let add = |id| waiters.add(id, address.clone(), MIB).unwrap();
+            add(1);
+            add(2);
+            waiters.begin_reign(7);
+            add(3);
+            waiters.withdraw(1);
+            waiters.withdraw(3);
+            assert_eq!(waiters.forget_withdrawn(true), [1], "the third is in the own log");
+            // Told again of the same reign, and then deposed and elected once more.
+            waiters.begin_reign(7);
+            assert_eq!(waiters.forget_withdrawn(true), [0; 0]);
+            waiters.withdraw(2);
+            waiters.begin_reign(9);
+            assert_eq!(waiters.forget_withdrawn(true), [2, 3]);
             assert_eq!(waiters.load(), Load::default());
         });
     }
