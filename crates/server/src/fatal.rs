@@ -65,6 +65,11 @@ impl FaultReports {
         });
     }
 
+    /// The first report, if there is one by now.
+    pub(crate) fn so_far(&self) -> Option<End> {
+        self.receiver.borrow().clone()
+    }
+
     /// Waits for the first report.
     pub(crate) async fn first(&self) -> End {
         let mut receiver = self.receiver.clone();

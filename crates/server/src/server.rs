@@ -214,9 +214,11 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     let faults = core.faults.clone();
     let early_end = control.block_on(async {
         tokio::select! {
-            _ = published => None,
-            signal = stop_signals.wait() => Some(Ended::Signal(signal)),
+            // A fault leaves its mark, whatever else has come.
+            biased;
             end = faults.first() => Some(Ended::new(end, &core)),
+            signal = stop_signals.wait() => Some(Ended::Signal(signal)),
+            _ = published => None,
         }
     });
     if let Some(ended) = early_end {
@@ -227,8 +229,9 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     let serving = for_clients.serve(config, &core, arguments, &metrics, &budget.clients);
     let ended = control.block_on(async {
         tokio::select! {
-            signal = stop_signals.wait() => Ended::Signal(signal),
+            biased;
             end = faults.first() => Ended::new(end, &core),
+            signal = stop_signals.wait() => Ended::Signal(signal),
         }
     });
     let ended = wind_up(ended, config, &control, Some(serving), core);
@@ -251,13 +254,9 @@ fn wind_up(
 ) -> Ended {
     match &ended {
         Ended::Fault(_) => return ended,
-        Ended::LogFault { fault, .. } => {
-            if let LogFault::LogLost(_) = fault {
-                mark_lost_log(&core, fault);
-            }
+        Ended::LogFault { .. } => {
             // Whoever keeps a copy of the directory keeps all that this member has applied.
-            core.stop();
-            return ended;
+            return stop(ended, core);
         }
         Ended::Removed => {
             log_removal();
@@ -275,14 +274,34 @@ fn wind_up(
     if matches!(ended, Ended::Signal(_)) {
         control.block_on(core.member.hand_over());
     }
-    core.stop();
-    ended
+    stop(ended, core)
 }
 
-/// Sees to it that no later start votes from this directory.
-fn mark_lost_log(core: &Core, fault: &LogFault) {
-    if let Err(error) = lost_log::mark(&*core.disk, &core.dirs, &fault.to_string()) {
-        let path = lost_log::path(&core.dirs);
+/// Stops the threads. What consensus has found out about the log until the last of them ended is told and marked.
+fn stop(ended: Ended, core: Core) -> Ended {
+    let (disk, dirs, faults) = (Arc::clone(&core.disk), core.dirs.clone(), core.faults.clone());
+    let member_id = core.member.id();
+    if let Ended::LogFault { fault, .. } = &ended {
+        mark_if_lost(&*disk, &dirs, fault);
+    }
+    core.stop();
+    match (&ended, faults.so_far()) {
+        (Ended::Signal(_), Some(End::LogFault(fault))) => {
+            mark_if_lost(&*disk, &dirs, &fault);
+            Ended::LogFault { fault, member_id }
+        }
+        _ => ended,
+    }
+}
+
+/// Sees to it that no later start votes from a directory whose log has lost entries.
+fn mark_if_lost(disk: &dyn Disk, dirs: &DataDir, fault: &LogFault) {
+    match fault {
+        LogFault::LogLost(_) => {}
+        LogFault::GroupLost(_) => return,
+    }
+    if let Err(error) = lost_log::mark(disk, dirs, &fault.to_string()) {
+        let path = lost_log::path(dirs);
         log::error!(
             "failed to mark the data directory: no member may be started from it again",
             "path" = path.display().to_string(),
