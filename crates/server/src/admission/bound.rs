@@ -1,6 +1,6 @@
 //! One bound, on things or on bytes.
 //!
-//! Taking a place is one addition, giving it back one subtraction; nothing is locked. Whoever prefers to wait is
+//! Taking a place is one exchange, giving it back one subtraction; nothing is locked. Whoever prefers to wait is
 //! woken when places are given back, and those who want little are not held up by those who want much: all try
 //! again.
 
@@ -104,12 +104,11 @@ impl Bound {
         if self.fits(amount) { Ok(()) } else { Err(self.refuse()) }
     }
 
+    /// An attempt that fails counts for nothing, not even for a moment: it would make that of a waiter fail who has
+    /// just been woken, and nobody would wake it again.
     fn fits(&self, amount: u64) -> bool {
-        let fits = self.used.fetch_add(amount, Ordering::SeqCst) < self.max;
-        if !fits {
-            self.used.fetch_sub(amount, Ordering::SeqCst);
-        }
-        fits
+        let take = |used| (used < self.max).then(|| used + amount);
+        self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok()
     }
 
     #[cold]
@@ -197,6 +196,20 @@ mod tests {
         assert_eq!(bound.used(), 1);
         drop(Bound::take_regardless(&bound, 50));
         assert_eq!(bound.used(), 1);
+    }
+
+    #[test]
+    fn who_is_refused_leaves_no_trace() {
+        let bound = Bound::new(1);
+        let _taken = bound.take(1).unwrap();
+        std::thread::scope(|scope| {
+            let refused = scope.spawn(|| (0..100_000).all(|_| bound.take(1_000).is_err()));
+            while !refused.is_finished() {
+                assert_eq!(bound.used(), 1);
+            }
+            assert!(refused.join().unwrap());
+        });
+        assert_eq!((bound.used(), bound.refused()), (1, 100_000));
     }
 
     #[tokio::test]
