@@ -109,11 +109,11 @@ pub(crate) struct Purger {
 }
 
 impl Purger {
-    /// Removes what is old and not needed.
+    /// Removes what is old and not needed. Images of a leader's snapshots are not counted: they may wait for their
+    /// turn, and go when that has passed.
     pub(crate) fn run(&self) -> Result<(), PurgeError> {
         let disk = &*self.disk;
         let kinds = [
-            (&self.snap_dir, ".snap.db", self.snapshots_max, false),
             (&self.snap_dir, ".snap", self.snapshots_max, false),
             (&self.wal_dir, ".wal", self.segments_max, true),
         ];

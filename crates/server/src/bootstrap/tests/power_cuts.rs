@@ -131,7 +131,7 @@ fn live(
         disk: Arc::clone(disk),
         snap_dir: snap_dir.clone(),
         wal_dir: dirs.wal().to_path_buf(),
-        snapshots_max: 5,
+        snapshots_max: 1,
         segments_max: 1,
     };
     let log = LogWriter::new(wal, Arc::clone(disk), snap_dir.clone(), Arc::clone(&metrics));
