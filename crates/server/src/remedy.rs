@@ -2,6 +2,8 @@
 //!
 //! The commands are etcd's, because those are the ones at hand.
 
+use std::error::Error;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use quorate_node::LogFault;
@@ -40,5 +42,40 @@ pub(crate) fn after_log_fault(fault: &LogFault, id: u64, data_dir: &str) -> Stri
              go on without them, {replace}; if not, start this member alone with --force-new-cluster, and \
              add the others anew"
         ),
+    }
+}
+
+/// What to do after this machine has failed, where the failure tells.
+pub(crate) fn after_fault(error: &(dyn Error + 'static)) -> &'static str {
+    let mut cause = Some(error);
+    let mut is_full = false;
+    while let Some(error) = cause {
+        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        is_full |= matches!(kind, Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded));
+        cause = error.source();
+    }
+    if is_full {
+        "make room on the disk of that file, a few hundred megabytes if it can be, and start the member again: \
+         what it has acknowledged is in its log; then compact and defragment"
+    } else {
+        "mend what the error names and start the member again; if its files are damaged, remove it from the \
+         cluster and add it anew"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot grow the file")]
+    struct Growing(#[source] io::Error);
+
+    #[test]
+    fn a_full_disk_is_told_from_other_failures() {
+        let full = |errno| after_fault(&Growing(io::Error::from_raw_os_error(errno)));
+        assert!(full(28).starts_with("make room"), "ENOSPC");
+        assert!(full(122).starts_with("make room"), "EDQUOT");
+        assert!(full(5).starts_with("mend"), "EIO");
     }
 }

@@ -95,7 +95,8 @@ pub fn main(arguments: &[String]) -> ExitCode {
             log::fatal!(
                 "the member has failed and stops",
                 "task" = fatal.task,
-                "error" = log::error_chain(&*fatal.error)
+                "error" = log::error_chain(&*fatal.error),
+                "what-to-do" = remedy::after_fault(&*fatal.error)
             );
             1
         }
