@@ -1,7 +1,7 @@
 //! The configuration file's text as a tree of values: YAML, of which JSON is a part.
 //!
 //! etcd reads its file by YAML 1.1: a plain `yes` or `on` is true, `010` is eight, of two equal
-//! keys the last counts. The parser below us knows YAML 1.2 and gives events with the style of each
+//! keys the last counts, and what `<<` merges counts as if it stood there. The parser below us knows YAML 1.2 and gives events with the style of each
 //! scalar, so the values are resolved here.
 //!
 //! # Invariants
@@ -79,6 +79,9 @@ pub(super) enum YamlError {
     /// A list or a mapping in the place of a key.
     #[error("a mapping key must be a scalar")]
     CompositeKey,
+    /// Something else than a mapping, or a list of mappings, is to be merged.
+    #[error("map merge requires map or sequence of maps as the value")]
+    NoMerge,
     /// The aliases blow the document up, or it is nested without end.
     #[error("document contains excessive aliasing")]
     TooLarge,
@@ -166,27 +169,47 @@ impl<'a> Reader<'a> {
 
     fn map(&mut self, depth: usize) -> Result<Node, YamlError> {
         let mut entries = BTreeMap::new();
-        let mut merged = Vec::new();
         loop {
-            let key = match self.next()? {
+            let (key, merges) = match self.next()? {
                 None | Some(Event::MappingEnd) => break,
-                Some(Event::Scalar(text, ..)) => text.into_owned(),
+                Some(Event::Scalar(text, style, _, tag)) => {
+                    let merges = is_merge(&text, style, tag.as_deref());
+                    (text.into_owned(), merges)
+                }
                 Some(_) => return Err(YamlError::CompositeKey),
             };
             let Some(event) = self.next()? else { break };
             let value = self.node(event, depth + 1)?;
-            match (key.as_str(), value) {
-                ("<<", Node::Map(more)) => merged.push(more),
-                (_, value) => {
-                    entries.insert(key, value);
-                }
+            if merges {
+                merge(&mut entries, value)?;
+            } else {
+                entries.insert(key, value);
             }
-        }
-        for (key, value) in merged.into_iter().flatten() {
-            entries.entry(key).or_insert(value);
         }
         Ok(Node::Map(entries))
     }
+}
+
+/// Whether a key stands for the entries of other mappings.
+fn is_merge(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> bool {
+    text == "<<"
+        && match tag {
+            None => style == ScalarStyle::Plain,
+            Some(tag) => tag.is_yaml_core_schema() && tag.suffix == "merge",
+        }
+}
+
+/// Adds the entries of a mapping, or of a list of them, of which the earlier ones count.
+fn merge(entries: &mut BTreeMap<String, Node>, value: Node) -> Result<(), YamlError> {
+    let sources = match value {
+        Node::List(values) => values,
+        value => vec![value],
+    };
+    for source in sources.into_iter().rev() {
+        let Node::Map(more) = source else { return Err(YamlError::NoMerge) };
+        entries.extend(more);
+    }
+    Ok(())
 }
 
 /// The value of a scalar by YAML 1.1.
@@ -283,6 +306,27 @@ mod tests {
         assert_eq!(entries["d"], entries["b"]);
         let Node::Map(merged) = &entries["e"] else { panic!("not a mapping") };
         assert_eq!(merged.keys().collect::<Vec<_>>(), ["c", "f"]);
+    }
+
+    #[test]
+    fn merged_entries_count_where_they_stand_and_the_earlier_of_a_list() {
+        let merged = |lines: &str| {
+            let text = format!("a: &a {{k: 1, l: 1}}\nb: &b {{k: 2, m: 2}}\nkey:\n  {lines}\n");
+            match read(&text) {
+                Ok(Node::Map(mut entries)) => Ok(entries.remove("key").unwrap()),
+                other => other,
+            }
+        };
+        let map = |text: &str| read(text);
+        assert_eq!(merged("<<: [*a, *b]"), map("{k: 1, l: 1, m: 2}"));
+        assert_eq!(merged("<<: [*b, {l: 3}]\n  k: 4"), map("{k: 4, l: 3, m: 2}"));
+        assert_eq!(merged("k: 4\n  <<: *b"), map("{k: 2, m: 2}"));
+        assert_eq!(merged("<<: *a\n  <<: *b"), map("{k: 2, l: 1, m: 2}"));
+        assert_eq!(merged("!!merge '<<': *b"), map("{k: 2, m: 2}"));
+        assert_eq!(merged("'<<': 5"), map("{'<<': 5}"));
+        for wrong in ["5", "", "text", "[5]", "[[*a]]", "[*a, null]"] {
+            assert_eq!(merged(&format!("<<: {wrong}")), Err(YamlError::NoMerge), "{wrong}");
+        }
     }
 
     #[test]
