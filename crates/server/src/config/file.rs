@@ -30,6 +30,9 @@ const SECTIONS: &[(&str, &str)] = &[
     ("discovery-config.client.auth", "clientv3.AuthConfig"),
 ];
 
+/// Sections in which no key is passed over.
+const SECURING: &[&str] = &["discovery-config.client.secure", "discovery-config.client.auth"];
+
 /// Reads the bytes of the file into the draft.
 pub(super) fn read(bytes: &[u8], draft: &mut Draft, lines: &mut Vec<Pending>) -> Result<(), Stop> {
     let unreadable =
@@ -88,14 +91,18 @@ fn flag_of_key(siblings: &BTreeMap<String, Node>, key: &str) -> Option<&'static 
     })
 }
 
-/// The section of that path, and its type.
+/// The section of that path, whatever its case, and its type.
 fn section_at(path: &str) -> Option<(&'static str, &'static str)> {
-    SECTIONS.iter().find(|(section, _)| *section == path).copied()
+    SECTIONS.iter().find(|(section, _)| section.eq_ignore_ascii_case(path)).copied()
 }
 
-/// The flag that stands in a section, under that path.
+/// The flag that stands in a section, under that path, whatever its case.
 fn flag_at(path: &str) -> Option<&'static Flag> {
-    FLAGS.iter().find(|flag| matches!(flag.file, FileKey::Nested(place) if place == path))
+    let is_there = |flag: &&Flag| match flag.file {
+        FileKey::Nested(place) => place.eq_ignore_ascii_case(path),
+        FileKey::Name | FileKey::None => false,
+    };
+    FLAGS.iter().find(is_there)
 }
 
 fn decode_section<'a>(
@@ -118,6 +125,10 @@ fn decode_section<'a>(
             decode_one(flag, &path, value, draft, coded)?;
         } else if let Some(inner) = section_at(&path) {
             decode_section(inner, value, draft, coded)?;
+        } else if SECURING.contains(&section) && !value.is_empty() {
+            let why = "not supported by this version of Quorate, and nothing that secures the way to the \
+                       discovery cluster is passed over";
+            return Err(Stop::Refused(format!("{path}: {why}")));
         }
     }
     Ok(())

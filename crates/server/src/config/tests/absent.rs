@@ -110,6 +110,35 @@ fn what_secures_etcd_is_refused_wherever_it_stands() {
 }
 
 #[test]
+fn what_secures_is_found_behind_merges_and_in_any_case() {
+    let tls = "tls: &tls {client-transport-security: {cert-file: SECRET}}\n";
+    for merge in ["<<: *tls", "<<: [*tls]", "<<: [{name: x}, *tls]"] {
+        let by_file = file(&format!("{tls}{merge}\n")).unwrap_err();
+        let reason = refusal(&by_file);
+        assert!(reason.starts_with("client-transport-security.cert-file: TLS"), "{reason}");
+        assert!(!said(&by_file).contains("SECRET"), "{by_file:?}");
+    }
+    // As a later entry, the merged section takes the place of the empty one.
+    assert!(file(&format!("{tls}client-transport-security: {{}}\n<<: *tls\n")).is_err());
+
+    for (section, key) in [("Secure", "Server-Name"), ("auth", "token"), ("secure", "unheard-of")] {
+        let text = format!("discovery-config: {{client: {{{section}: {{{key}: SECRET}}}}}}");
+        let by_file = file(&text).unwrap_err();
+        let reason = refusal(&by_file);
+        assert!(reason.contains(&format!("{key}: not supported by this version")), "{reason}");
+        assert!(!said(&by_file).contains("SECRET"), "{by_file:?}");
+    }
+    let idle = "discovery-config: {client: {secure: {server-name: ''}, auth: {token: }}}";
+    assert!(file(idle).is_ok());
+    let text = "Discovery-Config: {Token: t, Client: {Endpoints: ['http://x:1'], \
+                Secure: {Cert: c, Insecure-Transport: false}, Auth: {Username: u, PassWord: p}}}";
+    let discovery = file(text).unwrap().config.discovery;
+    assert!(!discovery.insecure_transport);
+    assert_eq!((discovery.token.as_str(), discovery.cert.as_str()), ("t", "c"));
+    assert_eq!(discovery.login(), Some(("u".to_owned(), "p".to_owned())));
+}
+
+#[test]
 fn the_table_has_every_setting_that_secures() {
     let mut refused: Vec<&str> = SECURITY.iter().map(|(flag, ..)| *flag).collect();
     let secures = |reason: Reason| reason.secures();
