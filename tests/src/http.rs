@@ -1,7 +1,7 @@
 //! The smallest HTTP/1.1 client that can read what a server answers.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 
 use crate::DEADLINE;
 
@@ -63,6 +63,21 @@ pub fn request_with(
     );
     stream.write_all(head.as_bytes()).unwrap();
     stream.write_all(body).unwrap();
+    read_answer(&mut stream)
+}
+
+/// Sends a GET request and then the end of all that is sent, as some clients do, and reads the answer.
+#[must_use]
+pub fn get_and_shut_down(port: u16, path: &str) -> Response {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    let head = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    read_answer(&mut stream)
+}
+
+fn read_answer(stream: &mut TcpStream) -> Response {
     let (mut answer, mut piece) = (Vec::new(), [0; 16 * 1024]);
     // Some servers take their time to close a connection.
     while !is_complete(&answer) {

@@ -52,7 +52,7 @@ pub use company::{Place, is_first_term};
 pub use condition::{DEADLINE, eventually, eventually_ok, eventually_within, within};
 pub use ctl::{Ctl, Finished, Tool, etcdutl, has_etcd_tools, run_to_end};
 pub use history::History;
-pub use http::{Response, get, request, request_with};
+pub use http::{Response, get, get_and_shut_down, request, request_with};
 pub use kind::{Kind, is_long, missing, notice, skipped};
 pub use links::{Links, Rule};
 pub use machine::{Shim, SmallDisk, Strace, Syncing, Syncs};

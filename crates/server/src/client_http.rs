@@ -15,6 +15,7 @@ use quorate_api::etcdserverpb::AlarmType;
 use quorate_state::mvcc::RangeQuery;
 
 use crate::http::{Alarm, Endpoints, Probe, Surface};
+use crate::listen;
 use crate::member::{Member, RequestError};
 
 /// Answers what the endpoints want to know.
@@ -105,6 +106,11 @@ impl HttpService {
     pub(crate) const fn new(endpoints: Arc<Endpoints<MemberProbe>>, surface: Surface) -> Self {
         Self { endpoints, surface }
     }
+}
+
+impl listen::Http1Service for HttpService {
+    // As Go's server: some clients shut their side down after the request.
+    const ANSWERS_HALF_CLOSED: bool = true;
 }
 
 impl hyper::service::Service<Request<Incoming>> for HttpService {

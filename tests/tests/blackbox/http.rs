@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
-    DEADLINE, Kind, Place, Server, eventually_ok, on_both_servers, on_quorate, request,
+    DEADLINE, Kind, Place, Server, eventually_ok, get_and_shut_down, on_both_servers, on_quorate,
+    request,
 };
 
 on_both_servers! {
@@ -13,6 +14,7 @@ on_both_servers! {
     metrics_are_exposed,
     metrics_count,
     unknown_paths,
+    a_client_that_sends_no_more,
 }
 
 on_quorate! {
@@ -49,6 +51,12 @@ async fn health(kind: Kind) {
     alarm(&server, 2, 1).await;
     alarm(&server, 2, 2).await;
     assert_eq!(server.get("/health").status, 200);
+}
+
+async fn a_client_that_sends_no_more(kind: Kind) {
+    let server = Server::start(kind).await;
+    let answer = get_and_shut_down(server.port(), "/version");
+    assert_eq!((answer.status, answer.text().contains("etcdserver")), (200, true));
 }
 
 async fn version(kind: Kind) {

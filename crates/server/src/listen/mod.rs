@@ -135,7 +135,7 @@ impl Listener {
 
     /// Serves from now on, until `stop` says so. Connections then finish what they are doing; `alive` is
     /// held until the last of them is gone.
-    pub(crate) fn spawn<G: HttpService, H: HttpService>(
+    pub(crate) fn spawn<G: HttpService, H: Http1Service>(
         self,
         runtimes: &Arc<Runtimes>,
         services: Services<G, H>,
@@ -168,7 +168,7 @@ struct Connections<G, H> {
     alive: mpsc::Sender<()>,
 }
 
-impl<G: HttpService, H: HttpService> Connections<G, H> {
+impl<G: HttpService, H: Http1Service> Connections<G, H> {
     async fn accept_from(self, socket: std::net::TcpListener) -> io::Result<()> {
         let listener = TcpListener::from_std(socket)?;
         let mut full_told = None;
@@ -257,7 +257,13 @@ where
     type ResponseBody = B;
 }
 
-async fn serve_connection<G: HttpService, H: HttpService>(
+/// A service for HTTP/1, where the end of what a requester sends may mean two things.
+pub(crate) trait Http1Service: HttpService {
+    /// Whether it still waits for its answer then. Otherwise it is gone, and so is its connection.
+    const ANSWERS_HALF_CLOSED: bool;
+}
+
+async fn serve_connection<G: HttpService, H: Http1Service>(
     stream: std::net::TcpStream,
     services: Services<G, H>,
     limits: ConnectionLimits,
@@ -293,6 +299,7 @@ async fn serve_connection<G: HttpService, H: HttpService>(
             .timer(TokioTimer::new())
             .header_read_timeout(limits.patience.idle)
             .title_case_headers(true)
+            .half_close(H::ANSWERS_HALF_CLOSED)
             .serve_connection(TokioIo::new(io), Announcing { inner: service, turns });
         let mut connection = std::pin::pin!(connection);
         tokio::select! {

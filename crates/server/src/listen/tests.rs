@@ -41,6 +41,10 @@ impl Service<Request<Incoming>> for Answering {
     }
 }
 
+impl Http1Service for Answering {
+    const ANSWERS_HALF_CLOSED: bool = true;
+}
+
 const PATIENCE: Patience =
     Patience { idle: Duration::from_secs(300), head: Duration::from_millis(100) };
 
@@ -101,6 +105,20 @@ async fn neither_an_answer_nor_the_next_request_has_the_deadline_of_a_head() {
         read_answer(&mut stream).await;
         // What is measured is that time may pass here.
         tokio::time::sleep(PATIENCE.head * 2).await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_has_nothing_more_to_send_has_its_answer() {
+    for path in ["/", "/slow"] {
+        let mut stream = connect(None).await;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        read_answer(&mut stream).await;
+        let mut rest = Vec::new();
+        let ended = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut rest));
+        assert_eq!(ended.await.expect("the connection ends").unwrap(), 0);
     }
 }
 

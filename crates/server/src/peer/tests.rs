@@ -54,6 +54,10 @@ struct TestMember {
 #[derive(Clone)]
 struct TestService(Arc<Peers>);
 
+impl crate::listen::Http1Service for TestService {
+    const ANSWERS_HALF_CLOSED: bool = false;
+}
+
 impl hyper::service::Service<Request<Incoming>> for TestService {
     type Response = Response<PeerBody>;
     type Error = Infallible;

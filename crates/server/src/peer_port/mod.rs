@@ -135,6 +135,11 @@ async fn read_body(body: Incoming) -> Result<Bytes, Reply> {
     }
 }
 
+impl crate::listen::Http1Service for PeerService {
+    // A stream of messages ends when the member that takes them closes its side.
+    const ANSWERS_HALF_CLOSED: bool = false;
+}
+
 impl hyper::service::Service<Request<Incoming>> for PeerService {
     type Response = Response<PeerBody>;
     type Error = Infallible;
