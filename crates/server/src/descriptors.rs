@@ -5,8 +5,8 @@
 //! ```
 //!
 //! All client listeners share one budget, and the peer listener has its own, so that neither clients nor strangers
-//! on the peer port can take what the cluster or the files need. Whoever comes beyond a budget waits in the
-//! kernel's queue until somebody leaves.
+//! on the peer port can take what the cluster or the files need. Whoever comes beyond a budget waits until somebody
+//! leaves: one connection at each listener, which is of what is kept back, the others in the kernel's queue.
 //!
 //! # Not here
 //!
@@ -22,7 +22,8 @@ use crate::log;
 /// What is kept back at least, as etcd does: with no more than this it does not start.
 const KEPT_BACK_MIN: u64 = 150;
 
-/// Files of the log, the backend and snapshots, the standard streams, and connections that are dialed.
+/// Files of the log, the backend and snapshots, the standard streams, listeners with a connection that waits for
+/// its place at each, and connections that are dialed.
 const FILES_AND_DIALED: u64 = 64;
 
 /// What a runtime holds, its thread's wake-ups included.

@@ -174,10 +174,6 @@ impl<G: HttpService, H: Http1Service> Connections<G, H> {
         let mut full_told = None;
         let mut stop = self.stop.clone();
         loop {
-            let place = tokio::select! {
-                place = self.take_place(&mut full_told) => place?,
-                _ = stop.wait_for(|stop| *stop) => return Ok(()),
-            };
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
                 _ = stop.wait_for(|stop| *stop) => return Ok(()),
@@ -186,6 +182,11 @@ impl<G: HttpService, H: Http1Service> Connections<G, H> {
                 // The connection was gone already, or descriptors are short: neither ends the listener.
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 continue;
+            };
+            // Taken for a connection that is there: a listener to which nobody comes keeps no place from others.
+            let place = tokio::select! {
+                place = self.take_place(&mut full_told) => place?,
+                _ = stop.wait_for(|stop| *stop) => return Ok(()),
             };
             let (services, limits) = (self.services.clone(), self.limits.clone());
             let (stop, alive) = (self.stop.clone(), self.alive.clone());
@@ -199,7 +200,7 @@ impl<G: HttpService, H: Http1Service> Connections<G, H> {
 }
 
 impl<G, H> Connections<G, H> {
-    /// Waits until there is a place for one more connection.
+    /// Waits until there is a place for the connection that came.
     async fn take_place(
         &self,
         full_told: &mut Option<Instant>,

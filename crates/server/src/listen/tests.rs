@@ -182,6 +182,33 @@ async fn a_limit_of_streams_is_in_force_whether_it_is_announced_or_not() {
     assert_eq!(first_refused(&mut stream).await, 2 * STREAMS_HELD_MAX + 1);
 }
 
+#[tokio::test]
+async fn listeners_share_a_last_place() {
+    let runtimes = Arc::new(Runtimes::start(1, |_| std::future::pending::<()>()).unwrap());
+    let limits = ConnectionLimits {
+        max_concurrent_streams: None,
+        patience: PATIENCE,
+        places: Arc::new(Semaphore::new(1)),
+        keepalive: None,
+    };
+    let (_stopper, stop) = watch::channel(false);
+    let (alive, _) = mpsc::channel(1);
+    let addresses = [(); 2].map(|()| {
+        let listener = Listener::bind(([127, 0, 0, 1], 0).into(), Reuse::default()).unwrap();
+        let address = listener.address();
+        let services = Services { grpc: Some(Silent), http: Some(Answering) };
+        listener.spawn(&runtimes, services, &limits, &stop, &alive);
+        address
+    });
+    let [one, other] = addresses;
+    for address in [other, other, one, one] {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let answered = tokio::time::timeout(Duration::from_secs(20), read_answer(&mut stream));
+        answered.await.expect("an answer");
+    }
+}
+
 #[test]
 fn accepted_connections_have_the_listeners_patience() {
     let listener = Listener::bind(([127, 0, 0, 1], 0).into(), Reuse::default()).unwrap();
