@@ -3,7 +3,8 @@
 //! A request passes, in this order: the checks of its head, routing (unknown names are refused with grpc-go's
 //! words), the compression, the checks of [`Router::admit`], the wait for a leader where the client requires one, the
 //! service's own file. Every call is counted when it starts and exactly
-//! once when it ends, however it ends. A deadline that came with the call ends it with grpc-go's words.
+//! once when it ends, however it ends. A deadline that came with the call ends it with grpc-go's words, as long as
+//! nothing of it has been answered.
 //!
 //! # Not here
 //!

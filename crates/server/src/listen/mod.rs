@@ -6,8 +6,12 @@
 //! # Bound
 //!
 //! Connections are bounded by the budget they are given (`descriptors`), streams of one connection by
-//! [`STREAMS_HELD_MAX`], whether the flags announce a limit or not, and the time that a connection may take to say
-//! what it wants by [`Patience`].
+//! [`STREAMS_HELD_MAX`], whether the flags announce a limit or not. What streams hold is bounded for what is sent
+//! ([`STREAM_SEND_BYTES_MAX`]), not for what is received: a stream may keep a whole request.
+//!
+//! The time that a connection may take to say what it wants is bounded by [`Patience`]: until its first bytes tell
+//! the protocol, and for each head of HTTP/1. A head that was sent together with the request before it has the time
+//! of an idle connection, and HTTP/2 has none: there a connection may stay for as long as it answers pings.
 
 mod authority;
 pub(crate) mod buffered;
@@ -78,7 +82,7 @@ pub(crate) struct ConnectionLimits {
 pub(crate) struct Patience {
     /// Until the first byte of a request.
     pub(crate) idle: Duration,
-    /// From there until its head is complete.
+    /// From there until its head is complete, if it is HTTP/1's.
     pub(crate) head: Duration,
 }
 
