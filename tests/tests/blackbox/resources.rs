@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
     Client, Kind, Options, Server, SmallDisk, Watch, delete, eventually, on_both_servers,
-    on_quorate, put, watch_prefix, within,
+    on_quorate, prefix, put, watch_prefix, within,
 };
 
 on_both_servers! {
@@ -23,6 +23,7 @@ on_quorate! {
     a_member_on_a_nearly_full_disk_starts_and_frees_space,
     few_descriptors_are_enough_and_warned_of,
     open_streams_end_at_once_when_the_member_stops,
+    a_range_stream_under_way_ends_when_the_member_stops,
     a_member_that_waits_for_others_stops_when_told,
 }
 
@@ -152,6 +153,28 @@ async fn open_streams_end_at_once_when_the_member_stops(kind: Kind) {
     // Clients of etcd open the stream anew after this code.
     assert_eq!(ended.code(), tonic::Code::Unavailable, "{ended}");
     assert_eq!(ended.message(), "etcdserver: server stopped");
+    assert!(!server.log().contains("cutting connections"), "{}", server.log());
+}
+
+async fn a_range_stream_under_way_ends_when_the_member_stops(kind: Kind) {
+    let mut server = Server::start(kind).await;
+    let client = server.client();
+    // Far more than a connection holds on its way.
+    for number in 0..40 {
+        client.write(format!("k{number}"), vec![0; 1 << 20]).await;
+    }
+    let mut stream = client.kv().range_stream(prefix("k")).await.unwrap().into_inner();
+    stream.message().await.unwrap().expect("a first chunk");
+    server.signal("TERM");
+    eventually("the stop begins", async || {
+        server.log().contains("closing etcd server").then_some(())
+    })
+    .await;
+    // Why it ended may be lost with the connection, in what was on its way.
+    while let Ok(message) = stream.message().await {
+        assert!(message.is_some(), "the stream went on to its end");
+    }
+    server.stop().await;
     assert!(!server.log().contains("cutting connections"), "{}", server.log());
 }
 

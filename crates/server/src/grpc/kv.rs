@@ -223,13 +223,14 @@ impl kv_server::Kv for Kv {
         if !request.serializable {
             self.member.read_barrier().await?;
         }
+        let end = self.member.stream_end(false);
         let rooms = StreamRooms::default();
         let mut chunks = self.chunks(query, rooms.clone());
         // The first chunk is read now: its refusal is the call's.
         let mut first = chunks.next().transpose()?;
         let chunks = std::iter::from_fn(move || first.take().map(Ok).or_else(|| chunks.next()));
-        let mut response: Response<BoxStream<_>> =
-            Response::new(Box::pin(tokio_stream::iter(chunks)));
+        let chunks = super::streams::until(tokio_stream::iter(chunks), end);
+        let mut response: Response<BoxStream<_>> = Response::new(Box::pin(chunks));
         response.extensions_mut().insert(rooms);
         Ok(response)
     }
