@@ -139,7 +139,9 @@ impl Matches {
         rest: &mut impl Iterator<Item = &'a Vec<u8>>,
     ) -> Result<(), FlagError> {
         if word.starts_with(['-', '=']) {
-            return Err(FlagError::Wrong(format!("bad flag syntax: --{word}")));
+            // What follows may be a secret.
+            let told = word.split_once('=').map_or(word, |(told, _)| told);
+            return Err(FlagError::Wrong(format!("bad flag syntax: --{told}")));
         }
         let (name, value) = match word.split_once('=') {
             Some((name, value)) => (name, Some(value.to_owned())),
@@ -176,9 +178,11 @@ impl Matches {
             let Some(flag) = flags.iter().find(|flag| flag.short == Some(letter)) else {
                 return Err(match letter {
                     'h' => FlagError::Help,
-                    _ => FlagError::Wrong(format!(
-                        "unknown shorthand flag: '{letter}' in -{letters}"
-                    )),
+                    _ => {
+                        // What follows may be a secret, as in `-user=name:password`.
+                        let told = letters.split_once('=').map_or(letters, |(told, _)| told);
+                        FlagError::Wrong(format!("unknown shorthand flag: '{letter}' in -{told}"))
+                    }
                 });
             };
             let value = if let Some(value) = tail.strip_prefix('=') {
@@ -308,7 +312,7 @@ mod tests {
         assert_eq!(wrong("-iz"), "unknown shorthand flag: 'z' in -iz");
         assert_eq!(wrong("--endpoints"), "flag needs an argument: --endpoints");
         assert_eq!(wrong("-w"), "flag needs an argument: 'w' in -w");
-        assert_eq!(wrong("--=x"), "bad flag syntax: --=x");
+        assert_eq!(wrong("--=x"), "bad flag syntax: --");
         assert_eq!(
             wrong("--limit x"),
             r#"invalid argument "x" for "--limit" flag: strconv.ParseInt: parsing "x": invalid syntax"#
@@ -317,6 +321,13 @@ mod tests {
             wrong("-i=x"),
             r#"invalid argument "x" for "-i, --interactive" flag: strconv.ParseBool: parsing "x": invalid syntax"#
         );
+        for (line, told) in [
+            ("-user=root:SECRET", "unknown shorthand flag: 'u' in -user"),
+            ("-=SECRET", "unknown shorthand flag: '=' in -"),
+            ("---user=SECRET", "bad flag syntax: ---user"),
+        ] {
+            assert_eq!(wrong(line), told);
+        }
         assert_eq!(parse("a -h").unwrap_err(), FlagError::Help);
         assert_eq!(parse("--help").unwrap_err(), FlagError::Help);
     }

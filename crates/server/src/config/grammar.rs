@@ -21,6 +21,11 @@ pub(super) enum CommandLine {
     Wrong(String),
 }
 
+/// A word that is no flag, without what may be a secret.
+pub(super) fn without_value(word: &str) -> &str {
+    word.split_once('=').map_or(word, |(name, _)| name)
+}
+
 fn undefined(name: &str) -> String {
     format!("flag provided but not defined: -{name}")
 }
@@ -53,7 +58,7 @@ fn read_all(arguments: &[String], draft: &mut Draft) -> CommandLine {
         rest = after;
         let body = argument.strip_prefix("--").unwrap_or(&argument[1..]);
         if body.starts_with(['-', '=']) {
-            return CommandLine::Wrong(format!("bad flag syntax: {argument}"));
+            return CommandLine::Wrong(format!("bad flag syntax: {}", without_value(argument)));
         }
         let (name, value) = match body.split_once('=') {
             Some((name, value)) => (name, Some(value.to_owned())),

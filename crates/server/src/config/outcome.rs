@@ -143,7 +143,7 @@ pub(super) fn parse(arguments: &[String], surroundings: &dyn Surroundings) -> Re
     };
     let mut reading = Reading { arguments, lines: Vec::new() };
     if let Some(word) = leftover.first() {
-        let text = format!("{} is not a valid flag", go_quote(word));
+        let text = format!("{} is not a valid flag", go_quote(grammar::without_value(word)));
         return Err(reading.refused(Destination::Early, &text));
     }
     if draft.print_version {

@@ -136,6 +136,7 @@ fn leftover_words_are_refused_in_the_log() {
         ("-- --name x", "--name"),
         ("- x", "-"),
         ("--name x a\"b", "a\\\"b"),
+        ("serve=SECRET", "serve"),
     ] {
         assert_eq!(refusal(&exit(arguments)), format!("\"{word}\" is not a valid flag"));
     }
@@ -155,7 +156,7 @@ fn mistakes_on_the_command_line_end_with_2_and_the_usage() {
         ("--cert-file", "flag needs an argument: -cert-file"),
         ("--name", "flag needs an argument: -name"),
         ("---name x", "bad flag syntax: ---name"),
-        ("--=x", "bad flag syntax: --=x"),
+        ("---discovery-password=SECRET", "bad flag syntax: ---discovery-password"),
         ("--max-wals x", "invalid value \"x\" for flag -max-wals: parse error"),
         ("--max-wals -1", "invalid value \"-1\" for flag -max-wals: parse error"),
         (
