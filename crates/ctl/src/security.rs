@@ -169,6 +169,16 @@ mod tests {
     }
 
     #[test]
+    fn a_variable_that_cannot_be_read_is_not_passed_over() {
+        for name in ["ETCDCTL_INSECURE_TRANSPORT", "ETCDCTL_INSECURE_SKIP_TLS_VERIFY"] {
+            let (code, printed) = run(&[], &[(name, "SECRET")]);
+            assert_eq!(code, exit::ERROR);
+            assert!(printed.contains(name) && printed.contains("nothing was sent"), "{printed}");
+            assert!(!printed.contains("SECRET") && !printed.contains("127.0.0.1"), "{printed}");
+        }
+    }
+
+    #[test]
     fn a_flag_beside_its_variable_is_a_conflict_that_tells_no_value() {
         let (code, printed) = run(&["--password=SECRET"], &[("ETCDCTL_PASSWORD", "SECRET")]);
         assert_eq!(code, exit::ERROR);

@@ -231,7 +231,7 @@ fn settings(matches: &Matches) -> String {
 }
 
 /// Gives global flags their values from the environment. A variable beside its flag ends the run; one that
-/// no flag has is only told about; a value that its flag refuses is passed over.
+/// no flag has is only told about. A value that its flag refuses is passed over, unless it may be meant to secure.
 fn read_env(
     matches: &mut Matches,
     env: &BTreeMap<String, String>,
@@ -252,7 +252,15 @@ fn read_env(
                 return Err(Failure::silent(exit::ERROR));
             }
             Some(_) if value.is_empty() => {}
-            Some(flag) => drop(matches.give(flag, value)),
+            Some(flag) => {
+                let is_securing = SECURITY_FLAGS.iter().any(|other| other.name == flag.name);
+                if matches.give(flag, value).is_err() && is_securing {
+                    let message =
+                        "environment variable has a value that cannot be read; nothing was sent";
+                    log::line(errors, "fatal", None, message, &[field]);
+                    return Err(Failure::silent(exit::ERROR));
+                }
+            }
             None if WATCH_ENV.contains(&name.as_str()) => {}
             None => {
                 let message = "unrecognized environment variable";
