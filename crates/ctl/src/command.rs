@@ -175,9 +175,17 @@ fn first_word(flags: &[Flag], line: &[Vec<u8>]) -> Option<usize> {
     None
 }
 
+/// Commands that `etcdctl` has and this tool does not.
+const ABSENT: &[&str] =
+    &["auth", "check", "completion", "elect", "lock", "make-mirror", "role", "user"];
+
 /// What to print about a word that is no command.
 pub(crate) fn unknown(program: &str, word: &str) -> String {
     let mut text = format!("unknown command \"{word}\" for \"{program}\"");
+    if ABSENT.contains(&word) {
+        text.push_str(": not in this version of Quorate; use etcd's own etcdctl");
+        return text;
+    }
     let close = |child: &&&Command| {
         let name = child.name();
         edit_distance(word, name) <= 2 || name.starts_with(&word.to_lowercase())
@@ -236,6 +244,9 @@ mod tests {
         assert_eq!(find(&ROOT, &line("de")).unwrap_err(), "de");
         assert_eq!(find(&ROOT, &line("foo")).unwrap_err(), "foo");
         assert_eq!(unknown("etcdctl", "foo"), r#"unknown command "foo" for "etcdctl""#);
+        let absent = r#"unknown command "role" for "quorate ctl": not in this version of Quorate"#;
+        assert!(unknown("quorate ctl", "role").starts_with(absent));
+        assert!(ABSENT.iter().all(|name| find(&ROOT, &line(name)).is_err()));
         assert!(unknown("etcdctl", "pit").ends_with("Did you mean this?\n\tget\n\tput\n"));
     }
 

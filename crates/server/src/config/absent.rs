@@ -305,6 +305,10 @@ pub(super) static ABSENT: &[Absent] = &[
     switch("initial-corrupt-check", Replaced("feature-gates=InitialCorruptCheck=true")),
     text("log-output", Replaced("log-outputs")),
     text("log-package-levels", Replaced("log-level")),
+    switch(
+        "next-cluster-version-compatible",
+        Dropped("it let members of etcd 3.4 join a cluster of 3.5"),
+    ),
     text("proxy", PROXY),
     text("proxy-dial-timeout", PROXY),
     text("proxy-failure-wait", PROXY),
