@@ -131,6 +131,8 @@ pub fn run_within<F: Future<Output = ()>>(
 pub fn run_alone<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> F) {
     if company::is_alone() {
         run(kind, body);
+    } else {
+        skipped("about one process and its files, in a run that is against clusters");
     }
 }
 
