@@ -1,4 +1,4 @@
-//! What a member takes on at one time: every bound on the work that clients give it, by name.
+//! What a member takes on at one time: the bounds on the work that clients give it, by name.
 //!
 //! | bound | counts | a place is held | at the bound |
 //! |---|---|---|---|
@@ -17,7 +17,8 @@
 //! # Not here
 //!
 //! Bounds on connections and streams (`listen`), on watchers (`state::watch`), on what peers are sent
-//! (`peer::outgoing`), and on what one request may be (`member::Limits`).
+//! (`peer::outgoing`), and on what one request may be (`member::Limits`). Requests that have not arrived whole
+//! are bounded by these together, and by nothing in common.
 
 mod bound;
 mod waitlist;
