@@ -1,24 +1,19 @@
-//! The Lease service: grants and revokes through the log, renewals and lookups at the leader.
+//! The Lease service but for its stream (`keep_alive`): grants and revokes through the log, lookups at the leader.
 
 use std::sync::Arc;
 
 use quorate_api::etcdserverpb::lease_server::Lease;
 use quorate_api::etcdserverpb::{
-    InternalRaftRequest, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest,
-    LeaseKeepAliveResponse, LeaseLeasesRequest, LeaseLeasesResponse, LeaseRevokeRequest,
-    LeaseRevokeResponse, LeaseStatus, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
+    InternalRaftRequest, LeaseGrantRequest, LeaseGrantResponse, LeaseLeasesRequest,
+    LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus,
+    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
 };
 use quorate_state::apply::Response as Outcome;
 use quorate_state::quota::LEASE_COST;
-use quorate_state::units::LeaseId;
-use tokio_stream::StreamExt;
-use tonic::codegen::BoxStream;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Request, Response, Status};
 
 use super::unexpected;
-use super::wording::in_grpc_gos_words;
 use crate::member::Member;
-use crate::methods::Kind;
 use crate::metrics::RequestKind;
 
 /// The service.
@@ -74,29 +69,6 @@ impl Lease for LeaseService {
             }
             other => Err(unexpected(&other)),
         }
-    }
-
-    async fn lease_keep_alive(
-        &self,
-        request: Request<Streaming<LeaseKeepAliveRequest>>,
-    ) -> Result<Response<BoxStream<LeaseKeepAliveResponse>>, Status> {
-        let requires_leader =
-            request.metadata().get("hasleader").is_some_and(|value| value == "true");
-        let member = Arc::clone(&self.member);
-        let end = member.stream_end(requires_leader);
-        let requests = request.into_inner();
-        let responses = requests.then(move |request| {
-            let member = Arc::clone(&member);
-            async move {
-                // The revision is that before the renewal.
-                let header = member.current_header();
-                let id = request.map_err(|status| in_grpc_gos_words(status, Kind::BidiStream))?.id;
-                // A lease that is gone is told by a lifetime of nothing.
-                let ttl = member.renew_lease(LeaseId(id)).await?.unwrap_or_default();
-                Ok(LeaseKeepAliveResponse { header: Some(header), id, ttl })
-            }
-        });
-        Ok(Response::new(Box::pin(super::streams::until(responses, end))))
     }
 
     async fn lease_time_to_live(

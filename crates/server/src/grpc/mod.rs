@@ -15,6 +15,7 @@ mod call;
 mod cluster;
 mod head;
 mod health;
+mod keep_alive;
 mod kv;
 mod large_reply;
 mod lease;
@@ -77,6 +78,7 @@ struct Services {
     kv: KvServer<kv::Kv>,
     watch: watch::WatchService,
     lease: LeaseServer<lease::LeaseService>,
+    keep_alive: keep_alive::KeepAliveService,
     cluster: ClusterServer<cluster::ClusterService>,
     maintenance: MaintenanceServer<maintenance::MaintenanceService>,
     auth: AuthServer<Later>,
@@ -100,6 +102,7 @@ impl Router {
             kv: server!(KvServer, kv::Kv::new(Arc::clone(&member))),
             watch: watch::WatchService::new(Arc::clone(&member), bytes_max),
             lease: server!(LeaseServer, lease::LeaseService::new(Arc::clone(&member))),
+            keep_alive: keep_alive::KeepAliveService::new(Arc::clone(&member), bytes_max),
             cluster: server!(ClusterServer, cluster::ClusterService::new(Arc::clone(&member))),
             maintenance: server!(
                 MaintenanceServer,
@@ -133,16 +136,18 @@ impl Router {
     }
 
     /// Starts the call, once there is a leader if it requires one.
-    fn start(&self, service: usize, request: Request<RequestBody<Incoming>>) -> ResponseFuture {
-        let requires_leader =
-            request.headers().get("hasleader").is_some_and(|value| value == "true");
-        if !requires_leader || self.services.member.has_leader() {
-            return self.services.dispatch(service, request);
+    fn start(
+        &self,
+        method: (usize, usize),
+        request: Request<RequestBody<Incoming>>,
+    ) -> ResponseFuture {
+        if !streams::requires_leader(request.headers()) || self.services.member.has_leader() {
+            return self.services.dispatch(method, request);
         }
         let services = Arc::clone(&self.services);
         Box::pin(async move {
             match services.member.require_leader().await {
-                Ok(()) => services.dispatch(service, request).await,
+                Ok(()) => services.dispatch(method, request).await,
                 Err(error) => Ok(Status::from(error).into_http()),
             }
         })
@@ -161,10 +166,18 @@ fn learner_answers(service: usize, method: usize) -> bool {
 
 impl Services {
     /// Positions are those of [`SERVICES`].
-    fn dispatch(&self, service: usize, request: Request<RequestBody<Incoming>>) -> ResponseFuture {
-        match SERVICES[service].name {
+    fn dispatch(
+        &self,
+        (service, method): (usize, usize),
+        request: Request<RequestBody<Incoming>>,
+    ) -> ResponseFuture {
+        let service = &SERVICES[service];
+        match service.name {
             "etcdserverpb.KV" => self.kv.clone().call(request),
             "etcdserverpb.Watch" => self.watch.call(request),
+            "etcdserverpb.Lease" if service.methods[method].0 == "LeaseKeepAlive" => {
+                self.keep_alive.call(request)
+            }
             "etcdserverpb.Lease" => self.lease.clone().call(request),
             "etcdserverpb.Cluster" => self.cluster.clone().call(request),
             "etcdserverpb.Maintenance" => self.maintenance.clone().call(request),
@@ -207,7 +220,7 @@ impl hyper::service::Service<Request<Incoming>> for Router {
             request.headers_mut().remove("grpc-encoding");
         }
         let request = request.map(|body| RequestBody::new(body, kind));
-        Call::started(self.start(service, request), stats, timeout)
+        Call::started(self.start((service, method), request), stats, timeout)
     }
 }
 

@@ -16,31 +16,27 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
-use http::{HeaderValue, Request, Response, header};
+use bytes::{Bytes, BytesMut};
+use http::Request;
 use http_body::{Body, Frame};
 use hyper::body::Incoming;
-use quorate_api::codec::Half;
 use quorate_api::etcdserverpb::WatchRequest;
 use quorate_api::etcdserverpb::watch_request::RequestUnion;
 use quorate_state::watch::{HeaderFields, WatchStream};
 use tokio::time::{Interval, MissedTickBehavior};
 use tokio_stream::Stream;
-use tonic::codec::{CompressionEncoding, Streaming};
+use tonic::codec::Streaming;
 use tonic::{Code, Status};
 
-use super::call::{ResponseFuture, metadata};
-use super::large_reply::checked_len;
+use super::call::ResponseFuture;
 use super::request_body::RequestBody;
+use super::streams;
 use super::wording::in_grpc_gos_words;
 use crate::member::{Member, RequestError, StreamEnd};
 use crate::methods::Kind;
 
 /// Bytes gathered before they are handed to the transport.
 const CHUNK_BYTES: usize = 64 * 1024;
-
-/// Header of a message on the wire: a flag and the length.
-const MESSAGE_HEAD_BYTES: usize = 5;
 
 /// The service.
 #[derive(Debug)]
@@ -55,31 +51,17 @@ impl WatchService {
     }
 
     pub(super) fn call(&self, request: Request<RequestBody<Incoming>>) -> ResponseFuture {
-        let (head, body) = request.into_parts();
-        let is_compressed = metadata(&head.headers, "grpc-encoding", "identity") == "gzip";
-        let encoding = is_compressed.then_some(CompressionEncoding::Gzip);
-        let requests = Streaming::new_request(
-            Half::<WatchRequest>::default(),
-            body,
-            encoding,
-            Some(self.message_bytes_max),
-        );
-        let requires_leader = head.headers.get("hasleader").is_some_and(|value| value == "true");
+        let (head, requests) = streams::requests(request, self.message_bytes_max);
         let stream = self.member.hub().open_stream(self.message_bytes_max);
-        let session = Session {
+        streams::respond(Session {
             stream,
             requests: Some(requests),
             member: Arc::clone(&self.member),
             progress: progress_timer(self.member.limits().progress_interval),
-            end: self.member.stream_end(requires_leader),
+            end: self.member.stream_end(streams::requires_leader(&head.headers)),
             chunk: BytesMut::new(),
             ended: None,
-        };
-        let mut response = Response::new(tonic::body::Body::new(session));
-        response
-            .headers_mut()
-            .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        Box::pin(std::future::ready(Ok(response)))
+        })
     }
 }
 
@@ -152,11 +134,7 @@ impl Session {
             match self.stream.poll_next(cx, &header) {
                 Poll::Ready(Ok(frame)) => {
                     let len = frame.encoded_len();
-                    let head = checked_len(len)?;
-                    self.chunk.reserve(MESSAGE_HEAD_BYTES + len);
-                    self.chunk.put_u8(0);
-                    self.chunk.put_u32(head);
-                    frame.encode(&mut self.chunk);
+                    streams::put_message(&mut self.chunk, len, |chunk| frame.encode(chunk))?;
                 }
                 Poll::Ready(Err(fault)) => return Err(self.member.fail_reading(fault)),
                 Poll::Pending => break,
@@ -194,15 +172,9 @@ impl Body for Session {
         match &mut this.ended {
             None => Poll::Pending,
             Some(status) => match status.take() {
-                Some(status) => Poll::Ready(Some(trailers(&status))),
+                Some(status) => Poll::Ready(Some(streams::trailers(&status))),
                 None => Poll::Ready(None),
             },
         }
     }
-}
-
-fn trailers(status: &Status) -> Result<Frame<Bytes>, Status> {
-    let mut trailers = http::HeaderMap::new();
-    status.add_header(&mut trailers)?;
-    Ok(Frame::trailers(trailers))
 }
