@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         Program::Server => {
             // Flags are text; what is none cannot be one of them and is refused as such.
             let lossy = |argument: &OsString| argument.to_string_lossy().into_owned();
-            quorate_server::release::built_from(COMMIT);
+            quorate_release::built_from(COMMIT);
             quorate_server::main(&args.iter().map(lossy).collect::<Vec<_>>())
         }
     }

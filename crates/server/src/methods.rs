@@ -2,6 +2,8 @@
 //!
 //! Routing, metrics and the "unknown method" answers read this one table.
 
+use crate::metrics::GrpcService;
+
 /// Which side of a call streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -115,6 +117,15 @@ pub(crate) const SERVICES: &[ServiceMethods] = &[
         methods: &[("Check", Unary), ("Watch", ServerStream), ("List", Unary)],
     },
 ];
+
+/// The services as the metrics count their calls.
+pub(crate) fn counted() -> Vec<GrpcService> {
+    let counted = |service: &ServiceMethods| GrpcService {
+        name: service.name,
+        methods: service.methods.iter().map(|(name, kind)| (*name, kind.label())).collect(),
+    };
+    SERVICES.iter().map(counted).collect()
+}
 
 /// Where a path leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

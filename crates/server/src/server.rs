@@ -41,6 +41,7 @@ use crate::listen::{ConnectionLimits, Listener, Patience, Reuse, Services};
 use crate::log;
 use crate::mailbox::{self, Mailbox};
 use crate::member::{Clock, DESK, Identity, Limits, Member, Parts};
+use crate::meters;
 use crate::metrics::{Metrics, StateSample};
 use crate::peer::{self, Peers};
 use crate::peer_port::PeerService;
@@ -173,7 +174,7 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     let budget = descriptors::divide(core_count() + RUNTIMES_BESIDE_CORES)?;
     let retention = config.auto_compaction().unwrap_or_default();
     let listeners = Listeners::bind(config)?;
-    let metrics = Arc::new(Metrics::new(config.metrics, &config.feature_gates));
+    let metrics = Arc::new(meters::made_for(config));
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     log_start(config);
     log_limits(config);

@@ -7,7 +7,8 @@ use http::{HeaderMap, Request, Version};
 use http_body_util::BodyExt;
 
 use super::{Access, Alarm, Endpoints, Probe, Surface};
-use crate::config::{Config, FeatureGates, MetricsLevel};
+use crate::config::{Config, MetricsLevel};
+use crate::methods;
 use crate::metrics::Metrics;
 
 #[derive(Clone, Debug)]
@@ -100,7 +101,7 @@ impl Client {
     }
 
     fn configured(member: Member, config: &Config) -> Self {
-        let metrics = Metrics::new(MetricsLevel::Basic, &FeatureGates::default());
+        let metrics = Metrics::new(&methods::counted(), MetricsLevel::Basic);
         let arguments = vec!["quorate".to_owned(), "--name=\"x\"".to_owned()];
         let endpoints =
             Endpoints::new(Arc::new(member), Arc::new(metrics), Access::new(config), arguments);

@@ -112,11 +112,11 @@ impl Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{FeatureGates, MetricsLevel};
+    use crate::config::MetricsLevel;
 
     #[test]
     fn only_changes_count() {
-        let metrics = Metrics::new(MetricsLevel::default(), &FeatureGates::default());
+        let metrics = Metrics::new(&[], MetricsLevel::default());
         let status = Status::new("1", "2", &Arc::new(metrics));
         let attempt = Attempt { source: "pipeline", action: "write" };
         let counts = || {

@@ -29,7 +29,7 @@ mod refusals;
 use super::acquaintance::Acquaintance;
 use super::call::Call;
 use super::*;
-use crate::config::{FeatureGates, MetricsLevel};
+use crate::config::MetricsLevel;
 use crate::driver::DriverInputs;
 use crate::fatal::End;
 use crate::listen::{ConnectionLimits, Listener, Patience, Reuse, Services};
@@ -94,7 +94,7 @@ impl TestMember {
         let url = format!("http://{}", listener.address());
         let (driver, inputs) = DriverHandle::channel();
         let (faults, dir) = (FaultReports::new(), TempDir::new().unwrap());
-        let metrics = Arc::new(Metrics::new(MetricsLevel::default(), &FeatureGates::default()));
+        let metrics = Arc::new(Metrics::new(&[], MetricsLevel::default()));
         let peers = Peers::start(Parts {
             identity: Identity { cluster_id, member_id: id, name: format!("member {id}") },
             peer_urls: vec![url.clone()],

@@ -11,7 +11,7 @@ use quorate_storage::snap::{IncomingDatabase, database_path};
 
 use super::restart::{config, lived};
 use super::*;
-use crate::config::{FeatureGates, MetricsLevel};
+use crate::config::MetricsLevel;
 use crate::driver::{DriverHandle, Input};
 use crate::image;
 use crate::metrics::Metrics;
@@ -115,7 +115,7 @@ fn live(
 ) -> Result<(), Box<dyn Error>> {
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     let snap_dir = dirs.snap();
-    let metrics = Arc::new(Metrics::new(MetricsLevel::default(), &FeatureGates::default()));
+    let metrics = Arc::new(Metrics::new(&[], MetricsLevel::default()));
     let backend = open_backend(config, disk, &dirs)?;
     let state = State::recover(&backend, state_options(config))?;
     let order = |index| SnapshotOrder::new(index, 2, state.members(), state.versions());

@@ -15,7 +15,7 @@ use super::flags::{FLAGS, FileKey, Flag};
 use super::outcome::{Pending, Stop};
 use super::setting::Setting;
 use super::yaml::{self, Node};
-use crate::log;
+use quorate_telemetry::log;
 
 /// Where Go's decoder would stand: fields with a text form of their own are apart from the rest.
 const PLAIN: &str = "configYAML.Config";
@@ -172,7 +172,7 @@ fn decode_one<'a>(
         }
         (Setting::Duration(place), Node::Number(number)) => {
             let nanos = number.parse().map_err(|_| wrong_number(number))?;
-            *place(draft) = crate::duration::SignedDuration::from_nanos(nanos);
+            *place(draft) = quorate_gotext::duration::SignedDuration::from_nanos(nanos);
         }
         (Setting::UniqueTexts(place), Node::List(values)) => {
             let mut texts = Vec::with_capacity(values.len());

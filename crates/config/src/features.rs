@@ -116,7 +116,7 @@ pub enum FeatureGateError {
     /// A value that is neither true nor false.
     #[error(
         "invalid value of {name}={value}, err: strconv.ParseBool: parsing {}: invalid syntax",
-        crate::quote::go_quote(value)
+        quorate_gotext::quote::go_quote(value)
     )]
     InvalidValue {
         /// The gate.

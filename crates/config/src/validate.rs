@@ -3,7 +3,7 @@
 //! Operators and tools search for these texts, and the first mistake is the one reported, so both
 //! the order and the texts are part of the contract.
 
-use quorate_state::versions::Version;
+use quorate_release::Version;
 
 use super::draft::Draft;
 use super::outcome::Pending;
@@ -11,9 +11,9 @@ use super::url::{self, Url};
 use super::{
     ClusterState, CompactionMode, Config, DEFAULT_NAME, FreelistType, Gate, MetricsLevel, Retention,
 };
-use crate::duration::{ParseDurationError, SignedDuration};
-use crate::log::{self, Format, Level, Output, Settings};
-use crate::quote::go_quote;
+use quorate_gotext::duration::{ParseDurationError, SignedDuration};
+use quorate_gotext::quote::go_quote;
+use quorate_telemetry::log::{self, Format, Level, Output, Settings};
 
 const ELECTION_TIMEOUT_MS_MAX: u64 = 50_000;
 /// The shortest time between progress notifications.

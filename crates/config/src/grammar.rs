@@ -8,7 +8,7 @@
 use super::absent::{self, Demand};
 use super::draft::Draft;
 use super::flags;
-use crate::quote::go_quote;
+use quorate_gotext::quote::go_quote;
 
 /// What the command line came to, its values being in the draft.
 #[derive(Clone, Debug, PartialEq, Eq)]

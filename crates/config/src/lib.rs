@@ -45,10 +45,11 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
-use quorate_state::versions::Version;
+use quorate_release::Version;
 
-use crate::duration::SignedDuration;
-use crate::log;
+use quorate_gotext::duration::SignedDuration;
+use quorate_telemetry::log;
+pub use quorate_telemetry::metrics::MetricsLevel;
 
 pub use discovery::Discovery;
 pub use features::{FeatureGateError, FeatureGates, Gate, Stage};
@@ -106,16 +107,6 @@ pub enum FreelistType {
     Map,
     /// As one sorted list.
     Array,
-}
-
-/// How much `/metrics` tells.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MetricsLevel {
-    /// Everything but histograms per gRPC method.
-    #[default]
-    Basic,
-    /// Those too.
-    Extensive,
 }
 
 /// A checked configuration.
@@ -376,7 +367,7 @@ impl Config {
     }
 
     /// The initial cluster of a member of that name with the advertised peer URLs.
-    pub(crate) fn initial_cluster_from_name(&self, name: &str) -> String {
+    pub fn initial_cluster_from_name(&self, name: &str) -> String {
         let name = if name.is_empty() { DEFAULT_NAME } else { name };
         let members = self.initial_advertise_peer_urls.iter().map(|url| format!("{name}={url}"));
         members.collect::<Vec<_>>().join(",")

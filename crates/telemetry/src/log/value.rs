@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::duration::SignedDuration;
+use quorate_gotext::duration::SignedDuration;
 
 /// The value of a field.
 #[derive(Clone)]

@@ -10,8 +10,8 @@ use super::{
     ClusterState, CompactionMode, Config, Destination, Exit, FreelistType, Gate, MetricsLevel,
     Parsed, Pending, Retention, Surroundings, joined, parse,
 };
-use crate::duration::SignedDuration;
-use crate::log::{Format, Level, Output};
+use quorate_gotext::duration::SignedDuration;
+use quorate_telemetry::log::{Format, Level, Output};
 
 mod absent;
 
@@ -775,7 +775,7 @@ fn founders_are_looked_for_in_one_way() {
     assert_eq!(by_token.discovery.dial_timeout, SignedDuration::from_nanos(1));
     assert!(config("").hold_cluster_version.is_none());
     let held = config("--hold-cluster-version 3.5 --strict-reconfig-check=false");
-    assert_eq!(held.hold_cluster_version, Some(quorate_state::versions::Version::new(3, 5)));
+    assert_eq!(held.hold_cluster_version, Some(quorate_release::Version::new(3, 5)));
     assert!(!held.strict_reconfig_check && !held.force_new_cluster);
 }
 

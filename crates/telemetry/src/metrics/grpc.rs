@@ -10,8 +10,6 @@ use std::time::Duration;
 use super::exposition::{Kind, Samples};
 use super::primitive::{Counter, Histogram};
 use super::registry::{Collect, Registry, Scrape};
-use crate::config::MetricsLevel;
-use crate::methods::SERVICES;
 
 /// The codes by number, under the names that Go gives them.
 pub const GRPC_CODES: [&str; 17] = [
@@ -33,6 +31,25 @@ pub const GRPC_CODES: [&str; 17] = [
     "DataLoss",
     "Unauthenticated",
 ];
+
+/// How much is told of calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MetricsLevel {
+    /// Everything but histograms per gRPC method.
+    #[default]
+    Basic,
+    /// Those too.
+    Extensive,
+}
+
+/// A service whose calls are counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrpcService {
+    /// Its full name.
+    pub name: &'static str,
+    /// Its methods, each with its type: `unary`, `server_stream` or `bidi_stream`.
+    pub methods: Vec<(&'static str, &'static str)>,
+}
 
 /// The series of one method.
 #[derive(Debug)]
@@ -85,15 +102,19 @@ pub struct GrpcMetrics {
 }
 
 impl GrpcMetrics {
-    pub(super) fn new(registry: &mut Registry, level: MetricsLevel) -> Self {
+    pub(super) fn new(
+        registry: &mut Registry,
+        services: &[GrpcService],
+        level: MetricsLevel,
+    ) -> Self {
         let extensive = level == MetricsLevel::Extensive;
         let mut positions = Vec::new();
-        let all = SERVICES.iter().enumerate().flat_map(|(at, service)| {
-            positions.push(SERVICES[..at].iter().map(|before| before.methods.len()).sum::<usize>());
-            service.methods.iter().map(move |(method, kind)| MethodMetrics {
+        let all = services.iter().enumerate().flat_map(|(at, service)| {
+            positions.push(services[..at].iter().map(|before| before.methods.len()).sum::<usize>());
+            service.methods.iter().map(|(method, call_type)| MethodMetrics {
                 service: service.name,
                 method,
-                call_type: kind.label(),
+                call_type,
                 // Lock and election appear with their first call.
                 is_shown_from_start: !service.name.starts_with("v3"),
                 started: Counter::default(),
@@ -115,7 +136,7 @@ impl GrpcMetrics {
         Self { methods, positions: positions.into() }
     }
 
-    /// The series of a method, by its positions in [`SERVICES`].
+    /// The series of a method, by its positions among the services they were made for.
     #[must_use]
     pub fn at(&self, service: usize, method: usize) -> &MethodMetrics {
         &self.methods[self.positions[service] + method]

@@ -13,8 +13,8 @@ use super::absent::{self, ABSENT, Demand};
 use super::draft::Draft;
 use super::flags::{FLAGS, Flag, environment_name};
 use super::outcome::{Pending, Stop};
-use crate::log;
-use crate::quote::go_quote;
+use quorate_gotext::quote::go_quote;
+use quorate_telemetry::log;
 
 /// A variable that deployments set for the image's sake, and that the flag of that name must not
 /// see.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::url::{Url, UrlError};
-use crate::quote::go_quote;
+use quorate_gotext::quote::go_quote;
 
 /// Members by name, each with its sorted peer URLs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -109,7 +109,7 @@ mod tests {
         let members = members("a", "b=http://y:1,a=http://x:2,,a=http://x:1").unwrap();
         assert_eq!(members.to_string(), "a=http://x:1,a=http://x:2,b=http://y:1");
         assert_eq!(members.count(), 2);
-        assert_eq!(crate::config::joined(members.urls_of("a").unwrap()), "http://x:1,http://x:2");
+        assert_eq!(crate::joined(members.urls_of("a").unwrap()), "http://x:1,http://x:2");
     }
 
     #[test]

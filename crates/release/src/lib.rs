@@ -1,8 +1,10 @@
 //! What this program says it is: the etcd release it behaves as, and its own.
 
+mod version;
+
 use std::sync::OnceLock;
 
-use quorate_state::versions::Version;
+pub use version::Version;
 
 /// The etcd release whose behaviour this server has; tools compare it.
 pub const ETCD_VERSION: &str = "3.7.1";

@@ -70,7 +70,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::url::parse_list;
+    use crate::url::parse_list;
 
     #[test]
     fn what_cannot_start_is_named() {

@@ -12,10 +12,10 @@ use super::{
     Config, DEFAULT_CLIENT_URL, DEFAULT_NAME, DEFAULT_PEER_URL, Surroundings, Url, environment,
     file, usage,
 };
-use crate::duration::SignedDuration;
-use crate::log::{self, Line, Settings};
-use crate::quote::{go_quote, go_reason};
-use crate::release;
+use quorate_gotext::duration::SignedDuration;
+use quorate_gotext::quote::{go_quote, go_reason};
+use quorate_release as release;
+use quorate_telemetry::log::{self, Line, Settings};
 
 /// Which log a line belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

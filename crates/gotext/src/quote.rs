@@ -1,7 +1,7 @@
 //! Foreign text inside messages, as etcd's messages have it: quoted values and system errors.
 //!
 //! Tools and people search for these texts as Go writes them. JSON has other escapes and its own
-//! writer (`log::encode`).
+//! writer (`telemetry::log::encode`).
 
 use std::fmt::Write;
 

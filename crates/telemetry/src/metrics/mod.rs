@@ -15,7 +15,8 @@
 //!
 //! # Not here
 //!
-//! The HTTP endpoint (`http`), and when to count: the call sites know.
+//! The HTTP endpoint, and when to count: the call sites know. Which services and features there are:
+//! the program says so when it makes [`Metrics`].
 //!
 //! # Where
 //!
@@ -37,7 +38,7 @@ mod tests;
 use std::fmt;
 use std::sync::OnceLock;
 
-pub use grpc::{GRPC_CODES, GrpcMetrics, MethodMetrics};
+pub use grpc::{GRPC_CODES, GrpcMetrics, GrpcService, MethodMetrics, MetricsLevel};
 pub use labelled::Labelled;
 pub use primitive::{Counter, Gauge, Histogram};
 pub use series::{
@@ -46,8 +47,7 @@ pub use series::{
 };
 pub use state::StateSample;
 
-use crate::config::{FeatureGates, Gate, MetricsLevel};
-use crate::release;
+use quorate_release as release;
 use registry::{Registry, Scrape};
 
 /// The content type of the exposition.
@@ -84,8 +84,8 @@ impl fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// Makes every series, at zero.
-    pub fn new(level: MetricsLevel, gates: &FeatureGates) -> Self {
+    /// Makes every series, at zero; those of calls for these services.
+    pub fn new(services: &[GrpcService], level: MetricsLevel) -> Self {
         let mut registry = Registry::default();
         let metrics = Self {
             server: ServerMetrics::new(&mut registry),
@@ -95,7 +95,7 @@ impl Metrics {
             lease: LeaseMetrics::new(&mut registry),
             network: NetworkMetrics::new(&mut registry),
             http: HttpMetrics::new(&mut registry),
-            grpc: GrpcMetrics::new(&mut registry, level),
+            grpc: GrpcMetrics::new(&mut registry, services, level),
             state: OnceLock::new(),
             registry: {
                 series::register_always_zero(&mut registry);
@@ -106,10 +106,6 @@ impl Metrics {
         };
         metrics.server.version.with(&[release::ETCD_VERSION]).set(1);
         metrics.server.go_version.with(&[release::COMPILER]).set(1);
-        for gate in Gate::ALL {
-            let series = metrics.server.feature_enabled.with(&[gate.name(), gate.stage().name()]);
-            series.set(i64::from(gates.is_enabled(*gate)));
-        }
         for code in ["200", "500", "503"] {
             metrics.http.requests.with(&[code]);
         }
@@ -129,6 +125,11 @@ impl Metrics {
     pub fn set_cluster_version(&self, version: &str) {
         self.server.cluster_version.for_each(|series| series.set(0));
         self.server.cluster_version.with(&[version]).set(1);
+    }
+
+    /// Says whether a feature is on, and how settled it is.
+    pub fn set_feature(&self, name: &str, stage: &str, is_enabled: bool) {
+        self.server.feature_enabled.with(&[name, stage]).set(i64::from(is_enabled));
     }
 
     /// Names this member by its id in hex.

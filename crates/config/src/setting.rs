@@ -6,8 +6,8 @@ use super::draft::Draft;
 use super::features::FeatureGates;
 use super::grammar::{parse_bool, parse_int, parse_uint};
 use super::url::{self, Url};
-use crate::duration::SignedDuration;
-use crate::quote::go_quote;
+use quorate_gotext::duration::SignedDuration;
+use quorate_gotext::quote::go_quote;
 
 /// The place of a value in a draft.
 pub(super) type Place<T> = fn(&mut Draft) -> &mut T;

@@ -1,6 +1,6 @@
 //! How a new member finds the others through a cluster that already runs (`--discovery-*`).
 
-use crate::duration::SignedDuration;
+use quorate_gotext::duration::SignedDuration;
 
 /// The cluster in which members register, and the token under which they find each other.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
 use super::{Format, Level, Output, Settings, Source, encode};
-use crate::quote::{go_quote, go_reason};
+use quorate_gotext::quote::{go_quote, go_reason};
 
 /// Lines that may wait for the writer; a few megabytes at most.
 const QUEUE_LINE_COUNT: usize = 8192;

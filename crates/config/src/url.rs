@@ -13,7 +13,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::quote::go_quote;
+use quorate_gotext::quote::go_quote;
 
 /// How the other end is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,0 +1,82 @@
+//! Versions as members compare them: a major and a minor number.
+//!
+//! # Not here
+//!
+//! What a cluster has agreed on and what its files are (`state::versions`).
+
+use std::fmt;
+
+/// A major and minor version; its text carries a patch of 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version {
+    /// Major.
+    pub major: u64,
+    /// Minor.
+    pub minor: u64,
+}
+
+impl Version {
+    /// What this server is, and the highest cluster version it takes part in.
+    pub const OWN: Self = Self::new(3, 7);
+
+    /// The version that stands for a cluster of which nothing is known.
+    pub const MINIMUM: Self = Self::new(3, 0);
+
+    /// The oldest file there is a way from.
+    pub const OLDEST_FILE: Self = Self::new(3, 5);
+
+    /// A version.
+    #[must_use]
+    pub const fn new(major: u64, minor: u64) -> Self {
+        Self { major, minor }
+    }
+
+    /// Reads `3.7.0`, or `3.7`, with or without a leading `v`, whatever the patch and what follows it.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let number = |text: &str| -> Option<u64> {
+            let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            plain.then(|| text.parse().ok()).flatten()
+        };
+        let core = text.strip_prefix('v').unwrap_or(text).split(['-', '+']).next()?;
+        let mut parts = core.split('.');
+        let version = Self::new(number(parts.next()?)?, number(parts.next()?)?);
+        match parts.next() {
+            None => {}
+            Some(patch) => {
+                number(patch)?;
+            }
+        }
+        parts.next().is_none().then_some(version)
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.0", self.major, self.minor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_and_written() {
+        for (text, expected) in [
+            ("3.7.0", Some(Version::new(3, 7))),
+            ("v3.10.99", Some(Version::new(3, 10))),
+            ("3.6", Some(Version::new(3, 6))),
+            ("3.7.0-rc.1+x", Some(Version::new(3, 7))),
+            ("3", None),
+            ("3.x.0", None),
+            ("3.7.0.1", None),
+            ("", None),
+            ("-1.2", None),
+            ("3.+7", None),
+        ] {
+            assert_eq!(Version::parse(text), expected, "{text}");
+        }
+        assert_eq!(Version::OWN.to_string(), "3.7.0");
+    }
+}

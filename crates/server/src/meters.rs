@@ -1,0 +1,32 @@
+//! The metrics of this process: made for the services it offers and the features it has.
+
+use crate::config::{Config, Gate};
+use crate::methods;
+use crate::metrics::Metrics;
+
+/// Every series at zero, but for those that say what was asked for.
+pub(crate) fn made_for(config: &Config) -> Metrics {
+    let metrics = Metrics::new(&methods::counted(), config.metrics);
+    for gate in Gate::ALL {
+        let is_enabled = config.feature_gates.is_enabled(*gate);
+        metrics.set_feature(gate.name(), gate.stage().name(), is_enabled);
+    }
+    metrics
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_service_and_gate_has_its_series() {
+        let text = made_for(&Config::default()).render();
+        let count = |head: &str| text.lines().filter(|line| line.starts_with(head)).count();
+        // 42 methods of etcd's services and 3 of the health service.
+        assert_eq!(count("grpc_server_started_total{"), 45);
+        assert_eq!(count("grpc_server_handled_total{"), 45 * 17);
+        assert_eq!(count("etcd_server_feature_enabled{"), 11);
+        let fast = "etcd_server_feature_enabled{name=\"FastLeaseKeepAlive\",stage=\"BETA\"} 1\n";
+        assert!(text.contains(fast));
+    }
+}
