@@ -1,0 +1,88 @@
+//! The files of the repository, and which of their lines are production.
+
+use std::path::Path;
+
+/// Files worth reading, by extension; those without one are read too when they are text.
+const TEXT: [&str; 8] = ["rs", "toml", "md", "proto", "sh", "yml", "yaml", "json"];
+
+/// A file of the repository: its path from the root, with `/`, and its text.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) path: String,
+    pub(super) text: String,
+}
+
+/// Every text file below the root, build products and repository metadata aside.
+pub(super) fn read_all(root: &Path) -> Result<Vec<Source>, String> {
+    let mut sources = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
+        for entry in std::fs::read_dir(&folder).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+            if path.is_dir() {
+                if name != "target" && name != ".git" {
+                    folders.push(path);
+                }
+            } else if is_text(&path) {
+                // Anything that is not UTF-8 is data.
+                if let Ok(text) = std::fs::read_to_string(&path) {
+                    let path = path.strip_prefix(root).expect("found below the root");
+                    sources.push(Source { path: path.to_string_lossy().replace('\\', "/"), text });
+                }
+            }
+        }
+    }
+    sources.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(sources)
+}
+
+fn is_text(path: &Path) -> bool {
+    match path.extension() {
+        Some(extension) => TEXT.iter().any(|known| extension == *known),
+        None => path.parent().and_then(Path::file_name).is_some_and(|folder| folder == ".ci"),
+    }
+}
+
+pub(super) fn is_test_file(path: &str) -> bool {
+    path.ends_with("/tests.rs") || path.contains("/tests/") || path.contains("/benches/")
+}
+
+/// The numbered lines of code that are no comment and no test. A test module is one that is marked
+/// `#[cfg(test)]` and written out in the file; it stands last, so the rest of the file is a test.
+pub(super) fn production(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut marked = false;
+    (1..)
+        .zip(text.lines())
+        .take_while(move |(_, line)| {
+            let code = line.trim();
+            let test_module = marked && code.contains("mod ") && code.ends_with('{');
+            marked = code == "#[cfg(test)]" || marked && code.starts_with("#[");
+            !test_module
+        })
+        .filter(|(_, line)| !line.trim_start().starts_with("//"))
+}
+
+/// The identifiers and keywords of a line, each with where it begins.
+pub(super) fn words(line: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut rest = line;
+    std::iter::from_fn(move || {
+        let start = rest.find(is_letter)?;
+        let word = &rest[start..];
+        let word = &word[..word.find(|letter| !is_letter(letter)).unwrap_or(word.len())];
+        let at = line.len() - rest.len() + start;
+        rest = &rest[start + word.len()..];
+        Some((at, word))
+    })
+}
+
+/// True for what identifiers are made of.
+pub(super) fn is_letter(letter: char) -> bool {
+    letter.is_alphanumeric() || letter == '_'
+}
+
+/// The folder of a path, with the last `/`.
+pub(super) fn folder(path: &str) -> &str {
+    path.rfind('/').map_or("", |at| &path[..=at])
+}
