@@ -2,18 +2,20 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A small generator (xorshift64*), good enough to choose moments and positions.
+use quorate_random::SplitMix64;
+
+/// A generator that knows its seed.
 #[derive(Clone, Debug)]
 pub struct Random {
     seed: u64,
-    state: u64,
+    numbers: SplitMix64,
 }
 
 impl Random {
     /// A generator with a given seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
-        Self { seed, state: seed | 1 }
+        Self { seed, numbers: SplitMix64::new(seed) }
     }
 
     /// A generator seeded by `QUORATE_SEED`, or else by the clock. The seed is printed, for the output
@@ -34,10 +36,7 @@ impl Random {
 
     /// The next number below a bound.
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.state ^= self.state >> 12;
-        self.state ^= self.state << 25;
-        self.state ^= self.state >> 27;
-        (self.state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % bound
+        self.numbers.below(bound)
     }
 
     /// A time up to a bound.

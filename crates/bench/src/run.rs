@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_api::etcdserverpb::{RangeRequest, RangeResponse};
+use quorate_random::SplitMix64;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cli::{Cli, ListArgs, Load, Options, OrderName, WatchArgs};
@@ -12,8 +13,8 @@ use crate::error::BenchError;
 use crate::pace::Pace;
 use crate::progress::Progress;
 use crate::pulse::{Pulse, Silence};
-use crate::random::{Random, Shuffle};
 use crate::report::{Heading, Meter, Report};
+use crate::shuffle::Shuffle;
 use crate::template::{KeySpace, Values};
 use crate::workload::keyed::{self, Keyed, ListShape, Order};
 use crate::workload::lease::{Grants, Leases};
@@ -255,7 +256,7 @@ impl<'a> Session<'a> {
             template: keyed::put(&self.keys, &self.values).template,
             watched_keys: layout.watched_keys,
             board: board.clone(),
-            random: Random::new(self.options.seed),
+            random: SplitMix64::new(self.options.seed),
         };
         let writers = if board.failed() {
             Ok(Done::default())

@@ -5,9 +5,9 @@
 //! markers.
 
 use prost::Message;
+use quorate_random::SplitMix64;
 
 use crate::error::BenchError;
-use crate::random::Random;
 
 /// Random bytes that values are cut from.
 const POOL_BYTES: usize = 64 << 10;
@@ -70,15 +70,15 @@ pub(crate) struct Values {
 
 impl Values {
     pub(crate) fn new(value_bytes: usize, seed: u64) -> Self {
-        let mut random = Random::new(seed);
+        let mut random = SplitMix64::new(seed);
         let pool = (0..(POOL_BYTES + value_bytes).div_ceil(8))
-            .flat_map(|_| random.next().to_le_bytes())
+            .flat_map(|_| random.next_u64().to_le_bytes())
             .collect();
         Self { pool, value_bytes }
     }
 
-    fn choose(&self, random: &mut Random) -> &[u8] {
-        let start = random.below(POOL_BYTES as u64) as usize;
+    fn choose(&self, random: &mut SplitMix64) -> &[u8] {
+        let start = random.position(POOL_BYTES);
         &self.pool[start..start + self.value_bytes]
     }
 
@@ -134,7 +134,7 @@ impl Template {
     }
 
     /// Replaces `out` by the message about key `number`, with values drawn at random.
-    pub(crate) fn fill(&self, number: u64, random: &mut Random, out: &mut Vec<u8>) {
+    pub(crate) fn fill(&self, number: u64, random: &mut SplitMix64, out: &mut Vec<u8>) {
         out.clear();
         out.extend_from_slice(&self.message);
         let key_len = self.keys.prefix.len() + self.keys.digits;
@@ -187,7 +187,7 @@ mod tests {
             ..Default::default()
         });
         let mut out = Vec::new();
-        put.fill(123, &mut Random::new(5), &mut out);
+        put.fill(123, &mut SplitMix64::new(5), &mut out);
         put.stamp(b"now", &mut out);
         let decoded = PutRequest::decode(&*out).unwrap();
         assert_eq!(&decoded.key[..], b"k/000123");
@@ -198,7 +198,7 @@ mod tests {
             range_end: markers.end.into(),
             ..Default::default()
         });
-        range.fill(995, &mut Random::new(5), &mut out);
+        range.fill(995, &mut SplitMix64::new(5), &mut out);
         let decoded = RangeRequest::decode(&*out).unwrap();
         assert_eq!(
             (&decoded.key[..], &decoded.range_end[..]),

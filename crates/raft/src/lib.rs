@@ -44,7 +44,7 @@
 //! | `tracker`, `progress`, `inflights` | the members, and a leader's books about each |
 //! | [`quorum`], [`joint`], [`confchange`] | the mathematics of agreement and of changing who agrees |
 //! | `message`, `entry`, `state` | plain data, with the fields and numbers of the wire protocol |
-//! | `config`, `error`, `note`, `positions`, `status`, `random` | settings, refusals, log lines, credible terms, introspection, jitter |
+//! | `config`, `error`, `note`, `positions`, `status` | settings, refusals, log lines, credible terms, introspection |
 //!
 //! # Example
 //!
@@ -118,7 +118,6 @@ mod progress;
 mod proposal;
 pub mod quorum;
 mod raft;
-mod random;
 mod read_index;
 mod ready;
 mod replication;

@@ -15,6 +15,8 @@
 
 use std::cmp::Ordering;
 
+use quorate_random::SplitMix64;
+
 use crate::confchange;
 use crate::config::Config;
 use crate::entry::{EntryId, LogIndex, MemberId, NONE, Term};
@@ -23,7 +25,6 @@ use crate::log::RaftLog;
 use crate::message::{Message, MessageKind};
 use crate::note::{Notes, note};
 use crate::positions::TERM_END;
-use crate::random::SplitMix64;
 use crate::read_index::PendingReads;
 use crate::state::{HardState, ReadState, Role, SoftState};
 use crate::storage::Storage;
@@ -447,6 +448,8 @@ impl<S: Storage> Raft<S> {
 
     pub(crate) fn draw_election_timeout(&mut self) {
         let base = self.config.election_tick;
-        self.election_timeout = base + self.random.below(base);
+        let jitter = self.random.below(u64::from(base));
+        let jitter = u32::try_from(jitter).expect("a remainder is below its divisor");
+        self.election_timeout = base + jitter;
     }
 }

@@ -10,32 +10,18 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use quorate_random::SplitMix64;
 use quorate_state::backend::{Backend, Batch};
 use quorate_state::mvcc::{KeyRange, RangeQuery, Store, StoreOptions, View};
 use quorate_storage::bolt::Options;
 use quorate_storage::disk::{Disk, RealDisk};
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % u64::try_from(bound).unwrap()).unwrap()
-    }
-}
-
 fn keys(count: usize) -> Vec<Vec<u8>> {
-    let mut random = Random(7);
+    let mut random = SplitMix64::new(7);
     (0..count)
         .map(|_| {
-            let mut key = format!("/registry/{:016x}", random.next()).into_bytes();
-            let len = 16 + random.below(44);
+            let mut key = format!("/registry/{:016x}", random.next_u64()).into_bytes();
+            let len = 16 + random.position(44);
             key.resize(len.max(26), b'k');
             key
         })
@@ -149,7 +135,7 @@ fn main() {
 
 fn puts(load: &mut Load, keys: &[Vec<u8>], base: usize) {
     let count = keys.len();
-    let mut random = Random(99);
+    let mut random = SplitMix64::new(99);
     let started = Clock::now();
     for key in keys {
         load.put(key);
@@ -160,7 +146,7 @@ fn puts(load: &mut Load, keys: &[Vec<u8>], base: usize) {
         load.publish_each = publish_each;
         let started = Clock::now();
         for _ in 0..count / 4 {
-            load.put(&keys[random.below(count)]);
+            load.put(&keys[random.position(count)]);
         }
         let what = format!("put existing, published each {publish_each}");
         report(&what, count / 4, &started.without(&mut load.commit_seconds));
@@ -170,15 +156,15 @@ fn puts(load: &mut Load, keys: &[Vec<u8>], base: usize) {
 
 fn reads(view: &View, sorted: &[Vec<u8>]) {
     let count = sorted.len();
-    let mut random = Random(3);
+    let mut random = SplitMix64::new(3);
     let started = Clock::now();
     for _ in 0..count {
-        black_box(view.snapshot().get(&sorted[random.below(count)]));
+        black_box(view.snapshot().get(&sorted[random.position(count)]));
     }
     report("get from the index", count, &started);
     let started = Clock::now();
     for _ in 0..count {
-        let key = Bytes::copy_from_slice(&sorted[random.below(count)]);
+        let key = Bytes::copy_from_slice(&sorted[random.position(count)]);
         black_box(view.range(&RangeQuery { key, ..RangeQuery::default() }).unwrap());
     }
     report("range of one key, with record", count, &started);
@@ -187,7 +173,7 @@ fn reads(view: &View, sorted: &[Vec<u8>]) {
     let mut list = |what: &str, query: RangeQuery| {
         let started = Clock::now();
         for _ in 0..rounds {
-            let first = random.below(count - 1001);
+            let first = random.position(count - 1001);
             let key = sorted[first].clone().into();
             let range_end = match query.limit {
                 0 => sorted[first + 1000].clone().into(),
@@ -202,7 +188,7 @@ fn reads(view: &View, sorted: &[Vec<u8>]) {
     list("list of 1,000, keys only", RangeQuery { keys_only: true, ..RangeQuery::default() });
     let started = Clock::now();
     for _ in 0..rounds {
-        let first = random.below(count / 2);
+        let first = random.position(count / 2);
         let range = KeyRange::Between(&sorted[first], &sorted[first + count / 2 - 1]);
         black_box(view.snapshot().count(range));
     }

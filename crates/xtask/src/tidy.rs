@@ -30,14 +30,15 @@ const LONG_FILES: &[(&str, usize)] = &[];
 /// Each package and those of ours it may depend on. Arrows point down only.
 const ARROWS: &[(&str, &[&str])] = &[
     ("quorate-api", &[]),
-    ("quorate-raft", &[]),
-    ("quorate-node", &["quorate-raft"]),
-    ("quorate-storage", &[]),
-    ("quorate-state", &["quorate-api", "quorate-release", "quorate-storage"]),
+    ("quorate-raft", &["quorate-random"]),
+    ("quorate-node", &["quorate-raft", "quorate-random"]),
+    ("quorate-storage", &["quorate-random"]),
+    ("quorate-state", &["quorate-api", "quorate-random", "quorate-release", "quorate-storage"]),
     ("quorate-gotext", &[]),
     ("quorate-release", &[]),
     ("quorate-telemetry", &["quorate-gotext", "quorate-release"]),
     ("quorate-config", &["quorate-gotext", "quorate-release", "quorate-telemetry"]),
+    ("quorate-random", &[]),
     (
         "quorate-server",
         &[
@@ -53,14 +54,15 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("quorate-ctl", &["quorate-api"]),
-    ("quorate-bench", &["quorate-api"]),
+    ("quorate-bench", &["quorate-api", "quorate-random"]),
     ("quorate", &["quorate-bench", "quorate-ctl", "quorate-release", "quorate-server"]),
-    ("quorate-tests", &["quorate-api"]),
+    ("quorate-tests", &["quorate-api", "quorate-random"]),
     ("xtask", &[]),
 ];
 
 /// Folders of the crates that get time and chance as arguments.
-const PURE: [&str; 4] = ["crates/raft/", "crates/node/", "crates/storage/", "crates/state/"];
+const PURE: [&str; 5] =
+    ["crates/random/", "crates/raft/", "crates/node/", "crates/storage/", "crates/state/"];
 
 /// What the pure crates do without.
 const AMBIENT: [&str; 6] =

@@ -4,10 +4,11 @@ use quorate_api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUni
 use quorate_api::etcdserverpb::{
     Compare, PutRequest, RangeRequest, RequestOp, TxnRequest, request_op,
 };
+use quorate_random::SplitMix64;
 
 use super::path;
 use crate::engine::Source;
-use crate::random::{Random, Shuffle};
+use crate::shuffle::Shuffle;
 use crate::template::{KeySpace, Template, Values};
 
 /// Which key an operation is about.
@@ -24,7 +25,7 @@ pub(crate) enum Order {
 }
 
 impl Order {
-    fn key(&self, number: u64, random: &mut Random) -> u64 {
+    fn key(&self, number: u64, random: &mut SplitMix64) -> u64 {
         match self {
             Self::Random { count } => random.below(*count),
             Self::Sequential { count } => number % count,
@@ -58,7 +59,7 @@ impl Keyed {
 
     /// The source for one connection.
     pub(crate) const fn source(&self, load: Self, seed: u64) -> KeyedSource {
-        KeyedSource { load, random: Random::new(seed) }
+        KeyedSource { load, random: SplitMix64::new(seed) }
     }
 }
 
@@ -66,7 +67,7 @@ impl Keyed {
 #[derive(Debug)]
 pub(crate) struct KeyedSource {
     load: Keyed,
-    random: Random,
+    random: SplitMix64,
 }
 
 impl Source for KeyedSource {

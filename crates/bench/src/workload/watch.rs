@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use prost::Message;
 use prost::encoding::{WireType, decode_key, decode_varint};
 use quorate_api::etcdserverpb::{WatchCreateRequest, WatchRequest, watch_request};
+use quorate_random::SplitMix64;
 
 use super::path;
 use crate::engine::{LOOK, Link, Part, Records, Source, Spread, run_parts};
 use crate::error::BenchError;
-use crate::random::Random;
 use crate::record::Record;
 use crate::template::{KeySpace, Template};
 use crate::wire::connection::{Event, Replies, StreamId};
@@ -109,7 +109,7 @@ pub(crate) struct Writes {
     pub(crate) template: Template,
     pub(crate) watched_keys: u64,
     pub(crate) board: Arc<Board>,
-    pub(crate) random: Random,
+    pub(crate) random: SplitMix64,
 }
 
 impl Source for Writes {

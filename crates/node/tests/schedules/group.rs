@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use quorate_node::{Event, Proposal};
 use quorate_raft::{LogIndex, MemberId, Message, Role, SnapshotOutcome, Term};
+use quorate_random::SplitMix64;
 
 use crate::member::{Image, Member};
-use crate::random::Random;
 
 #[derive(Debug)]
 pub(crate) struct Group {
-    random: Random,
+    random: SplitMix64,
     members: Vec<Member>,
     network: Vec<(Message, Option<Image>)>,
     /// Members that hear nobody and are heard by nobody.
@@ -26,7 +26,7 @@ pub(crate) struct Group {
 impl Group {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
-            random: Random::new(seed),
+            random: SplitMix64::new(seed),
             members: (1..=3).map(Member::new).collect(),
             network: Vec::new(),
             isolated: None,
@@ -111,12 +111,12 @@ impl Group {
             return;
         }
         // Mostly the oldest; now and then any.
-        let any = self.random.one_in(5);
+        let any = self.random.below(5) == 0;
         let position = if any { self.random.position(self.network.len()) } else { 0 };
         let (message, image) = self.network.remove(position);
         let isolates = |id| self.isolated == Some(id);
-        let lost = isolates(message.to) || isolates(message.from) || self.random.one_in(30);
-        if !lost && image.is_none() && self.random.one_in(30) {
+        let lost = isolates(message.to) || isolates(message.from) || self.random.below(30) == 0;
+        if !lost && image.is_none() && self.random.below(30) == 0 {
             self.network.push((message.clone(), None));
         }
         let (from, to) = (message.from, message.to);
@@ -206,7 +206,7 @@ impl Group {
             if self.is_converged() {
                 return;
             }
-            if self.random.one_in(20) {
+            if self.random.below(20) == 0 {
                 self.propose(0);
             }
         }

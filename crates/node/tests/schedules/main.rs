@@ -13,7 +13,6 @@
 
 mod group;
 mod member;
-mod random;
 
 use group::Group;
 

@@ -7,8 +7,7 @@ use quorate_node::{Config, Effect, Event, Node, Persist, SnapshotPolicy};
 use quorate_raft::{
     ConfState, Entry, HardState, LogIndex, MemberId, Message, MessageKind, Snapshot, Term,
 };
-
-use crate::random::Random;
+use quorate_random::SplitMix64;
 
 /// The effect of all entries up to one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -140,7 +139,7 @@ impl Member {
     }
 
     /// Ends the process. Of the writes ordered, the disk has done some.
-    pub(crate) fn crash(&mut self, random: &mut Random) {
+    pub(crate) fn crash(&mut self, random: &mut SplitMix64) {
         self.node = None;
         let done = random.position(self.writes.len() + 1);
         for persist in self.writes.drain(..).take(done) {
@@ -186,7 +185,7 @@ impl Member {
     }
 
     /// The disk does some of what was ordered.
-    pub(crate) fn write(&mut self, random: &mut Random) {
+    pub(crate) fn write(&mut self, random: &mut SplitMix64) {
         let count = random.position(self.writes.len() + 1);
         let mut token = None;
         for persist in self.writes.drain(..count) {

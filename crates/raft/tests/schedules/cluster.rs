@@ -12,9 +12,9 @@ use quorate_raft::{
     Entry, EntryId, HardState, LOCAL_APPEND, LOCAL_APPLY, LogIndex, MemberId, MemoryStorage,
     Message, MessageKind, Node, Snapshot, SnapshotOutcome, StepError, Storage, Transition,
 };
+use quorate_random::SplitMix64;
 
 use crate::history::History;
-use crate::random::Random;
 
 const MEMBERS: u64 = 5;
 
@@ -70,7 +70,7 @@ struct Weather {
 }
 
 impl Weather {
-    fn new(random: &mut Random, changes_membership: bool) -> Self {
+    fn new(random: &mut SplitMix64, changes_membership: bool) -> Self {
         let mut up_to = |most: u64| 1 + random.below(most);
         let weights = vec![
             (Event::Deliver, 400),
@@ -90,7 +90,7 @@ impl Weather {
         Self { weights, idle_disk_percent, loss_percent, split_percent: up_to(70) }
     }
 
-    fn pick(&self, random: &mut Random) -> Event {
+    fn pick(&self, random: &mut SplitMix64) -> Event {
         let mut at = random.below(self.weights.iter().map(|(_, weight)| weight).sum());
         for (event, weight) in &self.weights {
             if at < *weight {
@@ -106,7 +106,7 @@ impl Weather {
 #[derive(Debug)]
 pub(crate) struct Cluster {
     weather: Weather,
-    random: Random,
+    random: SplitMix64,
     members: BTreeMap<MemberId, Member>,
     network: Vec<Message>,
     /// Members of different sides do not hear each other.
@@ -119,22 +119,22 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn new(settings: Settings) -> Self {
-        let mut random = Random::new(settings.seed);
+        let mut random = SplitMix64::new(settings.seed);
         let voters = if settings.changes_membership { 3 } else { 3 + 2 * random.below(2) };
         let template = Config {
             election_tick: 8,
-            pre_vote: random.percent(50),
-            check_quorum: random.percent(50),
+            pre_vote: random.below(100) < 50,
+            check_quorum: random.below(100) < 50,
             max_size_per_message: [0, 40, 1 << 20][random.position(3)],
             max_committed_size_per_ready: 1 + random.below(200),
             max_inflight_count: 1 + random.position(5),
             max_uncommitted_size: random.below(2) * 100,
-            step_down_on_removal: random.percent(50),
-            async_storage_writes: random.percent(50),
+            step_down_on_removal: random.below(100) < 50,
+            async_storage_writes: random.below(100) < 50,
             ..Config::new(1, 0)
         };
         let members = (1..=MEMBERS).map(|id| {
-            let config = Config { id, seed: random.next(), ..template.clone() };
+            let config = Config { id, seed: random.next_u64(), ..template.clone() };
             (id, Member::new(config, if id <= voters { voters } else { 0 }))
         });
         let members = members.collect();
@@ -143,7 +143,7 @@ impl Cluster {
             members,
             network: Vec::new(),
             sides: BTreeMap::new(),
-            appends_early: random.percent(50),
+            appends_early: random.below(100) < 50,
             is_faulty: true,
             history: History::default(),
             proposal_count: 0,
@@ -275,7 +275,7 @@ impl Cluster {
             ConfChangeStep { kind, node_id: 1 + self.random.below(MEMBERS) }
         };
         let steps = [step(), step(), step()];
-        let change: AnyConfChange = if self.random.percent(60) {
+        let change: AnyConfChange = if self.random.below(100) < 60 {
             let ConfChangeStep { kind, node_id } = steps[0];
             ConfChange { kind, node_id, ..ConfChange::default() }.into()
         } else {
@@ -292,8 +292,8 @@ impl Cluster {
 
     fn partition(&mut self) {
         self.sides.clear();
-        if self.random.percent(self.weather.split_percent) {
-            self.sides = (1..=MEMBERS).map(|id| (id, self.random.percent(50))).collect();
+        if self.random.below(100) < self.weather.split_percent {
+            self.sides = (1..=MEMBERS).map(|id| (id, self.random.below(100) < 50)).collect();
         }
     }
 
@@ -304,16 +304,17 @@ impl Cluster {
         let mut position =
             if self.is_faulty { self.random.position(self.network.len()) } else { 0 };
         // Mostly in order, as connections are.
-        if self.random.percent(70) {
+        if self.random.below(100) < 70 {
             position = 0;
         }
-        let message = if self.is_faulty && self.random.percent(5) {
+        let message = if self.is_faulty && self.random.below(100) < 5 {
             self.network[position].clone()
         } else {
             self.network.remove(position)
         };
         let is_cut = self.sides.get(&message.from) != self.sides.get(&message.to);
-        let is_lost = is_cut || (self.is_faulty && self.random.percent(self.weather.loss_percent));
+        let is_lost =
+            is_cut || (self.is_faulty && self.random.below(100) < self.weather.loss_percent);
         if message.kind == MessageKind::Snapshot {
             let outcome = if is_lost { SnapshotOutcome::Failed } else { SnapshotOutcome::Finished };
             self.with(message.from, |node| node.report_snapshot(message.to, outcome));
@@ -337,7 +338,7 @@ impl Cluster {
         if self.members[&id].node.as_ref().is_some_and(Node::has_ready) {
             self.take_ready(id);
         }
-        if self.is_faulty && self.random.percent(self.weather.idle_disk_percent) {
+        if self.is_faulty && self.random.below(100) < self.weather.idle_disk_percent {
             return;
         }
         if let Some(work) = self.member(id).append_work.pop_front() {

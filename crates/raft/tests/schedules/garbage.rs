@@ -7,11 +7,10 @@ use quorate_raft::{
     AnyConfChange, ConfState, Config, Entry, EntryKind, HardState, MemoryStorage, Message,
     MessageKind, Node, ReadOnlyOption, Snapshot,
 };
-
-use crate::random::Random;
+use quorate_random::SplitMix64;
 
 pub(crate) fn feed(seed: u64) {
-    let mut random = Random::new(seed);
+    let mut random = SplitMix64::new(seed);
     let mut node = node(&mut random);
     for _ in 0..300 {
         match random.below(20) {
@@ -26,7 +25,7 @@ pub(crate) fn feed(seed: u64) {
     work(&mut node);
 }
 
-fn node(random: &mut Random) -> Node<MemoryStorage> {
+fn node(random: &mut SplitMix64) -> Node<MemoryStorage> {
     let mut snapshot = Snapshot::default();
     snapshot.metadata.index = 5;
     snapshot.metadata.term = 2;
@@ -37,14 +36,14 @@ fn node(random: &mut Random) -> Node<MemoryStorage> {
     let config = Config {
         election_tick: 3,
         check_quorum: true,
-        pre_vote: random.percent(50),
-        read_only: if random.percent(80) {
+        pre_vote: random.below(100) < 50,
+        read_only: if random.below(100) < 80 {
             ReadOnlyOption::Safe
         } else {
             ReadOnlyOption::LeaseBased
         },
         max_inflight_count: 2,
-        ..Config::new(1, random.next())
+        ..Config::new(1, random.next_u64())
     };
     Node::new(config, storage).expect("the configuration is valid")
 }
@@ -66,7 +65,7 @@ fn work(node: &mut Node<MemoryStorage>) {
 }
 
 /// A message that may be anything, but is often nearly right.
-fn message(random: &mut Random, node: &Node<MemoryStorage>) -> Message {
+fn message(random: &mut SplitMix64, node: &Node<MemoryStorage>) -> Message {
     let kind = MessageKind::from_wire(i32::try_from(random.below(24)).unwrap()).unwrap();
     let mut message = Message::new(kind, random.below(3));
     message.from = near(random, 2);
@@ -75,18 +74,18 @@ fn message(random: &mut Random, node: &Node<MemoryStorage>) -> Message {
     message.index = near(random, node.last_index());
     message.commit = near(random, node.last_index());
     message.vote = near(random, 2);
-    message.reject = random.percent(30);
+    message.reject = random.below(100) < 30;
     message.reject_hint = near(random, node.last_index());
     message.entries = entries(random, message.index, message.log_term);
     message.context = bytes(random);
-    if random.percent(50) {
+    if random.below(100) < 50 {
         message.snapshot = Some(Box::new(snapshot(random, node)));
     }
     message
 }
 
 /// Mostly a number not far from `center`, sometimes an extreme.
-fn near(random: &mut Random, center: u64) -> u64 {
+fn near(random: &mut SplitMix64, center: u64) -> u64 {
     match random.below(20) {
         0 => 0,
         1 => u64::MAX,
@@ -97,8 +96,8 @@ fn near(random: &mut Random, center: u64) -> u64 {
     }
 }
 
-fn entries(random: &mut Random, index: u64, term: u64) -> Vec<Entry> {
-    let is_in_order = random.percent(70);
+fn entries(random: &mut SplitMix64, index: u64, term: u64) -> Vec<Entry> {
+    let is_in_order = random.below(100) < 70;
     let count = random.below(4);
     let entry = |offset: u64| Entry {
         term: if is_in_order { term } else { near(random, term) },
@@ -109,7 +108,7 @@ fn entries(random: &mut Random, index: u64, term: u64) -> Vec<Entry> {
     (0..count).map(entry).collect()
 }
 
-fn bytes(random: &mut Random) -> Bytes {
+fn bytes(random: &mut SplitMix64) -> Bytes {
     match random.below(4) {
         0 => Bytes::new(),
         1 => Bytes::copy_from_slice(&near(random, 2).to_le_bytes()),
@@ -118,11 +117,11 @@ fn bytes(random: &mut Random) -> Bytes {
             let (kind, id) = (random.below(4), random.below(6));
             Bytes::from(vec![0x10, kind.to_le_bytes()[0], 0x18, id.to_le_bytes()[0]])
         }
-        _ => (0..random.below(12)).map(|_| random.next().to_le_bytes()[0]).collect(),
+        _ => (0..random.below(12)).map(|_| random.next_u64().to_le_bytes()[0]).collect(),
     }
 }
 
-fn snapshot(random: &mut Random, node: &Node<MemoryStorage>) -> Snapshot {
+fn snapshot(random: &mut SplitMix64, node: &Node<MemoryStorage>) -> Snapshot {
     let mut list = || -> Vec<u64> { (0..random.below(4)).map(|_| random.below(6)).collect() };
     let conf_state = ConfState {
         voters: list(),
@@ -134,7 +133,7 @@ fn snapshot(random: &mut Random, node: &Node<MemoryStorage>) -> Snapshot {
     let mut snapshot = Snapshot::default();
     snapshot.metadata.index = near(random, node.last_index());
     snapshot.metadata.term = near(random, node.term());
-    snapshot.metadata.conf_state = if random.percent(50) {
+    snapshot.metadata.conf_state = if random.below(100) < 50 {
         conf_state
     } else {
         ConfState { voters: vec![1, 2, 3], ..ConfState::default() }

@@ -12,7 +12,6 @@
 mod cluster;
 mod garbage;
 mod history;
-mod random;
 
 use cluster::{Cluster, Settings};
 

@@ -8,6 +8,7 @@
 use std::cmp::Ordering;
 
 use bytes::Bytes;
+use quorate_random::SplitMix64;
 
 /// Where a range of keys ends, exclusively.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,12 +50,12 @@ pub(super) struct Intervals<T> {
     nodes: Vec<Node<T>>,
     free: Vec<u32>,
     root: u32,
-    sequence: u64,
+    priorities: SplitMix64,
 }
 
 impl<T> Default for Intervals<T> {
     fn default() -> Self {
-        Self { nodes: Vec::new(), free: Vec::new(), root: NONE, sequence: 0x9e37_79b9_7f4a_7c15 }
+        Self { nodes: Vec::new(), free: Vec::new(), root: NONE, priorities: SplitMix64::new(0) }
     }
 }
 
@@ -78,10 +79,7 @@ impl<T: Copy> Intervals<T> {
 
     /// Adds a range that is not in the set.
     pub(super) fn insert(&mut self, start: Bytes, end: RangeEnd, value: T) {
-        self.sequence ^= self.sequence << 13;
-        self.sequence ^= self.sequence >> 7;
-        self.sequence ^= self.sequence << 17;
-        let priority = self.sequence;
+        let priority = self.priorities.next_u64();
         let (left, right) = self.split(self.root, &start, &end);
         let node = Node { start, end, value, priority, left: NONE, right: NONE, furthest: NONE };
         let at = match self.free.pop() {

@@ -298,6 +298,8 @@ impl PendingPages {
 
 #[cfg(test)]
 mod tests {
+    use quorate_random::SplitMix64;
+
     use super::*;
 
     fn run(start: u64, count: u64) -> Run {
@@ -354,13 +356,8 @@ mod tests {
     #[test]
     fn places_are_those_of_a_plain_first_fit() {
         for seed in 1..60_u64 {
-            let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            let mut draw = |below: u64| {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                (state >> 11) % below
-            };
+            let mut random = SplitMix64::new(seed);
+            let mut draw = |below: u64| random.below(below);
             let mut free = FreePages::all_free(PageId(2));
             let mut model = vec![false; 2];
             let mut used: Vec<Run> = Vec::new();

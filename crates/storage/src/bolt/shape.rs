@@ -361,6 +361,8 @@ impl Cutter {
 
 #[cfg(test)]
 mod tests {
+    use quorate_random::SplitMix64;
+
     use super::*;
 
     fn leaf(sizes: &[usize], edge: bool) -> Vec<usize> {
@@ -404,13 +406,8 @@ mod tests {
     #[test]
     fn every_cut_fits_and_takes_all() {
         for seed in 0..300_u64 {
-            let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-            let mut draw = |below: usize| {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                (state % below as u64) as usize
-            };
+            let mut random = SplitMix64::new(seed);
+            let mut draw = |below: usize| random.position(below);
             let largest = [40, 400, 2000, 9000][draw(4)];
             let longest = [5, 200][draw(2)];
             let sizes: Vec<usize> = (0..=draw(longest)).map(|_| 20 + draw(largest)).collect();

@@ -10,6 +10,8 @@ mod snapshots;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use quorate_random::SplitMix64;
+
 use super::*;
 use crate::disk::{Disk, RealDisk};
 
@@ -54,20 +56,4 @@ fn assert_sound(db: &Db, context: &str) {
     assert!(problems.is_empty(), "{context}: {problems:?}");
     let leaked = db.unaccounted_pages();
     assert!(leaked.is_empty(), "{context}: pages neither used, pending nor free: {leaked:?}");
-}
-
-/// A small, fast generator of test input: xorshift, seeded.
-struct Draw(u64);
-
-impl Draw {
-    fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % bound
-    }
 }

@@ -27,7 +27,7 @@ struct Edits {
 
 /// The edits of transaction `number`, and what they make of the state before.
 fn edits(number: u64, state: &Model) -> Edits {
-    let mut draw = Draw::new(number + 1);
+    let mut draw = SplitMix64::new(number + 1);
     let mut after = state.clone();
     let mut deletes: Vec<_> =
         state.keys().filter(|_| draw.below(10) < number % 5 * 2).cloned().collect();

@@ -135,7 +135,7 @@ fn a_sound_file_meets_no_fault() {
 #[test]
 fn flipped_bits_never_panic() {
     let sound = sound_file();
-    let mut draw = Draw::new(11);
+    let mut draw = SplitMix64::new(11);
     let mut noticed = 0;
     for round in 0..100 {
         let mut bytes = sound.clone();
@@ -154,7 +154,7 @@ fn flipped_bits_never_panic() {
 fn zeroed_and_swapped_pages_never_panic() {
     let sound = sound_file();
     let pages = sound.len() / 1024;
-    let mut draw = Draw::new(12);
+    let mut draw = SplitMix64::new(12);
     for _ in 0..60 {
         let mut bytes = sound.clone();
         let at = draw.below(pages as u64) as usize * 1024;

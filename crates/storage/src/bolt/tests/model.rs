@@ -94,7 +94,7 @@ struct Run {
     db: Option<Db>,
     committed: Model,
     held: Vec<(ReadTx, Model)>,
-    draw: Draw,
+    draw: SplitMix64,
 }
 
 impl Run {
@@ -102,7 +102,7 @@ impl Run {
         let place = Place::new();
         let page_bytes_new = if seed.is_multiple_of(3) { 4096 } else { 1024 };
         let db = Some(place.open_with(Options { page_bytes_new, ..small() }));
-        Self { place, db, committed: Model::new(), held: Vec::new(), draw: Draw::new(seed) }
+        Self { place, db, committed: Model::new(), held: Vec::new(), draw: SplitMix64::new(seed) }
     }
 
     fn play(&mut self, steps: &[Step]) {
@@ -166,7 +166,7 @@ impl Run {
 }
 
 /// Applies a step to both; false for a step that ends the transaction.
-fn edit(tx: &mut WriteTx<'_>, model: &mut Model, step: &Step, draw: &mut Draw) -> bool {
+fn edit(tx: &mut WriteTx<'_>, model: &mut Model, step: &Step, draw: &mut SplitMix64) -> bool {
     match *step {
         Step::Puts { bucket, from, count, stride, value_max } => {
             let name = BUCKETS[bucket];

@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use quorate_random::SplitMix64;
+
 use super::world::{FileChange, Node, ROOT, World, apply_names};
 
 const SECTOR_BYTES: u64 = 512;
@@ -24,7 +26,7 @@ pub(super) fn materialise(world: &World, seed: u64, into: &Path) -> io::Result<(
         1 => Fate::Arrived,
         _ => Fate::Drawn,
     };
-    write_node(world, ROOT, into, &mut Draw { state: seed, fate })
+    write_node(world, ROOT, into, &mut Draw { random: SplitMix64::new(seed), fate })
 }
 
 fn write_node(world: &World, node: u64, into: &Path, draw: &mut Draw) -> io::Result<()> {
@@ -100,35 +102,27 @@ fn position(offset: u64) -> usize {
     usize::try_from(offset).expect("a file under test fits in memory")
 }
 
-/// The draw of lots: a splitmix64 sequence, or the same answer every time.
+/// The draw of lots, or the same answer every time.
 struct Draw {
-    state: u64,
+    random: SplitMix64,
     fate: Fate,
 }
 
 impl Draw {
-    const fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
     const fn bit(&mut self) -> bool {
         match self.fate {
             Fate::Lost => false,
             Fate::Arrived => true,
-            Fate::Drawn => self.next() & 1 == 1,
+            Fate::Drawn => self.random.next_u64() & 1 == 1,
         }
     }
 
     /// Draws how many of `count` ordered changes arrive.
-    const fn prefix(&mut self, count: usize) -> usize {
+    fn prefix(&mut self, count: usize) -> usize {
         match self.fate {
             Fate::Lost => 0,
             Fate::Arrived => count,
-            Fate::Drawn => (self.next() % (count as u64 + 1)) as usize,
+            Fate::Drawn => self.random.position(count + 1),
         }
     }
 }

@@ -1,31 +1,6 @@
-//! Repeatable randomness: one seed gives one run.
+//! An order of numbers that looks like chance and needs no memory.
 
-/// A small fast generator (SplitMix64); good enough to choose keys with.
-#[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub(crate) const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
-    }
-
-    /// A number below `bound`, which is not zero.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        // Multiply-shift: the bias is below 2^-32 for the bounds in use.
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
-}
-
-const fn mix(value: u64) -> u64 {
-    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ value >> 31
-}
+use quorate_random::mix;
 
 /// A random order of `0..count` in which any position can be computed at once: a Feistel network over
 /// the next power of four, walked until it lands inside.
@@ -73,16 +48,5 @@ mod tests {
             assert_eq!(sorted, (0..count).collect::<Vec<_>>());
             assert!(count < 16 || order != sorted, "{count}");
         }
-    }
-
-    #[test]
-    fn below_stays_below_and_repeats_with_its_seed() {
-        let draw = || {
-            let mut random = Random::new(7);
-            (0..1000).map(|_| random.below(10)).collect::<Vec<_>>()
-        };
-        assert_eq!(draw(), draw());
-        assert!(draw().iter().all(|number| *number < 10));
-        assert!((0..10).all(|number| draw().contains(&number)));
     }
 }

@@ -1,0 +1,70 @@
+//! Chance that a seed repeats: the one generator behind election jitter, faulty disks, test schedules
+//! and generated load.
+//!
+//! Nothing here asks the machine for randomness. Whoever wants two runs to differ brings two seeds.
+
+/// `SplitMix64` (Steele, Lea and Flood, 2014): tiny, fast, and good enough wherever nobody has an
+/// interest in guessing the next number.
+#[derive(Clone, Debug)]
+pub struct SplitMix64(u64);
+
+impl SplitMix64 {
+    /// A generator whose numbers the seed decides. Any seed will do.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Draws any number.
+    pub const fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    /// Draws a number below a bound, which is not zero. With bounds below 2^32 no number is more likely
+    /// than another by more than one part in 2^32.
+    pub const fn below(&mut self, bound: u64) -> u64 {
+        self.next_u64() % bound
+    }
+
+    /// Draws a position in something of that length, which is not zero.
+    pub fn position(&mut self, length: usize) -> usize {
+        usize::try_from(self.below(length as u64)).expect("a remainder is below its divisor")
+    }
+}
+
+/// Maps numbers to numbers, one to one, so that similar ones become as different as chance would have it.
+#[must_use]
+pub const fn mix(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_the_published_generator() {
+        let mut random = SplitMix64::new(1_234_567);
+        let published = [
+            6_457_827_717_110_365_317,
+            3_203_168_211_198_807_973,
+            9_817_491_932_198_370_423,
+            4_593_380_528_125_082_431,
+            16_408_922_859_458_223_821,
+        ];
+        assert_eq!(published.map(|_| random.next_u64()), published);
+    }
+
+    #[test]
+    fn every_value_below_the_bound_occurs() {
+        let mut random = SplitMix64::new(1);
+        let mut seen = [0; 10];
+        for _ in 0..1000 {
+            seen[random.position(10)] += 1;
+        }
+        assert!(seen.iter().all(|count| *count > 50), "{seen:?}");
+    }
+}
