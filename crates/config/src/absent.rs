@@ -18,9 +18,9 @@
 use std::fmt;
 
 use self::Reason::{Auth, Dropped, Feature, Replaced, Tls};
-use super::flags::environment_name;
-use super::grammar::parse_bool;
-use super::yaml::Node;
+use quorate_gotext::number::parse_bool;
+
+use super::yaml::YamlValue;
 
 /// Why there is no such flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,11 +91,15 @@ impl Absent {
     }
 
     /// The same for a value of the file.
-    fn is_idle_node(&self, node: &Node) -> bool {
-        let says_nothing = node.is_empty()
-            || match node {
-                Node::Text(text) | Node::Number(text) => self.idle.contains(&text.as_str()),
-                Node::Null | Node::Bool(_) | Node::List(_) | Node::Map(_) => false,
+    fn is_idle_value(&self, value: &YamlValue) -> bool {
+        let says_nothing = value.is_empty()
+            || match value {
+                YamlValue::Text(text) | YamlValue::Number(text) => {
+                    self.idle.contains(&text.as_str())
+                }
+                YamlValue::Null | YamlValue::Bool(_) | YamlValue::List(_) | YamlValue::Map(_) => {
+                    false
+                }
             };
         says_nothing && self.is_of_this_release()
     }
@@ -138,22 +142,19 @@ pub(super) fn find(name: &str) -> Option<&'static Absent> {
     ABSENT.iter().find(|absent| absent.name == name)
 }
 
-/// The flag of that environment variable.
-pub(super) fn find_variable(name: &str) -> Option<&'static Absent> {
-    ABSENT.iter().find(|absent| environment_name(absent.name) == name)
-}
-
 /// What a file asks for that is not there: by the names of flags, which etcd reads whatever their case, and in
 /// the sections that hold etcd's certificates. There everything counts, known or not, that is not empty.
-pub(super) fn in_file<'a>(top: impl IntoIterator<Item = (&'a String, &'a Node)>) -> Vec<Demand> {
+pub(super) fn in_file<'a>(
+    top: impl IntoIterator<Item = (&'a String, &'a YamlValue)>,
+) -> Vec<Demand> {
     let mut demands = Vec::new();
     for (key, node) in top {
         let found = ABSENT.iter().find(|absent| absent.name.eq_ignore_ascii_case(key));
-        if let Some(absent) = found.filter(|absent| !absent.is_idle_node(node)) {
+        if let Some(absent) = found.filter(|absent| !absent.is_idle_value(node)) {
             demands.push(Demand { setting: key.clone(), reason: absent.reason });
         }
         if is_security_section(key)
-            && let Node::Map(entries) = node
+            && let YamlValue::Map(entries) = node
         {
             let asked = entries.iter().filter(|(_, value)| !value.is_empty());
             demands.extend(

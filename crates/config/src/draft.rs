@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::Config;
 use super::absent::Demand;
+use super::config::Config;
 
 /// What flags, environment and file write into; [`super::validate`] makes a [`Config`] of it.
 #[derive(Clone, Debug)]

@@ -9,16 +9,22 @@
 
 use std::collections::BTreeSet;
 
-use super::absent::{self, ABSENT, Demand};
-use super::draft::Draft;
-use super::flags::{FLAGS, Flag, environment_name};
-use super::outcome::{Pending, Stop};
 use quorate_gotext::quote::go_quote;
 use quorate_telemetry::log;
+
+use super::absent::{self, ABSENT, Absent, Demand};
+use super::draft::Draft;
+use super::flags::{FLAGS, Flag};
+use super::outcome::{Pending, Stop};
 
 /// A variable that deployments set for the image's sake, and that the flag of that name must not
 /// see.
 const VERSION_VARIABLE: &str = "ETCD_VERSION";
+
+/// The name of the environment variable of a flag.
+pub(super) fn environment_name(flag: &str) -> String {
+    format!("ETCD_{}", flag.to_uppercase().replace('-', "_"))
+}
 
 /// Reads the environment into the draft.
 pub(super) fn read(
@@ -42,7 +48,7 @@ pub(super) fn read(
     let mut flags: Vec<&Flag> = FLAGS.iter().collect();
     flags.sort_by_key(|flag| flag.name);
     for flag in flags {
-        let name = flag.environment_name();
+        let name = environment_name(flag.name);
         let value = match value_of(&environment, &name) {
             Some(value) if !on_command_line.contains(&name) => value.to_owned(),
             _ => continue,
@@ -101,6 +107,11 @@ pub(super) fn value_of<'a>(environment: &'a [(String, String)], name: &str) -> O
     found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
 }
 
+/// The flag that is not there and whose variable has that name.
+fn absent_of_variable(name: &str) -> Option<&'static Absent> {
+    ABSENT.iter().find(|absent| environment_name(absent.name) == name)
+}
+
 /// Refuses a variable that contradicts a flag, and names those that mean nothing.
 fn review(
     environment: &[(String, String)],
@@ -120,7 +131,7 @@ fn review(
         }
         if name.starts_with("ETCD_") {
             let message = "unrecognized environment variable";
-            lines.push(Pending::early(match absent::find_variable(name) {
+            lines.push(Pending::early(match absent_of_variable(name) {
                 Some(absent) => log::pending!(
                     Warn,
                     message,

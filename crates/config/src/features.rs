@@ -157,7 +157,7 @@ impl FeatureGates {
                 Some((name, value)) => (name.trim(), value.trim()),
                 None => return Err(FeatureGateError::MissingValue(entry.trim().to_owned())),
             };
-            let state = super::grammar::parse_bool(value).ok_or_else(|| {
+            let state = quorate_gotext::number::parse_bool(value).ok_or_else(|| {
                 FeatureGateError::InvalidValue { name: name.to_owned(), value: value.to_owned() }
             })?;
             named.insert(name, state);

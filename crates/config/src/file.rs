@@ -9,13 +9,14 @@
 
 use std::collections::BTreeMap;
 
+use quorate_telemetry::log;
+
 use super::absent;
 use super::draft::Draft;
 use super::flags::{FLAGS, FileKey, Flag};
 use super::outcome::{Pending, Stop};
 use super::setting::Setting;
-use super::yaml::{self, Node};
-use quorate_telemetry::log;
+use super::yaml::{self, YamlValue};
 
 /// Where Go's decoder would stand: fields with a text form of their own are apart from the rest.
 const PLAIN: &str = "configYAML.Config";
@@ -40,14 +41,14 @@ pub(super) fn read(bytes: &[u8], draft: &mut Draft, lines: &mut Vec<Pending>) ->
     let text = std::str::from_utf8(bytes)
         .map_err(|_| unreadable("control characters are not allowed".to_owned()))?;
     let top = match yaml::read(text).map_err(|error| unreadable(error.to_string()))? {
-        Node::Null => BTreeMap::new(),
-        Node::Map(top) => top,
+        YamlValue::Null => BTreeMap::new(),
+        YamlValue::Map(top) => top,
         other => return Err(mismatch(&other, "value of type embed.configYAML")),
     };
     let coded = decode(&top, draft)?;
     draft.explicit.extend(top.keys().cloned());
     apply_gates(&coded, draft)?;
-    if top.get("peer-transport-security") == Some(&Node::Null) {
+    if top.get("peer-transport-security") == Some(&YamlValue::Null) {
         return Err(Stop::Refused("invalid peer-transport-security".to_owned()));
     }
     review_absent(&top, lines)?;
@@ -61,13 +62,13 @@ pub(super) fn read(bytes: &[u8], draft: &mut Draft, lines: &mut Vec<Pending>) ->
 
 /// Puts every value of a plain type in its place, and returns the texts that need reading still.
 fn decode<'a>(
-    top: &'a BTreeMap<String, Node>,
+    top: &'a BTreeMap<String, YamlValue>,
     draft: &mut Draft,
 ) -> Result<BTreeMap<&'static str, &'a str>, Stop> {
     let mut coded = BTreeMap::new();
     for (key, node) in top {
         if absent::is_security_section(key) {
-            if !matches!(node, Node::Map(_) | Node::Null) {
+            if !matches!(node, YamlValue::Map(_) | YamlValue::Null) {
                 let place = format!("struct field {CODED}.{key} of type embed.securityConfig");
                 return Err(mismatch(node, &place));
             }
@@ -83,7 +84,7 @@ fn decode<'a>(
 }
 
 /// The flag that a key sets: by the exact key, or whatever its case where no exact key is there.
-fn flag_of_key(siblings: &BTreeMap<String, Node>, key: &str) -> Option<&'static Flag> {
+fn flag_of_key(siblings: &BTreeMap<String, YamlValue>, key: &str) -> Option<&'static Flag> {
     let in_file = || FLAGS.iter().filter(|flag| flag.file == FileKey::Name);
     in_file().find(|flag| flag.name == key).or_else(|| {
         in_file()
@@ -107,13 +108,13 @@ fn flag_at(path: &str) -> Option<&'static Flag> {
 
 fn decode_section<'a>(
     (section, type_name): (&str, &str),
-    node: &'a Node,
+    node: &'a YamlValue,
     draft: &mut Draft,
     coded: &mut BTreeMap<&'static str, &'a str>,
 ) -> Result<(), Stop> {
     let entries = match node {
-        Node::Map(entries) => entries,
-        Node::Null => return Ok(()),
+        YamlValue::Map(entries) => entries,
+        YamlValue::Null => return Ok(()),
         other => {
             let place = format!("struct field {PLAIN}.{section} of type {type_name}");
             return Err(mismatch(other, &place));
@@ -137,11 +138,11 @@ fn decode_section<'a>(
 fn decode_one<'a>(
     flag: &Flag,
     path: &str,
-    node: &'a Node,
+    node: &'a YamlValue,
     draft: &mut Draft,
     coded: &mut BTreeMap<&'static str, &'a str>,
 ) -> Result<(), Stop> {
-    if matches!(node, Node::Null) {
+    if matches!(node, YamlValue::Null) {
         return Ok(());
     }
     let (root, type_name) = go_type(&flag.setting);
@@ -153,33 +154,33 @@ fn decode_one<'a>(
     match (flag.setting, node) {
         (
             Setting::Urls(_) | Setting::Origins(_) | Setting::Hosts(_) | Setting::Gates(_),
-            Node::Text(text),
+            YamlValue::Text(text),
         ) => {
             coded.insert(flag.name, text.as_str());
         }
-        (Setting::Text(place) | Setting::OneOf(_, place), Node::Text(text)) => {
+        (Setting::Text(place) | Setting::OneOf(_, place), YamlValue::Text(text)) => {
             text.clone_into(place(draft));
         }
-        (Setting::Bool(place), Node::Bool(value)) => *place(draft) = *value,
-        (Setting::Uint(place) | Setting::Uint64(place), Node::Number(number)) => {
+        (Setting::Bool(place), YamlValue::Bool(value)) => *place(draft) = *value,
+        (Setting::Uint(place) | Setting::Uint64(place), YamlValue::Number(number)) => {
             *place(draft) = number.parse().map_err(|_| wrong_number(number))?;
         }
-        (Setting::Uint32(place), Node::Number(number)) => {
+        (Setting::Uint32(place), YamlValue::Number(number)) => {
             *place(draft) = number.parse().map_err(|_| wrong_number(number))?;
         }
-        (Setting::Int(place) | Setting::Int64(place), Node::Number(number)) => {
+        (Setting::Int(place) | Setting::Int64(place), YamlValue::Number(number)) => {
             *place(draft) = number.parse().map_err(|_| wrong_number(number))?;
         }
-        (Setting::Duration(place), Node::Number(number)) => {
+        (Setting::Duration(place), YamlValue::Number(number)) => {
             let nanos = number.parse().map_err(|_| wrong_number(number))?;
             *place(draft) = quorate_gotext::duration::SignedDuration::from_nanos(nanos);
         }
-        (Setting::UniqueTexts(place), Node::List(values)) => {
+        (Setting::UniqueTexts(place), YamlValue::List(values)) => {
             let mut texts = Vec::with_capacity(values.len());
             for value in values {
                 match value {
-                    Node::Text(text) => texts.push(text.clone()),
-                    Node::Null => texts.push(String::new()),
+                    YamlValue::Text(text) => texts.push(text.clone()),
+                    YamlValue::Null => texts.push(String::new()),
                     other => {
                         let place = format!("struct field {root}.{path} of type string");
                         return Err(mismatch(other, &place));
@@ -211,7 +212,7 @@ fn go_type(setting: &Setting) -> (&'static str, &'static str) {
     }
 }
 
-fn mismatch(node: &Node, place: &str) -> Stop {
+fn mismatch(node: &YamlValue, place: &str) -> Stop {
     Stop::Refused(decode_error(node.kind(), place))
 }
 
@@ -279,7 +280,7 @@ fn coded_flags<'a>(
 }
 
 /// Refuses what would secure the server, and names whatever else is not there.
-fn review_absent(top: &BTreeMap<String, Node>, lines: &mut Vec<Pending>) -> Result<(), Stop> {
+fn review_absent(top: &BTreeMap<String, YamlValue>, lines: &mut Vec<Pending>) -> Result<(), Stop> {
     let (securing, others): (Vec<_>, Vec<_>) =
         absent::in_file(top).into_iter().partition(|demand| demand.reason.secures());
     if !securing.is_empty() {

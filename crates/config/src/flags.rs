@@ -74,16 +74,6 @@ impl Flag {
             _ => Cow::Borrowed(value),
         }
     }
-
-    /// The name of the environment variable.
-    pub(super) fn environment_name(&self) -> String {
-        environment_name(self.name)
-    }
-}
-
-/// The name of the environment variable of a flag.
-pub(super) fn environment_name(flag: &str) -> String {
-    format!("ETCD_{}", flag.to_uppercase().replace('-', "_"))
 }
 
 /// The flag of that name.

@@ -12,7 +12,7 @@
 //!   file and help. Parsing, help, environment names and file keys derive from it. To drop a flag,
 //!   delete its row.
 //! * [`grammar`] reads the command line, [`environment`] the environment, [`mod@file`] the file, each
-//!   into a [`draft`]; [`validate`] turns a draft into a [`Config`].
+//!   into a [`draft`]; [`validate`] turns a draft into a [`Config`]; [`reading`] is the whole course.
 //! * [`absent`] is the other table: etcd's flags that are not here, and how each is met.
 //!
 //! # Not here
@@ -21,6 +21,7 @@
 //! against a member's own name (`members`).
 
 mod absent;
+mod config;
 mod discovery;
 mod draft;
 mod environment;
@@ -31,8 +32,10 @@ mod grammar;
 mod members;
 mod outcome;
 mod process;
+mod reading;
 mod setting;
 mod start;
+mod surroundings;
 mod url;
 mod usage;
 mod validate;
@@ -41,360 +44,21 @@ mod yaml;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
-use std::io;
-use std::time::Duration;
-
-use quorate_release::Version;
-
-use quorate_gotext::duration::SignedDuration;
-use quorate_telemetry::log;
 pub use quorate_telemetry::metrics::MetricsLevel;
 
+pub use config::{ClusterState, CompactionMode, Config, FreelistType, Retention};
 pub use discovery::Discovery;
 pub use features::{FeatureGateError, FeatureGates, Gate, Stage};
 pub use members::{InitialClusterError, InitialMembers};
 pub use outcome::{Destination, Exit, Parsed, Pending};
 pub use process::ProcessSurroundings;
+pub use reading::parse;
 pub use start::StartRefusal;
+pub use surroundings::Surroundings;
 pub use url::{Scheme, Url, UrlError, joined, split_host_port, texts};
 pub use validate::RetentionError;
-
-/// The world outside the arguments.
-pub trait Surroundings {
-    /// The environment, in its order.
-    fn environment(&self) -> Vec<(String, String)>;
-    /// The bytes of a file.
-    fn read_file(&self, path: &str) -> io::Result<Vec<u8>>;
-    /// The address of the interface that the default route leads through.
-    fn default_host(&self) -> Result<String, String>;
-}
-
-/// Whether a member without data founds a cluster or joins one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ClusterState {
-    /// It founds one, together with the other initial members.
-    #[default]
-    New,
-    /// It was added to a running one.
-    Existing,
-}
-
-/// What automatic compaction keeps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CompactionMode {
-    /// The revisions of a span of time.
-    #[default]
-    Periodic,
-    /// A number of revisions.
-    Revision,
-}
-
-/// How much automatic compaction keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retention {
-    /// The revisions of this span of time.
-    Period(Duration),
-    /// This many revisions.
-    Revisions(i64),
-}
-
-/// How free pages are kept track of in the backend file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FreelistType {
-    /// By span length.
-    #[default]
-    Map,
-    /// As one sorted list.
-    Array,
-}
-
-/// A checked configuration.
-///
-/// Fields are named after their flags; a span of time that may be "off" or "default" at zero or
-/// below is a [`SignedDuration`], and the method of the same name resolves it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Config {
-    // Member.
-    /// The member's name.
-    pub name: String,
-    /// The data directory; never empty once parsed.
-    pub data_dir: String,
-    /// A directory of its own for the WAL; empty for the one inside the data directory.
-    pub wal_dir: String,
-    /// Where peers are listened to.
-    pub listen_peer_urls: Vec<Url>,
-    /// Where clients are listened to.
-    pub listen_client_urls: Vec<Url>,
-    /// Where clients are listened to for HTTP alone; when not empty, the client URLs are for gRPC
-    /// alone.
-    pub listen_client_http_urls: Vec<Url>,
-    /// Where scrapers and probes are listened to.
-    pub listen_metrics_urls: Vec<Url>,
-    /// Snapshot files kept, 0 for all.
-    pub max_snapshots: u64,
-    /// WAL files kept, 0 for all.
-    pub max_wals: u64,
-    /// Applied entries between disk snapshots.
-    pub snapshot_count: u64,
-    /// Entries kept in memory behind the snapshot.
-    pub snapshot_catchup_entries: u64,
-    /// Milliseconds between heartbeats; one raft tick.
-    pub heartbeat_interval_ms: u64,
-    /// Milliseconds without a leader before an election.
-    pub election_timeout_ms: u64,
-    /// Whether election ticks are forwarded at start.
-    pub initial_election_tick_advance: bool,
-    /// Whether a candidate first asks whether it could win.
-    pub pre_vote: bool,
-    /// Whether a member whose log cannot be written for an election timeout leaves the lead to others.
-    pub fence_stalled_disk: bool,
-    /// The backend's size limit as given: 0 for the default, below for none.
-    pub quota_backend_bytes: i64,
-    /// How the backend keeps free pages.
-    pub backend_freelist_type: FreelistType,
-    /// Time between backend commits as given; see [`Config::backend_batch_interval`].
-    pub backend_batch_interval: SignedDuration,
-    /// Operations between backend commits as given; see [`Config::backend_batch_limit`].
-    pub backend_batch_limit: i64,
-    /// Operations a transaction may have.
-    pub max_txn_ops: u64,
-    /// Bytes a proposal may have.
-    pub max_request_bytes: u64,
-    /// HTTP/2 streams a connection may have; `u32::MAX` for no limit.
-    pub max_concurrent_streams: u32,
-    /// Idle time before the server pings; zero or less for never.
-    pub grpc_keepalive_interval: SignedDuration,
-    /// Time a ping may stay unanswered; zero or less for never pinging.
-    pub grpc_keepalive_timeout: SignedDuration,
-    /// Whether listeners share their port.
-    pub socket_reuse_port: bool,
-    /// Whether listeners take an address that is still winding down.
-    pub socket_reuse_address: bool,
-    /// How long a read from a peer may take.
-    pub raft_read_timeout: SignedDuration,
-    /// How long a write to a peer may take.
-    pub raft_write_timeout: SignedDuration,
-
-    // Cluster.
-    /// The peer URLs that the others are told.
-    pub initial_advertise_peer_urls: Vec<Url>,
-    /// The client URLs that clients are told.
-    pub advertise_client_urls: Vec<Url>,
-    /// The first members, `name=url,name=url`.
-    pub initial_cluster: String,
-    /// Whether this member founds or joins.
-    pub initial_cluster_state: ClusterState,
-    /// What sets this cluster's ids apart from another's.
-    pub initial_cluster_token: String,
-    /// What automatic compaction keeps.
-    pub auto_compaction_mode: CompactionMode,
-    /// How much it keeps, as given; see [`Config::auto_compaction`].
-    pub auto_compaction_retention: String,
-    /// Learners the cluster may have.
-    pub max_learners: i64,
-    /// How a new member finds the others through a cluster that already runs.
-    pub discovery: Discovery,
-    /// The domain whose SRV records name the first members; empty for none.
-    pub discovery_srv: String,
-    /// What those records have behind their service's name.
-    pub discovery_srv_name: String,
-    /// Whether a change of the members is refused that would leave too few of them at work.
-    pub strict_reconfig_check: bool,
-    /// Time between looks at a downgrade under way; zero for never.
-    pub downgrade_check_time: SignedDuration,
-    /// The highest cluster version that this member takes part in, where that is not its own.
-    pub hold_cluster_version: Option<Version>,
-
-    // Access over HTTP.
-    /// Origins that browsers are told about; `*` for all.
-    pub cors: BTreeSet<String>,
-    /// Host names accepted on listeners without TLS; `*` or none for all.
-    pub host_whitelist: BTreeSet<String>,
-
-    // Watching over the member.
-    /// How much `/metrics` tells.
-    pub metrics: MetricsLevel,
-    /// What the log does with lines.
-    pub log: log::Settings,
-    /// Applying a request for longer is worth a warning.
-    pub warning_apply_duration: SignedDuration,
-    /// Answering a unary request for longer is worth a warning.
-    pub warning_unary_request_duration: SignedDuration,
-
-    // Tuning.
-    /// Revisions removed per step of a compaction as given; see [`Config::compaction_batch_limit`].
-    pub compaction_batch_limit: i64,
-    /// Time between those steps as given; see [`Config::compaction_sleep_interval`].
-    pub compaction_sleep_interval: SignedDuration,
-    /// Time between progress notifications as given; see
-    /// [`Config::watch_progress_notify_interval`].
-    pub watch_progress_notify_interval: SignedDuration,
-    /// Behaviour that is not settled.
-    pub feature_gates: FeatureGates,
-
-    // Unsafe.
-    /// Whether this member goes on alone with the data of its cluster.
-    pub force_new_cluster: bool,
-    /// Whether files are never synced.
-    pub unsafe_no_fsync: bool,
-}
-
-pub(crate) const DEFAULT_NAME: &str = "default";
-pub(crate) const DEFAULT_PEER_URL: &str = "http://localhost:2380";
-pub(crate) const DEFAULT_CLIENT_URL: &str = "http://localhost:2379";
-
-impl Default for Config {
-    fn default() -> Self {
-        let only = |url| url::parse_list(url).expect("the default URLs are URLs");
-        let any = || BTreeSet::from(["*".to_owned()]);
-        Self {
-            name: DEFAULT_NAME.to_owned(),
-            data_dir: String::new(),
-            wal_dir: String::new(),
-            listen_peer_urls: only(DEFAULT_PEER_URL),
-            listen_client_urls: only(DEFAULT_CLIENT_URL),
-            listen_client_http_urls: Vec::new(),
-            listen_metrics_urls: Vec::new(),
-            max_snapshots: 5,
-            max_wals: 5,
-            snapshot_count: 10_000,
-            snapshot_catchup_entries: 5_000,
-            heartbeat_interval_ms: 100,
-            election_timeout_ms: 1_000,
-            initial_election_tick_advance: true,
-            pre_vote: true,
-            fence_stalled_disk: true,
-            quota_backend_bytes: 0,
-            backend_freelist_type: FreelistType::Map,
-            backend_batch_interval: SignedDuration::ZERO,
-            backend_batch_limit: 0,
-            max_txn_ops: 128,
-            max_request_bytes: 1_572_864,
-            max_concurrent_streams: u32::MAX,
-            grpc_keepalive_interval: SignedDuration::from_secs(7_200),
-            grpc_keepalive_timeout: SignedDuration::from_secs(20),
-            socket_reuse_port: false,
-            socket_reuse_address: false,
-            raft_read_timeout: SignedDuration::from_secs(5),
-            raft_write_timeout: SignedDuration::from_secs(5),
-            initial_advertise_peer_urls: only(DEFAULT_PEER_URL),
-            advertise_client_urls: only(DEFAULT_CLIENT_URL),
-            initial_cluster: format!("{DEFAULT_NAME}={DEFAULT_PEER_URL}"),
-            initial_cluster_state: ClusterState::New,
-            initial_cluster_token: "etcd-cluster".to_owned(),
-            auto_compaction_mode: CompactionMode::Periodic,
-            auto_compaction_retention: "0".to_owned(),
-            max_learners: 1,
-            discovery: Discovery::default(),
-            discovery_srv: String::new(),
-            discovery_srv_name: String::new(),
-            strict_reconfig_check: true,
-            downgrade_check_time: SignedDuration::from_secs(5),
-            hold_cluster_version: None,
-            cors: any(),
-            host_whitelist: any(),
-            metrics: MetricsLevel::Basic,
-            log: log::Settings::default(),
-            warning_apply_duration: SignedDuration::from_millis(100),
-            warning_unary_request_duration: SignedDuration::from_millis(300),
-            compaction_batch_limit: 0,
-            compaction_sleep_interval: SignedDuration::ZERO,
-            watch_progress_notify_interval: SignedDuration::ZERO,
-            feature_gates: FeatureGates::default(),
-            force_new_cluster: false,
-            unsafe_no_fsync: false,
-        }
-    }
-}
-
-impl Config {
-    /// Ticks without a leader before an election.
-    pub fn election_ticks(&self) -> u64 {
-        self.election_timeout_ms / self.heartbeat_interval_ms
-    }
-
-    /// How long a request may take in all: five seconds and two elections.
-    pub fn request_timeout(&self) -> Duration {
-        Duration::from_secs(5) + 2 * Duration::from_millis(self.election_timeout_ms)
-    }
-
-    /// The backend's size limit, `None` for no limit.
-    pub fn quota_bytes(&self) -> Option<u64> {
-        match self.quota_backend_bytes {
-            0 => Some(2 << 30),
-            given => u64::try_from(given).ok(),
-        }
-    }
-
-    /// The folder of the WAL.
-    pub fn wal_folder(&self) -> String {
-        if self.wal_dir.is_empty() {
-            format!("{}/member/wal", self.data_dir)
-        } else {
-            self.wal_dir.clone()
-        }
-    }
-
-    /// Time between backend commits.
-    pub fn backend_batch_interval(&self) -> Duration {
-        self.backend_batch_interval.positive().unwrap_or(Duration::from_millis(100))
-    }
-
-    /// Operations between backend commits.
-    pub fn backend_batch_limit(&self) -> u64 {
-        u64::try_from(self.backend_batch_limit).ok().filter(|limit| *limit > 0).unwrap_or(10_000)
-    }
-
-    /// Revisions removed per step of a compaction.
-    pub fn compaction_batch_limit(&self) -> u64 {
-        u64::try_from(self.compaction_batch_limit).ok().filter(|limit| *limit > 0).unwrap_or(1_000)
-    }
-
-    /// Time between the steps of a compaction.
-    pub fn compaction_sleep_interval(&self) -> Duration {
-        self.compaction_sleep_interval.positive().unwrap_or(Duration::from_millis(10))
-    }
-
-    /// Time between progress notifications of a watch, before each one's jitter.
-    pub fn watch_progress_notify_interval(&self) -> Duration {
-        self.watch_progress_notify_interval.positive().unwrap_or(Duration::from_secs(600))
-    }
-
-    /// Listeners for gRPC serve HTTP too, unless HTTP has listeners of its own.
-    pub fn serves_http_with_grpc(&self) -> bool {
-        self.listen_client_http_urls.is_empty()
-    }
-
-    /// The initial cluster of a member of that name with the advertised peer URLs.
-    pub fn initial_cluster_from_name(&self, name: &str) -> String {
-        let name = if name.is_empty() { DEFAULT_NAME } else { name };
-        let members = self.initial_advertise_peer_urls.iter().map(|url| format!("{name}={url}"));
-        members.collect::<Vec<_>>().join(",")
-    }
-}
-
-/// Reads arguments (the program's name first), environment and file into a configuration.
-///
-/// # Errors
-///
-/// An [`Exit`] whenever the process should not go on as a server: a mistake, `--help`, `--version`.
-pub fn parse(arguments: &[String], surroundings: &dyn Surroundings) -> Result<Parsed, Exit> {
-    outcome::parse(arguments, surroundings)
-}
 
 /// The command line as it may be shown: without what is secret.
 pub fn without_secrets(arguments: &[String]) -> Vec<String> {
     grammar::told(arguments)
-}
-
-/// Reads the configuration of this process and opens its log.
-///
-/// # Errors
-///
-/// The status to end with; what there was to say is said.
-pub fn load(arguments: &[String]) -> Result<Config, i32> {
-    parse(arguments, &ProcessSurroundings)
-        .and_then(|parsed| parsed.open_log(arguments))
-        .map_err(|exit| exit.report())
 }

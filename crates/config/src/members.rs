@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::url::{Url, UrlError};
 use quorate_gotext::quote::go_quote;
+
+use super::url::{Url, UrlError};
 
 /// Members by name, each with its sorted peer URLs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::UdpSocket;
 
-use super::Surroundings;
+use super::surroundings::Surroundings;
 
 /// The surroundings of the running process.
 #[derive(Clone, Copy, Debug, Default)]

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use quorate_gotext::duration::SignedDuration;
+use quorate_gotext::number::{parse_bool, parse_int, parse_uint};
+use quorate_gotext::quote::go_quote;
+
 use super::draft::Draft;
 use super::features::FeatureGates;
-use super::grammar::{parse_bool, parse_int, parse_uint};
 use super::url::{self, Url};
-use quorate_gotext::duration::SignedDuration;
-use quorate_gotext::quote::go_quote;
 
 /// The place of a value in a draft.
 pub(super) type Place<T> = fn(&mut Draft) -> &mut T;

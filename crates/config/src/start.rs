@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{Config, RetentionError, Url};
+use super::config::Config;
+use super::url::Url;
+use super::validate::RetentionError;
 
 /// Why a member with this configuration cannot start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
+use quorate_gotext::duration::SignedDuration;
+use quorate_telemetry::log::{Format, Level, Output};
+
 use super::absent::ABSENT;
+use super::environment::environment_name;
 use super::flags::{FLAGS, FileKey};
 use super::{
     ClusterState, CompactionMode, Config, Destination, Exit, FreelistType, Gate, MetricsLevel,
     Parsed, Pending, Retention, Surroundings, joined, parse,
 };
-use quorate_gotext::duration::SignedDuration;
-use quorate_telemetry::log::{Format, Level, Output};
 
 mod absent;
 
@@ -792,7 +794,7 @@ fn rows_of_the_table_are_sound() {
         if let FileKey::Nested(path) = flag.file {
             assert!(path.split('.').count() > 1, "{path}");
         }
-        let name = flag.environment_name();
+        let name = environment_name(flag.name);
         assert!(name.starts_with("ETCD_") && !name.contains('-'), "{name}");
     }
 }

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::Gate;
 use super::absent::{self, ABSENT, Demand};
 use super::draft::Draft;
+use super::features::Gate;
 use super::flags::{FLAGS, Flag, SECTIONS};
 use super::setting::Setting;
 

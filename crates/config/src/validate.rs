@@ -3,17 +3,17 @@
 //! Operators and tools search for these texts, and the first mistake is the one reported, so both
 //! the order and the texts are part of the contract.
 
-use quorate_release::Version;
-
-use super::draft::Draft;
-use super::outcome::Pending;
-use super::url::{self, Url};
-use super::{
-    ClusterState, CompactionMode, Config, DEFAULT_NAME, FreelistType, Gate, MetricsLevel, Retention,
-};
 use quorate_gotext::duration::{ParseDurationError, SignedDuration};
 use quorate_gotext::quote::go_quote;
+use quorate_release::Version;
 use quorate_telemetry::log::{self, Format, Level, Output, Settings};
+use quorate_telemetry::metrics::MetricsLevel;
+
+use super::config::{ClusterState, CompactionMode, Config, DEFAULT_NAME, FreelistType, Retention};
+use super::draft::Draft;
+use super::features::Gate;
+use super::outcome::Pending;
+use super::url::{self, Url};
 
 const ELECTION_TIMEOUT_MS_MAX: u64 = 50_000;
 /// The shortest time between progress notifications.

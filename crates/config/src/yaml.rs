@@ -10,13 +10,12 @@
 
 use std::collections::BTreeMap;
 
+use quorate_gotext::number::{parse_int, parse_uint};
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
-
-use super::grammar::{parse_int, parse_uint};
 
 /// A value of the file.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Node {
+pub(super) enum YamlValue {
     /// Nothing.
     Null,
     /// True or false.
@@ -31,7 +30,7 @@ pub(super) enum Node {
     Map(BTreeMap<String, Self>),
 }
 
-impl Node {
+impl YamlValue {
     /// The kind, in the words of the error texts.
     pub(super) fn kind(&self) -> &'static str {
         match self {
@@ -94,25 +93,25 @@ impl From<ScanError> for YamlError {
 }
 
 /// Reads the first document of a text; a text without one is null.
-pub(super) fn read(text: &str) -> Result<Node, YamlError> {
+pub(super) fn read(text: &str) -> Result<YamlValue, YamlError> {
     let mut reader =
         Reader { events: Parser::new_from_str(text), anchors: BTreeMap::new(), node_count: 0 };
     loop {
         match reader.next()? {
-            None | Some(Event::StreamEnd) => return Ok(Node::Null),
+            None | Some(Event::StreamEnd) => return Ok(YamlValue::Null),
             Some(Event::DocumentStart(_)) => break,
             Some(_) => {}
         }
     }
     match reader.next()? {
         Some(event) => reader.node(event, 0),
-        None => Ok(Node::Null),
+        None => Ok(YamlValue::Null),
     }
 }
 
 struct Reader<'a> {
     events: Parser<'a, saphyr_parser::StrInput<'a>>,
-    anchors: BTreeMap<usize, (Node, usize)>,
+    anchors: BTreeMap<usize, (YamlValue, usize)>,
     node_count: usize,
 }
 
@@ -126,7 +125,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the value that an event starts.
-    fn node(&mut self, event: Event<'a>, depth: usize) -> Result<Node, YamlError> {
+    fn node(&mut self, event: Event<'a>, depth: usize) -> Result<YamlValue, YamlError> {
         let count_before = self.node_count;
         self.count(1)?;
         if depth > DEPTH_MAX {
@@ -144,7 +143,7 @@ impl<'a> Reader<'a> {
                 self.count(count)?;
                 return Ok(node);
             }
-            _ => (Node::Null, 0),
+            _ => (YamlValue::Null, 0),
         };
         if anchor > 0 {
             self.anchors.insert(anchor, (node.clone(), self.node_count - count_before));
@@ -157,17 +156,17 @@ impl<'a> Reader<'a> {
         if self.node_count > NODE_COUNT_MAX { Err(YamlError::TooLarge) } else { Ok(()) }
     }
 
-    fn list(&mut self, depth: usize) -> Result<Node, YamlError> {
+    fn list(&mut self, depth: usize) -> Result<YamlValue, YamlError> {
         let mut values = Vec::new();
         loop {
             match self.next()? {
-                None | Some(Event::SequenceEnd) => return Ok(Node::List(values)),
+                None | Some(Event::SequenceEnd) => return Ok(YamlValue::List(values)),
                 Some(event) => values.push(self.node(event, depth + 1)?),
             }
         }
     }
 
-    fn map(&mut self, depth: usize) -> Result<Node, YamlError> {
+    fn map(&mut self, depth: usize) -> Result<YamlValue, YamlError> {
         let mut entries = BTreeMap::new();
         loop {
             let (key, merges) = match self.next()? {
@@ -186,7 +185,7 @@ impl<'a> Reader<'a> {
                 entries.insert(key, value);
             }
         }
-        Ok(Node::Map(entries))
+        Ok(YamlValue::Map(entries))
     }
 }
 
@@ -200,50 +199,50 @@ fn is_merge(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> bool {
 }
 
 /// Adds the entries of a mapping, or of a list of them, of which the earlier ones count.
-fn merge(entries: &mut BTreeMap<String, Node>, value: Node) -> Result<(), YamlError> {
+fn merge(entries: &mut BTreeMap<String, YamlValue>, value: YamlValue) -> Result<(), YamlError> {
     let sources = match value {
-        Node::List(values) => values,
+        YamlValue::List(values) => values,
         value => vec![value],
     };
     for source in sources.into_iter().rev() {
-        let Node::Map(more) = source else { return Err(YamlError::NoMerge) };
+        let YamlValue::Map(more) = source else { return Err(YamlError::NoMerge) };
         entries.extend(more);
     }
     Ok(())
 }
 
 /// The value of a scalar by YAML 1.1.
-fn resolve(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Node {
+fn resolve(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> YamlValue {
     let is_text_tag = |tag: &Tag| tag.is_yaml_core_schema() && tag.suffix == "str";
     if style != ScalarStyle::Plain || tag.is_some_and(is_text_tag) {
-        return Node::Text(text.to_owned());
+        return YamlValue::Text(text.to_owned());
     }
     match text {
-        "" | "~" | "null" | "Null" | "NULL" => return Node::Null,
+        "" | "~" | "null" | "Null" | "NULL" => return YamlValue::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
-            return Node::Bool(true);
+            return YamlValue::Bool(true);
         }
         "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
-            return Node::Bool(false);
+            return YamlValue::Bool(false);
         }
         _ => {}
     }
     let starts_number = text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c));
     if !starts_number {
-        return Node::Text(text.to_owned());
+        return YamlValue::Text(text.to_owned());
     }
     let plain = text.replace('_', "");
     if let Ok(number) = parse_int(&plain) {
-        return Node::Number(number.to_string());
+        return YamlValue::Number(number.to_string());
     }
     if let Ok(number) = parse_uint(&plain, u64::MAX) {
-        return Node::Number(number.to_string());
+        return YamlValue::Number(number.to_string());
     }
     let is_decimal =
         plain.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'));
     match plain.parse::<f64>() {
-        Ok(number) if is_decimal && number.is_finite() => Node::Number(number.to_string()),
-        _ => Node::Text(text.to_owned()),
+        Ok(number) if is_decimal && number.is_finite() => YamlValue::Number(number.to_string()),
+        _ => YamlValue::Text(text.to_owned()),
     }
 }
 
@@ -252,9 +251,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn value(text: &str) -> Node {
+    fn value(text: &str) -> YamlValue {
         match read(&format!("key: {text}")) {
-            Ok(Node::Map(mut entries)) => entries.remove("key").unwrap(),
+            Ok(YamlValue::Map(mut entries)) => entries.remove("key").unwrap(),
             other => panic!("{other:?}"),
         }
     }
@@ -262,14 +261,14 @@ mod tests {
     #[test]
     fn plain_scalars_resolve_by_yaml_1_1() {
         for text in ["yes", "On", "true", "Y"] {
-            assert_eq!(value(text), Node::Bool(true));
-            assert_eq!(value(&format!("'{text}'")), Node::Text(text.to_owned()));
+            assert_eq!(value(text), YamlValue::Bool(true));
+            assert_eq!(value(&format!("'{text}'")), YamlValue::Text(text.to_owned()));
         }
-        assert_eq!(value("off"), Node::Bool(false));
+        assert_eq!(value("off"), YamlValue::Bool(false));
         for text in ["", "~", "null"] {
-            assert_eq!(value(text), Node::Null);
+            assert_eq!(value(text), YamlValue::Null);
         }
-        let number = |text: &str| Node::Number(text.to_owned());
+        let number = |text: &str| YamlValue::Number(text.to_owned());
         assert_eq!(value("010"), number("8"));
         assert_eq!(value("1_000"), number("1000"));
         assert_eq!(value("-5"), number("-5"));
@@ -277,34 +276,34 @@ mod tests {
         assert_eq!(value("1.5"), number("1.5"));
         assert_eq!(value("1e3"), number("1000"));
         for text in ["http://localhost:2379", "1h", "1.2.3.4", "inf", "0x"] {
-            assert_eq!(value(text), Node::Text(text.to_owned()));
+            assert_eq!(value(text), YamlValue::Text(text.to_owned()));
         }
-        assert_eq!(value("!!str 5"), Node::Text("5".to_owned()));
+        assert_eq!(value("!!str 5"), YamlValue::Text("5".to_owned()));
     }
 
     #[test]
     fn json_is_read_too() {
         let node = read("{\"a\": [1, \"x\", null], \"b\": {\"c\": true}}").unwrap();
-        let text = |text: &str| Node::Text(text.to_owned());
-        let inner = BTreeMap::from([("c".to_owned(), Node::Bool(true))]);
-        let list = vec![Node::Number("1".to_owned()), text("x"), Node::Null];
+        let text = |text: &str| YamlValue::Text(text.to_owned());
+        let inner = BTreeMap::from([("c".to_owned(), YamlValue::Bool(true))]);
+        let list = vec![YamlValue::Number("1".to_owned()), text("x"), YamlValue::Null];
         let expected = BTreeMap::from([
-            ("a".to_owned(), Node::List(list)),
-            ("b".to_owned(), Node::Map(inner)),
+            ("a".to_owned(), YamlValue::List(list)),
+            ("b".to_owned(), YamlValue::Map(inner)),
         ]);
-        assert_eq!(node, Node::Map(expected));
+        assert_eq!(node, YamlValue::Map(expected));
     }
 
     #[test]
     fn the_last_of_equal_keys_counts_and_aliases_are_followed() {
-        let Node::Map(entries) =
+        let YamlValue::Map(entries) =
             read("a: 1\nb: &x {c: 2}\na: 3\nd: *x\ne:\n  <<: *x\n  f: 4\n").unwrap()
         else {
             panic!("not a mapping")
         };
-        assert_eq!(entries["a"], Node::Number("3".to_owned()));
+        assert_eq!(entries["a"], YamlValue::Number("3".to_owned()));
         assert_eq!(entries["d"], entries["b"]);
-        let Node::Map(merged) = &entries["e"] else { panic!("not a mapping") };
+        let YamlValue::Map(merged) = &entries["e"] else { panic!("not a mapping") };
         assert_eq!(merged.keys().collect::<Vec<_>>(), ["c", "f"]);
     }
 
@@ -313,7 +312,7 @@ mod tests {
         let merged = |lines: &str| {
             let text = format!("a: &a {{k: 1, l: 1}}\nb: &b {{k: 2, m: 2}}\nkey:\n  {lines}\n");
             match read(&text) {
-                Ok(Node::Map(mut entries)) => Ok(entries.remove("key").unwrap()),
+                Ok(YamlValue::Map(mut entries)) => Ok(entries.remove("key").unwrap()),
                 other => other,
             }
         };
@@ -331,8 +330,8 @@ mod tests {
 
     #[test]
     fn empty_texts_are_null() {
-        assert_eq!(read(""), Ok(Node::Null));
-        assert_eq!(read("# nothing\n"), Ok(Node::Null));
+        assert_eq!(read(""), Ok(YamlValue::Null));
+        assert_eq!(read("# nothing\n"), Ok(YamlValue::Null));
     }
 
     #[test]

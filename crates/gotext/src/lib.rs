@@ -4,6 +4,7 @@
 //! them; so they are part of the interface.
 
 pub mod duration;
+pub mod number;
 pub mod quote;
 
 pub use duration::{ParseDurationError, SignedDuration};

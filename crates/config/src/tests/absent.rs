@@ -2,7 +2,6 @@
 //! secret is told on the way.
 
 use super::super::absent::{ABSENT, Reason};
-use super::super::flags::environment_name;
 use super::*;
 
 /// Every setting of etcd 3.7 that secures the server: the flag, a value that asks for something, the key in the

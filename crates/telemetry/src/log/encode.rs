@@ -88,6 +88,15 @@ fn console_line(out: &mut Vec<u8>, head: &Head<'_>, fields: &[(&str, Value<'_>)]
     }
 }
 
+/// A value shows itself as a line of the log would.
+impl fmt::Debug for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = Vec::new();
+        value(&mut text, self, false);
+        f.write_str(&String::from_utf8_lossy(&text))
+    }
+}
+
 /// Appends a value as JSON, with a blank after each comma where `spaced`.
 pub(super) fn value(out: &mut Vec<u8>, field: &Value<'_>, spaced: bool) {
     match field {

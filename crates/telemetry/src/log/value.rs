@@ -35,14 +35,6 @@ pub enum Value<'a> {
     Absent,
 }
 
-impl fmt::Debug for Value<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = Vec::new();
-        super::encode::value(&mut text, self, false);
-        f.write_str(&String::from_utf8_lossy(&text))
-    }
-}
-
 impl Value<'_> {
     /// The same value, owning everything it needs.
     pub fn into_owned(self) -> Value<'static> {

@@ -21,7 +21,7 @@
 //! # Where
 //!
 //! [`series`] is the table of families; [`grpc`] the ones per method; [`process`] what the kernel
-//! knows; [`primitive`] counters, gauges and histograms; [`exposition`] the text.
+//! knows and [`state`] what the state machine does; [`primitive`] counters, gauges and histograms; [`exposition`] the text.
 
 mod exposition;
 mod grpc;
@@ -31,6 +31,7 @@ mod process;
 mod registry;
 mod series;
 mod state;
+mod view;
 
 #[cfg(test)]
 mod tests;
@@ -99,8 +100,8 @@ impl Metrics {
             state: OnceLock::new(),
             registry: {
                 series::register_always_zero(&mut registry);
-                state::register(&mut registry);
-                process::register(&mut registry);
+                registry.add_views(state::VIEWS);
+                registry.add_views(process::VIEWS);
                 registry
             },
         };

@@ -5,7 +5,7 @@
 use std::fs;
 
 use super::exposition::Kind;
-use super::registry::{Registry, View};
+use super::view::View;
 
 /// Clock ticks per second in `/proc`, fixed at 100 for user space.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -25,39 +25,39 @@ pub(super) struct ProcessSample {
 }
 
 macro_rules! views {
-    ($registry:ident: $($kind:ident $field:ident: $name:literal, $help:literal;)*) => {
-        $($registry.add($name, $help, View {
+    ($($kind:ident $field:ident: $name:literal, $help:literal;)*) => {
+        pub(super) const VIEWS: &[View<ProcessSample>] = &[$(View {
             kind: Kind::$kind,
-            read: |scrape| scrape.process.$field,
-        });)*
+            name: $name,
+            help: $help,
+            read: |process| process.$field,
+        }),*];
     };
 }
 
-pub(super) fn register(registry: &mut Registry) {
-    views! { registry:
-        Counter cpu_seconds: "process_cpu_seconds_total",
-            "User and system CPU time spent in seconds.";
-        Gauge open_fds: "process_open_fds",
-            "Open file descriptors.";
-        Gauge max_fds: "process_max_fds",
-            "File descriptors the process may open.";
-        Gauge virtual_bytes: "process_virtual_memory_bytes",
-            "Virtual memory in bytes.";
-        Gauge virtual_max_bytes: "process_virtual_memory_max_bytes",
-            "Virtual memory the process may have, in bytes.";
-        Gauge resident_bytes: "process_resident_memory_bytes",
-            "Resident memory in bytes.";
-        Gauge start_time_seconds: "process_start_time_seconds",
-            "Start of the process in seconds since 1970.";
-        Counter received_bytes: "process_network_receive_bytes_total",
-            "Bytes received over the network.";
-        Counter sent_bytes: "process_network_transmit_bytes_total",
-            "Bytes sent over the network.";
-        Gauge open_fds: "os_fd_used",
-            "File descriptors in use.";
-        Gauge max_fds: "os_fd_limit",
-            "Limit of file descriptors.";
-    }
+views! {
+    Counter cpu_seconds: "process_cpu_seconds_total",
+        "User and system CPU time spent in seconds.";
+    Gauge open_fds: "process_open_fds",
+        "Open file descriptors.";
+    Gauge max_fds: "process_max_fds",
+        "File descriptors the process may open.";
+    Gauge virtual_bytes: "process_virtual_memory_bytes",
+        "Virtual memory in bytes.";
+    Gauge virtual_max_bytes: "process_virtual_memory_max_bytes",
+        "Virtual memory the process may have, in bytes.";
+    Gauge resident_bytes: "process_resident_memory_bytes",
+        "Resident memory in bytes.";
+    Gauge start_time_seconds: "process_start_time_seconds",
+        "Start of the process in seconds since 1970.";
+    Counter received_bytes: "process_network_receive_bytes_total",
+        "Bytes received over the network.";
+    Counter sent_bytes: "process_network_transmit_bytes_total",
+        "Bytes sent over the network.";
+    Gauge open_fds: "os_fd_used",
+        "File descriptors in use.";
+    Gauge max_fds: "os_fd_limit",
+        "Limit of file descriptors.";
 }
 
 impl ProcessSample {

@@ -8,6 +8,7 @@ use super::labelled::Labelled;
 use super::primitive::{Counter, Gauge, Histogram};
 use super::process::ProcessSample;
 use super::state::StateSample;
+use super::view::View;
 
 /// What is read once per scrape.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +45,16 @@ impl Registry {
         let family = Family { help, source: Box::new(source) };
         let before = self.families.insert(name, family);
         assert!(before.is_none(), "a family has one name and one source");
+    }
+
+    /// Adds the families of a table of views.
+    pub(super) fn add_views<S>(&mut self, views: &'static [View<S>])
+    where
+        &'static View<S>: Collect,
+    {
+        for view in views {
+            self.add(view.name, view.help, view);
+        }
     }
 
     /// Adds a family and hands its handle back.
@@ -121,19 +132,25 @@ impl<M: Sampled> Collect for Arc<Labelled<M>> {
     }
 }
 
-/// A number that is computed from what a scrape reads.
-pub(super) struct View {
-    pub(super) kind: Kind,
-    pub(super) read: fn(&Scrape) -> Option<f64>,
-}
-
-impl Collect for View {
+impl Collect for &'static View<StateSample> {
     fn kind(&self) -> Kind {
         self.kind
     }
 
     fn collect(&self, scrape: &Scrape, samples: &mut Samples<'_>) {
-        if let Some(value) = (self.read)(scrape) {
+        if let Some(value) = (self.read)(&scrape.state) {
+            samples.value(&[], value);
+        }
+    }
+}
+
+impl Collect for &'static View<ProcessSample> {
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn collect(&self, scrape: &Scrape, samples: &mut Samples<'_>) {
+        if let Some(value) = (self.read)(&scrape.process) {
             samples.value(&[], value);
         }
     }

@@ -1,7 +1,7 @@
 //! Series that are views of the state machine: it is asked at each scrape and never pushes.
 
 use super::exposition::Kind;
-use super::registry::{Registry, View};
+use super::view::View;
 
 macro_rules! sample {
     ($($kind:ident $field:ident: $name:literal, $help:literal;)*) => {
@@ -11,12 +11,12 @@ macro_rules! sample {
             $(#[doc = $help] pub $field: i64,)*
         }
 
-        pub(super) fn register(registry: &mut Registry) {
-            $(registry.add($name, $help, View {
-                kind: Kind::$kind,
-                read: |scrape| Some(scrape.state.$field as f64),
-            });)*
-        }
+        pub(super) const VIEWS: &[View<StateSample>] = &[$(View {
+            kind: Kind::$kind,
+            name: $name,
+            help: $help,
+            read: |state| Some(state.$field as f64),
+        }),*];
     };
 }
 

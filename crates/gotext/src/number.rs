@@ -1,0 +1,131 @@
+//! Numbers and booleans as Go's `strconv` and `flag` packages read them, with their words for what is wrong.
+
+/// Reads a boolean as Go does.
+pub fn parse_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// Why a text is no number of the wanted kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NumberError {
+    /// It is none.
+    Syntax,
+    /// It does not fit.
+    Range,
+}
+
+impl NumberError {
+    /// The words of the `flag` package.
+    pub fn flag_reason(self) -> &'static str {
+        match self {
+            Self::Syntax => "parse error",
+            Self::Range => "value out of range",
+        }
+    }
+
+    /// The words of the `strconv` package.
+    pub fn strconv_reason(self) -> &'static str {
+        match self {
+            Self::Syntax => "invalid syntax",
+            Self::Range => "value out of range",
+        }
+    }
+}
+
+/// Reads a number without a sign, in base 10 or behind `0x`, `0o`, `0b` or `0`.
+pub fn parse_uint(text: &str, max: u64) -> Result<u64, NumberError> {
+    let lower = text.to_ascii_lowercase();
+    let (radix, digits, prefixed) = match lower.as_bytes() {
+        [b'0', b'x', ..] => (16, &lower[2..], true),
+        [b'0', b'o', ..] => (8, &lower[2..], true),
+        [b'0', b'b', ..] => (2, &lower[2..], true),
+        [b'0', _, ..] => (8, &lower[1..], true),
+        _ => (10, lower.as_str(), false),
+    };
+    if digits.is_empty() || !underscores_separate(digits, prefixed) {
+        return Err(NumberError::Syntax);
+    }
+    let mut value: u64 = 0;
+    let mut fits = true;
+    for c in digits.chars().filter(|c| *c != '_') {
+        let digit = c.to_digit(radix).ok_or(NumberError::Syntax)?;
+        match value.checked_mul(u64::from(radix)).and_then(|v| v.checked_add(u64::from(digit))) {
+            Some(next) => value = next,
+            None => fits = false,
+        }
+    }
+    if fits && value <= max { Ok(value) } else { Err(NumberError::Range) }
+}
+
+/// Reads a number with an optional sign.
+pub fn parse_int(text: &str) -> Result<i64, NumberError> {
+    let (negative, digits) = match text.as_bytes().first() {
+        Some(b'-') => (true, &text[1..]),
+        Some(b'+') => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let magnitude = parse_uint(digits, u64::MAX)?;
+    let value =
+        if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() };
+    value.ok_or(NumberError::Range)
+}
+
+/// An underscore may stand between digits, and between a prefix and the first digit; and, as in
+/// Go's source, only in a number whose base the text itself decides.
+fn underscores_separate(digits: &str, prefixed: bool) -> bool {
+    let leads = digits.starts_with('_');
+    !(leads && !prefixed || digits.ends_with('_') || digits.contains("__"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn numbers_are_read_as_go_reads_them() {
+        for (text, expected) in [
+            ("0", Ok(0)),
+            ("17", Ok(17)),
+            ("0x1F", Ok(31)),
+            ("0b101", Ok(5)),
+            ("0o17", Ok(15)),
+            ("017", Ok(15)),
+            ("1_000", Ok(1000)),
+            ("0x_ff", Ok(255)),
+            ("18446744073709551615", Ok(u64::MAX)),
+            ("18446744073709551616", Err(NumberError::Range)),
+            ("99999999999999999999x", Err(NumberError::Syntax)),
+            ("09", Err(NumberError::Syntax)),
+            ("1__0", Err(NumberError::Syntax)),
+            ("_1", Err(NumberError::Syntax)),
+            ("", Err(NumberError::Syntax)),
+            ("0x", Err(NumberError::Syntax)),
+            ("-1", Err(NumberError::Syntax)),
+            ("1.0", Err(NumberError::Syntax)),
+        ] {
+            assert_eq!(parse_uint(text, u64::MAX), expected, "{text}");
+        }
+        assert_eq!(parse_uint("4294967296", u64::from(u32::MAX)), Err(NumberError::Range));
+        assert_eq!(parse_int("-9223372036854775808"), Ok(i64::MIN));
+        assert_eq!(parse_int("9223372036854775808"), Err(NumberError::Range));
+        assert_eq!(parse_int("+0x10"), Ok(16));
+        assert_eq!(parse_int("--1"), Err(NumberError::Syntax));
+    }
+
+    proptest! {
+        #[test]
+        fn decimal_numbers_read_back(value in any::<i64>()) {
+            prop_assert_eq!(parse_int(&value.to_string()), Ok(value));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused_without_panic(text in "\\PC{0,12}") {
+            let _outcome = parse_int(&text);
+        }
+    }
+}
