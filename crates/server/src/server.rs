@@ -49,7 +49,7 @@ use crate::persist::LogWriter;
 use crate::release;
 use crate::remedy;
 use crate::request_id::RequestIds;
-use crate::runtime::Runtimes;
+use crate::runtime::{Runtimes, Threads};
 use crate::signals::{self, StopSignal, StopSignals};
 use crate::snapshots;
 use crate::standing::Standing;
@@ -517,8 +517,9 @@ impl Core {
             metrics: Arc::clone(metrics),
             request_ids,
         }));
-        let runtimes =
-            Runtimes::start(core_count(), |_| mailbox::run_postman(&DESK, Mailbox::new()))?;
+        let stack_bytes = deep_txn::STACK_BYTES;
+        let threads = Threads { name: "conn", count: core_count(), stack_bytes };
+        let runtimes = Runtimes::start(threads, |_| mailbox::run_postman(&DESK, Mailbox::new()))?;
         let threads = [
             spawn("raft", move || driver.run())?,
             spawn("apply", move || applier.run())?,

@@ -39,12 +39,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("quorate-telemetry", &["quorate-gotext", "quorate-release"]),
     ("quorate-config", &["quorate-gotext", "quorate-release", "quorate-telemetry"]),
     ("quorate-random", &[]),
+    ("quorate-net", &["quorate-telemetry"]),
     (
         "quorate-server",
         &[
             "quorate-api",
             "quorate-config",
             "quorate-gotext",
+            "quorate-net",
             "quorate-node",
             "quorate-raft",
             "quorate-release",

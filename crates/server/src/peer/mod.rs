@@ -56,6 +56,7 @@ use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use parking_lot::RwLock;
+use quorate_api::deep_txn;
 use quorate_raft::{MemberId, Message, SnapshotOutcome};
 use quorate_state::members::Members;
 use quorate_storage::disk::Disk;
@@ -77,7 +78,7 @@ use crate::log;
 use crate::mailbox::{self, Mailbox};
 use crate::member::{DESK, Identity};
 use crate::metrics::Metrics;
-use crate::runtime::Runtimes;
+use crate::runtime::{Runtimes, Threads};
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -144,7 +145,9 @@ impl Table {
 impl Peers {
     /// Starts the runtime. There is nobody to talk to before [`Self::set_members`].
     pub(crate) fn start(parts: Parts) -> io::Result<Arc<Self>> {
-        let runtimes = Runtimes::start_named("peers", 1, |_| {
+        let stack_bytes = deep_txn::STACK_BYTES;
+        let threads = Threads { name: "peers", count: 1, stack_bytes };
+        let runtimes = Runtimes::start(threads, |_| {
             // Requests on the peer port wait for the core threads like those of clients.
             mailbox::run_postman(&DESK, Mailbox::new())
         })?;

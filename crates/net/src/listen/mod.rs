@@ -1,4 +1,4 @@
-//! Client listeners: accepting connections, telling HTTP/1 from gRPC, serving both on one port.
+//! Listeners: accepting connections, telling HTTP/1 from gRPC, serving both on one port.
 //!
 //! A connection's first bytes decide: the HTTP/2 preface goes to gRPC, by way of `authority`, anything else to
 //! the HTTP endpoints. Accepted connections are dealt among the connection runtimes.
@@ -14,7 +14,7 @@
 //! of an idle connection, and HTTP/2 has none: there a connection may stay for as long as it answers pings.
 
 mod authority;
-pub(crate) mod buffered;
+mod buffered;
 mod field_section;
 mod head_deadline;
 mod silent_limit;
@@ -38,8 +38,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use self::authority::AnyAuthority;
 use self::buffered::Sending;
 use self::head_deadline::{Announcing, HeadDeadline, Turns};
-use crate::log;
 use crate::runtime::Runtimes;
+use quorate_telemetry::log;
 
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -67,47 +67,51 @@ const STREAMS_GIVEN_UP_MAX: usize = 1024;
 
 /// What the flags say about connections.
 #[derive(Clone, Debug)]
-pub(crate) struct ConnectionLimits {
+pub struct ConnectionLimits {
     /// `None` announces no limit, as etcd does by default; [`STREAMS_HELD_MAX`] is in force.
-    pub(crate) max_concurrent_streams: Option<u32>,
-    pub(crate) patience: Patience,
+    pub max_concurrent_streams: Option<u32>,
+    /// How long a connection may take to say what it wants.
+    pub patience: Patience,
     /// Each connection takes one of them, for as long as it lives.
-    pub(crate) places: Arc<Semaphore>,
+    pub places: Arc<Semaphore>,
     /// Ping an idle connection after `.0`, close it when no answer came within `.1`.
-    pub(crate) keepalive: Option<(Duration, Duration)>,
+    pub keepalive: Option<(Duration, Duration)>,
 }
 
 /// How long a connection may take to say what it wants.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub struct Patience {
     /// Until the first byte of a request.
-    pub(crate) idle: Duration,
+    pub idle: Duration,
     /// From there until its head is complete, if it is HTTP/1's.
-    pub(crate) head: Duration,
+    pub head: Duration,
 }
 
 impl Patience {
     /// With clients: connections that wait for their next request are welcome.
-    pub(crate) const WITH_CLIENTS: Self =
+    pub const WITH_CLIENTS: Self =
         Self { idle: Duration::from_secs(300), head: Duration::from_secs(10) };
 }
 
 /// What a listener serves. `None` answers nothing on that protocol.
 #[derive(Clone, Debug)]
-pub(crate) struct Services<G, H> {
-    pub(crate) grpc: Option<G>,
-    pub(crate) http: Option<H>,
+pub struct Services<G, H> {
+    /// For connections that begin with the preface of HTTP/2.
+    pub grpc: Option<G>,
+    /// For all others.
+    pub http: Option<H>,
 }
 
 /// A bound listener.
 #[derive(Debug)]
-pub(crate) struct Listener {
+pub struct Listener {
     socket: std::net::TcpListener,
     address: SocketAddr,
 }
 
 impl Listener {
-    pub(crate) fn bind(address: SocketAddr, reuse: Reuse) -> io::Result<Self> {
+    /// Binds the address; nobody is accepted yet, but the kernel lets them wait.
+    pub fn bind(address: SocketAddr, reuse: Reuse) -> io::Result<Self> {
         let socket = socket2::Socket::new(
             socket2::Domain::for_address(address),
             socket2::Type::STREAM,
@@ -127,19 +131,19 @@ impl Listener {
     }
 
     /// Gives connections up whose other end takes nothing of what was sent for so long.
-    pub(crate) fn give_up_after(&self, patience: Duration) -> io::Result<()> {
+    pub fn give_up_after(&self, patience: Duration) -> io::Result<()> {
         // Accepted connections have it from the listening socket.
         socket2::SockRef::from(&self.socket).set_tcp_user_timeout(Some(patience))
     }
 
     /// The bound address, with the port the system chose if none was asked for.
-    pub(crate) const fn address(&self) -> SocketAddr {
+    pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Serves from now on, until `stop` says so. Connections then finish what they are doing; `alive` is
     /// held until the last of them is gone.
-    pub(crate) fn spawn<G: HttpService, H: Http1Service>(
+    pub fn spawn<G: HttpService, H: Http1Service>(
         self,
         runtimes: &Arc<Runtimes>,
         services: Services<G, H>,
@@ -225,12 +229,13 @@ impl<G, H> Connections<G, H> {
 
 /// Which sharing of addresses the flags ask for, beyond what is always set.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Reuse {
-    pub(crate) port: bool,
+pub struct Reuse {
+    /// Whether other sockets may listen on the same port.
+    pub port: bool,
 }
 
 /// A service that both protocols can carry.
-pub(crate) trait HttpService:
+pub trait HttpService:
     Service<
         Request<Incoming>,
         Response = Response<Self::ResponseBody>,
@@ -241,6 +246,7 @@ pub(crate) trait HttpService:
     + Sync
     + 'static
 {
+    /// What it answers with.
     type ResponseBody: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
         + Send
         + 'static;
@@ -263,7 +269,7 @@ where
 }
 
 /// A service for HTTP/1, where the end of what a requester sends may mean two things.
-pub(crate) trait Http1Service: HttpService {
+pub trait Http1Service: HttpService {
     /// Whether it still waits for its answer then. Otherwise it is gone, and so is its connection.
     const ANSWERS_HALF_CLOSED: bool;
 }

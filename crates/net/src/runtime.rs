@@ -2,20 +2,30 @@
 //!
 //! A current-thread runtime was measured at two thirds of the multi-threaded scheduler's CPU per call.
 //! What is lost, work stealing, matters little where every task is short. Each runtime has a mailbox for
-//! answers of the core threads (see `mailbox`).
+//! answers of the core threads, which is its resident.
 
 use std::future::Future;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-use quorate_api::deep_txn;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
+/// The threads of a set of runtimes.
+#[derive(Clone, Copy, Debug)]
+pub struct Threads<'a> {
+    /// What they are called, before a hyphen and their number.
+    pub name: &'a str,
+    /// How many.
+    pub count: usize,
+    /// Room for the deepest call that a request can cause.
+    pub stack_bytes: usize,
+}
+
 /// A running set of runtimes. Dropping it lets the threads end, tasks and all.
 #[derive(Debug)]
-pub(crate) struct Runtimes {
+pub struct Runtimes {
     workers: Vec<Worker>,
     next: AtomicUsize,
 }
@@ -28,34 +38,28 @@ struct Worker {
 }
 
 impl Runtimes {
-    /// Starts `count` runtimes for client connections; each runs `resident` until the set is dropped.
-    pub(crate) fn start<F, R>(count: usize, resident: R) -> io::Result<Self>
+    /// Starts runtimes on threads of their own; each runs its `resident` until the set is dropped.
+    pub fn start<F, R>(threads: Threads<'_>, mut resident: R) -> io::Result<Self>
     where
         R: FnMut(usize) -> F,
         F: Future<Output = ()> + Send + 'static,
     {
-        Self::start_named("conn", count, resident)
-    }
-
-    /// As [`Self::start`]; the threads have this name and a number.
-    pub(crate) fn start_named<F, R>(name: &str, count: usize, mut resident: R) -> io::Result<Self>
-    where
-        R: FnMut(usize) -> F,
-        F: Future<Output = ()> + Send + 'static,
-    {
-        let workers = (0..count)
-            .map(|index| Worker::start(format!("{name}-{index}"), resident(index)))
+        let workers = (0..threads.count)
+            .map(|index| {
+                let name = format!("{}-{index}", threads.name);
+                Worker::start(name, threads.stack_bytes, resident(index))
+            })
             .collect::<Result<_, _>>()?;
         Ok(Self { workers, next: AtomicUsize::new(0) })
     }
 
     /// The runtime that also carries the member's own periodic tasks.
-    pub(crate) fn first(&self) -> &Handle {
+    pub fn first(&self) -> &Handle {
         &self.workers[0].handle
     }
 
     /// The runtimes in turn.
-    pub(crate) fn deal(&self) -> &Handle {
+    pub fn deal(&self) -> &Handle {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         &self.workers[turn % self.workers.len()].handle
     }
@@ -64,12 +68,13 @@ impl Runtimes {
 impl Worker {
     fn start(
         name: String,
+        stack_bytes: usize,
         resident: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
-        let thread = std::thread::Builder::new().name(name).stack_size(deep_txn::STACK_BYTES);
+        let thread = std::thread::Builder::new().name(name).stack_size(stack_bytes);
         let thread = thread.spawn(move || {
             runtime.block_on(async {
                 tokio::select! {
@@ -101,7 +106,7 @@ impl Drop for Runtimes {
 }
 
 /// Runs blocking work off the connection threads and hands its result back.
-pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(value) => value,
         Err(error) => match error.try_into_panic() {
@@ -117,9 +122,11 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
+    const THREADS: Threads<'_> = Threads { name: "test", count: 2, stack_bytes: 1 << 20 };
+
     #[test]
     fn tasks_are_dealt_in_turn_and_end_with_the_set() {
-        let runtimes = Runtimes::start(2, |_| std::future::pending()).unwrap();
+        let runtimes = Runtimes::start(THREADS, |_| std::future::pending()).unwrap();
         let (sender, receiver) = std::sync::mpsc::channel();
         for _ in 0..4 {
             let sender = sender.clone();

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::Semaphore;
 
-use crate::log;
+use quorate_telemetry::log;
 
 /// What is kept back at least, as etcd does: with no more than this it does not start.
 const KEPT_BACK_MIN: u64 = 150;
@@ -40,9 +40,11 @@ const COMFORTABLE: u64 = 1024;
 
 /// Who may hold how many connections.
 #[derive(Clone, Debug)]
-pub(crate) struct Budget {
-    pub(crate) clients: Arc<Semaphore>,
-    pub(crate) peers: Arc<Semaphore>,
+pub struct Budget {
+    /// A place for each connection of a client.
+    pub clients: Arc<Semaphore>,
+    /// A place for each connection on the peer port.
+    pub peers: Arc<Semaphore>,
 }
 
 /// There are too few descriptors for the files and one connection.
@@ -50,9 +52,11 @@ pub(crate) struct Budget {
 #[error(
     "the limit is {limit}, and the files and one connection need {needed}: see ulimit -n, or LimitNOFILE of systemd"
 )]
-pub(crate) struct TooFew {
-    pub(crate) limit: u64,
-    pub(crate) needed: u64,
+pub struct TooFew {
+    /// What the process may have.
+    pub limit: u64,
+    /// What it needs at least.
+    pub needed: u64,
 }
 
 /// How many connections there may be.
@@ -78,7 +82,7 @@ impl Plan {
 
 /// Takes all descriptors that the process may have, as a Go program does: the soft limit is for programs that
 /// could not live with more.
-pub(crate) fn raise_limit() {
+pub fn raise_limit() {
     let limits = getrlimit(Resource::Nofile);
     // None is no limit at all.
     if limits.current.is_none_or(|soft| limits.maximum.is_some_and(|hard| soft >= hard)) {
@@ -91,7 +95,7 @@ pub(crate) fn raise_limit() {
 }
 
 /// Divides the process's descriptors among a member with so many runtimes and its connections.
-pub(crate) fn divide(runtimes: usize) -> Result<Budget, TooFew> {
+pub fn divide(runtimes: usize) -> Result<Budget, TooFew> {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let plan = Plan::of(limit, runtimes as u64)?;
     if limit < COMFORTABLE {

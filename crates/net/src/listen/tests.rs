@@ -7,6 +7,7 @@ use http_body_util::Empty;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
+use crate::runtime::Threads;
 
 /// Never answers what comes for it.
 #[derive(Clone)]
@@ -184,7 +185,8 @@ async fn a_limit_of_streams_is_in_force_whether_it_is_announced_or_not() {
 
 #[tokio::test]
 async fn listeners_share_a_last_place() {
-    let runtimes = Arc::new(Runtimes::start(1, |_| std::future::pending::<()>()).unwrap());
+    let threads = Threads { name: "test", count: 1, stack_bytes: 1 << 20 };
+    let runtimes = Arc::new(Runtimes::start(threads, |_| std::future::pending::<()>()).unwrap());
     let limits = ConnectionLimits {
         max_concurrent_streams: None,
         patience: PATIENCE,

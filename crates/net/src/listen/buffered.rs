@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Most bytes that wait for a flush.
-pub(crate) const GATHERED_BYTES_MAX: usize = 256 * 1024;
+const GATHERED_BYTES_MAX: usize = 256 * 1024;
 
 /// Buffers that a thread keeps for the next connection that needs one.
 const SPARE_COUNT_MAX: usize = 16;
@@ -52,7 +52,7 @@ fn keep_spare(mut buffer: Vec<u8>) {
 
 /// Wraps a socket of which `prefix` has already been read; it is read again first. The first of the pair is
 /// for the protocol, the second for whoever polls it.
-pub(crate) fn wrap<T>(inner: T, prefix: Vec<u8>) -> (Buffered<T>, Outlet<T>) {
+pub(super) fn wrap<T>(inner: T, prefix: Vec<u8>) -> (Buffered<T>, Outlet<T>) {
     let socket =
         Socket { inner, prefix: prefix.into(), gathered: Vec::new(), sent: 0, edit_first: None };
     let socket = Arc::new(Mutex::new(socket));
@@ -61,29 +61,29 @@ pub(crate) fn wrap<T>(inner: T, prefix: Vec<u8>) -> (Buffered<T>, Outlet<T>) {
 
 /// A socket for a protocol to read from and write to; see the module.
 #[derive(Debug)]
-pub(crate) struct Buffered<T> {
+pub(super) struct Buffered<T> {
     /// Shared with the outlet, which belongs to the same task: the lock is never waited for.
     socket: Arc<Mutex<Socket<T>>>,
 }
 
 /// Where gathered bytes leave.
 #[derive(Debug)]
-pub(crate) struct Outlet<T> {
+pub(super) struct Outlet<T> {
     socket: Arc<Mutex<Socket<T>>>,
 }
 
 impl<T> Outlet<T> {
     /// Has the bytes that leave first changed before they do.
-    pub(crate) fn edit_first(&self, edit: fn(&mut Vec<u8>)) {
+    pub(super) fn edit_first(&self, edit: fn(&mut Vec<u8>)) {
         self.socket.lock().edit_first = Some(edit);
     }
 }
 
 /// A connection that sends what it has gathered whenever it was polled.
 #[derive(Debug)]
-pub(crate) struct Sending<'a, C, T> {
-    pub(crate) connection: Pin<&'a mut C>,
-    pub(crate) outlet: &'a Outlet<T>,
+pub(super) struct Sending<'a, C, T> {
+    pub(super) connection: Pin<&'a mut C>,
+    pub(super) outlet: &'a Outlet<T>,
 }
 
 impl<C, T, E> Future for Sending<'_, C, T>
