@@ -3,9 +3,13 @@
 /// Proposals that may wait for a leader. Further ones are refused. Their bytes are bounded by whoever hands them in.
 pub const WAITING_PROPOSALS_MAX: usize = 16_384;
 
-/// Entries in a leader's log that are not committed yet, its own and those that other members pass on to it, in
-/// bytes. Further ones are refused, or dropped where they came from another member.
+/// Entries in a leader's log that are not committed, or not applied there yet, its own and those that other members
+/// pass on to it, in bytes. Further ones are refused, or dropped where they came from another member.
 pub const UNCOMMITTED_BYTES_MAX: u64 = 1 << 30;
+
+/// Log in memory from which on a follower drops what would make it longer, as if it had been lost on its way, until
+/// it has applied more. More than a leader has uncommitted: what it waits for has to be in some follower's log.
+pub const LOG_BYTES_MAX: u64 = UNCOMMITTED_BYTES_MAX + (512 << 20);
 
 /// Barriers that may be under way. Further ones are refused. The caller makes one for many readers.
 pub const BARRIER_ROUNDS_MAX: usize = 1024;

@@ -119,6 +119,7 @@ pub struct Node {
     committed_in_term: bool,
     initial_ticks: u32,
     refusals: Refusals,
+    refused_for_room: u64,
     /// After a fault nothing is done any more.
     is_stopped: bool,
 }
@@ -184,6 +185,7 @@ impl Node {
             committed_in_term: false,
             initial_ticks: if config.initial_tick_advance { config.election_ticks - 1 } else { 0 },
             refusals: Refusals::default(),
+            refused_for_room: 0,
             is_stopped: false,
         })
     }
@@ -286,10 +288,21 @@ impl Node {
         self.raft.status()
     }
 
-    /// Bytes of the log held in memory.
+    /// Bytes of the log held in memory, what is being written included.
     #[must_use]
     pub fn log_bytes(&self) -> u64 {
-        self.raft.storage().bytes()
+        self.raft.storage().bytes() + self.persistence.writing_bytes()
+    }
+
+    /// Bytes of entries that this leader has taken on and not applied yet.
+    #[must_use]
+    pub fn uncommitted_bytes(&self) -> u64 {
+        self.raft.uncommitted_bytes()
+    }
+
+    /// How many messages with entries, and requests, have found no room in the log since the last call.
+    pub fn take_refused_for_room(&mut self) -> u64 {
+        std::mem::take(&mut self.refused_for_room)
     }
 
     fn handle_tick(&mut self) {
@@ -423,6 +436,7 @@ impl Node {
         }
         // A leader that is to stay one refuses only for the size of its log.
         let is_full = self.raft.is_leader() && self.raft.transferee() == NONE;
+        self.refused_for_room += if is_full { request_ids.len() as u64 } else { 0 };
         let failure = if is_full { ProposalFailure::QueueFull } else { ProposalFailure::Dropped };
         self.fail_proposals(request_ids, failure);
     }
@@ -470,6 +484,10 @@ impl Node {
                 self.held_changes.push_back(HeldChange::Forwarded(message));
                 continue;
             }
+            if self.has_no_room_for(&message) {
+                self.refused_for_room += 1;
+                continue;
+            }
             let Some(message) = self.keep_if_early(message) else { continue };
             self.step_received(message);
             while let Some(message) =
@@ -478,6 +496,16 @@ impl Node {
                 self.step_received(message);
             }
         }
+    }
+
+    /// Whether a message would make a log longer that is as long as it may be. The leader sends it again. What
+    /// replaces entries is taken in: it may be what these wait for.
+    fn has_no_room_for(&self, message: &Message) -> bool {
+        message.kind == MessageKind::Append
+            && !message.entries.is_empty()
+            && message.term == self.raft.term()
+            && message.index >= self.raft.last_index()
+            && self.log_bytes() >= limits::LOG_BYTES_MAX
     }
 
     /// Keeps an append that has overtaken those before it. What comes first from a leader is no such one:

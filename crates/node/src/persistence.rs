@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use quorate_raft::{Entry, HardState, LogIndex, Message, Snapshot};
+use quorate_raft::{Entry, HardState, LogIndex, Message, Snapshot, encoded_bytes};
 
 use crate::effect::{Applying, Persist};
 
@@ -16,6 +16,8 @@ use crate::effect::{Applying, Persist};
 #[derive(Debug, Default)]
 pub(crate) struct Persistence {
     writes: VecDeque<Write>,
+    /// Of the entries in `writes`.
+    writing_bytes: u64,
     applications: VecDeque<Application>,
     last_token: u64,
     /// A hard state that differs from the written one in its commit index only.
@@ -74,6 +76,7 @@ impl Persistence {
         if let Some(hard_state) = hard_state {
             self.written = hard_state;
         }
+        self.writing_bytes += encoded_bytes(&order.entries);
         self.writes.push_back(Write {
             token: self.last_token,
             ordered_at: self.now,
@@ -96,7 +99,14 @@ impl Persistence {
 
     /// The oldest write up to `token`, if it is still open.
     pub(crate) fn finish_write(&mut self, token: u64) -> Option<Write> {
-        self.writes.pop_front_if(|write| write.token <= token)
+        let write = self.writes.pop_front_if(|write| write.token <= token)?;
+        self.writing_bytes -= encoded_bytes(&write.entries);
+        Some(write)
+    }
+
+    /// Bytes of the entries whose writes are under way.
+    pub(crate) const fn writing_bytes(&self) -> u64 {
+        self.writing_bytes
     }
 
     pub(crate) fn order_application(&mut self, order: Message) -> Option<Applying> {

@@ -1,5 +1,7 @@
 //! Nodes driven by hand: a disk that finishes when told, a state machine that counts.
 
+mod bounds;
+
 use bytes::Bytes;
 use quorate_raft::{
     ConfChange, ConfChangeKind, ConfState, Entry, EntryKind, HardState, Message, MessageKind, NONE,
@@ -43,6 +45,9 @@ struct Member {
     snapshots: usize,
     installed: Vec<u64>,
     stops: Vec<LogFault>,
+    /// Whether what is handed out for applying stays unapplied.
+    holds_applications: bool,
+    unapplied: Vec<u64>,
 }
 
 impl Member {
@@ -58,6 +63,8 @@ impl Member {
             snapshots: 0,
             installed: Vec::new(),
             stops: Vec::new(),
+            holds_applications: false,
+            unapplied: Vec::new(),
         };
         member.node.start();
         member.collect();
@@ -82,7 +89,11 @@ impl Member {
                 Effect::Apply(applying) => {
                     let index = applying.entries.last().unwrap().index;
                     self.applied.extend(applying.entries);
-                    self.node.handle(Event::Applied { index });
+                    if self.holds_applications {
+                        self.unapplied.push(index);
+                    } else {
+                        self.node.handle(Event::Applied { index });
+                    }
                 }
                 Effect::BarrierPassed { round, index } => self.passed.push((round, index)),
                 Effect::BarrierFailed { round, failure } => self.failed.push((round, failure)),

@@ -312,6 +312,12 @@ impl<S: Storage> Node<S> {
         self.raft.log.applied()
     }
 
+    /// Payload of the entries that this member has taken on as leader and that are not applied here yet.
+    #[must_use]
+    pub fn uncommitted_bytes(&self) -> u64 {
+        self.raft.uncommitted_bytes
+    }
+
     /// The end of the log, written or not.
     #[must_use]
     pub fn last_index(&self) -> LogIndex {

@@ -464,7 +464,11 @@ impl Driver {
         }
         let committed = self.node.commit_index();
         self.neighbours.standing.set_committed(committed);
-        self.neighbours.metrics.server.proposals_committed.set_unsigned(committed);
+        let metrics = &self.neighbours.metrics.server;
+        metrics.proposals_committed.set_unsigned(committed);
+        metrics.log_bytes.set_unsigned(self.node.log_bytes());
+        metrics.log_uncommitted_bytes.set_unsigned(self.node.uncommitted_bytes());
+        metrics.log_refused.add(self.node.take_refused_for_room());
     }
 
     fn log_notes(&mut self) {

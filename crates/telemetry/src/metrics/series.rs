@@ -84,6 +84,12 @@ group! {
             "Log index up to which entries are committed.";
         proposals_applied: Gauge = gauge(), "etcd_server_proposals_applied_total",
             "Log index up to which entries are applied.";
+        log_bytes: Gauge = gauge(), "quorate_log_memory_bytes",
+            "Bytes of the log held in memory.";
+        log_uncommitted_bytes: Gauge = gauge(), "quorate_log_uncommitted_bytes",
+            "Bytes of entries that this member has taken on as leader and not applied yet.";
+        log_refused: Counter = counter(), "quorate_log_refused_total",
+            "Requests, and appends of a leader, for which the log had no room.";
         proposals_pending: Gauge = gauge(), "etcd_server_proposals_pending",
             "Proposals that wait for their outcome.";
         proposals_failed: Counter = counter(), "etcd_server_proposals_failed_total",

@@ -1,0 +1,41 @@
+//! A follower that is sent more than it applies.
+
+use super::*;
+
+#[test]
+fn a_follower_that_does_not_apply_drops_what_it_cannot_hold_and_comes_back() {
+    const PIECE_BYTES: u64 = 64 << 20;
+    let mut members = three();
+    let leader = members.iter().position(|one| one.node.leadership().role == Role::Leader).unwrap();
+    let slow = (leader + 1) % 3;
+    members[slow].holds_applications = true;
+    let data = Bytes::from(vec![0; usize::try_from(PIECE_BYTES).unwrap()]);
+    let piece_count = 2 * limits::LOG_BYTES_MAX / PIECE_BYTES;
+    for request_id in 0..piece_count {
+        let proposal = Proposal { request_id, data: data.clone() };
+        members[leader].handle(Event::Propose(vec![proposal]));
+        converse(&mut members);
+    }
+    assert!(members[leader].refused.is_empty(), "the others go on");
+    let held = members[slow].node.log_bytes();
+    assert!(
+        (limits::LOG_BYTES_MAX..limits::LOG_BYTES_MAX + 2 * PIECE_BYTES).contains(&held),
+        "{held}"
+    );
+    assert!(members[slow].node.take_refused_for_room() > 0);
+    members[slow].holds_applications = false;
+    let last = |member: &Member| member.applied.last().map(|entry| entry.index);
+    // What the leader has forgotten meanwhile comes as a snapshot.
+    for _ in 0..100 {
+        for index in std::mem::take(&mut members[slow].unapplied) {
+            members[slow].handle(Event::Applied { index });
+        }
+        members.iter_mut().for_each(|member| member.handle(Event::Tick));
+        converse(&mut members);
+        let reached = last(&members[slow]).max(members[slow].installed.last().copied());
+        if reached == last(&members[leader]) {
+            return;
+        }
+    }
+    panic!("the follower does not come back");
+}
