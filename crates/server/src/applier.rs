@@ -11,7 +11,7 @@
 //!
 //! Committed entries that wait are bounded by the consensus core, in bytes. When the backend thread is
 //! behind by [`committer::ORDERS_QUEUED_MAX`] batches, the open batch grows up to
-//! [`BATCH_GROWTH_MAX`] times its limit; then the applier waits.
+//! [`BATCH_GROWTH_MAX`] times its limit, in changes or bytes; then the applier waits.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -642,13 +642,13 @@ impl Applier {
     }
 
     fn hand_over_if_due(&mut self) {
-        let op_count = self.state.pending_batch().op_count();
-        let is_full = op_count >= self.pace.batch_ops_max;
+        let fill = self.state.pending_batch().fill(self.pace.batch_ops_max);
+        let is_full = fill > 0;
         let is_due = self.commit_at.is_some_and(|at| at <= Instant::now());
         if !is_full && !is_due {
             return;
         }
-        if op_count >= self.pace.batch_ops_max * BATCH_GROWTH_MAX {
+        if fill >= BATCH_GROWTH_MAX {
             self.hand_over(Vec::new());
             return;
         }

@@ -4,6 +4,9 @@ use bytes::Bytes;
 
 use crate::schema::{Bucket, RecordKey, Revision, meta};
 
+/// Bytes of changes that make a batch full, however few they are.
+const BATCH_BYTES_MAX: usize = 16 << 20;
+
 /// Changes to the backend file, in order.
 #[derive(Debug, Default)]
 pub struct Batch {
@@ -87,6 +90,12 @@ impl Batch {
         self.byte_count
     }
 
+    /// How many times over the batch is full, by changes or by bytes.
+    #[must_use]
+    pub fn fill(&self, ops_max: usize) -> usize {
+        (self.op_count() / ops_max.max(1)).max(self.byte_count / BATCH_BYTES_MAX)
+    }
+
     /// Whether a commit would write nothing at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -115,5 +124,24 @@ impl Batch {
         ]
         .into_iter()
         .flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_full_by_changes_or_by_bytes() {
+        let mut batch = Batch::new();
+        for number in 0..30_u8 {
+            assert_eq!(batch.fill(10), usize::from(number) / 10);
+            batch.put(Bucket::Lease, vec![number], Bytes::new());
+        }
+        assert_eq!(batch.fill(1000), 0);
+        for count in 1..=3 {
+            batch.put(Bucket::Lease, vec![count], vec![0; BATCH_BYTES_MAX]);
+            assert_eq!(batch.fill(1000), usize::from(count));
+        }
     }
 }
