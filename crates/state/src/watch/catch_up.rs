@@ -68,7 +68,8 @@ impl Hub {
     /// Serves some of the watchers that are behind, and says whether more could be served at once.
     /// Reads the store, so it may wait for the disk: call it where that is allowed, from one place.
     pub fn catch_up(&self) -> Result<bool, HistoryFault> {
-        let (tasks, watched) = self.lock().take_behind();
+        let response_bytes = self.catch_up_limits().response_bytes;
+        let (tasks, watched) = self.lock().take_behind(response_bytes);
         if !tasks.is_empty() {
             let history = self.latest();
             let limits = self.catch_up_limits();
@@ -78,7 +79,8 @@ impl Hub {
             let near = sweep.settle(&mut state, limits);
             self.last_stretch(&mut state, near)?;
         }
-        Ok(!self.lock().behind.is_empty())
+        let state = self.lock();
+        Ok(!state.behind.is_empty() && !state.held.is_full())
     }
 
     /// Takes groups that are nearly there to the present, while nothing is published. Those with more to
@@ -107,10 +109,12 @@ impl Hub {
 }
 
 impl State {
-    /// Takes groups that are behind and whose stream has room. The second list says what they watch.
-    fn take_behind(&mut self) -> (Vec<Task>, Vec<Watched>) {
+    /// Takes groups that are behind and whose stream has room, as many as there is room in all for a response
+    /// each. The second list says what they watch.
+    fn take_behind(&mut self, response_bytes: usize) -> (Vec<Task>, Vec<Watched>) {
         let mut tasks = Vec::new();
-        while tasks.len() < GROUPS_MAX
+        let count_max = self.held.room().div_ceil(response_bytes.max(1)).min(GROUPS_MAX);
+        while tasks.len() < count_max
             && let Some(handle) = self.behind.pop_front()
         {
             let Some(group) = self.groups.get(handle) else { continue };
@@ -225,7 +229,7 @@ impl Sweep {
         let mut near = Vec::new();
         for unit in self.units {
             let covered = unit.covered.expect("set when the reading ended");
-            let set = (!unit.events.is_empty()).then(|| Arc::new(unit.events.finish()));
+            let set = (!unit.events.is_empty()).then(|| Arc::new(unit.events.finish(&state.held)));
             for handle in unit.groups {
                 // Cancelled, or its stream closed, since the pass began.
                 if state.groups.get(handle).is_none() {

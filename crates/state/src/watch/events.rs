@@ -17,6 +17,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use prost::encoding::{encode_varint, encoded_len_varint};
 use quorate_api::record::KeyValue;
 
+use super::held::{Held, HeldBytes};
 use super::history::{History, HistoryFault};
 
 const EVENT_TAG: u8 = 0x5a;
@@ -90,10 +91,14 @@ pub(super) struct EventSet {
     plain: Bytes,
     marks: Box<[Mark]>,
     forms: OnceLock<Box<[OnceLock<Encoded>; 8]>>,
+    held: Held,
 }
 
 impl EventSet {
-    pub(super) fn new<'a>(events: impl Iterator<Item = Event<'a>> + Clone) -> Self {
+    pub(super) fn new<'a>(
+        events: impl Iterator<Item = Event<'a>> + Clone,
+        held: &Arc<HeldBytes>,
+    ) -> Self {
         let len = events.clone().map(|event| field_len(payload_len(&event))).sum();
         let mut builder = EventSetBuilder {
             plain: BytesMut::with_capacity(len),
@@ -102,7 +107,7 @@ impl EventSet {
         for event in events {
             builder.push(&event);
         }
-        builder.finish()
+        builder.finish(held)
     }
 
     /// Bytes of the plain form, which is what the set keeps in memory.
@@ -142,7 +147,13 @@ impl EventSet {
                 self.with_previous(filter, first, bytes_max, &*history())?
             }
         };
-        Ok(form_made.get_or_init(|| encoded).clone())
+        let made = form_made.get_or_init(|| {
+            if form != Form::PLAIN {
+                self.held.add(encoded.bytes.len());
+            }
+            encoded
+        });
+        Ok(made.clone())
     }
 
     fn filtered(&self, filter: Filter) -> Encoded {
@@ -230,8 +241,10 @@ impl EventSetBuilder {
         self.plain.truncate(self.marks.last().map_or(0, |last| last.end));
     }
 
-    pub(super) fn finish(self) -> EventSet {
-        EventSet { plain: self.plain.freeze(), marks: self.marks.into(), forms: OnceLock::new() }
+    pub(super) fn finish(self, held: &Arc<HeldBytes>) -> EventSet {
+        let held = held.hold(self.plain.len());
+        let (plain, marks) = (self.plain.freeze(), self.marks.into());
+        EventSet { plain, marks, forms: OnceLock::new(), held }
     }
 }
 

@@ -18,6 +18,7 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::events::{Event, EventSet, Form};
+use super::held::{Held, HeldBytes};
 use super::history::{History, Source, event_of};
 use super::index::{Index, Watched};
 use super::limits::{CatchUpLimits, WatchLimits};
@@ -33,6 +34,9 @@ const GROUP_MEMBERS_MAX: usize = 1024;
 /// Groups a closing stream drops before it lets others have the lock.
 const CLOSE_STEP: usize = 256;
 
+/// What a watcher takes besides its key and range end: its places in the stream, the index, and a group of its own.
+const WATCHER_BYTES: usize = 512;
+
 /// The one place that changes are published to and watchers registered with. A handle.
 #[derive(Clone)]
 pub struct Hub {
@@ -43,6 +47,7 @@ pub(super) struct Shared {
     state: Mutex<State>,
     source: RwLock<Arc<dyn Source>>,
     limits: WatchLimits,
+    held: Arc<HeldBytes>,
 }
 
 /// How the hub stands, for metrics.
@@ -54,9 +59,14 @@ pub struct HubStats {
     pub watcher_count: usize,
     /// Watchers that are behind.
     pub slow_watcher_count: usize,
+    /// Memory that watchers count for.
+    pub watcher_bytes: usize,
+    /// Watchers that were refused because of too many others.
+    pub refused_watcher_count: u64,
+    /// Bytes of events that have not been taken yet.
+    pub held_bytes: usize,
 }
 
-#[derive(Default)]
 pub(super) struct State {
     pub(super) current: i64,
     /// The live groups of every watched key or range.
@@ -72,6 +82,12 @@ pub(super) struct State {
     pub(super) wakers: Vec<Waker>,
     /// Kept for its memory.
     matched: Vec<(Handle, usize)>,
+    /// Events that have not been taken yet.
+    pub(super) held: Arc<HeldBytes>,
+    watcher_bytes: usize,
+    watcher_bytes_max: usize,
+    /// Watchers for which there was no room.
+    refused_count: u64,
 }
 
 /// How the watchers of a group want their events.
@@ -138,6 +154,8 @@ pub(super) struct Watcher {
     /// `None` once history it needed was compacted: the id stays taken until the client cancels.
     pub(super) group: Option<Handle>,
     pub(super) created: u64,
+    /// What it counts for.
+    bytes: usize,
 }
 
 /// A watcher to be registered.
@@ -150,16 +168,22 @@ pub(super) struct Registration {
     pub(super) progress: bool,
 }
 
-/// The id asked for is taken.
+/// Why there is no such watcher.
 #[derive(Debug)]
-pub(super) struct DuplicateId;
+pub(super) enum Unregistered {
+    /// The id asked for is taken.
+    DuplicateId,
+    /// The memory for watchers is used up.
+    TooMany,
+}
 
 impl Hub {
     /// A hub for a keyspace whose newest revision is `current_revision`, and which `source` reads.
     #[must_use]
     pub fn new(source: Arc<dyn Source>, current_revision: i64, limits: WatchLimits) -> Self {
-        let state = State { current: current_revision, ..State::default() };
-        let shared = Shared { state: Mutex::new(state), source: RwLock::new(source), limits };
+        let state = State::new(current_revision, &limits);
+        let held = Arc::clone(&state.held);
+        let shared = Shared { state: Mutex::new(state), source: RwLock::new(source), limits, held };
         Self { shared: Arc::new(shared) }
     }
 
@@ -175,7 +199,8 @@ impl Hub {
     /// `fragment_bytes_max`.
     #[must_use]
     pub fn open_stream(&self, fragment_bytes_max: usize) -> WatchStream {
-        let queue = Arc::new(Queue::new(self.shared.limits.queue));
+        let mut state = self.lock();
+        let queue = Arc::new(Queue::new(self.shared.limits.queue, Arc::clone(&state.held)));
         let stream = Stream {
             queue: Arc::clone(&queue),
             watchers: BTreeMap::new(),
@@ -185,7 +210,8 @@ impl Hub {
             next_id: 0,
             last_tick: 0,
         };
-        let handle = self.lock().streams.insert(stream);
+        let handle = state.streams.insert(stream);
+        drop(state);
         WatchStream::new(self.clone(), handle, queue, fragment_bytes_max)
     }
 
@@ -212,18 +238,30 @@ impl Hub {
     pub fn poll_behind(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = self.lock();
         if !state.behind.is_empty() {
-            return Poll::Ready(());
+            let has_room = state.held.has_room_or_wakes(cx.waker());
+            return if has_room { Poll::Ready(()) } else { Poll::Pending };
         }
         state.catch_up_waker = Some(cx.waker().clone());
         Poll::Pending
+    }
+
+    /// Counts what a stream was given, until its client has taken it.
+    #[must_use]
+    pub fn hold(&self, bytes: usize) -> Held {
+        self.shared.held.hold(bytes)
     }
 
     /// Counts for metrics.
     #[must_use]
     pub fn stats(&self) -> HubStats {
         let state = self.lock();
-        let mut stats =
-            HubStats { stream_count: state.streams.iter().count(), ..HubStats::default() };
+        let mut stats = HubStats {
+            stream_count: state.streams.iter().count(),
+            watcher_bytes: state.watcher_bytes,
+            refused_watcher_count: state.refused_count,
+            held_bytes: state.held.used(),
+            ..HubStats::default()
+        };
         stats.watcher_count = state.streams.iter().map(|(_, stream)| stream.watchers.len()).sum();
         stats.slow_watcher_count = state
             .groups
@@ -272,13 +310,15 @@ impl Hub {
         loop {
             let mut state = self.lock();
             let Some(closing) = state.streams.get_mut(stream) else { return };
-            let mut groups = BTreeSet::new();
+            let (mut groups, mut bytes) = (BTreeSet::new(), 0);
             while groups.len() < CLOSE_STEP
                 && let Some((_, watcher)) = closing.watchers.pop_first()
             {
                 groups.extend(watcher.group);
+                bytes += watcher.bytes;
             }
             let done = closing.watchers.is_empty();
+            state.watcher_bytes -= bytes;
             for handle in groups {
                 state.drop_group(handle);
             }
@@ -358,6 +398,24 @@ impl Drop for Locked<'_> {
 }
 
 impl State {
+    fn new(current: i64, limits: &WatchLimits) -> Self {
+        Self {
+            current,
+            index: Index::default(),
+            groups: Slab::default(),
+            streams: Slab::default(),
+            behind: VecDeque::new(),
+            serial: 0,
+            catch_up_waker: None,
+            wakers: Vec::new(),
+            matched: Vec::new(),
+            held: HeldBytes::new(limits.held_bytes_max),
+            watcher_bytes: 0,
+            watcher_bytes_max: limits.watcher_bytes_max,
+            refused_count: 0,
+        }
+    }
+
     fn deliver(&mut self, revision: i64, events: &[Event<'_>]) {
         assert!(revision > self.current, "revisions are published in order, each once");
         self.current = revision;
@@ -380,12 +438,12 @@ impl State {
                 continue;
             }
             if run.len() == events.len() {
-                let set =
-                    whole.get_or_insert_with(|| Arc::new(EventSet::new(events.iter().copied())));
+                let all = || Arc::new(EventSet::new(events.iter().copied(), &self.held));
+                let set = whole.get_or_insert_with(all);
                 self.deliver_to(entry, &Arc::clone(set), revision);
             } else {
                 let part = run.iter().map(|(_, position)| events[*position]);
-                self.deliver_to(entry, &Arc::new(EventSet::new(part)), revision);
+                self.deliver_to(entry, &Arc::new(EventSet::new(part, &self.held)), revision);
             }
         }
         matched.clear();
@@ -417,8 +475,14 @@ impl State {
         &mut self,
         stream: Handle,
         registration: Registration,
-    ) -> Result<i64, DuplicateId> {
+    ) -> Result<i64, Unregistered> {
+        let bytes = WATCHER_BYTES + registration.watched.byte_count();
+        if self.watcher_bytes + bytes > self.watcher_bytes_max {
+            self.refused_count += 1;
+            return Err(Unregistered::TooMany);
+        }
         let watch_id = self.choose_id(stream, registration.watch_id)?;
+        self.watcher_bytes += bytes;
         let entry = self.index.acquire(&registration.watched);
         let Registration { options, start_revision, progress, .. } = registration;
         let future = start_revision > self.current;
@@ -437,7 +501,7 @@ impl State {
         let group = self.groups.get_mut(handle).expect("found or made just now");
         Arc::make_mut(&mut group.watch_ids).push(watch_id);
         let owner = self.streams.get_mut(stream).expect("a stream registers while it is open");
-        owner.watchers.insert(watch_id, Watcher { group: Some(handle), created });
+        owner.watchers.insert(watch_id, Watcher { group: Some(handle), created, bytes });
         if progress {
             owner.progress_ids.insert(watch_id);
         }
@@ -451,6 +515,7 @@ impl State {
         let owner = self.streams.get_mut(stream).expect("a stream cancels while it is open");
         let Some(watcher) = owner.watchers.remove(&watch_id) else { return false };
         owner.progress_ids.remove(&watch_id);
+        self.watcher_bytes -= watcher.bytes;
         if let Some(handle) = watcher.group {
             let group = self.groups.get_mut(handle).expect("a watcher's group exists");
             Arc::make_mut(&mut group.watch_ids).retain(|id| *id != watch_id);
@@ -467,11 +532,11 @@ impl State {
         matches!(group.position, Position::Live { .. }) && group.from <= self.current
     }
 
-    fn choose_id(&mut self, stream: Handle, wanted: i64) -> Result<i64, DuplicateId> {
+    fn choose_id(&mut self, stream: Handle, wanted: i64) -> Result<i64, Unregistered> {
         let owner = self.streams.get_mut(stream).expect("a stream registers while it is open");
         if wanted != 0 {
             let taken = owner.watchers.contains_key(&wanted);
-            return if taken { Err(DuplicateId) } else { Ok(wanted) };
+            return if taken { Err(Unregistered::DuplicateId) } else { Ok(wanted) };
         }
         while owner.watchers.contains_key(&owner.next_id) {
             owner.next_id += 1;

@@ -19,6 +19,17 @@ pub(super) struct Watched {
     pub(super) end: Option<RangeEnd>,
 }
 
+impl Watched {
+    /// Bytes of the key and of the range's end.
+    pub(super) fn byte_count(&self) -> usize {
+        let end_bytes = match &self.end {
+            None | Some(RangeEnd::Unbounded) => 0,
+            Some(RangeEnd::Before(end)) => end.len(),
+        };
+        self.key.len() + end_bytes
+    }
+}
+
 #[derive(Debug)]
 struct Entry<T> {
     watched: Watched,

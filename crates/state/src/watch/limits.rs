@@ -1,12 +1,28 @@
-//! Bounds of what is read, told at a time and kept for watchers.
+//! Bounds of what is read, told at a time and kept for watchers, and of the watchers themselves.
 
 /// All of them.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct WatchLimits {
     /// What may wait on one stream.
     pub queue: QueueLimits,
     /// What is told at a time to those who are behind.
     pub catch_up: CatchUpLimits,
+    /// Memory of all watchers, their keys included. Further ones are refused.
+    pub watcher_bytes_max: usize,
+    /// Bytes of events that wait to be taken, over all streams. Beyond it a stream gets events only if none wait
+    /// on it, and those who are behind wait.
+    pub held_bytes_max: usize,
+}
+
+impl Default for WatchLimits {
+    fn default() -> Self {
+        Self {
+            queue: QueueLimits::default(),
+            catch_up: CatchUpLimits::default(),
+            watcher_bytes_max: 512 << 20,
+            held_bytes_max: 256 << 20,
+        }
+    }
 }
 
 /// How much may wait on one stream. One response always may.

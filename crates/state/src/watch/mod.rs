@@ -32,6 +32,7 @@
 mod catch_up;
 mod events;
 mod frame;
+mod held;
 mod history;
 mod hub;
 mod index;
@@ -46,6 +47,7 @@ mod tests;
 
 pub use self::events::Event;
 pub use self::frame::{Frame, HeaderFields};
+pub use self::held::Held;
 pub use self::history::{History, HistoryFault, Source};
 pub use self::hub::{Hub, HubStats, Publication};
 pub use self::limits::{CatchUpLimits, QueueLimits, WatchLimits};

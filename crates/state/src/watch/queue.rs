@@ -12,6 +12,7 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 
 use super::events::{EventSet, Form};
+use super::held::HeldBytes;
 use super::limits::QueueLimits;
 
 /// Replies that may wait before the stream's task stops reading requests.
@@ -55,6 +56,8 @@ pub(super) struct Taken {
 #[derive(Debug)]
 pub(super) struct Queue {
     limits: QueueLimits,
+    /// What waits on all streams.
+    held: Arc<HeldBytes>,
     state: Mutex<State>,
 }
 
@@ -69,8 +72,8 @@ struct State {
 }
 
 impl Queue {
-    pub(super) fn new(limits: QueueLimits) -> Self {
-        Self { limits, state: Mutex::default() }
+    pub(super) fn new(limits: QueueLimits, held: Arc<HeldBytes>) -> Self {
+        Self { limits, held, state: Mutex::default() }
     }
 
     /// Adds events if there is room. The waker, if any, is to be woken.
@@ -80,7 +83,8 @@ impl Queue {
         let event_items = state.items.len() - state.control_count;
         let room = event_items == 0
             || (event_items < self.limits.count_max
-                && state.bytes + bytes <= self.limits.bytes_max);
+                && state.bytes + bytes <= self.limits.bytes_max
+                && !self.held.is_full());
         if !room {
             state.refused = true;
             return Err(Full);

@@ -13,7 +13,7 @@ use quorate_api::etcdserverpb::{WatchCreateRequest, watch_create_request::Filter
 use super::events::{Filter, Form};
 use super::frame::{Body, Frame, Header, HeaderFields, number_len};
 use super::history::HistoryFault;
-use super::hub::{Hub, Options, Registration};
+use super::hub::{Hub, Options, Registration, Unregistered};
 use super::index::Watched;
 use super::intervals::RangeEnd;
 use super::queue::{CONTROL_BACKLOG_MAX, Events, Item, Queue};
@@ -31,9 +31,20 @@ enum CreateRefusal {
     EmptyRange,
     #[error("mvcc: duplicate watch ID provided on the WatchStream")]
     DuplicateId,
+    #[error("etcdserver: too many requests")]
+    TooMany,
     /// In the words of whoever checks permissions.
     #[error("{0}")]
     Denied(String),
+}
+
+impl From<Unregistered> for CreateRefusal {
+    fn from(why: Unregistered) -> Self {
+        match why {
+            Unregistered::DuplicateId => Self::DuplicateId,
+            Unregistered::TooMany => Self::TooMany,
+        }
+    }
 }
 
 /// One stream of watchers.
@@ -85,7 +96,7 @@ impl WatchStream {
         let checked = check(&request, authorize);
         let mut state = self.hub.lock();
         let created = checked.and_then(|registration| {
-            state.register(self.handle, registration).map_err(|_| CreateRefusal::DuplicateId)
+            state.register(self.handle, registration).map_err(CreateRefusal::from)
         });
         if let Err(refusal) = created {
             let reason = refusal.to_string().into_boxed_str();

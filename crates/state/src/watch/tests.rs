@@ -1,5 +1,6 @@
 //! The watch service rule by rule; `random` holds it against a model of what every watcher must see.
 
+mod bounds;
 mod catching_up;
 mod random;
 

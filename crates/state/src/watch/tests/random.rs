@@ -45,7 +45,9 @@ fn step() -> impl Strategy<Value = Step> {
 fn limits() -> impl Strategy<Value = WatchLimits> {
     let queue = (1..1500usize, 1..6usize);
     let catch_up = (1..6usize, 0..800usize, 1..20usize, 0..8i64, 0..900usize);
-    (queue, catch_up).prop_map(|((bytes_max, count_max), catch_up)| WatchLimits {
+    let held = prop_oneof![1..1500usize, Just(usize::MAX)];
+    (queue, catch_up, held).prop_map(|((bytes_max, count_max), catch_up, held)| WatchLimits {
+        held_bytes_max: held,
         queue: QueueLimits { bytes_max, count_max },
         catch_up: CatchUpLimits {
             response_revisions_max: catch_up.0,
@@ -54,6 +56,7 @@ fn limits() -> impl Strategy<Value = WatchLimits> {
             locked_revisions_max: catch_up.3,
             locked_bytes_max: catch_up.4,
         },
+        ..WatchLimits::default()
     })
 }
 
