@@ -35,6 +35,7 @@ mod snapshot_stream;
 mod snapshots;
 mod standing;
 pub mod systemd;
+mod transport;
 mod versions;
 mod waiters;
 

@@ -43,7 +43,6 @@ use crate::mailbox::{self, Mailbox};
 use crate::member::{Clock, DESK, Identity, Limits, Member, Parts};
 use crate::meters;
 use crate::metrics::{Metrics, StateSample};
-use crate::peer::{self, Peers};
 use crate::peer_port::PeerService;
 use crate::persist::LogWriter;
 use crate::release;
@@ -54,11 +53,9 @@ use crate::signals::{self, StopSignal, StopSignals};
 use crate::snapshots;
 use crate::standing::Standing;
 use crate::systemd;
+use crate::transport;
 use crate::versions;
 use crate::waiters::Waiters;
-
-/// How long a peer may take to read or write when the flags do not say.
-const PEER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long requests may wait for the applier to catch up.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -404,6 +401,8 @@ fn plug_in(metrics: &Metrics, member: &Arc<Member>) {
 struct Core {
     member: Arc<Member>,
     runtimes: Arc<Runtimes>,
+    /// The transport's, which serves the peer listener.
+    peer_runtimes: Arc<Runtimes>,
     faults: FaultReports,
     disk: Arc<dyn Disk>,
     dirs: DataDir,
@@ -437,19 +436,10 @@ impl Core {
         let (backend_orders, backend_receiver) =
             crossbeam_channel::bounded(committer::ORDERS_QUEUED_MAX);
 
-        let peers = Peers::start(peer::Parts {
-            identity: identity.clone(),
-            peer_urls: config.initial_advertise_peer_urls.iter().map(ToString::to_string).collect(),
-            server_version: release::reported_version(config.hold_cluster_version),
-            election_timeout: Duration::from_millis(config.election_timeout_ms),
-            read_timeout: config.raft_read_timeout.positive().unwrap_or(PEER_TIMEOUT),
-            write_timeout: config.raft_write_timeout.positive().unwrap_or(PEER_TIMEOUT),
-            driver: driver_handle.clone(),
-            disk: Arc::clone(disk),
-            snap_dir: dirs.snap(),
-            faults: faults.clone(),
-            metrics: Arc::clone(metrics),
-        })?;
+        let reports = transport::Reports { driver: driver_handle.clone(), faults: faults.clone() };
+        let snapshots = transport::SnapshotDir { disk: Arc::clone(disk), path: dirs.snap() };
+        let (peer_runtimes, peers) =
+            transport::start(config, &identity, reports, snapshots, metrics)?;
         let known_at_start = with_own(others, &identity, config);
         peers.set_members(&Members::new(known_at_start.iter().cloned(), []));
         peers.set_members(state.members());
@@ -528,6 +518,7 @@ impl Core {
         Ok(Self {
             member,
             runtimes: Arc::new(runtimes),
+            peer_runtimes,
             faults,
             disk: Arc::clone(disk),
             dirs,
@@ -664,16 +655,14 @@ fn serve_peers(
     let service = PeerService::new(Arc::clone(&core.member), Arc::clone(&core.known_at_start));
     let services = Services { grpc: None::<Router>, http: Some(service) };
     // As etcd: a head within the patience of one read, and between two requests little more.
-    let head = config.raft_read_timeout.positive().unwrap_or(PEER_TIMEOUT);
+    let head = transport::read_timeout(config);
     let limits = connection_limits(config, Patience { idle: head * 2, head }, places);
     for listener in listeners {
         log::info!("serving peer traffic", "address" = listener.address().to_string());
-        let patience = config.raft_write_timeout.positive().unwrap_or(PEER_TIMEOUT);
-        if let Err(error) = listener.give_up_after(patience) {
+        if let Err(error) = listener.give_up_after(transport::write_timeout(config)) {
             log::warn!("failed to limit the patience with peers", "error" = error.to_string());
         }
-        let runtimes = core.member.peers().runtimes();
-        listener.spawn(runtimes, services.clone(), &limits, &stopping, &alive);
+        listener.spawn(&core.peer_runtimes, services.clone(), &limits, &stopping, &alive);
     }
     serving
 }

@@ -175,7 +175,7 @@ pub(super) fn refusal(
         StatusCode::PRECONDITION_FAILED => PostError::Precondition(text.to_owned()),
         StatusCode::FORBIDDEN | StatusCode::GONE => {
             // That stops this member.
-            local.faults.report_removal();
+            local.consensus.report_removal();
             PostError::Removed
         }
         status => PostError::Status(status),

@@ -33,7 +33,6 @@ use super::handshake::Introduction;
 use super::link::Link;
 use super::local::Local;
 use super::status::Attempt;
-use crate::driver::Input;
 use crate::log;
 
 /// The shortest time between two attempts.
@@ -150,7 +149,7 @@ pub(super) async fn read_stream(local: Arc<Local>, link: Arc<Link>, kind: Stream
                     }
                     if suspected.refusals_left == 0 {
                         suspicion = None;
-                        local.driver.report(Input::Gone(link.id));
+                        local.consensus.report_gone(link.id);
                     }
                 }
                 if !matches!(error, StreamError::Unsupported) {

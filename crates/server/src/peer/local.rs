@@ -11,11 +11,10 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::acquaintance::{Acquaintance, Acquaintances};
+use super::consensus::Consensus;
 use super::handshake::Introduction;
 use super::quiet::Quiet;
 use super::room::Room;
-use crate::driver::{DriverHandle, Input};
-use crate::fatal::FaultReports;
 use crate::log;
 use crate::metrics::Metrics;
 
@@ -27,8 +26,7 @@ pub(super) struct Local {
     pub(super) dial_timeout: Duration,
     pub(super) read_timeout: Duration,
     pub(super) write_timeout: Duration,
-    pub(super) driver: DriverHandle,
-    pub(super) faults: FaultReports,
+    pub(super) consensus: Arc<dyn Consensus>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) room: Room,
     /// Where tasks run.
@@ -98,7 +96,7 @@ impl Local {
         });
         if !messages.is_empty() {
             let received = self.room.make(messages, bytes).await;
-            self.driver.report(Input::Received(received));
+            self.consensus.receive(received);
         }
     }
 
@@ -125,7 +123,7 @@ impl Local {
     pub(super) async fn deliver_snapshot(&self, message: Message) {
         let bytes = message.snapshot.as_ref().map_or(0, |snapshot| snapshot.data.len());
         let received = self.room.make(vec![message], bytes).await;
-        self.driver.report(Input::Received(received));
+        self.consensus.receive(received);
     }
 }
 

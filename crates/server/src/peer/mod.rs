@@ -12,15 +12,18 @@
 //!                                       <- snapshot_in <-- POST /raft/snapshot
 //! ```
 //!
-//! Everything runs on one runtime of its own thread, so that heartbeats do not wait behind clients; nothing
-//! here blocks the consensus thread, and what it cannot send is dropped and reported to it.
+//! Everything runs on the runtime that is handed in, which is no client's, so that heartbeats do not wait behind
+//! clients. Nothing here blocks the consensus thread, and what cannot be sent is dropped and reported
+//! ([`Consensus`]).
 //!
 //! # Not here
 //!
-//! What is said and what follows from it (`raft`, `node`, `driver`); the peer port's other paths; TLS.
+//! What is said and what follows from it (`raft`, `node`); the threads of the member; the peer port's other paths;
+//! TLS.
 
 mod acquaintance;
 pub(crate) mod call;
+mod consensus;
 mod dial;
 mod frame;
 mod handshake;
@@ -45,7 +48,6 @@ mod wire;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::task::Waker;
@@ -56,13 +58,14 @@ use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use parking_lot::RwLock;
-use quorate_api::deep_txn;
 use quorate_raft::{MemberId, Message, SnapshotOutcome};
 use quorate_state::members::Members;
 use quorate_storage::disk::Disk;
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
 use self::acquaintance::Acquaintances;
+pub(crate) use self::consensus::Consensus;
 use self::handshake::Introduction;
 use self::local::Local;
 use self::quiet::Quiet;
@@ -72,13 +75,8 @@ use self::service::Service;
 use self::snapshot_in::Depot;
 pub(crate) use self::snapshot_out::OutgoingSnapshot;
 use self::ways::{Peer, Standing};
-use crate::driver::{DriverHandle, Input};
-use crate::fatal::FaultReports;
 use crate::log;
-use crate::mailbox::{self, Mailbox};
-use crate::member::{DESK, Identity};
 use crate::metrics::Metrics;
-use crate::runtime::{Runtimes, Threads};
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -97,7 +95,8 @@ const REMOTES_MAX: usize = 64;
 /// Everything that [`Peers`] are made of.
 #[derive(Debug)]
 pub(crate) struct Parts {
-    pub(crate) identity: Identity,
+    pub(crate) member_id: MemberId,
+    pub(crate) cluster_id: u64,
     /// Where this member is, as it tells others.
     pub(crate) peer_urls: Vec<String>,
     /// The release this member presents itself as.
@@ -105,21 +104,21 @@ pub(crate) struct Parts {
     pub(crate) election_timeout: Duration,
     pub(crate) read_timeout: Duration,
     pub(crate) write_timeout: Duration,
-    pub(crate) driver: DriverHandle,
+    pub(crate) consensus: Arc<dyn Consensus>,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) snap_dir: PathBuf,
-    pub(crate) faults: FaultReports,
     pub(crate) metrics: Arc<Metrics>,
+    /// The runtime that everything is to run on.
+    pub(crate) runtime: Handle,
 }
 
 /// The transport; see the module.
 #[derive(Debug)]
 pub(crate) struct Peers {
     shared: Arc<Shared>,
-    runtimes: Arc<Runtimes>,
 }
 
-/// What requests and tasks share. The runtime is not in it: tasks must not keep it alive.
+/// What requests and tasks share.
 #[derive(Debug)]
 struct Shared {
     local: Arc<Local>,
@@ -143,33 +142,25 @@ impl Table {
 }
 
 impl Peers {
-    /// Starts the runtime. There is nobody to talk to before [`Self::set_members`].
-    pub(crate) fn start(parts: Parts) -> io::Result<Arc<Self>> {
-        let stack_bytes = deep_txn::STACK_BYTES;
-        let threads = Threads { name: "peers", count: 1, stack_bytes };
-        let runtimes = Runtimes::start(threads, |_| {
-            // Requests on the peer port wait for the core threads like those of clients.
-            mailbox::run_postman(&DESK, Mailbox::new())
-        })?;
-        let identity = &parts.identity;
+    /// Makes the transport. There is nobody to talk to before [`Self::set_members`].
+    pub(crate) fn new(parts: Parts) -> Arc<Self> {
         let local = Arc::new(Local {
-            id: identity.member_id,
+            id: parts.member_id,
             introduction: Introduction::new(
                 &parts.server_version,
-                identity.member_id,
-                identity.cluster_id,
+                parts.member_id,
+                parts.cluster_id,
                 &parts.peer_urls,
             ),
             dial_timeout: DIAL_TIMEOUT_MIN + parts.election_timeout,
             read_timeout: parts.read_timeout,
             write_timeout: parts.write_timeout,
-            driver: parts.driver,
-            faults: parts.faults,
+            consensus: parts.consensus,
             metrics: parts.metrics,
             room: Room::new(),
-            handle: runtimes.first().clone(),
+            handle: parts.runtime,
             reconnects: watch::Sender::new(0),
-            acquaintances: Acquaintances::new(identity.member_id),
+            acquaintances: Acquaintances::new(parts.member_id),
             refused_messages: Quiet::default(),
         });
         let shared = Arc::new(Shared {
@@ -178,12 +169,7 @@ impl Peers {
             service: Service::new(Depot::new(parts.disk, parts.snap_dir)),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)),
         });
-        Ok(Arc::new(Self { shared, runtimes: Arc::new(runtimes) }))
-    }
-
-    /// The runtime, on which the peer listener is served too.
-    pub(crate) const fn runtimes(&self) -> &Arc<Runtimes> {
-        &self.runtimes
+        Arc::new(Self { shared })
     }
 
     /// Takes over who is in the cluster, as applied: begins to talk to new members and stops talking to those
@@ -224,9 +210,9 @@ impl Peers {
     pub(crate) fn send_snapshot(&self, snapshot: OutgoingSnapshot) {
         let shared = &self.shared;
         let to = snapshot.message.to;
-        let failed = Input::SnapshotSent { to, outcome: SnapshotOutcome::Failed };
+        let report_failure = || shared.local.consensus.report_snapshot(to, SnapshotOutcome::Failed);
         let Some(peer) = shared.peer(to) else {
-            shared.local.driver.report(failed);
+            report_failure();
             return;
         };
         let Ok(place) = Arc::clone(&shared.snapshots).try_acquire_owned() else {
@@ -235,7 +221,7 @@ impl Peers {
                 "remote-peer-id" = peer.link.name,
                 "snapshots" = SNAPSHOTS_MAX
             );
-            shared.local.driver.report(failed);
+            report_failure();
             return;
         };
         let local = Arc::clone(&shared.local);
@@ -398,7 +384,7 @@ impl Shared {
             waker.wake();
         }
         for id in unreachable {
-            self.local.driver.report(Input::Unreachable(id));
+            self.local.consensus.report_unreachable(id);
         }
     }
 }

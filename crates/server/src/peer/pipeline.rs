@@ -24,7 +24,6 @@ use super::local::Local;
 use super::outgoing::Allowance;
 use super::status::Attempt;
 use super::wire;
-use crate::driver::Input;
 
 /// Messages that may wait.
 const MESSAGES_QUEUED_MAX: usize = 64;
@@ -120,7 +119,7 @@ impl Worker {
                 self.link.urls.failed(&url);
                 let attempt = Attempt { source: "pipeline", action: "write" };
                 self.link.status.deactivate(attempt, &error);
-                self.local.driver.report(Input::Unreachable(self.link.id));
+                self.local.consensus.report_unreachable(self.link.id);
                 network.peer_sent_failures.with(&[&self.link.name]).inc();
             }
         }

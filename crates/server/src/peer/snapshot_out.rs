@@ -28,7 +28,6 @@ use super::frame::put_framed;
 use super::link::Link;
 use super::local::Local;
 use super::status::Attempt;
-use crate::driver::Input;
 use crate::log;
 use crate::runtime::blocking;
 
@@ -99,11 +98,11 @@ pub(super) async fn send(local: &Local, link: &Link, snapshot: OutgoingSnapshot)
             link.status.deactivate(attempt, &error);
             network.peer_sent_failures.with(&[&link.name]).inc();
             network.snapshot_send_failures.with(&[&link.name]).inc();
-            local.driver.report(Input::Unreachable(link.id));
+            local.consensus.report_unreachable(link.id);
             SnapshotOutcome::Failed
         }
     };
-    local.driver.report(Input::SnapshotSent { to: link.id, outcome });
+    local.consensus.report_snapshot(link.id, outcome);
 }
 
 async fn post(

@@ -1,9 +1,9 @@
 //! Members that talk over loopback: messages both ways, every way, and whom they refuse.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::mpsc as blocking_mpsc;
 use std::time::Duration;
 
 use http::Method;
@@ -30,23 +30,69 @@ use super::acquaintance::Acquaintance;
 use super::call::Call;
 use super::*;
 use crate::config::MetricsLevel;
-use crate::driver::DriverInputs;
-use crate::fatal::End;
 use crate::listen::{ConnectionLimits, Listener, Patience, Reuse, Services};
+use crate::runtime::{Runtimes, Threads};
 
 const CLUSTER: u64 = 0xc1;
+
+/// What a transport reports to its member.
+#[derive(Debug)]
+enum Report {
+    Received(Received),
+    Unreachable(MemberId),
+    Gone(MemberId),
+    Snapshot {
+        to: MemberId,
+        outcome: SnapshotOutcome,
+    },
+    Removal,
+    /// Of the test itself: what was reported before it has come before it.
+    End,
+}
+
+/// Keeps reports for the test to look at.
+#[derive(Clone, Debug)]
+struct Reports(blocking_mpsc::Sender<Report>);
+
+impl Reports {
+    fn add(&self, report: Report) {
+        // A test may end while its members still talk.
+        drop(self.0.send(report));
+    }
+}
+
+impl Consensus for Reports {
+    fn receive(&self, received: Received) {
+        self.add(Report::Received(received));
+    }
+
+    fn report_unreachable(&self, peer: MemberId) {
+        self.add(Report::Unreachable(peer));
+    }
+
+    fn report_gone(&self, peer: MemberId) {
+        self.add(Report::Gone(peer));
+    }
+
+    fn report_snapshot(&self, to: MemberId, outcome: SnapshotOutcome) {
+        self.add(Report::Snapshot { to, outcome });
+    }
+
+    fn report_removal(&self) {
+        self.add(Report::Removal);
+    }
+}
 
 /// A transport with a listener and without a member behind it.
 struct TestMember {
     id: MemberId,
     url: String,
     peers: Arc<Peers>,
-    inputs: DriverInputs,
-    /// Inputs that were waited for together with others.
-    seen: VecDeque<Input>,
-    faults: FaultReports,
+    reports: Reports,
+    reported: blocking_mpsc::Receiver<Report>,
     dir: TempDir,
     metrics: Arc<Metrics>,
+    _runtimes: Arc<Runtimes>,
     _stop: watch::Sender<bool>,
 }
 
@@ -92,23 +138,25 @@ impl TestMember {
     fn start_in(id: MemberId, cluster_id: u64, timeout: Duration) -> Self {
         let listener = Listener::bind(([127, 0, 0, 1], 0).into(), Reuse::default()).unwrap();
         let url = format!("http://{}", listener.address());
-        let (driver, inputs) = DriverHandle::channel();
-        let (faults, dir) = (FaultReports::new(), TempDir::new().unwrap());
+        let threads = Threads { name: "peers", count: 1, stack_bytes: deep_txn::STACK_BYTES };
+        let runtimes = Runtimes::start(threads, |_| std::future::pending()).unwrap();
+        let (sender, reported) = blocking_mpsc::channel();
+        let (reports, dir) = (Reports(sender), TempDir::new().unwrap());
         let metrics = Arc::new(Metrics::new(&[], MetricsLevel::default()));
-        let peers = Peers::start(Parts {
-            identity: Identity { cluster_id, member_id: id, name: format!("member {id}") },
+        let peers = Peers::new(Parts {
+            member_id: id,
+            cluster_id,
             peer_urls: vec![url.clone()],
             server_version: crate::release::ETCD_VERSION.to_owned(),
             election_timeout: Duration::from_secs(1),
             read_timeout: timeout,
             write_timeout: timeout,
-            driver,
+            consensus: Arc::new(reports.clone()),
             disk: Arc::new(RealDisk),
             snap_dir: dir.path().to_owned(),
-            faults: faults.clone(),
             metrics: Arc::clone(&metrics),
-        })
-        .unwrap();
+            runtime: runtimes.first().clone(),
+        });
         let (stop, stopping) = watch::channel(false);
         let services =
             Services { grpc: None::<TestService>, http: Some(TestService(Arc::clone(&peers))) };
@@ -119,28 +167,33 @@ impl TestMember {
             keepalive: None,
         };
         let (alive, _) = mpsc::channel(1);
-        listener.spawn(peers.runtimes(), services, &limits, &stopping, &alive);
-        Self { id, url, peers, inputs, seen: VecDeque::new(), faults, dir, metrics, _stop: stop }
+        let runtimes = Arc::new(runtimes);
+        listener.spawn(&runtimes, services, &limits, &stopping, &alive);
+        let (_runtimes, _stop) = (runtimes, stop);
+        Self { id, url, peers, reports, reported, dir, metrics, _runtimes, _stop }
     }
 
-    /// Waits for an input that is wanted, past those that are not.
-    fn wait_for<T>(&mut self, mut wanted: impl FnMut(Input) -> Option<T>) -> T {
+    /// Waits for a report.
+    fn next_report(&self) -> Report {
+        let patience = Duration::from_secs(30);
+        self.reported.recv_timeout(patience).expect("something is reported")
+    }
+
+    /// Waits for a report that is wanted, past those that are not.
+    fn wait_for<T>(&self, mut wanted: impl FnMut(Report) -> Option<T>) -> T {
         loop {
-            while let Some(input) = self.seen.pop_front() {
-                if let Some(found) = wanted(input) {
-                    return found;
-                }
+            if let Some(found) = wanted(self.next_report()) {
+                return found;
             }
-            self.seen.extend(self.inputs.wait());
         }
     }
 
     /// Waits for so many messages.
-    fn receive(&mut self, count: usize) -> Vec<Message> {
+    fn receive(&self, count: usize) -> Vec<Message> {
         let mut messages = Vec::new();
         while messages.len() < count {
-            messages.extend(self.wait_for(|input| match input {
-                Input::Received(received) => Some(received.into_messages()),
+            messages.extend(self.wait_for(|report| match report {
+                Report::Received(received) => Some(received.into_messages()),
                 _ => None,
             }));
         }
@@ -149,11 +202,11 @@ impl TestMember {
     }
 
     /// The same past heartbeats.
-    fn receive_answers_and_appends(&mut self, count: usize) -> Vec<Message> {
+    fn receive_answers_and_appends(&self, count: usize) -> Vec<Message> {
         let mut messages = Vec::new();
         while messages.len() < count {
-            let received = self.wait_for(|input| match input {
-                Input::Received(received) => Some(received.into_messages()),
+            let received = self.wait_for(|report| match report {
+                Report::Received(received) => Some(received.into_messages()),
                 _ => None,
             });
             messages.extend(received.into_iter().filter(|one| !is_heartbeat(one)));
@@ -261,7 +314,7 @@ const GREETING: [(&str, &str); 5] = [
 
 #[test]
 fn messages_arrive_both_ways_and_in_their_order() {
-    let (mut one, mut two) = pair();
+    let (one, two) = pair();
     let appends: Vec<Message> = (0..1000)
         .map(|index| append(1, 2, index, if index == 500 { 3 << 20 } else { 100 }))
         .collect();
@@ -296,7 +349,7 @@ fn a_peer_that_does_not_answer_is_reported_before_it_is_probed_again() {
 
 #[test]
 fn streams_come_back_after_reconnecting() {
-    let (one, mut two) = pair();
+    let (one, two) = pair();
     one.peers.reconnect();
     one.wait_for_streams_of(&two);
     two.wait_for_streams_of(&one);
@@ -305,8 +358,7 @@ fn streams_come_back_after_reconnecting() {
     let received = loop {
         index += 1;
         one.peers.send(vec![answer(1, 2, index)]);
-        two.seen.extend(two.inputs.wait());
-        if let Some(Input::Received(received)) = two.seen.pop_front() {
+        if let Report::Received(received) = two.next_report() {
             break received.into_messages();
         }
     };
@@ -335,7 +387,7 @@ async fn post_snapshot(to: &TestMember, from: &str, message: &Message, file: &[u
 
 #[test]
 fn without_streams_messages_go_one_by_one_and_are_answered_the_same_way() {
-    let (mut one, mut two) = (TestMember::start(1), TestMember::start(2));
+    let (one, two) = (TestMember::start(1), TestMember::start(2));
     // The second does not know of the first, and so does not dial it.
     one.peers.set_members(&members(&[&one, &two]));
     two.peers.set_members(&members(&[&two]));
@@ -352,7 +404,7 @@ fn without_streams_messages_go_one_by_one_and_are_answered_the_same_way() {
 
 #[test]
 fn a_snapshot_arrives_with_its_file() {
-    let (mut one, mut two) = pair();
+    let (one, two) = pair();
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let db = Db::open(&disk, &one.dir.path().join("db"), Options::default()).unwrap();
     let value = Bytes::from(vec![7; 3 << 20]);
@@ -378,8 +430,8 @@ fn a_snapshot_arrives_with_its_file() {
         ..Message::new(MessageKind::Snapshot, 2)
     };
     let outgoing = || OutgoingSnapshot { message: message.clone(), image: image.clone() };
-    let outcome = |input| match input {
-        Input::SnapshotSent { to: 2, outcome } => Some(outcome),
+    let outcome = |report| match report {
+        Report::Snapshot { to: 2, outcome } => Some(outcome),
         _ => None,
     };
     one.peers.send_snapshot(outgoing());
@@ -413,8 +465,8 @@ fn a_snapshot_arrives_with_its_file() {
     let mut nobodys = outgoing();
     nobodys.message.to = 9;
     one.peers.send_snapshot(nobodys);
-    let outcome = one.wait_for(|input| match input {
-        Input::SnapshotSent { to: 9, outcome } => Some(outcome),
+    let outcome = one.wait_for(|report| match report {
+        Report::Snapshot { to: 9, outcome } => Some(outcome),
         _ => None,
     });
     assert_eq!(outcome, SnapshotOutcome::Failed);
@@ -486,10 +538,10 @@ fn a_silent_peer_is_dialed_again() {
 
 #[test]
 fn a_peer_whose_process_ends_is_gone() {
-    let (mut one, two) = pair();
+    let (one, two) = pair();
     drop(two);
-    let gone = one.wait_for(|input| match input {
-        Input::Gone(peer) => Some(peer),
+    let gone = one.wait_for(|report| match report {
+        Report::Gone(peer) => Some(peer),
         _ => None,
     });
     assert_eq!(gone, 2);
@@ -526,7 +578,7 @@ async fn next_post(listener: &TcpListener) -> (TcpStream, String) {
 
 #[test]
 fn a_connection_that_was_closed_as_idle_costs_no_message() {
-    let mut two = TestMember::start(2);
+    let two = TestMember::start(2);
     block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -561,10 +613,10 @@ fn a_connection_that_was_closed_as_idle_costs_no_message() {
     });
     // Nothing was reported as lost.
     two.peers.stop();
-    two.peers.shared.local.driver.report(Input::Applied);
-    let lost = two.wait_for(|input| match input {
-        Input::Unreachable(_) => Some(true),
-        Input::Applied => Some(false),
+    two.reports.add(Report::End);
+    let lost = two.wait_for(|report| match report {
+        Report::Unreachable(_) => Some(true),
+        Report::End => Some(false),
         _ => None,
     });
     assert!(!lost);
@@ -606,13 +658,13 @@ fn a_member_that_is_told_so_by_an_answer_is_removed() {
         two.peers.send(vec![answer(2, 1, 1)]);
         let (mut stream, _) = next_post(&listener).await;
         stream.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n").await.unwrap();
-        assert!(matches!(two.faults.first().await, End::Removed));
     });
+    two.wait_for(|report| matches!(report, Report::Removal).then_some(()));
 }
 
 #[test]
 fn somebody_who_turns_out_to_be_a_member_becomes_a_peer() {
-    let (mut one, two) = (TestMember::start(1), TestMember::start(2));
+    let (one, two) = (TestMember::start(1), TestMember::start(2));
     two.peers.shared.add(1, std::slice::from_ref(&one.url), Standing::Remote);
     two.introduce_to(&one);
     two.peers.send(vec![answer(2, 1, 1)]);
@@ -644,7 +696,7 @@ fn members_are_counted_as_known_until_they_are_removed() {
 
 #[test]
 fn a_member_that_cannot_keep_up_holds_its_peers_up() {
-    let (one, mut two) = pair();
+    let (one, two) = pair();
     let (payload, count) = (1 << 20, 160);
     // More than both ends together may hold.
     let mut sent = 0;

@@ -19,7 +19,6 @@ use super::outgoing::{Ended, Observer, Outgoing, Pushed, StreamBody};
 use super::pipeline::Pipeline;
 use super::probe::{self, Pace, Route};
 use super::status::Attempt;
-use crate::driver::Input;
 use crate::log;
 
 /// What a member is to this one.
@@ -191,7 +190,7 @@ pub(super) struct StreamObserver {
 impl StreamObserver {
     fn report_losses(&self, ended: Ended) {
         if ended.lost_any {
-            self.local.driver.report(Input::Unreachable(self.link.id));
+            self.local.consensus.report_unreachable(self.link.id);
         }
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn proposals_that_could_not_be_carried_out_are_left_out() {
-    let (one, mut two) = pair();
+    let (one, two) = pair();
     let header = Some(RequestHeader { id: 7, ..RequestHeader::default() });
     let request = |put| InternalRaftRequest { header: header.clone(), put, ..Default::default() };
     let entry = |kind, data: Vec<u8>| Entry { kind, data: data.into(), ..Entry::default() };
@@ -89,7 +89,7 @@ fn a_removed_member_learns_of_it() {
     let (one, two) = (TestMember::start(1), TestMember::start(2));
     one.peers.set_members(&Members::new(members(&[&one]).iter().cloned(), [units::MemberId(2)]));
     two.peers.set_members(&members(&[&one, &two]));
-    assert!(matches!(block_on(two.faults.first()), End::Removed));
+    two.wait_for(|report| matches!(report, Report::Removal).then_some(()));
     let asked = one.ask(Method::GET, "/raft/stream/msgapp/2", &GREETING);
     assert_eq!(asked, (410, "removed member\n".to_owned()));
 }
@@ -97,13 +97,13 @@ fn a_removed_member_learns_of_it() {
 #[test]
 fn a_member_of_another_cluster_is_refused() {
     let one = TestMember::start(1);
-    let mut stranger = TestMember::start_in(2, 0xc2, Duration::from_secs(5));
+    let stranger = TestMember::start_in(2, 0xc2, Duration::from_secs(5));
     let both = members(&[&one, &stranger]);
     one.peers.set_members(&both);
     stranger.peers.set_members(&both);
     stranger.peers.send(vec![answer(2, 1, 1)]);
-    let unreachable = stranger.wait_for(|input| match input {
-        Input::Unreachable(id) => Some(id),
+    let unreachable = stranger.wait_for(|report| match report {
+        Report::Unreachable(id) => Some(id),
         _ => None,
     });
     assert_eq!(unreachable, 1);
@@ -148,7 +148,7 @@ fn requests_for_streams_are_checked_in_etcds_order() {
 
 #[test]
 fn messages_that_are_not_for_this_member_are_refused() {
-    let mut one = TestMember::start(1);
+    let one = TestMember::start(1);
     let others =
         [2, 3].map(|id| Member::new(units::MemberId(id), vec![format!("http://127.0.0.1:{id}")]));
     one.peers.set_members(&Members::new(others, []));
@@ -182,7 +182,7 @@ fn messages_that_are_not_for_this_member_are_refused() {
 
 #[test]
 fn strangers_are_not_listened_to() {
-    let mut one = TestMember::start(1);
+    let one = TestMember::start(1);
     // Members of this cluster know nothing of the ninth; of the second those of another do.
     let unlisted = TestMember::start(9);
     let elsewhere = TestMember::start_in(2, 0xc2, Duration::from_secs(5));

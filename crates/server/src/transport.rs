@@ -1,0 +1,103 @@
+//! The transport as this member has it: a runtime of its own, the settings of the flags, and reports that become
+//! inputs of the driver.
+//!
+//! # Not here
+//!
+//! The transport (`peer`); the listener it is reached by (`server`) and what else is asked there (`peer_port`).
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorate_api::deep_txn;
+use quorate_raft::{MemberId, SnapshotOutcome};
+use quorate_storage::disk::Disk;
+
+use crate::config::Config;
+use crate::driver::{DriverHandle, Input};
+use crate::fatal::FaultReports;
+use crate::mailbox::{self, Mailbox};
+use crate::member::{DESK, Identity};
+use crate::metrics::Metrics;
+use crate::peer::{Consensus, Parts, Peers, Received};
+use crate::release;
+use crate::runtime::{Runtimes, Threads};
+
+/// How long a peer may take to read or write when the flags do not say.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What the transport reports to.
+#[derive(Debug)]
+pub(crate) struct Reports {
+    pub(crate) driver: DriverHandle,
+    pub(crate) faults: FaultReports,
+}
+
+impl Consensus for Reports {
+    fn receive(&self, received: Received) {
+        self.driver.report(Input::Received(received));
+    }
+
+    fn report_unreachable(&self, peer: MemberId) {
+        self.driver.report(Input::Unreachable(peer));
+    }
+
+    fn report_gone(&self, peer: MemberId) {
+        self.driver.report(Input::Gone(peer));
+    }
+
+    fn report_snapshot(&self, to: MemberId, outcome: SnapshotOutcome) {
+        self.driver.report(Input::SnapshotSent { to, outcome });
+    }
+
+    fn report_removal(&self) {
+        self.faults.report_removal();
+    }
+}
+
+/// Where the transport keeps the snapshots that it receives.
+pub(crate) struct SnapshotDir {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) path: PathBuf,
+}
+
+/// Starts the transport's runtime, on which the peer listener is served too, and the transport on it.
+pub(crate) fn start(
+    config: &Config,
+    identity: &Identity,
+    reports: Reports,
+    snapshots: SnapshotDir,
+    metrics: &Arc<Metrics>,
+) -> io::Result<(Arc<Runtimes>, Arc<Peers>)> {
+    let threads = Threads { name: "peers", count: 1, stack_bytes: deep_txn::STACK_BYTES };
+    let runtimes = Runtimes::start(threads, |_| {
+        // Requests on the peer port wait for the core threads like those of clients.
+        mailbox::run_postman(&DESK, Mailbox::new())
+    })?;
+    let peers = Peers::new(Parts {
+        member_id: identity.member_id,
+        cluster_id: identity.cluster_id,
+        peer_urls: config.initial_advertise_peer_urls.iter().map(ToString::to_string).collect(),
+        server_version: release::reported_version(config.hold_cluster_version),
+        election_timeout: Duration::from_millis(config.election_timeout_ms),
+        read_timeout: read_timeout(config),
+        write_timeout: write_timeout(config),
+        consensus: Arc::new(reports),
+        disk: snapshots.disk,
+        snap_dir: snapshots.path,
+        metrics: Arc::clone(metrics),
+        runtime: runtimes.first().clone(),
+    });
+    Ok((Arc::new(runtimes), peers))
+}
+
+/// How long a peer may be silent while something of it is read.
+pub(crate) fn read_timeout(config: &Config) -> Duration {
+    config.raft_read_timeout.positive().unwrap_or(TIMEOUT)
+}
+
+/// How long a peer may take nothing while something is written to it.
+pub(crate) fn write_timeout(config: &Config) -> Duration {
+    config.raft_write_timeout.positive().unwrap_or(TIMEOUT)
+}
