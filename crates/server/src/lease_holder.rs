@@ -32,7 +32,7 @@ use crate::log;
 use crate::member::{Member, RequestError};
 use crate::metrics::RequestKind;
 use crate::peer::call::{Call, CallError};
-use crate::peer::kept::KeptConnections;
+use crate::peer::pool::ConnectionPool;
 
 /// Where the leader takes renewals of other members.
 pub(crate) const RENEW_PATH: &str = "/leases";
@@ -220,7 +220,7 @@ fn note_failure(id: LeaseId, url: &str, error: &Unanswered) {
 }
 
 async fn ask(
-    kept: &KeptConnections,
+    pool: &ConnectionPool,
     url: &str,
     path: &str,
     body: &Bytes,
@@ -232,7 +232,7 @@ async fn ask(
     call.headers.push(("content-type", "application/protobuf".to_owned()));
     call.body = body.clone();
     call.bytes_max = ANSWER_BYTES_MAX;
-    Ok(call.send_over(kept).await?)
+    Ok(call.send_over(pool).await?)
 }
 
 /// The body of a good answer; `None` if there is no such lease.

@@ -49,7 +49,7 @@ use crate::limit_notices::warn_of_full_store;
 use crate::mailbox::{self, DeskCell};
 use crate::metrics::{Metrics, RequestKind};
 use crate::peer::Peers;
-use crate::peer::kept::KeptConnections;
+use crate::peer::pool::ConnectionPool;
 use crate::release::reported_version;
 use crate::request_id::RequestIds;
 use crate::runtime::blocking;
@@ -131,7 +131,7 @@ pub(crate) struct Member {
     stream_ends: StreamEnds,
     admission: Admission,
     /// For what the leader is asked on behalf of clients.
-    to_leader: KeptConnections,
+    to_leader: ConnectionPool,
     /// Defragmentations that somebody waits for.
     defragmentation_count: Mutex<usize>,
     /// What the health service says.
@@ -145,7 +145,7 @@ impl Member {
             led_since: Mutex::new(None),
             stream_ends: StreamEnds::default(),
             admission: Admission::default(),
-            to_leader: KeptConnections::default(),
+            to_leader: ConnectionPool::default(),
             defragmentation_count: Mutex::new(0),
             serving: tokio::sync::watch::Sender::new(true),
         }
@@ -161,7 +161,7 @@ impl Member {
         self.parts.waiters.load()
     }
 
-    pub(crate) const fn to_leader(&self) -> &KeptConnections {
+    pub(crate) const fn to_leader(&self) -> &ConnectionPool {
         &self.to_leader
     }
 

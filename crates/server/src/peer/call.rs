@@ -17,7 +17,7 @@ use hyper::client::conn::http1::{self, Connection};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use super::kept::{self, KeptConnections};
+use super::pool::{self, ConnectionPool};
 
 /// Why a peer gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -77,10 +77,10 @@ impl Call {
     /// The same over a connection that is kept for the next call. The call may reach the peer twice.
     pub(crate) async fn send_over(
         self,
-        kept: &KeptConnections,
+        pool: &ConnectionPool,
     ) -> Result<Response<Bytes>, CallError> {
         let (url, timeout) = (format!("{}{}", self.base, self.path), self.timeout);
-        match tokio::time::timeout(timeout, self.send_kept(&url, kept)).await {
+        match tokio::time::timeout(timeout, self.send_pooled(&url, pool)).await {
             Ok(answer) => answer,
             Err(_) => Err(CallError::Deadline { url }),
         }
@@ -102,13 +102,13 @@ impl Call {
         }
     }
 
-    async fn send_kept(
+    async fn send_pooled(
         self,
         url: &str,
-        kept: &KeptConnections,
+        pool: &ConnectionPool,
     ) -> Result<Response<Bytes>, CallError> {
         let authority = authority(url)?;
-        if let Some(mut sender) = kept.take(&authority)
+        if let Some(mut sender) = pool.take(&authority)
             && sender.ready().await.is_ok()
         {
             match self.exchange(url, authority.clone(), &mut sender).await {
@@ -116,7 +116,7 @@ impl Call {
                 Err(CallError::Http { .. }) => {}
                 answered => {
                     if answered.is_ok() {
-                        kept.put(authority, sender);
+                        pool.put(authority, sender);
                     }
                     return answered;
                 }
@@ -126,7 +126,7 @@ impl Call {
         // Who waits for an answer sees the failure there.
         tokio::spawn(async move { drop(connection.await) });
         let answer = self.exchange(url, authority.clone(), &mut sender).await?;
-        kept.put(authority, sender);
+        pool.put(authority, sender);
         Ok(answer)
     }
 
@@ -134,7 +134,7 @@ impl Call {
         &self,
         url: &str,
         authority: String,
-        sender: &mut kept::Sender,
+        sender: &mut pool::Sender,
     ) -> Result<Response<Bytes>, CallError> {
         let mut request = Request::builder()
             .method(self.method.clone())
@@ -167,7 +167,7 @@ fn authority(url: &str) -> Result<String, CallError> {
 async fn connect(
     authority: &str,
     url: &str,
-) -> Result<(kept::Sender, Connection<TokioIo<TcpStream>, Full<Bytes>>), CallError> {
+) -> Result<(pool::Sender, Connection<TokioIo<TcpStream>, Full<Bytes>>), CallError> {
     let dial = |source| CallError::Dial { authority: authority.to_owned(), source };
     let stream = TcpStream::connect(authority).await.map_err(dial)?;
     stream.set_nodelay(true).map_err(dial)?;
@@ -249,11 +249,11 @@ mod tests {
     async fn a_kept_connection_is_used_again_and_replaced_when_it_was_closed() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
-        let kept = KeptConnections::default();
+        let pool = ConnectionPool::default();
         let asking = async {
             for _ in 0..5 {
                 let call = Call::get(&base, "/leases", Duration::from_secs(5));
-                assert_eq!(call.send_over(&kept).await.unwrap().into_body(), "ok");
+                assert_eq!(call.send_over(&pool).await.unwrap().into_body(), "ok");
             }
         };
         let (connections, ()) = tokio::join!(answer_twice_each(listener, 5), asking);

@@ -7,7 +7,7 @@ use std::fmt;
 
 use quorate_raft::{MemberId, SnapshotOutcome};
 
-use super::room::Received;
+use super::backlog::Received;
 
 /// The receiving side of the transport. No call may block: they come from the tasks that serve connections,
 /// and from the core's own thread while it sends.

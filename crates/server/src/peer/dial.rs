@@ -14,8 +14,8 @@ use tokio::net::TcpStream;
 
 use super::BoxError;
 use super::call::authority_of;
+use super::contact::Contact;
 use super::handshake::{CLUSTER_ID, Mismatch};
-use super::link::Link;
 use super::local::Local;
 use crate::log;
 
@@ -141,18 +141,18 @@ pub(super) async fn read_answer(body: Incoming) -> Result<String, PostError> {
 /// What an answer other than success means, whatever was asked.
 pub(super) fn refusal(
     local: &Local,
-    link: &Link,
+    contact: &Contact,
     status: StatusCode,
     headers: &HeaderMap,
     text: &str,
 ) -> PostError {
     match status {
         StatusCode::PRECONDITION_FAILED if text == Mismatch::Version.to_string() => {
-            if link.notices.refusals.admits().is_some() {
+            if contact.notices.refusals.admits().is_some() {
                 log::warn!(
                     "request sent was ignored by remote peer due to server version incompatibility",
                     "local-member-id" = local.introduction.member,
-                    "remote-peer-id" = link.name,
+                    "remote-peer-id" = contact.name,
                     "error" = text
                 );
             }
@@ -160,10 +160,10 @@ pub(super) fn refusal(
         }
         StatusCode::PRECONDITION_FAILED if text == Mismatch::Cluster.to_string() => {
             let cluster = headers.get(CLUSTER_ID).and_then(|id| id.to_str().ok()).unwrap_or("");
-            if link.notices.refusals.admits().is_some() {
+            if contact.notices.refusals.admits().is_some() {
                 log::warn!(
                     "request sent was ignored by remote peer due to cluster ID mismatch",
-                    "remote-peer-id" = link.name,
+                    "remote-peer-id" = contact.name,
                     "remote-peer-cluster-id" = cluster,
                     "local-member-id" = local.introduction.member,
                     "local-member-cluster-id" = local.introduction.cluster,

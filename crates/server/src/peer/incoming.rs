@@ -27,10 +27,10 @@ use quorate_raft::Message;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
+use super::contact::Contact;
 use super::dial::{self, DialError, PostError};
 use super::frame::{Decoder, FrameError, StreamKind};
 use super::handshake::Introduction;
-use super::link::Link;
 use super::local::Local;
 use super::status::Attempt;
 use crate::log;
@@ -99,47 +99,47 @@ impl StreamError {
 }
 
 /// Reads the stream of this kind for as long as the peer is one.
-pub(super) async fn read_stream(local: Arc<Local>, link: Arc<Link>, kind: StreamKind) {
+pub(super) async fn read_stream(local: Arc<Local>, contact: Arc<Contact>, kind: StreamKind) {
     log::info!(
         "started stream reader with remote peer",
         "stream-reader-type" = kind.name(),
         "local-member-id" = local.introduction.member,
-        "remote-peer-id" = link.name
+        "remote-peer-id" = contact.name
     );
     let mut suspicion: Option<Suspicion> = None;
     loop {
         let mut next_dial = Instant::now() + REDIAL_INTERVAL;
-        let url = link.urls.pick();
-        match Stream::open(&local, &link, kind, &url).await {
+        let url = contact.urls.pick();
+        match Stream::open(&local, &contact, kind, &url).await {
             Ok(mut stream) => {
-                link.status.activate();
+                contact.status.activate();
                 log::info!(
                     "established TCP streaming connection with remote peer",
                     "stream-reader-type" = kind.name(),
                     "local-member-id" = local.introduction.member,
-                    "remote-peer-id" = link.name
+                    "remote-peer-id" = contact.name
                 );
-                let error = stream.read_all(&local, &link).await;
+                let error = stream.read_all(&local, &contact).await;
                 drop(stream);
-                suspicion = Some(Suspicion::new(link.urls.count()));
+                suspicion = Some(Suspicion::new(contact.urls.count()));
                 log::warn!(
                     "lost TCP streaming connection with remote peer",
                     "stream-reader-type" = kind.name(),
                     "local-member-id" = local.introduction.member,
-                    "remote-peer-id" = link.name,
+                    "remote-peer-id" = contact.name,
                     "error" = error.to_string()
                 );
                 if !matches!(error, ReadError::Ended | ReadError::Reconnect) {
                     let attempt = Attempt { source: kind.name(), action: "read" };
-                    link.status.deactivate(attempt, &error);
+                    contact.status.deactivate(attempt, &error);
                 }
                 if let ReadError::Frame(_) = error {
                     next_dial = Instant::now() + REDIAL_INTERVAL_NONSENSE;
-                    local.metrics.network.peer_received_failures.with(&[&link.name]).inc();
+                    local.metrics.network.peer_received_failures.with(&[&contact.name]).inc();
                 }
             }
             Err(error) => {
-                link.urls.failed(&url);
+                contact.urls.failed(&url);
                 if let Some(suspected) = &mut suspicion {
                     if error.is_refused() {
                         suspected.refusals_left -= 1;
@@ -149,12 +149,12 @@ pub(super) async fn read_stream(local: Arc<Local>, link: Arc<Link>, kind: Stream
                     }
                     if suspected.refusals_left == 0 {
                         suspicion = None;
-                        local.consensus.report_gone(link.id);
+                        local.consensus.report_gone(contact.id);
                     }
                 }
                 if !matches!(error, StreamError::Unsupported) {
                     let attempt = Attempt { source: kind.name(), action: "dial" };
-                    link.status.deactivate(attempt, &error);
+                    contact.status.deactivate(attempt, &error);
                 }
             }
         }
@@ -178,14 +178,14 @@ struct Stream {
 impl Stream {
     async fn open(
         local: &Local,
-        link: &Link,
+        contact: &Contact,
         kind: StreamKind,
         url: &str,
     ) -> Result<Self, StreamError> {
         let (stream, authority) = dial::connect(local, url).await?;
         let request = Request::get(format!("{}{}", kind.path(), local.introduction.member))
             .header(header::HOST, authority.as_str());
-        let request = Introduction::address(local.introduction.introduce(request), &link.name);
+        let request = Introduction::address(local.introduction.introduce(request), &contact.name);
         let request = request.body(Empty::new()).map_err(|_| {
             // A host that is none in a header.
             DialError::Url { url: url.to_owned() }
@@ -204,10 +204,10 @@ impl Stream {
             }
             let text = drive(&mut connection, dial::read_answer(body)).await?;
             Err(if head.status == StatusCode::NOT_FOUND {
-                let (peer, local) = (link.name.clone(), local.introduction.member.clone());
+                let (peer, local) = (contact.name.clone(), local.introduction.member.clone());
                 PostError::NotFound { peer, local }.into()
             } else {
-                dial::refusal(local, link, head.status, &head.headers, &text).into()
+                dial::refusal(local, contact, head.status, &head.headers, &text).into()
             })
         };
         let opened = tokio::time::timeout(local.read_timeout, opening).await;
@@ -217,14 +217,14 @@ impl Stream {
             connection,
             is_connection_done: false,
             body,
-            decoder: Decoder::new(kind, link.id, local.id),
+            decoder: Decoder::new(kind, contact.id, local.id),
             error: None,
             deadline: Box::pin(tokio::time::sleep(local.read_timeout)),
         })
     }
 
     /// Reads until the stream ends.
-    async fn read_all(&mut self, local: &Local, link: &Link) -> ReadError {
+    async fn read_all(&mut self, local: &Local, contact: &Contact) -> ReadError {
         let mut reconnects = local.reconnects.subscribe();
         // A message may come in the bytes of many batches.
         let mut bytes_before = 0;
@@ -236,7 +236,7 @@ impl Stream {
                 _ = reconnects.changed() => return ReadError::Reconnect,
                 bytes = std::future::poll_fn(|cx| self.poll_batch(cx, deadline, &mut messages)) => bytes,
             };
-            self.count(local, link, bytes);
+            self.count(local, contact, bytes);
             bytes_before += bytes;
             if !messages.is_empty() {
                 local.deliver(messages, std::mem::take(&mut bytes_before)).await;
@@ -247,13 +247,13 @@ impl Stream {
         }
     }
 
-    fn count(&mut self, local: &Local, link: &Link, bytes: usize) {
+    fn count(&mut self, local: &Local, contact: &Contact, bytes: usize) {
         let received = &local.metrics.network.peer_received_bytes;
         let links = self.decoder.take_link_heartbeats() * LINK_HEARTBEAT_BYTES;
         if links > 0 {
             received.with(&["0"]).add(links);
         }
-        received.with(&[&link.name]).add((bytes as u64).saturating_sub(links));
+        received.with(&[&contact.name]).add((bytes as u64).saturating_sub(links));
     }
 
     /// Waits for bytes, then takes all there are. Returns how many; the end of the stream is kept for

@@ -11,10 +11,10 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::acquaintance::{Acquaintance, Acquaintances};
+use super::backlog::Backlog;
 use super::consensus::Consensus;
 use super::handshake::Introduction;
-use super::quiet::Quiet;
-use super::room::Room;
+use super::throttle::LogThrottle;
 use crate::log;
 use crate::metrics::Metrics;
 
@@ -28,14 +28,14 @@ pub(super) struct Local {
     pub(super) write_timeout: Duration,
     pub(super) consensus: Arc<dyn Consensus>,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) room: Room,
+    pub(super) backlog: Backlog,
     /// Where tasks run.
     pub(super) handle: Handle,
     /// Counts the calls to redial everything.
     pub(super) reconnects: watch::Sender<u64>,
     pub(super) acquaintances: Acquaintances,
     /// Bounds the lines about messages that are not for this member.
-    pub(super) refused_messages: Quiet,
+    pub(super) refused_messages: LogThrottle,
 }
 
 /// Why a message is not for the consensus core.
@@ -95,7 +95,7 @@ impl Local {
             !message.kind.is_local() && message.kind != MessageKind::Snapshot
         });
         if !messages.is_empty() {
-            let received = self.room.make(messages, bytes).await;
+            let received = self.backlog.admit(messages, bytes).await;
             self.consensus.receive(received);
         }
     }
@@ -122,7 +122,7 @@ impl Local {
     /// Hands on a snapshot whose database is in its place.
     pub(super) async fn deliver_snapshot(&self, message: Message) {
         let bytes = message.snapshot.as_ref().map_or(0, |snapshot| snapshot.data.len());
-        let received = self.room.make(vec![message], bytes).await;
+        let received = self.backlog.admit(vec![message], bytes).await;
         self.consensus.receive(received);
     }
 }

@@ -4,7 +4,7 @@
 //! dialed. What finds no stream is sent as a request of its own, and a snapshot always is.
 //!
 //! ```text
-//! consensus thread --send--> ways --> outgoing   --> body of the peer's stream     (frame, wire)
+//! consensus thread --send--> peer --> outgoing   --> body of the peer's stream     (frame, wire)
 //!                                 \-> pipeline   --> POST /raft
 //!                  --send_snapshot--> snapshot_out --> POST /raft/snapshot
 //! consensus thread <--Received-- local <-- incoming    <-- streams dialed here
@@ -22,26 +22,27 @@
 //! TLS.
 
 mod acquaintance;
+mod backlog;
 pub(crate) mod call;
 mod consensus;
+mod contact;
 mod dial;
 mod frame;
 mod handshake;
 mod incoming;
-pub(crate) mod kept;
-mod link;
 mod local;
 mod outgoing;
+#[expect(clippy::module_inception, reason = "this is the peer itself")]
+mod peer;
 mod pipeline;
+pub(crate) mod pool;
 mod probe;
-mod quiet;
-mod room;
 mod service;
 mod snapshot_in;
 mod snapshot_out;
 mod status;
+mod throttle;
 mod urls;
-mod ways;
 mod wire;
 
 #[cfg(test)]
@@ -65,16 +66,16 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
 use self::acquaintance::Acquaintances;
+use self::backlog::Backlog;
+pub(crate) use self::backlog::Received;
 pub(crate) use self::consensus::Consensus;
 use self::handshake::Introduction;
 use self::local::Local;
-use self::quiet::Quiet;
-pub(crate) use self::room::Received;
-use self::room::Room;
+use self::peer::{Peer, PeerKind};
 use self::service::Service;
 use self::snapshot_in::Depot;
 pub(crate) use self::snapshot_out::OutgoingSnapshot;
-use self::ways::{Peer, Standing};
+use self::throttle::LogThrottle;
 use crate::log;
 use crate::metrics::Metrics;
 
@@ -157,11 +158,11 @@ impl Peers {
             write_timeout: parts.write_timeout,
             consensus: parts.consensus,
             metrics: parts.metrics,
-            room: Room::new(),
+            backlog: Backlog::new(),
             handle: parts.runtime,
             reconnects: watch::Sender::new(0),
             acquaintances: Acquaintances::new(parts.member_id),
-            refused_messages: Quiet::default(),
+            refused_messages: LogThrottle::default(),
         });
         let shared = Arc::new(Shared {
             local,
@@ -188,7 +189,7 @@ impl Peers {
         }
         for member in members.iter() {
             known.with(&[own, &member.id.to_string()]).set(1);
-            shared.add(member.id.0, &member.peer_urls, Standing::Peer);
+            shared.add(member.id.0, &member.peer_urls, PeerKind::Member);
         }
     }
 
@@ -218,7 +219,7 @@ impl Peers {
         let Ok(place) = Arc::clone(&shared.snapshots).try_acquire_owned() else {
             log::warn!(
                 "too many snapshots are being sent",
-                "remote-peer-id" = peer.link.name,
+                "remote-peer-id" = peer.contact.name,
                 "snapshots" = SNAPSHOTS_MAX
             );
             report_failure();
@@ -226,14 +227,14 @@ impl Peers {
         };
         let local = Arc::clone(&shared.local);
         shared.local.handle.spawn(async move {
-            snapshot_out::send(&local, &peer.link, snapshot).await;
+            snapshot_out::send(&local, &peer.contact, snapshot).await;
             drop(place);
         });
     }
 
     /// Since when the member has been reachable without interruption.
     pub(crate) fn active_since(&self, id: MemberId) -> Option<Instant> {
-        self.shared.peer(id)?.link.status.active_since()
+        self.shared.peer(id)?.contact.status.active_since()
     }
 
     /// Answers a request whose path begins with `/raft`.
@@ -262,16 +263,16 @@ impl Shared {
         self.table.read().peers.get(&id).map(Arc::clone)
     }
 
-    fn add(&self, id: MemberId, peer_urls: &[String], standing: Standing) {
+    fn add(&self, id: MemberId, peer_urls: &[String], kind: PeerKind) {
         if id == self.local.id || self.local.acquaintances.is_removed(id) {
             return;
         }
         // Every request of somebody comes by here; most are known.
-        if standing == Standing::Remote {
+        if kind == PeerKind::Remote {
             let table = self.table.read();
             if let Some(remote) = table.remotes.get(&id) {
                 // The first to use this id may not have been its owner.
-                remote.link.urls.update(peer_urls);
+                remote.contact.urls.update(peer_urls);
             }
             if table.knows(id) {
                 return;
@@ -282,45 +283,45 @@ impl Shared {
             return;
         }
         if let Some(peer) = table.peers.get(&id) {
-            if standing == Standing::Peer && peer.link.urls.update(peer_urls) {
+            if kind == PeerKind::Member && peer.contact.urls.update(peer_urls) {
                 log::info!(
                     "updated remote peer",
                     "local-member-id" = self.local.introduction.member,
-                    "updated-remote-peer-id" = peer.link.name,
+                    "updated-remote-peer-id" = peer.contact.name,
                     "updated-remote-peer-urls" = peer_urls
                 );
             }
             return;
         }
         let is_refused = table.knows(id) || table.remotes.len() >= REMOTES_MAX;
-        if standing == Standing::Remote && is_refused {
+        if kind == PeerKind::Remote && is_refused {
             return;
         }
-        let peer = Peer::start(&self.local, id, peer_urls, standing);
-        let message = match standing {
-            Standing::Peer => "added remote peer",
-            Standing::Remote => "added new remote peer",
+        let peer = Peer::start(&self.local, id, peer_urls, kind);
+        let message = match kind {
+            PeerKind::Member => "added remote peer",
+            PeerKind::Remote => "added new remote peer",
         };
         log::info!(
             message,
             "local-member-id" = self.local.introduction.member,
-            "remote-peer-id" = peer.link.name,
+            "remote-peer-id" = peer.contact.name,
             "remote-peer-urls" = peer_urls
         );
         let unusable = peer_urls.iter().find_map(|url| dial::authority(url).err());
         if let Some(error) = unusable {
             log::warn!(
                 "a peer cannot be dialed",
-                "remote-peer-id" = peer.link.name,
+                "remote-peer-id" = peer.contact.name,
                 "error" = error.to_string()
             );
         }
-        let replaced = match standing {
-            Standing::Peer => {
+        let replaced = match kind {
+            PeerKind::Member => {
                 table.peers.insert(id, peer);
                 table.remotes.remove(&id)
             }
-            Standing::Remote => table.remotes.insert(id, peer),
+            PeerKind::Remote => table.remotes.insert(id, peer),
         };
         if let Some(remote) = replaced {
             remote.stop();
@@ -337,16 +338,16 @@ impl Shared {
         let local = Arc::clone(&self.local);
         self.local.handle.spawn(async move {
             let (known, cluster) = (&local.acquaintances, &local.introduction.cluster);
-            let url = remote.link.urls.pick();
+            let url = remote.contact.urls.pick();
             if known.is_listed(id, &url, cluster, local.dial_timeout).await {
                 known.confirm(id);
                 log::info!(
                     "a member that the log has not told of yet is listened to",
-                    "remote-peer-id" = remote.link.name,
+                    "remote-peer-id" = remote.contact.name,
                     "remote-peer-url" = url
                 );
             } else {
-                remote.link.urls.failed(&url);
+                remote.contact.urls.failed(&url);
             }
         });
     }
@@ -361,7 +362,7 @@ impl Shared {
             log::info!(
                 "removed remote peer",
                 "local-member-id" = self.local.introduction.member,
-                "removed-remote-peer-id" = peer.link.name
+                "removed-remote-peer-id" = peer.contact.name
             );
         }
     }

@@ -11,7 +11,7 @@
 //!
 //! # Not here
 //!
-//! Which stream a message takes, and what happens to one that finds no room (`ways`).
+//! Which stream a message takes, and what happens to one that finds no room (`peer`).
 
 use std::collections::VecDeque;
 use std::pin::Pin;

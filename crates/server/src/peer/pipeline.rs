@@ -18,8 +18,8 @@ use http_body_util::Full;
 use quorate_raft::{Message, MessageKind};
 use tokio::sync::{Mutex, mpsc};
 
+use super::contact::Contact;
 use super::dial::{self, Channel, PostError};
-use super::link::Link;
 use super::local::Local;
 use super::outgoing::Allowance;
 use super::status::Attempt;
@@ -44,20 +44,20 @@ impl Pipeline {
     /// Makes a pipeline and its workers, which run for as long as they are polled.
     pub(super) fn new(
         local: &Arc<Local>,
-        link: &Arc<Link>,
+        contact: &Arc<Contact>,
     ) -> (Self, Vec<impl Future<Output = ()> + Send + use<>>) {
         let (sender, receiver) = mpsc::channel(MESSAGES_QUEUED_MAX);
         let receiver = Arc::new(Mutex::new(receiver));
         let workers = (0..WORKER_COUNT).map(|_| {
             let worker = Worker {
                 local: Arc::clone(local),
-                link: Arc::clone(link),
+                contact: Arc::clone(contact),
                 receiver: Arc::clone(&receiver),
                 channel: None,
             };
             worker.run()
         });
-        (Self { sender, allowance: Arc::clone(&link.allowance) }, workers.collect())
+        (Self { sender, allowance: Arc::clone(&contact.allowance) }, workers.collect())
     }
 
     /// Adds a message, if there is room.
@@ -77,7 +77,7 @@ impl Pipeline {
 
 struct Worker {
     local: Arc<Local>,
-    link: Arc<Link>,
+    contact: Arc<Contact>,
     receiver: Arc<Mutex<mpsc::Receiver<Message>>>,
     channel: Option<Channel<Full<Bytes>>>,
 }
@@ -88,7 +88,7 @@ impl Worker {
             // Whoever holds the lock waits for a message, the others for the lock.
             let next = self.receiver.lock().await.recv().await;
             let Some(message) = next else { return };
-            self.link.allowance.release(&message);
+            self.contact.allowance.release(&message);
             self.send(message).await;
         }
     }
@@ -103,7 +103,7 @@ impl Worker {
             self.channel = None;
         }
         drop(message);
-        let url = self.link.urls.pick();
+        let url = self.contact.urls.pick();
         let patience = self.local.read_timeout
             + self.local.write_timeout
             + Duration::from_secs((bytes / BYTES_PER_SECOND_MIN) as u64);
@@ -111,16 +111,16 @@ impl Worker {
         let network = &self.local.metrics.network;
         match posted.unwrap_or(Err(PostError::Timeout)) {
             Ok(()) => {
-                self.link.status.activate();
-                network.peer_sent_bytes.with(&[&self.link.name]).add(bytes as u64);
+                self.contact.status.activate();
+                network.peer_sent_bytes.with(&[&self.contact.name]).add(bytes as u64);
             }
             Err(error) => {
                 self.channel = None;
-                self.link.urls.failed(&url);
+                self.contact.urls.failed(&url);
                 let attempt = Attempt { source: "pipeline", action: "write" };
-                self.link.status.deactivate(attempt, &error);
-                self.local.consensus.report_unreachable(self.link.id);
-                network.peer_sent_failures.with(&[&self.link.name]).inc();
+                self.contact.status.deactivate(attempt, &error);
+                self.local.consensus.report_unreachable(self.contact.id);
+                network.peer_sent_failures.with(&[&self.contact.name]).inc();
             }
         }
     }
@@ -154,7 +154,7 @@ impl Worker {
         let text = dial::read_answer(body).await?;
         match head.status {
             StatusCode::NO_CONTENT => Ok(()),
-            status => Err(dial::refusal(&self.local, &self.link, status, &head.headers, &text)),
+            status => Err(dial::refusal(&self.local, &self.contact, status, &head.headers, &text)),
         }
     }
 }

@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::time::MissedTickBehavior;
 
+use super::contact::Contact;
 use super::dial::{self, Channel, PostError};
-use super::link::Link;
 use super::local::Local;
 use crate::log;
 
@@ -99,7 +99,12 @@ impl Findings {
 }
 
 /// Probes the peer, and reports, for as long as this is polled.
-pub(super) async fn keep_probing(local: Arc<Local>, link: Arc<Link>, route: Route, pace: Pace) {
+pub(super) async fn keep_probing(
+    local: Arc<Local>,
+    contact: Arc<Contact>,
+    route: Route,
+    pace: Pace,
+) {
     let findings = Mutex::new(Findings::none());
     let measuring = async {
         let mut ticks = tokio::time::interval(pace.probe);
@@ -107,14 +112,14 @@ pub(super) async fn keep_probing(local: Arc<Local>, link: Arc<Link>, route: Rout
         let mut channel = None;
         loop {
             ticks.tick().await;
-            measure(&local, &link, route, &mut channel, &findings).await;
+            measure(&local, &contact, route, &mut channel, &findings).await;
         }
     };
     let reporting = async {
         let mut pause = pace.unhealthy;
         loop {
             tokio::time::sleep(pause).await;
-            let healthy = report(&local, &link, route, &findings.lock());
+            let healthy = report(&local, &contact, route, &findings.lock());
             pause = if healthy { pace.healthy } else { pace.unhealthy };
         }
     };
@@ -123,12 +128,12 @@ pub(super) async fn keep_probing(local: Arc<Local>, link: Arc<Link>, route: Rout
 
 async fn measure(
     local: &Local,
-    link: &Link,
+    contact: &Contact,
     route: Route,
     channel: &mut Option<ProbeChannel>,
     findings: &Mutex<Findings>,
 ) {
-    let url = link.urls.pick();
+    let url = contact.urls.pick();
     let limit = local.dial_timeout + local.read_timeout;
     let probed = tokio::time::timeout(limit, probe(local, &url, channel)).await;
     let failed = match probed.unwrap_or(Err(PostError::Timeout)) {
@@ -185,12 +190,12 @@ fn smoothed(before: Duration, measured: Duration) -> Duration {
     if before.is_zero() { measured } else { before * 7 / 8 + measured / 8 }
 }
 
-fn report(local: &Local, link: &Link, route: Route, findings: &Findings) -> bool {
+fn report(local: &Local, contact: &Contact, route: Route, findings: &Findings) -> bool {
     if let Some(error) = &findings.error {
         log::warn!(
             "prober detected unhealthy status",
             "round-tripper-name" = route.name(),
-            "remote-peer-id" = link.name,
+            "remote-peer-id" = contact.name,
             "rtt" = findings.round_trip,
             "error" = error
         );
@@ -199,13 +204,13 @@ fn report(local: &Local, link: &Link, route: Route, findings: &Findings) -> bool
         log::warn!(
             "prober found high clock drift",
             "round-tripper-name" = route.name(),
-            "remote-peer-id" = link.name,
+            "remote-peer-id" = contact.name,
             "clock-drift" = findings.clock_drift,
             "rtt" = findings.round_trip
         );
     }
     let round_trips = &local.metrics.network.peer_round_trip_time;
-    round_trips.with(&[&link.name]).observe(findings.round_trip);
+    round_trips.with(&[&contact.name]).observe(findings.round_trip);
     findings.error.is_none()
 }
 

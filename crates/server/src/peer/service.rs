@@ -18,10 +18,10 @@ use tokio::sync::Semaphore;
 use super::frame::{FRAME_BYTES_MAX, FrameError, StreamKind};
 use super::handshake::{self, CLUSTER_ID, SERVER_VERSION};
 use super::local::NotForUs;
+use super::peer::PeerKind;
 use super::probe::{self, PROBE_PATH};
-use super::quiet::Quiet;
 use super::snapshot_in::{self, Depot, ReceiveError};
-use super::ways::Standing;
+use super::throttle::LogThrottle;
 use super::wire;
 use super::{PeerBody, Shared};
 use crate::log;
@@ -37,12 +37,16 @@ const LARGE_BODIES_MAX: usize = 4;
 pub(super) struct Service {
     pub(super) depot: Depot,
     large_bodies: Semaphore,
-    refusals: Quiet,
+    refusals: LogThrottle,
 }
 
 impl Service {
     pub(super) fn new(depot: Depot) -> Self {
-        Self { depot, large_bodies: Semaphore::new(LARGE_BODIES_MAX), refusals: Quiet::default() }
+        Self {
+            depot,
+            large_bodies: Semaphore::new(LARGE_BODIES_MAX),
+            refusals: LogThrottle::default(),
+        }
     }
 
     /// Answers a request whose path begins with `/raft`.
@@ -189,7 +193,7 @@ impl Service {
         }
         let Some(peer) = shared.peer(from) else {
             if let Some((_, urls)) = handshake::sender(request.headers()) {
-                shared.add(from, &urls, Standing::Remote);
+                shared.add(from, &urls, PeerKind::Remote);
             }
             self.log_refused_stream("failed to find remote peer in cluster", from);
             return refusal(StatusCode::NOT_FOUND, "error sender not found");
@@ -272,7 +276,7 @@ impl Shared {
         self: &Arc<Self>,
         request: &Request<Incoming>,
         method: &Method,
-        refusals: &Quiet,
+        refusals: &LogThrottle,
     ) -> Result<(), Box<Response<PeerBody>>> {
         if request.method() != method {
             let mut refused = refusal(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
@@ -303,7 +307,7 @@ impl Shared {
         if method == Method::POST
             && let Some((from, urls)) = handshake::sender(request.headers())
         {
-            self.add(from, &urls, Standing::Remote);
+            self.add(from, &urls, PeerKind::Remote);
         }
         Ok(())
     }

@@ -23,9 +23,9 @@ use quorate_raft::{Message, SnapshotOutcome};
 use quorate_storage::bolt::{BoltError, ReadTx};
 
 use super::BoxError;
+use super::contact::Contact;
 use super::dial::{self, Channel, PostError};
 use super::frame::put_framed;
-use super::link::Link;
 use super::local::Local;
 use super::status::Attempt;
 use crate::log;
@@ -57,30 +57,30 @@ impl OutgoingSnapshot {
 }
 
 /// Sends the snapshot and reports how that ended.
-pub(super) async fn send(local: &Local, link: &Link, snapshot: OutgoingSnapshot) {
+pub(super) async fn send(local: &Local, contact: &Contact, snapshot: OutgoingSnapshot) {
     let (index, started) = (snapshot.index(), Instant::now());
     let network = &local.metrics.network;
-    let inflights = network.snapshot_send_inflights.with(&[&link.name]);
-    let (bytes, url) = (snapshot.image.image_len(), link.urls.pick());
+    let inflights = network.snapshot_send_inflights.with(&[&contact.name]);
+    let (bytes, url) = (snapshot.image.image_len(), contact.urls.pick());
     log::info!(
         "sending database snapshot",
         "snapshot-index" = index,
-        "remote-peer-id" = link.name,
+        "remote-peer-id" = contact.name,
         "bytes" = bytes
     );
     inflights.inc();
-    let posted = post(local, link, &url, snapshot).await;
+    let posted = post(local, contact, &url, snapshot).await;
     inflights.dec();
     let outcome = match posted {
         Ok(()) => {
-            link.status.activate();
-            network.peer_sent_bytes.with(&[&link.name]).add(bytes);
-            network.snapshot_send_success.with(&[&link.name]).inc();
-            network.snapshot_send_duration.with(&[&link.name]).observe(started.elapsed());
+            contact.status.activate();
+            network.peer_sent_bytes.with(&[&contact.name]).add(bytes);
+            network.snapshot_send_success.with(&[&contact.name]).inc();
+            network.snapshot_send_duration.with(&[&contact.name]).observe(started.elapsed());
             log::info!(
                 "sent database snapshot",
                 "snapshot-index" = index,
-                "remote-peer-id" = link.name,
+                "remote-peer-id" = contact.name,
                 "bytes" = bytes
             );
             SnapshotOutcome::Finished
@@ -89,25 +89,25 @@ pub(super) async fn send(local: &Local, link: &Link, snapshot: OutgoingSnapshot)
             log::warn!(
                 "failed to send database snapshot",
                 "snapshot-index" = index,
-                "remote-peer-id" = link.name,
+                "remote-peer-id" = contact.name,
                 "bytes" = bytes,
                 "error" = error.to_string()
             );
-            link.urls.failed(&url);
+            contact.urls.failed(&url);
             let attempt = Attempt { source: "sendMsgSnap", action: "post" };
-            link.status.deactivate(attempt, &error);
-            network.peer_sent_failures.with(&[&link.name]).inc();
-            network.snapshot_send_failures.with(&[&link.name]).inc();
-            local.consensus.report_unreachable(link.id);
+            contact.status.deactivate(attempt, &error);
+            network.peer_sent_failures.with(&[&contact.name]).inc();
+            network.snapshot_send_failures.with(&[&contact.name]).inc();
+            local.consensus.report_unreachable(contact.id);
             SnapshotOutcome::Failed
         }
     };
-    local.consensus.report_snapshot(link.id, outcome);
+    local.consensus.report_snapshot(contact.id, outcome);
 }
 
 async fn post(
     local: &Local,
-    link: &Link,
+    contact: &Contact,
     url: &str,
     snapshot: OutgoingSnapshot,
 ) -> Result<(), PostError> {
@@ -122,7 +122,7 @@ async fn post(
         let text = tokio::time::timeout(local.read_timeout, dial::read_answer(body)).await;
         match (head.status, text) {
             (StatusCode::NO_CONTENT, _) => Ok(()),
-            (status, Ok(text)) => Err(dial::refusal(local, link, status, &head.headers, &text?)),
+            (status, Ok(text)) => Err(dial::refusal(local, contact, status, &head.headers, &text?)),
             (_, Err(_)) => Err(PostError::Timeout),
         }
     };

@@ -337,10 +337,10 @@ fn a_peer_that_does_not_answer_is_reported_before_it_is_probed_again() {
     // Nobody accepts here: the probe neither succeeds nor fails.
     let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
-    let link = Arc::new(link::Link::new(&local, 2, &[url]));
+    let contact = Arc::new(contact::Contact::new(&local, 2, &[url]));
     let hour = Duration::from_secs(3_600);
     let pace = probe::Pace { probe: hour, healthy: hour, unhealthy: Duration::from_millis(10) };
-    let prober = probe::keep_probing(Arc::clone(&local), link, probe::Route::Stream, pace);
+    let prober = probe::keep_probing(Arc::clone(&local), contact, probe::Route::Stream, pace);
     let task = local.handle.spawn(prober);
     // The first report, and a second, since the first was bad.
     wait_until(|| one.metrics.network.peer_round_trip_time.with(&["2"]).count() >= 2);
@@ -665,7 +665,7 @@ fn a_member_that_is_told_so_by_an_answer_is_removed() {
 #[test]
 fn somebody_who_turns_out_to_be_a_member_becomes_a_peer() {
     let (one, two) = (TestMember::start(1), TestMember::start(2));
-    two.peers.shared.add(1, std::slice::from_ref(&one.url), Standing::Remote);
+    two.peers.shared.add(1, std::slice::from_ref(&one.url), PeerKind::Remote);
     two.introduce_to(&one);
     two.peers.send(vec![answer(2, 1, 1)]);
     assert_eq!(one.receive_answers_and_appends(1), [answer(2, 1, 1)]);
@@ -690,7 +690,7 @@ fn members_are_counted_as_known_until_they_are_removed() {
     assert_eq!((known("1"), known("2")), (1, 0));
     assert!(one.peers.shared.peer(2).is_none());
     // Nor does it come back as somebody who only says so.
-    one.peers.shared.add(2, std::slice::from_ref(&two.url), Standing::Remote);
+    one.peers.shared.add(2, std::slice::from_ref(&two.url), PeerKind::Remote);
     assert!(one.peers.shared.table.read().remotes.is_empty());
 }
 

@@ -210,6 +210,6 @@ fn strangers_are_not_listened_to() {
     let two = TestMember::start(2);
     two.peers.set_members(&members(&[&one, &two]));
     one.peers.set_members(&members(&[&one]));
-    one.peers.shared.add(2, std::slice::from_ref(&two.url), Standing::Remote);
+    one.peers.shared.add(2, std::slice::from_ref(&two.url), PeerKind::Remote);
     two.introduce_to(&one);
 }

@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use quorate_raft::{MemberId, Message, MessageKind};
 use tokio::task::AbortHandle;
 
+use super::contact::Contact;
 use super::frame::StreamKind;
 use super::incoming::read_stream;
-use super::link::Link;
 use super::local::Local;
 use super::outgoing::{Ended, Observer, Outgoing, Pushed, StreamBody};
 use super::pipeline::Pipeline;
@@ -21,11 +21,11 @@ use super::probe::{self, Pace, Route};
 use super::status::Attempt;
 use crate::log;
 
-/// What a member is to this one.
+/// What another member is to this one; the words are etcd's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum PeerKind {
     /// A member of the cluster as applied here.
-    Peer,
+    Member,
     /// Somebody who says so, and may be a member that this one has not heard of yet.
     Remote,
 }
@@ -34,7 +34,7 @@ pub(super) enum Standing {
 #[derive(Debug)]
 pub(super) struct Peer {
     local: Arc<Local>,
-    pub(super) link: Arc<Link>,
+    pub(super) contact: Arc<Contact>,
     append: Arc<Outgoing>,
     message: Arc<Outgoing>,
     pipeline: Pipeline,
@@ -47,28 +47,29 @@ impl Peer {
         local: &Arc<Local>,
         id: MemberId,
         peer_urls: &[String],
-        standing: Standing,
+        kind: PeerKind,
     ) -> Arc<Self> {
-        let link = Arc::new(Link::new(local, id, peer_urls));
-        let outgoing = || Arc::new(Outgoing::new(&link.allowance, local.write_timeout));
+        let contact = Arc::new(Contact::new(local, id, peer_urls));
+        let outgoing = || Arc::new(Outgoing::new(&contact.allowance, local.write_timeout));
         let (append, message) = (outgoing(), outgoing());
-        let (pipeline, workers) = Pipeline::new(local, &link);
+        let (pipeline, workers) = Pipeline::new(local, &contact);
         let mut tasks: Vec<AbortHandle> =
             workers.into_iter().map(|worker| local.handle.spawn(worker).abort_handle()).collect();
         let mut spawn = |task: AbortHandle| tasks.push(task);
-        if standing == Standing::Peer {
-            for kind in StreamKind::ALL {
-                let reader = read_stream(Arc::clone(local), Arc::clone(&link), kind);
+        if kind == PeerKind::Member {
+            for stream in StreamKind::ALL {
+                let reader = read_stream(Arc::clone(local), Arc::clone(&contact), stream);
                 spawn(local.handle.spawn(reader).abort_handle());
             }
             for route in [Route::Pipeline, Route::Stream] {
                 let pace = Pace::new(local.read_timeout);
-                let prober = probe::keep_probing(Arc::clone(local), Arc::clone(&link), route, pace);
+                let prober =
+                    probe::keep_probing(Arc::clone(local), Arc::clone(&contact), route, pace);
                 spawn(local.handle.spawn(prober).abort_handle());
             }
         }
         let (local, tasks) = (Arc::clone(local), Mutex::new(tasks));
-        Arc::new(Self { local, link, append, message, pipeline, tasks })
+        Arc::new(Self { local, contact, append, message, pipeline, tasks })
     }
 
     /// Ends the tasks and the streams.
@@ -78,7 +79,7 @@ impl Peer {
         }
         self.append.close();
         self.message.close();
-        self.link.status.end();
+        self.contact.status.end();
     }
 
     /// Ends the streams that the peer has opened; it will open them again.
@@ -130,22 +131,22 @@ impl Peer {
         let pushed = self.outgoing(stream).push(message);
         if let Pushed::Stuck = pushed {
             let attempt = Attempt { source: stream.name(), action: "write" };
-            self.link.status.deactivate(attempt, &"i/o timeout");
-            log_lost(&self.local, &self.link, stream);
+            self.contact.status.deactivate(attempt, &"i/o timeout");
+            log_lost(&self.local, &self.contact, stream);
         }
         pushed
     }
 
     fn count_dropped(&self, kind: MessageKind) {
-        let link = &self.link;
-        self.local.metrics.network.peer_sent_failures.with(&[&link.name]).inc();
-        if let Some(left_out) = link.notices.dropped.admits() {
+        let contact = &self.contact;
+        self.local.metrics.network.peer_sent_failures.with(&[&contact.name]).inc();
+        if let Some(left_out) = contact.notices.dropped.admits() {
             log::warn!(
                 "dropped internal Raft message since sending buffer is full",
                 "message-type" = kind.name(),
                 "local-member-id" = self.local.introduction.member,
-                "remote-peer-id" = link.name,
-                "remote-peer-active" = link.status.is_active(),
+                "remote-peer-id" = contact.name,
+                "remote-peer-active" = contact.status.is_active(),
                 "dropped-before" = left_out
             );
         }
@@ -156,23 +157,26 @@ impl Peer {
         let outgoing = self.outgoing(kind);
         let (attachment, replaced) = outgoing.attach();
         let member = &self.local.introduction.member;
-        let observer =
-            StreamObserver { local: Arc::clone(&self.local), link: Arc::clone(&self.link), kind };
+        let observer = StreamObserver {
+            local: Arc::clone(&self.local),
+            contact: Arc::clone(&self.contact),
+            kind,
+        };
         if replaced.was_attached {
             observer.report_losses(replaced);
             log::warn!(
                 "closed TCP streaming connection with remote peer",
                 "stream-writer-type" = kind.name(),
                 "local-member-id" = member,
-                "remote-peer-id" = self.link.name
+                "remote-peer-id" = self.contact.name
             );
         }
-        self.link.status.activate();
+        self.contact.status.activate();
         log::info!(
             "established TCP streaming connection with remote peer",
             "stream-writer-type" = kind.name(),
             "local-member-id" = member,
-            "remote-peer-id" = self.link.name
+            "remote-peer-id" = self.contact.name
         );
         let interval = self.local.link_heartbeat_interval();
         StreamBody::new(kind, outgoing, attachment, interval, observer)
@@ -183,39 +187,39 @@ impl Peer {
 #[derive(Debug)]
 pub(super) struct StreamObserver {
     local: Arc<Local>,
-    link: Arc<Link>,
+    contact: Arc<Contact>,
     kind: StreamKind,
 }
 
 impl StreamObserver {
     fn report_losses(&self, ended: Ended) {
         if ended.lost_any {
-            self.local.consensus.report_unreachable(self.link.id);
+            self.local.consensus.report_unreachable(self.contact.id);
         }
     }
 }
 
 impl Observer for StreamObserver {
     fn wrote(&self, bytes: usize) {
-        self.local.metrics.network.peer_sent_bytes.with(&[&self.link.name]).add(bytes as u64);
+        self.local.metrics.network.peer_sent_bytes.with(&[&self.contact.name]).add(bytes as u64);
     }
 
     fn lost(&self, ended: Ended) {
         let attempt = Attempt { source: self.kind.name(), action: "write" };
-        self.link.status.deactivate(attempt, &"the connection has ended");
-        log_lost(&self.local, &self.link, self.kind);
+        self.contact.status.deactivate(attempt, &"the connection has ended");
+        log_lost(&self.local, &self.contact, self.kind);
         self.report_losses(ended);
         if ended.lost_any {
-            self.local.metrics.network.peer_sent_failures.with(&[&self.link.name]).inc();
+            self.local.metrics.network.peer_sent_failures.with(&[&self.contact.name]).inc();
         }
     }
 }
 
-fn log_lost(local: &Local, link: &Link, stream: StreamKind) {
+fn log_lost(local: &Local, contact: &Contact, stream: StreamKind) {
     log::warn!(
         "lost TCP streaming connection with remote peer",
         "stream-writer-type" = stream.name(),
         "local-member-id" = local.introduction.member,
-        "remote-peer-id" = link.name
+        "remote-peer-id" = contact.name
     );
 }

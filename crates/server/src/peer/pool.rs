@@ -1,4 +1,4 @@
-//! Connections to peers' HTTP ports that are kept between calls, for what is asked often: a follower passes
+//! A pool of connections to peers' HTTP ports, which are kept between calls for what is asked often: a follower passes
 //! on every renewal of a lease, and a connection for each would use up the ports of the host.
 //!
 //! A call takes a connection that nobody uses, or opens one, and gives it back when the answer is complete.
@@ -29,11 +29,11 @@ pub(super) type Sender = SendRequest<Full<Bytes>>;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct KeptConnections {
+pub(crate) struct ConnectionPool {
     idle: Mutex<HashMap<String, Vec<(Sender, Instant)>>>,
 }
 
-impl KeptConnections {
+impl ConnectionPool {
     /// Takes out a connection to this `host:port` that looks open: the one that was used last.
     pub(super) fn take(&self, authority: &str) -> Option<Sender> {
         let mut idle = self.idle.lock();

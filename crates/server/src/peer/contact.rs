@@ -1,4 +1,5 @@
-//! One other member as all ways to it know it: its id, where it is, and whether it can be reached.
+//! What all ways to one other member share: its id, where it is, whether it can be reached, and how many bytes
+//! may wait for it. The ways themselves are the member's `peer`.
 
 use std::sync::Arc;
 
@@ -6,13 +7,13 @@ use quorate_raft::MemberId;
 
 use super::local::Local;
 use super::outgoing::Allowance;
-use super::quiet::Quiet;
 use super::status::Status;
+use super::throttle::LogThrottle;
 use super::urls::Urls;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct Contact {
     pub(super) id: MemberId,
     /// The id in hex.
     pub(super) name: String,
@@ -25,11 +26,11 @@ pub(super) struct Link {
 /// Lines that may repeat quickly.
 #[derive(Debug, Default)]
 pub(super) struct Notices {
-    pub(super) dropped: Quiet,
-    pub(super) refusals: Quiet,
+    pub(super) dropped: LogThrottle,
+    pub(super) refusals: LogThrottle,
 }
 
-impl Link {
+impl Contact {
     pub(super) fn new(local: &Local, id: MemberId, peer_urls: &[String]) -> Self {
         let name = format!("{id:x}");
         Self {

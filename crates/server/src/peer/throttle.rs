@@ -1,14 +1,15 @@
-//! A bound on lines about something that goes on: one now, the next when some seconds have passed.
+//! A throttle on log lines about something that goes on: one now, the next when some seconds have passed.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+/// Between two lines of one matter.
 const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Decides about the lines of one matter.
 #[derive(Debug, Default)]
-pub(super) struct Quiet {
+pub(super) struct LogThrottle {
     state: Mutex<State>,
 }
 
@@ -18,7 +19,7 @@ struct State {
     left_out: u64,
 }
 
-impl Quiet {
+impl LogThrottle {
     /// Whether to write a line now; then how many were left out since the last.
     pub(super) fn admits(&self) -> Option<u64> {
         self.admits_at(Instant::now())
@@ -41,11 +42,11 @@ mod tests {
 
     #[test]
     fn lines_in_between_are_counted() {
-        let (quiet, start) = (Quiet::default(), Instant::now());
-        assert_eq!(quiet.admits_at(start), Some(0));
-        assert_eq!(quiet.admits_at(start + INTERVAL / 2), None);
-        assert_eq!(quiet.admits_at(start + INTERVAL / 2), None);
-        assert_eq!(quiet.admits_at(start + INTERVAL), Some(2));
-        assert_eq!(quiet.admits_at(start + INTERVAL * 3), Some(0));
+        let (throttle, start) = (LogThrottle::default(), Instant::now());
+        assert_eq!(throttle.admits_at(start), Some(0));
+        assert_eq!(throttle.admits_at(start + INTERVAL / 2), None);
+        assert_eq!(throttle.admits_at(start + INTERVAL / 2), None);
+        assert_eq!(throttle.admits_at(start + INTERVAL), Some(2));
+        assert_eq!(throttle.admits_at(start + INTERVAL * 3), Some(0));
     }
 }

@@ -1,4 +1,4 @@
-//! The bound on what has been received and waits for the consensus thread.
+//! What has been received and waits for the consensus core, and its bound.
 //!
 //! Readers ask for room before they hand a batch over and read on only then, so that a member which cannot
 //! keep up holds its peers up through their connections instead of filling its own memory. The room is free
@@ -30,18 +30,18 @@ impl Received {
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(super) struct Room {
+pub(super) struct Backlog {
     free_bytes: Arc<Semaphore>,
 }
 
-impl Room {
+impl Backlog {
     pub(super) fn new() -> Self {
         Self { free_bytes: Arc::new(Semaphore::new(WAITING_BYTES_MAX)) }
     }
 
     /// Waits until there is room for messages that came in so many bytes. A single batch beyond the bound
     /// gets all the room there is.
-    pub(super) async fn make(&self, messages: Vec<Message>, bytes: usize) -> Received {
+    pub(super) async fn admit(&self, messages: Vec<Message>, bytes: usize) -> Received {
         let wanted = u32::try_from(bytes.min(WAITING_BYTES_MAX)).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.free_bytes).acquire_many_owned(wanted).await;
         Received { messages, room: room.expect("the semaphore is never closed") }
@@ -57,14 +57,14 @@ mod tests {
 
     #[test]
     fn a_batch_waits_until_the_ones_before_it_were_taken() {
-        let room = Room::new();
+        let backlog = Backlog::new();
         let mut context = Context::from_waker(Waker::noop());
         let Poll::Ready(first) =
-            pin!(room.make(Vec::new(), 2 * WAITING_BYTES_MAX)).poll(&mut context)
+            pin!(backlog.admit(Vec::new(), 2 * WAITING_BYTES_MAX)).poll(&mut context)
         else {
             panic!("there is room for one batch, however large");
         };
-        let mut second = pin!(room.make(Vec::new(), 1));
+        let mut second = pin!(backlog.admit(Vec::new(), 1));
         assert!(second.as_mut().poll(&mut context).is_pending());
         drop(first.into_messages());
         assert!(second.as_mut().poll(&mut context).is_ready());
