@@ -12,7 +12,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use super::BoxError;
+use super::body::BoxError;
 use super::call::authority_of;
 use super::contact::Contact;
 use super::handshake::{CLUSTER_ID, Mismatch};
@@ -107,7 +107,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> Channel<B> {
             .set_tcp_user_timeout(Some(patience))
             .map_err(|source| DialError::Connect { authority: authority.clone(), source })?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        local.handle.spawn(async move {
+        local.runtime.spawn(async move {
             // Who waits for an answer sees the failure there.
             drop(connection.await);
         });

@@ -1,10 +1,10 @@
 //! The reading end of a stream: dials the peer, asks for its messages, and hands them to the consensus core.
 //!
-//! A member dials both streams of every peer and keeps at it: at most one attempt in [`REDIAL_INTERVAL`], some
-//! more just after a stream has broken, the next URL after a failure. All complete messages that a read has brought are handed over as one batch. A
-//! peer shows at least three times per read timeout that it lives; one that is silent for all of it is dialed
-//! again. When a stream has broken and every URL refuses the next, the consensus core is told that the peer is
-//! gone.
+//! A member dials both streams of every peer and keeps at it: at most one attempt in [`REDIAL_INTERVAL`], some more just
+//! after a stream has broken, the next URL after a failure. All complete messages that a read has brought are handed
+//! over as one batch. A peer shows at least three times per read timeout that it lives; one that is silent for all of
+//! it is dialed again. When a stream has broken and every URL refuses the next, the consensus core is told that the
+//! peer is gone.
 //!
 //! # Not here
 //!

@@ -3,10 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use prost::Message as _;
-use quorate_api::raftpb::ConfChange;
-use quorate_raft::{Entry, EntryKind, MemberId, Message, MessageKind};
-use quorate_state::apply::{Command, Request, RequestFault};
+use quorate_raft::{MemberId, Message, MessageKind};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -14,6 +11,7 @@ use super::acquaintance::{Acquaintance, Acquaintances};
 use super::backlog::Backlog;
 use super::consensus::Consensus;
 use super::handshake::Introduction;
+use super::proposal;
 use super::throttle::LogThrottle;
 use crate::log;
 use crate::metrics::Metrics;
@@ -30,7 +28,7 @@ pub(super) struct Local {
     pub(super) metrics: Arc<Metrics>,
     pub(super) backlog: Backlog,
     /// Where tasks run.
-    pub(super) handle: Handle,
+    pub(super) runtime: Handle,
     /// Counts the calls to redial everything.
     pub(super) reconnects: watch::Sender<u64>,
     pub(super) acquaintances: Acquaintances,
@@ -103,7 +101,7 @@ impl Local {
     /// Leaves out of a forwarded proposal what could not be carried out: once in the log it would end its
     /// members, and again at each start. Its proposer waits in vain.
     fn refuse_unfit_entries(&self, message: &mut Message) {
-        message.entries.retain(|entry| match check_proposal(entry) {
+        message.entries.retain(|entry| match proposal::check(entry) {
             Ok(()) => true,
             Err(error) => {
                 if self.refused_messages.admits().is_some() {
@@ -125,32 +123,4 @@ impl Local {
         let received = self.backlog.admit(vec![message], bytes).await;
         self.consensus.receive(received);
     }
-}
-
-/// Why an entry is not to be stored.
-#[derive(Debug, thiserror::Error)]
-enum Unfit {
-    #[error(transparent)]
-    Request(#[from] RequestFault),
-    #[error("the membership change is not readable: {0}")]
-    Change(#[from] prost::DecodeError),
-    #[error("this version keeps no users and roles, and cannot switch authentication on")]
-    Auth,
-    #[error("membership changes of this form are not made")]
-    ChangeV2,
-}
-
-fn check_proposal(entry: &Entry) -> Result<(), Unfit> {
-    match entry.kind {
-        EntryKind::Normal if entry.data.is_empty() => {}
-        EntryKind::Normal => {
-            let request = Request::decode(entry.data.clone())?;
-            if matches!(&request.command, Command::Auth(command) if command.changes_users()) {
-                return Err(Unfit::Auth);
-            }
-        }
-        EntryKind::ConfChange => drop(ConfChange::decode(entry.data.clone())?),
-        EntryKind::ConfChangeV2 => return Err(Unfit::ChangeV2),
-    }
-    Ok(())
 }

@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use quorate_raft::Message;
 use tokio::time::{Interval, MissedTickBehavior};
 
-use super::BoxError;
+use super::body::BoxError;
 use super::frame::{Encoder, StreamKind};
 
 /// Messages that may wait in one stream.

@@ -54,18 +54,18 @@ impl Peer {
         let (append, message) = (outgoing(), outgoing());
         let (pipeline, workers) = Pipeline::new(local, &contact);
         let mut tasks: Vec<AbortHandle> =
-            workers.into_iter().map(|worker| local.handle.spawn(worker).abort_handle()).collect();
+            workers.into_iter().map(|worker| local.runtime.spawn(worker).abort_handle()).collect();
         let mut spawn = |task: AbortHandle| tasks.push(task);
         if kind == PeerKind::Member {
             for stream in StreamKind::ALL {
                 let reader = read_stream(Arc::clone(local), Arc::clone(&contact), stream);
-                spawn(local.handle.spawn(reader).abort_handle());
+                spawn(local.runtime.spawn(reader).abort_handle());
             }
             for route in [Route::Pipeline, Route::Stream] {
                 let pace = Pace::new(local.read_timeout);
                 let prober =
                     probe::keep_probing(Arc::clone(local), Arc::clone(&contact), route, pace);
-                spawn(local.handle.spawn(prober).abort_handle());
+                spawn(local.runtime.spawn(prober).abort_handle());
             }
         }
         let (local, tasks) = (Arc::clone(local), Mutex::new(tasks));

@@ -15,15 +15,15 @@ use hyper::body::Incoming;
 use quorate_raft::{MemberId, Message};
 use tokio::sync::Semaphore;
 
+use super::body::PeerBody;
 use super::frame::{FRAME_BYTES_MAX, FrameError, StreamKind};
 use super::handshake::{self, CLUSTER_ID, SERVER_VERSION};
-use super::local::NotForUs;
-use super::peer::PeerKind;
+use super::local::{Local, NotForUs};
 use super::probe::{self, PROBE_PATH};
 use super::snapshot_in::{self, Depot, ReceiveError};
+use super::table::Table;
 use super::throttle::LogThrottle;
 use super::wire;
-use super::{PeerBody, Shared};
 use crate::log;
 
 /// Bodies up to here are read at once, whatever else is being read.
@@ -32,77 +32,68 @@ const SMALL_BODY_BYTES: usize = 64 << 10;
 /// Larger bodies that may be read at the same time.
 const LARGE_BODIES_MAX: usize = 4;
 
-/// What serving takes, beside what the transport shares.
+/// See the module.
 #[derive(Debug)]
 pub(super) struct Service {
-    pub(super) depot: Depot,
+    local: Arc<Local>,
+    table: Arc<Table>,
+    depot: Arc<Depot>,
     large_bodies: Semaphore,
     refusals: LogThrottle,
 }
 
 impl Service {
-    pub(super) fn new(depot: Depot) -> Self {
+    pub(super) fn new(local: Arc<Local>, table: Arc<Table>, depot: Depot) -> Self {
         Self {
-            depot,
+            local,
+            table,
+            depot: Arc::new(depot),
             large_bodies: Semaphore::new(LARGE_BODIES_MAX),
             refusals: LogThrottle::default(),
         }
     }
 
     /// Answers a request whose path begins with `/raft`.
-    pub(super) async fn answer(
-        &self,
-        shared: &Arc<Shared>,
-        request: Request<Incoming>,
-    ) -> Response<PeerBody> {
+    pub(super) async fn answer(&self, request: Request<Incoming>) -> Response<PeerBody> {
         match request.uri().path() {
-            "/raft" => self.take_message(shared, request).await,
-            "/raft/snapshot" => take_snapshot(shared, request).await,
+            "/raft" => self.take_message(request).await,
+            "/raft/snapshot" => self.take_snapshot(request).await,
             PROBE_PATH => text(StatusCode::OK, probe::answer()),
-            path if path.starts_with("/raft/stream/") => self.open_stream(shared, &request),
+            path if path.starts_with("/raft/stream/") => self.open_stream(&request),
             _ => refusal(StatusCode::NOT_FOUND, "404 page not found"),
         }
     }
 
-    async fn take_message(
-        &self,
-        shared: &Arc<Shared>,
-        request: Request<Incoming>,
-    ) -> Response<PeerBody> {
-        if let Err(refused) = shared.greet(&request, &Method::POST, &self.refusals) {
+    async fn take_message(&self, request: Request<Incoming>) -> Response<PeerBody> {
+        if let Err(refused) = self.greet(&request, &Method::POST) {
             return *refused;
         }
         let sender = handshake::sender_id(request.headers());
-        let mut answer = match self.read_body(shared, request.into_body()).await {
+        let mut answer = match self.read_body(request.into_body()).await {
             Ok(body) => match wire::decode_message(&body) {
                 Ok(message) if is_of_another(sender, &message) => {
                     self.refuse(NotForUs::OtherSender)
                 }
-                Ok(message) => self.process(shared, message, body.len()).await,
+                Ok(message) => self.process(message, body.len()).await,
                 Err(error) => {
                     self.log_failure("failed to unmarshal Raft message", &error.to_string());
-                    shared.count_bad_request(sender);
+                    self.count_bad_request(sender);
                     refusal(StatusCode::BAD_REQUEST, "error unmarshalling raft message")
                 }
             },
             Err(error) => {
                 self.log_failure("failed to read Raft message", &error);
-                shared.count_bad_request(sender);
+                self.count_bad_request(sender);
                 refusal(StatusCode::BAD_REQUEST, "error reading raft message")
             }
         };
-        shared.mark(&mut answer);
+        self.mark(&mut answer);
         answer
     }
 
     /// Hands on a message that came in so many bytes, if it is for the consensus core.
-    async fn process(
-        &self,
-        shared: &Arc<Shared>,
-        message: Message,
-        bytes: usize,
-    ) -> Response<PeerBody> {
-        let local = &shared.local;
+    async fn process(&self, message: Message, bytes: usize) -> Response<PeerBody> {
+        let local = &self.local;
         let from = format!("{:x}", message.from);
         local.metrics.network.peer_received_bytes.with(&[&from]).add(bytes as u64);
         match local.admit(&message) {
@@ -113,7 +104,7 @@ impl Service {
             // Should it turn out to be a member, then the message was lost, which happens.
             Err(error @ NotForUs::Stranger) => {
                 local.log_refused(&message, error);
-                shared.ask_who_it_is(message.from);
+                self.table.ask_who_it_is(message.from);
                 empty(StatusCode::NO_CONTENT)
             }
             Err(error @ (NotForUs::Removed | NotForUs::OtherMember | NotForUs::OtherSender)) => {
@@ -132,12 +123,12 @@ impl Service {
     }
 
     /// Reads a message's body, or says why it cannot be read.
-    async fn read_body(&self, shared: &Shared, mut body: Incoming) -> Result<Bytes, String> {
+    async fn read_body(&self, mut body: Incoming) -> Result<Bytes, String> {
         // Gathered in a buffer of its own, of which a kept entry keeps no more than its message.
         let mut gathered = BytesMut::new();
         let mut place = None;
         loop {
-            let frame = tokio::time::timeout(shared.local.read_timeout, body.frame()).await;
+            let frame = tokio::time::timeout(self.local.read_timeout, body.frame()).await;
             let frame = frame.map_err(|_| "read tcp: i/o timeout")?;
             let Some(frame) = frame.transpose().map_err(|error| log::error_chain(&error))? else {
                 break;
@@ -155,9 +146,9 @@ impl Service {
         Ok(gathered.freeze())
     }
 
-    fn open_stream(&self, shared: &Arc<Shared>, request: &Request<Incoming>) -> Response<PeerBody> {
-        if let Err(mut refused) = shared.greet(request, &Method::GET, &self.refusals) {
-            shared.mark_stream(&mut refused);
+    fn open_stream(&self, request: &Request<Incoming>) -> Response<PeerBody> {
+        if let Err(mut refused) = self.greet(request, &Method::GET) {
+            self.mark_stream(&mut refused);
             return *refused;
         }
         let path = request.uri().path();
@@ -169,21 +160,20 @@ impl Service {
             None => refusal(StatusCode::NOT_FOUND, "invalid path"),
             Some((kind, id)) => match handshake::parse_id(id) {
                 None => refusal(StatusCode::NOT_FOUND, "invalid from"),
-                Some(from) => self.open_stream_of(shared, request, kind, from),
+                Some(from) => self.open_stream_of(request, kind, from),
             },
         };
-        shared.mark_stream(&mut answer);
+        self.mark_stream(&mut answer);
         answer
     }
 
     fn open_stream_of(
         &self,
-        shared: &Arc<Shared>,
         request: &Request<Incoming>,
         kind: StreamKind,
         from: MemberId,
     ) -> Response<PeerBody> {
-        let local = &shared.local;
+        let local = &self.local;
         if local.acquaintances.is_removed(from) {
             self.log_refused_stream(
                 "rejected stream from remote peer because it was removed",
@@ -191,9 +181,9 @@ impl Service {
             );
             return refusal(StatusCode::GONE, "removed member");
         }
-        let Some(peer) = shared.peer(from) else {
+        let Some(peer) = self.table.peer(from) else {
             if let Some((_, urls)) = handshake::sender(request.headers()) {
-                shared.add(from, &urls, PeerKind::Remote);
+                self.table.add_remote(from, &urls);
             }
             self.log_refused_stream("failed to find remote peer in cluster", from);
             return refusal(StatusCode::NOT_FOUND, "error sender not found");
@@ -217,66 +207,56 @@ impl Service {
             log::warn!(message, "error" = error);
         }
     }
-}
 
-/// Whether a message is not of the member that the request's head names, if it names one. What members pass on
-/// to their leader stays its author's.
-fn is_of_another(sender: Option<MemberId>, message: &Message) -> bool {
-    message.kind.carries_term() && sender.is_some_and(|sender| sender != message.from)
-}
-
-async fn take_snapshot(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<PeerBody> {
-    if let Err(refused) = shared.greet(&request, &Method::POST, &shared.service.refusals) {
-        let failures = &shared.local.metrics.network.snapshot_receive_failures;
-        failures.with(&[snapshot_in::UNKNOWN_SENDER]).inc();
-        return *refused;
+    async fn take_snapshot(&self, request: Request<Incoming>) -> Response<PeerBody> {
+        if let Err(refused) = self.greet(&request, &Method::POST) {
+            let failures = &self.local.metrics.network.snapshot_receive_failures;
+            failures.with(&[snapshot_in::UNKNOWN_SENDER]).inc();
+            return *refused;
+        }
+        let sender = handshake::sender_id(request.headers());
+        // A task of its own, which outlives the connection and cleans up after it.
+        let receiving = self.local.runtime.spawn({
+            let (local, depot) = (Arc::clone(&self.local), Arc::clone(&self.depot));
+            let body = request.into_body();
+            async move { snapshot_in::receive(&local, &depot, sender, body).await }
+        });
+        let Ok(received) = receiving.await else {
+            // The runtime is going down.
+            return empty(StatusCode::INTERNAL_SERVER_ERROR);
+        };
+        let mut answer = match received {
+            Ok(()) => empty(StatusCode::NO_CONTENT),
+            Err(error) => {
+                self.log_failure("failed to receive a snapshot", &error.to_string());
+                let status = match error {
+                    ReceiveError::Message(_) | ReceiveError::Kind | ReceiveError::Unfit(_) => {
+                        StatusCode::BAD_REQUEST
+                    }
+                    ReceiveError::Stranger => StatusCode::NOT_FOUND,
+                    ReceiveError::Save(_) | ReceiveError::NotForUs(_) => {
+                        StatusCode::INTERNAL_SERVER_ERROR
+                    }
+                };
+                if matches!(error, ReceiveError::Message(_)) {
+                    self.count_bad_request(sender);
+                }
+                // Should it turn out to be a member, its next attempt is taken in.
+                if let (ReceiveError::Stranger, Some(sender)) = (&error, sender) {
+                    self.table.ask_who_it_is(sender);
+                }
+                refusal(status, &error.to_string())
+            }
+        };
+        self.mark(&mut answer);
+        answer
     }
-    let sender = handshake::sender_id(request.headers());
-    // A task of its own, which outlives the connection and cleans up after it.
-    let receiving = shared.local.handle.spawn({
-        let (shared, body) = (Arc::clone(shared), request.into_body());
-        async move {
-            snapshot_in::receive(&shared.local, &shared.service.depot, sender, body).await
-        }
-    });
-    let Ok(received) = receiving.await else {
-        // The runtime is going down.
-        return empty(StatusCode::INTERNAL_SERVER_ERROR);
-    };
-    let mut answer = match received {
-        Ok(()) => empty(StatusCode::NO_CONTENT),
-        Err(error) => {
-            shared.service.log_failure("failed to receive a snapshot", &error.to_string());
-            let status = match error {
-                ReceiveError::Message(_) | ReceiveError::Kind | ReceiveError::Unfit(_) => {
-                    StatusCode::BAD_REQUEST
-                }
-                ReceiveError::Stranger => StatusCode::NOT_FOUND,
-                ReceiveError::Save(_) | ReceiveError::NotForUs(_) => {
-                    StatusCode::INTERNAL_SERVER_ERROR
-                }
-            };
-            if matches!(error, ReceiveError::Message(_)) {
-                shared.count_bad_request(sender);
-            }
-            // Should it turn out to be a member, its next attempt is taken in.
-            if let (ReceiveError::Stranger, Some(sender)) = (&error, sender) {
-                shared.ask_who_it_is(sender);
-            }
-            refusal(status, &error.to_string())
-        }
-    };
-    shared.mark(&mut answer);
-    answer
-}
 
-impl Shared {
     /// The checks that every request but a probe passes first. The refusal is boxed for being large and rare.
     fn greet(
-        self: &Arc<Self>,
+        &self,
         request: &Request<Incoming>,
         method: &Method,
-        refusals: &LogThrottle,
     ) -> Result<(), Box<Response<PeerBody>>> {
         if request.method() != method {
             let mut refused = refusal(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
@@ -286,7 +266,7 @@ impl Shared {
             return Err(Box::new(refused));
         }
         if let Err(mismatch) = self.local.introduction.check(request.headers()) {
-            if refusals.admits().is_some() {
+            if self.refusals.admits().is_some() {
                 let header = |name: &http::HeaderName| {
                     let value = request.headers().get(name).map(HeaderValue::as_bytes);
                     String::from_utf8_lossy(value.unwrap_or_default()).into_owned()
@@ -307,7 +287,7 @@ impl Shared {
         if method == Method::POST
             && let Some((from, urls)) = handshake::sender(request.headers())
         {
-            self.add(from, &urls, PeerKind::Remote);
+            self.table.add_remote(from, &urls);
         }
         Ok(())
     }
@@ -328,6 +308,12 @@ impl Shared {
         let sender = sender.map_or_else(|| "unknown".to_owned(), |id| format!("{id:x}"));
         self.local.metrics.network.peer_received_failures.with(&[&sender]).inc();
     }
+}
+
+/// Whether a message is not of the member that the request's head names, if it names one. What members pass on
+/// to their leader stays its author's.
+fn is_of_another(sender: Option<MemberId>, message: &Message) -> bool {
+    message.kind.carries_term() && sender.is_some_and(|sender| sender != message.from)
 }
 
 fn empty(status: StatusCode) -> Response<PeerBody> {

@@ -22,7 +22,7 @@ use http_body::{Body, Frame, SizeHint};
 use quorate_raft::{Message, SnapshotOutcome};
 use quorate_storage::bolt::{BoltError, ReadTx};
 
-use super::BoxError;
+use super::body::BoxError;
 use super::contact::Contact;
 use super::dial::{self, Channel, PostError};
 use super::frame::put_framed;

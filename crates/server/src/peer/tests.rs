@@ -3,26 +3,32 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::mpsc as blocking_mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use http::Method;
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use hyper::body::Incoming;
 use prost::Message as _;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use quorate_api::deep_txn;
 use quorate_api::etcdserverpb::{
     AuthEnableRequest, InternalRaftRequest, PutRequest, RequestHeader,
 };
-use quorate_raft::{ConfState, Entry, EntryKind, MessageKind, Snapshot, SnapshotMetadata};
-use quorate_state::members::Member;
+use quorate_raft::{
+    ConfState, Entry, EntryKind, MemberId, Message, MessageKind, Snapshot, SnapshotMetadata,
+    SnapshotOutcome,
+};
+use quorate_state::members::{Member, Members};
 use quorate_state::units;
 use quorate_storage::bolt::{Db, Options};
-use quorate_storage::disk::RealDisk;
+use quorate_storage::disk::{Disk, RealDisk};
 use quorate_storage::snap::database_path;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc, watch};
 
 mod refusals;
 
@@ -31,6 +37,7 @@ use super::call::Call;
 use super::*;
 use crate::config::MetricsLevel;
 use crate::listen::{ConnectionLimits, Listener, Patience, Reuse, Services};
+use crate::metrics::Metrics;
 use crate::runtime::{Runtimes, Threads};
 
 const CLUSTER: u64 = 0xc1;
@@ -119,7 +126,7 @@ impl hyper::service::Service<Request<Incoming>> for TestService {
                         members,
                         |never| match never {},
                     ));
-                let cluster = &peers.shared.local.introduction.cluster;
+                let cluster = &peers.local.introduction.cluster;
                 return Ok(Response::builder()
                     .header("x-etcd-cluster-id", cluster)
                     .body(members)
@@ -217,18 +224,18 @@ impl TestMember {
     /// Waits until the other member has opened both streams to this one.
     fn wait_for_streams_of(&self, other: &Self) {
         wait_until(|| {
-            let peer = self.peers.shared.peer(other.id).expect("the other is a peer");
+            let peer = self.peers.table.peer(other.id).expect("the other is a peer");
             peer.has_streams()
         });
     }
 
     /// Sends heartbeats to another member until that one listens.
     fn introduce_to(&self, other: &Self) {
-        let known = &other.peers.shared.local.acquaintances;
+        let known = &other.peers.local.acquaintances;
         self.peers.send(vec![heartbeat(self.id, other.id)]);
         wait_until(|| {
             // As it does on each message of a stranger.
-            other.peers.shared.ask_who_it_is(self.id);
+            other.peers.table.ask_who_it_is(self.id);
             known.of(self.id) == Acquaintance::Member
         });
     }
@@ -333,7 +340,7 @@ fn messages_arrive_both_ways_and_in_their_order() {
 #[test]
 fn a_peer_that_does_not_answer_is_reported_before_it_is_probed_again() {
     let one = TestMember::start(1);
-    let local = Arc::clone(&one.peers.shared.local);
+    let local = Arc::clone(&one.peers.local);
     // Nobody accepts here: the probe neither succeeds nor fails.
     let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
@@ -341,7 +348,7 @@ fn a_peer_that_does_not_answer_is_reported_before_it_is_probed_again() {
     let hour = Duration::from_secs(3_600);
     let pace = probe::Pace { probe: hour, healthy: hour, unhealthy: Duration::from_millis(10) };
     let prober = probe::keep_probing(Arc::clone(&local), contact, probe::Route::Stream, pace);
-    let task = local.handle.spawn(prober);
+    let task = local.runtime.spawn(prober);
     // The first report, and a second, since the first was bad.
     wait_until(|| one.metrics.network.peer_round_trip_time.with(&["2"]).count() >= 2);
     task.abort();
@@ -665,15 +672,15 @@ fn a_member_that_is_told_so_by_an_answer_is_removed() {
 #[test]
 fn somebody_who_turns_out_to_be_a_member_becomes_a_peer() {
     let (one, two) = (TestMember::start(1), TestMember::start(2));
-    two.peers.shared.add(1, std::slice::from_ref(&one.url), PeerKind::Remote);
+    two.peers.table.add_remote(1, std::slice::from_ref(&one.url));
     two.introduce_to(&one);
     two.peers.send(vec![answer(2, 1, 1)]);
     assert_eq!(one.receive_answers_and_appends(1), [answer(2, 1, 1)]);
     wait_until(|| two.metrics.network.active_peers.with(&["2", "1"]).value() == 1);
     two.peers.set_members(&members(&[&two]));
-    assert_eq!(two.peers.shared.table.read().remotes.len(), 1, "not yet among the applied");
+    assert_eq!(two.peers.table.remote_count(), 1, "not yet among the applied");
     two.peers.set_members(&members(&[&one, &two]));
-    assert!(two.peers.shared.table.read().remotes.is_empty());
+    assert_eq!(two.peers.table.remote_count(), 0);
     one.peers.set_members(&members(&[&one, &two]));
     one.wait_for_streams_of(&two);
     wait_until(|| two.metrics.network.active_peers.with(&["2", "1"]).value() == 1);
@@ -688,10 +695,10 @@ fn members_are_counted_as_known_until_they_are_removed() {
     let left = members(&[&one]).iter().cloned().collect::<Vec<_>>();
     one.peers.set_members(&Members::new(left, [units::MemberId(2)]));
     assert_eq!((known("1"), known("2")), (1, 0));
-    assert!(one.peers.shared.peer(2).is_none());
+    assert!(one.peers.table.peer(2).is_none());
     // Nor does it come back as somebody who only says so.
-    one.peers.shared.add(2, std::slice::from_ref(&two.url), PeerKind::Remote);
-    assert!(one.peers.shared.table.read().remotes.is_empty());
+    one.peers.table.add_remote(2, std::slice::from_ref(&two.url));
+    assert_eq!(one.peers.table.remote_count(), 0);
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn a_snapshot_that_is_not_for_this_member_is_not_stored() {
     let fit = with(9, 7, 3, &[1, 2, 9]);
     let answer = block_on(post_snapshot(&two, stranger, &fit, &[7; 100]));
     assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
-    two.peers.shared.local.acquaintances.confirm(9);
+    two.peers.local.acquaintances.confirm(9);
     let answer = block_on(post_snapshot(&two, stranger, &fit, &[7; 100]));
     assert!(answer.contains("the image is of no use"), "now its image is looked at: {answer}");
     assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 0, "nothing is left");
@@ -197,19 +197,19 @@ fn strangers_are_not_listened_to() {
         wire::put_message(&heartbeat(from, 1), &mut body);
         (call.method, call.body) = (Method::POST, body.freeze());
         assert_eq!(block_on(call.send()).unwrap().status().as_u16(), 204, "as etcd answers");
-        let local = &one.peers.shared.local;
+        let local = &one.peers.local;
         let (known, cluster) = (&local.acquaintances, &local.introduction.cluster);
         assert!(!block_on(known.is_listed(from, url, cluster, local.dial_timeout)));
         assert_eq!(known.of(from), Acquaintance::Stranger);
     }
     // Nor through the stream of somebody who is known.
     let mixed = vec![heartbeat(9, 1), heartbeat(1, 1), heartbeat(2, 1)];
-    block_on(one.peers.shared.local.deliver(mixed, 1));
+    block_on(one.peers.local.deliver(mixed, 1));
     assert_eq!(one.receive(1), [heartbeat(1, 1)]);
     // The second is one after all.
     let two = TestMember::start(2);
     two.peers.set_members(&members(&[&one, &two]));
     one.peers.set_members(&members(&[&one]));
-    one.peers.shared.add(2, std::slice::from_ref(&two.url), PeerKind::Remote);
+    one.peers.table.add_remote(2, std::slice::from_ref(&two.url));
     two.introduce_to(&one);
 }
