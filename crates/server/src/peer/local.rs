@@ -1,5 +1,6 @@
 //! What every part of the transport knows of its own member: who it is, how patient, and whom to tell.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,6 +54,15 @@ impl Local {
     /// How often a stream that has nothing to say shows that it lives.
     pub(super) fn link_heartbeat_interval(&self) -> Duration {
         self.read_timeout / 3
+    }
+
+    /// What comes from there in series: the id in hex of a member, or of one that was removed. There is no end to what
+    /// strangers may call themselves, so all of them share one name.
+    pub(super) fn label(&self, from: MemberId, of_strangers: &'static str) -> Cow<'static, str> {
+        match self.acquaintances.of(from) {
+            Acquaintance::Member | Acquaintance::Removed => format!("{from:x}").into(),
+            Acquaintance::Stranger => of_strangers.into(),
+        }
     }
 
     /// Whether the message may be handed on at all.

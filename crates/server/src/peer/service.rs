@@ -32,6 +32,9 @@ const SMALL_BODY_BYTES: usize = 64 << 10;
 /// Larger bodies that may be read at the same time.
 const LARGE_BODIES_MAX: usize = 4;
 
+/// Whoever is not known to be a member, in series.
+const UNKNOWN_SENDER: &str = "unknown";
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Service {
@@ -94,7 +97,7 @@ impl Service {
     /// Hands on a message that came in so many bytes, if it is for the consensus core.
     async fn process(&self, message: Message, bytes: usize) -> Response<PeerBody> {
         let local = &self.local;
-        let from = format!("{:x}", message.from);
+        let from = local.label(message.from, UNKNOWN_SENDER);
         local.metrics.network.peer_received_bytes.with(&[&from]).add(bytes as u64);
         match local.admit(&message) {
             Ok(()) => {
@@ -305,7 +308,8 @@ impl Service {
     }
 
     fn count_bad_request(&self, sender: Option<MemberId>) {
-        let sender = sender.map_or_else(|| "unknown".to_owned(), |id| format!("{id:x}"));
+        let sender =
+            sender.map_or(UNKNOWN_SENDER.into(), |id| self.local.label(id, UNKNOWN_SENDER));
         self.local.metrics.network.peer_received_failures.with(&[&sender]).inc();
     }
 }

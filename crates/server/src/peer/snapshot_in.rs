@@ -158,7 +158,7 @@ pub(super) async fn receive(
             return Err(error);
         }
     };
-    let from = format!("{:x}", message.from);
+    let from = local.label(message.from, UNKNOWN_SENDER);
     if message.kind != MessageKind::Snapshot {
         network.snapshot_receive_failures.with(&[&from]).inc();
         return Err(ReceiveError::Kind);
@@ -169,7 +169,7 @@ pub(super) async fn receive(
         Err(ReceiveError::Stranger)
     };
     if let Err(error) = admitted.and_then(|()| check(local.id, &message)) {
-        // A stranger's name makes no series.
+        // It may be in a member's name and of somebody else.
         let name = if matches!(error, ReceiveError::Stranger) { UNKNOWN_SENDER } else { &from };
         network.snapshot_receive_failures.with(&[name]).inc();
         return Err(error);

@@ -213,3 +213,44 @@ fn strangers_are_not_listened_to() {
     one.peers.table.add_remote(2, std::slice::from_ref(&two.url));
     two.introduce_to(&one);
 }
+
+#[test]
+fn strangers_make_no_series() {
+    let one = TestMember::start(1);
+    let second = Member::new(units::MemberId(2), vec!["http://127.0.0.1:9".to_owned()]);
+    one.peers.set_members(&Members::new([second], []));
+    let encoded = |message: &Message| {
+        let mut out = bytes::BytesMut::new();
+        wire::put_message(message, &mut out);
+        out.freeze()
+    };
+    let post = |sender: MemberId, body: Bytes| {
+        let mut call = Call::get(&one.url, "/raft", Duration::from_secs(10));
+        call.headers = GREETING.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+        call.headers[0].1 = format!("{sender:x}");
+        (call.method, call.body) = (Method::POST, body);
+        drop(block_on(call.send()).unwrap());
+    };
+    for id in 0xa01..0xa10 {
+        post(id, encoded(&heartbeat(id, 1)));
+        post(id, encoded(&heartbeat(id, 5)));
+        post(id, Bytes::from_static(b"\xff"));
+        let named = format!("X-Server-From: {id:x}\r\n");
+        for message in [heartbeat(id, 1), Message::new(MessageKind::Snapshot, 5)] {
+            drop(block_on(post_snapshot(&one, &named, &Message { from: id, ..message }, &[])));
+        }
+    }
+    post(2, encoded(&heartbeat(2, 1)));
+    let text = one.metrics.render();
+    let mut senders: Vec<_> = text
+        .lines()
+        .filter_map(|line| line.split_once("{From=\"")?.1.split_once('"'))
+        .map(|(sender, _)| sender)
+        .collect();
+    senders.sort_unstable();
+    senders.dedup();
+    assert_eq!(senders, ["2", "UNKNOWN_SNAPSHOT_SENDER", "unknown"]);
+    let bytes = encoded(&heartbeat(2, 1)).len() as u64;
+    assert_eq!(one.metrics.network.peer_received_bytes.with(&["2"]).value(), bytes);
+    assert!(one.metrics.network.peer_received_failures.with(&["unknown"]).value() > 0);
+}
