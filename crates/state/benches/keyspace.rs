@@ -78,7 +78,7 @@ impl Load {
 
     fn commit(&mut self) {
         let started = Clock::now();
-        let committed = self.backend.commit(std::mem::take(&mut self.batch)).unwrap();
+        let committed = self.backend.commit(&std::mem::take(&mut self.batch)).unwrap();
         self.commit_seconds += started.elapsed();
         self.store.committed(committed);
         self.store.publish();

@@ -23,6 +23,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+#[cfg(doc)]
+use quorate_storage::bolt::BoltError;
 use quorate_storage::bolt::{Db, Options, Stats, WriteTx};
 use quorate_storage::disk::Disk;
 
@@ -74,8 +76,9 @@ impl Backend {
         BackendView::new(self.db.load().read(), Arc::clone(&self.path))
     }
 
-    /// Writes a batch in one transaction and makes it durable.
-    pub fn commit(&self, batch: Batch) -> Result<Committed, Fault> {
+    /// Writes a batch in one transaction and makes it durable. It may be tried again where only room was missing
+    /// ([`BoltError::is_no_room`]).
+    pub fn commit(&self, batch: &Batch) -> Result<Committed, Fault> {
         let (last_revision, consistent_index) = (batch.last_revision(), batch.consistent_index());
         if !batch.is_empty() {
             let db = self.db();
@@ -134,22 +137,21 @@ fn create_buckets(db: &Db) -> Result<(), Fault> {
     Ok(())
 }
 
-fn write_batch(tx: &mut WriteTx<'_>, mut batch: Batch) -> Result<(), Fault> {
-    let operations = std::mem::take(&mut batch.operations);
+fn write_batch(tx: &mut WriteTx<'_>, batch: &Batch) -> Result<(), Fault> {
     let mut deletions = Vec::new();
-    for operation in operations {
+    for operation in &batch.operations {
         if let Operation::DeleteRecord(key) = operation {
-            deletions.push(key);
+            deletions.push(*key);
             continue;
         }
         flush_deletions(tx, &mut deletions)?;
         match operation {
             Operation::PutRecord(key, value) => {
-                tx.put(Bucket::Key.name(), key.encode().as_ref(), value)?;
+                tx.put(Bucket::Key.name(), key.encode().as_ref(), value.clone())?;
             }
-            Operation::Put(bucket, key, value) => tx.put(bucket.name(), &key, value)?,
+            Operation::Put(bucket, key, value) => tx.put(bucket.name(), key, value.clone())?,
             Operation::Delete(bucket, key) => {
-                tx.delete(bucket.name(), &key)?;
+                tx.delete(bucket.name(), key)?;
             }
             Operation::DeleteRecord(_) => unreachable!("set aside above"),
         }

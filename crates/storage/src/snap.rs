@@ -36,7 +36,7 @@ pub use self::database::{
 };
 
 use crate::checksum::crc32c;
-use crate::disk::{Disk, OpenMode};
+use crate::disk::{Disk, OpenMode, is_no_room};
 use crate::proto::{Fields, Head, Malformed, Value};
 use crate::wal::SnapshotMark;
 
@@ -54,6 +54,14 @@ pub enum SnapError {
         /// What was tried, as a verb.
         action: &'static str,
         /// The file or directory it was tried on.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The disk has no room for a snapshot's file. Nothing is left of it: the same may be tried again.
+    #[error("snap: failed to write {}: {source}", path.display())]
+    NoRoom {
+        /// The file.
         path: PathBuf,
         /// The system's answer.
         source: io::Error,
@@ -92,6 +100,12 @@ impl SnapError {
     fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_path_buf();
         move |source| Self::Io { action, path, source }
+    }
+
+    /// Whether only room on the disk was missing, and everything is as it was before.
+    #[must_use]
+    pub const fn is_no_room(&self) -> bool {
+        matches!(self, Self::NoRoom { .. })
     }
 }
 
@@ -170,10 +184,19 @@ pub fn save(disk: &dyn Disk, dir: &Path, snapshot: &Snapshot) -> Result<PathBuf,
     let write = || {
         let file = disk.open(&path, OpenMode::Truncate(FILE_MODE))?;
         file.write_all_at(&bytes, 0)?;
-        file.sync_all()?;
-        disk.sync_dir(dir)
+        file.sync_all()
     };
-    write().map_err(|source| {
+    if let Err(source) = write() {
+        let is_gone = match disk.remove_file(&path) {
+            Ok(()) => true,
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
+        return Err(match is_no_room(&source) && is_gone {
+            true => SnapError::NoRoom { path, source },
+            false => SnapError::Io { action: "write", path, source },
+        });
+    }
+    disk.sync_dir(dir).map_err(|source| {
         drop(disk.remove_file(&path));
         SnapError::Io { action: "write", path: path.clone(), source }
     })?;

@@ -225,7 +225,7 @@ impl Bed {
 
     fn commit(&mut self) {
         let batch = std::mem::take(&mut self.batch);
-        let committed = self.backend.commit(batch).unwrap();
+        let committed = self.backend.commit(&batch).unwrap();
         self.store.committed(committed);
     }
 

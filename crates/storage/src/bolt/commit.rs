@@ -24,7 +24,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::db::{Shared, Writer, io_fault, map_capacity};
-use super::error::Result;
+use super::error::{BoltError, Result};
 use super::free::FreePages;
 use super::meta::{Meta, NO_FREELIST};
 use super::page::{HEADER_BYTES, put_branch, put_leaf};
@@ -34,7 +34,7 @@ use super::source::Source;
 use super::tree::{Body, Link, Tree};
 use super::write::WriteTx;
 use super::{PageId, Run, TxId};
-use crate::disk::{Mapping, try_allocate};
+use crate::disk::{Mapping, is_no_room, try_allocate};
 
 /// Pages are collected into writes of about this size where their places are consecutive.
 const WRITE_BYTES: usize = 1 << 20;
@@ -227,7 +227,13 @@ fn grow(shared: &Shared, writer: &mut Writer, needed: u64) -> Result<()> {
         // Fails with the system's own words, and leaves nothing taken.
         if let Err(source) = file.allocate(needed) {
             drop(file.set_len(writer.file_bytes));
-            return Err(fault(source));
+            return Err(match is_no_room(&source) {
+                true => {
+                    let path = Arc::clone(&shared.path);
+                    BoltError::NoRoom { path, wanted_bytes: needed, source }
+                }
+                false => fault(source),
+            });
         }
     }
     if !shared.options.no_sync

@@ -26,6 +26,16 @@ pub enum BoltError {
         /// The system's answer.
         source: io::Error,
     },
+    /// The disk has no room for a larger file. Everything is as it was: the same may be tried again.
+    #[error("{}: cannot grow the file at offset {wanted_bytes}: {source}", path.display())]
+    NoRoom {
+        /// The backend file.
+        path: Arc<Path>,
+        /// How long it was to become.
+        wanted_bytes: u64,
+        /// The system's answer.
+        source: io::Error,
+    },
     /// A page contradicts the format or the rest of the file.
     #[error("{}: page {page} is corrupt at byte {offset} of the file: {reason}", path.display())]
     Corrupt {
@@ -117,6 +127,14 @@ pub enum BoltError {
         /// What is wrong with them.
         reason: &'static str,
     },
+}
+
+impl BoltError {
+    /// Whether only room on the disk was missing, and everything is as it was before.
+    #[must_use]
+    pub const fn is_no_room(&self) -> bool {
+        matches!(self, Self::NoRoom { .. })
+    }
 }
 
 /// The engine's result.

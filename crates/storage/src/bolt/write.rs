@@ -122,7 +122,7 @@ impl<'db> WriteTx<'db> {
     /// Writes everything to the file, makes it durable and shows it to readers from then on.
     ///
     /// Without edits nothing is written. After an [`BoltError::Io`] from here the outcome is unknown
-    /// and the writer refuses to go on; the exception is a file that could not grow, which leaves
+    /// and the writer refuses to go on; a file that could not grow ([`BoltError::NoRoom`]) leaves
     /// everything as it was.
     pub fn commit(mut self) -> Result<CommitStats> {
         commit::commit(&mut self, false)

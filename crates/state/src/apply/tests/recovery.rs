@@ -25,7 +25,7 @@ fn recovered(backend: &Backend) -> State {
 }
 
 fn commit(log: &mut Log, backend: &Backend) {
-    let committed = backend.commit(log.state.take_batch()).unwrap();
+    let committed = backend.commit(&log.state.take_batch()).unwrap();
     log.state.store_mut().committed(committed);
 }
 
@@ -175,7 +175,7 @@ fn files_that_cannot_be_taken_over_are_refused() {
         let mut batch = Batch::new();
         batch.put(bucket, key, value);
         batch.set_consistent_index(1, 1);
-        backend.commit(batch).unwrap();
+        backend.commit(&batch).unwrap();
         let refused = State::recover(&backend, StateOptions::default()).unwrap_err().to_string();
         assert!(refused.contains(expected), "{refused}");
     }

@@ -135,13 +135,13 @@ fn the_mark_of_a_restore_compacts_everything_and_shows_nowhere() {
     batch.put_record(at(3), record(b"a", 3));
     batch.put_record(at(1_000_003), Bytes::new());
     batch.put_compaction(meta::SCHEDULED_COMPACTION, 1_000_003);
-    bed.backend.commit(batch).unwrap();
+    bed.backend.commit(&batch).unwrap();
     let (mut store, recovered) = Store::recover(&bed.backend, OPTIONS).unwrap();
     assert_eq!(recovered.resume_compaction, Some(1_000_003));
     assert_eq!((store.current_revision(), store.compacted_revision()), (1_000_003, 1_000_003));
     let mut batch = Batch::new();
     while store.next_garbage(10, &mut batch).more {}
-    bed.backend.commit(batch).unwrap();
+    bed.backend.commit(&batch).unwrap();
     assert_eq!(kept(&bed.backend.read()), ["3/0", "1000003/0"]);
     for _ in 0..2 {
         let listed = store.snapshot().range(&whole(0)).unwrap();
@@ -232,12 +232,12 @@ fn the_hash_of_the_file_leaves_out_what_members_differ_in() {
     let mut batch = Batch::new();
     batch.set_consistent_index(7, 2);
     batch.put(Bucket::Meta, meta::STORAGE_VERSION, &b"3.7.0"[..]);
-    let committed = bed.backend.commit(batch).unwrap();
+    let committed = bed.backend.commit(&batch).unwrap();
     assert_eq!(committed.view.consistent_index().unwrap(), (7, 2));
     assert_eq!(committed.view.hash().unwrap(), before);
     let mut batch = Batch::new();
     batch.set_conf_state(&b"{}"[..]);
-    let committed = bed.backend.commit(batch).unwrap();
+    let committed = bed.backend.commit(&batch).unwrap();
     assert_eq!(committed.view.conf_state().unwrap(), Some(Bytes::from_static(b"{}")));
     let mut expected = 0;
     for bucket in Bucket::ALL {

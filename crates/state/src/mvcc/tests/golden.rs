@@ -55,7 +55,7 @@ fn check_file(path: &Path, answers: &Value) -> i64 {
     // Deleting what etcd had not deleted yet changes no answer, nor does reading without the window.
     let mut batch = Batch::new();
     while store.next_garbage(1000, &mut batch).more {}
-    store.committed(backend.commit(batch).unwrap());
+    store.committed(backend.commit(&batch).unwrap());
     store.publish();
     check_answers(&store, answers);
     let options = StoreOptions { recovered_bytes_max: 0, ..StoreOptions::default() };

@@ -193,7 +193,7 @@ fn a_failed_write_or_sync_ends_the_writer_and_spares_the_readers() {
 #[test]
 fn a_full_disk_fails_the_commit_and_nothing_else() {
     let (_place, disk, db, state, error) = fail_third(|disk| disk.limit_growth(Some(4096)));
-    assert!(matches!(error, BoltError::Io { operation: "grow the file", .. }), "{error}");
+    assert!(matches!(error, BoltError::NoRoom { .. }), "{error}");
     assert_eq!(content(&db), state);
     assert_sound(&db, "on a full disk");
     // What fits into free pages still goes through.
