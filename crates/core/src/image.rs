@@ -15,14 +15,22 @@ use quorate_storage::snap::{self, SnapError};
 
 /// Why an image is not in place.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum InstallError {
+pub enum InstallError {
+    /// The snapshot directory cannot be read or changed.
     #[error(transparent)]
     Snap(#[from] SnapError),
+    /// The image may not take the file's place.
     #[error(
         "the image of the snapshot at index {index} cannot be put in place of the backend file, which stays \
          as it was: {fault}; remove this member from the cluster, then its data directory, and add it anew"
     )]
-    Unfit { index: u64, fault: ImageFault },
+    Unfit {
+        /// The snapshot's.
+        index: u64,
+        /// What is wrong with it.
+        fault: ImageFault,
+    },
+    /// The new file cannot be opened.
     #[error(transparent)]
     Backend(#[from] Fault),
 }

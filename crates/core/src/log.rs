@@ -1,10 +1,4 @@
-//! The write-ahead log at work: making durable what the driver orders.
-//!
-//! With other voters the log has a thread of its own, so that a slow disk does not hold up heartbeats and
-//! messages. All orders that have queued up there are appended together and share one sync; this is what
-//! makes a thousand clients as cheap as one. A lone voter has nobody to talk to meanwhile, so there the
-//! driver writes the log itself, which saves two of the four wake-ups of a write (measured: a tenth of
-//! the CPU of a single client's put).
+//! The write-ahead log at work: what is appended, synced, marked and released, in which order.
 //!
 //! # Invariants
 //!
@@ -13,71 +7,77 @@
 //!   mark. What lies before a mark is given up only when both are on disk.
 //! * After a failed write or sync nothing is reported any more, and the member stops: what the medium
 //!   holds then is unknown until the log is read again.
+//!
+//! # Not here
+//!
+//! When to sync: whoever owns the log appends all that waits, and syncs once.
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use quorate_node::Persist;
-use quorate_raft::{Entry, HardState, Snapshot};
+use quorate_raft::{Entry, HardState, LogIndex, Snapshot};
 use quorate_storage::disk::Disk;
-use quorate_storage::snap::{self, SnapError};
-use quorate_storage::wal::{self, SnapshotMark, Wal, WalError};
+use quorate_storage::snap::SnapError;
+use quorate_storage::wal::{self, Shortage, SnapshotMark, Wal, WalError};
 
-use crate::driver::{DriverHandle, Input};
-use crate::fatal::FaultReports;
-use crate::inbox::{self, Nothing, Receiver, Sender};
-use crate::log;
-use crate::metrics::Metrics;
-use crate::snapshots::encode_conf_state;
-
-/// Orders that may wait. The driver waits when there are more.
-const ORDERS_QUEUED_MAX: usize = 1024;
+use crate::snapshot;
 
 /// Bytes of the log prepared at a time, when there is nothing else to do.
 const PREPARE_BYTES: u64 = 1 << 20;
 
-/// How long the thread is idle before it prepares space.
-const IDLE: Duration = Duration::from_millis(5);
-
-/// A sync that takes longer is worth a warning.
-const SLOW_SYNC: Duration = Duration::from_secs(1);
-
 /// Why the log cannot go on.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LogError {
+pub enum LogError {
+    /// The log itself.
     #[error(transparent)]
     Wal(#[from] WalError),
+    /// The file of a leader's snapshot.
     #[error(transparent)]
     Snapshot(#[from] SnapError),
 }
 
+/// What a sync has made of what was appended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Synced {
+    /// Everything ordered up to here is on disk.
+    pub token: u64,
+    /// The segment that was begun.
+    pub new_segment: Option<PathBuf>,
+    /// The newest segment has not all the space it should have. Told once for each.
+    pub shortage: Option<Shortage>,
+}
+
+/// What marking a snapshot has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Marked {
+    /// What had been appended before, and is on disk now.
+    pub synced: Option<Synced>,
+    /// The snapshot's last entry.
+    pub index: LogIndex,
+}
+
 /// The open log, with what has been appended and not yet synced.
 #[derive(Debug)]
-pub(crate) struct LogWriter {
+pub struct Log {
     wal: Wal,
     disk: Arc<dyn Disk>,
     snap_dir: PathBuf,
-    metrics: Arc<Metrics>,
     /// Where the newest snapshot stands that the log was told of.
-    marked: u64,
+    marked: LogIndex,
     /// The newest order appended and not yet synced.
     unsynced: Option<u64>,
 }
 
-impl LogWriter {
-    pub(crate) const fn new(
-        wal: Wal,
-        disk: Arc<dyn Disk>,
-        snap_dir: PathBuf,
-        metrics: Arc<Metrics>,
-    ) -> Self {
-        Self { wal, disk, snap_dir, metrics, marked: 0, unsynced: None }
+impl Log {
+    /// A log that goes on where it was opened.
+    #[must_use]
+    pub const fn new(wal: Wal, disk: Arc<dyn Disk>, snap_dir: PathBuf) -> Self {
+        Self { wal, disk, snap_dir, marked: 0, unsynced: None }
     }
 
-    pub(crate) fn append(&mut self, persist: &Persist) -> Result<(), LogError> {
+    /// Takes in what consensus wants made durable. Nothing is, before the next [`Log::sync`].
+    pub fn append(&mut self, persist: &Persist) -> Result<(), LogError> {
         if let Some(snapshot) = &persist.snapshot {
             self.begin_at(snapshot)?;
         }
@@ -87,34 +87,18 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Makes everything appended durable. Returns the newest token that now is, if there was any.
-    pub(crate) fn sync(&mut self) -> Result<Option<u64>, WalError> {
+    /// Makes everything appended durable, if there is anything.
+    pub fn sync(&mut self) -> Result<Option<Synced>, LogError> {
         let Some(token) = self.unsynced.take() else { return Ok(None) };
-        let started = Instant::now();
-        let saved = self.wal.sync()?;
-        let took = started.elapsed();
-        self.metrics.disk.wal_fsync.observe(took);
-        if took > SLOW_SYNC {
-            log::warn!("slow fdatasync", "took" = took, "expected-duration" = SLOW_SYNC);
-        }
-        if let Some(path) = saved.new_segment {
-            log::info!("created a new WAL segment", "path" = path.display().to_string());
-        }
-        self.tell_of_shortage();
-        Ok(Some(token))
+        let new_segment = self.wal.sync()?.new_segment;
+        let shortage = self.wal.take_shortage();
+        Ok(Some(Synced { token, new_segment, shortage }))
     }
 
-    /// Warns, once for each segment, that the disk has no room to spare for it.
-    fn tell_of_shortage(&mut self) {
-        if let Some(shortage) = self.wal.take_shortage() {
-            log::warn!(
-                "no room to preallocate the WAL segment; the member goes on in what room there is, and stops \
-                 when a write finds none: make room on this disk",
-                "path" = shortage.path.display().to_string(),
-                "wanted-bytes" = shortage.wanted_bytes,
-                "preallocated-bytes" = shortage.reserved_bytes
-            );
-        }
+    /// Whether there is anything to sync.
+    #[must_use]
+    pub const fn is_synced(&self) -> bool {
+        self.unsynced.is_none()
     }
 
     /// Notes a leader's snapshot, whose image has arrived: first its file, then the log's mark, so that a
@@ -124,37 +108,26 @@ impl LogWriter {
     ///
     /// Images of earlier snapshots stay: they may still wait to be installed.
     fn begin_at(&mut self, snapshot: &Snapshot) -> Result<(), LogError> {
-        let metadata = &snapshot.metadata;
-        let conf_state = encode_conf_state(&metadata.conf_state);
-        let file = snap::Snapshot {
-            index: metadata.index,
-            term: metadata.term,
-            conf_state: conf_state.clone(),
-            data: snapshot.data.clone(),
-        };
-        snap::save(&*self.disk, &self.snap_dir, &file)?;
-        let mark = SnapshotMark {
-            index: metadata.index,
-            term: metadata.term,
-            conf_state: Some(conf_state),
-        };
-        self.write_mark(&mark)?;
-        Ok(())
+        let file = snapshot::file_of(snapshot);
+        let mark = snapshot::save(&*self.disk, &self.snap_dir, &file)?;
+        Ok(self.write_mark(&mark)?)
     }
 
     /// Records that a snapshot of this member's own is on disk; segments below it may then be purged. What
-    /// was appended before has been synced.
-    pub(crate) fn mark_snapshot(&mut self, mark: &SnapshotMark) -> Result<(), WalError> {
+    /// was appended before is synced first.
+    pub fn mark(&mut self, mark: &SnapshotMark) -> Result<Marked, LogError> {
+        let marked = Marked { synced: self.sync()?, index: mark.index };
         // It may be ready only after a leader's newer one came in, and a start goes by the last mark.
         if mark.index <= self.marked {
-            return Ok(());
+            return Ok(marked);
         }
         let known = self.wal.hard_state();
         if known.commit < mark.index {
             // It was taken of what is applied, which is committed, though no write has said so yet.
             self.wal.append(Some(&wal::HardState { commit: mark.index, ..known }), [])?;
         }
-        self.write_mark(mark)
+        self.write_mark(mark)?;
+        Ok(marked)
     }
 
     fn write_mark(&mut self, mark: &SnapshotMark) -> Result<(), WalError> {
@@ -166,108 +139,16 @@ impl LogWriter {
 
     /// Prepares space ahead of the log, so that a sync does not have to update the file's metadata. Says
     /// whether there is more to prepare.
-    pub(crate) fn prepare(&mut self) -> Result<bool, WalError> {
-        self.wal.prepare(PREPARE_BYTES)
+    pub fn prepare(&mut self) -> Result<bool, LogError> {
+        Ok(self.wal.prepare(PREPARE_BYTES)?)
     }
 
     /// Writes a last hard state, if there is one, and closes the log.
-    pub(crate) fn close(mut self, hard_state: Option<HardState>) -> Result<(), WalError> {
+    pub fn close(mut self, hard_state: Option<HardState>) -> Result<(), LogError> {
         if let Some(hard_state) = hard_state {
             self.wal.append(Some(&to_wal_state(hard_state)), [])?;
         }
-        self.wal.close()
-    }
-}
-
-/// What the log thread is told.
-#[derive(Debug)]
-enum Order {
-    /// Make durable, then report.
-    Append(Persist),
-    /// Record a snapshot, then report it.
-    MarkSnapshot(SnapshotMark),
-    /// Write this, if anything, and end.
-    Stop(Option<HardState>),
-}
-
-/// A log on a thread of its own.
-#[derive(Debug)]
-pub(crate) struct LogThread {
-    orders: Sender<Order>,
-    thread: JoinHandle<()>,
-}
-
-impl LogThread {
-    pub(crate) fn start(
-        writer: LogWriter,
-        driver: DriverHandle,
-        faults: FaultReports,
-    ) -> io::Result<Self> {
-        let (orders, receiver) = inbox::inbox(ORDERS_QUEUED_MAX);
-        let thread = std::thread::Builder::new().name("wal".to_owned()).spawn(move || {
-            if let Err(error) = serve(writer, &receiver, &driver) {
-                faults.report("writing the write-ahead log", error);
-            }
-        })?;
-        Ok(Self { orders, thread })
-    }
-
-    // A send fails when the thread has ended after a fault, which stops the member.
-
-    pub(crate) fn append(&self, persist: Persist) {
-        _ = self.orders.send_when_room(Order::Append(persist));
-    }
-
-    pub(crate) fn mark_snapshot(&self, mark: SnapshotMark) {
-        _ = self.orders.send(Order::MarkSnapshot(mark));
-    }
-
-    /// Ends the thread once everything ordered is done.
-    pub(crate) fn stop(self, hard_state: Option<HardState>) {
-        _ = self.orders.send(Order::Stop(hard_state));
-        drop(self.thread.join());
-    }
-}
-
-fn serve(
-    mut writer: LogWriter,
-    receiver: &Receiver<Order>,
-    driver: &DriverHandle,
-) -> Result<(), LogError> {
-    let sync = |writer: &mut LogWriter| -> Result<(), WalError> {
-        if let Some(token) = writer.sync()? {
-            driver.report(Input::Persisted { token });
-        }
-        Ok(())
-    };
-    let mut orders = Vec::new();
-    let mut is_prepared = false;
-    loop {
-        let idle_at = (!is_prepared).then(|| Instant::now() + IDLE);
-        match receiver.receive_until(&mut orders, idle_at) {
-            Ok(()) => {}
-            Err(Nothing::Yet) => {
-                is_prepared = !writer.prepare()?;
-                continue;
-            }
-            Err(Nothing::Ever) => return Ok(writer.close(None)?),
-        }
-        is_prepared = false;
-        for order in orders.drain(..) {
-            match order {
-                Order::Append(persist) => writer.append(&persist)?,
-                Order::MarkSnapshot(mark) => {
-                    sync(&mut writer)?;
-                    writer.mark_snapshot(&mark)?;
-                    driver.report(Input::SnapshotTaken { index: mark.index });
-                }
-                Order::Stop(hard_state) => {
-                    sync(&mut writer)?;
-                    return Ok(writer.close(hard_state)?);
-                }
-            }
-        }
-        sync(&mut writer)?;
+        Ok(self.wal.close()?)
     }
 }
 

@@ -45,14 +45,13 @@ use std::time::{Duration, Instant};
 
 use prost::Message;
 use quorate_api::etcdserverpb::Metadata;
+use quorate_core::start::Start;
 use quorate_node::Node;
 use quorate_state::apply::{State, StateOptions};
 use quorate_state::backend::{Backend, Fault as BackendFault};
 use quorate_state::lease::LessorOptions;
 use quorate_state::members::Member;
 use quorate_state::mvcc::StoreOptions;
-use quorate_state::schema::{Bucket, meta};
-use quorate_state::versions::{Version, detect_storage_version};
 use quorate_state::watch::WatchLimits;
 use quorate_storage::bolt::{self, BoltError};
 use quorate_storage::data_dir::DataDir;
@@ -65,8 +64,7 @@ pub(crate) use self::error::BootError;
 use self::founding::Founding;
 use self::joining::Joining;
 use self::names::{Names, SystemNames};
-pub(crate) use self::old_members::FIRST_COMPLETE;
-use self::start::Start;
+use self::start::node_at;
 use crate::config::{ClusterState, Config, Gate};
 use crate::log;
 use crate::member::Identity;
@@ -210,7 +208,7 @@ async fn create(
         Some(founding) => founding.write(&mut wal)?,
         None => Start::default(),
     };
-    let node = start.into_node(config, &identity, &dirs)?;
+    let node = node_at(start, config, &identity, &dirs)?;
     Ok(Booted { identity, dirs, wal, backend, state, node, peers })
 }
 
@@ -229,7 +227,7 @@ fn open_backend(
     config: &Config,
     disk: &Arc<dyn Disk>,
     dirs: &DataDir,
-) -> Result<Backend, BootError> {
+) -> Result<Backend, BackendFault> {
     let path = dirs.backend();
     let started = Instant::now();
     let mut has_complained = false;
@@ -238,7 +236,7 @@ fn open_backend(
         options.no_sync = config.unsafe_no_fsync;
         match Backend::open(disk, &path, options) {
             Err(BackendFault::Engine(BoltError::Locked { .. })) => {}
-            opened => return Ok(opened?),
+            opened => return opened,
         }
         if !has_complained && started.elapsed() > LOCK_PATIENCE {
             has_complained = true;
@@ -274,12 +272,4 @@ fn state_options(config: &Config) -> StateOptions {
         learner_count_max: usize::try_from(config.max_learners).unwrap_or_default(),
         watch: WatchLimits::default(),
     }
-}
-
-/// The version of the backend file's content, if it can be told.
-pub(crate) fn storage_version(backend: &Backend) -> Option<Version> {
-    let file = backend.read();
-    let named = file.get(Bucket::Meta, meta::STORAGE_VERSION).ok()?;
-    let term = file.consistent_index().ok()?.1;
-    detect_storage_version(named.as_deref(), term).ok()?
 }

@@ -1,8 +1,8 @@
-//! The consensus thread: it owns the [`Node`], feeds it everything that happens and carries its effects to
-//! the other threads.
+//! The consensus thread: it owns the [`Consensus`] machine, feeds it everything that happens and carries its effects
+//! to the other threads.
 //!
 //! Inputs are taken in batches: everything that has queued up while the last batch was handled is handed
-//! to the node at once, so that many proposals cost one append.
+//! in at once, so that many proposals cost one append.
 //!
 //! A lone voter's log is written here, between effects: it has nobody to send to meanwhile. When another
 //! voter joins, the log moves to a thread of its own.
@@ -14,16 +14,15 @@
 //! share the queue and are bounded by the work handed to those threads. The log thread's queue is bounded, and the driver waits for it: a disk that cannot keep up holds up
 //! proposals here, not in memory.
 
-use std::collections::VecDeque;
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use quorate_core::{Consensus, LogError, Readers};
 use quorate_node::{Effect, Event, Leadership, Node, Proposal, ProposalFailure};
 use quorate_raft::{
-    ConfChange, EntryKind, LogIndex, MemberId, Message, NoteLevel, Role, SnapshotOutcome, Status,
-    Term,
+    ConfChange, LogIndex, MemberId, Message, NoteLevel, Role, SnapshotOutcome, Status, Term,
 };
 use quorate_storage::wal::SnapshotMark;
 
@@ -37,7 +36,7 @@ use crate::log;
 use crate::mailbox::{Address, Outbox};
 use crate::metrics::Metrics;
 use crate::peer::{Peers, Received};
-use crate::persist::{LogError, LogThread, LogWriter};
+use crate::persist::{LogThread, LogWriter};
 use crate::standing::Standing;
 use crate::waiters::Waiters;
 
@@ -160,31 +159,23 @@ enum Log {
 /// The thread's state.
 #[derive(Debug)]
 pub(crate) struct Driver {
-    node: Node,
+    consensus: Consensus<Waitlist>,
     inputs: DriverInputs,
     /// The way to this thread, for the log's.
     handle: DriverHandle,
     log: Log,
     neighbours: Neighbours,
     heartbeat: Duration,
-    barrier: Barrier,
     outbox: Outbox<Answer>,
-    proposals: Vec<Proposal>,
     /// On their way to peers.
     messages: Vec<Message>,
-    /// As the node was told.
-    applied: LogIndex,
-    /// Entries on their way through the applier that change the membership.
-    undecided: VecDeque<LogIndex>,
     stopping: bool,
 }
 
-/// One round of the read barrier at a time; who comes meanwhile waits for the next.
-#[derive(Debug, Default)]
-struct Barrier {
-    last_round: u64,
-    under_way: Waitlist,
-    next: Waitlist,
+impl Readers for Waitlist {
+    fn is_empty(&self) -> bool {
+        self.is_empty()
+    }
 }
 
 impl Driver {
@@ -197,18 +188,14 @@ impl Driver {
     ) -> Self {
         let applied = neighbours.standing.applied();
         Self {
-            node,
+            consensus: Consensus::new(node, applied),
             inputs,
             handle,
             log: Log::Here(Box::new(writer)),
             neighbours,
             heartbeat,
-            barrier: Barrier::default(),
             outbox: Outbox::new(),
-            proposals: Vec::new(),
             messages: Vec::new(),
-            applied,
-            undecided: VecDeque::new(),
             stopping: false,
         }
     }
@@ -216,7 +203,7 @@ impl Driver {
     /// Runs until told to stop, then closes the log.
     pub(crate) fn run(mut self) {
         self.place_log();
-        self.node.start();
+        self.consensus.start();
         self.carry_out_effects();
         let mut next_tick = Instant::now() + self.heartbeat;
         let mut batch = Vec::new();
@@ -226,12 +213,14 @@ impl Driver {
                 Err(Nothing::Yet) => {}
                 Err(Nothing::Ever) => break,
             }
-            self.notice_applied();
+            // What has been applied is looked up, not reported: it is not worth waking this thread for. A tick
+            // comes by soon enough.
+            self.consensus.notice_applied(self.neighbours.standing.applied());
             let now = Instant::now();
             if now >= next_tick {
                 self.notice_delay(now.saturating_duration_since(next_tick));
                 self.forget_withdrawn();
-                self.node.handle(Event::Tick);
+                self.consensus.handle(Event::Tick);
                 self.neighbours.standing.note_tick();
                 self.prepare_log();
                 // After a pause ticks are not made up for: peers would see elections that time did not
@@ -240,7 +229,7 @@ impl Driver {
             }
             self.carry_out_effects();
         }
-        let hard_state = self.node.unwritten_hard_state();
+        let hard_state = self.consensus.unwritten_hard_state();
         match std::mem::replace(&mut self.log, Log::Closed) {
             Log::Here(writer) => self.watch_over(writer.close(hard_state)).unwrap_or_default(),
             Log::Thread(thread) => thread.stop(hard_state),
@@ -250,7 +239,7 @@ impl Driver {
 
     /// Heartbeats go out with the tick, so a late tick is a late heartbeat.
     fn notice_delay(&self, delay: Duration) {
-        if delay > self.heartbeat && self.node.leadership().role == Role::Leader {
+        if delay > self.heartbeat && self.consensus.leadership().role == Role::Leader {
             self.neighbours.metrics.server.heartbeat_send_failures.inc();
             log::warn!(
                 "leader failed to send out heartbeat on time; took too long, leader is overloaded \
@@ -264,16 +253,16 @@ impl Driver {
 
     /// Gives up what nobody waits for any more. What a leader has in its log it cannot give up.
     fn forget_withdrawn(&mut self) {
-        let leads = self.node.leadership().role == Role::Leader;
+        let leads = self.consensus.leadership().role == Role::Leader;
         let withdrawn = self.neighbours.waiters.forget_withdrawn(leads);
         if !withdrawn.is_empty() {
-            self.node.handle(Event::Withdraw(withdrawn));
+            self.consensus.handle(Event::Withdraw(withdrawn));
         }
     }
 
     /// Gives the log a thread once there is somebody to talk to while the disk works.
     fn place_log(&mut self) {
-        if self.node.is_sole_voter() || !matches!(self.log, Log::Here(_)) {
+        if self.consensus.is_sole_voter() || !matches!(self.log, Log::Here(_)) {
             return;
         }
         if let Log::Here(writer) = std::mem::replace(&mut self.log, Log::Closed) {
@@ -298,18 +287,19 @@ impl Driver {
         let Log::Here(writer) = &mut self.log else { return false };
         let synced = writer.sync();
         let Some(Some(token)) = self.watch_over(synced) else { return false };
-        self.node.handle(Event::Persisted { token });
+        self.consensus.handle(Event::Persisted { token });
         true
     }
 
     fn mark_snapshot(&mut self, mark: SnapshotMark) {
-        let index = mark.index;
-        self.sync_log();
         match &mut self.log {
             Log::Here(writer) => {
-                let marked = writer.mark_snapshot(&mark);
+                let mut reports = Vec::new();
+                let marked = writer.mark_snapshot(&mark, |report| reports.push(report));
                 if self.watch_over(marked).is_some() {
-                    self.node.handle(Event::SnapshotTaken { index });
+                    for report in reports {
+                        self.take(report);
+                    }
                 }
             }
             Log::Thread(thread) => thread.mark_snapshot(mark),
@@ -318,11 +308,11 @@ impl Driver {
     }
 
     /// Takes the value of a step of the log, or stops the member with its error.
-    fn watch_over<T>(&mut self, step: Result<T, impl Into<LogError>>) -> Option<T> {
+    fn watch_over<T>(&mut self, step: Result<T, LogError>) -> Option<T> {
         match step {
             Ok(value) => Some(value),
             Err(error) => {
-                self.fail("writing the write-ahead log", error.into());
+                self.fail("writing the write-ahead log", error);
                 None
             }
         }
@@ -334,95 +324,71 @@ impl Driver {
         self.stopping = true;
     }
 
-    /// What has been applied is looked up, not reported: it is not worth waking this thread for. A tick
-    /// comes by soon enough.
-    ///
-    /// Consensus must know what became of a change of the membership before it hears that the entry is
-    /// applied; the verdict may still be on its way here.
-    fn notice_applied(&mut self) {
-        let applied = self.neighbours.standing.applied();
-        let index = self.undecided.front().map_or(applied, |first| applied.min(first - 1));
-        if index > self.applied {
-            self.applied = index;
-            self.node.handle(Event::Applied { index });
-        }
-    }
-
     fn take_batch(&mut self, batch: &mut Vec<Input>) {
         let mut requests = 0;
         for input in batch.drain(..) {
             requests += usize::from(self.take(input));
         }
         self.inputs.requests_queued.fetch_sub(requests, Ordering::Relaxed);
-        self.flush_proposals();
-        self.start_barrier();
+        self.consensus.end_batch();
     }
 
     /// Takes one input; says whether it was a client's request.
     fn take(&mut self, input: Input) -> bool {
-        // Neighbouring proposals become one event; anything else keeps its place among them.
-        if let Input::Propose(proposal) = input {
-            self.proposals.push(proposal);
-            return true;
-        }
-        self.flush_proposals();
-        match input {
-            Input::Propose(_) => unreachable!("taken above"),
+        let event = match input {
+            Input::Propose(proposal) => {
+                self.consensus.propose(proposal);
+                return true;
+            }
             Input::ProposeAsLeader { term, proposal } => {
-                self.propose_as_leader(term, proposal);
+                let request_id = proposal.request_id;
+                if let Err(failure) = self.consensus.propose_as_leader(term, proposal) {
+                    self.fail_proposal(request_id, failure);
+                }
                 return true;
             }
             Input::ReadBarrier(address) => {
-                self.barrier.next.push(address);
+                self.consensus.next_readers().push(address);
                 return true;
             }
-            Input::Persisted { token } => self.node.handle(Event::Persisted { token }),
-            Input::ConfChangeDecided { index, change } => {
-                while self.undecided.front().is_some_and(|first| *first <= index) {
-                    self.undecided.pop_front();
-                }
-                self.node.handle(Event::ConfChangeDecided { index, change });
-                self.neighbours.standing.set_sole_voter(self.node.is_sole_voter());
-                self.place_log();
-            }
-            // What it announces is looked up after the batch.
-            Input::Applied => {}
-            Input::MarkSnapshot(mark) => self.mark_snapshot(mark),
-            Input::SnapshotTaken { index } => self.node.handle(Event::SnapshotTaken { index }),
             Input::ProposeConfChange(change) => {
-                // Whoever was told that the last change is in force may propose the next.
-                self.notice_applied();
-                self.node.handle(Event::ProposeConfChange { request_id: change.id, change });
-                return true;
-            }
-            Input::Received(received) => {
-                self.node.handle(Event::Received(received.into_messages()));
-            }
-            Input::Unreachable(peer) => self.node.handle(Event::Unreachable(peer)),
-            Input::Gone(peer) => self.node.handle(Event::Gone(peer)),
-            Input::SnapshotSent { to, outcome } => {
-                self.node.handle(Event::SnapshotSent { to, outcome });
-            }
-            Input::TransferLeadership(to) => {
-                self.node.handle(Event::TransferLeadership(to));
+                let applied = self.neighbours.standing.applied();
+                self.consensus.propose_conf_change(change, applied);
                 return true;
             }
             Input::AskStatus(done) => {
-                done(self.node.status());
+                done(self.consensus.status());
                 return true;
             }
-            Input::Stop => self.stopping = true,
-        }
+            Input::TransferLeadership(to) => {
+                self.consensus.handle(Event::TransferLeadership(to));
+                return true;
+            }
+            Input::ConfChangeDecided { index, change } => {
+                self.consensus.handle(Event::ConfChangeDecided { index, change });
+                self.neighbours.standing.set_sole_voter(self.consensus.is_sole_voter());
+                self.place_log();
+                return false;
+            }
+            Input::MarkSnapshot(mark) => {
+                self.mark_snapshot(mark);
+                return false;
+            }
+            Input::Stop => {
+                self.stopping = true;
+                return false;
+            }
+            // What it announces is looked up after the batch.
+            Input::Applied => return false,
+            Input::Persisted { token } => Event::Persisted { token },
+            Input::SnapshotTaken { index } => Event::SnapshotTaken { index },
+            Input::Received(received) => Event::Received(received.into_messages()),
+            Input::Unreachable(peer) => Event::Unreachable(peer),
+            Input::Gone(peer) => Event::Gone(peer),
+            Input::SnapshotSent { to, outcome } => Event::SnapshotSent { to, outcome },
+        };
+        self.consensus.handle(event);
         false
-    }
-
-    fn propose_as_leader(&mut self, term: Term, proposal: Proposal) {
-        let now = self.node.leadership();
-        if now.role == Role::Leader && now.term == term {
-            self.proposals.push(proposal);
-        } else {
-            self.fail_proposal(proposal.request_id, ProposalFailure::Dropped);
-        }
     }
 
     fn fail_proposal(&mut self, request_id: u64, failure: ProposalFailure) {
@@ -431,26 +397,11 @@ impl Driver {
         }
     }
 
-    fn flush_proposals(&mut self) {
-        if !self.proposals.is_empty() {
-            let proposals = std::mem::take(&mut self.proposals);
-            self.node.handle(Event::Propose(proposals));
-        }
-    }
-
-    fn start_barrier(&mut self) {
-        if self.barrier.under_way.is_empty() && !self.barrier.next.is_empty() {
-            std::mem::swap(&mut self.barrier.under_way, &mut self.barrier.next);
-            self.barrier.last_round += 1;
-            self.node.handle(Event::ReadBarrier { round: self.barrier.last_round });
-        }
-    }
-
     fn carry_out_effects(&mut self) {
         loop {
             // What has led to an effect is told before anybody can see it.
             self.log_notes();
-            while let Some(effect) = self.node.poll_effect() {
+            while let Some(effect) = self.consensus.poll_effect() {
                 self.carry_out(effect);
             }
             if !self.messages.is_empty() {
@@ -462,17 +413,17 @@ impl Driver {
                 break;
             }
         }
-        let committed = self.node.commit_index();
+        let committed = self.consensus.commit_index();
         self.neighbours.standing.set_committed(committed);
         let metrics = &self.neighbours.metrics.server;
         metrics.proposals_committed.set_unsigned(committed);
-        metrics.log_bytes.set_unsigned(self.node.log_bytes());
-        metrics.log_uncommitted_bytes.set_unsigned(self.node.uncommitted_bytes());
-        metrics.log_refused.add(self.node.take_refused_for_room());
+        metrics.log_bytes.set_unsigned(self.consensus.log_bytes());
+        metrics.log_uncommitted_bytes.set_unsigned(self.consensus.uncommitted_bytes());
+        metrics.log_refused.add(self.consensus.take_refused_for_room());
     }
 
     fn log_notes(&mut self) {
-        for note in self.node.take_notes() {
+        for note in self.consensus.take_notes() {
             match note.level {
                 NoteLevel::Debug => log::debug!(logger: "raft", &note.text),
                 NoteLevel::Info => log::info!(logger: "raft", &note.text),
@@ -494,11 +445,8 @@ impl Driver {
             },
             // A send fails when the thread has ended after a fault, which then stops the member.
             Effect::Apply(applying) => {
-                let changes =
-                    applying.entries.iter().filter(|entry| entry.kind != EntryKind::Normal);
-                self.undecided.extend(changes.map(|entry| entry.index));
                 // Known to be committed before anybody can see it applied.
-                self.neighbours.standing.set_committed(self.node.commit_index());
+                self.neighbours.standing.set_committed(self.consensus.commit_index());
                 _ = self.neighbours.applier.send(applier::Job::Apply(applying.entries));
             }
             Effect::Stop(fault) => {
@@ -510,20 +458,14 @@ impl Driver {
                 _ = self.neighbours.applier.send(applier::Job::TakeSnapshot);
             }
             Effect::Leadership(leadership) => self.change_leadership(leadership),
-            Effect::BarrierPassed { round, index } => {
-                if round == self.barrier.last_round {
-                    for address in self.barrier.under_way.drain() {
-                        self.neighbours.standing.when_applied(index, address);
-                    }
-                    self.start_barrier();
+            Effect::BarrierPassed { index, .. } => {
+                for address in self.consensus.readers().drain() {
+                    self.neighbours.standing.when_applied(index, address);
                 }
             }
-            Effect::BarrierFailed { round, failure } => {
-                if round == self.barrier.last_round {
-                    for address in self.barrier.under_way.drain() {
-                        self.outbox.push(address, Answer::BarrierFailed(failure));
-                    }
-                    self.start_barrier();
+            Effect::BarrierFailed { failure, .. } => {
+                for address in self.consensus.readers().drain() {
+                    self.outbox.push(address, Answer::BarrierFailed(failure));
                 }
             }
             Effect::ProposalFailed { request_id, failure } => {
@@ -534,8 +476,8 @@ impl Driver {
                 _ = self.neighbours.applier.send(applier::Job::SendSnapshot(message));
             }
             Effect::InstallSnapshot(snapshot) => {
-                self.neighbours.standing.set_committed(self.node.commit_index());
-                self.neighbours.standing.set_sole_voter(self.node.is_sole_voter());
+                self.neighbours.standing.set_committed(self.consensus.commit_index());
+                self.neighbours.standing.set_sole_voter(self.consensus.is_sole_voter());
                 _ = self.neighbours.applier.send(applier::Job::InstallSnapshot(snapshot));
             }
         }
@@ -543,7 +485,7 @@ impl Driver {
 
     fn change_leadership(&self, leadership: Leadership) {
         self.neighbours.standing.set_leadership(leadership);
-        self.neighbours.standing.set_sole_voter(self.node.is_sole_voter());
+        self.neighbours.standing.set_sole_voter(self.consensus.is_sole_voter());
         if leadership.role == Role::Leader {
             self.neighbours.waiters.begin_reign(leadership.term);
         } else {

@@ -7,6 +7,7 @@
 //!
 //! Agreeing on versions (`versions`).
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use quorate_api::etcdserverpb::{
     LeaseRevokeRequest,
 };
 use quorate_api::membershippb::{Attributes, ClusterMemberAttrSetRequest};
+use quorate_core::Purger;
 use quorate_raft::{NONE, Role};
 use quorate_state::apply::Refusal;
 use quorate_state::units::{LeaseId, MemberId};
@@ -28,7 +30,6 @@ use crate::log;
 use crate::member::{Member, RequestError};
 use crate::metrics::RequestKind;
 use crate::runtime::blocking;
-use crate::snapshots::Purger;
 
 /// How often the leader looks for expired leases, and for how many at once.
 const EXPIRY_SCAN: Duration = Duration::from_millis(500);
@@ -288,9 +289,13 @@ pub(crate) async fn purge_files(purger: Purger, faults: FaultReports) {
     loop {
         ticks.tick().await;
         let purger = purger.clone();
-        if let Err(error) = blocking(move || purger.run()).await {
+        if let Err(error) = blocking(move || purger.run(tell_purged)).await {
             faults.report("purging old files", error);
             return;
         }
     }
+}
+
+fn tell_purged(path: &Path) {
+    log::info!("purged", "path" = path.display().to_string());
 }

@@ -13,9 +13,11 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use quorate_api::deep_txn;
+use quorate_core::start::storage_version;
+use quorate_core::{BackendWriter, Log, Pace, Purger, StateMachine};
 use quorate_node::LogFault;
 use quorate_state::members::{Member as Row, Members};
 use quorate_state::units::MemberId;
@@ -50,7 +52,6 @@ use crate::remedy;
 use crate::request_id::RequestIds;
 use crate::runtime::{Runtimes, Threads};
 use crate::signals::{self, StopSignal, StopSignals};
-use crate::snapshots;
 use crate::standing::Standing;
 use crate::systemd;
 use crate::transport;
@@ -59,6 +60,9 @@ use crate::waiters::Waiters;
 
 /// How long requests may wait for the applier to catch up.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Applying an entry for longer is worth a warning, when the flags do not say.
+const SLOW_APPLY: Duration = Duration::from_millis(100);
 
 /// Between a member's removal and its end.
 const REMOVAL_PAUSE: Duration = Duration::from_secs(1);
@@ -338,7 +342,7 @@ fn duties(
     retention: Option<config::Retention>,
 ) -> Vec<std::pin::Pin<Box<dyn Future<Output = ()> + Send>>> {
     let member = || Arc::clone(&core.member);
-    let purger = snapshots::Purger {
+    let purger = Purger {
         disk: Arc::clone(&core.disk),
         snap_dir: core.dirs.snap(),
         wal_dir: core.dirs.wal().to_path_buf(),
@@ -411,6 +415,8 @@ struct Core {
     driver: DriverHandle,
     applier_jobs: inbox::Sender<applier::Job>,
     backend_orders: crossbeam_channel::Sender<committer::Order>,
+    /// Tells the backend thread not to wait for room any more.
+    backend_ending: crossbeam_channel::Sender<()>,
     threads: [JoinHandle<()>; 3],
 }
 
@@ -427,7 +433,7 @@ impl Core {
         let clock = Clock::start();
         let (applied, applied_term) = state.applied();
         let standing = Arc::new(Standing::new(applied, applied_term, silence_max(config)));
-        standing.set_storage_version(bootstrap::storage_version(&backend));
+        standing.set_storage_version(storage_version(&backend));
         let waiters = Arc::new(Waiters::default());
         let request_ids = Arc::new(RequestIds::new(identity.member_id, SystemTime::now()));
         let readers = state.readers();
@@ -435,6 +441,7 @@ impl Core {
         let (applier_jobs, applier_receiver) = inbox::inbox(applier::JOBS_QUEUED_MAX);
         let (backend_orders, backend_receiver) =
             crossbeam_channel::bounded(committer::ORDERS_QUEUED_MAX);
+        let (backend_ending, ending) = crossbeam_channel::bounded(1);
 
         let reports = transport::Reports { driver: driver_handle.clone(), faults: faults.clone() };
         let snapshots = transport::SnapshotDir { disk: Arc::clone(disk), path: dirs.snap() };
@@ -446,7 +453,7 @@ impl Core {
 
         let driver = Driver::new(
             node,
-            LogWriter::new(wal, Arc::clone(disk), dirs.snap(), Arc::clone(metrics)),
+            LogWriter::new(Log::new(wal, Arc::clone(disk), dirs.snap()), Arc::clone(metrics)),
             (driver_handle.clone(), driver_inputs),
             driver::Neighbours {
                 peers: Arc::clone(&peers),
@@ -458,12 +465,14 @@ impl Core {
             },
             Duration::from_millis(config.heartbeat_interval_ms),
         );
+        let own_id = MemberId(identity.member_id);
+        let machine =
+            StateMachine::new(state, backend.clone(), own_id, pace(config), Instant::now());
         let applier = Applier::new(
-            state,
-            backend.clone(),
+            machine,
             identity.clone(),
             clock,
-            pace(config),
+            config.warning_apply_duration.positive().unwrap_or(SLOW_APPLY),
             applier::Neighbours {
                 jobs: applier_receiver,
                 driver: driver_handle.clone(),
@@ -477,19 +486,14 @@ impl Core {
             },
         );
         let committer = Committer {
-            backend: backend.clone(),
+            writer: BackendWriter::new(backend.clone(), Arc::clone(disk), dirs.snap()),
             orders: backend_receiver,
+            ending,
             applier: applier_jobs.clone(),
+            driver: driver_handle.clone(),
             peers: Arc::clone(&peers),
-            snapshots: snapshots::Writer {
-                disk: Arc::clone(disk),
-                dir: dirs.snap(),
-                driver: driver_handle.clone(),
-                metrics: Arc::clone(metrics),
-            },
             faults: faults.clone(),
             metrics: Arc::clone(metrics),
-            generation: 0,
         };
         let member = Arc::new(Member::new(Parts {
             identity,
@@ -526,6 +530,7 @@ impl Core {
             driver: driver_handle,
             applier_jobs,
             backend_orders,
+            backend_ending,
             threads,
         })
     }
@@ -535,6 +540,7 @@ impl Core {
     fn stop(self) {
         let [raft, apply, backend] = self.threads;
         self.member.peers().stop();
+        _ = self.backend_ending.try_send(());
         // A snapshot under way gets its mark in the log, without which it is none: the release that a
         // downgrade leads to would replay what it does not understand.
         let (done, is_done) = crossbeam_channel::bounded(1);
@@ -604,14 +610,13 @@ fn limits(config: &Config) -> Limits {
     }
 }
 
-fn pace(config: &Config) -> applier::Pace {
+fn pace(config: &Config) -> Pace {
     let to_usize = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-    applier::Pace {
+    Pace {
         batch_interval: config.backend_batch_interval(),
         batch_ops_max: to_usize(config.backend_batch_limit()),
         compaction_step: to_usize(config.compaction_batch_limit()),
         compaction_pause: config.compaction_sleep_interval(),
-        slow_apply: config.warning_apply_duration.positive().unwrap_or(Duration::from_millis(100)),
         lease_extension_millis: config.election_timeout_ms,
     }
 }

@@ -41,10 +41,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("quorate-random", &[]),
     ("quorate-net", &["quorate-telemetry"]),
     (
+        "quorate-core",
+        &["quorate-api", "quorate-node", "quorate-raft", "quorate-state", "quorate-storage"],
+    ),
+    (
         "quorate-server",
         &[
             "quorate-api",
             "quorate-config",
+            "quorate-core",
             "quorate-gotext",
             "quorate-net",
             "quorate-node",
@@ -63,8 +68,14 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Folders of the crates that get time and chance as arguments.
-const PURE: [&str; 5] =
-    ["crates/random/", "crates/raft/", "crates/node/", "crates/storage/", "crates/state/"];
+const PURE: [&str; 6] = [
+    "crates/random/",
+    "crates/raft/",
+    "crates/node/",
+    "crates/storage/",
+    "crates/state/",
+    "crates/core/",
+];
 
 /// What the pure crates do without.
 const AMBIENT: [&str; 6] =

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use prost::Message;
 use quorate_api::raftpb;
+use quorate_core::start::Start;
 use quorate_raft::confchange::wire;
 use quorate_raft::{ConfChange, ConfChangeKind, Entry, EntryKind};
 use quorate_state::members::Member;
@@ -15,7 +16,6 @@ use quorate_storage::wal::Wal;
 
 use super::error::BootError;
 use super::founding::append;
-use super::start::Start;
 use crate::log;
 use crate::member::Identity;
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use quorate_core::start::StartError;
 use quorate_state::units::MemberId;
 use quorate_state::versions::Version;
 
@@ -92,18 +93,8 @@ pub(crate) enum BootError {
         remedy::restore_backend(backend)
     )]
     Term { term: u64, backend: PathBuf },
-    #[error("database file ({}) of the backend is missing", path.display())]
-    BackendMissing { path: PathBuf },
-    #[error(
-        "database file ({}) of the backend is {problem}; put the file back as it was, or remove this member \
-         from the cluster, then its data directory, and add it anew",
-        path.display()
-    )]
-    BackendUnusable { path: PathBuf, problem: &'static str },
-    #[error("database file ({}) of the backend cannot be looked at: {source}", path.display())]
-    BackendUnreadable { path: PathBuf, source: io::Error },
     #[error(transparent)]
-    Install(#[from] crate::image::InstallError),
+    Files(StartError),
     #[error("failed to open the backend: {0}")]
     Backend(#[from] quorate_state::backend::Fault),
     #[error("failed to recover the state from the backend: {0}")]
@@ -130,10 +121,6 @@ pub(crate) enum BootError {
     OtherFounding { logged_cluster: u64, logged_member: u64, cluster: u64, member: u64 },
     #[error("the write-ahead log's metadata is not readable: {0}")]
     Metadata(#[from] prost::DecodeError),
-    #[error(
-        "unknown entry type {kind} at index {index}; must be either EntryNormal or EntryConfChange"
-    )]
-    EntryKind { index: u64, kind: u8 },
     #[error("the membership change at index {index} is not readable: {source}")]
     ConfChange { index: u64, source: quorate_raft::confchange::wire::DecodeError },
     #[error("the snapshot file's members are not readable: {0}")]
@@ -142,6 +129,25 @@ pub(crate) enum BootError {
     Membership(#[from] quorate_state::members::MembershipFault),
     #[error(transparent)]
     Node(#[from] quorate_node::StartError),
+}
+
+impl From<StartError> for BootError {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::LogLost { path, backend, last_index, applied } => {
+                Self::LogLost { path, backend, last_index, applied }
+            }
+            StartError::BackendMissing { .. }
+            | StartError::BackendUnusable { .. }
+            | StartError::BackendUnreadable { .. }
+            | StartError::Install(_)
+            | StartError::Backend(_)
+            | StartError::State(_)
+            | StartError::Wal(_)
+            | StartError::Snapshot(_)
+            | StartError::EntryKind { .. } => Self::Files(error),
+        }
+    }
 }
 
 /// Why the members that the flags name are not those of the running cluster.

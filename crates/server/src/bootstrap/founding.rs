@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use quorate_core::start::Start;
 use quorate_raft::confchange::wire;
 use quorate_raft::{ConfChange, ConfChangeKind, ConfState, Entry, EntryKind, HardState};
 use quorate_state::members::{self, Member};
@@ -19,7 +20,6 @@ use super::initial::{Initial, peer_urls_of_others, url_texts};
 use super::names::Names;
 use super::remote::{self, has_published};
 use super::same_urls::Comparison;
-use super::start::Start;
 use crate::config::{Config, InitialMembers};
 use crate::member::Identity;
 

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use prost::Message;
 use quorate_api::raftpb;
+use quorate_core::start::FIRST_COMPLETE;
 use quorate_raft::EntryKind;
 use quorate_state::apply::{ClusterCommand, Command, Request, State};
 use quorate_state::backend::Batch;
@@ -21,9 +22,6 @@ use quorate_storage::wal::{self, SnapshotMark};
 
 use super::error::BootError;
 use crate::log;
-
-/// The first version whose files hold every change of the members.
-pub(crate) const FIRST_COMPLETE: Version = Version::new(3, 6);
 
 /// Learners that 3.5 allows; changes that it refused have to be refused again.
 const LEARNER_COUNT_MAX: usize = 1;

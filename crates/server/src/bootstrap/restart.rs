@@ -6,21 +6,19 @@
 //!   been durable is lost.
 //! * The members that consensus starts with are those of the backend file, at the index it has applied.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use prost::Message;
 use quorate_api::etcdserverpb::Metadata;
+use quorate_core::start::{self, Recovered, Start};
 use quorate_raft::{EntryKind, HardState};
 use quorate_state::apply::State;
-use quorate_state::backend::Backend;
 use quorate_state::members::{self, Member};
 use quorate_state::units::MemberId;
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::Disk;
 use quorate_storage::lost_log;
-use quorate_storage::snap;
-use quorate_storage::wal::{self, SnapshotMark, Wal};
+use quorate_storage::wal::{self, Wal};
 
 use super::alone::go_on_alone;
 use super::error::BootError;
@@ -28,10 +26,9 @@ use super::founding::{Founding, append};
 use super::initial::Initial;
 use super::joining::learn_others;
 use super::names::Names;
-use super::start::{Start, conf_state_to_raft, entry_to_raft, hard_state_to_raft};
+use super::start::node_at;
 use super::{Booted, check_learners, old_members, open_backend, state_options, wal_options};
 use crate::config::{ClusterState, Config};
-use crate::image;
 use crate::log;
 use crate::member::Identity;
 
@@ -42,12 +39,13 @@ pub(super) async fn restart(
     dirs: DataDir,
     names: &dyn Names,
 ) -> Result<Booted, BootError> {
-    let marks = wal::snapshot_marks(&**disk, dirs.wal())?;
-    let mark = marks.last().cloned().unwrap_or_default();
-    let backend = backend_at(&mark, config, disk, &dirs)?;
-    let mut state = State::recover(&backend, state_options(config))?;
+    let open = || open_backend(config, disk, &dirs);
+    let recovered = start::recover(disk, &dirs, state_options(config), open)?;
+    let mark = recovered.mark();
+    let Recovered { marks, backend, mut state } = recovered;
     check_held_version(config, &state)?;
-    let (mut wal, contents) = Wal::open(Arc::clone(disk), dirs.wal(), &mark, wal_options(config))?;
+    let applied = state.applied().0;
+    let (mut wal, contents) = start::open_log(disk, &dirs, &mark, applied, wal_options(config))?;
     if let Some(repair) = &contents.repaired {
         log::warn!(
             "repaired the write-ahead log",
@@ -58,14 +56,6 @@ pub(super) async fn restart(
                 |path| path.display().to_string()
             )
         );
-    }
-    if contents.last_index < state.applied().0 {
-        return Err(BootError::LogLost {
-            path: last_segment(disk, &dirs)?,
-            backend: dirs.backend(),
-            last_index: contents.last_index,
-            applied: state.applied().0,
-        });
     }
     let identity = identity_of(config, contents.metadata.as_deref())?;
     log::info!(
@@ -85,10 +75,10 @@ pub(super) async fn restart(
             super::check_lost_log(&**disk, &dirs)?;
             begin_again(config, &identity, &mut wal, names).await?
         } else {
-            let version = super::storage_version(&backend);
+            let version = start::storage_version(&backend);
             old_members::repair(&mut state, version, &**disk, &dirs, &marks)?;
             check_membership(config, &identity, &state)?;
-            let mut start = start_at(&state, contents, mark)?;
+            let mut start = Start::new(&state, contents, mark)?;
             if config.force_new_cluster {
                 go_on_alone(&mut start, &identity, &mut wal)?;
                 forget_lost_log(&start, &mut wal, &**disk, &dirs)?;
@@ -99,8 +89,10 @@ pub(super) async fn restart(
             };
             (start, peers)
         };
-    release_passed(disk, &dirs, state.applied().0)?;
-    let node = start.into_node(config, &identity, &dirs)?;
+    for path in start::release_passed(&**disk, &dirs, state.applied().0)? {
+        log::info!("removed a snapshot that is not needed", "path" = path.display().to_string());
+    }
+    let node = node_at(start, config, &identity, &dirs)?;
     Ok(Booted { identity, dirs, wal, backend, state, node, peers })
 }
 
@@ -126,60 +118,6 @@ fn forget_lost_log(
     Ok(())
 }
 
-/// Removes received backend files that the member's own has passed: nothing asks for them any more.
-fn release_passed(disk: &Arc<dyn Disk>, dirs: &DataDir, applied: u64) -> Result<(), BootError> {
-    for path in snap::release_databases(&**disk, &dirs.snap(), applied.saturating_add(1))? {
-        log::info!("removed a snapshot that is not needed", "path" = path.display().to_string());
-    }
-    Ok(())
-}
-
-/// Opens the backend file as of the newest snapshot, which may be one from a leader that was accepted and
-/// not yet put in place.
-fn backend_at(
-    mark: &SnapshotMark,
-    config: &Config,
-    disk: &Arc<dyn Disk>,
-    dirs: &DataDir,
-) -> Result<Backend, BootError> {
-    check_backend_file(mark, disk, dirs)?;
-    let backend = open_backend(config, disk, dirs)?;
-    if backend.read().consistent_index()?.0 >= mark.index {
-        return Ok(backend);
-    }
-    drop(backend);
-    image::install(disk, &dirs.snap(), mark.index)?;
-    open_backend(config, disk, dirs)
-}
-
-/// Makes sure that the backend file is one that may be opened. Opening creates a file that is missing or
-/// empty, and so would hide that the state is gone.
-fn check_backend_file(
-    mark: &SnapshotMark,
-    disk: &Arc<dyn Disk>,
-    dirs: &DataDir,
-) -> Result<(), BootError> {
-    let path = dirs.backend();
-    let unreadable = |source| BootError::BackendUnreadable { path: path.clone(), source };
-    let facts = disk.metadata(&path).map_err(unreadable)?;
-    let problem = match &facts {
-        Some(facts) if !facts.is_file => "no regular file",
-        // A name that leads nowhere is a link.
-        None if disk.read_dir(&dirs.snap()).map_err(unreadable)?.contains(&"db".into()) => {
-            "a link to a file that is not there"
-        }
-        None if mark.index > 0 => return Err(BootError::BackendMissing { path }),
-        Some(facts) if mark.index > 0 && facts.len == 0 => {
-            match snap::find_database(&**disk, &dirs.snap(), mark.index) {
-                Ok(_) => return Ok(()),
-                Err(_) => "empty",
-            }
-        }
-        Some(_) | None => return Ok(()),
-    };
-    Err(BootError::BackendUnusable { path, problem })
-}
-
 /// A member that is held back does not open the files of a cluster that has gone ahead.
 fn check_held_version(config: &Config, state: &State) -> Result<(), BootError> {
     match (config.hold_cluster_version, state.versions().cluster()) {
@@ -193,20 +131,6 @@ fn check_membership(config: &Config, identity: &Identity, state: &State) -> Resu
         return Err(BootError::Removed);
     }
     check_learners(config, state.members().iter())
-}
-
-fn start_at(
-    state: &State,
-    contents: wal::Contents,
-    mark: SnapshotMark,
-) -> Result<Start, BootError> {
-    Ok(Start {
-        hard_state: hard_state_to_raft(contents.hard_state),
-        conf_state: conf_state_to_raft(&state.members().conf_state()),
-        entries: contents.entries.into_iter().map(entry_to_raft).collect::<Result<_, _>>()?,
-        mark,
-        applied: state.applied().0,
-    })
 }
 
 /// Whether the file or the log will tell who else is in the cluster.
@@ -259,13 +183,6 @@ async fn refounding(config: &Config, names: &dyn Names) -> Result<Founding, Boot
 
 fn is_sole_founder(identity: &Identity) -> bool {
     members::cluster_id([MemberId(identity.member_id)]) == identity.cluster_id
-}
-
-/// The file in which the log ends.
-fn last_segment(disk: &Arc<dyn Disk>, dirs: &DataDir) -> Result<PathBuf, BootError> {
-    let segments = wal::list(&**disk, dirs.wal())?.segments;
-    let name = segments.last().map_or_else(String::new, |name| name.file_name());
-    Ok(dirs.wal().join(name))
 }
 
 fn identity_of(config: &Config, metadata: Option<&[u8]>) -> Result<Identity, BootError> {

@@ -22,6 +22,7 @@ use quorate_api::etcdserverpb::{
     AlarmRequest, AlarmType, InternalRaftRequest, RequestHeader, ResponseHeader, alarm_request,
 };
 use quorate_api::record::KeyValue;
+use quorate_core::Defragmented;
 use quorate_node::Proposal;
 use quorate_raft::{ConfChange, Status};
 use quorate_state::apply::{self, Facts, Readers, Refusal, Response};
@@ -41,7 +42,7 @@ use self::timeout::{Lead, TimedOut};
 use crate::admission::{Admission, Bound, Room};
 use crate::answer::Answer;
 use crate::applier::Job;
-use crate::committer::{Defragmented, Done, Order};
+use crate::committer::{Done, Order};
 use crate::driver::{DriverHandle, Input};
 use crate::fatal::FaultReports;
 use crate::inbox;

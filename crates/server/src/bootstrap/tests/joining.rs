@@ -1,6 +1,7 @@
 //! Members that are added to a running cluster.
 
 use quorate_state::units::MemberId;
+use quorate_state::versions::Version;
 
 use super::*;
 

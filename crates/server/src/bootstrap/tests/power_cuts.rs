@@ -4,19 +4,15 @@
 use std::error::Error;
 use std::path::PathBuf;
 
+use quorate_core::{BackendWriter, Log, Order, Purger, Report, SnapshotOrder, Then};
 use quorate_node::Persist;
 use quorate_raft::HardState;
+use quorate_state::backend::Batch;
 use quorate_storage::disk::FaultyDisk;
 use quorate_storage::snap::{IncomingDatabase, database_path};
 
 use super::restart::{config, lived};
 use super::*;
-use crate::config::MetricsLevel;
-use crate::driver::{DriverHandle, Input};
-use crate::image;
-use crate::metrics::Metrics;
-use crate::persist::LogWriter;
-use crate::snapshots::{Purger, SnapshotOrder, Writer};
 
 /// Up to where the member's own state reaches, beyond the commit index that its log knows.
 const OWN: u64 = 5;
@@ -58,7 +54,7 @@ fn image_at(config: &Config, index: u64) -> Vec<u8> {
     let backend = Backend::open(&real_disk(), &copy, bolt::Options::default()).unwrap();
     let mut state = State::recover(&backend, state_options(config)).unwrap();
     state.batch_mut().set_consistent_index(index, 2);
-    backend.commit(state.take_batch()).unwrap();
+    backend.commit(&state.take_batch()).unwrap();
     let len = usize::try_from(backend.db().read().image_len()).unwrap();
     let mut bytes = std::fs::read(&copy).unwrap();
     bytes.truncate(len);
@@ -77,7 +73,7 @@ struct Promised {
 struct Life<'a> {
     disk: &'a Arc<dyn Disk>,
     snap_dir: PathBuf,
-    log: LogWriter,
+    log: Log,
     purger: Purger,
     promised: &'a mut Promised,
 }
@@ -85,7 +81,7 @@ struct Life<'a> {
 impl Life<'_> {
     /// What the purger's own thread may do at any time.
     fn purge(&self) {
-        drop(self.purger.run());
+        drop(self.purger.run(|_| ()));
     }
 
     /// The image of a leader's snapshot has come in, and the core has taken the snapshot.
@@ -115,7 +111,6 @@ fn live(
 ) -> Result<(), Box<dyn Error>> {
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     let snap_dir = dirs.snap();
-    let metrics = Arc::new(Metrics::new(&[], MetricsLevel::default()));
     let backend = open_backend(config, disk, &dirs)?;
     let state = State::recover(&backend, state_options(config))?;
     let order = |index| SnapshotOrder::new(index, 2, state.members(), state.versions());
@@ -134,24 +129,26 @@ fn live(
         snapshots_max: 1,
         segments_max: 1,
     };
-    let log = LogWriter::new(wal, Arc::clone(disk), snap_dir.clone(), Arc::clone(&metrics));
+    let log = Log::new(wal, Arc::clone(disk), snap_dir.clone());
     let mut life = Life { disk, snap_dir: snap_dir.clone(), log, purger, promised };
 
-    let (driver, inputs) = DriverHandle::channel();
-    let writer = Writer { disk: Arc::clone(disk), dir: snap_dir.clone(), driver, metrics };
-    writer.take(&order(OWN))?;
-    let [Input::MarkSnapshot(mark)] = &inputs.wait()[..] else { panic!("a mark is asked for") };
-    life.log.mark_snapshot(mark)?;
+    let mut writer: BackendWriter<(), ()> =
+        BackendWriter::new(backend, Arc::clone(disk), snap_dir.clone());
+    let then = vec![Then::Snapshot(order(OWN))];
+    writer.take(Order::Commit { batch: Batch::new(), then }, Instant::now());
+    let Some(Report::SnapshotSaved(mark)) = writer.step()? else { panic!("a mark is asked for") };
+    life.log.mark(&mark)?;
     life.promised.mark = OWN;
     life.purge();
 
     life.take_in(order(FIRST), &images[0])?;
     life.take_in(order(SECOND), &images[1])?;
     assert!(database_path(&snap_dir, FIRST).exists(), "the first still waits for its turn");
-    image::replace(&backend, disk, &snap_dir, FIRST)?;
-    life.purge();
-    image::replace(&backend, disk, &snap_dir, SECOND)?;
-    life.purge();
+    for index in [FIRST, SECOND] {
+        writer.take(Order::Install { index, told: () }, Instant::now());
+        writer.step()?;
+        life.purge();
+    }
     life.log.close(None)?;
     Ok(())
 }

@@ -1,0 +1,259 @@
+//! Consensus, fed in batches: many proposals become one write, and many readers share one round.
+//!
+//! It wraps [`Node`] with what the threads around it have to keep to:
+//!
+//! * Proposals that follow one another become one event; anything else keeps its place among them.
+//! * One round of the read barrier is under way at a time. Who comes meanwhile waits for the next.
+//! * The node hears that entries are applied only up to the first change of the membership whose verdict has not
+//!   come yet.
+//!
+//! # How it is driven
+//!
+//! Whatever has queued up is handed in, then [`Consensus::end_batch`] is called. Effects are polled until there are
+//! none, and their messages sent; only then is a log synced that belongs to the caller, so that nobody waits for
+//! this disk who need not. Its report goes in, and leads to more effects.
+//!
+//! # Bound
+//!
+//! What it holds back is bounded by who hands it in: readers and proposals of one batch, entries under way to the
+//! state machine.
+
+use std::collections::VecDeque;
+
+use quorate_node::{Effect, Event, Leadership, Node, Proposal, ProposalFailure};
+use quorate_raft::{ConfChange, Entry, EntryKind, HardState, LogIndex, Note, Role, Status, Term};
+
+/// A list of those who wait for a read barrier.
+pub trait Readers: Default {
+    /// Whether nobody is on the list.
+    fn is_empty(&self) -> bool;
+}
+
+impl<T> Readers for Vec<T> {
+    fn is_empty(&self) -> bool {
+        self.is_empty()
+    }
+}
+
+/// A member's consensus; see the module. `R` lists readers.
+#[derive(Debug)]
+pub struct Consensus<R> {
+    node: Node,
+    barrier: Barrier<R>,
+    proposals: Vec<Proposal>,
+    /// As the node was told.
+    applied: LogIndex,
+    /// Entries on their way through the state machine that change the membership.
+    undecided: VecDeque<LogIndex>,
+}
+
+/// One round of the read barrier at a time; who comes meanwhile waits for the next.
+#[derive(Debug, Default)]
+struct Barrier<R> {
+    last_round: u64,
+    under_way: R,
+    next: R,
+    /// The round's outcome was handed out; the caller has those who waited for it.
+    is_over: bool,
+}
+
+impl<R: Readers> Consensus<R> {
+    /// Drives this node, which begins with everything up to `applied` carried out.
+    #[must_use]
+    pub fn new(node: Node, applied: LogIndex) -> Self {
+        Self {
+            node,
+            barrier: Barrier::default(),
+            proposals: Vec::new(),
+            applied,
+            undecided: VecDeque::new(),
+        }
+    }
+
+    /// Starts the clock: called once, before anything else.
+    pub fn start(&mut self) {
+        self.node.start();
+    }
+
+    /// Takes a request for the log.
+    pub fn propose(&mut self, proposal: Proposal) {
+        self.proposals.push(proposal);
+    }
+
+    /// The same for what only a leader may want: it fails unless this member leads in this term still.
+    pub fn propose_as_leader(
+        &mut self,
+        term: Term,
+        proposal: Proposal,
+    ) -> Result<(), ProposalFailure> {
+        let now = self.node.leadership();
+        if now.role != Role::Leader || now.term != term {
+            return Err(ProposalFailure::Dropped);
+        }
+        self.proposals.push(proposal);
+        Ok(())
+    }
+
+    /// Takes a change of the membership for the log; its id is the request's. `applied` is where the state machine
+    /// is: whoever was told that the last change is in force may propose the next.
+    pub fn propose_conf_change(&mut self, change: ConfChange, applied: LogIndex) {
+        self.flush_proposals();
+        self.notice_applied(applied);
+        self.node.handle(Event::ProposeConfChange { request_id: change.id, change });
+    }
+
+    /// Those who wait for the next round; to be added to.
+    pub const fn next_readers(&mut self) -> &mut R {
+        &mut self.barrier.next
+    }
+
+    /// Those who waited for the round whose outcome was polled last; to be taken out before the next poll.
+    pub const fn readers(&mut self) -> &mut R {
+        &mut self.barrier.under_way
+    }
+
+    /// Takes anything else that happens.
+    pub fn handle(&mut self, event: Event) {
+        self.flush_proposals();
+        match &event {
+            Event::ConfChangeDecided { index, .. } => {
+                while self.undecided.front().is_some_and(|first| first <= index) {
+                    self.undecided.pop_front();
+                }
+            }
+            Event::Applied { index } => return self.notice_applied(*index),
+            Event::ReadBarrier { .. } => unreachable!("rounds are begun here alone"),
+            Event::Tick
+            | Event::Propose(_)
+            | Event::Withdraw(_)
+            | Event::ProposeConfChange { .. }
+            | Event::Received(_)
+            | Event::Persisted { .. }
+            | Event::SnapshotTaken { .. }
+            | Event::Unreachable(_)
+            | Event::Gone(_)
+            | Event::SnapshotSent { .. }
+            | Event::TransferLeadership(_) => {}
+        }
+        self.node.handle(event);
+    }
+
+    /// The state machine has reached this index.
+    ///
+    /// Consensus must know what became of a change of the membership before it hears that the entry is
+    /// applied; the verdict may still be on its way here.
+    pub fn notice_applied(&mut self, applied: LogIndex) {
+        let index = self.undecided.front().map_or(applied, |first| applied.min(first - 1));
+        if index > self.applied {
+            self.applied = index;
+            self.node.handle(Event::Applied { index });
+        }
+    }
+
+    /// Everything that had queued up was handed in.
+    pub fn end_batch(&mut self) {
+        self.flush_proposals();
+        self.start_round();
+    }
+
+    /// The next thing to do, if any.
+    ///
+    /// When it is the outcome of a read barrier, those who waited for it are [`Consensus::readers`].
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        if std::mem::take(&mut self.barrier.is_over) {
+            self.start_round();
+        }
+        loop {
+            let effect = self.node.poll_effect()?;
+            match &effect {
+                Effect::Apply(applying) => {
+                    let is_change = |entry: &&Entry| entry.kind != EntryKind::Normal;
+                    let changes = applying.entries.iter().filter(is_change);
+                    self.undecided.extend(changes.map(|entry| entry.index));
+                }
+                Effect::BarrierPassed { round, .. } | Effect::BarrierFailed { round, .. } => {
+                    if *round != self.barrier.last_round {
+                        continue;
+                    }
+                    self.barrier.is_over = true;
+                }
+                Effect::Persist(_)
+                | Effect::Send(_)
+                | Effect::SendSnapshot(_)
+                | Effect::InstallSnapshot(_)
+                | Effect::Leadership(_)
+                | Effect::ProposalFailed { .. }
+                | Effect::TakeSnapshot
+                | Effect::Stop(_) => {}
+            }
+            return Some(effect);
+        }
+    }
+
+    fn flush_proposals(&mut self) {
+        if !self.proposals.is_empty() {
+            let proposals = std::mem::take(&mut self.proposals);
+            self.node.handle(Event::Propose(proposals));
+        }
+    }
+
+    fn start_round(&mut self) {
+        if self.barrier.under_way.is_empty() && !self.barrier.next.is_empty() {
+            std::mem::swap(&mut self.barrier.under_way, &mut self.barrier.next);
+            self.barrier.last_round += 1;
+            self.node.handle(Event::ReadBarrier { round: self.barrier.last_round });
+        }
+    }
+
+    /// Whether this member decides alone, and so has nobody to talk to while its log is written.
+    #[must_use]
+    pub fn is_sole_voter(&self) -> bool {
+        self.node.is_sole_voter()
+    }
+
+    /// Who leads.
+    #[must_use]
+    pub const fn leadership(&self) -> Leadership {
+        self.node.leadership()
+    }
+
+    /// The last entry known to be committed.
+    #[must_use]
+    pub fn commit_index(&self) -> LogIndex {
+        self.node.commit_index()
+    }
+
+    /// A copy of what is known of the group.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.node.status()
+    }
+
+    /// Bytes of the log held in memory, what is being written included.
+    #[must_use]
+    pub fn log_bytes(&self) -> u64 {
+        self.node.log_bytes()
+    }
+
+    /// Bytes of entries that this leader has taken on and not applied yet.
+    #[must_use]
+    pub fn uncommitted_bytes(&self) -> u64 {
+        self.node.uncommitted_bytes()
+    }
+
+    /// How many messages with entries, and requests, have found no room in the log since the last call.
+    pub fn take_refused_for_room(&mut self) -> u64 {
+        self.node.take_refused_for_room()
+    }
+
+    /// What is worth a line in the log since the last call.
+    pub fn take_notes(&mut self) -> Vec<Note> {
+        self.node.take_notes()
+    }
+
+    /// A hard state to be written before a clean stop.
+    #[must_use]
+    pub fn unwritten_hard_state(&self) -> Option<HardState> {
+        self.node.unwritten_hard_state()
+    }
+}

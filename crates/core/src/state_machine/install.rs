@@ -1,0 +1,47 @@
+//! A leader's state in place of one's own, once its image is in the place of the backend file.
+
+use quorate_raft::Snapshot;
+use quorate_state::members::V2Membership;
+
+use super::{ApplyError, Now, Outlet, Output, StateMachine};
+use crate::start::{FIRST_COMPLETE, storage_version};
+
+impl<T> StateMachine<T> {
+    /// The backend has put the image in place that was asked for.
+    pub fn installed<O: Outlet<Told = T>>(
+        &mut self,
+        now: Now,
+        outlet: &mut O,
+    ) -> Result<(), ApplyError> {
+        let snapshot = self.installing.take().expect("an image was asked for");
+        self.generation += 1;
+        self.commit_at = None;
+        self.state.install(&self.backend)?;
+        self.repair_members(&snapshot)?;
+        for told in
+            self.compaction.begin_anew(!self.state.store().is_compaction_idle(), now.instant)
+        {
+            outlet.put(Output::Tell(told));
+        }
+        outlet.put(Output::Members(self.state.members().clone()));
+        self.storage_version = storage_version(&self.backend);
+        outlet.put(Output::StorageVersion { version: self.storage_version, is_written: false });
+        let (index, term) = self.state.applied();
+        let cluster_version = self.state.versions().cluster();
+        outlet.put(Output::Installed { index, term, cluster_version });
+        Ok(())
+    }
+
+    /// Brings members that a leader of 3.5 did not store up to what its snapshot says of them beside the
+    /// file.
+    fn repair_members(&mut self, snapshot: &Snapshot) -> Result<(), ApplyError> {
+        if storage_version(&self.backend).is_some_and(|version| version >= FIRST_COMPLETE) {
+            return Ok(());
+        }
+        let told = V2Membership::from_json(&snapshot.data)?;
+        let truth = self.state.members().reconciled(&told.members);
+        self.state.repair_members(truth);
+        self.state.publish();
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+//! Membership changes: judged here, told to consensus at once, and to their proposers once they can be seen.
+
+use bytes::Bytes;
+use prost::Message as _;
+use quorate_api::raftpb;
+use quorate_raft::confchange::wire;
+use quorate_state::apply::{EntryMeta, Fault, RequestFault};
+use quorate_state::members::MemberChange;
+
+use super::{Outlet, Output, StateMachine};
+
+impl<T> StateMachine<T> {
+    pub(super) fn apply_conf_change<O: Outlet<Told = T>>(
+        &mut self,
+        meta: EntryMeta,
+        data: Bytes,
+        outlet: &mut O,
+    ) -> Result<(), Fault> {
+        let index = meta.index;
+        let change = raftpb::ConfChange::decode(data.clone()).map_err(RequestFault::from)?;
+        let applied = self.state.apply_conf_change(meta, change)?;
+        let decided = match &applied.outcome {
+            Some(Ok(change)) => {
+                outlet.put(Output::Members(self.state.members().clone()));
+                if *change == MemberChange::Remove(self.own_id) {
+                    outlet.put(Output::Removed);
+                }
+                wire::decode_v1(&data).ok()
+            }
+            Some(Err(refusal)) => {
+                outlet.put(Output::ChangeRefused(*refusal));
+                None
+            }
+            // Consensus was started with the members that this change has led to.
+            None => None,
+        };
+        outlet.put(Output::Decided { index, change: decided });
+        let outcome = applied.outcome.map_or(Ok(()), |outcome| outcome.map(drop));
+        self.verdicts.push((applied.request_id, outcome));
+        Ok(())
+    }
+}
