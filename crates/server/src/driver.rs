@@ -125,17 +125,6 @@ pub(crate) struct DriverInputs {
     requests_queued: Arc<AtomicUsize>,
 }
 
-#[cfg(test)]
-impl DriverInputs {
-    /// Waits for inputs, for tests of those who send them.
-    pub(crate) fn wait(&self) -> Vec<Input> {
-        let (mut batch, patience) = (Vec::new(), Duration::from_secs(30));
-        let received = self.receiver.receive_until(&mut batch, Some(Instant::now() + patience));
-        received.expect("something was sent");
-        batch
-    }
-}
-
 /// Everything the driver talks to.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
