@@ -23,7 +23,6 @@ mod member;
 mod membership;
 mod meters;
 mod methods;
-mod peer;
 mod peer_port;
 mod persist;
 mod remedy;
@@ -40,6 +39,7 @@ mod waiters;
 pub(crate) use quorate_config as config;
 pub(crate) use quorate_gotext::quote;
 pub(crate) use quorate_net::{descriptors, listen, runtime};
+pub(crate) use quorate_peer as peer;
 pub(crate) use quorate_release as release;
 pub(crate) use quorate_telemetry::{log, metrics};
 

@@ -45,6 +45,18 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["quorate-api", "quorate-node", "quorate-raft", "quorate-state", "quorate-storage"],
     ),
     (
+        "quorate-peer",
+        &[
+            "quorate-api",
+            "quorate-net",
+            "quorate-raft",
+            "quorate-release",
+            "quorate-state",
+            "quorate-storage",
+            "quorate-telemetry",
+        ],
+    ),
+    (
         "quorate-server",
         &[
             "quorate-api",
@@ -53,6 +65,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-gotext",
             "quorate-net",
             "quorate-node",
+            "quorate-peer",
             "quorate-raft",
             "quorate-release",
             "quorate-state",

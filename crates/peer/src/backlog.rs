@@ -1,0 +1,72 @@
+//! What has been received and waits for the consensus core, and its bound.
+//!
+//! Readers ask for room before they hand a batch over and read on only then, so that a member which cannot
+//! keep up holds its peers up through their connections instead of filling its own memory. The room is free
+//! again as soon as the consensus thread has taken the batch out of its queue; what it keeps of it then is
+//! bounded by its own limits.
+
+use std::sync::Arc;
+
+use quorate_raft::Message;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Received bytes, over all peers, that may wait.
+pub(crate) const WAITING_BYTES_MAX: usize = 64 << 20;
+
+/// Messages of one peer in their order, and the room they take while they wait.
+#[derive(Debug)]
+pub struct Received {
+    messages: Vec<Message>,
+    room: OwnedSemaphorePermit,
+}
+
+impl Received {
+    /// Takes the messages and frees their room.
+    pub fn into_messages(self) -> Vec<Message> {
+        drop(self.room);
+        self.messages
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Backlog {
+    free_bytes: Arc<Semaphore>,
+}
+
+impl Backlog {
+    pub(crate) fn new() -> Self {
+        Self { free_bytes: Arc::new(Semaphore::new(WAITING_BYTES_MAX)) }
+    }
+
+    /// Waits until there is room for messages that came in so many bytes. A single batch beyond the bound
+    /// gets all the room there is.
+    pub(crate) async fn admit(&self, messages: Vec<Message>, bytes: usize) -> Received {
+        let wanted = u32::try_from(bytes.min(WAITING_BYTES_MAX)).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.free_bytes).acquire_many_owned(wanted).await;
+        Received { messages, room: room.expect("the semaphore is never closed") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    #[test]
+    fn a_batch_waits_until_the_ones_before_it_were_taken() {
+        let backlog = Backlog::new();
+        let mut context = Context::from_waker(Waker::noop());
+        let Poll::Ready(first) =
+            pin!(backlog.admit(Vec::new(), 2 * WAITING_BYTES_MAX)).poll(&mut context)
+        else {
+            panic!("there is room for one batch, however large");
+        };
+        let mut second = pin!(backlog.admit(Vec::new(), 1));
+        assert!(second.as_mut().poll(&mut context).is_pending());
+        drop(first.into_messages());
+        assert!(second.as_mut().poll(&mut context).is_ready());
+    }
+}

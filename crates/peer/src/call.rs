@@ -1,0 +1,300 @@
+//! One request to a peer's HTTP port, answered in full.
+//!
+//! For what is asked now and then, over a connection of its own: members, versions, hashes, forwarded
+//! promotions. What is asked often goes over kept connections, and what flows all the time has streams.
+//!
+//! # Bounds
+//!
+//! An answer is read up to the number of bytes that the caller allows, and the whole call ends at the
+//! caller's deadline.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, Uri, header};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::client::conn::http1::{self, Connection};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use crate::pool::{self, ConnectionPool};
+
+/// Why a peer gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The URL leads nowhere that can be called.
+    #[error("{0}: not a URL that can be called")]
+    Url(String),
+    /// There is no connection.
+    #[error("dial tcp {authority}: {source}")]
+    Dial {
+        /// `host:port`.
+        authority: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The connection has ended, or what comes through it is not HTTP.
+    #[error("{url}: {source}")]
+    Http {
+        /// What was called.
+        url: String,
+        /// What is wrong.
+        source: hyper::Error,
+    },
+    /// The answer is longer than the caller allows.
+    #[error("{url}: the answer is longer than {bytes_max} bytes")]
+    TooLong {
+        /// What was called.
+        url: String,
+        /// What is allowed.
+        bytes_max: usize,
+    },
+    /// The answer is not complete.
+    #[error("{url}: the answer breaks off: {reason}")]
+    Body {
+        /// What was called.
+        url: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The caller's time is up.
+    #[error("{url}: context deadline exceeded")]
+    Deadline {
+        /// What was called.
+        url: String,
+    },
+}
+
+/// A request to `base` (a peer URL: `http://host:port`) and what its answer may cost.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The method, mostly GET.
+    pub method: Method,
+    /// `http://host:port`, as members advertise it.
+    pub base: String,
+    /// From `/` on.
+    pub path: String,
+    /// Beside `host`.
+    pub headers: Vec<(&'static str, String)>,
+    /// May be empty.
+    pub body: Bytes,
+    /// For the whole call.
+    pub timeout: Duration,
+    /// Longest answer that is read.
+    pub bytes_max: usize,
+}
+
+impl Call {
+    /// Asks for `path`, with a limit of a mebibyte.
+    pub fn get(base: &str, path: &str, timeout: Duration) -> Self {
+        Self {
+            method: Method::GET,
+            base: base.to_owned(),
+            path: path.to_owned(),
+            headers: Vec::new(),
+            body: Bytes::new(),
+            timeout,
+            bytes_max: 1 << 20,
+        }
+    }
+
+    /// Makes the call, whatever status the answer has.
+    pub async fn send(self) -> Result<Response<Bytes>, CallError> {
+        let (url, timeout) = (format!("{}{}", self.base, self.path), self.timeout);
+        match tokio::time::timeout(timeout, self.send_unhurried(&url)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(CallError::Deadline { url }),
+        }
+    }
+
+    /// The same over a connection that is kept for the next call. The call may reach the peer twice.
+    pub async fn send_over(self, pool: &ConnectionPool) -> Result<Response<Bytes>, CallError> {
+        let (url, timeout) = (format!("{}{}", self.base, self.path), self.timeout);
+        match tokio::time::timeout(timeout, self.send_pooled(&url, pool)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(CallError::Deadline { url }),
+        }
+    }
+
+    async fn send_unhurried(self, url: &str) -> Result<Response<Bytes>, CallError> {
+        let authority = authority(url)?;
+        let (mut sender, connection) = connect(&authority, url).await?;
+        let mut answer = std::pin::pin!(self.exchange(url, authority, &mut sender));
+        // The connection works only while it is polled; it ends when the answer is complete.
+        let mut connection = std::pin::pin!(connection);
+        tokio::select! {
+            biased;
+            answered = &mut answer => answered,
+            ended = &mut connection => match ended {
+                Ok(()) => answer.await,
+                Err(source) => Err(CallError::Http { url: url.to_owned(), source }),
+            },
+        }
+    }
+
+    async fn send_pooled(
+        self,
+        url: &str,
+        pool: &ConnectionPool,
+    ) -> Result<Response<Bytes>, CallError> {
+        let authority = authority(url)?;
+        if let Some(mut sender) = pool.take(&authority)
+            && sender.ready().await.is_ok()
+        {
+            match self.exchange(url, authority.clone(), &mut sender).await {
+                // The peer has closed it, just when it was used again.
+                Err(CallError::Http { .. }) => {}
+                answered => {
+                    if answered.is_ok() {
+                        pool.put(authority, sender);
+                    }
+                    return answered;
+                }
+            }
+        }
+        let (mut sender, connection) = connect(&authority, url).await?;
+        // Who waits for an answer sees the failure there.
+        tokio::spawn(async move { drop(connection.await) });
+        let answer = self.exchange(url, authority.clone(), &mut sender).await?;
+        pool.put(authority, sender);
+        Ok(answer)
+    }
+
+    async fn exchange(
+        &self,
+        url: &str,
+        authority: String,
+        sender: &mut pool::Sender,
+    ) -> Result<Response<Bytes>, CallError> {
+        let mut request = Request::builder()
+            .method(self.method.clone())
+            .uri(&self.path)
+            .header(header::HOST, authority);
+        for (name, value) in &self.headers {
+            request = request.header(*name, value);
+        }
+        let request = request
+            .body(Full::new(self.body.clone()))
+            .map_err(|_| CallError::Url(url.to_owned()))?;
+        let http = |source| CallError::Http { url: url.to_owned(), source };
+        let (head, body) = sender.send_request(request).await.map_err(http)?.into_parts();
+        let body = Limited::new(body, self.bytes_max).collect().await.map_err(|error| {
+            if error.is::<LengthLimitError>() {
+                CallError::TooLong { url: url.to_owned(), bytes_max: self.bytes_max }
+            } else {
+                CallError::Body { url: url.to_owned(), reason: error.to_string() }
+            }
+        })?;
+        Ok(Response::from_parts(head, body.to_bytes()))
+    }
+}
+
+fn authority(url: &str) -> Result<String, CallError> {
+    let uri: Option<Uri> = url.parse().ok();
+    uri.and_then(|uri| authority_of(&uri)).ok_or_else(|| CallError::Url(url.to_owned()))
+}
+
+async fn connect(
+    authority: &str,
+    url: &str,
+) -> Result<(pool::Sender, Connection<TokioIo<TcpStream>, Full<Bytes>>), CallError> {
+    let dial = |source| CallError::Dial { authority: authority.to_owned(), source };
+    let stream = TcpStream::connect(authority).await.map_err(dial)?;
+    stream.set_nodelay(true).map_err(dial)?;
+    let opened = http1::handshake(TokioIo::new(stream)).await;
+    opened.map_err(|source| CallError::Http { url: url.to_owned(), source })
+}
+
+/// `host:port`, the port being the scheme's where none is named.
+pub(crate) fn authority_of(uri: &Uri) -> Option<String> {
+    let host = uri.host()?;
+    if uri.scheme_str() != Some("http") {
+        return None;
+    }
+    Some(format!("{host}:{}", uri.port_u16().unwrap_or(80)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// Answers one connection with these bytes, and returns what was asked.
+    async fn answer(listener: tokio::net::TcpListener, bytes: &'static [u8]) -> Vec<u8> {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut asked = vec![0; 4096];
+        let count = stream.read(&mut asked).await.unwrap();
+        asked.truncate(count);
+        stream.write_all(bytes).await.unwrap();
+        asked
+    }
+
+    async fn call(bytes: &'static [u8], bytes_max: usize) -> (String, Result<Bytes, CallError>) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        let mut call = Call::get(&base, "/members", Duration::from_secs(5));
+        call.bytes_max = bytes_max;
+        call.headers.push(("x-etcd-cluster-id", "abc".to_owned()));
+        let (asked, answered) = tokio::join!(answer(listener, bytes), call.send());
+        (String::from_utf8(asked).unwrap(), answered.map(Response::into_body))
+    }
+
+    #[tokio::test]
+    async fn a_call_is_answered_in_full() {
+        let (asked, answered) = call(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", 5).await;
+        assert!(asked.starts_with("GET /members HTTP/1.1\r\nhost: 127.0.0.1:"), "{asked}");
+        assert!(asked.contains("x-etcd-cluster-id: abc\r\n"), "{asked}");
+        assert_eq!(answered.unwrap(), "hello");
+    }
+
+    #[tokio::test]
+    async fn a_long_or_broken_answer_is_an_error() {
+        let (_, answered) = call(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", 4).await;
+        assert!(matches!(answered, Err(CallError::TooLong { bytes_max: 4, .. })), "{answered:?}");
+        let (_, answered) = call(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhello", 99).await;
+        assert!(
+            matches!(answered, Err(CallError::Body { .. } | CallError::Http { .. })),
+            "{answered:?}"
+        );
+    }
+
+    /// Answers two requests on each connection, then closes it. Returns how many connections it took for
+    /// so many requests.
+    async fn answer_twice_each(listener: tokio::net::TcpListener, requests: usize) -> usize {
+        let (mut connections, mut answered) = (0, 0);
+        while answered < requests {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            connections += 1;
+            for _ in 0..2.min(requests - answered) {
+                let mut asked = vec![0; 4096];
+                assert!(stream.read(&mut asked).await.unwrap() > 0);
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+                answered += 1;
+            }
+        }
+        connections
+    }
+
+    #[tokio::test]
+    async fn a_kept_connection_is_used_again_and_replaced_when_it_was_closed() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        let pool = ConnectionPool::default();
+        let asking = async {
+            for _ in 0..5 {
+                let call = Call::get(&base, "/leases", Duration::from_secs(5));
+                assert_eq!(call.send_over(&pool).await.unwrap().into_body(), "ok");
+            }
+        };
+        let (connections, ()) = tokio::join!(answer_twice_each(listener, 5), asking);
+        assert_eq!(connections, 3);
+    }
+
+    #[tokio::test]
+    async fn only_plain_http_is_called() {
+        for base in ["https://127.0.0.1:1", "unix://x", "nonsense"] {
+            let answered = Call::get(base, "/", Duration::from_secs(1)).send().await;
+            assert!(matches!(answered, Err(CallError::Url(_))), "{base}: {answered:?}");
+        }
+    }
+}

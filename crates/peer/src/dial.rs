@@ -1,0 +1,197 @@
+//! Connections to peers: where a URL leads, and HTTP over it.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode, Uri, header};
+use http_body::Body;
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use crate::body::BoxError;
+use crate::call::authority_of;
+use crate::contact::Contact;
+use crate::handshake::{CLUSTER_ID, Mismatch};
+use crate::local::Local;
+use quorate_telemetry::log;
+
+/// The longest answer that is read; those of peers are a line.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// Why a peer cannot be reached.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DialError {
+    /// TLS and unix sockets among them.
+    #[error("{url:?}: peers are reached by http URLs only")]
+    Url { url: String },
+    #[error("dial tcp {authority}: {source}")]
+    Connect { authority: String, source: io::Error },
+    #[error("dial tcp {authority}: i/o timeout")]
+    Timeout { authority: String },
+    #[error("{}", log::error_chain(.0))]
+    Http(#[from] hyper::Error),
+}
+
+impl DialError {
+    /// Whether the host answered that nobody listens there.
+    pub(crate) fn is_refused(&self) -> bool {
+        matches!(self, Self::Connect { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused)
+    }
+}
+
+/// Why a request to a peer did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PostError {
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    #[error("{}", log::error_chain(.0))]
+    Http(#[from] hyper::Error),
+    #[error("{}", log::error_chain(&**.0))]
+    Answer(BoxError),
+    #[error("i/o timeout")]
+    Timeout,
+    #[error(transparent)]
+    Mismatch(#[from] Mismatch),
+    #[error("the member has been permanently removed from the cluster")]
+    Removed,
+    #[error("peer {peer} failed to find local node {local}")]
+    NotFound { peer: String, local: String },
+    #[error("unhandled error {0:?} when precondition failed")]
+    Precondition(String),
+    #[error("unexpected http status {0}")]
+    Status(StatusCode),
+}
+
+/// Checks that this member can dial the URL; returns `host:port`.
+pub(crate) fn authority(url: &str) -> Result<String, DialError> {
+    let authority = url.parse::<Uri>().ok().and_then(|uri| authority_of(&uri));
+    authority.ok_or_else(|| DialError::Url { url: url.to_owned() })
+}
+
+/// Connects to a URL.
+pub(crate) async fn connect(local: &Local, url: &str) -> Result<(TcpStream, String), DialError> {
+    let authority = authority(url)?;
+    let failed = |source| DialError::Connect { authority: authority.clone(), source };
+    let connected = tokio::time::timeout(local.dial_timeout, TcpStream::connect(&authority)).await;
+    let Ok(stream) = connected else { return Err(DialError::Timeout { authority }) };
+    let stream = stream.map_err(failed)?;
+    stream.set_nodelay(true).map_err(failed)?;
+    let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
+    socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive).map_err(failed)?;
+    Ok((stream, authority))
+}
+
+/// A connection for one request after the other. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Channel<B> {
+    sender: http1::SendRequest<B>,
+    authority: String,
+    url: String,
+}
+
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> Channel<B> {
+    /// Connects. The connection is given up when what it sends is not acknowledged for `patience`.
+    pub(crate) async fn open(
+        local: &Local,
+        url: &str,
+        patience: Duration,
+    ) -> Result<Self, DialError> {
+        let (stream, authority) = connect(local, url).await?;
+        socket2::SockRef::from(&stream)
+            .set_tcp_user_timeout(Some(patience))
+            .map_err(|source| DialError::Connect { authority: authority.clone(), source })?;
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        local.runtime.spawn(async move {
+            // Who waits for an answer sees the failure there.
+            drop(connection.await);
+        });
+        Ok(Self { sender, authority, url: url.to_owned() })
+    }
+
+    /// Whether a request can be tried: the connection leads where it should, and has not been seen to end.
+    pub(crate) fn is_open_to(&self, url: &str) -> bool {
+        self.url == url && !self.sender.is_closed()
+    }
+
+    /// Sends a request whose URI is a path, and waits for the head of the answer.
+    pub(crate) async fn send(
+        &mut self,
+        mut request: Request<B>,
+    ) -> Result<Response<Incoming>, hyper::Error> {
+        if let Ok(host) = self.authority.parse() {
+            request.headers_mut().insert(header::HOST, host);
+        }
+        self.sender.ready().await?;
+        self.sender.send_request(request).await
+    }
+}
+
+/// Reads a short answer in full.
+pub(crate) async fn read_answer(body: Incoming) -> Result<String, PostError> {
+    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(PostError::Answer)?;
+    Ok(String::from_utf8_lossy(&body.to_bytes()).trim_end_matches('\n').to_owned())
+}
+
+/// What an answer other than success means, whatever was asked.
+pub(crate) fn refusal(
+    local: &Local,
+    contact: &Contact,
+    status: StatusCode,
+    headers: &HeaderMap,
+    text: &str,
+) -> PostError {
+    match status {
+        StatusCode::PRECONDITION_FAILED if text == Mismatch::Version.to_string() => {
+            if contact.notices.refusals.admits().is_some() {
+                log::warn!(
+                    "request sent was ignored by remote peer due to server version incompatibility",
+                    "local-member-id" = local.introduction.member,
+                    "remote-peer-id" = contact.name,
+                    "error" = text
+                );
+            }
+            Mismatch::Version.into()
+        }
+        StatusCode::PRECONDITION_FAILED if text == Mismatch::Cluster.to_string() => {
+            let cluster = headers.get(CLUSTER_ID).and_then(|id| id.to_str().ok()).unwrap_or("");
+            if contact.notices.refusals.admits().is_some() {
+                log::warn!(
+                    "request sent was ignored by remote peer due to cluster ID mismatch",
+                    "remote-peer-id" = contact.name,
+                    "remote-peer-cluster-id" = cluster,
+                    "local-member-id" = local.introduction.member,
+                    "local-member-cluster-id" = local.introduction.cluster,
+                    "error" = text
+                );
+            }
+            Mismatch::Cluster.into()
+        }
+        StatusCode::PRECONDITION_FAILED => PostError::Precondition(text.to_owned()),
+        StatusCode::FORBIDDEN | StatusCode::GONE => {
+            // That stops this member.
+            local.consensus.report_removal();
+            PostError::Removed
+        }
+        status => PostError::Status(status),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_http_urls_are_dialed() {
+        assert_eq!(authority("http://a:2380").unwrap(), "a:2380");
+        assert_eq!(authority("http://[::1]:2380").unwrap(), "[::1]:2380");
+        for url in ["https://a:2380", "unix://a:2380", "unixs://a", "", "a"] {
+            assert!(matches!(authority(url), Err(DialError::Url { .. })), "{url}");
+        }
+    }
+}

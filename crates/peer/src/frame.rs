@@ -1,0 +1,329 @@
+//! The two stream encodings: messages one after the other, and the short form for appends.
+//!
+//! ```text
+//! message stream    u64 length, raftpb.Message                            repeated
+//! append stream     0x00                                                  the link lives
+//!                   0x01, u64 n, n x (u64 length, raftpb.Entry), u64 commit
+//!                   0x02, u64 length, raftpb.Message
+//! ```
+//!
+//! All numbers are big endian. Both ends of an append stream remember the term and index that the last append
+//! ended at; an append that goes on from there, in the leader's own term, is sent in the short form (0x01).
+//!
+//! # Guarantees
+//!
+//! * What one encoder has written, a decoder that has seen everything before it reads, however the bytes are
+//!   cut into pieces.
+//! * A decoder holds what has arrived of one frame and no more; what is merely announced takes no memory, and
+//!   a frame longer than [`FRAME_BYTES_MAX`] is refused.
+//! * Payloads are slices of the decoder's buffer, which is filled without gaps. The connection's own buffer
+//!   would not do: it starts anew with every read while a slice of it is in use, so that a small entry in
+//!   the log would hold on to kilobytes.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use quorate_raft::{Entry, MemberId, Message, MessageKind};
+
+use crate::wire::{self, WireError};
+
+/// The longest frame that is read.
+pub(crate) const FRAME_BYTES_MAX: u64 = 512 << 20;
+
+const LENGTH_BYTES: usize = 8;
+
+/// What a decoder asks the allocator for. It comes back when the last message from it is gone.
+const BLOCK_BYTES: usize = 64 << 10;
+
+const LINK_HEARTBEAT: u8 = 0;
+const ENTRIES: u8 = 1;
+const WHOLE_MESSAGE: u8 = 2;
+
+/// The two streams that a member opens to each peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StreamKind {
+    /// A leader's appends.
+    Append,
+    /// Everything else.
+    Message,
+}
+
+impl StreamKind {
+    pub(crate) const ALL: [Self; 2] = [Self::Append, Self::Message];
+
+    /// Its name in log lines.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Append => "stream MsgApp v2",
+            Self::Message => "stream Message",
+        }
+    }
+
+    /// The path that a dialing member asks for, up to its own id.
+    pub(crate) const fn path(self) -> &'static str {
+        match self {
+            Self::Append => "/raft/stream/msgapp/",
+            Self::Message => "/raft/stream/message/",
+        }
+    }
+}
+
+/// Bytes of a stream that make no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FrameError {
+    #[error("rafthttp: error limit exceeded")]
+    TooLong,
+    #[error("failed to parse type {0} in msgappv2 stream")]
+    Type(u8),
+    #[error(transparent)]
+    Wire(#[from] WireError),
+}
+
+/// The writing end of one stream.
+#[derive(Debug)]
+pub(crate) struct Encoder {
+    kind: StreamKind,
+    position: Position,
+}
+
+/// Where the last append of a stream ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Position {
+    term: u64,
+    index: u64,
+}
+
+impl Position {
+    fn after(message: &Message) -> Self {
+        let index = message.entries.last().map_or(message.index, |entry| entry.index);
+        Self { term: message.term, index }
+    }
+}
+
+impl Encoder {
+    pub(crate) fn new(kind: StreamKind) -> Self {
+        Self { kind, position: Position::default() }
+    }
+
+    pub(crate) fn put(&mut self, message: &Message, out: &mut BytesMut) {
+        if self.kind == StreamKind::Append {
+            if self.continues(message) {
+                self.put_entries(message, out);
+                return;
+            }
+            out.put_u8(WHOLE_MESSAGE);
+            self.position = Position::after(message);
+        }
+        put_framed(message, out);
+    }
+
+    pub(crate) fn put_link_heartbeat(&self, out: &mut BytesMut) {
+        match self.kind {
+            StreamKind::Append => out.put_u8(LINK_HEARTBEAT),
+            StreamKind::Message => put_framed(&Message::new(MessageKind::Heartbeat, 0), out),
+        }
+    }
+
+    fn continues(&self, message: &Message) -> bool {
+        let before = Position { term: message.log_term, index: message.index };
+        message.kind == MessageKind::Append
+            && before == self.position
+            && message.log_term == message.term
+    }
+
+    fn put_entries(&mut self, message: &Message, out: &mut BytesMut) {
+        out.put_u8(ENTRIES);
+        out.put_u64(message.entries.len() as u64);
+        for entry in &message.entries {
+            out.put_u64(wire::entry_len(entry) as u64);
+            wire::put_entry(entry, out);
+        }
+        out.put_u64(message.commit);
+        self.position.index += message.entries.len() as u64;
+    }
+}
+
+/// Appends a message behind its length, as on the message stream and before a snapshot.
+pub(crate) fn put_framed(message: &Message, out: &mut BytesMut) {
+    let len = wire::message_len(message);
+    out.reserve(LENGTH_BYTES + len);
+    out.put_u64(len as u64);
+    wire::put_message(message, out);
+}
+
+/// The reading end of one stream.
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    kind: StreamKind,
+    from: MemberId,
+    to: MemberId,
+    position: Position,
+    /// What has come of a frame that is not complete, behind frames that are still in use.
+    buffer: BytesMut,
+    extent: Extent,
+    link_heartbeats: u64,
+}
+
+impl Decoder {
+    /// A decoder for the stream that `from` sends `to`.
+    pub(crate) fn new(kind: StreamKind, from: MemberId, to: MemberId) -> Self {
+        Self {
+            kind,
+            from,
+            to,
+            position: Position::default(),
+            buffer: BytesMut::new(),
+            extent: Extent::default(),
+            link_heartbeats: 0,
+        }
+    }
+
+    /// Returns how many link heartbeats there were since this was last asked.
+    pub(crate) fn take_link_heartbeats(&mut self) -> u64 {
+        std::mem::take(&mut self.link_heartbeats)
+    }
+
+    /// Takes the next bytes of the stream, and adds the messages that they complete. Link heartbeats are
+    /// left out.
+    pub(crate) fn feed(
+        &mut self,
+        input: &[u8],
+        messages: &mut Vec<Message>,
+    ) -> Result<(), FrameError> {
+        if self.buffer.capacity() - self.buffer.len() < input.len() {
+            self.buffer.reserve(input.len().max(BLOCK_BYTES));
+        }
+        self.buffer.extend_from_slice(input);
+        while self.extent.find(self.kind, &self.buffer)? {
+            let frame = self.buffer.split_to(self.extent.known).freeze();
+            self.extent = Extent::default();
+            messages.extend(self.decode(frame)?);
+        }
+        Ok(())
+    }
+
+    fn decode(&mut self, mut frame: Bytes) -> Result<Option<Message>, FrameError> {
+        if self.kind == StreamKind::Message {
+            frame.advance(LENGTH_BYTES);
+            let message = wire::decode_message(&frame)?;
+            let is_link =
+                message.kind == MessageKind::Heartbeat && message.from == 0 && message.to == 0;
+            self.link_heartbeats += u64::from(is_link);
+            return Ok((!is_link).then_some(message));
+        }
+        match frame.get_u8() {
+            LINK_HEARTBEAT => {
+                self.link_heartbeats += 1;
+                Ok(None)
+            }
+            ENTRIES => self.decode_entries(frame).map(Some),
+            _ => {
+                frame.advance(LENGTH_BYTES);
+                let message = wire::decode_message(&frame)?;
+                self.position = Position::after(&message);
+                Ok(Some(message))
+            }
+        }
+    }
+
+    fn decode_entries(&mut self, mut frame: Bytes) -> Result<Message, FrameError> {
+        let count = frame.get_u64();
+        let mut entries: Vec<Entry> = Vec::new();
+        for _ in 0..count {
+            let len = usize::try_from(frame.get_u64()).map_err(|_| FrameError::TooLong)?;
+            let entry = frame.split_to(len);
+            entries.push(wire::decode_entry(&entry, &entry)?);
+        }
+        let Position { term, index } = self.position;
+        self.position.index = index.wrapping_add(count);
+        Ok(Message {
+            from: self.from,
+            term,
+            log_term: term,
+            index,
+            entries,
+            commit: frame.get_u64(),
+            ..Message::new(MessageKind::Append, self.to)
+        })
+    }
+}
+
+/// How far a frame reaches, as far as the bytes that have come say.
+#[derive(Clone, Copy, Debug, Default)]
+struct Extent {
+    /// The frame is at least this long.
+    known: usize,
+    /// Of the short form: how many entries are beyond `known`; `None` before that was read.
+    entries_left: Option<u64>,
+    /// Nothing more will be added to `known`.
+    is_final: bool,
+}
+
+impl Extent {
+    /// Goes on from where the last call ended. Says whether all of the frame is in `bytes`, and `known` then
+    /// is its length. If not, more than `bytes` is `known` to be needed.
+    fn find(&mut self, kind: StreamKind, bytes: &[u8]) -> Result<bool, FrameError> {
+        loop {
+            if bytes.len() < self.known {
+                return Ok(false);
+            }
+            if self.is_final {
+                return Ok(true);
+            }
+            self.advance(kind, bytes)?;
+        }
+    }
+
+    /// Learns the next part from the bytes up to `known`, which are all there.
+    fn advance(&mut self, kind: StreamKind, bytes: &[u8]) -> Result<(), FrameError> {
+        match (kind, self.known, self.entries_left) {
+            (StreamKind::Message, 0, _) => self.add(LENGTH_BYTES as u64),
+            (StreamKind::Append, 0, _) => self.add(1),
+            (StreamKind::Append, 1, _) => match bytes[0] {
+                LINK_HEARTBEAT => {
+                    self.is_final = true;
+                    Ok(())
+                }
+                ENTRIES | WHOLE_MESSAGE => self.add(LENGTH_BYTES as u64),
+                other => Err(FrameError::Type(other)),
+            },
+            (StreamKind::Append, known, None) if bytes[0] == ENTRIES => {
+                self.entries_left = Some(number_before(bytes, known));
+                self.expect_entry_or_commit()
+            }
+            (StreamKind::Append, known, Some(left)) => {
+                // The length of an entry: the entry follows, and behind it what comes next.
+                self.entries_left = Some(left - 1);
+                self.add(number_before(bytes, known))?;
+                self.expect_entry_or_commit()
+            }
+            (_, known, None) => {
+                self.is_final = true;
+                self.add(number_before(bytes, known))
+            }
+            (StreamKind::Message, _, Some(_)) => {
+                unreachable!("only the append stream has the short form")
+            }
+        }
+    }
+
+    /// Both the next entry's length and the commit index are eight bytes.
+    fn expect_entry_or_commit(&mut self) -> Result<(), FrameError> {
+        self.is_final = self.entries_left == Some(0);
+        self.add(LENGTH_BYTES as u64)
+    }
+
+    fn add(&mut self, bytes: u64) -> Result<(), FrameError> {
+        let known = (self.known as u64).checked_add(bytes).filter(|sum| *sum <= FRAME_BYTES_MAX);
+        let known = known.and_then(|sum| usize::try_from(sum).ok());
+        self.known = known.ok_or(FrameError::TooLong)?;
+        Ok(())
+    }
+}
+
+/// The big-endian number that ends at `end`.
+fn number_before(bytes: &[u8], end: usize) -> u64 {
+    let number = bytes[..end].last_chunk().expect("a number's place was awaited before it is read");
+    u64::from_be_bytes(*number)
+}
+
+#[cfg(test)]
+mod tests;

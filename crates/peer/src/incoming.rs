@@ -1,0 +1,335 @@
+//! The reading end of a stream: dials the peer, asks for its messages, and hands them to the consensus core.
+//!
+//! A member dials both streams of every peer and keeps at it: at most one attempt in [`REDIAL_INTERVAL`], some more just
+//! after a stream has broken, the next URL after a failure. All complete messages that a read has brought are handed
+//! over as one batch. A peer shows at least three times per read timeout that it lives; one that is silent for all of
+//! it is dialed again. When a stream has broken and every URL refuses the next, the consensus core is told that the
+//! peer is gone.
+//!
+//! # Not here
+//!
+//! Writing: what this member sends goes out on the streams that the peer has dialed (`outgoing`).
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use http_body::Body;
+use http_body_util::Empty;
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use quorate_raft::Message;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+
+use crate::contact::Contact;
+use crate::dial::{self, DialError, PostError};
+use crate::frame::{Decoder, FrameError, StreamKind};
+use crate::handshake::Introduction;
+use crate::local::Local;
+use crate::status::Attempt;
+use quorate_telemetry::log;
+
+/// The shortest time between two attempts.
+const REDIAL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The same after a stream that made no sense, which the next one is not likely to do either.
+const REDIAL_INTERVAL_NONSENSE: Duration = Duration::from_secs(1);
+
+/// The same while a process may be ending: its host takes connections for a moment still.
+const REDIAL_INTERVAL_SUSPECTED: Duration = Duration::from_millis(10);
+
+/// Bytes that one batch is made of, about: what more has come waits for the next.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// Size of a link heartbeat's message.
+const LINK_HEARTBEAT_BYTES: u64 = 2;
+
+/// How reading a stream ended.
+#[derive(Debug, thiserror::Error)]
+enum ReadError {
+    #[error("EOF")]
+    Ended,
+    #[error("{}", log::error_chain(.0))]
+    Http(hyper::Error),
+    #[error("read tcp: i/o timeout")]
+    Silent,
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// All streams are to be dialed again.
+    #[error("reconnecting")]
+    Reconnect,
+}
+
+/// Why there is no stream.
+#[derive(Debug, thiserror::Error)]
+enum StreamError {
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    #[error("unsupported stream type")]
+    Unsupported,
+    #[error(transparent)]
+    Refused(#[from] PostError),
+}
+
+/// What is expected of a peer whose stream has broken, before it counts as gone.
+#[derive(Debug)]
+struct Suspicion {
+    /// URLs that have not refused yet.
+    refusals_left: usize,
+    /// Attempts that do not wait for long.
+    dials_at_once_left: usize,
+}
+
+impl Suspicion {
+    fn new(urls: usize) -> Self {
+        Self { refusals_left: urls.max(1), dials_at_once_left: 10 }
+    }
+}
+
+impl StreamError {
+    fn is_refused(&self) -> bool {
+        matches!(self, Self::Dial(error) if error.is_refused())
+    }
+}
+
+/// Reads the stream of this kind for as long as the peer is one.
+pub(crate) async fn read_stream(local: Arc<Local>, contact: Arc<Contact>, kind: StreamKind) {
+    log::info!(
+        "started stream reader with remote peer",
+        "stream-reader-type" = kind.name(),
+        "local-member-id" = local.introduction.member,
+        "remote-peer-id" = contact.name
+    );
+    let mut suspicion: Option<Suspicion> = None;
+    loop {
+        let mut next_dial = Instant::now() + REDIAL_INTERVAL;
+        let url = contact.urls.pick();
+        match Stream::open(&local, &contact, kind, &url).await {
+            Ok(mut stream) => {
+                contact.status.activate();
+                log::info!(
+                    "established TCP streaming connection with remote peer",
+                    "stream-reader-type" = kind.name(),
+                    "local-member-id" = local.introduction.member,
+                    "remote-peer-id" = contact.name
+                );
+                let error = stream.read_all(&local, &contact).await;
+                drop(stream);
+                suspicion = Some(Suspicion::new(contact.urls.count()));
+                log::warn!(
+                    "lost TCP streaming connection with remote peer",
+                    "stream-reader-type" = kind.name(),
+                    "local-member-id" = local.introduction.member,
+                    "remote-peer-id" = contact.name,
+                    "error" = error.to_string()
+                );
+                if !matches!(error, ReadError::Ended | ReadError::Reconnect) {
+                    let attempt = Attempt { source: kind.name(), action: "read" };
+                    contact.status.deactivate(attempt, &error);
+                }
+                if let ReadError::Frame(_) = error {
+                    next_dial = Instant::now() + REDIAL_INTERVAL_NONSENSE;
+                    local.metrics.network.peer_received_failures.with(&[&contact.name]).inc();
+                }
+            }
+            Err(error) => {
+                contact.urls.failed(&url);
+                if let Some(suspected) = &mut suspicion {
+                    if error.is_refused() {
+                        suspected.refusals_left -= 1;
+                    } else if suspected.dials_at_once_left > 0 {
+                        suspected.dials_at_once_left -= 1;
+                        next_dial = Instant::now() + REDIAL_INTERVAL_SUSPECTED;
+                    }
+                    if suspected.refusals_left == 0 {
+                        suspicion = None;
+                        local.consensus.report_gone(contact.id);
+                    }
+                }
+                if !matches!(error, StreamError::Unsupported) {
+                    let attempt = Attempt { source: kind.name(), action: "dial" };
+                    contact.status.deactivate(attempt, &error);
+                }
+            }
+        }
+        tokio::time::sleep_until(next_dial).await;
+    }
+}
+
+/// An open stream.
+struct Stream {
+    kind: StreamKind,
+    /// Works only while it is polled, which reading the body does.
+    connection: http1::Connection<TokioIo<TcpStream>, Empty<Bytes>>,
+    is_connection_done: bool,
+    body: Incoming,
+    decoder: Decoder,
+    /// What ends the stream once the messages before it are handed over.
+    error: Option<ReadError>,
+    deadline: Pin<Box<Sleep>>,
+}
+
+impl Stream {
+    async fn open(
+        local: &Local,
+        contact: &Contact,
+        kind: StreamKind,
+        url: &str,
+    ) -> Result<Self, StreamError> {
+        let (stream, authority) = dial::connect(local, url).await?;
+        let request = Request::get(format!("{}{}", kind.path(), local.introduction.member))
+            .header(header::HOST, authority.as_str());
+        let request = Introduction::address(local.introduction.introduce(request), &contact.name);
+        let request = request.body(Empty::new()).map_err(|_| {
+            // A host that is none in a header.
+            DialError::Url { url: url.to_owned() }
+        })?;
+        let opening = async {
+            let (mut sender, mut connection) =
+                http1::handshake(TokioIo::new(stream)).await.map_err(DialError::from)?;
+            let answer = sender.send_request(request);
+            let answer = drive(&mut connection, answer).await.map_err(DialError::from)?;
+            let (head, body) = answer.into_parts();
+            if !local.introduction.streams_with(&head.headers) {
+                return Err(StreamError::Unsupported);
+            }
+            if head.status == StatusCode::OK {
+                return Ok((connection, body));
+            }
+            let text = drive(&mut connection, dial::read_answer(body)).await?;
+            Err(if head.status == StatusCode::NOT_FOUND {
+                let (peer, local) = (contact.name.clone(), local.introduction.member.clone());
+                PostError::NotFound { peer, local }.into()
+            } else {
+                dial::refusal(local, contact, head.status, &head.headers, &text).into()
+            })
+        };
+        let opened = tokio::time::timeout(local.read_timeout, opening).await;
+        let (connection, body) = opened.map_err(|_| PostError::Timeout)??;
+        Ok(Self {
+            kind,
+            connection,
+            is_connection_done: false,
+            body,
+            decoder: Decoder::new(kind, contact.id, local.id),
+            error: None,
+            deadline: Box::pin(tokio::time::sleep(local.read_timeout)),
+        })
+    }
+
+    /// Reads until the stream ends.
+    async fn read_all(&mut self, local: &Local, contact: &Contact) -> ReadError {
+        let mut reconnects = local.reconnects.subscribe();
+        // A message may come in the bytes of many batches.
+        let mut bytes_before = 0;
+        loop {
+            let mut messages = Vec::new();
+            let deadline = Instant::now() + local.read_timeout;
+            let bytes = tokio::select! {
+                biased;
+                _ = reconnects.changed() => return ReadError::Reconnect,
+                bytes = std::future::poll_fn(|cx| self.poll_batch(cx, deadline, &mut messages)) => bytes,
+            };
+            self.count(local, contact, bytes);
+            bytes_before += bytes;
+            if !messages.is_empty() {
+                local.deliver(messages, std::mem::take(&mut bytes_before)).await;
+            }
+            if let Some(error) = self.error.take() {
+                return error;
+            }
+        }
+    }
+
+    fn count(&mut self, local: &Local, contact: &Contact, bytes: usize) {
+        let received = &local.metrics.network.peer_received_bytes;
+        let links = self.decoder.take_link_heartbeats() * LINK_HEARTBEAT_BYTES;
+        if links > 0 {
+            received.with(&["0"]).add(links);
+        }
+        received.with(&[&contact.name]).add((bytes as u64).saturating_sub(links));
+    }
+
+    /// Waits for bytes, then takes all there are. Returns how many; the end of the stream is kept for
+    /// afterwards.
+    fn poll_batch(
+        &mut self,
+        cx: &mut Context<'_>,
+        deadline: Instant,
+        messages: &mut Vec<Message>,
+    ) -> Poll<usize> {
+        let mut bytes = 0;
+        while bytes < BATCH_BYTES {
+            match self.poll_piece(cx) {
+                Poll::Ready(Ok(piece)) => {
+                    bytes += piece.len();
+                    if let Err(error) = self.decoder.feed(&piece, messages) {
+                        self.error = Some(error.into());
+                        return Poll::Ready(bytes);
+                    }
+                }
+                Poll::Ready(Err(error)) => {
+                    self.error = Some(error);
+                    return Poll::Ready(bytes);
+                }
+                Poll::Pending if bytes > 0 => break,
+                Poll::Pending => {
+                    // The timer is set anew only when it has run out: once per timeout, not per batch.
+                    while self.deadline.as_mut().poll(cx).is_ready() {
+                        if Instant::now() >= deadline {
+                            self.error = Some(ReadError::Silent);
+                            return Poll::Ready(0);
+                        }
+                        self.deadline.as_mut().reset(deadline);
+                    }
+                    return Poll::Pending;
+                }
+            }
+        }
+        Poll::Ready(bytes)
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, ReadError>> {
+        loop {
+            if !self.is_connection_done && Pin::new(&mut self.connection).poll(cx).is_ready() {
+                // The body says why.
+                self.is_connection_done = true;
+            }
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                None => return Poll::Ready(Err(ReadError::Ended)),
+                Some(Err(error)) => return Poll::Ready(Err(ReadError::Http(error))),
+                Some(Ok(frame)) => {
+                    if let Ok(piece) = frame.into_data() {
+                        return Poll::Ready(Ok(piece));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stream").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+/// Waits for something that comes through the connection, which works meanwhile.
+async fn drive<T>(
+    connection: &mut http1::Connection<TokioIo<TcpStream>, Empty<Bytes>>,
+    outcome: impl Future<Output = T>,
+) -> T {
+    let mut outcome = std::pin::pin!(outcome);
+    tokio::select! {
+        biased;
+        outcome = &mut outcome => outcome,
+        // What waits on the connection learns of its end by itself.
+        _ = connection => outcome.await,
+    }
+}

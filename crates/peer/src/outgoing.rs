@@ -1,0 +1,484 @@
+//! The writing end of a stream: messages wait here until the connection that the peer has opened takes them.
+//!
+//! The consensus thread pushes; the body of the answer to the peer's request pulls. Whenever the connection
+//! can take more, the body encodes everything that waits into one buffer, which leaves as one chunk; while the
+//! connection is busy, messages gather. Nothing runs in between: there is no writer task.
+//!
+//! # Bounds
+//!
+//! [`MESSAGES_QUEUED_MAX`] messages per stream, and per peer as many bytes as its [`Allowance`] has. A connection that
+//! takes nothing for the write timeout although something waits is given up.
+//!
+//! # Not here
+//!
+//! Which stream a message takes, and what happens to one that finds no room (`peer`).
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Body, Frame};
+use parking_lot::Mutex;
+use quorate_raft::Message;
+use tokio::time::{Interval, MissedTickBehavior};
+
+use crate::body::BoxError;
+use crate::frame::{Encoder, StreamKind};
+
+/// Messages that may wait in one stream.
+pub(crate) const MESSAGES_QUEUED_MAX: usize = 4096;
+
+/// Bytes of messages that may wait for one peer.
+pub(crate) const QUEUED_BYTES_MAX: usize = 64 << 20;
+
+/// Encoded at once. More stays in the queue until the connection has taken this.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// Handed to the connection at once. A link that carries so much within the write timeout is slow, not stuck.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// The bytes that wait for one peer, over all ways to it.
+#[derive(Debug, Default)]
+pub(crate) struct Allowance {
+    used_bytes: AtomicUsize,
+}
+
+impl Allowance {
+    /// Reserves room for a message. One that is alone may be of any size.
+    pub(crate) fn reserve(&self, message: &Message) -> bool {
+        let cost = cost(message);
+        let used = self.used_bytes.fetch_add(cost, Ordering::Relaxed);
+        let fits = used == 0 || used.saturating_add(cost) <= QUEUED_BYTES_MAX;
+        if !fits {
+            self.used_bytes.fetch_sub(cost, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    pub(crate) fn release(&self, message: &Message) {
+        self.used_bytes.fetch_sub(cost(message), Ordering::Relaxed);
+    }
+}
+
+/// What a message takes in memory, roughly.
+fn cost(message: &Message) -> usize {
+    let entries = message.entries.iter().map(|entry| size_of_val(entry) + entry.data.len());
+    size_of_val(message) + message.context.len() + entries.sum::<usize>()
+}
+
+/// What became of a message.
+#[derive(Debug)]
+pub(crate) enum Pushed {
+    /// It waits. A waker that comes back is to be woken once all messages of a batch have been pushed.
+    Taken(Option<Waker>),
+    /// No connection is attached; here is the message back.
+    Detached(Message),
+    Full,
+    /// The connection has taken nothing for too long. It has been given up, with all that waited.
+    Stuck,
+}
+
+/// The queue of one stream.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    allowance: Arc<Allowance>,
+    stuck_after: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The attached connection, by the number of its attachment.
+    attached: Option<u64>,
+    attachments: u64,
+    /// There is nobody to write to any more.
+    is_closed: bool,
+    messages: VecDeque<Message>,
+    /// Since when the connection has not taken what waits.
+    waiting_since: Option<Instant>,
+    /// Wakes the connection when there is something for it.
+    waker: Option<Waker>,
+}
+
+impl State {
+    /// Ends the attachment. Returns the messages that waited and whoever has to look at it.
+    fn detach(&mut self) -> (VecDeque<Message>, Option<Waker>) {
+        self.attached = None;
+        self.waiting_since = None;
+        (std::mem::take(&mut self.messages), self.waker.take())
+    }
+}
+
+/// How an attachment ended or was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) was_attached: bool,
+    /// Messages were lost.
+    pub(crate) lost_any: bool,
+}
+
+impl Outgoing {
+    pub(crate) fn new(allowance: &Arc<Allowance>, stuck_after: Duration) -> Self {
+        Self { allowance: Arc::clone(allowance), stuck_after, state: Mutex::default() }
+    }
+
+    /// Adds a message.
+    pub(crate) fn push(&self, message: Message) -> Pushed {
+        let mut state = self.state.lock();
+        if state.attached.is_none() {
+            return Pushed::Detached(message);
+        }
+        match state.waiting_since {
+            None => state.waiting_since = Some(Instant::now()),
+            Some(since) if state.waker.is_none() && since.elapsed() > self.stuck_after => {
+                drop(state);
+                self.detach();
+                return Pushed::Stuck;
+            }
+            Some(_) => {}
+        }
+        if state.messages.len() >= MESSAGES_QUEUED_MAX || !self.allowance.reserve(&message) {
+            return Pushed::Full;
+        }
+        state.messages.push_back(message);
+        Pushed::Taken(state.waker.take())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_attached(&self) -> bool {
+        self.state.lock().attached.is_some()
+    }
+
+    /// Makes a new connection the stream's, in place of any other.
+    pub(crate) fn attach(&self) -> (u64, Ended) {
+        let ended = self.detach();
+        let mut state = self.state.lock();
+        state.attachments += 1;
+        // A request may come just when its sender is removed: its stream ends at once.
+        state.attached = (!state.is_closed).then_some(state.attachments);
+        (state.attachments, ended)
+    }
+
+    /// Ends whatever is attached, now and later.
+    pub(crate) fn close(&self) {
+        self.state.lock().is_closed = true;
+        self.detach();
+    }
+
+    /// Ends whatever is attached.
+    pub(crate) fn detach(&self) -> Ended {
+        self.detach_if(|_| true)
+    }
+
+    /// Ends this attachment unless it has ended already.
+    fn detach_own(&self, attachment: u64) -> Ended {
+        self.detach_if(|attached| attached == attachment)
+    }
+
+    fn detach_if(&self, is_meant: impl FnOnce(u64) -> bool) -> Ended {
+        let mut state = self.state.lock();
+        if !state.attached.is_some_and(is_meant) {
+            return Ended { was_attached: false, lost_any: false };
+        }
+        let (messages, waker) = state.detach();
+        drop(state);
+        for message in &messages {
+            self.allowance.release(message);
+        }
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Ended { was_attached: true, lost_any: !messages.is_empty() }
+    }
+
+    /// Moves what waits into `batch`, up to about [`CHUNK_BYTES`]. `None`: the attachment has ended.
+    fn take(&self, attachment: u64, batch: &mut VecDeque<Message>, cx: &Context<'_>) -> Option<()> {
+        let mut state = self.state.lock();
+        if state.attached != Some(attachment) {
+            return None;
+        }
+        let mut bytes = 0;
+        while bytes < CHUNK_BYTES
+            && let Some(message) = state.messages.pop_front()
+        {
+            bytes += cost(&message);
+            batch.push_back(message);
+        }
+        if !state.messages.is_empty() {
+            state.waiting_since = Some(Instant::now());
+        } else {
+            state.waiting_since = None;
+            if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                state.waker = Some(cx.waker().clone());
+            }
+        }
+        Some(())
+    }
+
+    /// The connection has taken a piece of what it got before. Says whether the attachment goes on.
+    fn advance(&self, attachment: u64) -> bool {
+        let mut state = self.state.lock();
+        if state.waiting_since.is_some() {
+            state.waiting_since = Some(Instant::now());
+        }
+        state.attached == Some(attachment)
+    }
+}
+
+/// What a stream's end and progress are reported to.
+pub(crate) trait Observer: Send + 'static {
+    /// So many bytes were written.
+    fn wrote(&self, bytes: usize);
+    /// The connection is gone.
+    fn lost(&self, ended: Ended);
+}
+
+/// The body of the answer that is a stream.
+#[derive(Debug)]
+pub(crate) struct StreamBody<O: Observer> {
+    outgoing: Arc<Outgoing>,
+    attachment: u64,
+    encoder: Encoder,
+    batch: VecDeque<Message>,
+    buffer: BytesMut,
+    link_heartbeat: Interval,
+    observer: O,
+}
+
+impl<O: Observer> StreamBody<O> {
+    pub(crate) fn new(
+        kind: StreamKind,
+        outgoing: &Arc<Outgoing>,
+        attachment: u64,
+        link_heartbeat: Duration,
+        observer: O,
+    ) -> Self {
+        let start = tokio::time::Instant::now() + link_heartbeat;
+        let mut link_heartbeat = tokio::time::interval_at(start, link_heartbeat);
+        link_heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self {
+            outgoing: Arc::clone(outgoing),
+            attachment,
+            encoder: Encoder::new(kind),
+            batch: VecDeque::new(),
+            buffer: BytesMut::new(),
+            link_heartbeat,
+            observer,
+        }
+    }
+
+    /// Encodes the batch, and a link heartbeat when it is time.
+    fn encode(&mut self, cx: &mut Context<'_>) {
+        for message in self.batch.drain(..) {
+            self.encoder.put(&message, &mut self.buffer);
+            self.outgoing.allowance.release(&message);
+        }
+        if self.link_heartbeat.poll_tick(cx).is_ready() {
+            self.encoder.put_link_heartbeat(&mut self.buffer);
+            // The timer wakes this task again only if it is asked once more.
+            while self.link_heartbeat.poll_tick(cx).is_ready() {}
+        }
+    }
+}
+
+impl<O: Observer + Unpin> Body for StreamBody<O> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        if this.buffer.is_empty() {
+            if this.outgoing.take(this.attachment, &mut this.batch, cx).is_none() {
+                return Poll::Ready(None);
+            }
+            this.encode(cx);
+            if this.buffer.is_empty() {
+                return Poll::Pending;
+            }
+            this.observer.wrote(this.buffer.len());
+        } else if !this.outgoing.advance(this.attachment) {
+            return Poll::Ready(None);
+        }
+        let piece = this.buffer.split_to(this.buffer.len().min(PIECE_BYTES)).freeze();
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+}
+
+impl<O: Observer> Drop for StreamBody<O> {
+    fn drop(&mut self) {
+        let ended = self.outgoing.detach_own(self.attachment);
+        if ended.was_attached {
+            self.observer.lost(ended);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::Decoder;
+    use super::*;
+    use quorate_raft::{Entry, MessageKind};
+
+    struct Nobody;
+
+    impl Observer for Nobody {
+        fn wrote(&self, _: usize) {}
+        fn lost(&self, _: Ended) {}
+    }
+
+    fn outgoing(stuck_after: Duration) -> Arc<Outgoing> {
+        Arc::new(Outgoing::new(&Arc::new(Allowance::default()), stuck_after))
+    }
+
+    fn large(bytes: usize) -> Message {
+        let entry = Entry { data: vec![0; bytes].into(), ..Entry::default() };
+        Message { entries: vec![entry], ..Message::new(MessageKind::Append, 2) }
+    }
+
+    fn small() -> Message {
+        Message { term: 1, ..Message::new(MessageKind::AppendResponse, 2) }
+    }
+
+    fn body(outgoing: &Arc<Outgoing>, attachment: u64) -> StreamBody<Nobody> {
+        let hour = Duration::from_secs(3600);
+        StreamBody::new(StreamKind::Message, outgoing, attachment, hour, Nobody)
+    }
+
+    fn poll(body: &mut StreamBody<Nobody>) -> Poll<Option<Bytes>> {
+        let mut cx = Context::from_waker(Waker::noop());
+        Pin::new(body).poll_frame(&mut cx).map(|frame| Some(frame?.unwrap().into_data().unwrap()))
+    }
+
+    #[tokio::test]
+    async fn all_that_waits_leaves_in_one_chunk_and_in_order() {
+        let outgoing = outgoing(Duration::from_secs(5));
+        assert!(matches!(outgoing.push(small()), Pushed::Detached(_)));
+        let (attachment, _) = outgoing.attach();
+        let mut body = body(&outgoing, attachment);
+        assert!(poll(&mut body).is_pending());
+        let messages: Vec<Message> = (1..=10).map(|term| Message { term, ..small() }).collect();
+        for (number, message) in messages.iter().enumerate() {
+            let Pushed::Taken(waker) = outgoing.push(message.clone()) else {
+                panic!("there is room");
+            };
+            assert_eq!(waker.is_some(), number == 0, "the connection is woken once");
+        }
+        let Poll::Ready(Some(chunk)) = poll(&mut body) else { panic!("something waits") };
+        let (mut decoder, mut read) = (Decoder::new(StreamKind::Message, 1, 2), Vec::new());
+        decoder.feed(&chunk, &mut read).unwrap();
+        assert_eq!(read, messages);
+        assert!(poll(&mut body).is_pending());
+        assert_eq!(outgoing.allowance.used_bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn a_large_message_leaves_in_pieces() {
+        let outgoing = outgoing(Duration::from_secs(5));
+        let (attachment, _) = outgoing.attach();
+        let mut body = body(&outgoing, attachment);
+        let messages = [large(3 * PIECE_BYTES), small()];
+        for message in &messages {
+            assert!(matches!(outgoing.push(message.clone()), Pushed::Taken(_)));
+        }
+        let (mut decoder, mut read) = (Decoder::new(StreamKind::Message, 1, 2), Vec::new());
+        let mut pieces = 0;
+        while let Poll::Ready(Some(piece)) = poll(&mut body) {
+            assert!(piece.len() <= PIECE_BYTES);
+            decoder.feed(&piece, &mut read).unwrap();
+            pieces += 1;
+        }
+        assert_eq!(pieces, 4);
+        assert!(read == messages);
+        // An end in between is noticed.
+        outgoing.push(large(2 * PIECE_BYTES));
+        assert!(matches!(poll(&mut body), Poll::Ready(Some(_))));
+        outgoing.detach();
+        assert_eq!(poll(&mut body), Poll::Ready(None));
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn messages_of_any_size_leave_whole_and_in_order(
+            sizes in proptest::collection::vec(0..3 * PIECE_BYTES, 1..8),
+        ) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+            let entered = runtime.unwrap();
+            let _entered = entered.enter();
+            let outgoing = outgoing(Duration::from_secs(5));
+            let (attachment, _) = outgoing.attach();
+            let mut body = body(&outgoing, attachment);
+            let messages: Vec<Message> = sizes.into_iter().map(large).collect();
+            for message in &messages {
+                assert!(matches!(outgoing.push(message.clone()), Pushed::Taken(_)));
+            }
+            let (mut decoder, mut read) = (Decoder::new(StreamKind::Message, 1, 2), Vec::new());
+            while let Poll::Ready(Some(piece)) = poll(&mut body) {
+                assert!(piece.len() <= PIECE_BYTES);
+                decoder.feed(&piece, &mut read).unwrap();
+            }
+            assert!(read == messages);
+            assert_eq!(outgoing.allowance.used_bytes.load(Ordering::Relaxed), 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_new_connection_ends_the_old_one() {
+        let outgoing = outgoing(Duration::from_secs(5));
+        let (first, ended) = outgoing.attach();
+        assert!(!ended.was_attached);
+        let mut old = body(&outgoing, first);
+        assert!(matches!(outgoing.push(small()), Pushed::Taken(_)));
+        let (second, ended) = outgoing.attach();
+        assert_eq!(ended, Ended { was_attached: true, lost_any: true });
+        assert_eq!(poll(&mut old), Poll::Ready(None));
+        drop(old);
+        let mut new = body(&outgoing, second);
+        assert!(matches!(outgoing.push(small()), Pushed::Taken(_)));
+        assert!(matches!(poll(&mut new), Poll::Ready(Some(_))));
+        drop(new);
+        assert!(matches!(outgoing.push(small()), Pushed::Detached(_)));
+        outgoing.close();
+        let (late, _) = outgoing.attach();
+        assert_eq!(poll(&mut body(&outgoing, late)), Poll::Ready(None));
+        assert!(matches!(outgoing.push(small()), Pushed::Detached(_)));
+    }
+
+    #[tokio::test]
+    async fn queues_are_bounded_by_count_and_by_bytes() {
+        let outgoing = outgoing(Duration::from_secs(5));
+        let (attachment, _) = outgoing.attach();
+        for _ in 0..MESSAGES_QUEUED_MAX {
+            assert!(matches!(outgoing.push(small()), Pushed::Taken(_)));
+        }
+        assert!(matches!(outgoing.push(small()), Pushed::Full));
+        let mut body = body(&outgoing, attachment);
+        while poll(&mut body).is_ready() {}
+        // Alone, a message may be larger than all that may wait.
+        assert!(matches!(outgoing.push(large(QUEUED_BYTES_MAX + 1)), Pushed::Taken(_)));
+        assert!(matches!(outgoing.push(small()), Pushed::Full));
+        outgoing.detach();
+        assert_eq!(outgoing.allowance.used_bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_takes_nothing_is_given_up() {
+        let outgoing = outgoing(Duration::ZERO);
+        outgoing.attach();
+        assert!(matches!(outgoing.push(small()), Pushed::Taken(_)));
+        while outgoing.state.lock().waiting_since.is_some_and(|since| since.elapsed().is_zero()) {
+            std::thread::yield_now();
+        }
+        assert!(matches!(outgoing.push(small()), Pushed::Stuck));
+        assert!(matches!(outgoing.push(small()), Pushed::Detached(_)));
+        assert_eq!(outgoing.allowance.used_bytes.load(Ordering::Relaxed), 0);
+    }
+}

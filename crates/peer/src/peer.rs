@@ -1,0 +1,225 @@
+//! One other member: which way a message takes to it, and the tasks that keep the ways open.
+//!
+//! Appends take the append stream, everything else the message stream, as far as the peer has opened them;
+//! what finds no stream goes through the pipeline. A member that is not known to be in the cluster has the
+//! pipeline only: it is answered, not trusted with streams.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use parking_lot::Mutex;
+use quorate_raft::{MemberId, Message, MessageKind};
+use tokio::task::AbortHandle;
+
+use crate::contact::Contact;
+use crate::frame::StreamKind;
+use crate::incoming::read_stream;
+use crate::local::Local;
+use crate::outgoing::{Ended, Observer, Outgoing, Pushed, StreamBody};
+use crate::pipeline::Pipeline;
+use crate::probe::{self, Pace, Route};
+use crate::status::Attempt;
+use quorate_telemetry::log;
+
+/// What another member is to this one; the words are etcd's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PeerKind {
+    /// A member of the cluster as applied here.
+    Member,
+    /// Somebody who says so, and may be a member that this one has not heard of yet.
+    Remote,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    local: Arc<Local>,
+    pub(crate) contact: Arc<Contact>,
+    append: Arc<Outgoing>,
+    message: Arc<Outgoing>,
+    pipeline: Pipeline,
+    tasks: Mutex<Vec<AbortHandle>>,
+}
+
+impl Peer {
+    /// Starts the tasks that talk to the member.
+    pub(crate) fn start(
+        local: &Arc<Local>,
+        id: MemberId,
+        peer_urls: &[String],
+        kind: PeerKind,
+    ) -> Arc<Self> {
+        let contact = Arc::new(Contact::new(local, id, peer_urls));
+        let outgoing = || Arc::new(Outgoing::new(&contact.allowance, local.write_timeout));
+        let (append, message) = (outgoing(), outgoing());
+        let (pipeline, workers) = Pipeline::new(local, &contact);
+        let mut tasks: Vec<AbortHandle> =
+            workers.into_iter().map(|worker| local.runtime.spawn(worker).abort_handle()).collect();
+        let mut spawn = |task: AbortHandle| tasks.push(task);
+        if kind == PeerKind::Member {
+            for stream in StreamKind::ALL {
+                let reader = read_stream(Arc::clone(local), Arc::clone(&contact), stream);
+                spawn(local.runtime.spawn(reader).abort_handle());
+            }
+            for route in [Route::Pipeline, Route::Stream] {
+                let pace = Pace::new(local.read_timeout);
+                let prober =
+                    probe::keep_probing(Arc::clone(local), Arc::clone(&contact), route, pace);
+                spawn(local.runtime.spawn(prober).abort_handle());
+            }
+        }
+        let (local, tasks) = (Arc::clone(local), Mutex::new(tasks));
+        Arc::new(Self { local, contact, append, message, pipeline, tasks })
+    }
+
+    /// Ends the tasks and the streams.
+    pub(crate) fn stop(&self) {
+        for task in self.tasks.lock().drain(..) {
+            task.abort();
+        }
+        self.append.close();
+        self.message.close();
+        self.contact.status.end();
+    }
+
+    /// Ends the streams that the peer has opened; it will open them again.
+    pub(crate) fn end_streams(&self) {
+        self.append.detach();
+        self.message.detach();
+    }
+
+    /// Whether the peer has opened both streams.
+    #[cfg(test)]
+    pub(crate) fn has_streams(&self) -> bool {
+        self.append.is_attached() && self.message.is_attached()
+    }
+
+    fn outgoing(&self, kind: StreamKind) -> &Arc<Outgoing> {
+        match kind {
+            StreamKind::Append => &self.append,
+            StreamKind::Message => &self.message,
+        }
+    }
+
+    /// Sends a message by the best way there is. Says whether it was taken. Connections to be woken when all
+    /// messages of the batch are on their way are added to `wakers`.
+    pub(crate) fn send(&self, message: Message, wakers: &mut Vec<Waker>) -> bool {
+        let kind = message.kind;
+        let pushed = match kind {
+            MessageKind::Append => self.push(StreamKind::Append, message),
+            _ => Pushed::Detached(message),
+        };
+        let pushed = match pushed {
+            Pushed::Detached(message) => self.push(StreamKind::Message, message),
+            decided => decided,
+        };
+        let is_taken = match pushed {
+            Pushed::Taken(waker) => {
+                wakers.extend(waker);
+                true
+            }
+            Pushed::Detached(message) => self.pipeline.push(message),
+            Pushed::Full | Pushed::Stuck => false,
+        };
+        if !is_taken {
+            self.count_dropped(kind);
+        }
+        is_taken
+    }
+
+    fn push(&self, stream: StreamKind, message: Message) -> Pushed {
+        let pushed = self.outgoing(stream).push(message);
+        if let Pushed::Stuck = pushed {
+            let attempt = Attempt { source: stream.name(), action: "write" };
+            self.contact.status.deactivate(attempt, &"i/o timeout");
+            log_lost(&self.local, &self.contact, stream);
+        }
+        pushed
+    }
+
+    fn count_dropped(&self, kind: MessageKind) {
+        let contact = &self.contact;
+        self.local.metrics.network.peer_sent_failures.with(&[&contact.name]).inc();
+        if let Some(left_out) = contact.notices.dropped.admits() {
+            log::warn!(
+                "dropped internal Raft message since sending buffer is full",
+                "message-type" = kind.name(),
+                "local-member-id" = self.local.introduction.member,
+                "remote-peer-id" = contact.name,
+                "remote-peer-active" = contact.status.is_active(),
+                "dropped-before" = left_out
+            );
+        }
+    }
+
+    /// The body of the answer to the peer's request for this stream. It takes the place of an older one.
+    pub(crate) fn open_stream(&self, kind: StreamKind) -> StreamBody<StreamObserver> {
+        let outgoing = self.outgoing(kind);
+        let (attachment, replaced) = outgoing.attach();
+        let member = &self.local.introduction.member;
+        let observer = StreamObserver {
+            local: Arc::clone(&self.local),
+            contact: Arc::clone(&self.contact),
+            kind,
+        };
+        if replaced.was_attached {
+            observer.report_losses(replaced);
+            log::warn!(
+                "closed TCP streaming connection with remote peer",
+                "stream-writer-type" = kind.name(),
+                "local-member-id" = member,
+                "remote-peer-id" = self.contact.name
+            );
+        }
+        self.contact.status.activate();
+        log::info!(
+            "established TCP streaming connection with remote peer",
+            "stream-writer-type" = kind.name(),
+            "local-member-id" = member,
+            "remote-peer-id" = self.contact.name
+        );
+        let interval = self.local.link_heartbeat_interval();
+        StreamBody::new(kind, outgoing, attachment, interval, observer)
+    }
+}
+
+/// Reports what becomes of a stream that the peer has opened.
+#[derive(Debug)]
+pub(crate) struct StreamObserver {
+    local: Arc<Local>,
+    contact: Arc<Contact>,
+    kind: StreamKind,
+}
+
+impl StreamObserver {
+    fn report_losses(&self, ended: Ended) {
+        if ended.lost_any {
+            self.local.consensus.report_unreachable(self.contact.id);
+        }
+    }
+}
+
+impl Observer for StreamObserver {
+    fn wrote(&self, bytes: usize) {
+        self.local.metrics.network.peer_sent_bytes.with(&[&self.contact.name]).add(bytes as u64);
+    }
+
+    fn lost(&self, ended: Ended) {
+        let attempt = Attempt { source: self.kind.name(), action: "write" };
+        self.contact.status.deactivate(attempt, &"the connection has ended");
+        log_lost(&self.local, &self.contact, self.kind);
+        self.report_losses(ended);
+        if ended.lost_any {
+            self.local.metrics.network.peer_sent_failures.with(&[&self.contact.name]).inc();
+        }
+    }
+}
+
+fn log_lost(local: &Local, contact: &Contact, stream: StreamKind) {
+    log::warn!(
+        "lost TCP streaming connection with remote peer",
+        "stream-writer-type" = stream.name(),
+        "local-member-id" = local.introduction.member,
+        "remote-peer-id" = contact.name
+    );
+}

@@ -1,0 +1,238 @@
+//! Measuring the way to a peer: a request every few seconds, and what it tells of round trips and clocks.
+//!
+//! Two probes per peer, as operators know them from etcd: one on a connection that is kept, as the pipeline
+//! has it, and one that dials each time, as streams do.
+//!
+//! What they find is reported by a clock of its own: a probe that hangs must not keep the report that it does.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::Empty;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use tokio::time::MissedTickBehavior;
+
+use crate::contact::Contact;
+use crate::dial::{self, Channel, PostError};
+use crate::local::Local;
+use quorate_telemetry::log;
+
+/// Where a member answers probes.
+pub(crate) const PROBE_PATH: &str = "/raft/probing";
+
+/// When things happen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// From a probe to the next.
+    pub(crate) probe: Duration,
+    /// How long a report of a healthy way holds.
+    pub(crate) healthy: Duration,
+    /// The same while it is not, and of the first report.
+    pub(crate) unhealthy: Duration,
+}
+
+impl Pace {
+    /// etcd's.
+    pub(crate) fn new(read_timeout: Duration) -> Self {
+        // Shorter than the time after which the other end closes an idle connection.
+        let probe = read_timeout.saturating_sub(Duration::from_secs(1));
+        Self {
+            probe: probe.max(Duration::from_millis(100)),
+            healthy: Duration::from_secs(30),
+            unhealthy: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A difference of clocks that is worth a line.
+const CLOCK_DRIFT_MAX: Duration = Duration::from_secs(1);
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// Like pipeline and snapshots: the connection is kept.
+    Pipeline,
+    /// Like streams: a connection each time.
+    Stream,
+}
+
+impl Route {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Pipeline => "ROUND_TRIPPER_SNAPSHOT",
+            Self::Stream => "ROUND_TRIPPER_RAFT_MESSAGE",
+        }
+    }
+}
+
+/// The answer to a probe.
+#[derive(Debug, Deserialize)]
+struct Alive {
+    #[serde(rename = "OK")]
+    is_ok: bool,
+    #[serde(rename = "Now")]
+    now: String,
+}
+
+/// The body of the answer that this member gives.
+pub(crate) fn answer() -> String {
+    format!("{{\"OK\":true,\"Now\":\"{}\"}}\n", jiff::Timestamp::now())
+}
+
+#[derive(Debug)]
+struct Findings {
+    round_trip: Duration,
+    /// Both clocks' difference, whichever is ahead.
+    clock_drift: Duration,
+    error: Option<String>,
+}
+
+impl Findings {
+    /// A way is not healthy before it has been seen to be.
+    fn none() -> Self {
+        let error = Some("no probe has been answered yet".to_owned());
+        Self { round_trip: Duration::ZERO, clock_drift: Duration::ZERO, error }
+    }
+}
+
+/// Probes the peer, and reports, for as long as this is polled.
+pub(crate) async fn keep_probing(
+    local: Arc<Local>,
+    contact: Arc<Contact>,
+    route: Route,
+    pace: Pace,
+) {
+    let findings = Mutex::new(Findings::none());
+    let measuring = async {
+        let mut ticks = tokio::time::interval(pace.probe);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut channel = None;
+        loop {
+            ticks.tick().await;
+            measure(&local, &contact, route, &mut channel, &findings).await;
+        }
+    };
+    let reporting = async {
+        let mut pause = pace.unhealthy;
+        loop {
+            tokio::time::sleep(pause).await;
+            let healthy = report(&local, &contact, route, &findings.lock());
+            pause = if healthy { pace.healthy } else { pace.unhealthy };
+        }
+    };
+    tokio::join!(measuring, reporting);
+}
+
+async fn measure(
+    local: &Local,
+    contact: &Contact,
+    route: Route,
+    channel: &mut Option<ProbeChannel>,
+    findings: &Mutex<Findings>,
+) {
+    let url = contact.urls.pick();
+    let limit = local.dial_timeout + local.read_timeout;
+    let probed = tokio::time::timeout(limit, probe(local, &url, channel)).await;
+    let failed = match probed.unwrap_or(Err(PostError::Timeout)) {
+        Ok((round_trip, clock_drift)) => {
+            let mut findings = findings.lock();
+            findings.round_trip = smoothed(findings.round_trip, round_trip);
+            (findings.clock_drift, findings.error) = (clock_drift, None);
+            false
+        }
+        Err(error) => {
+            findings.lock().error = Some(error.to_string());
+            true
+        }
+    };
+    if failed || route == Route::Stream {
+        *channel = None;
+    }
+}
+
+type ProbeChannel = Channel<Empty<Bytes>>;
+
+async fn probe(
+    local: &Local,
+    url: &str,
+    channel: &mut Option<ProbeChannel>,
+) -> Result<(Duration, Duration), PostError> {
+    let started = Instant::now();
+    let mut open = match channel.take_if(|channel| channel.is_open_to(url)) {
+        Some(open) => open,
+        None => ProbeChannel::open(local, url, local.write_timeout).await?,
+    };
+    let request = Request::get(PROBE_PATH).body(Empty::new()).expect("a constant path is valid");
+    let (head, body) = open.send(request).await?.into_parts();
+    let text = dial::read_answer(body).await?;
+    let round_trip = started.elapsed();
+    *channel = Some(open);
+    match serde_json::from_str::<Alive>(&text) {
+        Ok(alive) if head.status == StatusCode::OK && alive.is_ok => {
+            let theirs = alive.now.parse::<jiff::Timestamp>().map(SystemTime::from);
+            let drift = theirs
+                .map_or(Duration::ZERO, |theirs| apart(SystemTime::now(), theirs + round_trip / 2));
+            Ok((round_trip, drift))
+        }
+        _ => Err(PostError::Status(head.status)),
+    }
+}
+
+fn apart(one: SystemTime, other: SystemTime) -> Duration {
+    one.duration_since(other).unwrap_or_else(|error| error.duration())
+}
+
+/// The first measurement counts whole, later ones an eighth.
+fn smoothed(before: Duration, measured: Duration) -> Duration {
+    if before.is_zero() { measured } else { before * 7 / 8 + measured / 8 }
+}
+
+fn report(local: &Local, contact: &Contact, route: Route, findings: &Findings) -> bool {
+    if let Some(error) = &findings.error {
+        log::warn!(
+            "prober detected unhealthy status",
+            "round-tripper-name" = route.name(),
+            "remote-peer-id" = contact.name,
+            "rtt" = findings.round_trip,
+            "error" = error
+        );
+    }
+    if findings.clock_drift > CLOCK_DRIFT_MAX {
+        log::warn!(
+            "prober found high clock drift",
+            "round-tripper-name" = route.name(),
+            "remote-peer-id" = contact.name,
+            "clock-drift" = findings.clock_drift,
+            "rtt" = findings.round_trip
+        );
+    }
+    let round_trips = &local.metrics.network.peer_round_trip_time;
+    round_trips.with(&[&contact.name]).observe(findings.round_trip);
+    findings.error.is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_is_what_a_probe_expects() {
+        let alive: Alive = serde_json::from_str(answer().trim_end()).unwrap();
+        let now = SystemTime::from(alive.now.parse::<jiff::Timestamp>().unwrap());
+        assert!(alive.is_ok && apart(SystemTime::now(), now) < Duration::from_secs(3600));
+        // As etcd writes it.
+        let alive: Alive =
+            serde_json::from_str(r#"{"OK":true,"Now":"2026-11-21T02:37:29.123456Z"}"#).unwrap();
+        assert!(alive.now.parse::<jiff::Timestamp>().is_ok());
+    }
+
+    #[test]
+    fn a_single_slow_answer_moves_the_round_trip_little() {
+        let milli = Duration::from_millis(1);
+        assert_eq!(smoothed(Duration::ZERO, milli), milli);
+        assert_eq!(smoothed(8 * milli, 16 * milli), 9 * milli);
+    }
+}

@@ -1,0 +1,37 @@
+//! Which entries of a forwarded proposal are taken: those that a member can carry out.
+//!
+//! Once in the log, an entry that cannot be carried out would end its members, and again at each start.
+
+use prost::Message as _;
+use quorate_api::raftpb::ConfChange;
+use quorate_raft::{Entry, EntryKind};
+use quorate_state::apply::{Command, Request, RequestFault};
+
+/// Why an entry is not to be stored.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unfit {
+    #[error(transparent)]
+    Request(#[from] RequestFault),
+    #[error("the membership change is not readable: {0}")]
+    Change(#[from] prost::DecodeError),
+    #[error("this version keeps no users and roles, and cannot switch authentication on")]
+    Auth,
+    #[error("membership changes of this form are not made")]
+    ChangeV2,
+}
+
+/// Whether an entry could be carried out by any member of this version, once it is in the log.
+pub(crate) fn check(entry: &Entry) -> Result<(), Unfit> {
+    match entry.kind {
+        EntryKind::Normal if entry.data.is_empty() => {}
+        EntryKind::Normal => {
+            let request = Request::decode(entry.data.clone())?;
+            if matches!(&request.command, Command::Auth(command) if command.changes_users()) {
+                return Err(Unfit::Auth);
+            }
+        }
+        EntryKind::ConfChange => drop(ConfChange::decode(entry.data.clone())?),
+        EntryKind::ConfChangeV2 => return Err(Unfit::ChangeV2),
+    }
+    Ok(())
+}

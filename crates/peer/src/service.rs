@@ -1,0 +1,343 @@
+//! What the peer port answers under `/raft`: streams, single messages, snapshots, probes.
+//!
+//! The order of checks and the texts of refusals are etcd's, and its members act on both.
+//!
+//! # Bound
+//!
+//! A message's body is read up to the length of a frame, and bodies beyond [`SMALL_BODY_BYTES`] a few at a time.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use quorate_raft::{MemberId, Message};
+use tokio::sync::Semaphore;
+
+use crate::body::PeerBody;
+use crate::frame::{FRAME_BYTES_MAX, FrameError, StreamKind};
+use crate::handshake::{self, CLUSTER_ID, SERVER_VERSION};
+use crate::local::{Local, NotForUs};
+use crate::probe::{self, PROBE_PATH};
+use crate::snapshot_in::{self, Depot, ReceiveError};
+use crate::table::Table;
+use crate::throttle::LogThrottle;
+use crate::wire;
+use quorate_telemetry::log;
+
+/// Bodies up to here are read at once, whatever else is being read.
+const SMALL_BODY_BYTES: usize = 64 << 10;
+
+/// Larger bodies that may be read at the same time.
+const LARGE_BODIES_MAX: usize = 4;
+
+/// Whoever is not known to be a member, in series.
+const UNKNOWN_SENDER: &str = "unknown";
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Service {
+    local: Arc<Local>,
+    table: Arc<Table>,
+    depot: Arc<Depot>,
+    large_bodies: Semaphore,
+    refusals: LogThrottle,
+}
+
+impl Service {
+    pub(crate) fn new(local: Arc<Local>, table: Arc<Table>, depot: Depot) -> Self {
+        Self {
+            local,
+            table,
+            depot: Arc::new(depot),
+            large_bodies: Semaphore::new(LARGE_BODIES_MAX),
+            refusals: LogThrottle::default(),
+        }
+    }
+
+    /// Answers a request whose path begins with `/raft`.
+    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Response<PeerBody> {
+        match request.uri().path() {
+            "/raft" => self.take_message(request).await,
+            "/raft/snapshot" => self.take_snapshot(request).await,
+            PROBE_PATH => text(StatusCode::OK, probe::answer()),
+            path if path.starts_with("/raft/stream/") => self.open_stream(&request),
+            _ => refusal(StatusCode::NOT_FOUND, "404 page not found"),
+        }
+    }
+
+    async fn take_message(&self, request: Request<Incoming>) -> Response<PeerBody> {
+        if let Err(refused) = self.greet(&request, &Method::POST) {
+            return *refused;
+        }
+        let sender = handshake::sender_id(request.headers());
+        let mut answer = match self.read_body(request.into_body()).await {
+            Ok(body) => match wire::decode_message(&body) {
+                Ok(message) if is_of_another(sender, &message) => {
+                    self.refuse(NotForUs::OtherSender)
+                }
+                Ok(message) => self.process(message, body.len()).await,
+                Err(error) => {
+                    self.log_failure("failed to unmarshal Raft message", &error.to_string());
+                    self.count_bad_request(sender);
+                    refusal(StatusCode::BAD_REQUEST, "error unmarshalling raft message")
+                }
+            },
+            Err(error) => {
+                self.log_failure("failed to read Raft message", &error);
+                self.count_bad_request(sender);
+                refusal(StatusCode::BAD_REQUEST, "error reading raft message")
+            }
+        };
+        self.mark(&mut answer);
+        answer
+    }
+
+    /// Hands on a message that came in so many bytes, if it is for the consensus core.
+    async fn process(&self, message: Message, bytes: usize) -> Response<PeerBody> {
+        let local = &self.local;
+        let from = local.label(message.from, UNKNOWN_SENDER);
+        local.metrics.network.peer_received_bytes.with(&[&from]).add(bytes as u64);
+        match local.admit(&message) {
+            Ok(()) => {
+                local.deliver(vec![message], bytes).await;
+                empty(StatusCode::NO_CONTENT)
+            }
+            // Should it turn out to be a member, then the message was lost, which happens.
+            Err(error @ NotForUs::Stranger) => {
+                local.log_refused(&message, error);
+                self.table.ask_who_it_is(message.from);
+                empty(StatusCode::NO_CONTENT)
+            }
+            Err(error @ (NotForUs::Removed | NotForUs::OtherMember | NotForUs::OtherSender)) => {
+                self.refuse(error)
+            }
+        }
+    }
+
+    fn refuse(&self, error: NotForUs) -> Response<PeerBody> {
+        self.log_failure("failed to process Raft message", &error.to_string());
+        let status = StatusCode::INTERNAL_SERVER_ERROR;
+        let mut answer = refusal(status, "error processing raft message");
+        let close = HeaderValue::from_static("close");
+        answer.headers_mut().insert(header::CONNECTION, close);
+        answer
+    }
+
+    /// Reads a message's body, or says why it cannot be read.
+    async fn read_body(&self, mut body: Incoming) -> Result<Bytes, String> {
+        // Gathered in a buffer of its own, of which a kept entry keeps no more than its message.
+        let mut gathered = BytesMut::new();
+        let mut place = None;
+        loop {
+            let frame = tokio::time::timeout(self.local.read_timeout, body.frame()).await;
+            let frame = frame.map_err(|_| "read tcp: i/o timeout")?;
+            let Some(frame) = frame.transpose().map_err(|error| log::error_chain(&error))? else {
+                break;
+            };
+            let Ok(piece) = frame.into_data() else { continue };
+            gathered.extend_from_slice(&piece);
+            if gathered.len() as u64 > FRAME_BYTES_MAX {
+                return Err(FrameError::TooLong.to_string());
+            }
+            if place.is_none() && gathered.len() > SMALL_BODY_BYTES {
+                let acquired = self.large_bodies.acquire().await;
+                place = Some(acquired.expect("the semaphore is never closed"));
+            }
+        }
+        Ok(gathered.freeze())
+    }
+
+    fn open_stream(&self, request: &Request<Incoming>) -> Response<PeerBody> {
+        if let Err(mut refused) = self.greet(request, &Method::GET) {
+            self.mark_stream(&mut refused);
+            return *refused;
+        }
+        let path = request.uri().path();
+        let kind_and_id = path.rsplit_once('/').and_then(|(_, id)| {
+            let is_of = |kind: &StreamKind| path.strip_suffix(id) == Some(kind.path());
+            StreamKind::ALL.into_iter().find(is_of).map(|kind| (kind, id))
+        });
+        let mut answer = match kind_and_id {
+            None => refusal(StatusCode::NOT_FOUND, "invalid path"),
+            Some((kind, id)) => match handshake::parse_id(id) {
+                None => refusal(StatusCode::NOT_FOUND, "invalid from"),
+                Some(from) => self.open_stream_of(request, kind, from),
+            },
+        };
+        self.mark_stream(&mut answer);
+        answer
+    }
+
+    fn open_stream_of(
+        &self,
+        request: &Request<Incoming>,
+        kind: StreamKind,
+        from: MemberId,
+    ) -> Response<PeerBody> {
+        let local = &self.local;
+        if local.acquaintances.is_removed(from) {
+            self.log_refused_stream(
+                "rejected stream from remote peer because it was removed",
+                from,
+            );
+            return refusal(StatusCode::GONE, "removed member");
+        }
+        let Some(peer) = self.table.peer(from) else {
+            if let Some((_, urls)) = handshake::sender(request.headers()) {
+                self.table.add_remote(from, &urls);
+            }
+            self.log_refused_stream("failed to find remote peer in cluster", from);
+            return refusal(StatusCode::NOT_FOUND, "error sender not found");
+        };
+        if !local.introduction.is_addressed(request.headers()) {
+            self.log_refused_stream("ignored streaming request; ID mismatch", from);
+            return refusal(StatusCode::PRECONDITION_FAILED, "to field mismatch");
+        }
+        // The head of the answer leaves at once, before there is a message.
+        Response::new(PeerBody::new(peer.open_stream(kind)))
+    }
+
+    fn log_refused_stream(&self, message: &str, from: MemberId) {
+        if self.refusals.admits().is_some() {
+            log::warn!(message, "remote-peer-id-from" = format!("{from:x}"));
+        }
+    }
+
+    fn log_failure(&self, message: &str, error: &str) {
+        if self.refusals.admits().is_some() {
+            log::warn!(message, "error" = error);
+        }
+    }
+
+    async fn take_snapshot(&self, request: Request<Incoming>) -> Response<PeerBody> {
+        if let Err(refused) = self.greet(&request, &Method::POST) {
+            let failures = &self.local.metrics.network.snapshot_receive_failures;
+            failures.with(&[snapshot_in::UNKNOWN_SENDER]).inc();
+            return *refused;
+        }
+        let sender = handshake::sender_id(request.headers());
+        // A task of its own, which outlives the connection and cleans up after it.
+        let receiving = self.local.runtime.spawn({
+            let (local, depot) = (Arc::clone(&self.local), Arc::clone(&self.depot));
+            let body = request.into_body();
+            async move { snapshot_in::receive(&local, &depot, sender, body).await }
+        });
+        let Ok(received) = receiving.await else {
+            // The runtime is going down.
+            return empty(StatusCode::INTERNAL_SERVER_ERROR);
+        };
+        let mut answer = match received {
+            Ok(()) => empty(StatusCode::NO_CONTENT),
+            Err(error) => {
+                self.log_failure("failed to receive a snapshot", &error.to_string());
+                let status = match error {
+                    ReceiveError::Message(_) | ReceiveError::Kind | ReceiveError::Unfit(_) => {
+                        StatusCode::BAD_REQUEST
+                    }
+                    ReceiveError::Stranger => StatusCode::NOT_FOUND,
+                    ReceiveError::Save(_) | ReceiveError::NotForUs(_) => {
+                        StatusCode::INTERNAL_SERVER_ERROR
+                    }
+                };
+                if matches!(error, ReceiveError::Message(_)) {
+                    self.count_bad_request(sender);
+                }
+                // Should it turn out to be a member, its next attempt is taken in.
+                if let (ReceiveError::Stranger, Some(sender)) = (&error, sender) {
+                    self.table.ask_who_it_is(sender);
+                }
+                refusal(status, &error.to_string())
+            }
+        };
+        self.mark(&mut answer);
+        answer
+    }
+
+    /// The checks that every request but a probe passes first. The refusal is boxed for being large and rare.
+    fn greet(
+        &self,
+        request: &Request<Incoming>,
+        method: &Method,
+    ) -> Result<(), Box<Response<PeerBody>>> {
+        if request.method() != method {
+            let mut refused = refusal(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
+            if let Ok(allowed) = HeaderValue::try_from(method.as_str()) {
+                refused.headers_mut().insert(header::ALLOW, allowed);
+            }
+            return Err(Box::new(refused));
+        }
+        if let Err(mismatch) = self.local.introduction.check(request.headers()) {
+            if self.refusals.admits().is_some() {
+                let header = |name: &http::HeaderName| {
+                    let value = request.headers().get(name).map(HeaderValue::as_bytes);
+                    String::from_utf8_lossy(value.unwrap_or_default()).into_owned()
+                };
+                log::warn!(
+                    "refused a request of another member",
+                    "local-member-id" = self.local.introduction.member,
+                    "local-member-cluster-id" = self.local.introduction.cluster,
+                    "remote-peer-server-version" = header(&SERVER_VERSION),
+                    "remote-peer-cluster-id" = header(&CLUSTER_ID),
+                    "error" = mismatch.to_string()
+                );
+            }
+            let mut refused = refusal(StatusCode::PRECONDITION_FAILED, &mismatch.to_string());
+            self.mark(&mut refused);
+            return Err(Box::new(refused));
+        }
+        if method == Method::POST
+            && let Some((from, urls)) = handshake::sender(request.headers())
+        {
+            self.table.add_remote(from, &urls);
+        }
+        Ok(())
+    }
+
+    /// Adds what every answer carries.
+    fn mark(&self, answer: &mut Response<PeerBody>) {
+        let cluster = HeaderValue::try_from(&self.local.introduction.cluster);
+        answer.headers_mut().insert(CLUSTER_ID, cluster.expect("hex digits are valid"));
+    }
+
+    fn mark_stream(&self, answer: &mut Response<PeerBody>) {
+        self.mark(answer);
+        let version = HeaderValue::try_from(&self.local.introduction.version_text);
+        answer.headers_mut().insert(SERVER_VERSION, version.expect("a version is valid"));
+    }
+
+    fn count_bad_request(&self, sender: Option<MemberId>) {
+        let sender =
+            sender.map_or(UNKNOWN_SENDER.into(), |id| self.local.label(id, UNKNOWN_SENDER));
+        self.local.metrics.network.peer_received_failures.with(&[&sender]).inc();
+    }
+}
+
+/// Whether a message is not of the member that the request's head names, if it names one. What members pass on
+/// to their leader stays its author's.
+fn is_of_another(sender: Option<MemberId>, message: &Message) -> bool {
+    message.kind.carries_term() && sender.is_some_and(|sender| sender != message.from)
+}
+
+fn empty(status: StatusCode) -> Response<PeerBody> {
+    let mut response = Response::new(body(Bytes::new()));
+    *response.status_mut() = status;
+    response
+}
+
+fn refusal(status: StatusCode, message: &str) -> Response<PeerBody> {
+    text(status, format!("{message}\n"))
+}
+
+fn text(status: StatusCode, text: String) -> Response<PeerBody> {
+    let mut response = Response::new(body(text.into()));
+    *response.status_mut() = status;
+    let text = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, text);
+    response
+}
+
+fn body(bytes: Bytes) -> PeerBody {
+    PeerBody::new(Full::new(bytes).map_err(|never| match never {}))
+}

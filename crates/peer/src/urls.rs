@@ -1,0 +1,81 @@
+//! Which of a peer's URLs is tried: the same one until it fails, then the next.
+
+use parking_lot::Mutex;
+
+/// A peer's URLs.
+#[derive(Debug)]
+pub(crate) struct Urls {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    urls: Vec<String>,
+    picked: usize,
+}
+
+impl Urls {
+    pub(crate) fn new(urls: &[String]) -> Self {
+        Self { state: Mutex::new(State { urls: sorted(urls), picked: 0 }) }
+    }
+
+    /// Replaces the URLs and begins with the first. Says whether they are others than before.
+    pub(crate) fn update(&self, urls: &[String]) -> bool {
+        let urls = sorted(urls);
+        let mut state = self.state.lock();
+        let is_change = state.urls != urls;
+        if is_change {
+            *state = State { urls, picked: 0 };
+        }
+        is_change
+    }
+
+    /// The URL to try. A member without URLs is nowhere, which no dial finds.
+    pub(crate) fn pick(&self) -> String {
+        let state = self.state.lock();
+        state.urls.get(state.picked).cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.state.lock().urls.len()
+    }
+
+    /// The URL failed: the next one is tried, unless that was decided already.
+    pub(crate) fn failed(&self, url: &str) {
+        let mut state = self.state.lock();
+        if state.urls.get(state.picked).is_some_and(|picked| picked == url) {
+            state.picked = (state.picked + 1) % state.urls.len();
+        }
+    }
+}
+
+fn sorted(urls: &[String]) -> Vec<String> {
+    let mut urls: Vec<String> =
+        urls.iter().map(|url| url.trim_end_matches('/').to_owned()).collect();
+    urls.sort_unstable();
+    urls
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_kept_until_it_fails() {
+        let urls = Urls::new(&["http://b".to_owned(), "http://a/".to_owned()]);
+        assert_eq!(urls.pick(), "http://a");
+        urls.failed("http://b");
+        assert_eq!(urls.pick(), "http://a");
+        urls.failed("http://a");
+        // The second report about the same failure.
+        urls.failed("http://a");
+        assert_eq!(urls.pick(), "http://b");
+        urls.failed("http://b");
+        assert_eq!(urls.pick(), "http://a");
+        assert!(!urls.update(&["http://a".to_owned(), "http://b".to_owned()]));
+        assert!(urls.update(&["http://c".to_owned()]));
+        assert_eq!(urls.pick(), "http://c");
+        urls.failed("http://c");
+        assert_eq!(urls.pick(), "http://c");
+    }
+}

@@ -1,0 +1,516 @@
+//! Raft messages as `raftpb` bytes, and back.
+//!
+//! Written by hand instead of generated, for what it saves: an entry's payload goes from the log straight
+//! into the buffer of the socket, and on the way in it stays where it was read, as a slice of that buffer.
+//!
+//! # Guarantees
+//!
+//! * Absent and zero are the same, whichever way the sender writes it: etcd 3.5 and 3.6 write zeros and
+//!   3.5 an empty snapshot, 3.7 writes neither. We write what is not zero.
+//! * Foreign bytes never panic and never make anything be allocated that has not arrived.
+//! * Unknown fields are skipped, as are known ones of an unexpected wire type; the last of a repeated scalar
+//!   wins. A kind of message that nobody has defined reads as a local one, which is never taken from peers.
+//!
+//! # Not here
+//!
+//! How messages are framed in a stream (`frame`). Fields that only a member's own threads use are neither
+//! written nor read.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
+use quorate_raft::{ConfState, Entry, EntryKind, Message, MessageKind, Snapshot, SnapshotMetadata};
+
+/// Bytes that are not what they should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum WireError {
+    #[error("proto: cannot parse invalid wire-format data")]
+    Malformed,
+    #[error("proto: unknown entry type {0}")]
+    EntryKind(u64),
+}
+
+/// Says how long the message is when written.
+pub(crate) fn message_len(message: &Message) -> usize {
+    let entries = message.entries.iter().map(|entry| nested_len(entry_len(entry)));
+    let snapshot = message.snapshot.as_deref().filter(|snapshot| !snapshot.is_empty());
+    scalars(message).iter().map(|(_, value)| number_len(*value)).sum::<usize>()
+        + entries.sum::<usize>()
+        + snapshot.map_or(0, |snapshot| nested_len(snapshot_len(snapshot)))
+        + bytes_len(message.context.len())
+}
+
+/// Appends the message.
+pub(crate) fn put_message(message: &Message, out: &mut BytesMut) {
+    let [head @ .., commit, reject, reject_hint] = scalars(message);
+    for (number, value) in head {
+        put_number(number, value, out);
+    }
+    for entry in &message.entries {
+        put_key(7, entry_len(entry), out);
+        put_entry(entry, out);
+    }
+    put_number(commit.0, commit.1, out);
+    if let Some(snapshot) = message.snapshot.as_deref().filter(|snapshot| !snapshot.is_empty()) {
+        put_key(9, snapshot_len(snapshot), out);
+        put_snapshot(snapshot, out);
+    }
+    put_number(reject.0, reject.1, out);
+    put_number(reject_hint.0, reject_hint.1, out);
+    put_bytes(12, &message.context, out);
+}
+
+/// The fields that are numbers, in the order of their own numbers.
+fn scalars(message: &Message) -> [(u8, u64); 9] {
+    let kind =
+        u64::try_from(message.kind.to_wire()).expect("the numbers of kinds are not negative");
+    [
+        (1, kind),
+        (2, message.to),
+        (3, message.from),
+        (4, message.term),
+        (5, message.log_term),
+        (6, message.index),
+        (8, message.commit),
+        (10, u64::from(message.reject)),
+        (11, message.reject_hint),
+    ]
+}
+
+/// Says how long the entry is when written.
+pub(crate) fn entry_len(entry: &Entry) -> usize {
+    number_len(entry.kind as u64)
+        + number_len(entry.term)
+        + number_len(entry.index)
+        + bytes_len(entry.data.len())
+}
+
+/// Appends the entry.
+pub(crate) fn put_entry(entry: &Entry, out: &mut BytesMut) {
+    put_number(1, entry.kind as u64, out);
+    put_number(2, entry.term, out);
+    put_number(3, entry.index, out);
+    put_bytes(4, &entry.data, out);
+}
+
+fn snapshot_len(snapshot: &Snapshot) -> usize {
+    bytes_len(snapshot.data.len()) + nested_len(metadata_len(&snapshot.metadata))
+}
+
+fn put_snapshot(snapshot: &Snapshot, out: &mut BytesMut) {
+    let metadata = &snapshot.metadata;
+    put_bytes(1, &snapshot.data, out);
+    put_key(2, metadata_len(metadata), out);
+    put_key(1, conf_state_len(&metadata.conf_state), out);
+    put_conf_state(&metadata.conf_state, out);
+    put_number(2, metadata.index, out);
+    put_number(3, metadata.term, out);
+}
+
+fn metadata_len(metadata: &SnapshotMetadata) -> usize {
+    nested_len(conf_state_len(&metadata.conf_state))
+        + number_len(metadata.index)
+        + number_len(metadata.term)
+}
+
+/// The lists of a configuration with their field numbers.
+fn conf_lists(state: &ConfState) -> [(u8, &[u64]); 4] {
+    [
+        (1, &state.voters),
+        (2, &state.learners),
+        (3, &state.voters_outgoing),
+        (4, &state.learners_next),
+    ]
+}
+
+fn conf_state_len(state: &ConfState) -> usize {
+    let ids = conf_lists(state).into_iter().flat_map(|(_, ids)| ids);
+    ids.map(|id| 1 + encoded_len_varint(*id)).sum::<usize>() + 2
+}
+
+/// As Go writes it: lists unpacked, the flag always there.
+fn put_conf_state(state: &ConfState, out: &mut BytesMut) {
+    for (number, ids) in conf_lists(state) {
+        for id in ids {
+            out.put_u8(number << 3);
+            encode_varint(*id, out);
+        }
+    }
+    out.put_slice(&[5 << 3, u8::from(state.auto_leave)]);
+}
+
+/// The length of a number field, whose key is one byte; zero is not written.
+fn number_len(value: u64) -> usize {
+    if value == 0 { 0 } else { 1 + encoded_len_varint(value) }
+}
+
+fn put_number(number: u8, value: u64, out: &mut BytesMut) {
+    if value != 0 {
+        out.put_u8(number << 3);
+        encode_varint(value, out);
+    }
+}
+
+fn nested_len(len: usize) -> usize {
+    1 + encoded_len_varint(len as u64) + len
+}
+
+fn bytes_len(len: usize) -> usize {
+    if len == 0 { 0 } else { nested_len(len) }
+}
+
+/// The key and length of a field whose bytes follow.
+fn put_key(number: u8, len: usize, out: &mut BytesMut) {
+    out.put_u8(number << 3 | 2);
+    encode_varint(len as u64, out);
+}
+
+fn put_bytes(number: u8, bytes: &[u8], out: &mut BytesMut) {
+    if !bytes.is_empty() {
+        put_key(number, bytes.len(), out);
+        out.put_slice(bytes);
+    }
+}
+
+/// Reads a message. What is bytes in it is a slice of `bytes`.
+pub(crate) fn decode_message(bytes: &Bytes) -> Result<Message, WireError> {
+    let mut message = Message::default();
+    let mut fields = Fields(bytes);
+    while let Some(field) = fields.next()? {
+        match field {
+            (1, Field::Number(kind)) => message.kind = message_kind(kind),
+            (2, Field::Number(id)) => message.to = id,
+            (3, Field::Number(id)) => message.from = id,
+            (4, Field::Number(term)) => message.term = term,
+            (5, Field::Number(term)) => message.log_term = term,
+            (6, Field::Number(index)) => message.index = index,
+            (7, Field::Bytes(entry)) => message.entries.push(decode_entry(bytes, entry)?),
+            (8, Field::Number(index)) => message.commit = index,
+            (9, Field::Bytes(snapshot)) => {
+                let snapshot = decode_snapshot(bytes, snapshot)?;
+                message.snapshot = (!snapshot.is_empty()).then(|| Box::new(snapshot));
+            }
+            (10, Field::Number(flag)) => message.reject = flag != 0,
+            (11, Field::Number(index)) => message.reject_hint = index,
+            (12, Field::Bytes(context)) => message.context = bytes.slice_ref(context),
+            _ => {}
+        }
+    }
+    Ok(message)
+}
+
+fn message_kind(number: u64) -> MessageKind {
+    i32::try_from(number).ok().and_then(MessageKind::from_wire).unwrap_or(MessageKind::Hup)
+}
+
+/// Reads an entry that is a part of `buffer`. Its payload is a slice of that.
+pub(crate) fn decode_entry(buffer: &Bytes, entry: &[u8]) -> Result<Entry, WireError> {
+    let mut decoded = Entry::default();
+    let mut fields = Fields(entry);
+    while let Some(field) = fields.next()? {
+        match field {
+            (1, Field::Number(kind)) => {
+                let known = i32::try_from(kind).ok().and_then(EntryKind::from_wire);
+                decoded.kind = known.ok_or(WireError::EntryKind(kind))?;
+            }
+            (2, Field::Number(term)) => decoded.term = term,
+            (3, Field::Number(index)) => decoded.index = index,
+            (4, Field::Bytes(data)) => decoded.data = buffer.slice_ref(data),
+            _ => {}
+        }
+    }
+    Ok(decoded)
+}
+
+fn decode_snapshot(buffer: &Bytes, snapshot: &[u8]) -> Result<Snapshot, WireError> {
+    let mut decoded = Snapshot::default();
+    let mut fields = Fields(snapshot);
+    while let Some(field) = fields.next()? {
+        match field {
+            (1, Field::Bytes(data)) => decoded.data = buffer.slice_ref(data),
+            (2, Field::Bytes(metadata)) => decoded.metadata = decode_metadata(metadata)?,
+            _ => {}
+        }
+    }
+    Ok(decoded)
+}
+
+fn decode_metadata(metadata: &[u8]) -> Result<SnapshotMetadata, WireError> {
+    let mut decoded = SnapshotMetadata::default();
+    let mut fields = Fields(metadata);
+    while let Some(field) = fields.next()? {
+        match field {
+            (1, Field::Bytes(state)) => decoded.conf_state = decode_conf_state(state)?,
+            (2, Field::Number(index)) => decoded.index = index,
+            (3, Field::Number(term)) => decoded.term = term,
+            _ => {}
+        }
+    }
+    Ok(decoded)
+}
+
+fn decode_conf_state(state: &[u8]) -> Result<ConfState, WireError> {
+    let mut decoded = ConfState::default();
+    let mut fields = Fields(state);
+    while let Some((number, field)) = fields.next()? {
+        let ids = match number {
+            1 => &mut decoded.voters,
+            2 => &mut decoded.learners,
+            3 => &mut decoded.voters_outgoing,
+            4 => &mut decoded.learners_next,
+            5 => {
+                if let Field::Number(flag) = field {
+                    decoded.auto_leave = flag != 0;
+                }
+                continue;
+            }
+            _ => continue,
+        };
+        match field {
+            Field::Number(id) => ids.push(id),
+            // Packed, as other encoders than Go's may write it.
+            Field::Bytes(mut packed) => {
+                while !packed.is_empty() {
+                    ids.push(decode_varint(&mut packed).map_err(|_| WireError::Malformed)?);
+                }
+            }
+            Field::Fixed => {}
+        }
+    }
+    Ok(decoded)
+}
+
+/// What a field holds.
+enum Field<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+    /// A fixed-width number, which no field of ours is.
+    Fixed,
+}
+
+/// The fields of an encoded message that are still to be read.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn next(&mut self) -> Result<Option<(u64, Field<'a>)>, WireError> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let key = self.varint()?;
+        let field = match key & 7 {
+            0 => Field::Number(self.varint()?),
+            1 => self.take(8).map(|_| Field::Fixed)?,
+            2 => {
+                let len = self.varint()?;
+                Field::Bytes(self.take(len)?)
+            }
+            5 => self.take(4).map(|_| Field::Fixed)?,
+            _ => return Err(WireError::Malformed),
+        };
+        match key >> 3 {
+            0 => Err(WireError::Malformed),
+            number => Ok(Some((number, field))),
+        }
+    }
+
+    fn varint(&mut self) -> Result<u64, WireError> {
+        decode_varint(&mut self.0).map_err(|_| WireError::Malformed)
+    }
+
+    fn take(&mut self, len: u64) -> Result<&'a [u8], WireError> {
+        let len = usize::try_from(len).map_err(|_| WireError::Malformed)?;
+        let (head, rest) = self.0.split_at_checked(len).ok_or(WireError::Malformed)?;
+        self.0 = rest;
+        Ok(head)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn small_or_any() -> impl Strategy<Value = u64> {
+        prop_oneof![0..200_u64, any::<u64>()]
+    }
+
+    fn payload() -> impl Strategy<Value = Bytes> {
+        vec(any::<u8>(), 0..80).prop_map(Bytes::from)
+    }
+
+    prop_compose! {
+        pub fn entry()(
+            term in small_or_any(),
+            index in small_or_any(),
+            kind in 0..3_i32,
+            data in payload(),
+        ) -> Entry {
+            Entry { term, index, kind: EntryKind::from_wire(kind).unwrap(), data }
+        }
+    }
+
+    prop_compose! {
+        fn snapshot()(
+            data in payload(),
+            index in 1..u64::MAX,
+            term in small_or_any(),
+            voters in vec(small_or_any(), 0..4),
+            learners in vec(small_or_any(), 0..3),
+            voters_outgoing in vec(small_or_any(), 0..3),
+            learners_next in vec(small_or_any(), 0..3),
+            auto_leave in any::<bool>(),
+        ) -> Box<Snapshot> {
+            let conf_state =
+                ConfState { voters, learners, voters_outgoing, learners_next, auto_leave };
+            Box::new(Snapshot { data, metadata: SnapshotMetadata { conf_state, index, term } })
+        }
+    }
+
+    prop_compose! {
+        pub fn message()(
+            kind in 0..24_i32,
+            ids in (small_or_any(), small_or_any()),
+            terms in (small_or_any(), small_or_any()),
+            index in small_or_any(),
+            entries in vec(entry(), 0..5),
+            commit in small_or_any(),
+            snapshot in proptest::option::of(snapshot()),
+            reject in (any::<bool>(), small_or_any()),
+            context in payload(),
+        ) -> Message {
+            Message {
+                kind: MessageKind::from_wire(kind).unwrap(),
+                to: ids.0,
+                from: ids.1,
+                term: terms.0,
+                log_term: terms.1,
+                index,
+                entries,
+                commit,
+                snapshot,
+                reject: reject.0,
+                reject_hint: reject.1,
+                context,
+                ..Message::default()
+            }
+        }
+    }
+
+    fn encoded(message: &Message) -> Bytes {
+        let mut out = BytesMut::new();
+        put_message(message, &mut out);
+        out.freeze()
+    }
+
+    proptest! {
+        #[test]
+        fn a_message_comes_back_as_it_was(message in message()) {
+            let bytes = encoded(&message);
+            prop_assert_eq!(bytes.len(), message_len(&message));
+            prop_assert_eq!(decode_message(&bytes).unwrap(), message);
+        }
+
+        #[test]
+        fn generated_code_reads_the_same(message in message()) {
+            let bytes = encoded(&message);
+            let read = <quorate_api::raftpb::Message as prost::Message>::decode(bytes).unwrap();
+            prop_assert_eq!(read.r#type.unwrap_or_default(), message.kind.to_wire());
+            prop_assert_eq!(read.to.unwrap_or_default(), message.to);
+            prop_assert_eq!(read.log_term.unwrap_or_default(), message.log_term);
+            prop_assert_eq!(read.index.unwrap_or_default(), message.index);
+            prop_assert_eq!(read.commit.unwrap_or_default(), message.commit);
+            prop_assert_eq!(read.reject.unwrap_or_default(), message.reject);
+            prop_assert_eq!(read.reject_hint.unwrap_or_default(), message.reject_hint);
+            prop_assert_eq!(read.context.unwrap_or_default(), message.context);
+            prop_assert_eq!(read.snapshot.is_some(), message.snapshot.is_some());
+            prop_assert_eq!(read.entries.len(), message.entries.len());
+            for (read, entry) in read.entries.into_iter().zip(message.entries) {
+                prop_assert_eq!(read.r#type.unwrap_or_default(), entry.kind as i32);
+                prop_assert_eq!(read.term.unwrap_or_default(), entry.term);
+                prop_assert_eq!(read.index.unwrap_or_default(), entry.index);
+                prop_assert_eq!(read.data.unwrap_or_default(), entry.data);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..200)) {
+            _ = decode_message(&bytes.into());
+        }
+
+        #[test]
+        fn a_damaged_message_is_read_or_refused(
+            message in message(), at in any::<prop::sample::Index>(), byte in any::<u8>(),
+        ) {
+            let mut bytes = encoded(&message).to_vec();
+            if !bytes.is_empty() {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+                _ = decode_message(&bytes.into());
+            }
+        }
+    }
+
+    fn from_hex(text: &str) -> Bytes {
+        text.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
+    }
+
+    #[test]
+    fn every_release_has_its_own_heartbeat_of_a_link() {
+        let link = Message::new(MessageKind::Heartbeat, 0);
+        for bytes in [
+            // 3.5, with an empty snapshot.
+            "08 08 10 00 18 00 20 00 28 00 30 00 40 00 4a 0a 12 08 0a 02 28 00 10 00 18 00 50 00 58 00",
+            // 3.6
+            "08 08 10 00 18 00 20 00 28 00 30 00 40 00 50 00 58 00 68 00",
+            // 3.7, and ours
+            "08 08",
+        ] {
+            assert_eq!(decode_message(&from_hex(bytes)), Ok(link.clone()), "{bytes}");
+        }
+        assert_eq!(encoded(&link), from_hex("08 08"));
+    }
+
+    #[test]
+    fn an_entry_without_payload_is_read_from_every_release() {
+        let entry = Entry { term: 2, index: 5, ..Entry::default() };
+        for bytes in ["10 02 18 05", "08 00 10 02 18 05"] {
+            let bytes = from_hex(bytes);
+            assert_eq!(decode_entry(&bytes, &bytes), Ok(entry.clone()));
+        }
+        let mut out = BytesMut::new();
+        put_entry(&entry, &mut out);
+        assert_eq!(out, from_hex("10 02 18 05"));
+    }
+
+    #[test]
+    fn packed_lists_are_read_and_unpacked_ones_written() {
+        let state = ConfState { voters: vec![1, 300], ..ConfState::default() };
+        assert_eq!(decode_conf_state(&from_hex("0a 03 01 ac 02")), Ok(state.clone()));
+        let mut out = BytesMut::new();
+        put_conf_state(&state, &mut out);
+        assert_eq!(out, from_hex("08 01 08 ac 02 28 00"));
+    }
+
+    #[test]
+    fn what_nobody_has_defined_is_told_apart() {
+        assert_eq!(decode_message(&from_hex("08 18")).unwrap().kind, MessageKind::Hup);
+        assert_eq!(decode_message(&from_hex("3a 02 08 07")), Err(WireError::EntryKind(7)));
+        assert_eq!(decode_message(&from_hex("3a 7f 08")), Err(WireError::Malformed));
+        // The vote and the old priority of other encoders, and a field from the future.
+        assert_eq!(
+            decode_message(&from_hex("68 00 70 05 fa 01 01 aa 08 08")).unwrap().kind,
+            MessageKind::Heartbeat
+        );
+    }
+
+    #[test]
+    fn payloads_are_slices_of_what_was_read() {
+        let entry = Entry { data: Bytes::from_static(b"payload"), ..Entry::default() };
+        let message = Message { entries: vec![entry], ..Message::new(MessageKind::Append, 1) };
+        let bytes = encoded(&message);
+        let read = decode_message(&bytes).unwrap();
+        let range = bytes.as_ptr_range();
+        assert!(range.contains(&read.entries[0].data.as_ptr()));
+    }
+}
