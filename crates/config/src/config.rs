@@ -12,7 +12,7 @@ use quorate_telemetry::log;
 use quorate_telemetry::metrics::MetricsLevel;
 
 use super::discovery::Discovery;
-use super::features::FeatureGates;
+use super::features::{FeatureGates, Gate};
 use super::url::{self, Url};
 
 /// Whether a member without data founds a cluster or joins one.
@@ -257,6 +257,22 @@ impl Config {
     /// Ticks without a leader before an election.
     pub fn election_ticks(&self) -> u64 {
         self.election_timeout_ms / self.heartbeat_interval_ms
+    }
+
+    /// The shortest life of a lease: half as much again as an election, in whole seconds.
+    pub fn least_lease_secs(&self) -> i64 {
+        let millis = (3 * self.election_ticks() / 2) * self.heartbeat_interval_ms;
+        i64::try_from(millis.div_ceil(1000)).unwrap_or(i64::MAX)
+    }
+
+    /// What members should have alike, because what they store depends on it: names and values.
+    pub fn shared_settings(&self) -> Vec<(&'static str, String)> {
+        let persists = self.feature_gates.is_enabled(Gate::LeaseCheckpointPersist);
+        vec![
+            ("least-lease-secs", self.least_lease_secs().to_string()),
+            ("max-learners", self.max_learners.to_string()),
+            ("LeaseCheckpointPersist", persists.to_string()),
+        ]
     }
 
     /// How long a request may take in all: five seconds and two elections.

@@ -186,6 +186,8 @@ impl Stream {
         let request = Request::get(format!("{}{}", kind.path(), local.introduction.member))
             .header(header::HOST, authority.as_str());
         let request = Introduction::address(local.introduction.introduce(request), &contact.name);
+        let (settings, values) = local.settings.header();
+        let request = request.header(settings, values);
         let request = request.body(Empty::new()).map_err(|_| {
             // A host that is none in a header.
             DialError::Url { url: url.to_owned() }

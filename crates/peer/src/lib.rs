@@ -50,6 +50,7 @@ pub mod pool;
 mod probe;
 mod proposal;
 mod service;
+mod settings;
 mod snapshot_in;
 mod snapshot_out;
 mod status;

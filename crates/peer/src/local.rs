@@ -13,6 +13,7 @@ use crate::backlog::Backlog;
 use crate::consensus::Consensus;
 use crate::handshake::Introduction;
 use crate::proposal;
+use crate::settings::SharedSettings;
 use crate::throttle::LogThrottle;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
@@ -22,6 +23,7 @@ use quorate_telemetry::metrics::Metrics;
 pub(crate) struct Local {
     pub(crate) id: MemberId,
     pub(crate) introduction: Introduction,
+    pub(crate) settings: SharedSettings,
     pub(crate) dial_timeout: Duration,
     pub(crate) read_timeout: Duration,
     pub(crate) write_timeout: Duration,

@@ -195,6 +195,7 @@ impl Service {
             self.log_refused_stream("ignored streaming request; ID mismatch", from);
             return refusal(StatusCode::PRECONDITION_FAILED, "to field mismatch");
         }
+        local.settings.compare(from, request.headers());
         // The head of the answer leaves at once, before there is a message.
         Response::new(PeerBody::new(peer.open_stream(kind)))
     }

@@ -155,6 +155,7 @@ impl TestMember {
             cluster_id,
             peer_urls: vec![url.clone()],
             server_version: quorate_release::ETCD_VERSION.to_owned(),
+            shared_settings: vec![("max-learners", "1".to_owned())],
             election_timeout: Duration::from_secs(1),
             read_timeout: timeout,
             write_timeout: timeout,

@@ -19,6 +19,7 @@ use crate::consensus::Consensus;
 use crate::handshake::Introduction;
 use crate::local::Local;
 use crate::service::Service;
+use crate::settings::SharedSettings;
 use crate::snapshot_in::Depot;
 use crate::snapshot_out::{self, OutgoingSnapshot};
 use crate::table::Table;
@@ -43,6 +44,8 @@ pub struct Parts {
     pub peer_urls: Vec<String>,
     /// The release this member presents itself as.
     pub server_version: String,
+    /// What all members should have alike: names and values, of letters, digits and hyphens.
+    pub shared_settings: Vec<(&'static str, String)>,
     /// How long others wait before they elect anew.
     pub election_timeout: Duration,
     /// How long a peer may be silent while something of it is read.
@@ -81,6 +84,7 @@ impl Peers {
                 parts.cluster_id,
                 &parts.peer_urls,
             ),
+            settings: SharedSettings::new(parts.shared_settings),
             dial_timeout: DIAL_TIMEOUT_MIN + parts.election_timeout,
             read_timeout: parts.read_timeout,
             write_timeout: parts.write_timeout,

@@ -255,14 +255,11 @@ fn wal_options(config: &Config) -> wal::Options {
 }
 
 fn state_options(config: &Config) -> StateOptions {
-    let election_ticks = config.election_ticks();
-    // Half as much again as an election, in whole seconds.
-    let ttl_millis = (3 * election_ticks / 2) * config.heartbeat_interval_ms;
     let resubmit = config.request_timeout().as_millis();
     StateOptions {
         store: StoreOptions::default(),
         lessor: LessorOptions {
-            ttl_secs_min: i64::try_from(ttl_millis.div_ceil(1000)).unwrap_or(i64::MAX),
+            ttl_secs_min: config.least_lease_secs(),
             checkpoints: config.feature_gates.is_enabled(Gate::LeaseCheckpoint),
             resubmit_millis: u64::try_from(resubmit).unwrap_or(u64::MAX),
             ..LessorOptions::default()

@@ -80,6 +80,7 @@ pub(crate) fn start(
         cluster_id: identity.cluster_id,
         peer_urls: config.initial_advertise_peer_urls.iter().map(ToString::to_string).collect(),
         server_version: release::reported_version(config.hold_cluster_version),
+        shared_settings: config.shared_settings(),
         election_timeout: Duration::from_millis(config.election_timeout_ms),
         read_timeout: read_timeout(config),
         write_timeout: write_timeout(config),

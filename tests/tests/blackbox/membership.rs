@@ -30,6 +30,7 @@ on_quorate! {
     alone:
     urls_are_read_before_they_are_committed,
     the_log_tells_of_an_election_before_its_outcome,
+    members_warn_of_one_that_has_other_flags,
     a_downgrade_takes_one_step,
     a_cluster_steps_down_to_the_oldest_release_and_back,
 }
@@ -50,6 +51,40 @@ async fn remove(client: &Client, id: u64) -> Result<pb::MemberRemoveResponse, St
 
 async fn promote(client: &Client, id: u64) -> Result<pb::MemberPromoteResponse, Status> {
     client.member_promote(pb::MemberPromoteRequest { id }).await
+}
+
+/// What depends on such flags is stored, so the members would come to differ without anybody's noticing.
+async fn members_warn_of_one_that_has_other_flags(kind: Kind) {
+    let mut cluster = Cluster::start(kind, 3).await;
+    let odd = 1;
+    cluster.stop(odd).await;
+    cluster.restart_as(odd, kind, &["--max-learners=3"]).await;
+    let warnings = |member: usize| -> Vec<String> {
+        let log = cluster.server(member).log();
+        let lines = log.lines().filter(|line| line.contains("another value of a setting"));
+        lines.map(str::to_owned).collect()
+    };
+    let told = |own: &str, other: &str, of: usize| {
+        let id = format!("{:x}", cluster.id(of));
+        [("local-value", own), ("remote-value", other), ("remote-peer-id", &id)]
+            .map(|(name, value)| format!("\"{name}\":\"{value}\""))
+    };
+    for (member, expected) in [
+        (0, vec![told("1", "3", odd)]),
+        (2, vec![told("1", "3", odd)]),
+        (odd, vec![told("3", "1", 0), told("3", "1", 2)]),
+    ] {
+        for fields in &expected {
+            eventually("the warning", async || {
+                let holds = |line: &String| fields.iter().all(|field| line.contains(field));
+                warnings(member).iter().any(holds).then_some(())
+            })
+            .await;
+        }
+        let lines = warnings(member);
+        assert_eq!(lines.len(), expected.len(), "{lines:?}");
+        assert!(lines.iter().all(|line| line.contains("max-learners")), "{lines:?}");
+    }
 }
 
 async fn a_learner_answers_little(kind: Kind) {

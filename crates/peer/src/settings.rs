@@ -1,0 +1,132 @@
+//! Settings that all members should share, because what is stored depends on them, and a warning when they do not.
+//!
+//! A member applies an entry by its own settings, and nothing in the log says what those of others are. So each
+//! request for a stream names the sender's in a header of our own, which members of etcd pass over; they name none.
+//!
+//! # Bound
+//!
+//! Of each peer that has streams the last header is kept, up to [`HEADER_BYTES_MAX`]. A difference is told once, and
+//! again when it is another.
+
+use std::collections::BTreeMap;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use parking_lot::Mutex;
+use quorate_raft::MemberId;
+use quorate_telemetry::log;
+
+const SETTINGS: HeaderName = HeaderName::from_static("x-quorate-settings");
+
+/// A header that is longer is passed over.
+const HEADER_BYTES_MAX: usize = 1024;
+
+/// This member's, and what others have said of theirs.
+#[derive(Debug)]
+pub(crate) struct SharedSettings {
+    /// Names and values. Neither has the characters that stand between them.
+    own: Vec<(&'static str, String)>,
+    told: Mutex<BTreeMap<MemberId, HeaderValue>>,
+}
+
+/// A setting that another member has otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Difference {
+    name: &'static str,
+    own: String,
+    other: String,
+}
+
+impl SharedSettings {
+    pub(crate) fn new(own: Vec<(&'static str, String)>) -> Self {
+        Self { own, told: Mutex::default() }
+    }
+
+    /// What requests for streams carry.
+    pub(crate) fn header(&self) -> (HeaderName, HeaderValue) {
+        let pairs: Vec<String> =
+            self.own.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let value = HeaderValue::try_from(pairs.join("; "));
+        (SETTINGS, value.expect("names of settings and numbers are visible characters"))
+    }
+
+    /// Takes what a peer says of its settings, and warns of those that differ.
+    pub(crate) fn compare(&self, from: MemberId, headers: &HeaderMap) {
+        for difference in self.differences(from, headers) {
+            log::warn!(
+                "a member runs with another value of a setting that all should share: what it stores, and which \
+                 changes of the membership it accepts, may differ; give all members the same flags",
+                "setting" = difference.name,
+                "local-value" = difference.own,
+                "remote-value" = difference.other,
+                "remote-peer-id" = format!("{from:x}")
+            );
+        }
+    }
+
+    /// What differs, unless the peer has said the same before.
+    fn differences(&self, from: MemberId, headers: &HeaderMap) -> Vec<Difference> {
+        let Some(header) = headers.get(SETTINGS) else { return Vec::new() };
+        let Some(text) = header.to_str().ok().filter(|text| text.len() <= HEADER_BYTES_MAX) else {
+            return Vec::new();
+        };
+        if self.told.lock().insert(from, header.clone()).is_some_and(|before| before == *header) {
+            return Vec::new();
+        }
+        let others: BTreeMap<&str, &str> =
+            text.split(';').filter_map(|pair| pair.trim().split_once('=')).collect();
+        let differs = |(name, own): &(&'static str, String)| {
+            let other = (*others.get(name)?).to_owned();
+            (other != *own).then(|| Difference { name, own: own.clone(), other })
+        };
+        self.own.iter().filter_map(differs).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(learners: &str) -> SharedSettings {
+        SharedSettings::new(vec![
+            ("least-lease-secs", "2".to_owned()),
+            ("max-learners", learners.to_owned()),
+        ])
+    }
+
+    fn headers(text: &str) -> HeaderMap {
+        [(SETTINGS, HeaderValue::try_from(text).unwrap())].into_iter().collect()
+    }
+
+    #[test]
+    fn members_with_the_same_settings_have_no_difference() {
+        let ours = settings("1");
+        let header = [settings("1").header()].into_iter().collect();
+        assert_eq!(ours.differences(2, &header), []);
+        assert_eq!(ours.differences(3, &HeaderMap::new()), [], "etcd names none");
+    }
+
+    #[test]
+    fn a_difference_is_told_once_for_each_peer_and_value() {
+        let ours = settings("1");
+        let theirs = |learners| [settings(learners).header()].into_iter().collect();
+        let difference = |other: &str| {
+            [Difference { name: "max-learners", own: "1".to_owned(), other: other.to_owned() }]
+        };
+        assert_eq!(ours.differences(2, &theirs("3")), difference("3"));
+        assert_eq!(ours.differences(2, &theirs("3")), []);
+        assert_eq!(ours.differences(3, &theirs("3")), difference("3"));
+        assert_eq!(ours.differences(2, &theirs("4")), difference("4"));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_passed_over() {
+        let ours = settings("1");
+        let long = "x".repeat(HEADER_BYTES_MAX + 1);
+        for text in ["", "=", ";;", "max-learners", "learners-max=7", "\u{e9}max-learners=3", &long]
+        {
+            assert_eq!(ours.differences(2, &headers(text)), [], "{text}");
+        }
+        let newer = "max-learners=1; least-lease-secs=2; a-later-one=yes";
+        assert_eq!(ours.differences(2, &headers(newer)), [], "a later version knows more");
+    }
+}
