@@ -14,8 +14,6 @@ use simple_dns::{CLASS, Name, Packet, PacketFlag, Question, RCODE, TYPE};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 
-use super::names::no_such_host;
-
 const CONFIGURATION: &str = "/etc/resolv.conf";
 /// The C library asks no more servers than this.
 const SERVERS_MAX: usize = 3;
@@ -32,6 +30,11 @@ pub(super) struct Service {
     /// The host, without a dot at its end.
     pub(super) target: String,
     pub(super) port: u16,
+}
+
+/// The answer where a name means nothing.
+pub(super) fn no_such_host() -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, "no such host")
 }
 
 /// DNS servers, and how they are asked.

@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 
-use super::dns::{Resolver, Service};
+use super::dns::{Resolver, Service, no_such_host};
 
 /// What a look-up comes to.
 pub(super) type Lookup<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
@@ -35,9 +35,4 @@ impl Names for SystemNames {
     fn services<'a>(&'a self, name: &'a str) -> Lookup<'a, Vec<Service>> {
         Box::pin(async move { Resolver::of_system().services(name).await })
     }
-}
-
-/// The answer where a name means nothing.
-pub(super) fn no_such_host() -> io::Error {
-    io::Error::new(io::ErrorKind::NotFound, "no such host")
 }

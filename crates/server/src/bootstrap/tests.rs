@@ -17,8 +17,8 @@ use quorate_storage::disk::RealDisk;
 use quorate_storage::wal::SnapshotMark;
 use tempfile::TempDir;
 
-use super::dns::Service;
-use super::names::{Lookup, no_such_host};
+use super::dns::{Service, no_such_host};
+use super::names::Lookup;
 use super::*;
 
 fn config(folder: &TempDir) -> Config {
