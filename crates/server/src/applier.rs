@@ -30,14 +30,15 @@ use quorate_state::quota::Quota;
 use quorate_state::versions::Version;
 
 use crate::answer::Answer;
+use crate::clock::Clock;
 use crate::committer::{Done, Order};
 use crate::driver::{DriverHandle, Input};
 use crate::fatal::FaultReports;
+use crate::identity::Identity;
 use crate::inbox::{Nothing, Receiver};
 use crate::limit_notices::warn_of_full_store;
 use crate::log;
 use crate::mailbox::{Address, Outbox};
-use crate::member::{Clock, Identity};
 use crate::metrics::{Metrics, RequestKind};
 use crate::peer::Peers;
 use crate::request_id::RequestIds;

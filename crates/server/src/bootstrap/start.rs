@@ -9,7 +9,7 @@ use quorate_storage::data_dir::DataDir;
 
 use super::error::BootError;
 use crate::config::Config;
-use crate::member::Identity;
+use crate::identity::Identity;
 
 /// Makes the node of this member, which goes on at `start`.
 pub(super) fn node_at(

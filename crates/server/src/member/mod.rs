@@ -42,9 +42,11 @@ use self::timeout::{Lead, TimedOut};
 use crate::admission::{Admission, Bound, Room};
 use crate::answer::Answer;
 use crate::applier::Job;
+use crate::clock::Clock;
 use crate::committer::{Done, Order};
 use crate::driver::{DriverHandle, Input};
 use crate::fatal::FaultReports;
+use crate::identity::Identity;
 use crate::inbox;
 use crate::limit_notices::warn_of_full_store;
 use crate::mailbox::{self, DeskCell};
@@ -78,30 +80,6 @@ pub(crate) struct Weight {
     pub(crate) is_long: bool,
     /// The room that was reserved for what it returns.
     pub(crate) room: Option<Room>,
-}
-
-/// Who this member is.
-#[derive(Clone, Debug)]
-pub(crate) struct Identity {
-    pub(crate) cluster_id: u64,
-    pub(crate) member_id: u64,
-    pub(crate) name: String,
-}
-
-/// The member's monotonic clock, as the state machine is told it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
-    origin: Instant,
-}
-
-impl Clock {
-    pub(crate) fn start() -> Self {
-        Self { origin: Instant::now() }
-    }
-
-    pub(crate) fn now(self) -> Millis {
-        Millis(u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX))
-    }
 }
 
 /// Everything a [`Member`] is made of.
