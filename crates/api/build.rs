@@ -101,8 +101,8 @@ fn shape(field: &FieldDescriptorProto, position: impl Fn(&str) -> Option<usize>)
             return format!("Field {{ number: {number}, kind: Kind::Bytes }}");
         }
         Type::Group => unreachable!("no message has groups"),
-        Type::Double | Type::Fixed64 | Type::Sfixed64 => "SixtyFourBit",
-        Type::Float | Type::Fixed32 | Type::Sfixed32 => "ThirtyTwoBit",
+        Type::Double | Type::Fixed64 | Type::Sfixed64 => "Fixed64",
+        Type::Float | Type::Fixed32 | Type::Sfixed32 => "Fixed32",
         Type::Int64
         | Type::Uint64
         | Type::Int32

@@ -83,7 +83,7 @@ impl<M: Message> Encoder for Half<M> {
 }
 
 /// Reads what the generated decoder has given up on, if it is a transaction.
-fn decode_deep<M: Message + Default + 'static>(bytes: Bytes) -> Option<M> {
+fn decode_deep<M: Message + Default + 'static>(bytes: &Bytes) -> Option<M> {
     let mut message = M::default();
     let txn = (&mut message as &mut dyn Any).downcast_mut::<TxnRequest>()?;
     *txn = deep_txn::decode(bytes)?;
@@ -105,7 +105,7 @@ impl<M: Message + Name + Default + 'static> Decoder for Half<M> {
         let reason = if error.contains("UTF-8") {
             "string field contains invalid UTF-8"
         } else if error.contains("recursion limit") {
-            match decode_deep(bytes) {
+            match decode_deep(&bytes) {
                 Some(message) => return Ok(Some(message)),
                 None => "proto: exceeded maximum recursion depth",
             }

@@ -8,9 +8,9 @@
 //! Everything that is done to such a transaction goes down as deep (checks, encoding, carrying it out, even
 //! dropping it), so a thread that may meet one needs a stack of [`STACK_BYTES`].
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use prost::Message;
-use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+use quorate_protobuf::{Fields, Value};
 
 use crate::etcdserverpb::{
     DeleteRangeRequest, InternalRaftRequest, PutRequest, RangeRequest, RequestHeader, RequestOp,
@@ -26,7 +26,7 @@ pub const STACK_BYTES: usize = if cfg!(debug_assertions) { 128 << 20 } else { 32
 
 /// Reads a transaction; `None` if the bytes are none, or too deep.
 #[must_use]
-pub fn decode(txn: Bytes) -> Option<TxnRequest> {
+pub fn decode(txn: &Bytes) -> Option<TxnRequest> {
     let mut message = TxnRequest::default();
     merge_txn(&mut message, txn, DEPTH_MAX)?;
     Some(message)
@@ -34,54 +34,57 @@ pub fn decode(txn: Bytes) -> Option<TxnRequest> {
 
 /// Reads a log entry that holds a transaction; `None` if it is something else, or not to be read.
 #[must_use]
-pub fn decode_entry(data: Bytes) -> Option<InternalRaftRequest> {
+pub fn decode_entry(data: &Bytes) -> Option<InternalRaftRequest> {
     let mut request = InternalRaftRequest::default();
-    let mut rest = data;
-    while let Some(field) = Field::next(&mut rest)? {
-        match field {
-            Field { tag: 1, value: Value::Number(id) } => request.id = id,
-            Field { tag: 6, value: Value::Bytes(txn) } => {
-                merge_txn(request.txn.get_or_insert_default(), txn, DEPTH_MAX)?;
+    for field in Fields::new(data) {
+        match field.ok()? {
+            (1, Value::Varint(id)) => request.id = id,
+            (6, Value::Bytes(txn)) => {
+                let txn = data.slice_ref(txn);
+                merge_txn(request.txn.get_or_insert_default(), &txn, DEPTH_MAX)?;
             }
-            Field { tag: 100, value: Value::Bytes(header) } => {
+            (100, Value::Bytes(header)) => {
+                let header = data.slice_ref(header);
                 request.header.get_or_insert_with(RequestHeader::default).merge(header).ok()?;
             }
-            Field { .. } => return None,
+            _ => return None,
         }
     }
     request.txn.is_some().then_some(request)
 }
 
-fn merge_txn(txn: &mut TxnRequest, mut rest: Bytes, depth_left: usize) -> Option<()> {
+fn merge_txn(txn: &mut TxnRequest, encoded: &Bytes, depth_left: usize) -> Option<()> {
     let depth_left = depth_left.checked_sub(1)?;
-    while let Some(field) = Field::next(&mut rest)? {
-        match field {
-            Field { tag: 1, value: Value::Bytes(compare) } => {
-                txn.compare.push(Message::decode(compare).ok()?);
+    for field in Fields::new(encoded) {
+        match field.ok()? {
+            (1, Value::Bytes(compare)) => {
+                txn.compare.push(Message::decode(encoded.slice_ref(compare)).ok()?);
             }
-            Field { tag: 2, value: Value::Bytes(operation) } => {
-                txn.success.push(decode_operation(operation, depth_left)?);
+            (2, Value::Bytes(operation)) => {
+                txn.success.push(decode_operation(&encoded.slice_ref(operation), depth_left)?);
             }
-            Field { tag: 3, value: Value::Bytes(operation) } => {
-                txn.failure.push(decode_operation(operation, depth_left)?);
+            (3, Value::Bytes(operation)) => {
+                txn.failure.push(decode_operation(&encoded.slice_ref(operation), depth_left)?);
             }
-            Field { tag: 1..=3, .. } => return None,
-            Field { .. } => {}
+            (1..=3, _) => return None,
+            _ => {}
         }
     }
     Some(())
 }
 
 /// Of several variants the last one counts; the same one again is merged into the one before.
-fn decode_operation(mut rest: Bytes, depth_left: usize) -> Option<RequestOp> {
+fn decode_operation(encoded: &Bytes, depth_left: usize) -> Option<RequestOp> {
     let mut operation = RequestOp::default();
-    while let Some(field) = Field::next(&mut rest)? {
-        if !(1..=4).contains(&field.tag) {
+    for field in Fields::new(encoded) {
+        let (number, value) = field.ok()?;
+        if !(1..=4).contains(&number) {
             continue;
         }
-        let Value::Bytes(bytes) = field.value else { return None };
+        let Value::Bytes(bytes) = value else { return None };
+        let bytes = encoded.slice_ref(bytes);
         let before = operation.request.take();
-        operation.request = Some(match (field.tag, before) {
+        operation.request = Some(match (number, before) {
             (1, Some(Request::RequestRange(range))) => Request::RequestRange(merged(range, bytes)?),
             (1, _) => Request::RequestRange(merged(RangeRequest::default(), bytes)?),
             (2, Some(Request::RequestPut(put))) => Request::RequestPut(merged(put, bytes)?),
@@ -95,7 +98,7 @@ fn decode_operation(mut rest: Bytes, depth_left: usize) -> Option<RequestOp> {
                     Some(Request::RequestTxn(txn)) => txn,
                     _ => TxnRequest::default(),
                 };
-                merge_txn(&mut txn, bytes, depth_left)?;
+                merge_txn(&mut txn, &bytes, depth_left)?;
                 Request::RequestTxn(txn)
             }
         });
@@ -108,54 +111,15 @@ fn merged<M: Message>(mut before: M, bytes: Bytes) -> Option<M> {
     Some(before)
 }
 
-/// A field as it stands in the encoding.
-struct Field {
-    tag: u32,
-    value: Value,
-}
-
-enum Value {
-    Number(u64),
-    Bytes(Bytes),
-    Other,
-}
-
-impl Field {
-    /// Takes the next field. `Some(None)` at the end, `None` where the bytes are no field.
-    fn next(rest: &mut Bytes) -> Option<Option<Self>> {
-        if rest.is_empty() {
-            return Some(None);
-        }
-        let (tag, wire_type) = decode_key(rest).ok()?;
-        let value = match wire_type {
-            WireType::Varint => Value::Number(decode_varint(rest).ok()?),
-            WireType::LengthDelimited => {
-                let len = usize::try_from(decode_varint(rest).ok()?).ok()?;
-                Value::Bytes((len <= rest.remaining()).then(|| rest.split_to(len))?)
-            }
-            WireType::StartGroup
-            | WireType::EndGroup
-            | WireType::ThirtyTwoBit
-            | WireType::SixtyFourBit => {
-                skip_field(wire_type, tag, rest, DecodeContext::default()).ok()?;
-                Value::Other
-            }
-        };
-        Some(Some(Self { tag, value }))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use prost::encoding::encode_varint;
+    use quorate_protobuf::put_bytes;
 
     use super::*;
 
     fn field(tag: u32, value: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
-        encode_varint(u64::from(tag << 3 | 2), &mut bytes);
-        encode_varint(value.len() as u64, &mut bytes);
-        bytes.extend_from_slice(value);
+        put_bytes(tag, value, &mut bytes);
         bytes
     }
 
@@ -197,13 +161,13 @@ mod tests {
     fn as_deep_as_etcd_and_no_deeper() {
         on_a_stack_of(STACK_BYTES, || {
             for depth in [1, 2, 48, 60, 200, DEPTH_MAX] {
-                let read = decode_entry(entry(depth)).unwrap();
+                let read = decode_entry(&entry(depth)).unwrap();
                 assert_eq!(read.header.as_ref().unwrap().id, 9);
                 assert_eq!(depth_of(read.txn.unwrap()), depth);
-                assert_eq!(depth_of(decode(nested(depth).into()).unwrap()), depth);
+                assert_eq!(depth_of(decode(&nested(depth).into()).unwrap()), depth);
             }
-            assert_eq!(decode_entry(entry(DEPTH_MAX + 1)), None);
-            assert_eq!(decode(nested(3 * DEPTH_MAX).into()), None);
+            assert_eq!(decode_entry(&entry(DEPTH_MAX + 1)), None);
+            assert_eq!(decode(&nested(3 * DEPTH_MAX).into()), None);
         });
     }
 
@@ -213,7 +177,7 @@ mod tests {
         const PART: usize = 10;
         on_a_stack_of(STACK_BYTES / PART, || {
             let data = entry(DEPTH_MAX.div_ceil(PART));
-            let read = decode_entry(data.clone()).unwrap();
+            let read = decode_entry(&data).unwrap();
             assert_eq!(read.encode_to_vec().len(), data.len());
             assert_eq!(read.clone(), read);
         });
@@ -223,10 +187,10 @@ mod tests {
     fn shallow_ones_read_the_same_both_ways() {
         let data = entry(7);
         let usual = InternalRaftRequest::decode(data.clone()).unwrap();
-        assert_eq!(decode_entry(data.clone()), Some(usual));
+        assert_eq!(decode_entry(&data), Some(usual));
         for len in 0..data.len() {
             let cut = data.slice(..len);
-            let deep = decode_entry(cut.clone());
+            let deep = decode_entry(&cut);
             let usual = InternalRaftRequest::decode(cut).ok().filter(|usual| usual.txn.is_some());
             assert_eq!(deep, usual, "{len}");
         }
@@ -247,7 +211,7 @@ mod tests {
             [&txn(&put), &range, &txn(&more)],
         ] {
             let data = Bytes::from(field(2, &parts.map(Vec::as_slice).concat()));
-            assert_eq!(decode(data.clone()), TxnRequest::decode(data).ok());
+            assert_eq!(decode(&data), TxnRequest::decode(data).ok());
         }
     }
 }

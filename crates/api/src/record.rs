@@ -17,7 +17,8 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::DecodeError;
-use prost::encoding::{DecodeContext, WireType, bytes as bytes_field, encode_varint, int64};
+use prost::encoding::{DecodeContext, WireType, bytes as bytes_field, int64};
+use quorate_protobuf::{put_number, take_bytes, take_varint, varint_len};
 
 /// `mvccpb.KeyValue` in encoded form.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
@@ -42,7 +43,15 @@ pub struct Fields<'a> {
     pub lease: i64,
 }
 
-impl Fields<'_> {
+impl<'a> Fields<'a> {
+    /// Reads an encoded record; `None` if the bytes are no valid encoding. No bytes are the record in
+    /// which everything is zero.
+    #[must_use]
+    pub fn decode(encoded: &'a [u8]) -> Option<Self> {
+        let (fields, valid) = parse(encoded);
+        valid.then_some(fields)
+    }
+
     /// Length of the canonical encoding, in bytes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
@@ -96,8 +105,7 @@ impl KeyValue {
     /// Reads all fields, or `None` if the bytes are no valid encoding.
     #[must_use]
     pub fn try_fields(&self) -> Option<Fields<'_>> {
-        let (fields, valid) = parse(&self.encoded);
-        valid.then_some(fields)
+        Fields::decode(&self.encoded)
     }
 
     /// The key.
@@ -167,29 +175,22 @@ impl prost::Message for KeyValue {
 }
 
 fn bytes_len(value: &[u8]) -> usize {
-    if value.is_empty() {
-        0
-    } else {
-        1 + prost::encoding::encoded_len_varint(value.len() as u64) + value.len()
-    }
+    if value.is_empty() { 0 } else { 1 + varint_len(value.len() as u64) + value.len() }
 }
 
 fn int64_len(value: i64) -> usize {
-    if value == 0 { 0 } else { 1 + prost::encoding::encoded_len_varint(value.cast_unsigned()) }
+    if value == 0 { 0 } else { 1 + varint_len(value.cast_unsigned()) }
 }
 
 fn put_bytes(tag: u32, value: &[u8], buf: &mut impl BufMut) {
     if !value.is_empty() {
-        encode_varint(u64::from(tag << 3 | WireType::LengthDelimited as u32), buf);
-        encode_varint(value.len() as u64, buf);
-        buf.put_slice(value);
+        quorate_protobuf::put_bytes(tag, value, buf);
     }
 }
 
 fn put_int64(tag: u32, value: i64, buf: &mut impl BufMut) {
     if value != 0 {
-        encode_varint(u64::from(tag << 3 | WireType::Varint as u32), buf);
-        encode_varint(value.cast_unsigned(), buf);
+        put_number(tag, value.cast_unsigned(), buf);
     }
 }
 
@@ -197,47 +198,26 @@ fn put_int64(tag: u32, value: i64, buf: &mut impl BufMut) {
 fn parse(mut rest: &[u8]) -> (Fields<'_>, bool) {
     let mut fields = Fields::default();
     while !rest.is_empty() {
-        let Some((tag, number)) = take_varint(&mut rest).map(|key| (key >> 3, key & 7)) else {
-            return (fields, false);
-        };
-        let complete = match (tag, number) {
-            (1, 2) => take_bytes(&mut rest).map(|value| fields.key = value),
-            (5, 2) => take_bytes(&mut rest).map(|value| fields.value = value),
-            (2, 0) => take_int64(&mut rest).map(|value| fields.create_revision = value),
-            (3, 0) => take_int64(&mut rest).map(|value| fields.mod_revision = value),
-            (4, 0) => take_int64(&mut rest).map(|value| fields.version = value),
-            (6, 0) => take_int64(&mut rest).map(|value| fields.lease = value),
-            _ => None,
-        };
-        if complete.is_none() {
+        if take_field(&mut rest, &mut fields).is_none() {
             return (fields, false);
         }
     }
     (fields, true)
 }
 
-fn take_varint(rest: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let (&byte, tail) = rest.split_first()?;
-        *rest = tail;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return Some(value);
-        }
+/// Takes the next field; `None` where none of a record's is. Number and wire type are compared at once.
+#[inline]
+fn take_field<'a>(rest: &mut &'a [u8], fields: &mut Fields<'a>) -> Option<()> {
+    match take_varint(rest).ok()? {
+        0x0a => fields.key = take_bytes(rest).ok()?,
+        0x10 => fields.create_revision = take_varint(rest).ok()?.cast_signed(),
+        0x18 => fields.mod_revision = take_varint(rest).ok()?.cast_signed(),
+        0x20 => fields.version = take_varint(rest).ok()?.cast_signed(),
+        0x2a => fields.value = take_bytes(rest).ok()?,
+        0x30 => fields.lease = take_varint(rest).ok()?.cast_signed(),
+        _ => return None,
     }
-    None
-}
-
-fn take_int64(rest: &mut &[u8]) -> Option<i64> {
-    take_varint(rest).map(u64::cast_signed)
-}
-
-fn take_bytes<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let len = usize::try_from(take_varint(rest)?).ok()?;
-    let (value, tail) = rest.split_at_checked(len)?;
-    *rest = tail;
-    Some(value)
+    Some(())
 }
 
 #[cfg(test)]
@@ -279,6 +259,14 @@ mod tests {
         };
         let decoded = crate::etcdserverpb::RangeResponse::decode(&*reply.encode_to_vec());
         assert_eq!(decoded, Ok(reply));
+    }
+
+    #[test]
+    fn what_is_no_record_is_refused() {
+        assert_eq!(Fields::decode(b""), Some(Fields::default()));
+        for bytes in [&b"\x0a\x05foo"[..], b"\x10\xff", b"\x42\x00", b"\x08\x01", b"\x0b\x0c"] {
+            assert_eq!(Fields::decode(bytes), None, "{bytes:x?}");
+        }
     }
 
     #[test]

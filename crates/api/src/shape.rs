@@ -10,8 +10,8 @@
 //! The copy is made in one pass and is at most three times as long as the message.
 
 use bytes::Bytes;
-use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, encode_key, skip_field};
 use prost::{DecodeError, Message, Name};
+use quorate_protobuf::{Fields, Value, WireType, put_varint};
 
 /// Messages in messages, as deep as the decoder goes.
 const DEPTH_MAX: usize = 100;
@@ -61,37 +61,35 @@ fn without_mistyped(name: &str, encoded: &[u8]) -> Option<Vec<u8>> {
     Some(known)
 }
 
-fn copy_known(shape: &Shape, mut rest: &[u8], known: &mut Vec<u8>, depth: usize) -> Option<()> {
+fn copy_known(shape: &Shape, message: &[u8], known: &mut Vec<u8>, depth: usize) -> Option<()> {
     let depth = depth.checked_sub(1)?;
-    while !rest.is_empty() {
-        let from = rest;
-        let (number, wire_type) = decode_key(&mut rest).ok()?;
-        let mut value = rest;
-        skip_field(wire_type, number, &mut rest, DecodeContext::default()).ok()?;
+    let mut fields = Fields::new(message);
+    loop {
+        let from = fields.rest();
+        let Some(field) = fields.next() else { return Some(()) };
+        let (number, value) = field.ok()?;
+        let whole = &from[..from.len() - fields.rest().len()];
         let Some(field) = shape.fields.iter().find(|field| field.number == number) else {
             continue;
         };
-        let is_delimited = wire_type == WireType::LengthDelimited;
-        match field.kind {
-            Kind::Message(position) if is_delimited => {
-                decode_varint(&mut value).ok()?;
-                let value = &value[..value.len() - rest.len()];
-                encode_key(number, wire_type, known);
+        match (&field.kind, value) {
+            (Kind::Message(position), Value::Bytes(inner)) => {
+                put_varint(u64::from(number << 3) | WireType::Bytes as u64, known);
                 let start = known.len() + LENGTH_BYTES;
                 known.resize(start, 0);
-                copy_known(&SHAPES[position], value, known, depth)?;
+                copy_known(&SHAPES[*position], inner, known, depth)?;
                 let length = padded_varint(known.len() - start)?;
                 known[start - LENGTH_BYTES..start].copy_from_slice(&length);
             }
-            Kind::Number(expected) if wire_type != expected => {}
-            Kind::Numbers(expected) if wire_type != expected && !is_delimited => {}
-            Kind::Bytes | Kind::Message(_) if !is_delimited => {}
-            Kind::Number(_) | Kind::Numbers(_) | Kind::Bytes | Kind::Message(_) => {
-                known.extend_from_slice(&from[..from.len() - rest.len()]);
+            (Kind::Bytes | Kind::Numbers(_), Value::Bytes(_)) => known.extend_from_slice(whole),
+            (Kind::Number(expected) | Kind::Numbers(expected), value)
+                if value.wire_type() == *expected =>
+            {
+                known.extend_from_slice(whole);
             }
+            (Kind::Number(_) | Kind::Numbers(_) | Kind::Bytes | Kind::Message(_), _) => {}
         }
     }
-    Some(())
 }
 
 /// A number that takes as many bytes whatever it is.

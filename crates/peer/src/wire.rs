@@ -17,14 +17,14 @@
 //! written nor read.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
+use quorate_protobuf::{Fields, Malformed, Value, put_length, take_varint, varint_len};
 use quorate_raft::{ConfState, Entry, EntryKind, Message, MessageKind, Snapshot, SnapshotMetadata};
 
 /// Bytes that are not what they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WireError {
     #[error("proto: cannot parse invalid wire-format data")]
-    Malformed,
+    Malformed(#[from] Malformed),
     #[error("proto: unknown entry type {0}")]
     EntryKind(u64),
 }
@@ -46,12 +46,12 @@ pub(crate) fn put_message(message: &Message, out: &mut BytesMut) {
         put_number(number, value, out);
     }
     for entry in &message.entries {
-        put_key(7, entry_len(entry), out);
+        put_length(7, entry_len(entry), out);
         put_entry(entry, out);
     }
     put_number(commit.0, commit.1, out);
     if let Some(snapshot) = message.snapshot.as_deref().filter(|snapshot| !snapshot.is_empty()) {
-        put_key(9, snapshot_len(snapshot), out);
+        put_length(9, snapshot_len(snapshot), out);
         put_snapshot(snapshot, out);
     }
     put_number(reject.0, reject.1, out);
@@ -60,7 +60,7 @@ pub(crate) fn put_message(message: &Message, out: &mut BytesMut) {
 }
 
 /// The fields that are numbers, in the order of their own numbers.
-fn scalars(message: &Message) -> [(u8, u64); 9] {
+fn scalars(message: &Message) -> [(u32, u64); 9] {
     let kind =
         u64::try_from(message.kind.to_wire()).expect("the numbers of kinds are not negative");
     [
@@ -99,8 +99,8 @@ fn snapshot_len(snapshot: &Snapshot) -> usize {
 fn put_snapshot(snapshot: &Snapshot, out: &mut BytesMut) {
     let metadata = &snapshot.metadata;
     put_bytes(1, &snapshot.data, out);
-    put_key(2, metadata_len(metadata), out);
-    put_key(1, conf_state_len(&metadata.conf_state), out);
+    put_length(2, metadata_len(metadata), out);
+    put_length(1, conf_state_len(&metadata.conf_state), out);
     put_conf_state(&metadata.conf_state, out);
     put_number(2, metadata.index, out);
     put_number(3, metadata.term, out);
@@ -113,7 +113,7 @@ fn metadata_len(metadata: &SnapshotMetadata) -> usize {
 }
 
 /// The lists of a configuration with their field numbers.
-fn conf_lists(state: &ConfState) -> [(u8, &[u64]); 4] {
+fn conf_lists(state: &ConfState) -> [(u32, &[u64]); 4] {
     [
         (1, &state.voters),
         (2, &state.learners),
@@ -124,15 +124,14 @@ fn conf_lists(state: &ConfState) -> [(u8, &[u64]); 4] {
 
 fn conf_state_len(state: &ConfState) -> usize {
     let ids = conf_lists(state).into_iter().flat_map(|(_, ids)| ids);
-    ids.map(|id| 1 + encoded_len_varint(*id)).sum::<usize>() + 2
+    ids.map(|id| 1 + varint_len(*id)).sum::<usize>() + 2
 }
 
 /// As Go writes it: lists unpacked, the flag always there.
 fn put_conf_state(state: &ConfState, out: &mut BytesMut) {
     for (number, ids) in conf_lists(state) {
         for id in ids {
-            out.put_u8(number << 3);
-            encode_varint(*id, out);
+            quorate_protobuf::put_number(number, *id, out);
         }
     }
     out.put_slice(&[5 << 3, u8::from(state.auto_leave)]);
@@ -140,58 +139,49 @@ fn put_conf_state(state: &ConfState, out: &mut BytesMut) {
 
 /// The length of a number field, whose key is one byte; zero is not written.
 fn number_len(value: u64) -> usize {
-    if value == 0 { 0 } else { 1 + encoded_len_varint(value) }
+    if value == 0 { 0 } else { 1 + varint_len(value) }
 }
 
-fn put_number(number: u8, value: u64, out: &mut BytesMut) {
+fn put_number(number: u32, value: u64, out: &mut BytesMut) {
     if value != 0 {
-        out.put_u8(number << 3);
-        encode_varint(value, out);
+        quorate_protobuf::put_number(number, value, out);
     }
 }
 
 fn nested_len(len: usize) -> usize {
-    1 + encoded_len_varint(len as u64) + len
+    1 + varint_len(len as u64) + len
 }
 
 fn bytes_len(len: usize) -> usize {
     if len == 0 { 0 } else { nested_len(len) }
 }
 
-/// The key and length of a field whose bytes follow.
-fn put_key(number: u8, len: usize, out: &mut BytesMut) {
-    out.put_u8(number << 3 | 2);
-    encode_varint(len as u64, out);
-}
-
-fn put_bytes(number: u8, bytes: &[u8], out: &mut BytesMut) {
+fn put_bytes(number: u32, bytes: &[u8], out: &mut BytesMut) {
     if !bytes.is_empty() {
-        put_key(number, bytes.len(), out);
-        out.put_slice(bytes);
+        quorate_protobuf::put_bytes(number, bytes, out);
     }
 }
 
 /// Reads a message. What is bytes in it is a slice of `bytes`.
 pub(crate) fn decode_message(bytes: &Bytes) -> Result<Message, WireError> {
     let mut message = Message::default();
-    let mut fields = Fields(bytes);
-    while let Some(field) = fields.next()? {
-        match field {
-            (1, Field::Number(kind)) => message.kind = message_kind(kind),
-            (2, Field::Number(id)) => message.to = id,
-            (3, Field::Number(id)) => message.from = id,
-            (4, Field::Number(term)) => message.term = term,
-            (5, Field::Number(term)) => message.log_term = term,
-            (6, Field::Number(index)) => message.index = index,
-            (7, Field::Bytes(entry)) => message.entries.push(decode_entry(bytes, entry)?),
-            (8, Field::Number(index)) => message.commit = index,
-            (9, Field::Bytes(snapshot)) => {
+    for field in Fields::new(bytes) {
+        match field? {
+            (1, Value::Varint(kind)) => message.kind = message_kind(kind),
+            (2, Value::Varint(id)) => message.to = id,
+            (3, Value::Varint(id)) => message.from = id,
+            (4, Value::Varint(term)) => message.term = term,
+            (5, Value::Varint(term)) => message.log_term = term,
+            (6, Value::Varint(index)) => message.index = index,
+            (7, Value::Bytes(entry)) => message.entries.push(decode_entry(bytes, entry)?),
+            (8, Value::Varint(index)) => message.commit = index,
+            (9, Value::Bytes(snapshot)) => {
                 let snapshot = decode_snapshot(bytes, snapshot)?;
                 message.snapshot = (!snapshot.is_empty()).then(|| Box::new(snapshot));
             }
-            (10, Field::Number(flag)) => message.reject = flag != 0,
-            (11, Field::Number(index)) => message.reject_hint = index,
-            (12, Field::Bytes(context)) => message.context = bytes.slice_ref(context),
+            (10, Value::Varint(flag)) => message.reject = flag != 0,
+            (11, Value::Varint(index)) => message.reject_hint = index,
+            (12, Value::Bytes(context)) => message.context = bytes.slice_ref(context),
             _ => {}
         }
     }
@@ -205,16 +195,15 @@ fn message_kind(number: u64) -> MessageKind {
 /// Reads an entry that is a part of `buffer`. Its payload is a slice of that.
 pub(crate) fn decode_entry(buffer: &Bytes, entry: &[u8]) -> Result<Entry, WireError> {
     let mut decoded = Entry::default();
-    let mut fields = Fields(entry);
-    while let Some(field) = fields.next()? {
-        match field {
-            (1, Field::Number(kind)) => {
+    for field in Fields::new(entry) {
+        match field? {
+            (1, Value::Varint(kind)) => {
                 let known = i32::try_from(kind).ok().and_then(EntryKind::from_wire);
                 decoded.kind = known.ok_or(WireError::EntryKind(kind))?;
             }
-            (2, Field::Number(term)) => decoded.term = term,
-            (3, Field::Number(index)) => decoded.index = index,
-            (4, Field::Bytes(data)) => decoded.data = buffer.slice_ref(data),
+            (2, Value::Varint(term)) => decoded.term = term,
+            (3, Value::Varint(index)) => decoded.index = index,
+            (4, Value::Bytes(data)) => decoded.data = buffer.slice_ref(data),
             _ => {}
         }
     }
@@ -223,11 +212,10 @@ pub(crate) fn decode_entry(buffer: &Bytes, entry: &[u8]) -> Result<Entry, WireEr
 
 fn decode_snapshot(buffer: &Bytes, snapshot: &[u8]) -> Result<Snapshot, WireError> {
     let mut decoded = Snapshot::default();
-    let mut fields = Fields(snapshot);
-    while let Some(field) = fields.next()? {
-        match field {
-            (1, Field::Bytes(data)) => decoded.data = buffer.slice_ref(data),
-            (2, Field::Bytes(metadata)) => decoded.metadata = decode_metadata(metadata)?,
+    for field in Fields::new(snapshot) {
+        match field? {
+            (1, Value::Bytes(data)) => decoded.data = buffer.slice_ref(data),
+            (2, Value::Bytes(metadata)) => decoded.metadata = decode_metadata(metadata)?,
             _ => {}
         }
     }
@@ -236,12 +224,11 @@ fn decode_snapshot(buffer: &Bytes, snapshot: &[u8]) -> Result<Snapshot, WireErro
 
 fn decode_metadata(metadata: &[u8]) -> Result<SnapshotMetadata, WireError> {
     let mut decoded = SnapshotMetadata::default();
-    let mut fields = Fields(metadata);
-    while let Some(field) = fields.next()? {
-        match field {
-            (1, Field::Bytes(state)) => decoded.conf_state = decode_conf_state(state)?,
-            (2, Field::Number(index)) => decoded.index = index,
-            (3, Field::Number(term)) => decoded.term = term,
+    for field in Fields::new(metadata) {
+        match field? {
+            (1, Value::Bytes(state)) => decoded.conf_state = decode_conf_state(state)?,
+            (2, Value::Varint(index)) => decoded.index = index,
+            (3, Value::Varint(term)) => decoded.term = term,
             _ => {}
         }
     }
@@ -250,78 +237,33 @@ fn decode_metadata(metadata: &[u8]) -> Result<SnapshotMetadata, WireError> {
 
 fn decode_conf_state(state: &[u8]) -> Result<ConfState, WireError> {
     let mut decoded = ConfState::default();
-    let mut fields = Fields(state);
-    while let Some((number, field)) = fields.next()? {
+    for field in Fields::new(state) {
+        let (number, value) = field?;
         let ids = match number {
             1 => &mut decoded.voters,
             2 => &mut decoded.learners,
             3 => &mut decoded.voters_outgoing,
             4 => &mut decoded.learners_next,
             5 => {
-                if let Field::Number(flag) = field {
+                if let Value::Varint(flag) = value {
                     decoded.auto_leave = flag != 0;
                 }
                 continue;
             }
             _ => continue,
         };
-        match field {
-            Field::Number(id) => ids.push(id),
+        match value {
+            Value::Varint(id) => ids.push(id),
             // Packed, as other encoders than Go's may write it.
-            Field::Bytes(mut packed) => {
+            Value::Bytes(mut packed) => {
                 while !packed.is_empty() {
-                    ids.push(decode_varint(&mut packed).map_err(|_| WireError::Malformed)?);
+                    ids.push(take_varint(&mut packed)?);
                 }
             }
-            Field::Fixed => {}
+            Value::Fixed64 | Value::Fixed32 | Value::Group => {}
         }
     }
     Ok(decoded)
-}
-
-/// What a field holds.
-enum Field<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
-    /// A fixed-width number, which no field of ours is.
-    Fixed,
-}
-
-/// The fields of an encoded message that are still to be read.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn next(&mut self) -> Result<Option<(u64, Field<'a>)>, WireError> {
-        if self.0.is_empty() {
-            return Ok(None);
-        }
-        let key = self.varint()?;
-        let field = match key & 7 {
-            0 => Field::Number(self.varint()?),
-            1 => self.take(8).map(|_| Field::Fixed)?,
-            2 => {
-                let len = self.varint()?;
-                Field::Bytes(self.take(len)?)
-            }
-            5 => self.take(4).map(|_| Field::Fixed)?,
-            _ => return Err(WireError::Malformed),
-        };
-        match key >> 3 {
-            0 => Err(WireError::Malformed),
-            number => Ok(Some((number, field))),
-        }
-    }
-
-    fn varint(&mut self) -> Result<u64, WireError> {
-        decode_varint(&mut self.0).map_err(|_| WireError::Malformed)
-    }
-
-    fn take(&mut self, len: u64) -> Result<&'a [u8], WireError> {
-        let len = usize::try_from(len).map_err(|_| WireError::Malformed)?;
-        let (head, rest) = self.0.split_at_checked(len).ok_or(WireError::Malformed)?;
-        self.0 = rest;
-        Ok(head)
-    }
 }
 
 #[cfg(test)]
@@ -496,7 +438,7 @@ pub(crate) mod tests {
     fn what_nobody_has_defined_is_told_apart() {
         assert_eq!(decode_message(&from_hex("08 18")).unwrap().kind, MessageKind::Hup);
         assert_eq!(decode_message(&from_hex("3a 02 08 07")), Err(WireError::EntryKind(7)));
-        assert_eq!(decode_message(&from_hex("3a 7f 08")), Err(WireError::Malformed));
+        assert_eq!(decode_message(&from_hex("3a 7f 08")), Err(Malformed::Truncated.into()));
         // The vote and the old priority of other encoders, and a field from the future.
         assert_eq!(
             decode_message(&from_hex("68 00 70 05 fa 01 01 aa 08 08")).unwrap().kind,

@@ -7,6 +7,7 @@
 //! limits in [`Config`](crate::Config) are stated in those bytes. The encoding itself is not here.
 
 use bytes::Bytes;
+use quorate_protobuf::varint_len;
 
 /// A leadership term. Zero is "no term": a local message, or the position before the first entry.
 pub type Term = u64;
@@ -82,9 +83,9 @@ impl Entry {
     #[must_use]
     pub fn encoded_bytes(&self) -> u64 {
         let kind = if self.kind == EntryKind::Normal { 0 } else { 2 };
-        let payload = self.payload_bytes();
-        let data = if payload == 0 { 0 } else { 1 + varint_bytes(payload) + payload };
-        kind + 2 + varint_bytes(self.term) + varint_bytes(self.index) + data
+        let payload = self.data.len();
+        let data = if payload == 0 { 0 } else { 1 + varint_len(payload as u64) + payload };
+        (kind + 2 + varint_len(self.term) + varint_len(self.index) + data) as u64
     }
 
     /// The size of the payload alone.
@@ -132,12 +133,6 @@ pub(crate) fn fitting_count<'a>(entries: impl Iterator<Item = &'a Entry>, bytes_
     count
 }
 
-/// The length of `value` as a protobuf varint.
-fn varint_bytes(value: u64) -> u64 {
-    let bits = u64::from(64 - (value | 1).leading_zeros());
-    bits.div_ceil(7)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,10 +147,6 @@ mod tests {
         assert_eq!(entry.encoded_bytes(), 12);
         let entry = Entry { kind: EntryKind::ConfChange, ..entry };
         assert_eq!(entry.encoded_bytes(), 14);
-        assert_eq!(varint_bytes(0), 1);
-        assert_eq!(varint_bytes(127), 1);
-        assert_eq!(varint_bytes(128), 2);
-        assert_eq!(varint_bytes(u64::MAX), 10);
     }
 
     #[test]

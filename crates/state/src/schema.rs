@@ -15,8 +15,6 @@
 
 use std::fmt;
 
-use quorate_api::record::Fields;
-
 /// A bucket of the backend file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Bucket {
@@ -192,46 +190,6 @@ impl fmt::Debug for EncodedRecordKey {
     }
 }
 
-/// Reads the fields of a stored record without taking hold of its bytes; `None` if they are no valid
-/// encoding. The empty record reads as all zero: a restore that marks history as compacted leaves one.
-#[must_use]
-pub fn record_fields(mut rest: &[u8]) -> Option<Fields<'_>> {
-    let mut fields = Fields::default();
-    while !rest.is_empty() {
-        let tag = take_varint(&mut rest)?;
-        match tag {
-            0x0a => fields.key = take_bytes(&mut rest)?,
-            0x10 => fields.create_revision = take_varint(&mut rest)?.cast_signed(),
-            0x18 => fields.mod_revision = take_varint(&mut rest)?.cast_signed(),
-            0x20 => fields.version = take_varint(&mut rest)?.cast_signed(),
-            0x2a => fields.value = take_bytes(&mut rest)?,
-            0x30 => fields.lease = take_varint(&mut rest)?.cast_signed(),
-            _ => return None,
-        }
-    }
-    Some(fields)
-}
-
-fn take_varint(rest: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let (&byte, tail) = rest.split_first()?;
-        *rest = tail;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return Some(value);
-        }
-    }
-    None
-}
-
-fn take_bytes<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let len = usize::try_from(take_varint(rest)?).ok()?;
-    let (value, tail) = rest.split_at_checked(len)?;
-    *rest = tail;
-    Some(value)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,24 +222,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn cut_records_are_refused() {
-        let fields = Fields {
-            key: b"foo",
-            create_revision: 300,
-            mod_revision: 301,
-            version: 2,
-            value: b"bar",
-            lease: -1,
-        };
-        let record = quorate_api::record::KeyValue::new(&fields);
-        assert_eq!(record_fields(record.encoded()), Some(fields));
-        assert_eq!(record_fields(b""), Some(Fields::default()));
-        assert_eq!(record_fields(b"\x0a\x05foo"), None);
-        assert_eq!(record_fields(b"\x10\xff"), None);
-        assert_eq!(record_fields(b"\x42\x00"), None);
-    }
-
     proptest! {
         #[test]
         fn record_keys_keep_their_order(a: (u32, u32, bool), b: (u32, u32, bool)) {
@@ -297,7 +237,6 @@ mod tests {
         #[test]
         fn any_bytes_are_read_without_panic(bytes: Vec<u8>) {
             let _key = RecordKey::decode(&bytes);
-            let _fields = record_fields(&bytes);
         }
     }
 }

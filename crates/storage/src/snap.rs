@@ -29,6 +29,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use quorate_protobuf::{Fields, Malformed, Value};
 use thiserror::Error;
 
 pub use self::database::{
@@ -37,7 +38,7 @@ pub use self::database::{
 
 use crate::checksum::crc32c;
 use crate::disk::{Disk, OpenMode, is_no_room};
-use crate::proto::{Fields, Head, Malformed, Value};
+use crate::head::Head;
 use crate::wal::SnapshotMark;
 
 /// Permission bits of `.snap` files, before the umask, as etcd has them.
@@ -214,7 +215,7 @@ pub fn read(disk: &dyn Disk, path: &Path) -> Result<Snapshot, SnapError> {
     let bytes = read_whole().map_err(SnapError::io("read", path))?;
     let (mut expected, mut message) = (0, Bytes::new());
     for field in Fields::new(&bytes) {
-        match field.map_err(|Malformed| SnapError::Malformed { path: path.to_path_buf() })? {
+        match field.map_err(|_: Malformed| SnapError::Malformed { path: path.to_path_buf() })? {
             (1, Value::Varint(crc)) => expected = crc as u32,
             (2, Value::Bytes(data)) => message = bytes.slice_ref(data),
             _ => {}
@@ -228,7 +229,7 @@ pub fn read(disk: &dyn Disk, path: &Path) -> Result<Snapshot, SnapError> {
         return Err(SnapError::CrcMismatch { path: path.to_path_buf(), expected, computed });
     }
     Snapshot::decode(&message)
-        .map_err(|Malformed| SnapError::Malformed { path: path.to_path_buf() })
+        .map_err(|_: Malformed| SnapError::Malformed { path: path.to_path_buf() })
 }
 
 /// What a snapshot directory holds.

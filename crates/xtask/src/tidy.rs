@@ -29,10 +29,11 @@ const LONG_FILES: &[(&str, usize)] = &[];
 
 /// Each package and those of ours it may depend on. Arrows point down only.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("quorate-api", &[]),
-    ("quorate-raft", &["quorate-random"]),
+    ("quorate-protobuf", &[]),
+    ("quorate-api", &["quorate-protobuf"]),
+    ("quorate-raft", &["quorate-protobuf", "quorate-random"]),
     ("quorate-node", &["quorate-raft", "quorate-random"]),
-    ("quorate-storage", &["quorate-random"]),
+    ("quorate-storage", &["quorate-protobuf", "quorate-random"]),
     ("quorate-state", &["quorate-api", "quorate-random", "quorate-release", "quorate-storage"]),
     ("quorate-gotext", &[]),
     ("quorate-release", &[]),
@@ -49,6 +50,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "quorate-api",
             "quorate-net",
+            "quorate-protobuf",
             "quorate-raft",
             "quorate-release",
             "quorate-state",
@@ -74,14 +76,15 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("quorate-ctl", &["quorate-api"]),
-    ("quorate-bench", &["quorate-api", "quorate-random"]),
+    ("quorate-bench", &["quorate-api", "quorate-protobuf", "quorate-random"]),
     ("quorate", &["quorate-bench", "quorate-ctl", "quorate-release", "quorate-server"]),
-    ("quorate-tests", &["quorate-api", "quorate-random"]),
+    ("quorate-tests", &["quorate-api", "quorate-protobuf", "quorate-random"]),
     ("xtask", &[]),
 ];
 
 /// Folders of the crates that get time and chance as arguments.
-const PURE: [&str; 6] = [
+const PURE: [&str; 7] = [
+    "crates/protobuf/",
     "crates/random/",
     "crates/raft/",
     "crates/node/",

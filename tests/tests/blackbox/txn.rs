@@ -5,6 +5,7 @@ use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::compare::{CompareResult, TargetUnion};
 use quorate_api::etcdserverpb::request_op::Request;
 use quorate_api::etcdserverpb::response_op::Response;
+use quorate_protobuf::{Fields, Value};
 use quorate_tests::{
     Client, Kind, Options, Server, Watch, bytes, compare, deep_put, delete, from_key, get_op, key,
     on_both_servers, on_quorate, op, put, put_leased, put_op, refused, txn, txn_when, watch_prefix,
@@ -357,29 +358,15 @@ async fn malformed_transactions(kind: Kind) {
 
 /// How deep the answer of a deep transaction goes, by its bytes.
 fn depth_of_answer(mut answer: &[u8]) -> usize {
-    fn varint(bytes: &mut &[u8]) -> usize {
-        let (mut value, mut shift) = (0, 0);
-        loop {
-            let (byte, rest) = bytes.split_first().unwrap();
-            *bytes = rest;
-            value |= usize::from(byte & 0x7f) << shift;
-            shift += 7;
-            if byte & 0x80 == 0 {
-                return value;
-            }
-        }
-    }
     // The last value under one of these tags: answers of the transaction, the transaction's own.
     let mut depth = 0;
     for tag in [3, 4].into_iter().cycle() {
         let mut found = None;
-        while !answer.is_empty() {
-            let head = varint(&mut answer);
-            let value = varint(&mut answer);
-            if head % 8 == 2 {
-                let (inner, rest) = answer.split_at(value);
-                answer = rest;
-                found = (head / 8 == tag).then_some(inner).or(found);
+        for field in Fields::new(answer) {
+            if let (number, Value::Bytes(inner)) = field.unwrap()
+                && number == tag
+            {
+                found = Some(inner);
             }
         }
         depth += usize::from(tag == 3);

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use prost::Message;
-use prost::encoding::{WireType, decode_key, decode_varint};
 use quorate_api::etcdserverpb::{WatchCreateRequest, WatchRequest, watch_request};
+use quorate_protobuf::{Fields, Value};
 use quorate_random::SplitMix64;
 
 use super::path;
@@ -233,58 +233,48 @@ impl News {
     }
 }
 
-/// Reads a response without building it, and hands the stamp of every event to `each`.
+/// Reads a response without building it, as far as it can be read, and hands the stamp of every event to
+/// `each`.
 fn read_response(body: &[u8], each: &mut impl FnMut(u64)) -> News {
     let mut news = News::default();
-    for_fields(body, &mut |number, field| match (number, field) {
-        (3, Field::Number(flag)) => news.created += flag,
-        (4, Field::Number(flag)) => news.canceled |= flag != 0,
-        (11, Field::Bytes(event)) => {
-            news.events += 1;
-            for_fields(event, &mut |number, field| {
-                if let (2, Field::Bytes(record)) = (number, field) {
-                    for_fields(record, &mut |number, field| {
-                        if let (5, Field::Bytes(value)) = (number, field)
-                            && let Some(stamp) = value.first_chunk::<STAMP_BYTES>()
-                        {
-                            each(u64::from_le_bytes(*stamp));
-                        }
-                    });
+    for field in fields(body) {
+        match field {
+            (3, Value::Varint(flag)) => news.created += flag,
+            (4, Value::Varint(flag)) => news.canceled |= flag != 0,
+            (11, Value::Bytes(event)) => {
+                news.events += 1;
+                if let Some(stamp) = stamp(event) {
+                    each(stamp);
                 }
-            });
+            }
+            _ => {}
         }
-        _ => {}
-    });
+    }
     news
 }
 
-enum Field<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
+/// The moment at the beginning of the value of an event's record.
+fn stamp(event: &[u8]) -> Option<u64> {
+    let value = inner(inner(event, 2)?, 5)?;
+    value.first_chunk::<STAMP_BYTES>().map(|stamp| u64::from_le_bytes(*stamp))
 }
 
-/// Hands out a message's fields, as far as they can be read.
-fn for_fields<'a>(mut rest: &'a [u8], each: &mut impl FnMut(u32, Field<'a>)) {
-    while !rest.is_empty() {
-        let Ok((number, wire_type)) = decode_key(&mut rest) else { return };
-        let Ok(value) = decode_varint(&mut rest) else { return };
-        match wire_type {
-            WireType::Varint => each(number, Field::Number(value)),
-            WireType::LengthDelimited => {
-                let Some((bytes, tail)) = rest.split_at_checked(value as usize) else { return };
-                each(number, Field::Bytes(bytes));
-                rest = tail;
-            }
-            _ => return,
-        }
-    }
+fn inner(message: &[u8], wanted: u32) -> Option<&[u8]> {
+    fields(message).find_map(|(number, value)| match value {
+        Value::Bytes(bytes) if number == wanted => Some(bytes),
+        _ => None,
+    })
+}
+
+fn fields(message: &[u8]) -> impl Iterator<Item = (u32, Value<'_>)> {
+    Fields::new(message).map_while(Result::ok)
 }
 
 #[cfg(test)]
 mod tests {
     use quorate_api::etcdserverpb::{ResponseHeader, WatchResponse};
     use quorate_api::mvccpb;
-    use quorate_api::record::{Fields, KeyValue};
+    use quorate_api::record::{self, KeyValue};
 
     use super::*;
 
@@ -292,7 +282,7 @@ mod tests {
     fn responses_are_read_as_they_are_written() {
         let event = |stamp: u64| {
             let value = [&stamp.to_le_bytes()[..], b"rest"].concat();
-            let fields = Fields { key: b"k", mod_revision: 9, value: &value, ..Fields::default() };
+            let fields = record::Fields { key: b"k", value: &value, ..record::Fields::default() };
             mvccpb::Event { kv: Some(KeyValue::new(&fields)), ..Default::default() }
         };
         let response = WatchResponse {

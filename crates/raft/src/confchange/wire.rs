@@ -10,7 +10,8 @@
 //! everything else only when set; an empty `ConfChangeV2` is no bytes at all. Reading skips
 //! unknown fields and never panics: the bytes come from other members.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
+use quorate_protobuf::{Fields, Malformed, Value, put_bytes, put_number};
 use thiserror::Error;
 
 use super::{ConfChange, ConfChangeKind, ConfChangeStep, ConfChangeV2, Transition};
@@ -19,17 +20,14 @@ use super::{ConfChange, ConfChangeKind, ConfChangeStep, ConfChangeV2, Transition
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// The bytes end inside a field.
-    #[error("membership change: bytes end inside a field")]
-    Truncated,
-    /// A varint has more than 64 bits.
-    #[error("membership change: varint overflow")]
-    VarintOverflow,
+    /// The bytes are no message.
+    #[error("membership change: {0}")]
+    Malformed(#[from] Malformed),
     /// A field has a type it cannot have.
     #[error("membership change: field {field} has wire type {wire_type}")]
     WireType {
         /// The field's number.
-        field: u64,
+        field: u32,
         /// The type found.
         wire_type: u8,
     },
@@ -41,22 +39,17 @@ pub enum DecodeError {
     UnknownTransition(u64),
 }
 
-const VARINT: u8 = 0;
-const FIXED64: u8 = 1;
-const LENGTH: u8 = 2;
-const FIXED32: u8 = 5;
-
 /// Writes a [`ConfChange`].
 #[must_use]
 pub fn encode_v1(change: &ConfChange) -> Bytes {
     let mut out = BytesMut::with_capacity(32 + change.context.len());
     if change.id != 0 {
-        put_varint_field(&mut out, 1, change.id);
+        put_number(1, change.id, &mut out);
     }
-    put_varint_field(&mut out, 2, change.kind as u64);
-    put_varint_field(&mut out, 3, change.node_id);
+    put_number(2, change.kind as u64, &mut out);
+    put_number(3, change.node_id, &mut out);
     if !change.context.is_empty() {
-        put_bytes_field(&mut out, 4, &change.context);
+        put_bytes(4, &change.context, &mut out);
     }
     out.freeze()
 }
@@ -66,16 +59,16 @@ pub fn encode_v1(change: &ConfChange) -> Bytes {
 pub fn encode_v2(change: &ConfChangeV2) -> Bytes {
     let mut out = BytesMut::new();
     if change.transition != Transition::Auto {
-        put_varint_field(&mut out, 1, change.transition as u64);
+        put_number(1, change.transition as u64, &mut out);
     }
     for step in &change.changes {
         let mut single = BytesMut::with_capacity(16);
-        put_varint_field(&mut single, 1, step.kind as u64);
-        put_varint_field(&mut single, 2, step.node_id);
-        put_bytes_field(&mut out, 2, &single);
+        put_number(1, step.kind as u64, &mut single);
+        put_number(2, step.node_id, &mut single);
+        put_bytes(2, &single, &mut out);
     }
     if !change.context.is_empty() {
-        put_bytes_field(&mut out, 3, &change.context);
+        put_bytes(3, &change.context, &mut out);
     }
     out.freeze()
 }
@@ -83,13 +76,13 @@ pub fn encode_v2(change: &ConfChangeV2) -> Bytes {
 /// Reads a [`ConfChange`].
 pub fn decode_v1(data: &Bytes) -> Result<ConfChange, DecodeError> {
     let mut change = ConfChange::default();
-    let mut fields = Fields(data);
-    while let Some(field) = fields.next_field()? {
-        match field.number {
-            1 => change.id = field.varint()?,
-            2 => change.kind = kind(field.varint()?)?,
-            3 => change.node_id = field.varint()?,
-            4 => change.context = data.slice_ref(field.bytes()?),
+    for field in Fields::new(data) {
+        let (field, value) = field?;
+        match field {
+            1 => change.id = number(field, value)?,
+            2 => change.kind = kind(number(field, value)?)?,
+            3 => change.node_id = number(field, value)?,
+            4 => change.context = data.slice_ref(bytes(field, value)?),
             _ => {}
         }
     }
@@ -99,16 +92,14 @@ pub fn decode_v1(data: &Bytes) -> Result<ConfChange, DecodeError> {
 /// Reads a [`ConfChangeV2`].
 pub fn decode_v2(data: &Bytes) -> Result<ConfChangeV2, DecodeError> {
     let mut change = ConfChangeV2::default();
-    let mut fields = Fields(data);
-    while let Some(field) = fields.next_field()? {
-        match field.number {
+    for field in Fields::new(data) {
+        let (field, value) = field?;
+        match field {
             1 => {
-                let number = field.varint()?;
-                change.transition =
-                    Transition::from_wire(number).ok_or(DecodeError::UnknownTransition(number))?;
+                change.transition = transition(number(field, value)?)?;
             }
-            2 => change.changes.push(decode_step(field.bytes()?)?),
-            3 => change.context = data.slice_ref(field.bytes()?),
+            2 => change.changes.push(decode_step(bytes(field, value)?)?),
+            3 => change.context = data.slice_ref(bytes(field, value)?),
             _ => {}
         }
     }
@@ -117,112 +108,45 @@ pub fn decode_v2(data: &Bytes) -> Result<ConfChangeV2, DecodeError> {
 
 fn decode_step(data: &[u8]) -> Result<ConfChangeStep, DecodeError> {
     let mut step = ConfChangeStep::default();
-    let mut fields = Fields(data);
-    while let Some(field) = fields.next_field()? {
-        match field.number {
-            1 => step.kind = kind(field.varint()?)?,
-            2 => step.node_id = field.varint()?,
+    for field in Fields::new(data) {
+        let (field, value) = field?;
+        match field {
+            1 => step.kind = kind(number(field, value)?)?,
+            2 => step.node_id = number(field, value)?,
             _ => {}
         }
     }
     Ok(step)
 }
 
+fn transition(number: u64) -> Result<Transition, DecodeError> {
+    Transition::from_wire(number).ok_or(DecodeError::UnknownTransition(number))
+}
+
 fn kind(number: u64) -> Result<ConfChangeKind, DecodeError> {
     ConfChangeKind::from_wire(number).ok_or(DecodeError::UnknownKind(number))
 }
 
-fn put_varint(out: &mut BytesMut, mut value: u64) {
-    while value >= 0x80 {
-        out.put_u8(value.to_le_bytes()[0] | 0x80);
-        value >>= 7;
-    }
-    out.put_u8(value.to_le_bytes()[0]);
-}
-
-fn put_varint_field(out: &mut BytesMut, number: u64, value: u64) {
-    put_varint(out, number << 3 | u64::from(VARINT));
-    put_varint(out, value);
-}
-
-fn put_bytes_field(out: &mut BytesMut, number: u64, bytes: &[u8]) {
-    put_varint(out, number << 3 | u64::from(LENGTH));
-    put_varint(out, bytes.len() as u64);
-    out.put_slice(bytes);
-}
-
-/// The fields not yet read.
-struct Fields<'a>(&'a [u8]);
-
-/// One field: its number and what it holds.
-struct Field<'a> {
-    number: u64,
-    wire_type: u8,
-    varint: u64,
-    bytes: &'a [u8],
-}
-
-impl<'a> Field<'a> {
-    fn varint(&self) -> Result<u64, DecodeError> {
-        self.expect(VARINT).map(|()| self.varint)
-    }
-
-    fn bytes(&self) -> Result<&'a [u8], DecodeError> {
-        self.expect(LENGTH).map(|()| self.bytes)
-    }
-
-    fn expect(&self, wire_type: u8) -> Result<(), DecodeError> {
-        if self.wire_type == wire_type {
-            return Ok(());
+fn number(field: u32, value: Value<'_>) -> Result<u64, DecodeError> {
+    match value {
+        Value::Varint(number) => Ok(number),
+        Value::Bytes(_) | Value::Fixed64 | Value::Fixed32 | Value::Group => {
+            Err(mistyped(field, value))
         }
-        Err(DecodeError::WireType { field: self.number, wire_type: self.wire_type })
     }
 }
 
-impl<'a> Fields<'a> {
-    fn next_field(&mut self) -> Result<Option<Field<'a>>, DecodeError> {
-        if self.0.is_empty() {
-            return Ok(None);
+fn bytes(field: u32, value: Value<'_>) -> Result<&[u8], DecodeError> {
+    match value {
+        Value::Bytes(bytes) => Ok(bytes),
+        Value::Varint(_) | Value::Fixed64 | Value::Fixed32 | Value::Group => {
+            Err(mistyped(field, value))
         }
-        let tag = self.take_varint()?;
-        let number = tag >> 3;
-        let wire_type = tag.to_le_bytes()[0] & 7;
-        let mut field = Field { number, wire_type, varint: 0, bytes: &[] };
-        match wire_type {
-            VARINT => field.varint = self.take_varint()?,
-            LENGTH => {
-                let length = self.take_varint()?;
-                field.bytes = self.take(length)?;
-            }
-            FIXED64 => field.bytes = self.take(8)?,
-            FIXED32 => field.bytes = self.take(4)?,
-            _ => return Err(DecodeError::WireType { field: number, wire_type }),
-        }
-        Ok(Some(field))
     }
+}
 
-    fn take(&mut self, length: u64) -> Result<&'a [u8], DecodeError> {
-        let length = usize::try_from(length).map_err(|_| DecodeError::Truncated)?;
-        let (head, rest) = self.0.split_at_checked(length).ok_or(DecodeError::Truncated)?;
-        self.0 = rest;
-        Ok(head)
-    }
-
-    fn take_varint(&mut self) -> Result<u64, DecodeError> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let (byte, rest) = self.0.split_first().ok_or(DecodeError::Truncated)?;
-            self.0 = rest;
-            if shift == 63 && *byte > 1 {
-                return Err(DecodeError::VarintOverflow);
-            }
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Ok(value);
-            }
-        }
-        Err(DecodeError::VarintOverflow)
-    }
+fn mistyped(field: u32, value: Value<'_>) -> DecodeError {
+    DecodeError::WireType { field, wire_type: value.wire_type() as u8 }
 }
 
 #[cfg(test)]
@@ -247,12 +171,13 @@ mod tests {
     #[test]
     fn unreadable_bytes_are_named() {
         let v1 = |bytes: &'static [u8]| decode_v1(&Bytes::from_static(bytes)).unwrap_err();
-        assert_eq!(v1(b"\x10"), DecodeError::Truncated);
+        let malformed = DecodeError::Malformed;
+        assert_eq!(v1(b"\x10"), malformed(Malformed::Truncated));
         assert_eq!(v1(b"\x10\x04"), DecodeError::UnknownKind(4));
-        assert_eq!(v1(b"\x22\x7fabc"), DecodeError::Truncated);
-        assert_eq!(v1(b"\x20\x01"), DecodeError::WireType { field: 4, wire_type: VARINT });
-        assert_eq!(v1(b"\x0b"), DecodeError::WireType { field: 1, wire_type: 3 });
-        assert_eq!(v1(&[0xff; 11]), DecodeError::VarintOverflow);
+        assert_eq!(v1(b"\x22\x7fabc"), malformed(Malformed::Truncated));
+        assert_eq!(v1(b"\x20\x01"), DecodeError::WireType { field: 4, wire_type: 0 });
+        assert_eq!(v1(b"\x0b\x0c"), DecodeError::WireType { field: 1, wire_type: 3 });
+        assert_eq!(v1(&[0xff; 11]), malformed(Malformed::VarintOverflow));
         let v2 = decode_v2(&Bytes::from_static(b"\x08\x03")).unwrap_err();
         assert_eq!(v2, DecodeError::UnknownTransition(3));
     }

@@ -133,7 +133,7 @@ impl Request {
     /// Reads an entry's data. Keys and values are slices of it. Wants a stack of [`deep_txn::STACK_BYTES`].
     pub fn decode(data: Bytes) -> Result<Self, RequestFault> {
         match Self::decode_shallow(data.clone()) {
-            Err(RequestFault::Undecodable(error)) => match deep_txn::decode_entry(data) {
+            Err(RequestFault::Undecodable(error)) => match deep_txn::decode_entry(&data) {
                 Some(request) => Self::from_message(request),
                 None => Err(error.into()),
             },

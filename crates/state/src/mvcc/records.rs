@@ -14,7 +14,7 @@ use quorate_api::record::Fields;
 use super::changes::{ChangeKind, PastChange};
 use super::window::WindowView;
 use crate::backend::{BackendView, Fault};
-use crate::schema::{Bucket, EncodedRecordKey, RecordKey, Revision, record_fields};
+use crate::schema::{Bucket, EncodedRecordKey, RecordKey, Revision};
 
 /// The records that an index refers to.
 #[derive(Clone, Copy, Debug)]
@@ -133,7 +133,7 @@ impl Records<'_> {
         }
         for (revision, record) in self.window.since(from.max(in_window)) {
             let (tombstone, _) = as_stored(record);
-            let key = record_fields(record).unwrap_or_default().key;
+            let key = Fields::decode(record).unwrap_or_default().key;
             let kind = if tombstone { ChangeKind::Delete } else { ChangeKind::Put };
             let change = PastChange { revision: revision.main, kind, key, record };
             if visit(&change).is_break() {
@@ -151,7 +151,7 @@ fn put_key(revision: Revision) -> EncodedRecordKey {
 /// Whether a record of the window is a deletion, and the part of it that the file stores. A deletion is
 /// kept as watchers see it, with its revision behind the key; it is the only record without a version.
 fn as_stored(record: &[u8]) -> (bool, &[u8]) {
-    let fields = record_fields(record).unwrap_or_default();
+    let fields = Fields::decode(record).unwrap_or_default();
     if fields.version != 0 || record.is_empty() {
         return (false, record);
     }
@@ -179,7 +179,8 @@ fn visit_changes_in_file(
         if main >= to {
             break;
         }
-        let fields = record_fields(found.value).ok_or_else(|| corrupt("the value is no record"))?;
+        let fields =
+            Fields::decode(found.value).ok_or_else(|| corrupt("the value is no record"))?;
         let (kind, record) = if key.tombstone {
             deletion.clear();
             Fields { key: fields.key, mod_revision: main, ..Fields::default() }

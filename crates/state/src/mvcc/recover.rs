@@ -16,7 +16,7 @@ use super::history::{History, Superseded};
 use super::tree::{Entry, Tree};
 use super::window::Window;
 use crate::backend::{BackendView, Fault};
-use crate::schema::{Bucket, RecordKey, Revision, record_fields};
+use crate::schema::{Bucket, RecordKey, Revision};
 
 /// What is kept of each record until the index stands.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ impl Rebuild {
         let RecordKey { revision, tombstone } =
             RecordKey::decode(key).ok_or("the key is no revision")?;
         let sub = u32::try_from(revision.sub).map_err(|_| "the sub revision is out of range")?;
-        let fields: Fields<'_> = record_fields(value).ok_or("the value is no record")?;
+        let fields = Fields::decode(value).ok_or("the value is no record")?;
         if self.records.last().is_some_and(|last| last.revision() >= revision) {
             return Err("the revision does not ascend");
         }
@@ -202,7 +202,7 @@ pub(super) fn newest_records(
     while let Some(found) = entry {
         let RecordKey { revision, tombstone } = decode(found.key)?;
         if tombstone {
-            let fields = record_fields(found.value).unwrap_or_default();
+            let fields = Fields::decode(found.value).unwrap_or_default();
             let fields =
                 Fields { mod_revision: revision.main, key: fields.key, ..Fields::default() };
             window.append(revision, &fields);

@@ -61,17 +61,17 @@ impl Collector {
                 self.contents.metadata = Some(Bytes::copy_from_slice(record.data));
             }
             kind::ENTRY => {
-                let entry = decode_entry(record.data).map_err(|_| malformed("Entry"))?;
+                let entry = decode_entry(record.data).ok_or_else(|| malformed("Entry"))?;
                 let data = Bytes::copy_from_slice(entry.data);
                 let (index, term, kind) = (entry.index, entry.term, entry.kind);
                 self.place(Entry { index, term, kind, data })?;
             }
             kind::STATE => {
-                let state = decode_state(record.data).map_err(|_| malformed("HardState"))?;
+                let state = decode_state(record.data).ok_or_else(|| malformed("HardState"))?;
                 self.contents.hard_state = state;
             }
             kind::SNAPSHOT => {
-                let mark = decode_mark(record.data).map_err(|_| malformed("Snapshot"))?;
+                let mark = decode_mark(record.data).ok_or_else(|| malformed("Snapshot"))?;
                 self.check_mark(&mark)?;
             }
             other => {
@@ -171,9 +171,9 @@ pub fn snapshot_marks(disk: &dyn Disk, dir: &Path) -> Result<Vec<SnapshotMark>, 
         };
         let malformed = |what| WalError::Malformed { what, path: path.to_path_buf(), offset };
         if record.kind == kind::SNAPSHOT {
-            marks.push(decode_mark(record.data).map_err(|_| malformed("Snapshot"))?);
+            marks.push(decode_mark(record.data).ok_or_else(|| malformed("Snapshot"))?);
         } else if record.kind == kind::STATE {
-            state = decode_state(record.data).map_err(|_| malformed("HardState"))?;
+            state = decode_state(record.data).ok_or_else(|| malformed("HardState"))?;
         }
     }
     marks.retain(|mark| mark.index <= state.commit);

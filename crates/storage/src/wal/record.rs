@@ -10,9 +10,10 @@
 //! The crc is a running CRC-32C over the data fields of all records of all segments.
 
 use bytes::Bytes;
+use quorate_protobuf::{Fields, Value};
 
 use crate::checksum::crc32c_extend;
-use crate::proto::{Fields, Head, Malformed, Value};
+use crate::head::Head;
 
 /// What a record is about; the numbers are the format's.
 pub(super) mod kind {
@@ -186,55 +187,55 @@ pub(super) const fn split_length(length: u64) -> (u64, u64) {
     (length & 0x00ff_ffff_ffff_ffff, padding)
 }
 
-pub(super) fn decode_record(bytes: &[u8]) -> Result<Record<'_>, Malformed> {
+pub(super) fn decode_record(bytes: &[u8]) -> Option<Record<'_>> {
     let mut record = Record { kind: 0, crc: 0, data: &[] };
     for field in Fields::new(bytes) {
-        match field? {
+        match field.ok()? {
             (1, Value::Varint(kind)) => record.kind = kind as i64,
             (2, Value::Varint(crc)) => record.crc = crc as u32,
             (3, Value::Bytes(data)) => record.data = data,
             _ => {}
         }
     }
-    Ok(record)
+    Some(record)
 }
 
-pub(super) fn decode_entry(bytes: &[u8]) -> Result<EntryRef<'_>, Malformed> {
+pub(super) fn decode_entry(bytes: &[u8]) -> Option<EntryRef<'_>> {
     let mut entry = EntryRef { index: 0, term: 0, kind: 0, data: &[] };
     for field in Fields::new(bytes) {
-        match field? {
-            (1, Value::Varint(kind)) => entry.kind = u8::try_from(kind).map_err(|_| Malformed)?,
+        match field.ok()? {
+            (1, Value::Varint(kind)) => entry.kind = u8::try_from(kind).ok()?,
             (2, Value::Varint(term)) => entry.term = term,
             (3, Value::Varint(index)) => entry.index = index,
             (4, Value::Bytes(data)) => entry.data = data,
             _ => {}
         }
     }
-    Ok(entry)
+    Some(entry)
 }
 
-pub(super) fn decode_state(bytes: &[u8]) -> Result<HardState, Malformed> {
+pub(super) fn decode_state(bytes: &[u8]) -> Option<HardState> {
     let mut state = HardState::default();
     for field in Fields::new(bytes) {
-        match field? {
+        match field.ok()? {
             (1, Value::Varint(term)) => state.term = term,
             (2, Value::Varint(vote)) => state.vote = vote,
             (3, Value::Varint(commit)) => state.commit = commit,
             _ => {}
         }
     }
-    Ok(state)
+    Some(state)
 }
 
-pub(super) fn decode_mark(bytes: &[u8]) -> Result<SnapshotMark, Malformed> {
+pub(super) fn decode_mark(bytes: &[u8]) -> Option<SnapshotMark> {
     let mut mark = SnapshotMark::default();
     for field in Fields::new(bytes) {
-        match field? {
+        match field.ok()? {
             (1, Value::Varint(index)) => mark.index = index,
             (2, Value::Varint(term)) => mark.term = term,
             (3, Value::Bytes(state)) => mark.conf_state = Some(Bytes::copy_from_slice(state)),
             _ => {}
         }
     }
-    Ok(mark)
+    Some(mark)
 }

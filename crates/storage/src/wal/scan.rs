@@ -92,7 +92,7 @@ impl<'s> Scanner<'s> {
             path: segment.path.clone(),
             offset: start,
         };
-        let Ok(record) = decode_record(&body[..record_bytes]) else {
+        let Some(record) = decode_record(&body[..record_bytes]) else {
             let path = segment.path.clone();
             return Err(torn_or(WalError::Malformed { what: "Record", path, offset: start }));
         };

@@ -1,0 +1,49 @@
+//! Writing: fields at the end of a buffer. Which of them are left out when empty is the message's affair.
+
+use bytes::BufMut;
+
+use crate::WireType;
+
+/// Says how many bytes a number takes.
+#[must_use]
+#[inline]
+pub const fn varint_len(value: u64) -> usize {
+    let bits = (value | 1).ilog2() as usize + 1;
+    bits.div_ceil(7)
+}
+
+/// Appends a number.
+#[inline]
+pub fn put_varint(mut value: u64, out: &mut impl BufMut) {
+    while value >= 0x80 {
+        out.put_u8(value.to_le_bytes()[0] | 0x80);
+        value >>= 7;
+    }
+    out.put_u8(value.to_le_bytes()[0]);
+}
+
+/// Appends a field that is a number.
+#[inline]
+pub fn put_number(field: u32, value: u64, out: &mut impl BufMut) {
+    put_key(field, WireType::Varint, out);
+    put_varint(value, out);
+}
+
+/// Appends a field that is bytes, text or a message.
+#[inline]
+pub fn put_bytes(field: u32, bytes: &[u8], out: &mut impl BufMut) {
+    put_length(field, bytes.len(), out);
+    out.put_slice(bytes);
+}
+
+/// Appends the key and length of a field whose bytes follow.
+#[inline]
+pub fn put_length(field: u32, len: usize, out: &mut impl BufMut) {
+    put_key(field, WireType::Bytes, out);
+    put_varint(len as u64, out);
+}
+
+#[inline]
+fn put_key(field: u32, wire_type: WireType, out: &mut impl BufMut) {
+    put_varint(u64::from(field << 3) | wire_type as u64, out);
+}
