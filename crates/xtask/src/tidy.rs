@@ -2,6 +2,7 @@
 //!
 //! * Dependencies between our crates follow the arrows of the architecture, and no others.
 //! * What a manifest declares is used, by production code where it is no dev-dependency.
+//! * No file of a crate imports another in a circle.
 //! * Every Rust file opens with a header that says what it is for.
 //! * No Rust file grows over [`LINES_MAX`] lines. The files that once did are listed in [`LONG_FILES`];
 //!   the list may only shrink.
@@ -11,13 +12,17 @@
 //! Tests of the pure crates are free to use the environment; what counts as a test is said at
 //! [`production`]. The rules also run as a test of this crate.
 
+mod circles;
 mod manifest;
+mod modules;
 mod source;
 #[cfg(test)]
 mod tests;
+mod tokens;
 
 use crate::workspace::root;
 use crate::{Outcome, say};
+use circles::check_circles;
 use manifest::{check_arrows, check_used};
 use source::{Source, is_letter, is_test_file, production, read_all};
 
@@ -132,6 +137,7 @@ fn check(sources: &[Source]) -> Vec<String> {
         check_paths(source, &mut complaints);
     }
     check_used(sources, &mut complaints);
+    check_circles(sources, &mut complaints);
     for (path, _) in LONG_FILES {
         if !sources.iter().any(|source| source.path == *path) {
             complaints.push(format!("{path}: on the list of long files, but gone"));

@@ -1,0 +1,97 @@
+//! Circles in small crates.
+
+use super::*;
+
+/// What is said of a crate with these files below `src/`.
+fn complaints(files: &[(&str, &str)]) -> Vec<String> {
+    let source = |path: String, text: &str| Source { path, text: text.to_owned() };
+    let mut sources = vec![source("crates/x/Cargo.toml".to_owned(), "")];
+    sources.extend(files.iter().map(|(path, text)| source(format!("crates/x/src/{path}"), text)));
+    let mut complaints = Vec::new();
+    check_circles(&sources, &mut complaints);
+    complaints
+}
+
+#[test]
+fn two_files_that_import_each_other_are_noticed() {
+    let found = complaints(&[
+        ("lib.rs", "mod a; mod b;"),
+        ("a.rs", "use crate::b::{self, Beta};"),
+        ("b.rs", "fn f(alpha: super::a::Alpha) {}"),
+    ]);
+    let [found] = &found[..] else { panic!("{found:?}") };
+    assert!(found.starts_with("2 files"), "{found}");
+    assert!(found.contains("crates/x/src/a.rs -> crates/x/src/b.rs: Beta, self"), "{found}");
+    assert!(found.contains("crates/x/src/b.rs -> crates/x/src/a.rs: Alpha"), "{found}");
+}
+
+#[test]
+fn layers_are_no_circle() {
+    let files = [
+        ("lib.rs", "mod a; mod b; mod c; pub use a::Alpha;"),
+        ("a.rs", "use crate::b::Beta; use crate::c::Gamma;"),
+        ("b.rs", "use crate::c::Gamma; use std::fmt;"),
+        (
+            "c.rs",
+            "// crate::a::Alpha\nconst TEXT: &str = \"crate::a::Alpha\"; pub(in crate::a) fn f() {}",
+        ),
+    ];
+    assert_eq!(complaints(&files), [""; 0]);
+}
+
+#[test]
+fn a_module_and_those_it_lies_in_are_one() {
+    let files = [
+        ("lib.rs", "mod a; pub struct Root; use a::Alpha;"),
+        ("a/mod.rs", "mod b; use b::Beta; pub struct Alpha;"),
+        ("a/b.rs", "use super::Alpha; use crate::Root;"),
+    ];
+    assert_eq!(complaints(&files), [""; 0]);
+    // But not where the way back leads outside.
+    let files = [
+        ("lib.rs", "mod a; mod c;"),
+        ("a.rs", "mod b; use b::Beta; pub struct Alpha;"),
+        ("a/b.rs", "use crate::c::Gamma;"),
+        ("c.rs", "use crate::a::Alpha;"),
+    ];
+    let found = complaints(&files);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("3 files"), "{found:?}");
+}
+
+#[test]
+fn names_are_followed_to_where_they_are_defined() {
+    let files = [
+        ("lib.rs", "mod a; mod b; pub use b::Beta;"),
+        ("a.rs", "use crate::Beta; pub struct Alpha;"),
+        ("b.rs", "use crate::a; fn f(x: a::Alpha) {} pub struct Beta;"),
+    ];
+    let found = complaints(&files);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("a.rs -> crates/x/src/b.rs: Beta"), "{found:?}");
+    // Through a module that was imported, to one inside it.
+    let files = [
+        ("lib.rs", "mod a; mod b;"),
+        ("a.rs", "use crate::b; fn f() { b::c::gamma() }"),
+        ("b.rs", "pub mod c;"),
+        ("b/c.rs", "use crate::a::f;"),
+    ];
+    let found = complaints(&files);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("a.rs -> crates/x/src/b/c.rs: gamma"), "{found:?}");
+}
+
+#[test]
+fn tests_may_import_what_they_like() {
+    let files = [
+        ("lib.rs", "mod a; mod b; #[cfg(test)] mod fixture;"),
+        ("a.rs", "use crate::b::Beta; #[cfg(test)] mod tests;"),
+        (
+            "b.rs",
+            "#[cfg(test)] use crate::a::Alpha; #[cfg(test)] mod tests { use crate::a::Alpha; }",
+        ),
+        ("b/tests.rs", "use crate::a::Alpha;"),
+        ("fixture.rs", "use crate::a::Alpha;"),
+    ];
+    assert_eq!(complaints(&files), [""; 0]);
+}

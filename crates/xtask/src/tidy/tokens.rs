@@ -1,0 +1,130 @@
+//! The words and marks of a Rust source, without comments, texts and tests.
+
+use super::source::is_letter;
+
+/// Splits a source into identifiers (lifetimes lose their mark), `::`, and single marks.
+pub(super) fn tokens(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let len = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if rest.starts_with("/*") {
+            rest.find("*/").map_or(rest.len(), |at| at + 2)
+        } else if let Some(len) = text_len(rest) {
+            len
+        } else if first.is_whitespace() {
+            first.len_utf8()
+        } else {
+            let len = match first {
+                _ if is_letter(first) => rest.find(|letter| !is_letter(letter)),
+                ':' if rest.starts_with("::") => Some(2),
+                _ => Some(first.len_utf8()),
+            };
+            let len = len.unwrap_or(rest.len());
+            found.push(&rest[..len]);
+            len
+        };
+        rest = &rest[len..];
+    }
+    found
+}
+
+/// The length of the text or character that stands first, if one does.
+fn text_len(rest: &str) -> Option<usize> {
+    let body = rest.strip_prefix('b').unwrap_or(rest);
+    let prefix = rest.len() - body.len();
+    if let Some(raw) = body.strip_prefix('r') {
+        let hashes = raw.len() - raw.trim_start_matches('#').len();
+        let text = raw[hashes..].strip_prefix('"')?;
+        let end = format!("\"{}", &raw[..hashes]);
+        let len = text.find(&end).map_or(text.len(), |at| at + end.len());
+        return Some(rest.len() - text.len() + len);
+    }
+    if let Some(text) = body.strip_prefix('"') {
+        return Some(prefix + 1 + quoted_len(text, '"'));
+    }
+    // `'a'` and `'\n'` are characters, `'a` is a lifetime.
+    let inner = body.strip_prefix('\'')?;
+    let mut letters = inner.chars();
+    let is_character = letters.next() == Some('\\') || letters.next() == Some('\'');
+    is_character.then(|| prefix + 1 + quoted_len(inner, '\''))
+}
+
+/// How far a text goes whose first mark is taken, the last one included.
+fn quoted_len(rest: &str, end: char) -> usize {
+    let mut is_escaped = false;
+    for (at, letter) in rest.char_indices() {
+        if !is_escaped && letter == end {
+            return at + 1;
+        }
+        is_escaped = !is_escaped && letter == '\\';
+    }
+    rest.len()
+}
+
+/// Takes out what is marked `#[cfg(test)]`, and returns the names of the modules in other files that were.
+pub(super) fn without_tests<'a>(tokens: &[&'a str]) -> (Vec<&'a str>, Vec<&'a str>) {
+    const MARK: [&str; 7] = ["#", "[", "cfg", "(", "test", ")", "]"];
+    let (mut kept, mut modules) = (Vec::with_capacity(tokens.len()), Vec::new());
+    let mut rest = tokens;
+    while let Some(first) = rest.first() {
+        let Some(item) = rest.strip_prefix(&MARK) else {
+            kept.push(*first);
+            rest = &rest[1..];
+            continue;
+        };
+        let len = item_len(item);
+        if let Some(at) = item[..len].iter().position(|token| *token == "mod")
+            && item[..len].last() == Some(&";")
+        {
+            modules.extend(item.get(at + 1));
+        }
+        rest = &item[len..];
+    }
+    (kept, modules)
+}
+
+/// How many tokens belong to the item that stands first: up to its `;` or the end of its block.
+fn item_len(tokens: &[&str]) -> usize {
+    let is_use = tokens.iter().take_while(|token| **token != ";").any(|token| *token == "use");
+    let mut depth = 0_usize;
+    for (at, token) in tokens.iter().enumerate() {
+        match *token {
+            "{" | "[" | "(" => depth += 1,
+            "}" if depth == 0 => return at,
+            "}" | "]" | ")" => {
+                depth = depth.saturating_sub(1);
+                if *token == "}" && depth == 0 && !is_use {
+                    return at + 1;
+                }
+            }
+            ";" if depth == 0 => return at + 1,
+            _ => {}
+        }
+    }
+    tokens.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_and_texts_are_no_tokens() {
+        let text = "use a::b; // c::d\n/* e */ let x: &'a u8 = \"f \\\" g\"; r#\"h\"#; b'\\''; 'i'";
+        let expected =
+            ["use", "a", "::", "b", ";", "let", "x", ":", "&", "'", "a", "u8", "=", ";", ";", ";"];
+        assert_eq!(tokens(text), expected);
+    }
+
+    #[test]
+    fn tests_are_taken_out() {
+        let text = "use a; #[cfg(test)] use b::{c, d}; #[cfg(test)] #[x] mod e { f } \
+                    #[cfg(test)] mod g; fn h() {}";
+        let tokens = tokens(text);
+        let (kept, modules) = without_tests(&tokens);
+        assert_eq!(kept, ["use", "a", ";", "fn", "h", "(", ")", "{", "}"]);
+        assert_eq!(modules, ["g"]);
+    }
+}
