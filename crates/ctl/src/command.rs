@@ -6,7 +6,6 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use crate::commands;
 use crate::failure::Failure;
 use crate::flags::{Flag, Kind};
 use crate::security::SECURITY_FLAGS;
@@ -31,6 +30,9 @@ impl Group {
 /// A command's work, in the making.
 pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
 
+/// How a command is carried out.
+pub(crate) type Run = for<'a> fn(&'a Session) -> Running<'a>;
+
 /// A command or a group of commands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Command {
@@ -48,7 +50,7 @@ pub(crate) struct Command {
     pub(crate) children: &'static [&'static Self],
     /// Whether it needs no server, and so none of the environment.
     pub(crate) is_local: bool,
-    pub(crate) run: Option<for<'a> fn(&'a Session) -> Running<'a>>,
+    pub(crate) run: Option<Run>,
 }
 
 impl Command {
@@ -81,33 +83,6 @@ impl Command {
         exact.or(only).copied()
     }
 }
-
-/// All commands.
-pub(crate) const ROOT: Command = Command {
-    usage: "etcdctl",
-    short: "A simple command line client for etcd3.",
-    inherited: crate::session::GLOBAL_FLAGS,
-    children: &[
-        &commands::alarm::ALARM,
-        &commands::compaction::COMPACTION,
-        &commands::defrag::DEFRAG,
-        &commands::del::DEL,
-        &commands::downgrade::DOWNGRADE,
-        &commands::endpoint::ENDPOINT,
-        &commands::get::GET,
-        &commands::help::HELP,
-        &commands::lease::LEASE,
-        &commands::member::MEMBER,
-        &commands::move_leader::MOVE_LEADER,
-        &commands::help::OPTIONS,
-        &commands::put::PUT,
-        &commands::snapshot::SNAPSHOT,
-        &commands::txn::TXN,
-        &commands::version::VERSION,
-        &commands::watch::WATCH,
-    ],
-    ..Command::EMPTY
-};
 
 /// A command found, with the groups above it and what is left of the command line.
 #[derive(Clone, Debug)]
@@ -179,8 +154,8 @@ fn first_word(flags: &[Flag], line: &[Vec<u8>]) -> Option<usize> {
 const ABSENT: &[&str] =
     &["auth", "check", "completion", "elect", "lock", "make-mirror", "role", "user"];
 
-/// What to print about a word that is no command.
-pub(crate) fn unknown(program: &str, word: &str) -> String {
+/// What to print about a word that is no command below the root.
+pub(crate) fn unknown(root: &Command, program: &str, word: &str) -> String {
     let mut text = format!("unknown command \"{word}\" for \"{program}\"");
     if ABSENT.contains(&word) {
         text.push_str(": not in this version of Quorate; use etcd's own etcdctl");
@@ -190,7 +165,7 @@ pub(crate) fn unknown(program: &str, word: &str) -> String {
         let name = child.name();
         edit_distance(word, name) <= 2 || name.starts_with(&word.to_lowercase())
     };
-    let names: Vec<_> = ROOT.children.iter().filter(close).map(|child| child.name()).collect();
+    let names: Vec<_> = root.children.iter().filter(close).map(|child| child.name()).collect();
     if !names.is_empty() {
         text.push_str("\n\nDid you mean this?\n");
         names.iter().for_each(|name| text.push_str(&format!("\t{name}\n")));
@@ -216,6 +191,7 @@ fn edit_distance(one: &str, other: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::ROOT;
 
     fn check(line: &str, path: &str, left: &str) {
         let words = |line: &str| -> Vec<Vec<u8>> {
@@ -243,11 +219,11 @@ mod tests {
         let line = |word: &str| vec![word.as_bytes().to_vec()];
         assert_eq!(find(&ROOT, &line("de")).unwrap_err(), "de");
         assert_eq!(find(&ROOT, &line("foo")).unwrap_err(), "foo");
-        assert_eq!(unknown("etcdctl", "foo"), r#"unknown command "foo" for "etcdctl""#);
+        assert_eq!(unknown(&ROOT, "etcdctl", "foo"), r#"unknown command "foo" for "etcdctl""#);
         let absent = r#"unknown command "role" for "quorate ctl": not in this version of Quorate"#;
-        assert!(unknown("quorate ctl", "role").starts_with(absent));
+        assert!(unknown(&ROOT, "quorate ctl", "role").starts_with(absent));
         assert!(ABSENT.iter().all(|name| find(&ROOT, &line(name)).is_err()));
-        assert!(unknown("etcdctl", "pit").ends_with("Did you mean this?\n\tget\n\tput\n"));
+        assert!(unknown(&ROOT, "etcdctl", "pit").ends_with("Did you mean this?\n\tget\n\tput\n"));
     }
 
     #[test]

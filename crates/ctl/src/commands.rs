@@ -17,8 +17,37 @@ pub(crate) mod txn;
 pub(crate) mod version;
 pub(crate) mod watch;
 
+use crate::command::Command;
 use crate::failure::{Failure, exit};
 use crate::gotext::{parse_int, parse_uint, quote};
+use crate::session::GLOBAL_FLAGS;
+
+/// All commands.
+pub(crate) const ROOT: Command = Command {
+    usage: "etcdctl",
+    short: "A simple command line client for etcd3.",
+    inherited: GLOBAL_FLAGS,
+    children: &[
+        &alarm::ALARM,
+        &compaction::COMPACTION,
+        &defrag::DEFRAG,
+        &del::DEL,
+        &downgrade::DOWNGRADE,
+        &endpoint::ENDPOINT,
+        &get::GET,
+        &help::HELP,
+        &lease::LEASE,
+        &member::MEMBER,
+        &move_leader::MOVE_LEADER,
+        &help::OPTIONS,
+        &put::PUT,
+        &snapshot::SNAPSHOT,
+        &txn::TXN,
+        &version::VERSION,
+        &watch::WATCH,
+    ],
+    ..Command::EMPTY
+};
 
 /// Reads a member's id from an argument.
 fn member_id(text: &str) -> Result<u64, Failure> {

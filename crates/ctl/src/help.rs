@@ -129,7 +129,8 @@ fn shown_default(flag: &Flag) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{ROOT, find};
+    use crate::command::find;
+    use crate::commands::ROOT;
 
     fn text(line: &str) -> String {
         let line: Vec<_> = line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect();

@@ -41,7 +41,8 @@ use std::process::ExitCode;
 
 pub use session::Terminal;
 
-use crate::command::{ROOT, find, unknown};
+use crate::command::{Run, find, unknown};
+use crate::commands::ROOT;
 use crate::failure::{Failure, exit};
 use crate::flags::{FlagError, Matches};
 use crate::session::Session;
@@ -79,7 +80,7 @@ pub fn run(
     let found = match find(&ROOT, &line) {
         Ok(found) => found,
         Err(word) => {
-            let text = unknown(program, &word);
+            let text = unknown(&ROOT, program, &word);
             say(&mut *terminal.errors, &format!("Error: {text}\n"));
             say(&mut *terminal.errors, &format!("Run '{program} --help' for usage.\n"));
             return exit::ERROR;
@@ -91,21 +92,21 @@ pub fn run(
             say(&mut *terminal.errors, &format!("Error: {text}\n{usage}\n"));
             return exit::ERROR;
         }
-        Ok(matches) if found.command().run.is_some() => matches,
-        Ok(_) | Err(FlagError::Help) => {
-            say(&mut *terminal.output, &help::help(program, &found));
-            return 0;
-        }
+        Ok(matches) => Some(matches),
+        Err(FlagError::Help) => None,
     };
-    match Session::new(program.to_owned(), found, matches, env, terminal) {
-        Ok(session) => conclude(&session, execute(&session)),
+    let command = found.command();
+    let (Some(matches), Some(run)) = (matches, command.run) else {
+        say(&mut *terminal.output, &help::help(program, &found));
+        return 0;
+    };
+    match Session::new(program.to_owned(), command.is_local, matches, env, terminal) {
+        Ok(session) => conclude(&session, execute(run, &session)),
         Err(failure) => failure.code,
     }
 }
 
-/// Runs the command that was found.
-fn execute(session: &Session) -> Result<(), Failure> {
-    let Some(run) = session.found.command().run else { return Ok(()) };
+fn execute(run: Run, session: &Session) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     tokio::task::LocalSet::new().block_on(&runtime, run(session))
 }

@@ -12,9 +12,11 @@ use std::collections::BTreeMap;
 
 use crate::failure::Failure;
 use crate::flags::{Flag, Kind, Matches};
-use crate::session::ENV_PREFIX;
 
 const ABSENT: &str = "not supported by this version";
+
+/// What the variable of a flag begins with.
+pub(crate) const ENV_PREFIX: &str = "ETCDCTL_";
 
 /// The flags, beside the global ones, of every command.
 pub(crate) const SECURITY_FLAGS: &[Flag] = &[

@@ -12,16 +12,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::client::{Client, Debug, Limits};
-use crate::command::Found;
 use crate::failure::{Failure, exit};
 use crate::flags::{Flag, Kind, Matches};
 use crate::gotext;
 use crate::log;
 use crate::output::{Format, Reply};
-use crate::security::{self, SECURITY_FLAGS};
+use crate::security::{self, ENV_PREFIX, SECURITY_FLAGS};
 
-/// What the variable of a global flag begins with.
-pub(crate) const ENV_PREFIX: &str = "ETCDCTL_";
 /// Read by `watch` itself.
 const WATCH_ENV: [&str; 2] = ["ETCDCTL_WATCH_KEY", "ETCDCTL_WATCH_RANGE_END"];
 
@@ -80,22 +77,22 @@ impl std::fmt::Debug for Terminal {
 pub(crate) struct Session {
     /// What the tool was called as.
     pub(crate) program: String,
-    pub(crate) found: Found,
     pub(crate) matches: Matches,
     pub(crate) env: BTreeMap<String, String>,
     terminal: Rc<RefCell<Terminal>>,
 }
 
 impl Session {
-    /// Adds what the environment says to what the command line says.
+    /// Adds what the environment says to what the command line says, unless the command is local and has no
+    /// use for either.
     pub(crate) fn new(
         program: String,
-        found: Found,
+        is_local: bool,
         mut matches: Matches,
         env: BTreeMap<String, String>,
         mut terminal: Terminal,
     ) -> Result<Self, Failure> {
-        if !found.command().is_local {
+        if !is_local {
             read_env(&mut matches, &env, &mut *terminal.errors)?;
             if let Err(failure) = security::refuse(&matches, &env) {
                 let text = failure.message.unwrap_or_default();
@@ -108,7 +105,7 @@ impl Session {
                 drop(terminal.errors.write_all(settings(&matches).as_bytes()));
             }
         }
-        Ok(Self { program, found, matches, env, terminal: Rc::new(RefCell::new(terminal)) })
+        Ok(Self { program, matches, env, terminal: Rc::new(RefCell::new(terminal)) })
     }
 
     /// The client of the given endpoints' cluster.

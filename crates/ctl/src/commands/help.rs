@@ -1,6 +1,7 @@
 //! `help` and `options`: what the tool can do, and the flags of every command.
 
-use crate::command::{Command, Group, ROOT, find, unknown};
+use super::ROOT;
+use crate::command::{Command, Group, find, unknown};
 use crate::failure::Failure;
 use crate::help::{flag_usages, help};
 use crate::security::SECURITY_FLAGS;
@@ -29,7 +30,7 @@ async fn show_help(session: &Session) -> Result<(), Failure> {
     let program = &session.program;
     match find(&ROOT, &session.matches.args) {
         Ok(found) => session.print(&help(program, &found)),
-        Err(word) => Err(Failure::error(unknown(program, &word))),
+        Err(word) => Err(Failure::error(unknown(&ROOT, program, &word))),
     }
 }
 
