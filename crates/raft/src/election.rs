@@ -18,10 +18,10 @@
 use crate::entry::{EntryId, MemberId, NONE, Term};
 use crate::message::{Message, MessageKind};
 use crate::note::note;
+use crate::pending_reads::PendingReads;
 use crate::positions::TERM_END;
 use crate::quorum::VoteResult;
 use crate::raft::Raft;
-use crate::read_index::PendingReads;
 use crate::state::Role;
 use crate::storage::Storage;
 

@@ -37,11 +37,11 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `node`, `ready` | what the application calls and gets: [`Node`], [`Ready`]. **Start here.** |
+//! | `node`, `ready`, `advance` | what the application calls and gets: [`Node`], [`Ready`]. **Start here.** |
 //! | `raft` | the state of a member; terms; which message goes where |
 //! | `election`, `proposal`, `replication`, `snapshot`, `read_index`, `transfer`, `membership` | the protocol, by concern, as methods of that state |
 //! | `log`, `unstable`, `storage` | the log: as a whole, its end that is still being written, the rest |
-//! | `tracker`, `progress`, `inflights` | the members, and a leader's books about each |
+//! | `tracker`, `progress`, `inflights`, `pending_reads` | the members, and a leader's books about each and about reads |
 //! | [`quorum`], [`joint`], [`confchange`] | the mathematics of agreement and of changing who agrees |
 //! | `message`, `entry`, `state` | plain data, with the fields and numbers of the wire protocol |
 //! | `config`, `error`, `note`, `positions`, `status` | settings, refusals, log lines, credible terms, introspection |
@@ -101,6 +101,7 @@
 //! tests compare parts with naive models. `benches/proposals.rs` measures the hot path.
 #![forbid(unsafe_code)]
 
+mod advance;
 pub mod confchange;
 mod config;
 mod election;
@@ -113,6 +114,7 @@ mod membership;
 mod message;
 mod node;
 mod note;
+mod pending_reads;
 mod positions;
 mod progress;
 mod proposal;

@@ -30,6 +30,7 @@
 
 use bytes::Bytes;
 
+use crate::advance::OnAdvance;
 use crate::confchange::{AnyConfChange, ConfChangeError, ConfChangeV2};
 use crate::config::Config;
 use crate::entry::{Entry, EntryKind, LogIndex, MemberId, NONE, Term};
@@ -38,7 +39,6 @@ use crate::message::{LOCAL_APPEND, LOCAL_APPLY, Message, MessageKind, is_local_t
 use crate::note::Note;
 use crate::positions::{POSITION_MAX, believed_commit_max, believed_term_max};
 use crate::raft::Raft;
-use crate::ready::OnAdvance;
 use crate::state::{ConfState, HardState, Role, SoftState};
 use crate::status::Status;
 use crate::storage::Storage;

@@ -4,81 +4,15 @@
 //! the leader at that moment: after a quorum has answered a heartbeat sent later (`Safe`), or at
 //! once if it trusts its lease (`LeaseBased`). Requests made elsewhere are passed on to the leader.
 //!
-//! # Confirmation
-//!
-//! Reads are numbered from 1 since the member became leader. A heartbeat's context is the number
-//! of the newest read, 8 bytes little-endian, so that one round confirms every read before it,
-//! and its echo acknowledges them as an append's index does entries: the same quorum computation
-//! gives the number of confirmed reads. Echoes of numbers that were never sent, or of contexts of
-//! another length, come from elsewhere and are ignored.
-
-use std::collections::{BTreeMap, VecDeque};
-
-use bytes::Bytes;
+//! How reads are numbered and confirmed: `pending_reads`.
 
 use crate::config::ReadOnlyOption;
 use crate::entry::{EntryId, LogIndex, MemberId, NONE};
-use crate::joint::JointConfig;
 use crate::message::{Message, MessageKind};
 use crate::note::note;
 use crate::raft::Raft;
 use crate::state::ReadState;
 use crate::storage::Storage;
-
-/// Read requests that wait for the leader's leadership to be confirmed.
-#[derive(Debug, Default)]
-pub(crate) struct PendingReads {
-    /// The requests, oldest first, each with the commit index when it came.
-    unconfirmed: VecDeque<(Message, LogIndex)>,
-    /// How many reads have been confirmed and are gone from the front of `unconfirmed`.
-    confirmed_count: u64,
-    /// The number of the newest read that each member has confirmed.
-    acknowledged: BTreeMap<MemberId, u64>,
-}
-
-impl PendingReads {
-    fn push(&mut self, request: Message, commit: LogIndex) {
-        self.unconfirmed.push_back((request, commit));
-    }
-
-    /// The number of the newest read.
-    fn newest(&self) -> u64 {
-        self.confirmed_count + self.unconfirmed.len() as u64
-    }
-
-    /// What heartbeats ask for; empty if no read waits.
-    pub(crate) fn heartbeat_context(&self) -> Bytes {
-        if self.unconfirmed.is_empty() {
-            return Bytes::new();
-        }
-        Bytes::copy_from_slice(&self.newest().to_le_bytes())
-    }
-
-    /// Books the echo of a heartbeat. Says whether it means anything.
-    fn acknowledge(&mut self, from: MemberId, context: &[u8]) -> bool {
-        let Ok(number) = context.try_into().map(u64::from_le_bytes) else { return false };
-        if number > self.newest() {
-            return false;
-        }
-        let acknowledged = self.acknowledged.entry(from).or_default();
-        *acknowledged = number.max(*acknowledged);
-        true
-    }
-
-    /// The next read that a quorum has confirmed.
-    fn pop_confirmed(&mut self, confirmed: u64) -> Option<(Message, LogIndex)> {
-        if self.confirmed_count >= confirmed {
-            return None;
-        }
-        let read = self.unconfirmed.pop_front()?;
-        self.confirmed_count += 1;
-        Some(read)
-    }
-
-    fn quorum_confirmed(&self, voters: &JointConfig) -> u64 {
-        voters.committed_index(|id| self.acknowledged.get(&id).copied())
-    }
-}
 
 impl<S: Storage> Raft<S> {
     pub(crate) fn handle_read_index(&mut self, request: Message) {

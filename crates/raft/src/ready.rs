@@ -10,7 +10,8 @@
 //!   sent after the write, with asynchronous writes it is among the write's responses.
 //! * The report of a write also covers all writes before it.
 
-use crate::entry::{Entry, LogIndex, encoded_bytes, payload_bytes};
+use crate::advance::Applied;
+use crate::entry::{Entry, encoded_bytes, payload_bytes};
 use crate::message::{LOCAL_APPEND, LOCAL_APPLY, Message, MessageKind};
 use crate::node::Node;
 use crate::state::{HardState, ReadState, Snapshot, SoftState};
@@ -39,23 +40,6 @@ pub struct Ready {
     /// Whether the writes must have reached the disk before messages are sent: not if only the
     /// commit index has moved.
     pub must_sync: bool,
-}
-
-/// What [`Node::advance`] makes known to the core.
-#[derive(Debug, Default)]
-pub(crate) struct OnAdvance {
-    is_awaited: bool,
-    /// Messages to this member, which attest what has been written, and the report of the write.
-    messages: Vec<Message>,
-    applied: Option<Applied>,
-}
-
-/// Entries that will have been applied: the last one's index, and the size of all.
-#[derive(Debug)]
-struct Applied {
-    last: LogIndex,
-    encoded_bytes: u64,
-    payload_bytes: u64,
 }
 
 impl<S: Storage> Node<S> {

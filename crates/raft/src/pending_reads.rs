@@ -1,0 +1,72 @@
+//! The books about reads that wait for the leader's leadership to be confirmed.
+//!
+//! # Confirmation
+//!
+//! Reads are numbered from 1 since the member became leader. A heartbeat's context is the number
+//! of the newest read, 8 bytes little-endian, so that one round confirms every read before it,
+//! and its echo acknowledges them as an append's index does entries: the same quorum computation
+//! gives the number of confirmed reads. Echoes of numbers that were never sent, or of contexts of
+//! another length, come from elsewhere and are ignored.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+
+use crate::entry::{LogIndex, MemberId};
+use crate::joint::JointConfig;
+use crate::message::Message;
+
+/// Read requests that wait for the leader's leadership to be confirmed.
+#[derive(Debug, Default)]
+pub(crate) struct PendingReads {
+    /// The requests, oldest first, each with the commit index when it came.
+    unconfirmed: VecDeque<(Message, LogIndex)>,
+    /// How many reads have been confirmed and are gone from the front of `unconfirmed`.
+    confirmed_count: u64,
+    /// The number of the newest read that each member has confirmed.
+    acknowledged: BTreeMap<MemberId, u64>,
+}
+
+impl PendingReads {
+    pub(crate) fn push(&mut self, request: Message, commit: LogIndex) {
+        self.unconfirmed.push_back((request, commit));
+    }
+
+    /// The number of the newest read.
+    pub(crate) fn newest(&self) -> u64 {
+        self.confirmed_count + self.unconfirmed.len() as u64
+    }
+
+    /// What heartbeats ask for; empty if no read waits.
+    pub(crate) fn heartbeat_context(&self) -> Bytes {
+        if self.unconfirmed.is_empty() {
+            return Bytes::new();
+        }
+        Bytes::copy_from_slice(&self.newest().to_le_bytes())
+    }
+
+    /// Books the echo of a heartbeat. Says whether it means anything.
+    pub(crate) fn acknowledge(&mut self, from: MemberId, context: &[u8]) -> bool {
+        let Ok(number) = context.try_into().map(u64::from_le_bytes) else { return false };
+        if number > self.newest() {
+            return false;
+        }
+        let acknowledged = self.acknowledged.entry(from).or_default();
+        *acknowledged = number.max(*acknowledged);
+        true
+    }
+
+    /// The next read that a quorum has confirmed.
+    pub(crate) fn pop_confirmed(&mut self, confirmed: u64) -> Option<(Message, LogIndex)> {
+        if self.confirmed_count >= confirmed {
+            return None;
+        }
+        let read = self.unconfirmed.pop_front()?;
+        self.confirmed_count += 1;
+        Some(read)
+    }
+
+    pub(crate) fn quorum_confirmed(&self, voters: &JointConfig) -> u64 {
+        voters.committed_index(|id| self.acknowledged.get(&id).copied())
+    }
+}
