@@ -15,28 +15,15 @@
 //! When to compare and what to do about a difference (the server). The hash of the whole file
 //! (`backend`).
 
-use std::collections::VecDeque;
 use std::ops::ControlFlow;
-
-use parking_lot::Mutex;
 
 use super::error::{MvccError, MvccRefusal};
 use super::key_range::KeyRange;
+use super::remembered_hashes::HashKv;
 use super::snapshot::Snapshot;
 use super::view::View;
 use crate::backend::Fault;
 use crate::schema::{Bucket, RecordKey, Revision};
-
-/// A hash, and what it covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HashKv {
-    /// CRC-32C.
-    pub hash: u32,
-    /// The compaction that was taken into account, -1 for none.
-    pub compact_revision: i64,
-    /// The newest revision covered.
-    pub hash_revision: i64,
-}
 
 /// A compaction that was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,33 +34,6 @@ pub struct Compaction {
     pub previous_revision: i64,
     /// Whether the deletions of the one before were complete. If not, nobody remembers a hash.
     pub previous_finished: bool,
-}
-
-/// Hashes taken at compactions, by which members that are not equally far can still compare.
-#[derive(Debug, Default)]
-pub(super) struct RememberedHashes {
-    newest_last: Mutex<VecDeque<HashKv>>,
-}
-
-impl RememberedHashes {
-    const COUNT_MAX: usize = 10;
-
-    fn get(&self, revision: i64) -> Option<HashKv> {
-        let hashes = self.newest_last.lock();
-        hashes.iter().rev().find(|hash| hash.hash_revision == revision).copied()
-    }
-
-    fn all(&self) -> Vec<HashKv> {
-        self.newest_last.lock().iter().copied().collect()
-    }
-
-    fn push(&self, hash: HashKv) {
-        let mut hashes = self.newest_last.lock();
-        if hashes.len() == Self::COUNT_MAX {
-            hashes.pop_front();
-        }
-        hashes.push_back(hash);
-    }
 }
 
 impl View {

@@ -21,10 +21,10 @@ use quorate_api::record::KeyValue;
 
 use super::changes::{Change, PastChange, Previous};
 use super::error::{MvccError, MvccRefusal};
-use super::hash::RememberedHashes;
 use super::history::HistoryView;
 use super::range::{RangeQuery, RangeResult};
 use super::records::Records;
+use super::remembered_hashes::RememberedHashes;
 use super::snapshot::Snapshot;
 use super::tree::Tree;
 use super::window::WindowView;

@@ -11,8 +11,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::events::{Event, EventSet, EventSetBuilder};
-use super::history::{History, HistoryFault};
+use super::events::{EventSet, EventSetBuilder};
+use super::history::{Event, History, HistoryFault};
 use super::hub::{Hub, Locked, Position, State};
 use super::index::{Index, Watched};
 use super::limits::CatchUpLimits;

@@ -18,23 +18,12 @@ use prost::encoding::{encode_varint, encoded_len_varint};
 use quorate_api::record::KeyValue;
 
 use super::held::{Held, HeldBytes};
-use super::history::{History, HistoryFault};
+use super::history::{Event, History, HistoryFault};
 
 const EVENT_TAG: u8 = 0x5a;
 const DELETED: [u8; 2] = [0x08, 0x01];
 const KV_TAG: u8 = 0x12;
 const PREVIOUS_TAG: u8 = 0x1a;
-
-/// One change of a key, as the keyspace tells it.
-#[derive(Clone, Copy, Debug)]
-pub struct Event<'a> {
-    /// Whether the key was deleted.
-    pub deleted: bool,
-    /// The key.
-    pub key: &'a [u8],
-    /// The record's encoding; after a deletion only key and mod revision are set in it.
-    pub record: &'a [u8],
-}
 
 /// Which kinds of events a watcher does not want.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

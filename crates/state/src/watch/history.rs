@@ -6,8 +6,18 @@ use std::sync::Arc;
 
 use quorate_api::record::KeyValue;
 
-use super::events::Event;
 use crate::mvcc::{Change, ChangeKind, StoreReader, View};
+
+/// One change of a key, as the keyspace tells it.
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'a> {
+    /// Whether the key was deleted.
+    pub deleted: bool,
+    /// The key.
+    pub key: &'a [u8],
+    /// The record's encoding; after a deletion only key and mod revision are set in it.
+    pub record: &'a [u8],
+}
 
 /// This member's store could not be read. The member stops.
 pub type HistoryFault = Box<dyn Error + Send + Sync>;

@@ -17,9 +17,9 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
-use super::events::{Event, EventSet, Form};
+use super::events::{EventSet, Form};
 use super::held::{Held, HeldBytes};
-use super::history::{History, Source, event_of};
+use super::history::{Event, History, Source, event_of};
 use super::index::{Index, Watched};
 use super::limits::{CatchUpLimits, WatchLimits};
 use super::queue::{Events, Full, Item, Queue};

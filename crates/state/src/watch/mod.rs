@@ -45,10 +45,9 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use self::events::Event;
 pub use self::frame::{Frame, HeaderFields};
 pub use self::held::Held;
-pub use self::history::{History, HistoryFault, Source};
+pub use self::history::{Event, History, HistoryFault, Source};
 pub use self::hub::{Hub, HubStats, Publication};
 pub use self::limits::{CatchUpLimits, QueueLimits, WatchLimits};
 pub use self::stream::WatchStream;
