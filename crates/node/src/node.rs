@@ -19,7 +19,7 @@ use crate::limits;
 use crate::persistence::Persistence;
 use crate::proposals::{Content, Proposals, Waiting};
 use crate::read_barrier::ReadBarriers;
-use crate::refusals::Refusals;
+use crate::refusals::{Refusals, Source};
 use crate::snapshot_policy::SnapshotPolicy;
 use crate::succession::Succession;
 
@@ -526,7 +526,7 @@ impl Node {
         let append = (message.kind == MessageKind::Append)
             .then(|| (message.term, message.index + message.entries.len() as u64));
         if let Err(refusal) = self.raft.step(message) {
-            self.take_refusal(refusal);
+            self.take_refusal(Source::Peer, refusal);
             return;
         }
         if let Some((term, last)) = append
@@ -537,13 +537,17 @@ impl Node {
         }
     }
 
-    /// What a peer sends wrongly is its affair: the core has refused it and stays as it was. What tells that
+    /// What is sent wrongly changes nothing: the core has refused it and stays as it was. What tells that
     /// entries were lost ends this member, if it is the one to go.
-    fn take_refusal(&mut self, refusal: StepError) {
+    fn take_refusal(&mut self, source: Source, refusal: StepError) {
         let note = match refusal.kind() {
             RefusalKind::Ordinary => None,
-            RefusalKind::Impossible => self.refusals.note(NoteLevel::Warn, &refusal.to_string()),
-            RefusalKind::Discord => self.refusals.note(NoteLevel::Error, &refusal.to_string()),
+            RefusalKind::Impossible => {
+                self.refusals.note(NoteLevel::Warn, source, &refusal.to_string())
+            }
+            RefusalKind::Discord => {
+                self.refusals.note(NoteLevel::Error, source, &refusal.to_string())
+            }
             RefusalKind::LogLost => return self.stop(LogFault::LogLost(refusal)),
             RefusalKind::GroupLost => return self.stop(LogFault::GroupLost(refusal)),
         };
@@ -659,9 +663,11 @@ impl Node {
         }
     }
 
-    fn step_own(&mut self, message: Message) {
-        // Refused when it has been overtaken, for example by a newer term.
-        drop(self.raft.step_local(message));
+    /// A report of this member's own storage. One that a newer term has overtaken is no refusal.
+    pub(crate) fn step_own(&mut self, message: Message) {
+        if let Err(refusal) = self.raft.step_local(message) {
+            self.take_refusal(Source::Own, refusal);
+        }
     }
 
     /// Takes everything the core wants done, until it wants nothing more.

@@ -7,6 +7,15 @@ use quorate_raft::{Note, NoteLevel};
 
 use crate::limits::REFUSAL_NOTE_TICKS;
 
+/// Where a refused message came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Another member.
+    Peer,
+    /// This member's own storage.
+    Own,
+}
+
 /// Bounds the lines about refused messages.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
@@ -22,7 +31,7 @@ impl Refusals {
     }
 
     /// The line about a message that was refused for this reason, if there is to be one.
-    pub(crate) fn note(&mut self, level: NoteLevel, reason: &str) -> Option<Note> {
+    pub(crate) fn note(&mut self, level: NoteLevel, source: Source, reason: &str) -> Option<Note> {
         if self.ticks_left > 0 {
             self.left_out += 1;
             return None;
@@ -32,7 +41,11 @@ impl Refusals {
             0 => String::new(),
             count => format!(" ({count} more since the last such line)"),
         };
-        Some(Note { level, text: format!("refused a message of a peer: {reason}{more}") })
+        let what = match source {
+            Source::Peer => "a message of a peer",
+            Source::Own => "a report of this member's own storage",
+        };
+        Some(Note { level, text: format!("refused {what}: {reason}{more}") })
     }
 }
 
@@ -44,7 +57,7 @@ mod tests {
     fn a_flood_makes_a_line_now_and_then() {
         let mut refusals = Refusals::default();
         let text = |refusals: &mut Refusals| {
-            refusals.note(NoteLevel::Warn, "nonsense").map(|note| note.text)
+            refusals.note(NoteLevel::Warn, Source::Peer, "nonsense").map(|note| note.text)
         };
         let first = text(&mut refusals);
         assert_eq!(first.as_deref(), Some("refused a message of a peer: nonsense"));

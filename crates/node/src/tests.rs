@@ -733,6 +733,24 @@ fn refused_messages_make_a_line_and_change_nothing() {
 }
 
 #[test]
+fn a_refused_report_of_the_own_storage_is_told() {
+    let mut member = Member::start(config(1, &[1]));
+    member.finish_writes();
+    assert_eq!(member.node.leadership().role, Role::Leader);
+    member.node.take_notes();
+    let report = |kind, term| Message { from: 1, term, ..Message::new(kind, 1) };
+    // Overtaken by a newer term, as happens.
+    member.node.step_own(report(MessageKind::AppendResponse, 1));
+    assert!(member.node.take_notes().is_empty());
+    let term = member.node.leadership().term;
+    let beyond = Message { index: 99, ..report(MessageKind::AppendResponse, term) };
+    member.node.step_own(beyond);
+    let notes = member.node.take_notes();
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(notes[0].text.starts_with("refused a report of this member's own storage: 1 acknow"));
+}
+
+#[test]
 fn a_lone_founder_does_not_stand_before_it_may() {
     let data = quorate_raft::confchange::wire::encode_v1(&ConfChange {
         kind: ConfChangeKind::AddNode,
