@@ -49,3 +49,6 @@ pub use image::InstallError;
 pub use log::{Log, LogError, Marked, Synced};
 pub use snapshot::{Purger, SnapshotOrder};
 pub use state_machine::{ApplyError, Begun, Job, Next, Now, Outlet, Output, Pace, StateMachine};
+
+#[cfg(test)]
+mod tests;

@@ -48,7 +48,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("quorate-net", &["quorate-telemetry"]),
     (
         "quorate-core",
-        &["quorate-api", "quorate-node", "quorate-raft", "quorate-state", "quorate-storage"],
+        &[
+            "quorate-api",
+            "quorate-node",
+            "quorate-raft",
+            "quorate-random",
+            "quorate-state",
+            "quorate-storage",
+        ],
     ),
     (
         "quorate-peer",

@@ -1,0 +1,125 @@
+//! One member that is the whole cluster. The power goes at every operation of its disk, and whatever of the unsynced
+//! writes has arrived, it goes on with everything that it had acknowledged.
+
+use std::sync::Arc;
+
+use quorate_random::SplitMix64;
+use quorate_state::apply::State;
+use quorate_state::backend::Backend;
+use quorate_storage::disk::{Disk, FaultyDisk, RealDisk};
+use quorate_storage::wal;
+
+use super::member::{Input, Outcome, TURNS, Turn, bolt_options, small_segments, state_options};
+use super::{Client, Folder, Member};
+
+const WRITES: u64 = 24;
+
+/// Enough to come to rest.
+const TURNS_MAX: u64 = 100_000;
+
+/// Asks, and lets the machines take turns, until all that was asked for is acknowledged and at rest.
+fn live(member: &mut Member, client: &mut Client, writes: u64, draw: &mut SplitMix64) -> Outcome {
+    let until = client.asked + writes;
+    let mut waiting = writes;
+    for turn in 0.. {
+        assert!(turn < TURNS_MAX, "never at rest: {client:?}");
+        if waiting > 0 && draw.below(4) == 0 {
+            waiting -= 1;
+            member.inputs.push_back(Input::Ask);
+        }
+        if draw.below(20) == 0 {
+            member.inputs.push_back(Input::Read);
+        }
+        member.take_turn(TURNS[draw.position(TURNS.len())], client, draw)?;
+        if client.acknowledged >= until && member.is_idle() {
+            return Ok(());
+        }
+    }
+    unreachable!("the turns are counted")
+}
+
+/// Lets the machines take turns until all that is in the log is carried out.
+fn settle(member: &mut Member, client: &mut Client, draw: &mut SplitMix64) -> Outcome {
+    for _ in 0..TURNS_MAX {
+        member.take_turn(TURNS[draw.position(TURNS.len())], client, draw)?;
+        if member.leads() && member.is_idle() {
+            return Ok(());
+        }
+    }
+    panic!("never at rest: {client:?}");
+}
+
+fn begin(folder: &Folder, stop: Option<u64>) -> (FaultyDisk, Outcome<Member>) {
+    let disk = FaultyDisk::new(folder.path()).unwrap();
+    if let Some(stop) = stop {
+        disk.stop_at(stop);
+    }
+    (disk.clone(), Member::start(1, folder, disk, small_segments()))
+}
+
+/// Founds a member and lets it live until the power goes. Returns its folder and disk, what was asked of it and what
+/// it had promised of snapshots.
+fn life(seed: u64, stop: Option<u64>) -> (Folder, FaultyDisk, Client, u64) {
+    let folder = Folder::new();
+    folder.found(&[1], small_segments());
+    let (mut client, mut draw) = (Client::default(), SplitMix64::new(seed));
+    let (disk, started) = begin(&folder, stop);
+    let Ok(mut member) = started else { return (folder, disk, client, 0) };
+    let lived = live(&mut member, &mut client, WRITES, &mut draw);
+    let mark = member.promised.mark;
+    let ended = lived.and_then(|()| {
+        assert!(member.reads_done() > 0, "readers are let through");
+        client.check(member.machine.state(), "at the end");
+        member.stop()
+    });
+    assert_eq!(ended.is_ok(), stop.is_none(), "{ended:?}");
+    (folder, disk, client, mark)
+}
+
+/// What a crash has left must be a prefix of the log, as far as it had been applied.
+fn check_backend(folder: &Folder, client: &Client, what: &str) {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let mut options = bolt_options();
+    options.no_sync = true;
+    let backend = Backend::open(&disk, &folder.dirs().backend(), options)
+        .unwrap_or_else(|error| panic!("{what}: {error}"));
+    client.check(&State::recover(&backend, state_options()).unwrap(), what);
+}
+
+#[test]
+fn a_power_cut_at_any_operation_loses_nothing_that_was_acknowledged() {
+    for seed in 0..2 {
+        let (_folder, disk, client, mark) = life(seed, None);
+        assert!(mark > 0, "snapshots are taken");
+        assert!(client.acknowledged == WRITES, "{client:?}");
+        let total = disk.operation_count();
+        assert!(total > 150, "{total}");
+        for stop in (seed..total).step_by(2) {
+            let (_folder, disk, client, mark) = life(seed, Some(stop));
+            for image_seed in [stop / 2 % 2, 1000 + stop] {
+                let what = format!("seed {seed}, stop {stop} of {total}, image {image_seed}");
+                go_on(&disk, image_seed, client.clone(), mark, &what);
+            }
+        }
+    }
+}
+
+/// Starts from what the disk holds after a power cut, and goes on.
+fn go_on(disk: &FaultyDisk, image_seed: u64, mut client: Client, mark: u64, what: &str) {
+    let folder = Folder::new();
+    disk.crash(image_seed, folder.path()).unwrap();
+    check_backend(&folder, &client, what);
+    let marks = wal::snapshot_marks(&RealDisk, folder.dirs().wal()).unwrap();
+    assert!(marks.last().unwrap().index >= mark, "{what}: {marks:?}");
+    let (_, started) = begin(&folder, None);
+    let mut member = started.unwrap_or_else(|error| panic!("{what}: {error}"));
+    let mut draw = SplitMix64::new(image_seed);
+    // What was asked for and not acknowledged may be in the log, or not.
+    settle(&mut member, &mut client, &mut draw).unwrap();
+    let written = client.check(member.machine.state(), what);
+    assert!(written >= client.acknowledged, "{what}: {written} of {}", client.acknowledged);
+    client.asked = written;
+    live(&mut member, &mut client, 5, &mut draw).unwrap();
+    assert_eq!(client.check(member.machine.state(), what), written + 5);
+    member.take_turn(Turn::Purge, &mut client, &mut draw).unwrap();
+}

@@ -1,0 +1,77 @@
+//! A follower that is fed by a leader: with entries, and, when it was cut off for too long, with snapshots. Its power
+//! goes at every operation of its disk, and whatever has arrived of the unsynced writes, it keeps what it had
+//! acknowledged, and catches up.
+
+use quorate_raft::ConfChangeKind;
+use quorate_storage::disk::{FaultyDisk, RealDisk};
+use quorate_storage::wal;
+
+use super::Folder;
+use super::cluster::{COUNT, Cluster, PowerCut, VICTIM};
+use super::member::Promised;
+
+/// What the cluster goes through.
+fn live(cluster: &mut Cluster) -> Result<(), PowerCut> {
+    cluster.elect()?;
+    cluster.write(6)?;
+    cluster.settle()?;
+    for kind in [ConfChangeKind::AddLearnerNode, ConfChangeKind::RemoveNode] {
+        cluster.is_cut_off = true;
+        cluster.change_members(kind);
+        cluster.write(12)?;
+        cluster.settle()?;
+        cluster.is_cut_off = false;
+        cluster.write(4)?;
+        cluster.settle()?;
+    }
+    Ok(())
+}
+
+fn check(cluster: &mut Cluster, what: &str) {
+    for at in 0..COUNT {
+        let client = cluster.client.clone();
+        let written = client.check(cluster.member(at).machine.state(), what);
+        assert!(written >= client.acknowledged, "{what}: member {at}");
+    }
+}
+
+#[test]
+fn a_power_cut_at_any_operation_of_a_follower_takes_back_nothing_that_it_has_acknowledged() {
+    for seed in 0..2 {
+        let (mut cluster, disk, started) = Cluster::found(seed, None);
+        started.and_then(|()| live(&mut cluster)).unwrap();
+        check(&mut cluster, "without a power cut");
+        assert!(cluster.snapshots >= 2, "{}", cluster.snapshots);
+        let total = disk.operation_count();
+        assert!(total > 100, "{total}");
+        for stop in (seed..total).step_by(3) {
+            let (mut cluster, disk, started) = Cluster::found(seed, Some(stop));
+            let lived = started.and_then(|()| live(&mut cluster));
+            assert!(lived.is_err(), "the power goes at {stop}");
+            let image = [0, 1, stop][usize::try_from(stop / 3 % 3).unwrap()];
+            let what = format!("seed {seed}, stop {stop} of {total}, image {image}");
+            go_on(&mut cluster, &disk, image, &what);
+        }
+    }
+}
+
+/// The follower comes back from what its disk holds, and catches up with the others, which have lived on.
+fn go_on(cluster: &mut Cluster, disk: &FaultyDisk, image: u64, what: &str) {
+    let promised = cluster.take_victim().map_or_else(Promised::default, |victim| victim.promised);
+    let folder = Folder::new();
+    disk.crash(image, folder.path()).unwrap();
+    let marks = wal::snapshot_marks(&RealDisk, folder.dirs().wal()).unwrap();
+    let mark = marks.last().unwrap();
+    assert!(mark.index >= promised.mark, "{what}: {mark:?}, {promised:?}");
+    let contents = wal::read(&RealDisk, folder.dirs().wal(), mark).unwrap();
+    let last = contents.entries.last().map_or(mark.index, |last| last.index);
+    assert!(last >= promised.log, "{what}: the log ends at {last}, {promised:?}");
+    assert!(contents.hard_state.term >= promised.term, "{what}: {promised:?}");
+    cluster.bring_back(folder, what);
+    let client = cluster.client.clone();
+    client.check(cluster.member(VICTIM).machine.state(), what);
+    cluster.is_cut_off = false;
+    let went_on = cluster.elect().and_then(|()| cluster.write(3)).and_then(|()| cluster.settle());
+    went_on.unwrap();
+    check(cluster, what);
+}

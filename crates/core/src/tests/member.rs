@@ -1,0 +1,610 @@
+//! One member: its machines, the queues between them, and its disk.
+
+use std::collections::VecDeque;
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use quorate_node::{Config, Effect, Event, Node, Persist, SnapshotPolicy};
+use quorate_raft::confchange::wire as change_wire;
+use quorate_raft::{
+    ConfChange, ConfChangeKind, EntryKind, HardState, LogIndex, Message, MessageKind,
+    SnapshotOutcome, Term,
+};
+use quorate_random::SplitMix64;
+use quorate_state::apply::{Refusal, Request, Response, StateOptions};
+use quorate_state::backend::Backend;
+use quorate_state::lease::LessorOptions;
+use quorate_state::members::Member as Row;
+use quorate_state::units::{MemberId, Millis};
+use quorate_storage::bolt;
+use quorate_storage::data_dir::DataDir;
+use quorate_storage::disk::{Disk, FaultyDisk, RealDisk};
+use quorate_storage::snap::IncomingDatabase;
+use quorate_storage::wal::{self, SnapshotMark, Wal};
+
+use super::Client;
+use crate::start::{self, Start};
+use crate::{
+    BackendWriter, Begun, Consensus, Job, Log, Next, Now, Order, Outlet, Output, Pace, Purger,
+    Report, StateMachine,
+};
+
+pub(super) type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+/// A directory that a member's disk is made of.
+#[derive(Debug)]
+pub(super) struct Folder(tempfile::TempDir);
+
+impl Folder {
+    pub(super) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub(super) fn dirs(&self) -> DataDir {
+        DataDir::new(&self.path().join("data"), None)
+    }
+
+    /// Writes what a founder of a cluster of these members begins with.
+    pub(super) fn found(&self, voters: &[u64], options: wal::Options) {
+        // What is there before the tale begins need not survive this machine's own power cut.
+        let options = wal::Options { sync: false, ..options };
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let dirs = self.dirs();
+        dirs.prepare(&*disk).unwrap();
+        let mut wal = Wal::create(disk, dirs.wal(), Bytes::from_static(b"m"), options).unwrap();
+        let entries: Vec<_> = (1..)
+            .zip(voters)
+            .map(|(index, id)| {
+                let row = Row::new(MemberId(*id), vec![format!("http://{id}:2380")]);
+                let change = ConfChange {
+                    kind: ConfChangeKind::AddNode,
+                    node_id: *id,
+                    context: row.to_json().into(),
+                    ..ConfChange::default()
+                };
+                let data = change_wire::encode_v1(&change);
+                wal::Entry { index, term: 1, kind: EntryKind::ConfChange as u8, data }
+            })
+            .collect();
+        let hard_state = wal::HardState { term: 1, vote: 0, commit: entries.len() as u64 };
+        wal.save(Some(&hard_state), &entries).unwrap();
+        wal.close().unwrap();
+    }
+}
+
+/// Every few entries begin a segment.
+pub(super) fn small_segments() -> wal::Options {
+    wal::Options {
+        segment_bytes: 2000,
+        zero_lead_bytes: 0,
+        zero_step_bytes: 0,
+        ..wal::Options::default()
+    }
+}
+
+/// What consensus is to hear, from the other machines and from outside.
+#[derive(Debug)]
+pub(super) enum Input {
+    Event(Event),
+    Ask,
+    Read,
+    Change(ConfChange),
+    Mark(SnapshotMark),
+}
+
+/// What the log is to do, where it is not consensus that does it.
+#[derive(Debug)]
+enum LogOrder {
+    Append(Persist),
+    Mark(SnapshotMark),
+}
+
+/// What the state machine has said.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    inputs: VecDeque<Input>,
+    orders: VecDeque<Order<u64, u64>>,
+    /// Outcomes of writes, to be told when they are published.
+    outcomes: Vec<u64>,
+    acknowledged: u64,
+    published: LogIndex,
+    leads_in: Option<Term>,
+    pub(super) told: Vec<u64>,
+    /// Asked to raise the alarm.
+    pub(super) alarms: u64,
+}
+
+impl Outlet for Said {
+    type Ticket = u64;
+    type Told = u64;
+
+    fn begin(&mut self, request: &Request) -> Begun<u64> {
+        Begun { ticket: request.id, reply_wanted: true, kind: "request" }
+    }
+
+    fn finish(&mut self, ticket: u64, outcome: Option<Result<Response, Refusal>>) {
+        if let Some(Ok(Response::Put(_))) = outcome {
+            self.outcomes.push(ticket);
+        }
+    }
+
+    fn leads_in(&self, term: Term) -> bool {
+        self.leads_in == Some(term)
+    }
+
+    fn is_backend_behind(&self) -> bool {
+        self.orders.len() >= 2
+    }
+
+    fn put(&mut self, output: Output<u64>) {
+        match output {
+            Output::Decided { index, change } => {
+                let event = Event::ConfChangeDecided { index, change };
+                self.inputs.push_back(Input::Event(event));
+            }
+            Output::Published { index, .. } | Output::Installed { index, .. } => {
+                assert!(index >= self.published, "what was published stays");
+                self.published = index;
+                let newest = self.outcomes.drain(..).max();
+                self.acknowledged = self.acknowledged.max(newest.unwrap_or(0));
+            }
+            Output::Commit { batch, then } => self.orders.push_back(Order::Commit { batch, then }),
+            Output::Install { index } => self.orders.push_back(Order::Install { index, told: 0 }),
+            Output::Tell(told) => self.told.push(told),
+            Output::NoRoom => self.alarms += 1,
+            Output::Members(_)
+            | Output::ChangeRefused(_)
+            | Output::Removed
+            | Output::ChangeAnswered { .. }
+            | Output::ClusterVersion { .. }
+            | Output::StorageVersion { .. }
+            | Output::StorageVersionStays(_)
+            | Output::OverQuota { .. }
+            | Output::TakingSnapshot { .. } => {}
+        }
+    }
+}
+
+/// What a member has promised to others, and must keep after a crash.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Promised {
+    /// The last entry that it has acknowledged to a leader.
+    pub(super) log: LogIndex,
+    /// The last term that it has taken part in.
+    pub(super) term: Term,
+    /// The newest snapshot of its own that consensus relies on.
+    pub(super) mark: LogIndex,
+}
+
+/// The machines that one thread of production each calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    Consensus,
+    Log,
+    StateMachine,
+    Backend,
+    Time,
+    Purge,
+}
+
+pub(super) const TURNS: [Turn; 6] =
+    [Turn::Consensus, Turn::Log, Turn::StateMachine, Turn::Backend, Turn::Time, Turn::Purge];
+
+/// See the module.
+pub(super) struct Member {
+    pub(super) disk: FaultyDisk,
+    shared: Arc<dyn Disk>,
+    dirs: DataDir,
+    pub(super) consensus: Consensus<Vec<u64>>,
+    log: Log,
+    pub(super) machine: StateMachine<u64>,
+    pub(super) writer: BackendWriter<u64, u64>,
+    pub(super) inputs: VecDeque<Input>,
+    log_orders: VecDeque<LogOrder>,
+    pub(super) jobs: VecDeque<Job<u64>>,
+    pub(super) said: Said,
+    is_installing: bool,
+    is_installed: bool,
+    /// Readers that wait for this index, with the writes they must see.
+    readers: Vec<(LogIndex, u64)>,
+    reads_done: u64,
+    /// On their way to peers.
+    pub(super) sent: Vec<Message>,
+    /// Snapshots on their way to peers, with their images.
+    pub(super) images: Vec<(Message, Vec<u8>)>,
+    image_count: u64,
+    purger: Purger,
+    now: Instant,
+    elapsed: Duration,
+    pub(super) promised: Promised,
+}
+
+impl Member {
+    /// Starts a member from what its folder holds. Its disk may be told to fail before it does.
+    pub(super) fn start(
+        id: u64,
+        folder: &Folder,
+        disk: FaultyDisk,
+        options: wal::Options,
+    ) -> Outcome<Self> {
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let dirs = folder.dirs();
+        quorate_storage::snap::clean_up(&*shared, &dirs.snap())?;
+        let open = || Backend::open(&shared, &dirs.backend(), bolt_options());
+        let recovered = start::recover(&shared, &dirs, state_options(), open)?;
+        let mark = recovered.mark();
+        let applied = recovered.state.applied().0;
+        let (wal, contents) = start::open_log(&shared, &dirs, &mark, applied, options)?;
+        let begin = Start::new(&recovered.state, contents, mark)?;
+        start::release_passed(&*shared, &dirs, applied)?;
+        let node = Node::new(node_config(id, begin))?;
+        let now = Instant::now();
+        let backend = recovered.backend;
+        let machine =
+            StateMachine::new(recovered.state, backend.clone(), MemberId(id), pace(), now);
+        let snap_dir = dirs.snap();
+        let mut member = Self {
+            consensus: Consensus::new(node, applied),
+            log: Log::new(wal, Arc::clone(&shared), snap_dir.clone()),
+            machine,
+            writer: BackendWriter::new(backend, Arc::clone(&shared), snap_dir.clone()),
+            inputs: VecDeque::new(),
+            log_orders: VecDeque::new(),
+            jobs: VecDeque::new(),
+            said: Said { published: applied, ..Said::default() },
+            is_installing: false,
+            is_installed: false,
+            readers: Vec::new(),
+            reads_done: 0,
+            sent: Vec::new(),
+            images: Vec::new(),
+            image_count: 0,
+            purger: Purger {
+                disk: Arc::clone(&shared),
+                snap_dir,
+                wal_dir: dirs.wal().to_path_buf(),
+                snapshots_max: 1,
+                segments_max: 1,
+            },
+            disk,
+            shared,
+            dirs,
+            now,
+            elapsed: Duration::ZERO,
+            promised: Promised::default(),
+        };
+        member.consensus.start();
+        Ok(member)
+    }
+
+    /// Whether it leads, and has applied the first entry of its reign.
+    pub(super) fn leads(&self) -> bool {
+        let leadership = self.consensus.leadership();
+        leadership.role == quorate_raft::Role::Leader
+            && self.machine.state().applied().1 == leadership.term
+    }
+
+    pub(super) fn applied(&self) -> LogIndex {
+        self.said.published
+    }
+
+    pub(super) const fn reads_done(&self) -> u64 {
+        self.reads_done
+    }
+
+    /// Lets one machine do something.
+    pub(super) fn take_turn(
+        &mut self,
+        turn: Turn,
+        client: &mut Client,
+        draw: &mut SplitMix64,
+    ) -> Outcome {
+        match turn {
+            Turn::Consensus => {
+                let count = draw.position(self.inputs.len() + 1).max(1);
+                self.run_consensus(count, client)?;
+            }
+            Turn::Log => self.run_log(draw)?,
+            Turn::StateMachine => self.run_machine(client)?,
+            Turn::Backend => self.run_backend()?,
+            Turn::Time => {
+                self.let_time_pass();
+                self.inputs.push_back(Input::Event(Event::Tick));
+            }
+            Turn::Purge => self.purger.run(|_| ())?,
+        }
+        self.inputs.append(&mut self.said.inputs);
+        client.acknowledged = client.acknowledged.max(self.said.acknowledged);
+        Ok(())
+    }
+
+    /// Whether everything has come to rest.
+    pub(super) fn is_idle(&self) -> bool {
+        let is_tick = |input: &Input| matches!(input, Input::Event(Event::Tick));
+        self.inputs.iter().all(is_tick)
+            && self.log_orders.is_empty()
+            && self.jobs.is_empty()
+            && self.said.orders.is_empty()
+            && !self.is_installing
+            && self.machine.wake_at().is_none()
+            && self.machine.state().applied().0 == self.consensus.commit_index()
+    }
+
+    fn run_consensus(&mut self, count: usize, client: &mut Client) -> Outcome {
+        for _ in 0..count.min(self.inputs.len()) {
+            match self.inputs.pop_front().expect("as many were counted") {
+                Input::Event(event) => self.consensus.handle(event),
+                Input::Ask => {
+                    client.ask().into_iter().for_each(|proposal| self.consensus.propose(proposal));
+                }
+                Input::Read => self.consensus.next_readers().push(client.acknowledged),
+                Input::Change(change) => {
+                    self.consensus.propose_conf_change(change, self.said.published);
+                }
+                Input::Mark(mark) => self.mark(mark)?,
+            }
+        }
+        self.consensus.end_batch();
+        self.consensus.notice_applied(self.said.published);
+        loop {
+            while let Some(effect) = self.consensus.poll_effect() {
+                self.carry_out(effect, client)?;
+            }
+            if !self.consensus.is_sole_voter() {
+                return Ok(());
+            }
+            let Some(synced) = self.log.sync()? else { return Ok(()) };
+            self.consensus.handle(Event::Persisted { token: synced.token });
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect, client: &mut Client) -> Outcome {
+        match effect {
+            Effect::Persist(persist) => {
+                let is_here = self.consensus.is_sole_voter() && self.log_orders.is_empty();
+                match is_here {
+                    true => self.log.append(&persist)?,
+                    false => self.log_orders.push_back(LogOrder::Append(persist)),
+                }
+            }
+            Effect::Apply(applying) => {
+                for entry in &applying.entries {
+                    let is_request = entry.kind == EntryKind::Normal;
+                    let data = if is_request { entry.data.clone() } else { Bytes::new() };
+                    client.note_committed(entry.index, &data);
+                }
+                self.jobs.push_back(Job::Apply(applying.entries));
+            }
+            Effect::Send(message) => {
+                self.promise(&message);
+                self.sent.push(message);
+            }
+            Effect::SendSnapshot(message) => self.jobs.push_back(Job::SendSnapshot(message)),
+            Effect::InstallSnapshot(snapshot) => {
+                self.jobs.push_back(Job::InstallSnapshot(snapshot));
+            }
+            Effect::TakeSnapshot => self.jobs.push_back(Job::TakeSnapshot),
+            Effect::Leadership(leadership) => {
+                let leads = leadership.role == quorate_raft::Role::Leader;
+                self.said.leads_in = leads.then_some(leadership.term);
+                if !leads {
+                    self.jobs.push_back(Job::LostLeadership);
+                }
+            }
+            Effect::BarrierPassed { index, .. } => {
+                let readers = std::mem::take(self.consensus.readers());
+                self.readers.extend(readers.into_iter().map(|writes| (index, writes)));
+            }
+            Effect::BarrierFailed { .. } => self.consensus.readers().clear(),
+            Effect::ProposalFailed { request_id, failure } => {
+                panic!("proposal {request_id} is lost: {failure:?}");
+            }
+            Effect::Stop(fault) => panic!("a sound log is doubted: {fault}"),
+        }
+        Ok(())
+    }
+
+    fn promise(&mut self, message: &Message) {
+        self.promised.term = self.promised.term.max(message.term);
+        if message.kind == MessageKind::AppendResponse && !message.reject {
+            self.promised.log = self.promised.log.max(message.index);
+        }
+    }
+
+    fn mark(&mut self, mark: SnapshotMark) -> Outcome {
+        if !self.consensus.is_sole_voter() || !self.log_orders.is_empty() {
+            self.log_orders.push_back(LogOrder::Mark(mark));
+            return Ok(());
+        }
+        self.mark_now(&mark)
+    }
+
+    fn mark_now(&mut self, mark: &SnapshotMark) -> Outcome {
+        let marked = self.log.mark(mark)?;
+        self.promised.mark = self.promised.mark.max(marked.index);
+        let persisted = marked.synced.map(|synced| Event::Persisted { token: synced.token });
+        let taken = Event::SnapshotTaken { index: marked.index };
+        self.inputs.extend(persisted.into_iter().chain([taken]).map(Input::Event));
+        Ok(())
+    }
+
+    /// Does some of what is queued, with one sync for all of it.
+    fn run_log(&mut self, draw: &mut SplitMix64) -> Outcome {
+        let count = draw.position(self.log_orders.len() + 1).max(1);
+        for _ in 0..count.min(self.log_orders.len()) {
+            match self.log_orders.pop_front().expect("as many were counted") {
+                LogOrder::Append(persist) => self.log.append(&persist)?,
+                LogOrder::Mark(mark) => self.mark_now(&mark)?,
+            }
+        }
+        match self.log.sync()? {
+            Some(synced) => {
+                self.inputs.push_back(Input::Event(Event::Persisted { token: synced.token }));
+            }
+            None => _ = self.log.prepare()?,
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> Now {
+        let millis = u64::try_from(self.elapsed.as_millis()).unwrap();
+        Now { instant: self.now + self.elapsed, millis: Millis(millis) }
+    }
+
+    fn run_machine(&mut self, client: &Client) -> Outcome {
+        let now = self.now();
+        if self.is_installing {
+            if std::mem::take(&mut self.is_installed) {
+                self.is_installing = false;
+                self.machine.installed(now, &mut self.said)?;
+            }
+        } else if let Some(job) = self.jobs.pop_front() {
+            match self.machine.take(job, now, &mut self.said)? {
+                Next::GoOn => self.machine.hand_over_if_due(now.instant, &mut self.said),
+                Next::AwaitInstall => self.is_installing = true,
+                Next::End => panic!("nobody has told it to end"),
+            }
+        } else {
+            self.machine.compact(now.instant, &mut self.said);
+            self.machine.hand_over_if_due(now.instant, &mut self.said);
+        }
+        let applied = self.said.published;
+        let view = self.machine.state().readers().view();
+        let written = u64::try_from(view.current_revision()).unwrap() - 1;
+        for (_, writes) in self.readers.extract_if(.., |(index, _)| *index <= applied) {
+            assert!(written >= writes, "a read misses acknowledged writes: {written} of {writes}");
+            self.reads_done += 1;
+        }
+        assert!(written >= client.acknowledged.min(client.written_at(applied)));
+        Ok(())
+    }
+
+    fn run_backend(&mut self) -> Outcome {
+        let report = match self.writer.step()? {
+            Some(report) => report,
+            None if self.writer.lacks_room() => return Ok(()),
+            None => {
+                if let Some(order) = self.said.orders.pop_front() {
+                    self.writer.take(order, self.now().instant);
+                } else if self.writer.reclaim_at().is_some() {
+                    self.writer.reclaim(self.now().instant)?;
+                }
+                return Ok(());
+            }
+        };
+        match report {
+            Report::Committed { committed, generation }
+            | Report::Moved { committed, generation } => {
+                self.jobs.push_back(Job::Committed { committed, generation });
+            }
+            Report::SnapshotSaved(mark) => self.inputs.push_back(Input::Mark(mark)),
+            Report::Send { message, image } => {
+                let mut bytes = vec![0; usize::try_from(image.image_len()).unwrap()];
+                let mut done = 0;
+                while done < bytes.len() {
+                    done += image.read_image_at(done as u64, &mut bytes[done..])?;
+                }
+                self.images.push((message, bytes));
+            }
+            Report::Installed { .. } => self.is_installed = true,
+            Report::Tell(told) => self.said.told.push(told),
+            Report::NoRoom(_) => self.jobs.push_back(Job::NoRoom),
+            Report::Defragmented { told, .. } => self.said.told.extend(told),
+            Report::Compacted(_) | Report::RoomAgain | Report::Ended => {}
+        }
+        Ok(())
+    }
+
+    /// Lets time pass for batches, and not for elections.
+    pub(super) fn let_time_pass(&mut self) {
+        self.elapsed += Duration::from_millis(40);
+    }
+
+    /// A message has come.
+    pub(super) fn receive(&mut self, message: Message) {
+        self.inputs.push_back(Input::Event(Event::Received(vec![message])));
+    }
+
+    /// Takes in a snapshot's image, and then its message.
+    pub(super) fn receive_snapshot(&mut self, message: Message, image: &[u8]) -> Outcome {
+        let index = message.snapshot.as_ref().expect("it is one").metadata.index;
+        self.image_count += 1;
+        let disk = Arc::clone(&self.shared);
+        let mut file = IncomingDatabase::create(disk, &self.dirs.snap(), self.image_count)?;
+        file.write(image)?;
+        file.finish(index)?;
+        self.receive(message);
+        Ok(())
+    }
+
+    /// A message to this peer was lost.
+    pub(super) fn note_lost(&mut self, peer: u64) {
+        self.inputs.push_back(Input::Event(Event::Unreachable(peer)));
+    }
+
+    /// A snapshot has reached a peer, or has not.
+    pub(super) fn note_snapshot(&mut self, to: u64, outcome: SnapshotOutcome) {
+        self.inputs.push_back(Input::Event(Event::SnapshotSent { to, outcome }));
+    }
+
+    /// Ends in order.
+    pub(super) fn stop(mut self) -> Outcome {
+        let hard_state: Option<HardState> = self.consensus.unwritten_hard_state();
+        self.machine.take(Job::Stop, self.now(), &mut self.said)?;
+        while let Some(order) = self.said.orders.pop_front() {
+            self.writer.take(order, self.now().instant);
+            while self.writer.step()?.is_some() {}
+        }
+        Ok(self.log.close(hard_state)?)
+    }
+}
+
+pub(super) fn bolt_options() -> bolt::Options {
+    let mut options = bolt::Options::default();
+    options.growth_bytes = 8 << 10;
+    options.map_bytes_min = 1 << 20;
+    options
+}
+
+pub(super) fn state_options() -> StateOptions {
+    let lessor = LessorOptions::default();
+    StateOptions { lessor, learner_count_max: 1, ..StateOptions::default() }
+}
+
+fn pace() -> Pace {
+    Pace {
+        batch_interval: Duration::from_millis(100),
+        batch_ops_max: 6,
+        compaction_step: 2,
+        compaction_pause: Duration::from_millis(10),
+        lease_extension_millis: 1000,
+    }
+}
+
+fn node_config(id: u64, start: Start) -> Config {
+    Config {
+        id,
+        election_ticks: 10,
+        pre_vote: true,
+        initial_tick_advance: true,
+        seed: id,
+        first_read_request_id: id << 48,
+        proposal_ticks_max: 1 << 40,
+        fences_stalled_disk: false,
+        // Small enough for several snapshots, and for a follower to need one.
+        snapshot_policy: SnapshotPolicy { entry_count: 8, catch_up_count: 4, catch_up_bytes: 4000 },
+        hard_state: start.hard_state,
+        conf_state: start.conf_state,
+        snapshot_index: start.mark.index,
+        snapshot_term: start.mark.term,
+        entries: start.entries,
+        applied: start.applied,
+    }
+}

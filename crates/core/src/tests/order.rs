@@ -1,0 +1,325 @@
+//! What must not overtake what: each rule by a scenario of its own, where the others are found by chance.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use quorate_node::{Event, Persist};
+use quorate_raft::confchange::wire as change_wire;
+use quorate_raft::{
+    ConfChange, ConfChangeKind, ConfState, Entry, EntryKind, HardState, Message, MessageKind,
+    Snapshot, SnapshotMetadata,
+};
+use quorate_random::SplitMix64;
+use quorate_state::apply::State;
+use quorate_state::backend::{Backend, Batch};
+use quorate_storage::disk::{Disk, FaultyDisk, RealDisk};
+use quorate_storage::snap::{IncomingDatabase, database_path};
+use quorate_storage::wal::{self, SnapshotMark, Wal};
+
+use super::member::{Turn, bolt_options, small_segments, state_options};
+use super::{Client, Folder, Member};
+use crate::{
+    BackendError, BackendWriter, InstallError, Job, Log, Order, Purger, Report, SnapshotOrder, Then,
+};
+
+/// A log of many segments, of which the last acknowledged entry is this one.
+const LAST: u64 = 12;
+
+fn log_of_many_segments(folder: &Folder) -> (FaultyDisk, Log, Purger) {
+    folder.found(&[1, 2, 3], small_segments());
+    let disk = FaultyDisk::new(folder.path()).unwrap();
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let dirs = folder.dirs();
+    let start = SnapshotMark::default();
+    let (wal, _) = Wal::open(Arc::clone(&shared), dirs.wal(), &start, small_segments()).unwrap();
+    let mut log = Log::new(wal, Arc::clone(&shared), dirs.snap());
+    for index in 4..=LAST {
+        let data = vec![7; 1500].into();
+        let entry = Entry { term: 1, index, kind: EntryKind::Normal, data };
+        let persist = Persist { token: index, entries: vec![entry], ..Persist::default() };
+        log.append(&persist).unwrap();
+        assert_eq!(log.sync().unwrap().unwrap().token, index);
+    }
+    let purger = Purger {
+        disk: shared,
+        snap_dir: dirs.snap(),
+        wal_dir: dirs.wal().to_path_buf(),
+        snapshots_max: 1,
+        segments_max: 1,
+    };
+    (disk, log, purger)
+}
+
+/// The newest mark that counts after a power cut, and where the log ends that is read from there.
+fn after_crash(disk: &FaultyDisk, seed: u64) -> (u64, u64) {
+    let folder = Folder::new();
+    disk.crash(seed, folder.path()).unwrap();
+    let marks = wal::snapshot_marks(&RealDisk, folder.dirs().wal()).unwrap();
+    let mark = marks.last().unwrap();
+    let log: Arc<dyn Disk> = Arc::new(RealDisk);
+    let (_, contents) = Wal::open(log, folder.dirs().wal(), mark, small_segments()).unwrap();
+    (mark.index, contents.entries.last().map_or(mark.index, |last| last.index))
+}
+
+#[test]
+fn a_leaders_snapshot_frees_nothing_before_the_hard_state_that_makes_it_count() {
+    let folder = Folder::new();
+    let (disk, mut log, purger) = log_of_many_segments(&folder);
+    let conf_state = ConfState { voters: vec![1, 2, 3], ..ConfState::default() };
+    let metadata = SnapshotMetadata { conf_state, index: 40, term: 2 };
+    let snapshot = Some(Snapshot { data: Bytes::from_static(b"{}"), metadata });
+    let hard_state = Some(HardState { term: 2, vote: 0, commit: 40 });
+    let persist = Persist { token: 40, snapshot, hard_state, ..Persist::default() };
+    log.append(&persist).unwrap();
+    purger.run(|path| panic!("{} is gone too early", path.display())).unwrap();
+    for seed in 0..20 {
+        let found = after_crash(&disk, seed);
+        assert!([(0, LAST), (40, 40)].contains(&found), "{found:?}");
+    }
+    log.sync().unwrap();
+    let mut purged = 0;
+    purger.run(|_| purged += 1).unwrap();
+    assert!(purged > 3, "{purged}");
+    for seed in 0..20 {
+        assert_eq!(after_crash(&disk, seed), (40, 40));
+    }
+}
+
+#[test]
+fn the_mark_of_an_own_snapshot_counts_when_it_is_reported() {
+    let folder = Folder::new();
+    let (disk, mut log, purger) = log_of_many_segments(&folder);
+    // An entry that is not synced yet goes first; the log knows of no commit beyond the founding.
+    let entry = Entry { term: 1, index: LAST + 1, ..Entry::default() };
+    log.append(&Persist { token: 99, entries: vec![entry], ..Persist::default() }).unwrap();
+    let mark = SnapshotMark { index: 10, term: 1, conf_state: Some(Bytes::new()) };
+    let marked = log.mark(&mark).unwrap();
+    assert_eq!((marked.synced.unwrap().token, marked.index), (99, 10));
+    purger.run(|_| ()).unwrap();
+    for seed in 0..20 {
+        assert_eq!(after_crash(&disk, seed), (10, LAST + 1));
+    }
+    // One that is ready only now changes nothing: a start goes by the last mark.
+    let late = SnapshotMark { index: 8, term: 1, conf_state: Some(Bytes::new()) };
+    assert_eq!(log.mark(&late).unwrap().synced, None);
+    assert_eq!(after_crash(&disk, 1), (10, LAST + 1));
+}
+
+/// The third of three members, which the first leads; the machines are called one by one.
+struct Scripted {
+    member: Member,
+    client: Client,
+    _folder: Folder,
+}
+
+impl Scripted {
+    fn start() -> Self {
+        let folder = Folder::new();
+        folder.found(&[1, 2, 3], small_segments());
+        let disk = FaultyDisk::new(folder.path()).unwrap();
+        let member = Member::start(3, &folder, disk, small_segments()).unwrap();
+        let mut scripted = Self { member, client: Client::default(), _folder: folder };
+        // The founders.
+        scripted.run(&[Turn::Consensus, Turn::StateMachine, Turn::Consensus]);
+        scripted
+    }
+
+    fn run(&mut self, turns: &[Turn]) {
+        for turn in turns {
+            let draw = &mut SplitMix64::new(0);
+            // All that is queued, however the draw would have it.
+            for _ in 0..10 {
+                self.member.take_turn(*turn, &mut self.client, draw).unwrap();
+            }
+        }
+    }
+
+    fn receive(&mut self, kind: MessageKind, fill: impl FnOnce(&mut Message)) {
+        let mut message = Message { from: 1, term: 2, ..Message::new(kind, 3) };
+        fill(&mut message);
+        self.member.receive(message);
+    }
+
+    fn voters(&self) -> String {
+        format!("{:?}", self.member.consensus.status().config.voters)
+    }
+}
+
+#[test]
+fn a_verdict_from_before_a_snapshot_is_not_heeded_while_that_is_being_synced() {
+    let mut third = Scripted::start();
+    let everybody = third.voters();
+    let removal =
+        ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 2, ..ConfChange::default() };
+    third.receive(MessageKind::Append, |append| {
+        (append.index, append.log_term, append.commit) = (3, 1, 5);
+        let data = change_wire::encode_v1(&removal);
+        append.entries = vec![
+            Entry { term: 2, index: 4, ..Entry::default() },
+            Entry { term: 2, index: 5, kind: EntryKind::ConfChange, data },
+        ];
+    });
+    third.run(&[Turn::Consensus, Turn::Log, Turn::Consensus]);
+    let last = third.member.jobs.back();
+    assert!(matches!(last, Some(Job::Apply(entries)) if entries.last().unwrap().index == 5));
+    // Meanwhile the second was added again, and a snapshot says so.
+    third.receive(MessageKind::Snapshot, |message| {
+        let conf_state = ConfState { voters: vec![1, 2, 3], ..ConfState::default() };
+        let metadata = SnapshotMetadata { conf_state, index: 40, term: 2 };
+        message.snapshot = Some(Box::new(Snapshot { data: Bytes::new(), metadata }));
+    });
+    third.run(&[Turn::Consensus]);
+    assert_eq!(third.voters(), everybody);
+    third.run(&[Turn::StateMachine, Turn::Consensus]);
+    assert_eq!(third.voters(), everybody, "the verdict is of before the snapshot");
+    third.run(&[Turn::Log, Turn::Consensus]);
+    assert_eq!(third.voters(), everybody);
+    assert!(matches!(third.member.jobs.back(), Some(Job::InstallSnapshot(_))));
+}
+
+#[test]
+fn consensus_hears_of_a_verdict_before_it_hears_that_the_change_is_applied() {
+    let mut third = Scripted::start();
+    let removal =
+        ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 2, ..ConfChange::default() };
+    third.receive(MessageKind::Append, |append| {
+        (append.index, append.log_term, append.commit) = (3, 1, 5);
+        let data = change_wire::encode_v1(&removal);
+        append.entries = vec![
+            Entry { term: 2, index: 4, ..Entry::default() },
+            Entry { term: 2, index: 5, kind: EntryKind::ConfChange, data },
+        ];
+    });
+    third.run(&[Turn::Consensus, Turn::Log, Turn::Consensus, Turn::StateMachine]);
+    assert_eq!(third.member.applied(), 5);
+    third.member.consensus.notice_applied(5);
+    assert_eq!(third.member.consensus.status().applied, 3, "the verdict is still on its way");
+    third.run(&[Turn::Consensus]);
+    assert_eq!(third.member.consensus.status().applied, 5);
+}
+
+/// A backend file that has applied everything up to `index`.
+fn image_at(index: u64) -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("db");
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let backend = Backend::open(&disk, &path, bolt_options()).unwrap();
+    let mut batch = Batch::new();
+    batch.set_consistent_index(index, 2);
+    backend.commit(&batch).unwrap();
+    let len = usize::try_from(backend.db().read().image_len()).unwrap();
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes.truncate(len);
+    bytes
+}
+
+struct Files {
+    folder: Folder,
+    disk: Arc<dyn Disk>,
+    writer: BackendWriter<(), ()>,
+}
+
+impl Files {
+    fn new() -> Self {
+        let folder = Folder::new();
+        folder.found(&[1], small_segments());
+        let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new(folder.path()).unwrap());
+        let path = folder.dirs().backend();
+        let backend = Backend::open(&disk, &path, bolt_options()).unwrap();
+        let writer = BackendWriter::new(backend, Arc::clone(&disk), folder.dirs().snap());
+        Self { folder, disk, writer }
+    }
+
+    fn receive(&self, index: u64, image: &[u8]) {
+        let dir = self.folder.dirs().snap();
+        let mut file = IncomingDatabase::create(Arc::clone(&self.disk), &dir, index).unwrap();
+        file.write(image).unwrap();
+        file.finish(index).unwrap();
+    }
+
+    fn waiting(&self) -> Vec<u64> {
+        let dir = self.folder.dirs().snap();
+        [20, 40].into_iter().filter(|index| database_path(&dir, *index).exists()).collect()
+    }
+
+    fn order(&mut self, order: Order<(), ()>) -> Result<(), BackendError> {
+        self.writer.take(order, Instant::now());
+        while self.writer.step()?.is_some() {}
+        Ok(())
+    }
+
+    fn applied(&self) -> u64 {
+        self.writer.backend().read().consistent_index().unwrap().0
+    }
+}
+
+#[test]
+fn an_image_waits_until_the_backend_file_contains_it() {
+    let mut files = Files::new();
+    files.receive(20, &image_at(20));
+    files.receive(40, &image_at(40));
+    let state = State::recover(files.writer.backend(), state_options()).unwrap();
+    let own = SnapshotOrder::new(10, 1, state.members(), state.versions());
+    let mut batch = Batch::new();
+    batch.set_consistent_index(10, 1);
+    files.order(Order::Commit { batch, then: vec![Then::Snapshot(own)] }).unwrap();
+    assert_eq!((files.applied(), files.waiting()), (10, vec![20, 40]));
+    files.order(Order::Install { index: 20, told: () }).unwrap();
+    assert_eq!((files.applied(), files.waiting()), (20, vec![40]), "the second waits its turn");
+    files.order(Order::Install { index: 40, told: () }).unwrap();
+    assert_eq!((files.applied(), files.waiting()), (40, vec![]));
+}
+
+#[test]
+fn an_image_that_does_not_open_replaces_nothing() {
+    for (image, words) in [
+        (vec![7; 20_000], "not a valid backend file"),
+        (image_at(19), "does not match with snapshot"),
+    ] {
+        let mut files = Files::new();
+        files.receive(20, &image);
+        let error = files.order(Order::Install { index: 20, told: () }).unwrap_err();
+        assert!(matches!(error, BackendError::Install(InstallError::Unfit { index: 20, .. })));
+        assert!(error.to_string().contains(words), "{error}");
+        assert_eq!((files.applied(), files.waiting()), (0, vec![20]));
+    }
+}
+
+#[test]
+fn a_mark_is_asked_for_only_when_the_batch_and_the_snapshots_file_are_durable() {
+    let mut files = Files::new();
+    let state = State::recover(files.writer.backend(), state_options()).unwrap();
+    let own = SnapshotOrder::new(10, 1, state.members(), state.versions());
+    let mut batch = Batch::new();
+    batch.set_consistent_index(10, 1);
+    let then = vec![Then::Snapshot(own), Then::Tell(())];
+    files.writer.take(Order::Commit { batch, then }, Instant::now());
+    let file = files.folder.dirs().snap().join("0000000000000001-000000000000000a.snap");
+    assert!(matches!(files.writer.step().unwrap(), Some(Report::Committed { .. })));
+    assert!(!file.exists());
+    assert!(matches!(files.writer.step().unwrap(), Some(Report::SnapshotSaved(_))));
+    assert!(file.exists());
+    assert!(matches!(files.writer.step().unwrap(), Some(Report::Tell(()))));
+    assert!(files.writer.step().unwrap().is_none());
+}
+
+#[test]
+fn a_report_of_the_log_is_no_sooner_than_its_sync() {
+    let mut third = Scripted::start();
+    third.receive(MessageKind::Append, |append| {
+        (append.index, append.log_term, append.commit) = (3, 1, 3);
+        append.entries = vec![Entry { term: 2, index: 4, ..Entry::default() }];
+    });
+    third.run(&[Turn::Consensus]);
+    let acks = |third: &Scripted| {
+        let is_ack = |message: &&Message| message.kind == MessageKind::AppendResponse;
+        third.member.sent.iter().filter(is_ack).map(|ack| ack.index).collect::<Vec<_>>()
+    };
+    assert_eq!(acks(&third), [0; 0], "nothing is acknowledged that is not on disk");
+    third.run(&[Turn::Log]);
+    third.member.consensus.handle(Event::Tick);
+    assert_eq!(after_crash(&third.member.disk, 0), (0, 4));
+    third.run(&[Turn::Consensus]);
+    assert_eq!(acks(&third), [4]);
+}

@@ -1,0 +1,143 @@
+//! A disk without room for the backend file: it is waited for, and the log has what the file lacks.
+
+use std::time::Instant;
+
+use quorate_random::SplitMix64;
+use quorate_state::backend::Batch;
+use quorate_storage::disk::{Fault, FaultyDisk, Operation};
+use quorate_storage::wal;
+
+use super::member::{Input, TURNS};
+use super::{Client, Folder, Member};
+use crate::{Order, Report};
+
+const NO_SPACE: i32 = 28;
+const IO_ERROR: i32 = 5;
+
+/// Room in the log for everything below.
+fn large_segments() -> wal::Options {
+    wal::Options { segment_bytes: 4 << 20, ..wal::Options::default() }
+}
+
+struct Life {
+    folder: Folder,
+    disk: FaultyDisk,
+    member: Member,
+    client: Client,
+    draw: SplitMix64,
+}
+
+impl Life {
+    fn new() -> Self {
+        let folder = Folder::new();
+        folder.found(&[1], large_segments());
+        let disk = FaultyDisk::new(folder.path()).unwrap();
+        let member = Member::start(1, &folder, disk.clone(), large_segments()).unwrap();
+        let (client, draw) = (Client::default(), SplitMix64::new(7));
+        let mut life = Self { folder, disk, member, client, draw };
+        life.run_until(Member::leads);
+        life
+    }
+
+    fn run_until(&mut self, is_done: impl Fn(&Member) -> bool) {
+        for _ in 0..50_000 {
+            if is_done(&self.member) {
+                return;
+            }
+            let turn = TURNS[self.draw.position(TURNS.len())];
+            self.member.take_turn(turn, &mut self.client, &mut self.draw).unwrap();
+        }
+        panic!("waited in vain");
+    }
+
+    fn write(&mut self, count: u64) {
+        let until = self.client.acknowledged + count;
+        (0..count).for_each(|_| self.member.inputs.push_back(Input::Ask));
+        for _ in 0..50_000 {
+            if self.client.acknowledged >= until {
+                return;
+            }
+            let turn = TURNS[self.draw.position(TURNS.len())];
+            self.member.take_turn(turn, &mut self.client, &mut self.draw).unwrap();
+        }
+        panic!("a full disk holds up no write that the log has room for");
+    }
+}
+
+/// Up to where the backend file reaches.
+fn committed(member: &Member) -> u64 {
+    member.writer.backend().read().consistent_index().unwrap().0
+}
+
+#[test]
+fn a_full_disk_holds_up_the_backend_file_and_no_write() {
+    let mut life = Life::new();
+    life.write(6);
+    life.disk.limit_growth(Some(0));
+    life.write(20);
+    life.run_until(|member| member.writer.lacks_room() && member.said.alarms > 0);
+    let stuck_at = committed(&life.member);
+    life.write(5);
+    assert_eq!(committed(&life.member), stuck_at);
+    assert_eq!(life.member.said.alarms, 1, "told once");
+    // The power goes: the log has everything.
+    let folder = Folder::new();
+    life.disk.crash(0, folder.path()).unwrap();
+    let disk = FaultyDisk::new(folder.path()).unwrap();
+    let member = Member::start(1, &folder, disk.clone(), large_segments()).unwrap();
+    let client = life.client.clone();
+    let mut other = Life { folder, disk, member, client, draw: SplitMix64::new(8) };
+    other.run_until(|member| member.leads() && member.is_idle());
+    assert_eq!(other.client.check(other.member.machine.state(), "after the power cut"), 31);
+    // Room is made: everything goes on.
+    life.disk.limit_growth(None);
+    life.run_until(|member| committed(member) == member.applied() && member.is_idle());
+    assert!(!life.member.writer.lacks_room());
+    life.write(3);
+    assert_eq!(life.client.check(life.member.machine.state(), "with room again"), 34);
+}
+
+#[test]
+fn a_snapshot_that_finds_no_room_is_taken_later() {
+    let mut life = Life::new();
+    let fault = Fault { fail_count: 3, ..Fault::nth(Operation::Write, 0, NO_SPACE).on(".snap") };
+    life.disk.inject(fault);
+    life.write(20);
+    life.run_until(|member| member.writer.lacks_room());
+    assert_eq!(life.member.promised.mark, 0);
+    let snaps = || std::fs::read_dir(life.folder.dirs().snap()).unwrap().count();
+    assert_eq!(snaps(), 1, "the backend file alone");
+    life.run_until(|member| member.promised.mark > 0);
+    assert!(!life.member.writer.lacks_room());
+}
+
+#[test]
+fn any_other_failure_ends_the_member() {
+    for (operation, errno) in
+        [(Operation::Sync, NO_SPACE), (Operation::Write, NO_SPACE), (Operation::Allocate, IO_ERROR)]
+    {
+        let mut life = Life::new();
+        life.disk.inject(Fault::nth(operation, 0, errno).on("snap/db"));
+        (0..20).for_each(|_| life.member.inputs.push_back(Input::Ask));
+        let failed = (0..50_000).find_map(|_| {
+            let turn = TURNS[life.draw.position(TURNS.len())];
+            life.member.take_turn(turn, &mut life.client, &mut life.draw).err()
+        });
+        assert!(failed.is_some(), "{operation:?} {errno}");
+    }
+}
+
+#[test]
+fn an_end_does_not_wait_for_room() {
+    let mut life = Life::new();
+    life.disk.limit_growth(Some(0));
+    life.write(20);
+    life.run_until(|member| member.writer.lacks_room());
+    let writer = &mut life.member.writer;
+    writer.give_up();
+    assert!(writer.step().unwrap().is_none());
+    for order in [Order::Commit { batch: Batch::new(), then: Vec::new() }, Order::Stop] {
+        writer.take(order, Instant::now());
+    }
+    assert!(matches!(writer.step().unwrap(), Some(Report::Ended)));
+}
