@@ -15,24 +15,31 @@ use quorate_api::etcdserverpb::AlarmType;
 use quorate_state::mvcc::RangeQuery;
 
 use crate::http::{Alarm, Endpoints, Probe, Surface};
+use crate::leadership::LeaderWatch;
 use crate::listen;
-use crate::member::{Member, RequestError};
+use crate::member::{Member, Profile, Reader, RequestError};
 
 /// Answers what the endpoints want to know.
 #[derive(Debug)]
 pub(crate) struct MemberProbe {
-    member: Arc<Member>,
+    profile: Arc<Profile>,
+    reader: Arc<Reader>,
+    leader: LeaderWatch,
 }
 
 impl MemberProbe {
-    pub(crate) const fn new(member: Arc<Member>) -> Self {
-        Self { member }
+    pub(crate) fn new(member: &Member) -> Self {
+        Self {
+            profile: Arc::clone(&member.profile),
+            reader: Arc::clone(&member.reader),
+            leader: LeaderWatch::new(member),
+        }
     }
 }
 
 impl Probe for MemberProbe {
     fn alarms(&self) -> Vec<Alarm> {
-        let facts = self.member.facts();
+        let facts = self.profile.facts();
         facts
             .alarms
             .of_kind(AlarmType::None as i32)
@@ -45,47 +52,47 @@ impl Probe for MemberProbe {
     }
 
     async fn has_leader(&self) -> bool {
-        self.member.require_leader().await.is_ok()
+        self.leader.require_leader().await.is_ok()
     }
 
     fn is_learner(&self) -> bool {
-        self.member.is_learner()
+        self.profile.is_learner()
     }
 
     async fn read(&self, is_serializable: bool) -> Result<(), String> {
         let read = async {
             if !is_serializable {
-                self.member.read_barrier().await?;
+                self.reader.read_barrier().await?;
             }
             // The empty key is nobody's: the read passes through everything and finds nothing.
             let query = RangeQuery { limit: 1, keys_only: true, ..RangeQuery::default() };
-            self.member.range(&query).map(drop)
+            self.reader.range(&query).map(drop)
         };
         read.await.map_err(|error: RequestError| error.to_string())
     }
 
     fn request_timeout(&self) -> Duration {
-        self.member.limits().request_timeout
+        self.profile.limits().request_timeout
     }
 
     fn server_version(&self) -> String {
-        self.member.version_text()
+        self.profile.version_text()
     }
 
     fn cluster_version(&self) -> Option<String> {
-        self.member.facts().versions.cluster().map(|version| version.to_string())
+        self.profile.facts().versions.cluster().map(|version| version.to_string())
     }
 
     fn storage_version(&self) -> Option<String> {
-        self.member.standing().storage_version().map(|version| version.to_string())
+        self.profile.standing().storage_version().map(|version| version.to_string())
     }
 
     fn raft_status(&self) -> String {
-        let standing = self.member.standing();
+        let standing = self.profile.standing();
         format!(
             "{{\"id\":\"{:x}\",\"term\":{},\"commit\":{},\"applied\":{},\"lead\":\"{:x}\",\
              \"raftState\":\"{}\"}}",
-            self.member.id(),
+            self.profile.id(),
             standing.applied_term(),
             standing.committed(),
             standing.applied(),

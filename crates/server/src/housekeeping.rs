@@ -26,6 +26,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::compactor::Compactor;
 use crate::config::Retention;
 use crate::fatal::FaultReports;
+use crate::leadership::LeaderWatch;
 use crate::log;
 use crate::member::{Member, RequestError};
 use crate::metrics::RequestKind;
@@ -55,23 +56,25 @@ const LEADERLESS_CHECKS_MAX: u32 = 3;
 /// It begins when this member has its own row. Whoever is known with its URLs counts as one whose files tell
 /// of its cluster (`bootstrap::joining`): a member that stops before they do must not be known yet.
 pub(crate) async fn publish(member: &Member, client_urls: Vec<String>) {
-    let attributes =
-        Attributes { name: member.identity().name.clone(), client_urls: client_urls.clone() };
+    let attributes = Attributes {
+        name: member.profile.identity().name.clone(),
+        client_urls: client_urls.clone(),
+    };
     let is_known = || {
-        let facts = member.facts();
-        let own = facts.members.get(MemberId(member.id()));
+        let facts = member.profile.facts();
+        let own = facts.members.get(MemberId(member.profile.id()));
         own.is_some_and(|own| own.name == attributes.name && own.client_urls == client_urls)
     };
     // What was known before the start says nothing about how far this member has come.
     let was_known = is_known();
     let mut looks = interval(NAME_LOOK);
-    while member.facts().members.get(MemberId(member.id())).is_none() {
+    while member.profile.facts().members.get(MemberId(member.profile.id())).is_none() {
         looks.tick().await;
     }
     let becomes_known = async {
         let mut looks = interval(NAME_LOOK);
         // A log that is replayed tells it too, before there is a leader to serve under.
-        while was_known || !is_known() || member.read_barrier().await.is_err() {
+        while was_known || !is_known() || member.reader.read_barrier().await.is_err() {
             looks.tick().await;
         }
     };
@@ -89,11 +92,11 @@ pub(crate) async fn publish(member: &Member, client_urls: Vec<String>) {
         };
         log::warn!(
             "failed to publish local member to cluster through raft",
-            "local-member-id" = format!("{:x}", member.id()),
+            "local-member-id" = format!("{:x}", member.profile.id()),
             "error" = error.to_string()
         );
         // It may be known all the same, and this member up to date.
-        if member.read_barrier().await.is_ok() && is_known() {
+        if member.reader.read_barrier().await.is_ok() && is_known() {
             break;
         }
         // Refusals come at once; do not spin on them.
@@ -101,34 +104,34 @@ pub(crate) async fn publish(member: &Member, client_urls: Vec<String>) {
     }
     log::info!(
         "published local member to cluster through raft",
-        "local-member-id" = format!("{:x}", member.id()),
-        "cluster-id" = format!("{:x}", member.cluster_id()),
-        "publish-timeout" = member.limits().request_timeout
+        "local-member-id" = format!("{:x}", member.profile.id()),
+        "cluster-id" = format!("{:x}", member.profile.cluster_id()),
+        "publish-timeout" = member.profile.limits().request_timeout
     );
 }
 
 async fn tell_attributes(member: &Member, attributes: &Attributes) -> Result<(), RequestError> {
     let set = ClusterMemberAttrSetRequest {
-        member_id: member.id(),
+        member_id: member.profile.id(),
         member_attributes: Some(attributes.clone()),
     };
     let request = InternalRaftRequest {
         cluster_member_attr_set: Some(set),
         ..InternalRaftRequest::default()
     };
-    member.propose(request, RequestKind::ClusterMemberAttrSet).await.map(drop)
+    member.proposer.propose(request, RequestKind::ClusterMemberAttrSet).await.map(drop)
 }
 
 /// Follows changes of leadership: metrics, log lines, the clock of timeouts.
 pub(crate) async fn follow_leadership(member: Arc<Member>) {
-    let mut leadership = member.standing().leadership();
+    let mut leadership = member.profile.standing().leadership();
     let mut last_leader = NONE;
     loop {
         let now = *leadership.borrow_and_update();
-        let metrics = &member.metrics().server;
+        let metrics = &member.profile.metrics().server;
         metrics.has_leader.set(i64::from(now.leader != NONE));
         metrics.is_leader.set(i64::from(now.role == Role::Leader));
-        metrics.is_learner.set(i64::from(member.is_learner()));
+        metrics.is_learner.set(i64::from(member.profile.is_learner()));
         if now.leader != NONE && now.leader != last_leader {
             metrics.leader_changes_seen.inc();
             last_leader = now.leader;
@@ -139,7 +142,7 @@ pub(crate) async fn follow_leadership(member: Arc<Member>) {
             );
         }
         if now.role == Role::Leader {
-            member.note_leading();
+            member.proposer.note_leading();
         }
         if leadership.changed().await.is_err() {
             return;
@@ -149,37 +152,38 @@ pub(crate) async fn follow_leadership(member: Arc<Member>) {
 
 /// Ends the streams that want a leader when there is none for too long.
 pub(crate) async fn watch_for_leader(member: Arc<Member>) {
-    let mut ticks = interval(member.limits().election_timeout);
+    let mut ticks = interval(member.profile.limits().election_timeout);
     let mut missing_count = 0;
     loop {
         ticks.tick().await;
         // A promotion changes this, and no leader.
-        member.metrics().server.is_learner.set(i64::from(member.is_learner()));
-        if !member.standing().misses_leader(member.limits().election_timeout) {
+        member.profile.metrics().server.is_learner.set(i64::from(member.profile.is_learner()));
+        if !member.profile.standing().misses_leader(member.profile.limits().election_timeout) {
             missing_count = 0;
             continue;
         }
         missing_count += 1;
         if missing_count == LEADERLESS_CHECKS_MAX {
-            member.report_leader_loss();
+            member.streams.lose_leader();
         }
     }
 }
 
 /// Proposes the end of leases whose time is up, and checkpoints of long ones.
 pub(crate) async fn end_leases(member: Arc<Member>) {
+    let leader = LeaderWatch::new(&member);
     let permits = Arc::new(Semaphore::new(REVOKES_MAX));
     let mut ticks = interval(EXPIRY_SCAN);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if !member.standing().leads() {
+        if !member.profile.standing().leads() {
             continue;
         }
-        let term = member.standing().leadership().borrow().term;
-        let expired = member.leases().expired(member.now(), EXPIRED_PER_SCAN);
+        let term = member.profile.standing().leadership().borrow().term;
+        let expired = member.reader.leases().expired(member.profile.now(), EXPIRED_PER_SCAN);
         // A leader that was paused may have been deposed, and its leases renewed elsewhere.
-        if !expired.is_empty() && !member.confirm_leadership().await {
+        if !expired.is_empty() && !leader.confirm_leadership().await {
             continue;
         }
         for id in expired {
@@ -200,10 +204,10 @@ async fn revoke(member: &Member, term: u64, id: LeaseId) {
         lease_revoke: Some(LeaseRevokeRequest { id: id.0 }),
         ..InternalRaftRequest::default()
     };
-    match member.propose_as_leader(term, request, RequestKind::LeaseRevoke).await {
+    match member.proposer.propose_as_leader(term, request, RequestKind::LeaseRevoke).await {
         Ok(_) => {
-            member.metrics().lease.expired.inc();
-            member.metrics().lease.revoked.inc();
+            member.profile.metrics().lease.expired.inc();
+            member.profile.metrics().lease.revoked.inc();
         }
         Err(error) => log::warn!(
             "failed to revoke lease",
@@ -214,7 +218,7 @@ async fn revoke(member: &Member, term: u64, id: LeaseId) {
 }
 
 async fn propose_checkpoints(member: &Member, term: u64) {
-    let due = member.leases().due_checkpoints(member.now(), CHECKPOINTS_PER_ENTRY);
+    let due = member.reader.leases().due_checkpoints(member.profile.now(), CHECKPOINTS_PER_ENTRY);
     if due.is_empty() {
         return;
     }
@@ -227,13 +231,13 @@ async fn propose_checkpoints(member: &Member, term: u64) {
         ..InternalRaftRequest::default()
     };
     // What is lost is proposed again an interval later.
-    drop(member.propose_as_leader(term, request, RequestKind::LeaseCheckpoint).await);
+    drop(member.proposer.propose_as_leader(term, request, RequestKind::LeaseCheckpoint).await);
 }
 
 /// Serves watchers that are behind the present from history.
 pub(crate) async fn catch_up_watchers(member: Arc<Member>, faults: FaultReports) {
     loop {
-        let hub = member.hub().clone();
+        let hub = member.reader.hub().clone();
         std::future::poll_fn(|cx| hub.poll_behind(cx)).await;
         let caught_up = blocking(move || {
             while hub.catch_up()? {}
@@ -255,15 +259,17 @@ pub(crate) async fn compact_automatically(member: Arc<Member>, retention: Retent
     ticks.tick().await;
     loop {
         ticks.tick().await;
-        let revision = member.view().current_revision();
-        let Some(target) = compactor.tick(revision, member.standing().leads()) else { continue };
+        let revision = member.reader.view().current_revision();
+        let Some(target) = compactor.tick(revision, member.profile.standing().leads()) else {
+            continue;
+        };
         log::info!("starting auto compaction", "revision" = target);
         let started = Instant::now();
         let request = InternalRaftRequest {
             compaction: Some(CompactionRequest { revision: target, physical: false }),
             ..InternalRaftRequest::default()
         };
-        match member.propose(request, RequestKind::Compaction).await {
+        match member.proposer.propose(request, RequestKind::Compaction).await {
             Ok(_) | Err(RequestError::Refused(Refusal::Compacted)) => {
                 compactor.compacted(target);
                 log::info!(

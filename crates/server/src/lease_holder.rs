@@ -14,6 +14,7 @@
 //! The clocks (`state::lease`), proposing the end of leases (`housekeeping`), the services that call this
 //! (`grpc::lease`, `peer_port`).
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -27,9 +28,9 @@ use quorate_api::leasepb::{LeaseInternalRequest, LeaseInternalResponse};
 use quorate_state::lease::Renewal;
 use quorate_state::units::LeaseId;
 
-use crate::leadership::RETRY_PAUSE;
+use crate::leadership::{LeaderWatch, RETRY_PAUSE};
 use crate::log;
-use crate::member::{Member, RequestError};
+use crate::member::{Member, Profile, Proposer, Reader, RequestError};
 use crate::metrics::RequestKind;
 use crate::peer::call::{Call, CallError};
 use crate::peer::pool::ConnectionPool;
@@ -66,35 +67,58 @@ enum Unanswered {
     OtherLease,
 }
 
-impl Member {
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct LeaseHolder {
+    profile: Arc<Profile>,
+    reader: Arc<Reader>,
+    proposer: Arc<Proposer>,
+    leader: LeaderWatch,
+    /// For what the leader is asked on behalf of clients.
+    to_leader: ConnectionPool,
+}
+
+impl LeaseHolder {
+    pub(crate) fn new(member: &Member) -> Self {
+        Self {
+            profile: Arc::clone(&member.profile),
+            reader: Arc::clone(&member.reader),
+            proposer: Arc::clone(&member.proposer),
+            leader: LeaderWatch::new(member),
+            to_leader: ConnectionPool::default(),
+        }
+    }
+
     /// Renews a lease, here or at the leader. Returns its lifetime in seconds, or `None` if there is no such
     /// lease any more.
-    pub(crate) async fn renew_lease(&self, id: LeaseId) -> Result<Option<i64>, RequestError> {
-        if self.standing().leads() {
+    pub(crate) async fn renew(&self, id: LeaseId) -> Result<Option<i64>, RequestError> {
+        if self.profile.standing().leads() {
             // One that is not known here may just have been granted, by an entry that is not applied yet.
-            if !self.limits().renews_at_once || !self.leases().contains(id) {
-                self.wait_applied().await?;
+            if !self.profile.limits().renews_at_once || !self.reader.leases().contains(id) {
+                self.reader.wait_applied().await?;
             }
-            match self.renew_lease_here(id).await? {
+            match self.renew_here(id).await? {
                 Renewed::For(ttl_secs) => return Ok(Some(ttl_secs)),
                 Renewed::Gone => return Ok(None),
                 Renewed::NotPrimary => {}
             }
         }
         let body = Bytes::from(LeaseKeepAliveRequest { id: id.0 }.encode_to_vec());
-        let deadline = Instant::now() + self.limits().request_timeout;
+        let deadline = Instant::now() + self.profile.limits().request_timeout;
         loop {
-            let leader = self.wait_for_leader(deadline).await?;
-            if leader.id == self.id() {
-                match self.renew_lease_here(id).await? {
+            let leader = self.leader.wait_for_leader(deadline).await?;
+            if leader.id == self.profile.id() {
+                match self.renew_here(id).await? {
                     Renewed::For(ttl_secs) => return Ok(Some(ttl_secs)),
                     Renewed::Gone => return Ok(None),
                     Renewed::NotPrimary => {}
                 }
             } else {
                 for url in &leader.peer_urls {
-                    let asking = ask(self.to_leader(), url, RENEW_PATH, &body, deadline);
-                    let Some(answer) = self.while_leading(leader.id, asking).await else { break };
+                    let asking = ask(&self.to_leader, url, RENEW_PATH, &body, deadline);
+                    let Some(answer) = self.leader.while_leading(leader.id, asking).await else {
+                        break;
+                    };
                     match answer.and_then(|answer| read_renewal(&answer, id)) {
                         Ok(renewed) => return Ok(renewed),
                         Err(error) => note_failure(id, url, &error),
@@ -107,19 +131,19 @@ impl Member {
 
     /// Renews a lease if its clock runs here. Waits for one that is being revoked to be gone. The renewal of a
     /// leader that may have been deposed meanwhile is an error: another one's clock decides.
-    pub(crate) async fn renew_lease_here(&self, id: LeaseId) -> Result<Renewed, RequestError> {
+    pub(crate) async fn renew_here(&self, id: LeaseId) -> Result<Renewed, RequestError> {
         let mut is_confirmed = false;
         loop {
-            match self.leases().renew(id, self.now()) {
+            match self.reader.leases().renew(id, self.profile.now()) {
                 Renewal::Renewed { ttl_secs } => {
                     // Afterwards, because a pause may come at any moment before the lease is renewed.
                     self.check_lead().await?;
-                    self.metrics().lease.renewed.inc();
+                    self.profile.metrics().lease.renewed.inc();
                     return Ok(Renewed::For(ttl_secs));
                 }
                 Renewal::NotFound if is_confirmed => return Ok(Renewed::Gone),
                 Renewal::NotFound => {
-                    is_confirmed = self.confirm_leadership().await;
+                    is_confirmed = self.leader.confirm_leadership().await;
                     if !is_confirmed {
                         return Err(RequestError::NotPrimaryLessor);
                     }
@@ -127,7 +151,7 @@ impl Member {
                 Renewal::NotPrimary => return Ok(Renewed::NotPrimary),
                 Renewal::Expired => {
                     self.check_lead().await?;
-                    std::future::poll_fn(|cx| self.leases().poll_gone(id, cx)).await;
+                    std::future::poll_fn(|cx| self.reader.leases().poll_gone(id, cx)).await;
                 }
                 Renewal::CheckpointFirst => {
                     let checkpoints = vec![LeaseCheckpoint { id: id.0, remaining_ttl: 0 }];
@@ -135,38 +159,44 @@ impl Member {
                         lease_checkpoint: Some(LeaseCheckpointRequest { checkpoints }),
                         ..InternalRaftRequest::default()
                     };
-                    self.propose(request, RequestKind::LeaseCheckpoint).await?;
+                    self.proposer.propose(request, RequestKind::LeaseCheckpoint).await?;
                 }
             }
         }
     }
 
     async fn check_lead(&self) -> Result<(), RequestError> {
-        if self.leads_for_sure().await { Ok(()) } else { Err(RequestError::NotPrimaryLessor) }
+        if self.leader.leads_for_sure().await {
+            Ok(())
+        } else {
+            Err(RequestError::NotPrimaryLessor)
+        }
     }
 
     /// Looks at a lease, here or at the leader. `None` if there is no such lease. The header is left to the
     /// caller.
-    pub(crate) async fn lease_time_to_live(
+    pub(crate) async fn time_to_live(
         &self,
         request: &LeaseTimeToLiveRequest,
     ) -> Result<Option<LeaseTimeToLiveResponse>, RequestError> {
-        if self.standing().leads() {
-            self.wait_applied().await?;
-            return self.lease_time_to_live_here(request).await;
+        if self.profile.standing().leads() {
+            self.reader.wait_applied().await?;
+            return self.time_to_live_here(request).await;
         }
         let forwarded = LeaseInternalRequest { lease_time_to_live_request: Some(*request) };
         let body = Bytes::from(forwarded.encode_to_vec());
-        let deadline = Instant::now() + self.limits().request_timeout;
+        let deadline = Instant::now() + self.profile.limits().request_timeout;
         loop {
-            let leader = self.wait_for_leader(deadline).await?;
-            if leader.id == self.id() {
-                self.wait_applied().await?;
-                return self.lease_time_to_live_here(request).await;
+            let leader = self.leader.wait_for_leader(deadline).await?;
+            if leader.id == self.profile.id() {
+                self.reader.wait_applied().await?;
+                return self.time_to_live_here(request).await;
             }
             for url in &leader.peer_urls {
-                let asking = ask(self.to_leader(), url, TIME_TO_LIVE_PATH, &body, deadline);
-                let Some(answer) = self.while_leading(leader.id, asking).await else { break };
+                let asking = ask(&self.to_leader, url, TIME_TO_LIVE_PATH, &body, deadline);
+                let Some(answer) = self.leader.while_leading(leader.id, asking).await else {
+                    break;
+                };
                 match answer.and_then(|answer| read_time_to_live(&answer, request.id)) {
                     Ok(found) => return Ok(found),
                     Err(error) => note_failure(LeaseId(request.id), url, &error),
@@ -177,21 +207,21 @@ impl Member {
     }
 
     /// Looks at a lease whose clock runs here.
-    pub(crate) async fn lease_time_to_live_here(
+    pub(crate) async fn time_to_live_here(
         &self,
         request: &LeaseTimeToLiveRequest,
     ) -> Result<Option<LeaseTimeToLiveResponse>, RequestError> {
         let id = LeaseId(request.id);
-        let is_sure = if self.leases().contains(id) {
-            self.leads_for_sure().await
+        let is_sure = if self.reader.leases().contains(id) {
+            self.leader.leads_for_sure().await
         } else {
-            self.confirm_leadership().await
+            self.leader.confirm_leadership().await
         };
         if !is_sure {
             return Err(RequestError::LeaderChanged);
         }
-        let leases = self.leases();
-        let Some(found) = leases.time_to_live(id, self.now()) else { return Ok(None) };
+        let leases = self.reader.leases();
+        let Some(found) = leases.time_to_live(id, self.profile.now()) else { return Ok(None) };
         let keys = if request.keys { leases.keys(id).unwrap_or_default() } else { Vec::new() };
         // Without a clock this member has been deposed meanwhile.
         let ttl = found.remaining_secs.ok_or(RequestError::LeaderChanged)?;

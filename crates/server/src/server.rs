@@ -146,7 +146,7 @@ impl Ended {
     fn new(end: End, core: &Core) -> Self {
         match end {
             End::Fault(fatal) => Self::Fault(fatal),
-            End::LogFault(fault) => Self::LogFault { fault, member_id: core.member.id() },
+            End::LogFault(fault) => Self::LogFault { fault, member_id: core.member.profile.id() },
             End::Removed => Self::Removed,
         }
     }
@@ -273,11 +273,11 @@ fn wind_up(
         }
     }
     if let Some(serving) = serving {
-        core.member.end_streams();
+        core.member.streams.stop();
         control.block_on(serving.finish(config.request_timeout()));
     }
     if matches!(ended, Ended::Signal(_)) {
-        control.block_on(core.member.hand_over());
+        control.block_on(core.member.administrator.hand_over());
     }
     stop(ended, core)
 }
@@ -285,7 +285,7 @@ fn wind_up(
 /// Stops the threads. What consensus has found out about the log until the last of them ended is told and marked.
 fn stop(ended: Ended, core: Core) -> Ended {
     let (disk, dirs, faults) = (Arc::clone(&core.disk), core.dirs.clone(), core.faults.clone());
-    let member_id = core.member.id();
+    let member_id = core.member.profile.id();
     if let Ended::LogFault { fault, .. } = &ended {
         mark_if_lost(&*disk, &dirs, fault);
     }
@@ -371,9 +371,9 @@ fn duties(
 fn plug_in(metrics: &Metrics, member: &Arc<Member>) {
     let member = Arc::clone(member);
     metrics.watch_state(move || {
-        let (view, stats) = (member.view(), member.backend().stats());
-        let watches = member.hub().stats();
-        let (admission, proposals) = (member.admission(), member.proposals_load());
+        let (view, stats) = (member.reader.view(), member.reader.backend().stats());
+        let watches = member.reader.hub().stats();
+        let (admission, proposals) = (member.reader.admission(), member.proposer.load());
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let bytes = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         StateSample {
@@ -386,7 +386,7 @@ fn plug_in(metrics: &Metrics, member: &Arc<Member>) {
             watch_streams: count(watches.stream_count),
             watchers: count(watches.watcher_count),
             slow_watchers: count(watches.slow_watcher_count),
-            quota_backend_bytes: member.limits().quota_configured,
+            quota_backend_bytes: member.profile.limits().quota_configured,
             proposals: count(proposals.count),
             proposals_bytes: count(proposals.bytes),
             proposals_refused: bytes(proposals.refused),
@@ -541,7 +541,7 @@ impl Core {
     /// reported why.
     fn stop(self) {
         let [raft, apply, backend] = self.threads;
-        self.member.peers().stop();
+        self.member.peers.stop();
         _ = self.backend_ending.try_send(());
         // A snapshot under way gets its mark in the log, without which it is none: the release that a
         // downgrade leads to would replay what it does not understand.
@@ -659,7 +659,7 @@ fn serve_peers(
     places: &Arc<Semaphore>,
 ) -> Serving {
     let (serving, stopping, alive) = Serving::begin();
-    let service = PeerService::new(Arc::clone(&core.member), Arc::clone(&core.known_at_start));
+    let service = PeerService::new(&core.member, Arc::clone(&core.known_at_start));
     let services = Services { grpc: None::<Router>, http: Some(service) };
     // As etcd: a head within the patience of one read, and between two requests little more.
     let head = transport::read_timeout(config);
@@ -685,12 +685,12 @@ impl ClientListeners {
     ) -> Serving {
         let (serving, stopping, alive) = Serving::begin();
         let endpoints = Arc::new(Endpoints::new(
-            Arc::new(MemberProbe::new(Arc::clone(&core.member))),
+            Arc::new(MemberProbe::new(&core.member)),
             Arc::clone(metrics),
             Access::new(config),
             config::without_secrets(arguments),
         ));
-        let grpc = Router::new(Arc::clone(&core.member));
+        let grpc = Router::new(&core.member);
         let http = |surface| HttpService::new(Arc::clone(&endpoints), surface);
         let limits = connection_limits(config, Patience::WITH_CLIENTS, places);
         let both = Services {

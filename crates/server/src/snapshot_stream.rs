@@ -12,13 +12,14 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use quorate_api::etcdserverpb::SnapshotResponse;
+use quorate_state::backend::Backend;
 use quorate_storage::bolt::{BoltError, ReadTx};
 use sha2::{Digest, Sha256};
 use tokio_stream::Stream;
 use tonic::Status;
 
 use crate::log;
-use crate::member::Member;
+use crate::metrics::Metrics;
 use crate::runtime::blocking;
 
 /// Largest blob of one message.
@@ -31,7 +32,7 @@ type Reading = Pin<Box<dyn Future<Output = (Result<Bytes, BoltError>, Sha256)> +
 
 /// The stream; see the module.
 pub(crate) struct SnapshotStream {
-    member: Arc<Member>,
+    metrics: Arc<Metrics>,
     image: ReadTx,
     version: String,
     total_bytes: u64,
@@ -47,8 +48,8 @@ pub(crate) struct SnapshotStream {
 }
 
 impl SnapshotStream {
-    pub(crate) fn new(member: Arc<Member>, version: String) -> Self {
-        let image = member.backend().db().read();
+    pub(crate) fn new(backend: &Backend, metrics: Arc<Metrics>, version: String) -> Self {
+        let image = backend.db().read();
         let total_bytes = image.image_len();
         log::info!(
             "sending database snapshot to client",
@@ -56,7 +57,7 @@ impl SnapshotStream {
             "storage-version" = version
         );
         Self {
-            member,
+            metrics,
             image,
             version,
             total_bytes,
@@ -101,8 +102,7 @@ impl SnapshotStream {
     }
 
     fn finish(&self, digest: Sha256) -> SnapshotResponse {
-        let metrics = self.member.metrics();
-        metrics.disk.backend_snapshot.observe(self.started.elapsed());
+        self.metrics.disk.backend_snapshot.observe(self.started.elapsed());
         log::info!(
             "sent database snapshot to client",
             "total-bytes" = self.total_bytes,

@@ -155,6 +155,20 @@ impl Standing {
         *self.leaderless_since.lock()
     }
 
+    /// Whether there is no leader, and has been none for so long (an election timeout, here and below) that
+    /// it is no mere change of leaders.
+    pub(crate) fn misses_leader(&self, patience: Duration) -> bool {
+        self.leaderless_since().is_some_and(|since| since.elapsed() >= patience)
+    }
+
+    /// Waits for a leader until there has been none for so long. Says whether there is one.
+    pub(crate) async fn has_leader_within(&self, patience: Duration) -> bool {
+        let Some(since) = self.leaderless_since() else { return true };
+        let mut leadership = self.leadership();
+        let led = leadership.wait_for(|now| now.leader != NONE);
+        matches!(tokio::time::timeout_at((since + patience).into(), led).await, Ok(Ok(_)))
+    }
+
     /// Whether no leader has been known at any moment since then.
     pub(crate) fn had_no_leader_since(&self, then: Instant) -> bool {
         self.leaderless_since().is_some_and(|since| since <= then)
@@ -352,5 +366,52 @@ mod tests {
             standing.set_committed(committed);
             assert_eq!([false, true].map(|first| standing.is_overloaded(first)), refused);
         }
+    }
+
+    /// No test waits for it.
+    const LONG: Duration = Duration::from_secs(3600);
+    const SHORT: Duration = Duration::from_millis(5);
+    const LED: Leadership = Leadership { leader: 1, term: 2, role: Role::Follower };
+    const LEADERLESS: Leadership = Leadership { leader: NONE, ..LED };
+
+    fn led() -> Standing {
+        let standing = Standing::new(0, 0, LONG);
+        standing.set_leadership(LED);
+        standing
+    }
+
+    #[tokio::test]
+    async fn a_leader_that_is_gone_is_missed_after_a_while() {
+        let standing = led();
+        assert!(!standing.misses_leader(Duration::ZERO));
+        assert!(standing.has_leader_within(Duration::ZERO).await);
+        standing.set_leadership(LEADERLESS);
+        assert!(!standing.misses_leader(LONG));
+        assert!(!standing.has_leader_within(SHORT).await, "the wait has an end");
+        assert!(standing.misses_leader(SHORT));
+        assert!(!standing.has_leader_within(Duration::ZERO).await, "nothing is left to wait for");
+    }
+
+    #[tokio::test]
+    async fn who_requires_a_leader_gets_its_successor() {
+        let standing = led();
+        standing.set_leadership(LEADERLESS);
+        let mut waiting = std::pin::pin!(standing.has_leader_within(LONG));
+        assert!(now_or_never(waiting.as_mut()).await.is_none());
+        standing.set_leadership(Leadership { leader: 3, term: 3, ..LED });
+        assert!(waiting.await);
+    }
+
+    /// The outcome, if it is there.
+    async fn now_or_never<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
+        let mut future = Some(future);
+        std::future::poll_fn(move |cx| {
+            let polled = future.take().expect("polled once").poll(cx);
+            std::task::Poll::Ready(match polled {
+                std::task::Poll::Ready(outcome) => Some(outcome),
+                std::task::Poll::Pending => None,
+            })
+        })
+        .await
     }
 }

@@ -12,17 +12,24 @@ use quorate_state::members::Member as Row;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
-use crate::member::Member;
+use crate::member::{Member, Profile, Reader};
+use crate::membership::Membership;
 
 /// The service.
 #[derive(Debug)]
 pub(crate) struct ClusterService {
-    member: Arc<Member>,
+    profile: Arc<Profile>,
+    reader: Arc<Reader>,
+    membership: Membership,
 }
 
 impl ClusterService {
-    pub(super) const fn new(member: Arc<Member>) -> Self {
-        Self { member }
+    pub(super) fn new(member: &Member) -> Self {
+        Self {
+            profile: Arc::clone(&member.profile),
+            reader: Arc::clone(&member.reader),
+            membership: Membership::new(member),
+        }
     }
 }
 
@@ -33,9 +40,9 @@ impl Cluster for ClusterService {
         request: Request<MemberAddRequest>,
     ) -> Result<Response<MemberAddResponse>, Status> {
         let request = request.get_ref();
-        let (row, rows) = self.member.add_member(&request.peer_urls, request.is_learner).await?;
+        let (row, rows) = self.membership.add(&request.peer_urls, request.is_learner).await?;
         Ok(Response::new(MemberAddResponse {
-            header: Some(self.member.header(0)),
+            header: Some(self.profile.header(0)),
             member: Some(to_message(row)),
             members: to_messages(rows),
         }))
@@ -45,8 +52,8 @@ impl Cluster for ClusterService {
         &self,
         request: Request<MemberRemoveRequest>,
     ) -> Result<Response<MemberRemoveResponse>, Status> {
-        let rows = self.member.remove_member(request.get_ref().id).await?;
-        let header = Some(self.member.header(0));
+        let rows = self.membership.remove(request.get_ref().id).await?;
+        let header = Some(self.profile.header(0));
         Ok(Response::new(MemberRemoveResponse { header, members: to_messages(rows) }))
     }
 
@@ -55,8 +62,8 @@ impl Cluster for ClusterService {
         request: Request<MemberUpdateRequest>,
     ) -> Result<Response<MemberUpdateResponse>, Status> {
         let request = request.get_ref();
-        let rows = self.member.update_member(request.id, &request.peer_urls).await?;
-        let header = Some(self.member.header(0));
+        let rows = self.membership.update(request.id, &request.peer_urls).await?;
+        let header = Some(self.profile.header(0));
         Ok(Response::new(MemberUpdateResponse { header, members: to_messages(rows) }))
     }
 
@@ -65,9 +72,9 @@ impl Cluster for ClusterService {
         request: Request<MemberListRequest>,
     ) -> Result<Response<MemberListResponse>, Status> {
         if request.get_ref().linearizable {
-            self.member.read_barrier().await?;
+            self.reader.read_barrier().await?;
         }
-        let (header, rows) = (Some(self.member.header(0)), self.member.rows());
+        let (header, rows) = (Some(self.profile.header(0)), self.profile.rows());
         Ok(Response::new(MemberListResponse { header, members: to_messages(rows) }))
     }
 
@@ -76,8 +83,8 @@ impl Cluster for ClusterService {
         request: Request<MemberPromoteRequest>,
     ) -> Result<Response<MemberPromoteResponse>, Status> {
         let id = request.get_ref().id;
-        let rows = self.member.promote_member(id, token_of(request.metadata())).await?;
-        let header = Some(self.member.header(0));
+        let rows = self.membership.promote(id, token_of(request.metadata())).await?;
+        let header = Some(self.profile.header(0));
         Ok(Response::new(MemberPromoteResponse { header, members: to_messages(rows) }))
     }
 }

@@ -18,21 +18,25 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
-use crate::member::Member;
+use crate::member::{Administrator, Member, StreamEnds};
 
 /// The service.
 #[derive(Debug)]
 pub(crate) struct HealthService {
-    member: Arc<Member>,
+    administrator: Arc<Administrator>,
+    streams: Arc<StreamEnds>,
 }
 
 impl HealthService {
-    pub(super) const fn new(member: Arc<Member>) -> Self {
-        Self { member }
+    pub(super) fn new(member: &Member) -> Self {
+        Self {
+            administrator: Arc::clone(&member.administrator),
+            streams: Arc::clone(&member.streams),
+        }
     }
 
     fn status(&self) -> HealthCheckResponse {
-        answer(serving_status(*self.member.serving().borrow()))
+        answer(serving_status(*self.administrator.serving().borrow()))
     }
 }
 
@@ -62,14 +66,14 @@ impl Health for HealthService {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<BoxStream<HealthCheckResponse>>, Status> {
         if request.get_ref().service.is_empty() {
-            let statuses = Statuses { next: next_status(self.member.serving(), None) };
-            let end = self.member.stream_end(false);
+            let statuses = Statuses { next: next_status(self.administrator.serving(), None) };
+            let end = self.streams.wait(false);
             return Ok(Response::new(Box::pin(super::streams::until(statuses, end))));
         }
         // Services are never added, so the stream stays open without a further word.
         let unknown = tokio_stream::once(Ok(answer(ServingStatus::ServiceUnknown)));
         let statuses = unknown.chain(tokio_stream::pending());
-        Ok(Response::new(Box::pin(super::streams::until(statuses, self.member.stream_end(false)))))
+        Ok(Response::new(Box::pin(super::streams::until(statuses, self.streams.wait(false)))))
     }
 
     async fn list(

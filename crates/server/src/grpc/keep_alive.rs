@@ -28,7 +28,8 @@ use super::call::ResponseFuture;
 use super::request_body::RequestBody;
 use super::streams;
 use super::wording::in_grpc_gos_words;
-use crate::member::{Member, StreamEnd};
+use crate::lease_holder::LeaseHolder;
+use crate::member::{Member, Reader, StreamEnd, StreamEnds};
 use crate::methods::Kind;
 
 /// Bytes gathered before they are handed to the transport.
@@ -37,22 +38,26 @@ const CHUNK_BYTES: usize = 32 * 1024;
 /// The service.
 #[derive(Debug)]
 pub(super) struct KeepAliveService {
-    member: Arc<Member>,
+    reader: Arc<Reader>,
+    streams: Arc<StreamEnds>,
+    leases: Arc<LeaseHolder>,
     message_bytes_max: usize,
 }
 
 impl KeepAliveService {
-    pub(super) const fn new(member: Arc<Member>, message_bytes_max: usize) -> Self {
-        Self { member, message_bytes_max }
+    pub(super) fn new(member: &Member, leases: Arc<LeaseHolder>, message_bytes_max: usize) -> Self {
+        let (reader, streams) = (Arc::clone(&member.reader), Arc::clone(&member.streams));
+        Self { reader, streams, leases, message_bytes_max }
     }
 
     pub(super) fn call(&self, request: Request<RequestBody<Incoming>>) -> ResponseFuture {
         let (head, requests) = streams::requests(request, self.message_bytes_max);
         streams::respond(Session {
             requests,
-            member: Arc::clone(&self.member),
+            reader: Arc::clone(&self.reader),
+            leases: Arc::clone(&self.leases),
             renewal: None,
-            end: self.member.stream_end(streams::requires_leader(&head.headers)),
+            end: self.streams.wait(streams::requires_leader(&head.headers)),
             chunk: BytesMut::new(),
             ended: None,
         })
@@ -64,7 +69,8 @@ type Renewal = Pin<Box<dyn Future<Output = Result<LeaseKeepAliveResponse, Status
 /// One client's stream, as a response body.
 struct Session {
     requests: Streaming<LeaseKeepAliveRequest>,
-    member: Arc<Member>,
+    reader: Arc<Reader>,
+    leases: Arc<LeaseHolder>,
     /// The one under way.
     renewal: Option<Renewal>,
     /// What ends the stream from this side.
@@ -102,12 +108,12 @@ impl Session {
     }
 
     fn renew(&self, id: i64) -> Renewal {
-        let member = Arc::clone(&self.member);
+        let (reader, leases) = (Arc::clone(&self.reader), Arc::clone(&self.leases));
         Box::pin(async move {
             // The revision is that before the renewal.
-            let header = Some(member.current_header());
+            let header = Some(reader.current_header());
             // A lease that is gone is told by a lifetime of nothing.
-            let ttl = member.renew_lease(LeaseId(id)).await?.unwrap_or_default();
+            let ttl = leases.renew(LeaseId(id)).await?.unwrap_or_default();
             Ok(LeaseKeepAliveResponse { header, id, ttl })
         })
     }

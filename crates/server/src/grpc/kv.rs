@@ -24,19 +24,31 @@ use super::large_reply::{COUNTED_BYTES_MIN, Large, Reply, StreamRooms};
 use super::range_stream::ChunkedRange;
 use super::unexpected;
 use crate::admission::{Bound, Room};
-use crate::member::{Member, RequestError, Weight};
+use crate::member::{
+    Administrator, Member, Profile, Proposer, Reader, RequestError, StreamEnds, Weight,
+};
 use crate::metrics::RequestKind;
 use crate::runtime::blocking;
 
 /// The service.
 #[derive(Debug)]
 pub(crate) struct Kv {
-    member: Arc<Member>,
+    profile: Arc<Profile>,
+    reader: Arc<Reader>,
+    proposer: Arc<Proposer>,
+    administrator: Arc<Administrator>,
+    streams: Arc<StreamEnds>,
 }
 
 impl Kv {
-    pub(super) const fn new(member: Arc<Member>) -> Self {
-        Self { member }
+    pub(super) fn new(member: &Member) -> Self {
+        Self {
+            profile: Arc::clone(&member.profile),
+            reader: Arc::clone(&member.reader),
+            proposer: Arc::clone(&member.proposer),
+            administrator: Arc::clone(&member.administrator),
+            streams: Arc::clone(&member.streams),
+        }
     }
 
     /// Answers a range that was checked. When there is no room for the reply, what was read is let go and, once
@@ -46,10 +58,10 @@ impl Kv {
         request: &RangeRequest,
     ) -> Result<Reply<RangeResponse>, RequestError> {
         if !request.serializable {
-            self.member.read_barrier().await?;
+            self.reader.read_barrier().await?;
         }
         let query = to_query(request)?;
-        let replies = &self.member.admission().replies;
+        let replies = &self.reader.admission().replies;
         match self.gather_range(&query).await?.admit(replies) {
             Ok(reply) => Ok(reply),
             Err(bytes) => {
@@ -60,12 +72,12 @@ impl Kv {
     }
 
     async fn gather_range(&self, query: &RangeQuery) -> Result<Reply<RangeResponse>, RequestError> {
-        let weight = self.member.weigh([query]).await?;
+        let weight = self.reader.weigh([query]).await?;
         let query = query.clone();
-        let (result, room) = gather(&self.member, weight, move |member| member.range(&query)).await;
+        let (result, room) = gather(&self.reader, weight, move |reader| reader.range(&query)).await;
         let result = result?;
         let response = RangeResponse {
-            header: Some(self.member.header(result.revision)),
+            header: Some(self.profile.header(result.revision)),
             kvs: result.kvs,
             more: result.more,
             count: result.count,
@@ -76,10 +88,10 @@ impl Kv {
     /// The same for a transaction.
     async fn read_txn(&self, request: TxnRequest) -> Result<Reply<TxnResponse>, RequestError> {
         if !is_serializable(&request) {
-            self.member.read_barrier().await?;
+            self.reader.read_barrier().await?;
         }
         let request = Arc::new(request);
-        let replies = &self.member.admission().replies;
+        let replies = &self.reader.admission().replies;
         match self.gather_txn(&request).await?.admit(replies) {
             Ok(reply) => Ok(reply),
             Err(bytes) => {
@@ -103,12 +115,12 @@ impl Kv {
                 _ => None,
             })
             .collect();
-        let weight = self.member.weigh(&queries).await?;
+        let weight = self.reader.weigh(&queries).await?;
         let request = Arc::clone(request);
-        let read = move |member: &Member| member.answer(read_txn(&member.view(), &request));
-        let (response, room) = gather(&self.member, weight, read).await;
+        let read = move |reader: &Reader| reader.answer(read_txn(&reader.view(), &request));
+        let (response, room) = gather(&self.reader, weight, read).await;
         let mut response = response?;
-        response.header = self.member.complete(response.header);
+        response.header = self.profile.complete(response.header);
         Ok(Reply::new(response, room))
     }
 
@@ -119,20 +131,20 @@ impl Kv {
         query: RangeQuery,
         rooms: StreamRooms,
     ) -> impl Iterator<Item = Result<RangeStreamResponse, Status>> + use<> {
-        let member = Arc::clone(&self.member);
-        let mut range = ChunkedRange::new(query, member.limits().request_bytes_max);
+        let (profile, reader) = (Arc::clone(&self.profile), Arc::clone(&self.reader));
+        let mut range = ChunkedRange::new(query, profile.limits().request_bytes_max);
         let mut next = move || {
-            let mut chunk = match range.next(|query| member.range(query))? {
+            let mut chunk = match range.next(|query| reader.range(query))? {
                 Ok(chunk) => chunk,
                 Err(error) => return Some(Err(Status::from(error))),
             };
             if chunk.header.is_some() {
-                chunk.header = member.complete(chunk.header);
+                chunk.header = profile.complete(chunk.header);
             }
             let len = chunk.encoded_len();
             if len >= COUNTED_BYTES_MIN {
                 // The library's buffer may be twice as large as what is in it.
-                match Bound::take_owned(&member.admission().replies, 2 * len as u64) {
+                match Bound::take_owned(&reader.admission().replies, 2 * len as u64) {
                     Ok(room) => rooms.push(room),
                     Err(full) => return Some(Err(RequestError::from(full).into())),
                 }
@@ -150,29 +162,29 @@ impl Kv {
     /// The reply to something that has been done.
     fn reply_regardless<M: Large>(&self, response: M) -> Result<Response<M>, Status> {
         Reply::new(response, None)
-            .admit_regardless(&self.member.admission().replies)
+            .admit_regardless(&self.reader.admission().replies)
             .into_response()
     }
 
     async fn wait_for_room(&self, bytes: u64) -> Result<Room, RequestError> {
-        let patience = self.member.limits().request_timeout;
-        Ok(Bound::take_within(&self.member.admission().replies, bytes, patience).await?)
+        let patience = self.profile.limits().request_timeout;
+        Ok(Bound::take_within(&self.reader.admission().replies, bytes, patience).await?)
     }
 }
 
 /// Reads on the spot, or, where that takes long, off the connection threads.
 async fn gather<T: Send + 'static>(
-    member: &Arc<Member>,
+    reader: &Arc<Reader>,
     weight: Weight,
-    read: impl FnOnce(&Member) -> T + Send + 'static,
+    read: impl FnOnce(&Reader) -> T + Send + 'static,
 ) -> (T, Option<Room>) {
     let Weight { is_long, room } = weight;
     if !is_long {
-        return (read(member), room);
+        return (read(reader), room);
     }
-    let member = Arc::clone(member);
+    let reader = Arc::clone(reader);
     // The room goes along: the work goes on when the client has gone.
-    blocking(move || (read(&member), room)).await
+    blocking(move || (read(&reader), room)).await
 }
 
 fn to_query(request: &RangeRequest) -> Result<RangeQuery, RequestError> {
@@ -187,14 +199,14 @@ impl kv_server::Kv for Kv {
         request: Request<RangeRequest>,
     ) -> Result<Response<RangeResponse>, Status> {
         let request = request.into_inner();
-        if !request.serializable && self.member.is_learner() {
+        if !request.serializable && self.profile.is_learner() {
             return Err(RequestError::NotSupportedForLearner.into());
         }
         check_range(&request).map_err(RequestError::from)?;
         let started = Instant::now();
         let result = self.read_range(&request).await;
         let took = started.elapsed();
-        self.member.metrics().server.request_duration.observe(
+        self.profile.metrics().server.request_duration.observe(
             RequestKind::Range,
             result.is_ok(),
             took,
@@ -221,9 +233,9 @@ impl kv_server::Kv for Kv {
             return Err(Status::unimplemented("RangeStream does not support revision filters"));
         }
         if !request.serializable {
-            self.member.read_barrier().await?;
+            self.reader.read_barrier().await?;
         }
-        let end = self.member.stream_end(false);
+        let end = self.streams.wait(false);
         let rooms = StreamRooms::default();
         let mut chunks = self.chunks(query, rooms.clone());
         // The first chunk is read now: its refusal is the call's.
@@ -237,12 +249,12 @@ impl kv_server::Kv for Kv {
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
         let put = request.into_inner();
-        self.member.check_quota(put_cost(&put)).await?;
+        self.proposer.check_quota(put_cost(&put)).await?;
         check_put(&put).map_err(RequestError::from)?;
         let request = InternalRaftRequest { put: Some(put), ..InternalRaftRequest::default() };
-        match self.member.propose(request, RequestKind::Put).await? {
+        match self.proposer.propose(request, RequestKind::Put).await? {
             Outcome::Put(mut response) => {
-                response.header = self.member.complete(response.header);
+                response.header = self.profile.complete(response.header);
                 Ok(Response::new(response))
             }
             other => Err(unexpected(&other)),
@@ -257,9 +269,9 @@ impl kv_server::Kv for Kv {
         check_delete_range(&delete).map_err(RequestError::from)?;
         let request =
             InternalRaftRequest { delete_range: Some(delete), ..InternalRaftRequest::default() };
-        match self.member.propose(request, RequestKind::DeleteRange).await? {
+        match self.proposer.propose(request, RequestKind::DeleteRange).await? {
             Outcome::DeleteRange(mut response) => {
-                response.header = self.member.complete(response.header);
+                response.header = self.profile.complete(response.header);
                 self.reply_regardless(response)
             }
             other => Err(unexpected(&other)),
@@ -268,19 +280,19 @@ impl kv_server::Kv for Kv {
 
     async fn txn(&self, request: Request<TxnRequest>) -> Result<Response<TxnResponse>, Status> {
         let txn = request.into_inner();
-        self.member.check_quota(txn_cost(&txn)).await?;
-        check_txn(&txn, self.member.limits().txn_ops_max).map_err(RequestError::from)?;
+        self.proposer.check_quota(txn_cost(&txn)).await?;
+        check_txn(&txn, self.profile.limits().txn_ops_max).map_err(RequestError::from)?;
         if is_read_only(&txn) {
             let started = Instant::now();
             let result = self.read_txn(txn).await;
             let (kind, took) = (RequestKind::ReadonlyTxn, started.elapsed());
-            self.member.metrics().server.request_duration.observe(kind, result.is_ok(), took);
+            self.profile.metrics().server.request_duration.observe(kind, result.is_ok(), took);
             return result?.into_response();
         }
         let request = InternalRaftRequest { txn: Some(txn), ..InternalRaftRequest::default() };
-        match self.member.propose(request, RequestKind::Txn).await? {
+        match self.proposer.propose(request, RequestKind::Txn).await? {
             Outcome::Txn(mut response) => {
-                response.header = self.member.complete(response.header);
+                response.header = self.profile.complete(response.header);
                 self.reply_regardless(response)
             }
             other => Err(unexpected(&other)),
@@ -295,15 +307,15 @@ impl kv_server::Kv for Kv {
         let is_physical = compaction.physical;
         let request =
             InternalRaftRequest { compaction: Some(compaction), ..InternalRaftRequest::default() };
-        let outcome = self.member.propose(request, RequestKind::Compaction).await;
+        let outcome = self.proposer.propose(request, RequestKind::Compaction).await;
         if is_physical {
             // Also when somebody else had compacted: the answer says that the history is gone.
-            self.member.wait_compacted().await?;
+            self.administrator.wait_compacted().await?;
         }
         match outcome? {
             Outcome::Compaction(response) => {
                 let revision = response.header.map_or(0, |header: ResponseHeader| header.revision);
-                let header = Some(self.member.header(revision));
+                let header = Some(self.profile.header(revision));
                 Ok(Response::new(CompactionResponse { header }))
             }
             other => Err(unexpected(&other)),

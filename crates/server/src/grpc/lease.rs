@@ -13,18 +13,27 @@ use quorate_state::quota::LEASE_COST;
 use tonic::{Request, Response, Status};
 
 use super::unexpected;
-use crate::member::Member;
+use crate::lease_holder::LeaseHolder;
+use crate::member::{Member, Profile, Proposer, Reader};
 use crate::metrics::RequestKind;
 
 /// The service.
 #[derive(Debug)]
 pub(crate) struct LeaseService {
-    member: Arc<Member>,
+    profile: Arc<Profile>,
+    reader: Arc<Reader>,
+    proposer: Arc<Proposer>,
+    leases: Arc<LeaseHolder>,
 }
 
 impl LeaseService {
-    pub(super) const fn new(member: Arc<Member>) -> Self {
-        Self { member }
+    pub(super) fn new(member: &Member, leases: Arc<LeaseHolder>) -> Self {
+        Self {
+            profile: Arc::clone(&member.profile),
+            reader: Arc::clone(&member.reader),
+            proposer: Arc::clone(&member.proposer),
+            leases,
+        }
     }
 }
 
@@ -35,18 +44,18 @@ impl Lease for LeaseService {
         request: Request<LeaseGrantRequest>,
     ) -> Result<Response<LeaseGrantResponse>, Status> {
         let mut grant = request.into_inner();
-        self.member.check_quota(LEASE_COST).await?;
+        self.proposer.check_quota(LEASE_COST).await?;
         if grant.id == 0 {
-            grant.id = self.member.next_lease_id();
+            grant.id = self.proposer.next_lease_id();
         }
         let request =
             InternalRaftRequest { lease_grant: Some(grant), ..InternalRaftRequest::default() };
-        match self.member.propose(request, RequestKind::LeaseGrant).await? {
+        match self.proposer.propose(request, RequestKind::LeaseGrant).await? {
             Outcome::LeaseGrant(mut response) => {
-                response.header = self.member.complete(response.header);
-                self.member.metrics().lease.granted.inc();
+                response.header = self.profile.complete(response.header);
+                self.profile.metrics().lease.granted.inc();
                 let ttl_secs = u64::try_from(response.ttl).unwrap_or_default();
-                self.member.metrics().lease.ttl.observe_number(ttl_secs);
+                self.profile.metrics().lease.ttl.observe_number(ttl_secs);
                 Ok(Response::new(response))
             }
             other => Err(unexpected(&other)),
@@ -61,10 +70,10 @@ impl Lease for LeaseService {
             lease_revoke: Some(request.into_inner()),
             ..InternalRaftRequest::default()
         };
-        match self.member.propose(request, RequestKind::LeaseRevoke).await? {
+        match self.proposer.propose(request, RequestKind::LeaseRevoke).await? {
             Outcome::LeaseRevoke(mut response) => {
-                response.header = self.member.complete(response.header);
-                self.member.metrics().lease.revoked.inc();
+                response.header = self.profile.complete(response.header);
+                self.profile.metrics().lease.revoked.inc();
                 Ok(Response::new(response))
             }
             other => Err(unexpected(&other)),
@@ -76,13 +85,13 @@ impl Lease for LeaseService {
         request: Request<LeaseTimeToLiveRequest>,
     ) -> Result<Response<LeaseTimeToLiveResponse>, Status> {
         let request = request.into_inner();
-        let found = self.member.lease_time_to_live(&request).await?;
+        let found = self.leases.time_to_live(&request).await?;
         let response = found.unwrap_or_else(|| LeaseTimeToLiveResponse {
             id: request.id,
             ttl: -1,
             ..LeaseTimeToLiveResponse::default()
         });
-        let header = Some(self.member.current_header());
+        let header = Some(self.reader.current_header());
         Ok(Response::new(LeaseTimeToLiveResponse { header, ..response }))
     }
 
@@ -90,9 +99,9 @@ impl Lease for LeaseService {
         &self,
         _: Request<LeaseLeasesRequest>,
     ) -> Result<Response<LeaseLeasesResponse>, Status> {
-        let ids = self.member.leases().list();
+        let ids = self.reader.leases().list();
         Ok(Response::new(LeaseLeasesResponse {
-            header: Some(self.member.current_header()),
+            header: Some(self.reader.current_header()),
             leases: ids.into_iter().map(|id| LeaseStatus { id: id.0 }).collect(),
         }))
     }

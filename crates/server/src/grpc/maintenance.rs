@@ -18,20 +18,33 @@ use tonic::{Request, Response, Status};
 
 use super::unexpected;
 use crate::log;
-use crate::member::{Member, RequestError};
+use crate::member::{Administrator, Member, Profile, Proposer, Reader, RequestError, StreamEnds};
 use crate::metrics::RequestKind;
 use crate::runtime::blocking;
 use crate::snapshot_stream::SnapshotStream;
+use crate::versions::Downgrades;
 
 /// The service.
 #[derive(Debug)]
 pub(crate) struct MaintenanceService {
-    member: Arc<Member>,
+    profile: Arc<Profile>,
+    reader: Arc<Reader>,
+    proposer: Arc<Proposer>,
+    administrator: Arc<Administrator>,
+    downgrades: Downgrades,
+    streams: Arc<StreamEnds>,
 }
 
 impl MaintenanceService {
-    pub(super) const fn new(member: Arc<Member>) -> Self {
-        Self { member }
+    pub(super) fn new(member: &Member) -> Self {
+        Self {
+            profile: Arc::clone(&member.profile),
+            reader: Arc::clone(&member.reader),
+            proposer: Arc::clone(&member.proposer),
+            administrator: Arc::clone(&member.administrator),
+            downgrades: Downgrades::new(member),
+            streams: Arc::clone(&member.streams),
+        }
     }
 }
 
@@ -45,9 +58,9 @@ impl Maintenance for MaintenanceService {
             alarm: Some(request.into_inner()),
             ..InternalRaftRequest::default()
         };
-        match self.member.propose(request, RequestKind::Alarm).await? {
+        match self.proposer.propose(request, RequestKind::Alarm).await? {
             Outcome::Alarm(mut response) => {
-                response.header = Some(self.member.current_header());
+                response.header = Some(self.reader.current_header());
                 Ok(Response::new(response))
             }
             other => Err(unexpected(&other)),
@@ -55,19 +68,19 @@ impl Maintenance for MaintenanceService {
     }
 
     async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
-        let (facts, standing) = (self.member.facts(), self.member.standing());
+        let (facts, standing) = (self.profile.facts(), self.profile.standing());
         let downgrade = facts.versions.downgrade();
-        let stats = self.member.backend().stats();
+        let stats = self.reader.backend().stats();
         let mut errors = Vec::new();
-        if !self.member.has_leader() {
+        if !self.profile.has_leader() {
             errors.push(RequestError::NoLeader.to_string());
         }
         errors.extend(facts.alarms.of_kind(AlarmType::None as i32).map(alarm_text));
-        let quota = self.member.limits().quota_configured;
+        let quota = self.profile.limits().quota_configured;
         let target = downgrade.target_version.clone();
         Ok(Response::new(StatusResponse {
-            header: Some(self.member.current_header()),
-            version: self.member.version_text(),
+            header: Some(self.reader.current_header()),
+            version: self.profile.version_text(),
             db_size: to_signed(stats.size_bytes),
             leader: standing.leader(),
             raft_index: standing.committed(),
@@ -75,7 +88,7 @@ impl Maintenance for MaintenanceService {
             raft_applied_index: standing.applied(),
             errors,
             db_size_in_use: to_signed(stats.in_use_bytes),
-            is_learner: self.member.is_learner(),
+            is_learner: self.profile.is_learner(),
             storage_version: standing.storage_version().map_or_else(String::new, |v| v.to_string()),
             db_size_quota: quota,
             downgrade_info: Some(DowngradeInfo {
@@ -91,8 +104,8 @@ impl Maintenance for MaintenanceService {
     ) -> Result<Response<DefragmentResponse>, Status> {
         log::info!("starting defragment");
         let started = Instant::now();
-        let defragmented = self.member.defragment().await?;
-        self.member.metrics().disk.backend_defrag.observe(started.elapsed());
+        let defragmented = self.administrator.defragment().await?;
+        self.profile.metrics().disk.backend_defrag.observe(started.elapsed());
         log::info!(
             "finished defragment",
             "took" = started.elapsed(),
@@ -103,13 +116,13 @@ impl Maintenance for MaintenanceService {
     }
 
     async fn hash(&self, _: Request<HashRequest>) -> Result<Response<HashResponse>, Status> {
-        self.member.commit_backend().await?;
-        let backend = self.member.backend().clone();
+        self.administrator.commit_backend().await?;
+        let backend = self.reader.backend().clone();
         let started = Instant::now();
         let hash = blocking(move || backend.read().hash()).await;
-        let hash = hash.map_err(|fault| self.member.fault(fault))?;
-        self.member.metrics().mvcc.hash.observe(started.elapsed());
-        Ok(Response::new(HashResponse { header: Some(self.member.current_header()), hash }))
+        let hash = hash.map_err(|fault| self.reader.fault(fault))?;
+        self.profile.metrics().mvcc.hash.observe(started.elapsed());
+        Ok(Response::new(HashResponse { header: Some(self.reader.current_header()), hash }))
     }
 
     async fn hash_kv(
@@ -117,14 +130,14 @@ impl Maintenance for MaintenanceService {
         request: Request<HashKvRequest>,
     ) -> Result<Response<HashKvResponse>, Status> {
         let revision = request.get_ref().revision;
-        let view = self.member.view();
+        let view = self.reader.view();
         let started = Instant::now();
         let current = view.current_revision();
         let hashed = blocking(move || view.hash_kv(revision)).await;
-        let hashed = hashed.map_err(|error| self.member.read_error(error))?;
-        self.member.metrics().mvcc.hash_revision.observe(started.elapsed());
+        let hashed = hashed.map_err(|error| self.reader.read_error(error))?;
+        self.profile.metrics().mvcc.hash_revision.observe(started.elapsed());
         Ok(Response::new(HashKvResponse {
-            header: Some(self.member.header(current)),
+            header: Some(self.profile.header(current)),
             hash: hashed.hash,
             compact_revision: hashed.compact_revision,
             hash_revision: hashed.hash_revision,
@@ -135,11 +148,12 @@ impl Maintenance for MaintenanceService {
         &self,
         _: Request<SnapshotRequest>,
     ) -> Result<Response<BoxStream<SnapshotResponse>>, Status> {
-        self.member.commit_backend().await?;
-        let storage_version = self.member.standing().storage_version();
+        self.administrator.commit_backend().await?;
+        let storage_version = self.profile.standing().storage_version();
         let version = storage_version.map_or_else(String::new, |version| version.to_string());
-        let stream = SnapshotStream::new(Arc::clone(&self.member), version);
-        let end = self.member.stream_end(false);
+        let stream =
+            SnapshotStream::new(self.reader.backend(), Arc::clone(self.profile.metrics()), version);
+        let end = self.streams.wait(false);
         Ok(Response::new(Box::pin(super::streams::until(stream, end))))
     }
 
@@ -147,7 +161,7 @@ impl Maintenance for MaintenanceService {
         &self,
         request: Request<MoveLeaderRequest>,
     ) -> Result<Response<MoveLeaderResponse>, Status> {
-        self.member.move_leader(request.get_ref().target_id).await?;
+        self.administrator.move_leader(request.get_ref().target_id).await?;
         Ok(Response::new(MoveLeaderResponse { header: None }))
     }
 
@@ -155,17 +169,15 @@ impl Maintenance for MaintenanceService {
         &self,
         request: Request<DowngradeRequest>,
     ) -> Result<Response<DowngradeResponse>, Status> {
-        let (request, member) = (request.get_ref(), &self.member);
+        let (request, downgrades) = (request.get_ref(), &self.downgrades);
         let cluster = match DowngradeAction::try_from(request.action) {
-            Ok(DowngradeAction::Validate) => {
-                Some(member.validate_downgrade(&request.version).await?)
-            }
-            Ok(DowngradeAction::Enable) => Some(member.enable_downgrade(&request.version).await?),
-            Ok(DowngradeAction::Cancel) => member.cancel_downgrade().await,
+            Ok(DowngradeAction::Validate) => Some(downgrades.validate(&request.version).await?),
+            Ok(DowngradeAction::Enable) => Some(downgrades.enable(&request.version).await?),
+            Ok(DowngradeAction::Cancel) => downgrades.cancel().await,
             Err(_) => return Err(RequestError::UnknownMethod.into()),
         };
         let version = cluster.map(|version| format!("{}.{}", version.major, version.minor));
-        let header = Some(self.member.current_header());
+        let header = Some(self.reader.current_header());
         Ok(Response::new(DowngradeResponse { header, version: version.unwrap_or_default() }))
     }
 }

@@ -48,7 +48,9 @@ use self::call::{Call, ResponseFuture};
 use self::head::{Encoding, Head};
 use self::observe::CallStats;
 use self::request_body::RequestBody;
-use crate::member::{Member, RequestError};
+use crate::leadership::LeaderWatch;
+use crate::lease_holder::LeaseHolder;
+use crate::member::{Member, Profile, RequestError};
 use crate::methods::{Route, SERVICES, route};
 use crate::quote::go_quote_bytes;
 
@@ -74,7 +76,8 @@ pub(crate) struct Router {
 
 #[derive(Debug)]
 struct Services {
-    member: Arc<Member>,
+    profile: Arc<Profile>,
+    leader: LeaderWatch,
     kv: KvServer<kv::Kv>,
     watch: watch::WatchService,
     lease: LeaseServer<lease::LeaseService>,
@@ -88,8 +91,8 @@ struct Services {
 }
 
 impl Router {
-    pub(crate) fn new(member: Arc<Member>) -> Self {
-        let bytes_max = member.limits().request_bytes_max + MESSAGE_OVERHEAD_BYTES;
+    pub(crate) fn new(member: &Member) -> Self {
+        let bytes_max = member.profile.limits().request_bytes_max + MESSAGE_OVERHEAD_BYTES;
         macro_rules! server {
             ($server:ident, $service:expr) => {
                 $server::new($service)
@@ -98,21 +101,20 @@ impl Router {
                     .max_encoding_message_size(i32::MAX as usize)
             };
         }
+        let leases = Arc::new(LeaseHolder::new(member));
         let services = Services {
-            kv: server!(KvServer, kv::Kv::new(Arc::clone(&member))),
-            watch: watch::WatchService::new(Arc::clone(&member), bytes_max),
-            lease: server!(LeaseServer, lease::LeaseService::new(Arc::clone(&member))),
-            keep_alive: keep_alive::KeepAliveService::new(Arc::clone(&member), bytes_max),
-            cluster: server!(ClusterServer, cluster::ClusterService::new(Arc::clone(&member))),
-            maintenance: server!(
-                MaintenanceServer,
-                maintenance::MaintenanceService::new(Arc::clone(&member))
-            ),
+            kv: server!(KvServer, kv::Kv::new(member)),
+            watch: watch::WatchService::new(member, bytes_max),
+            lease: server!(LeaseServer, lease::LeaseService::new(member, Arc::clone(&leases))),
+            keep_alive: keep_alive::KeepAliveService::new(member, leases, bytes_max),
+            cluster: server!(ClusterServer, cluster::ClusterService::new(member)),
+            maintenance: server!(MaintenanceServer, maintenance::MaintenanceService::new(member)),
             auth: server!(AuthServer, Later),
             lock: server!(LockServer, Later),
             election: server!(ElectionServer, Later),
-            health: server!(HealthServer, health::HealthService::new(Arc::clone(&member))),
-            member,
+            health: server!(HealthServer, health::HealthService::new(member)),
+            profile: Arc::clone(&member.profile),
+            leader: LeaderWatch::new(member),
         };
         Self { services: Arc::new(services) }
     }
@@ -124,7 +126,7 @@ impl Router {
         headers: &HeaderMap,
         stats: &CallStats,
     ) -> Result<(), Status> {
-        if self.services.member.is_learner() && !learner_answers(service, method) {
+        if self.services.profile.is_learner() && !learner_answers(service, method) {
             return Err(RequestError::NotSupportedForLearner.into());
         }
         let version = headers.get("client-api-version");
@@ -141,12 +143,12 @@ impl Router {
         method: (usize, usize),
         request: Request<RequestBody<Incoming>>,
     ) -> ResponseFuture {
-        if !streams::requires_leader(request.headers()) || self.services.member.has_leader() {
+        if !streams::requires_leader(request.headers()) || self.services.profile.has_leader() {
             return self.services.dispatch(method, request);
         }
         let services = Arc::clone(&self.services);
         Box::pin(async move {
-            match services.member.require_leader().await {
+            match services.leader.require_leader().await {
                 Ok(()) => services.dispatch(method, request).await,
                 Err(error) => Ok(Status::from(error).into_http()),
             }
@@ -211,7 +213,7 @@ impl hyper::service::Service<Request<Incoming>> for Router {
             return Call::answered(decompressor_missing(name).into_http());
         }
         let headers = request.headers();
-        let stats = CallStats::start(&self.services.member, service, method, kind);
+        let stats = CallStats::start(&self.services.profile, service, method, kind);
         if let Err(status) = self.admit((service, method), headers, &stats) {
             return Call::refused(&status, stats);
         }

@@ -9,7 +9,7 @@ use tonic::Code;
 use super::body::CallObserver;
 use super::call::metadata;
 use crate::log;
-use crate::member::Member;
+use crate::member::Profile;
 use crate::methods::{Kind, SERVICES};
 use crate::metrics::Metrics;
 
@@ -31,8 +31,8 @@ pub(crate) struct CallStats {
 }
 
 impl CallStats {
-    pub(super) fn start(member: &Member, service: usize, method: usize, kind: Kind) -> Self {
-        let metrics = Arc::clone(member.metrics());
+    pub(super) fn start(profile: &Profile, service: usize, method: usize, kind: Kind) -> Self {
+        let metrics = Arc::clone(profile.metrics());
         let series = metrics.grpc.at(service, method);
         series.started.inc();
         if kind == Kind::Unary {
@@ -44,7 +44,7 @@ impl CallStats {
             method,
             kind,
             started: Instant::now(),
-            slow: member.limits().slow_unary,
+            slow: profile.limits().slow_unary,
             past_head: false,
         }
     }

@@ -32,7 +32,7 @@ use super::call::ResponseFuture;
 use super::request_body::RequestBody;
 use super::streams;
 use super::wording::in_grpc_gos_words;
-use crate::member::{Member, RequestError, StreamEnd};
+use crate::member::{Member, Profile, Reader, RequestError, StreamEnd, StreamEnds};
 use crate::methods::Kind;
 
 /// Bytes gathered before they are handed to the transport.
@@ -41,24 +41,32 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// The service.
 #[derive(Debug)]
 pub(crate) struct WatchService {
-    member: Arc<Member>,
+    profile: Arc<Profile>,
+    reader: Arc<Reader>,
+    streams: Arc<StreamEnds>,
     message_bytes_max: usize,
 }
 
 impl WatchService {
-    pub(crate) const fn new(member: Arc<Member>, message_bytes_max: usize) -> Self {
-        Self { member, message_bytes_max }
+    pub(crate) fn new(member: &Member, message_bytes_max: usize) -> Self {
+        Self {
+            profile: Arc::clone(&member.profile),
+            reader: Arc::clone(&member.reader),
+            streams: Arc::clone(&member.streams),
+            message_bytes_max,
+        }
     }
 
     pub(super) fn call(&self, request: Request<RequestBody<Incoming>>) -> ResponseFuture {
         let (head, requests) = streams::requests(request, self.message_bytes_max);
-        let stream = self.member.hub().open_stream(self.message_bytes_max);
+        let stream = self.reader.hub().open_stream(self.message_bytes_max);
         streams::respond(Session {
             stream,
             requests: Some(requests),
-            member: Arc::clone(&self.member),
-            progress: progress_timer(self.member.limits().progress_interval),
-            end: self.member.stream_end(streams::requires_leader(&head.headers)),
+            profile: Arc::clone(&self.profile),
+            reader: Arc::clone(&self.reader),
+            progress: progress_timer(self.profile.limits().progress_interval),
+            end: self.streams.wait(streams::requires_leader(&head.headers)),
             chunk: BytesMut::new(),
             ended: None,
         })
@@ -82,7 +90,8 @@ struct Session {
     stream: WatchStream,
     /// `None` once the client has closed its side; events go on.
     requests: Option<Streaming<WatchRequest>>,
-    member: Arc<Member>,
+    profile: Arc<Profile>,
+    reader: Arc<Reader>,
     progress: Interval,
     /// What ends the stream from this side.
     end: StreamEnd,
@@ -126,9 +135,9 @@ impl Session {
     /// Encodes responses into the chunk until it is full or there are none.
     fn gather(&mut self, cx: &Context<'_>) -> Result<(), Status> {
         let header = HeaderFields {
-            cluster_id: self.member.cluster_id(),
-            member_id: self.member.id(),
-            raft_term: self.member.applied_term(),
+            cluster_id: self.profile.cluster_id(),
+            member_id: self.profile.id(),
+            raft_term: self.profile.applied_term(),
         };
         while self.chunk.len() < CHUNK_BYTES {
             match self.stream.poll_next(cx, &header) {
@@ -136,7 +145,11 @@ impl Session {
                     let len = frame.encoded_len();
                     streams::put_message(&mut self.chunk, len, |chunk| frame.encode(chunk))?;
                 }
-                Poll::Ready(Err(fault)) => return Err(self.member.fail_reading(fault)),
+                Poll::Ready(Err(fault)) => {
+                    let status = Status::unknown(fault.to_string());
+                    self.reader.report_history_fault(fault);
+                    return Err(status);
+                }
                 Poll::Pending => break,
             }
         }

@@ -13,7 +13,7 @@ pub(crate) type StreamEnd = Pin<Box<dyn Future<Output = RequestError> + Send>>;
 
 /// Tells all streams at once.
 #[derive(Debug, Default)]
-pub(super) struct StreamEnds {
+pub(crate) struct StreamEnds {
     reasons: watch::Sender<Reasons>,
 }
 
@@ -25,7 +25,7 @@ struct Reasons {
 
 impl StreamEnds {
     /// Waits for the end of a stream that begins now.
-    pub(super) fn wait(&self, requires_leader: bool) -> StreamEnd {
+    pub(crate) fn wait(&self, requires_leader: bool) -> StreamEnd {
         let mut reasons = self.reasons.subscribe();
         let losses_before = reasons.borrow().leader_losses;
         let is_lost = move |now: &Reasons| requires_leader && now.leader_losses != losses_before;
@@ -38,11 +38,11 @@ impl StreamEnds {
         })
     }
 
-    pub(super) fn lose_leader(&self) {
+    pub(crate) fn lose_leader(&self) {
         self.reasons.send_modify(|reasons| reasons.leader_losses += 1);
     }
 
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.reasons.send_modify(|reasons| reasons.is_stopping = true);
     }
 }

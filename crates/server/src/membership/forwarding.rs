@@ -7,10 +7,10 @@ use http::{Method, Response, StatusCode};
 use bytes::Bytes;
 use quorate_state::members::{Member as Row, MembershipRefusal};
 
-use super::peer_text;
+use super::{Membership, peer_text};
 use crate::leadership::RETRY_PAUSE;
 use crate::log;
-use crate::member::{Member, RequestError};
+use crate::member::RequestError;
 use crate::peer::call::{Call, CallError};
 
 /// Path of the request; the id follows in decimal.
@@ -27,17 +27,17 @@ enum Unanswered {
     Members(String),
 }
 
-impl Member {
+impl Membership {
     /// Has the leader promote a learner, trying again until the request timeout.
     pub(super) async fn forward_promotion(
         &self,
         id: u64,
         token: Option<&str>,
     ) -> Result<Vec<Row>, RequestError> {
-        let deadline = Instant::now() + self.limits().request_timeout;
+        let deadline = Instant::now() + self.profile.limits().request_timeout;
         loop {
-            let leader = self.wait_for_leader(deadline).await?;
-            if leader.id == self.id() {
+            let leader = self.leader.wait_for_leader(deadline).await?;
+            if leader.id == self.profile.id() {
                 match self.promote_as_leader(id).await {
                     Err(RequestError::NotLeader) => {}
                     outcome => return outcome,

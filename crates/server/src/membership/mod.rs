@@ -11,6 +11,7 @@
 mod checks;
 mod forwarding;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use quorate_raft::{ConfChange, ConfChangeKind, Role};
@@ -20,15 +21,39 @@ use quorate_state::units::MemberId;
 use self::checks::{Danger, Link, Voter};
 pub(crate) use self::forwarding::PROMOTE_PATH;
 use crate::config::Url;
+use crate::leadership::LeaderWatch;
 use crate::log;
-use crate::member::{Member, RequestError};
+use crate::member::{Administrator, Member, Profile, Proposer, Reader, RequestError};
+use crate::peer::Peers;
 
 /// How long a peer must have been connected to be counted on.
 const STEADY_AFTER: Duration = Duration::from_secs(5);
 
-impl Member {
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    profile: Arc<Profile>,
+    reader: Arc<Reader>,
+    proposer: Arc<Proposer>,
+    administrator: Arc<Administrator>,
+    leader: LeaderWatch,
+    peers: Arc<Peers>,
+}
+
+impl Membership {
+    pub(crate) fn new(member: &Member) -> Self {
+        Self {
+            profile: Arc::clone(&member.profile),
+            reader: Arc::clone(&member.reader),
+            proposer: Arc::clone(&member.proposer),
+            administrator: Arc::clone(&member.administrator),
+            leader: LeaderWatch::new(member),
+            peers: Arc::clone(&member.peers),
+        }
+    }
+
     /// Adds a member with these peer URLs. Returns its row and, after it, those of all members.
-    pub(crate) async fn add_member(
+    pub(crate) async fn add(
         &self,
         peer_urls: &[String],
         is_learner: bool,
@@ -38,7 +63,7 @@ impl Member {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let id = member_id(&peer_urls, "", Some(since_epoch.as_secs()));
         let row = Row { is_learner, ..Row::new(id, peer_urls) };
-        if self.limits().checks_reconfigurations {
+        if self.profile.limits().checks_reconfigurations {
             checks::check_addition(&self.voters(), is_learner)
                 .map_err(|danger| self.reject("add", id.0, danger))?;
         }
@@ -49,10 +74,10 @@ impl Member {
     }
 
     /// Removes a member.
-    pub(crate) async fn remove_member(&self, id: u64) -> Result<Vec<Row>, RequestError> {
+    pub(crate) async fn remove(&self, id: u64) -> Result<Vec<Row>, RequestError> {
         let is_learner =
-            self.facts().members.get(MemberId(id)).is_some_and(|member| member.is_learner);
-        if self.limits().checks_reconfigurations && !is_learner {
+            self.profile.facts().members.get(MemberId(id)).is_some_and(|member| member.is_learner);
+        if self.profile.limits().checks_reconfigurations && !is_learner {
             checks::check_removal(&self.voters(), id)
                 .map_err(|danger| self.reject("remove", id, danger))?;
         }
@@ -60,7 +85,7 @@ impl Member {
     }
 
     /// Gives a member other peer URLs.
-    pub(crate) async fn update_member(
+    pub(crate) async fn update(
         &self,
         id: u64,
         peer_urls: &[String],
@@ -72,27 +97,27 @@ impl Member {
 
     /// Makes a learner a voter; a member that does not lead has the leader do it, to which it shows the
     /// client's token.
-    pub(crate) async fn promote_member(
+    pub(crate) async fn promote(
         &self,
         id: u64,
         token: Option<&str>,
     ) -> Result<Vec<Row>, RequestError> {
         let failure = match self.promote_as_leader(id).await {
             Ok(rows) => {
-                self.metrics().server.learner_promote_successes.inc();
+                self.profile.metrics().server.learner_promote_successes.inc();
                 return Ok(rows);
             }
             Err(RequestError::NotLeader) => return self.forward_promotion(id, token).await,
             Err(failure) => failure,
         };
         let reason = peer_text(&failure);
-        self.metrics().server.learner_promote_failures.with(&[&reason]).inc();
+        self.profile.metrics().server.learner_promote_failures.with(&[&reason]).inc();
         Err(failure)
     }
 
     async fn promote_as_leader(&self, id: u64) -> Result<Vec<Row>, RequestError> {
-        self.wait_applied().await?;
-        let status = self.raft_status().await?;
+        self.reader.wait_applied().await?;
+        let status = self.administrator.raft_status().await?;
         if status.soft_state.role != Role::Leader {
             return Err(RequestError::NotLeader);
         }
@@ -107,7 +132,7 @@ impl Member {
             );
             return Err(RequestError::LearnerNotReady);
         }
-        if self.limits().checks_reconfigurations {
+        if self.profile.limits().checks_reconfigurations {
             checks::check_promotion(&self.voters())
                 .map_err(|danger| self.reject("promote", id, danger))?;
         }
@@ -122,25 +147,20 @@ impl Member {
         context: String,
     ) -> Result<Vec<Row>, RequestError> {
         let change = ConfChange { id: 0, kind, node_id, context: context.into() };
-        self.propose_conf_change(change).await?;
-        Ok(self.rows())
-    }
-
-    /// The members as applied, ascending.
-    pub(crate) fn rows(&self) -> Vec<Row> {
-        self.facts().members.iter().cloned().collect()
+        self.proposer.propose_conf_change(change).await?;
+        Ok(self.profile.rows())
     }
 
     /// The voters as they are seen from here.
     fn voters(&self) -> Vec<Voter> {
         let now = Instant::now();
-        let link = |id: u64| match self.peers().active_since(id) {
-            _ if id == self.id() => Link::Steady,
+        let link = |id: u64| match self.peers.active_since(id) {
+            _ if id == self.profile.id() => Link::Steady,
             None => Link::Down,
             Some(since) if now.saturating_duration_since(since) >= STEADY_AFTER => Link::Steady,
             Some(_) => Link::Fresh,
         };
-        let facts = self.facts();
+        let facts = self.profile.facts();
         let voters = facts.members.iter().filter(|member| !member.is_learner);
         voters
             .map(|member| Voter {
@@ -160,7 +180,7 @@ impl Member {
         let error = RequestError::from(danger);
         log::warn!(
             &format!("rejecting member {change} request; {reason}"),
-            "local-member-id" = format!("{:x}", self.id()),
+            "local-member-id" = format!("{:x}", self.profile.id()),
             "requested-member-id" = format!("{id:x}"),
             "error" = error.to_string()
         );

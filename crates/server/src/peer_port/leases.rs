@@ -20,10 +20,10 @@ impl PeerService {
             Err(refused) => return refused,
         };
         let Ok(request) = LeaseKeepAliveRequest::decode(body) else { return unreadable() };
-        if let Err(error) = self.member.wait_applied().await {
+        if let Err(error) = self.reader.wait_applied().await {
             return not_caught_up(&error);
         }
-        match self.member.renew_lease_here(LeaseId(request.id)).await {
+        match self.leases.renew_here(LeaseId(request.id)).await {
             Ok(Renewed::For(ttl)) => {
                 protobuf(&LeaseKeepAliveResponse { header: None, id: request.id, ttl })
             }
@@ -42,10 +42,10 @@ impl PeerService {
         };
         let request = LeaseInternalRequest::decode(body).unwrap_or_default();
         let Some(request) = request.lease_time_to_live_request else { return unreadable() };
-        if let Err(error) = self.member.wait_applied().await {
+        if let Err(error) = self.reader.wait_applied().await {
             return not_caught_up(&error);
         }
-        match self.member.lease_time_to_live_here(&request).await {
+        match self.leases.time_to_live_here(&request).await {
             Ok(None) => not_found(),
             found @ Ok(Some(_)) => protobuf(&LeaseInternalResponse {
                 lease_time_to_live_response: found.unwrap_or_default(),

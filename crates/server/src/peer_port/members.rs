@@ -1,7 +1,5 @@
 //! Who is in the cluster, promotions that another member passes on, and hashes to compare.
 
-use std::sync::Arc;
-
 use http::{HeaderMap, Request, StatusCode, header};
 use hyper::body::Incoming;
 use quorate_state::members::{Member as Row, MembershipRefusal};
@@ -24,7 +22,7 @@ struct HashRequest {
 
 impl PeerService {
     pub(super) fn members(&self) -> Reply {
-        let rows = self.member.rows();
+        let rows = self.profile.rows();
         let rows = if rows.is_empty() { &self.known_at_start[..] } else { &rows[..] };
         self.named(reply::typed(JSON, rows_json(rows)))
     }
@@ -36,7 +34,7 @@ impl PeerService {
             return self.named(reply::error(StatusCode::NOT_FOUND, &text));
         };
         let token = headers.get(header::AUTHORIZATION).and_then(|token| token.to_str().ok());
-        let answer = match self.member.promote_member(number, token).await {
+        let answer = match self.membership.promote(number, token).await {
             Ok(rows) => reply::typed(JSON, rows_json(&rows)),
             Err(error) => {
                 log::warn!(
@@ -52,7 +50,7 @@ impl PeerService {
 
     pub(super) async fn hash_kv(&self, request: Request<Incoming>) -> Reply {
         let (head, body) = request.into_parts();
-        let own = format!("{:x}", self.member.cluster_id());
+        let own = format!("{:x}", self.profile.cluster_id());
         if head.headers.get(CLUSTER_ID).is_some_and(|id| !id.is_empty() && *id != own) {
             return reply::error(StatusCode::PRECONDITION_FAILED, "cluster ID mismatch");
         }
@@ -63,9 +61,8 @@ impl PeerService {
         let Ok(request) = serde_json::from_slice::<HashRequest>(&body) else {
             return reply::error(StatusCode::BAD_REQUEST, "error unmarshalling request");
         };
-        let view = self.member.view();
+        let view = self.reader.view();
         let current = view.current_revision();
-        let member = Arc::clone(&self.member);
         let hashed = blocking(move || view.hash_kv(request.revision.unwrap_or_default())).await;
         match hashed {
             Ok(hash) => self.named(reply::typed(JSON, hash_json(current, &hash))),
@@ -75,7 +72,7 @@ impl PeerService {
                 reply::error(StatusCode::BAD_REQUEST, text)
             }
             Err(MvccError::Fault(fault)) => {
-                let text = member.fault(fault).to_string();
+                let text = self.reader.fault(fault).to_string();
                 reply::error(StatusCode::INTERNAL_SERVER_ERROR, &text)
             }
         }

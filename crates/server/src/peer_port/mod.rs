@@ -30,8 +30,10 @@ use quorate_state::members::Member as Row;
 
 use self::route::{Endpoint, Routed, route};
 use crate::http::{Reply, reply};
-use crate::member::Member;
-use crate::peer::PeerBody;
+use crate::lease_holder::LeaseHolder;
+use crate::member::{Member, Profile, Reader};
+use crate::membership::Membership;
+use crate::peer::{PeerBody, Peers};
 
 /// Longest body that is read: ids and revisions, with room.
 const BODY_BYTES_MAX: usize = 64 << 10;
@@ -45,14 +47,25 @@ const CLUSTER_ID: &str = "x-etcd-cluster-id";
 /// The service of the peer listeners.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerService {
-    member: Arc<Member>,
+    profile: Arc<Profile>,
+    reader: Arc<Reader>,
+    leases: Arc<LeaseHolder>,
+    membership: Arc<Membership>,
+    peers: Arc<Peers>,
     /// The members as they were learnt at the start, for as long as the log has not told of any.
     known_at_start: Arc<[Row]>,
 }
 
 impl PeerService {
-    pub(crate) const fn new(member: Arc<Member>, known_at_start: Arc<[Row]>) -> Self {
-        Self { member, known_at_start }
+    pub(crate) fn new(member: &Member, known_at_start: Arc<[Row]>) -> Self {
+        Self {
+            profile: Arc::clone(&member.profile),
+            reader: Arc::clone(&member.reader),
+            leases: Arc::new(LeaseHolder::new(member)),
+            membership: Arc::new(Membership::new(member)),
+            peers: Arc::clone(&member.peers),
+            known_at_start,
+        }
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Reply {
@@ -73,11 +86,11 @@ impl PeerService {
     }
 
     fn versions(&self) -> Reply {
-        let cluster = self.member.facts().versions.cluster();
-        let storage = self.member.standing().storage_version();
+        let cluster = self.profile.facts().versions.cluster();
+        let storage = self.profile.standing().storage_version();
         let json = format!(
             "{{\"etcdserver\":\"{}\",\"etcdcluster\":\"{}\",\"storage\":\"{}\"}}",
-            self.member.version_text(),
+            self.profile.version_text(),
             cluster.map_or_else(|| "not_decided".to_owned(), |version| version.to_string()),
             storage.map_or_else(|| "unknown".to_owned(), |version| version.to_string()),
         );
@@ -85,9 +98,9 @@ impl PeerService {
     }
 
     async fn downgrade_enabled(&self) -> Reply {
-        let answer = match self.member.read_barrier().await {
+        let answer = match self.reader.read_barrier().await {
             Ok(()) => {
-                let enabled = self.member.facts().versions.downgrade().enabled;
+                let enabled = self.profile.facts().versions.downgrade().enabled;
                 reply::typed("text/plain", enabled.to_string())
             }
             Err(error) => {
@@ -100,7 +113,7 @@ impl PeerService {
 
     /// Adds the cluster's id to an answer.
     fn named(&self, mut answer: Reply) -> Reply {
-        let id = header::HeaderValue::try_from(format!("{:x}", self.member.cluster_id()))
+        let id = header::HeaderValue::try_from(format!("{:x}", self.profile.cluster_id()))
             .expect("hexadecimal digits are a header value");
         answer.headers_mut().insert(CLUSTER_ID, id);
         answer
@@ -149,7 +162,7 @@ impl hyper::service::Service<Request<Incoming>> for PeerService {
         let service = self.clone();
         Box::pin(async move {
             if route::is_consensus(request.uri().path()) {
-                return Ok(service.member.peers().handle(request).await);
+                return Ok(service.peers.handle(request).await);
             }
             let answer = service.answer(request).await;
             Ok(answer.map(|body| PeerBody::new(body.map_err(|never| match never {}))))

@@ -11,26 +11,42 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::rules::{downgrade_of, is_downgraded, parse_target};
 use super::survey::Survey;
 use crate::log;
-use crate::member::{Member, RequestError};
+use crate::member::{Member, Profile, Proposer, Reader, RequestError};
 use crate::metrics::RequestKind;
 
-impl Member {
+/// Beginning and ending downgrades.
+#[derive(Debug)]
+pub(crate) struct Downgrades {
+    profile: Arc<Profile>,
+    reader: Arc<Reader>,
+    proposer: Arc<Proposer>,
+}
+
+impl Downgrades {
+    pub(crate) fn new(member: &Member) -> Self {
+        Self {
+            profile: Arc::clone(&member.profile),
+            reader: Arc::clone(&member.reader),
+            proposer: Arc::clone(&member.proposer),
+        }
+    }
+
     /// Says whether a downgrade to `target` could begin. Returns the cluster version.
-    pub(crate) async fn validate_downgrade(&self, target: &str) -> Result<Version, RequestError> {
+    pub(crate) async fn validate(&self, target: &str) -> Result<Version, RequestError> {
         let target = parse_target(target).ok_or(RequestError::WrongDowngradeVersionFormat)?;
         let cluster = self.cluster_version();
         let cluster = cluster.ok_or(RequestError::ClusterVersionUnavailable)?;
-        self.check_downgrade(target).await?;
+        self.check(target).await?;
         Ok(cluster)
     }
 
     /// Begins a downgrade. Returns the cluster version, which is not lowered yet.
-    pub(crate) async fn enable_downgrade(&self, target: &str) -> Result<Version, RequestError> {
+    pub(crate) async fn enable(&self, target: &str) -> Result<Version, RequestError> {
         let enabled = async {
             let target = parse_target(target).ok_or(RequestError::WrongDowngradeVersionFormat)?;
-            self.check_downgrade(target).await?;
+            self.check(target).await?;
             let set = DowngradeInfoSetRequest { enabled: true, ver: target.to_string() };
-            self.set_downgrade(set).await?;
+            self.set(set).await?;
             self.cluster_version().ok_or(RequestError::ClusterVersionUnavailable)
         };
         let outcome = enabled.await;
@@ -42,13 +58,13 @@ impl Member {
 
     /// Ends a downgrade, if there is one; what fails is only logged, as in etcd. Returns the cluster
     /// version.
-    pub(crate) async fn cancel_downgrade(&self) -> Option<Version> {
+    pub(crate) async fn cancel(&self) -> Option<Version> {
         let canceled = async {
-            self.read_barrier().await?;
-            if !self.facts().versions.downgrade().enabled {
+            self.reader.read_barrier().await?;
+            if !self.profile.facts().versions.downgrade().enabled {
                 return Err(RequestError::NoDowngradeInProgress);
             }
-            self.end_downgrade().await
+            self.end().await
         };
         if let Err(error) = canceled.await {
             log::warn!("failed to cancel downgrade", "error" = error.to_string());
@@ -57,12 +73,12 @@ impl Member {
     }
 
     fn cluster_version(&self) -> Option<Version> {
-        self.facts().versions.cluster()
+        self.profile.facts().versions.cluster()
     }
 
-    async fn check_downgrade(&self, target: Version) -> Result<(), RequestError> {
-        self.read_barrier().await?;
-        let facts = self.facts();
+    async fn check(&self, target: Version) -> Result<(), RequestError> {
+        self.reader.read_barrier().await?;
+        let facts = self.profile.facts();
         let cluster = facts.versions.cluster().ok_or(RequestError::ClusterVersionUnavailable)?;
         if downgrade_of(cluster) != Some(target) {
             return Err(RequestError::InvalidDowngradeTargetVersion);
@@ -73,38 +89,39 @@ impl Member {
         Ok(())
     }
 
-    async fn end_downgrade(&self) -> Result<(), RequestError> {
-        self.set_downgrade(DowngradeInfoSetRequest { enabled: false, ver: String::new() }).await
+    async fn end(&self) -> Result<(), RequestError> {
+        self.set(DowngradeInfoSetRequest { enabled: false, ver: String::new() }).await
     }
 
-    async fn set_downgrade(&self, set: DowngradeInfoSetRequest) -> Result<(), RequestError> {
+    async fn set(&self, set: DowngradeInfoSetRequest) -> Result<(), RequestError> {
         let request =
             InternalRaftRequest { downgrade_info_set: Some(set), ..InternalRaftRequest::default() };
-        self.propose(request, RequestKind::DowngradeInfoSet).await.map(drop)
+        self.proposer.propose(request, RequestKind::DowngradeInfoSet).await.map(drop)
     }
 }
 
 /// Has the leader end a downgrade when every member runs its target.
 pub(crate) async fn end_downgrade(member: Arc<Member>) {
-    let Some(period) = member.limits().downgrade_check_interval else { return };
+    let Some(period) = member.profile.limits().downgrade_check_interval else { return };
+    let downgrades = Downgrades::new(&member);
     let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // The first tick is at once.
     ticks.tick().await;
     loop {
         ticks.tick().await;
-        if !member.standing().leads() {
+        if !member.profile.standing().leads() {
             continue;
         }
-        let downgrade = member.facts().versions.downgrade().clone();
+        let downgrade = member.profile.facts().versions.downgrade().clone();
         let target = Version::parse(&downgrade.target_version).filter(|_| downgrade.enabled);
         let Some(target) = target else { continue };
-        if is_downgraded(target, &Survey::take(&member).await.versions) {
+        if is_downgraded(target, &Survey::take(&member.profile).await.versions) {
             log::info!(
                 "the cluster has been downgraded",
                 "cluster-version" = downgrade.target_version
             );
-            if let Err(error) = member.end_downgrade().await {
+            if let Err(error) = downgrades.end().await {
                 log::warn!("failed to cancel downgrade", "error" = error.to_string());
             }
         }

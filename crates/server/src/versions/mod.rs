@@ -20,11 +20,10 @@ use quorate_api::membershippb::ClusterVersionSetRequest;
 use quorate_state::versions::Version;
 use tokio::time::{MissedTickBehavior, interval};
 
-pub(crate) use self::downgrade::end_downgrade;
+pub(crate) use self::downgrade::{Downgrades, end_downgrade};
 use self::rules::Step;
 use self::survey::Survey;
 pub(crate) use self::survey::VERSION_PATH;
-use crate::applier::Job;
 use crate::log;
 use crate::member::{Member, RequestError};
 use crate::metrics::RequestKind;
@@ -39,17 +38,17 @@ const SETTLING_PATIENCE: Duration = Duration::from_secs(1);
 /// Has the leader agree with its members on the cluster's version: when it takes the lead, and every so
 /// often.
 pub(crate) async fn keep_cluster_version(member: Arc<Member>) {
-    if let Some(held) = member.limits().held_version {
+    if let Some(held) = member.profile.limits().held_version {
         log::info!(
             "holding the cluster version",
-            "server-version" = member.version_text(),
+            "server-version" = member.profile.version_text(),
             "cluster-version-max" = short(held),
             "quorate-version" = QUORATE_VERSION
         );
     }
     let coming = {
-        let facts = member.facts();
-        rules::rise(facts.versions.cluster(), member.version(), facts.versions.downgrade())
+        let facts = member.profile.facts();
+        rules::rise(facts.versions.cluster(), member.profile.version(), facts.versions.downgrade())
     };
     if let Some((from, to)) = coming {
         warn_of_rise(from, to);
@@ -57,13 +56,13 @@ pub(crate) async fn keep_cluster_version(member: Arc<Member>) {
     let is_warned = coming.is_some();
     let mut ticks = interval(CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut leadership = member.standing().leadership();
+    let mut leadership = member.profile.standing().leadership();
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
             changed = leadership.changed() => if changed.is_err() { return },
         }
-        if member.standing().leads() {
+        if member.profile.standing().leads() {
             check_cluster_version(&member, is_warned).await;
         }
     }
@@ -92,9 +91,9 @@ fn short(version: Version) -> String {
 
 /// `is_warned` says whether this member has announced a rise at its start.
 async fn check_cluster_version(member: &Member, is_warned: bool) {
-    let lowest = Survey::take(member).await.lowest();
+    let lowest = Survey::take(&member.profile).await.lowest();
     let (cluster, step, rise) = {
-        let facts = member.facts();
+        let facts = member.profile.facts();
         let (cluster, downgrade) = (facts.versions.cluster(), facts.versions.downgrade());
         let step = rules::next_step(cluster, lowest, downgrade);
         let rise = match step {
@@ -132,7 +131,7 @@ async fn propose(member: &Member, from: Option<Version>, to: Version) {
     let set = ClusterVersionSetRequest { ver: to.to_string() };
     let request =
         InternalRaftRequest { cluster_version_set: Some(set), ..InternalRaftRequest::default() };
-    match member.propose(request, RequestKind::ClusterVersionSet).await {
+    match member.proposer.propose(request, RequestKind::ClusterVersionSet).await {
         Ok(_) | Err(RequestError::Stopped) => {}
         Err(error) => {
             log::warn!("failed to update cluster version", "error" = error.to_string());
@@ -146,7 +145,7 @@ pub(crate) async fn keep_storage_version(member: Arc<Member>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        member.tell_applier(Job::FollowClusterVersion);
+        member.administrator.follow_cluster_version();
     }
 }
 
@@ -155,8 +154,9 @@ pub(crate) async fn keep_storage_version(member: Arc<Member>) {
 pub(crate) async fn settle_versions(member: &Member) {
     let settled = async {
         let mut looks = interval(Duration::from_millis(1));
-        while member.facts().versions.cluster().is_none()
-            || member.standing().storage_version() != member.facts().versions.cluster()
+        while member.profile.facts().versions.cluster().is_none()
+            || member.profile.standing().storage_version()
+                != member.profile.facts().versions.cluster()
         {
             looks.tick().await;
         }

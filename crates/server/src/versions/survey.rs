@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::rules::lowest_of;
 use crate::log;
-use crate::member::Member;
+use crate::member::Profile;
 use crate::peer::call::Call;
 
 /// Where a member tells its versions.
@@ -31,12 +31,12 @@ pub(super) struct Survey {
 
 impl Survey {
     /// Asks all members at once.
-    pub(super) async fn take(member: &Member) -> Self {
-        let timeout = member.limits().request_timeout;
-        let own = member.version();
+    pub(super) async fn take(profile: &Profile) -> Self {
+        let timeout = profile.limits().request_timeout;
+        let own = profile.version();
         let mut asked = JoinSet::new();
-        for row in member.rows() {
-            if row.id.0 != member.id() {
+        for row in profile.rows() {
+            if row.id.0 != profile.id() {
                 asked.spawn(ask(row.id.0, row.peer_urls, own, timeout));
             }
         }
