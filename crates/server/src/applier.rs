@@ -6,7 +6,7 @@
 //! # Bound
 //!
 //! Committed entries that wait are bounded by the consensus core, in bytes. When the backend thread is
-//! behind by [`crate::committer::ORDERS_QUEUED_MAX`] batches, the open batch grows; then the applier waits.
+//! behind by [`crate::channels::ORDERS_QUEUED_MAX`] batches, the open batch grows; then the applier waits.
 //!
 //! # Not here
 //!
@@ -30,9 +30,8 @@ use quorate_state::quota::Quota;
 use quorate_state::versions::Version;
 
 use crate::answer::Answer;
+use crate::channels::{Done, DriverHandle, Input, Job, Order};
 use crate::clock::Clock;
-use crate::committer::{Done, Order};
-use crate::driver::{DriverHandle, Input};
 use crate::fatal::FaultReports;
 use crate::identity::Identity;
 use crate::inbox::{Nothing, Receiver};
@@ -44,13 +43,6 @@ use crate::peer::Peers;
 use crate::request_id::RequestIds;
 use crate::standing::Standing;
 use crate::waiters::Waiters;
-
-/// Jobs from which on a sender that can wait does. Entries come by a way that never waits, and are bounded
-/// by the core.
-pub(crate) const JOBS_QUEUED_MAX: usize = 1024;
-
-/// What the applier is told.
-pub(crate) type Job = quorate_core::Job<Done<()>>;
 
 /// Everything the applier talks to.
 pub(crate) struct Neighbours {

@@ -3,7 +3,7 @@
 //!
 //! # Bound
 //!
-//! [`ORDERS_QUEUED_MAX`] batches. The applier waits when there are more, also while the disk has no room for them.
+//! [`ORDERS_QUEUED_MAX`](crate::channels::ORDERS_QUEUED_MAX) batches. The applier waits when there are more, also while the disk has no room for them.
 //!
 //! # Not here
 //!
@@ -16,25 +16,15 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use quorate_core::{BackendError, BackendWriter, CompactionEnd, Defragmented, Report};
 use quorate_storage::wal::SnapshotMark;
 
-use crate::applier::Job;
-use crate::driver::{DriverHandle, Input};
+use crate::channels::{Done, DriverHandle, Input, Job, Order};
 use crate::fatal::FaultReports;
 use crate::inbox::Sender;
 use crate::log;
 use crate::metrics::Metrics;
 use crate::peer::{OutgoingSnapshot, Peers};
 
-/// Batches that may wait.
-pub(crate) const ORDERS_QUEUED_MAX: usize = 2;
-
 /// How soon a batch is tried again that has found no room on the disk.
 const ROOM_LOOKED_FOR: Duration = Duration::from_secs(1);
-
-/// Something to be told when a thing is done.
-pub(crate) type Done<T> = Box<dyn FnOnce(T) + Send>;
-
-/// What the backend thread is told.
-pub(crate) type Order = quorate_core::Order<Done<()>, Done<Defragmented>>;
 
 /// The thread's state.
 pub(crate) struct Committer {

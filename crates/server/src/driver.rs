@@ -9,127 +9,38 @@
 //!
 //! # Bounds
 //!
-//! Requests that wait in the queue: [`REQUESTS_QUEUED_MAX`]; further ones are refused. How many there may be in
+//! Requests that wait in the queue: [`REQUESTS_QUEUED_MAX`](crate::channels::REQUESTS_QUEUED_MAX); further ones are refused. How many there may be in
 //! all, in the queue and beyond it, is bounded before they come here (`admission`). The reports of the other threads
-//! share the queue and are bounded by the work handed to those threads. The log thread's queue is bounded, and the driver waits for it: a disk that cannot keep up holds up
-//! proposals here, not in memory.
+//! share the queue and are bounded by the work handed to those threads. The log thread's queue is bounded, and the
+//! driver waits for it: a disk that cannot keep up holds up proposals here, not in memory.
 
 use std::error::Error;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use quorate_core::{Consensus, LogError, Readers};
-use quorate_node::{Effect, Event, Leadership, Node, Proposal, ProposalFailure};
-use quorate_raft::{
-    ConfChange, LogIndex, MemberId, Message, NoteLevel, Role, SnapshotOutcome, Status, Term,
-};
+use quorate_node::{Effect, Event, Leadership, Node, ProposalFailure};
+use quorate_raft::{Message, NoteLevel, Role};
 use quorate_storage::wal::SnapshotMark;
 
-use crate::admission::{Full, Waitlist};
+use crate::admission::Waitlist;
 use crate::answer::Answer;
-use crate::applier;
-use crate::committer::Done;
+use crate::channels::{DriverHandle, DriverInputs, Input, Job};
 use crate::fatal::FaultReports;
-use crate::inbox::{self, Nothing, Receiver, Sender};
+use crate::inbox::{Nothing, Sender};
 use crate::log;
-use crate::mailbox::{Address, Outbox};
+use crate::mailbox::Outbox;
 use crate::metrics::Metrics;
-use crate::peer::{Peers, Received};
+use crate::peer::Peers;
 use crate::persist::{LogThread, LogWriter};
 use crate::standing::Standing;
 use crate::waiters::Waiters;
-
-/// Requests that may wait for the driver.
-pub(crate) const REQUESTS_QUEUED_MAX: usize = 16_384;
-
-/// What the driver is told.
-pub(crate) enum Input {
-    Propose(Proposal),
-    /// The same for what only a leader may want: it fails unless this member leads in this term still.
-    ProposeAsLeader {
-        term: Term,
-        proposal: Proposal,
-    },
-    ReadBarrier(Address<Answer>),
-    Persisted {
-        token: u64,
-    },
-    ConfChangeDecided {
-        index: LogIndex,
-        change: Option<ConfChange>,
-    },
-    /// Something was applied that is worth waking for.
-    Applied,
-    /// A snapshot is on disk: record it in the log.
-    MarkSnapshot(SnapshotMark),
-    SnapshotTaken {
-        index: LogIndex,
-    },
-    /// A change of the membership for the log; its id is the request's.
-    ProposeConfChange(ConfChange),
-    /// Messages of a peer, in their order.
-    Received(Received),
-    /// A message to this peer was lost.
-    Unreachable(MemberId),
-    /// This peer's connections have broken and it listens no more.
-    Gone(MemberId),
-    /// How sending a snapshot to this peer has ended.
-    SnapshotSent {
-        to: MemberId,
-        outcome: SnapshotOutcome,
-    },
-    /// Make this member the leader.
-    TransferLeadership(MemberId),
-    /// Tell what the core knows of the group.
-    AskStatus(Done<Status>),
-    /// Ends the thread. Whatever is in the log then stays there for the next start.
-    Stop,
-}
-
-/// The way to the driver, for every thread.
-#[derive(Clone, Debug)]
-pub(crate) struct DriverHandle {
-    inputs: Sender<Input>,
-    requests_queued: Arc<AtomicUsize>,
-}
-
-impl DriverHandle {
-    pub(crate) fn channel() -> (Self, DriverInputs) {
-        let (inputs, receiver) = inbox::inbox(REQUESTS_QUEUED_MAX);
-        let requests_queued = Arc::new(AtomicUsize::new(0));
-        let handle = Self { inputs, requests_queued: Arc::clone(&requests_queued) };
-        (handle, DriverInputs { receiver, requests_queued })
-    }
-
-    /// Asks for something on behalf of a client.
-    pub(crate) fn request(&self, input: Input) -> Result<(), Full> {
-        if self.requests_queued.fetch_add(1, Ordering::Relaxed) >= REQUESTS_QUEUED_MAX {
-            self.requests_queued.fetch_sub(1, Ordering::Relaxed);
-            return Err(Full);
-        }
-        self.report(input);
-        Ok(())
-    }
-
-    /// Reports what happened. After the driver has ended there is nobody to tell.
-    pub(crate) fn report(&self, input: Input) {
-        _ = self.inputs.send(input);
-    }
-}
-
-/// The receiving end of [`DriverHandle`].
-#[derive(Debug)]
-pub(crate) struct DriverInputs {
-    receiver: Receiver<Input>,
-    requests_queued: Arc<AtomicUsize>,
-}
 
 /// Everything the driver talks to.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     pub(crate) peers: Arc<Peers>,
-    pub(crate) applier: Sender<applier::Job>,
+    pub(crate) applier: Sender<Job>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) standing: Arc<Standing>,
     pub(crate) faults: FaultReports,
@@ -197,7 +108,7 @@ impl Driver {
         let mut next_tick = Instant::now() + self.heartbeat;
         let mut batch = Vec::new();
         while !self.stopping {
-            match self.inputs.receiver.receive_until(&mut batch, Some(next_tick)) {
+            match self.inputs.receive_until(&mut batch, Some(next_tick)) {
                 Ok(()) => self.take_batch(&mut batch),
                 Err(Nothing::Yet) => {}
                 Err(Nothing::Ever) => break,
@@ -318,7 +229,7 @@ impl Driver {
         for input in batch.drain(..) {
             requests += usize::from(self.take(input));
         }
-        self.inputs.requests_queued.fetch_sub(requests, Ordering::Relaxed);
+        self.inputs.note_taken(requests);
         self.consensus.end_batch();
     }
 
@@ -436,7 +347,7 @@ impl Driver {
             Effect::Apply(applying) => {
                 // Known to be committed before anybody can see it applied.
                 self.neighbours.standing.set_committed(self.consensus.commit_index());
-                _ = self.neighbours.applier.send(applier::Job::Apply(applying.entries));
+                _ = self.neighbours.applier.send(Job::Apply(applying.entries));
             }
             Effect::Stop(fault) => {
                 self.neighbours.faults.report_log_fault(fault);
@@ -444,7 +355,7 @@ impl Driver {
                 self.stopping = true;
             }
             Effect::TakeSnapshot => {
-                _ = self.neighbours.applier.send(applier::Job::TakeSnapshot);
+                _ = self.neighbours.applier.send(Job::TakeSnapshot);
             }
             Effect::Leadership(leadership) => self.change_leadership(leadership),
             Effect::BarrierPassed { index, .. } => {
@@ -462,12 +373,12 @@ impl Driver {
             }
             Effect::Send(message) => self.messages.push(message),
             Effect::SendSnapshot(message) => {
-                _ = self.neighbours.applier.send(applier::Job::SendSnapshot(message));
+                _ = self.neighbours.applier.send(Job::SendSnapshot(message));
             }
             Effect::InstallSnapshot(snapshot) => {
                 self.neighbours.standing.set_committed(self.consensus.commit_index());
                 self.neighbours.standing.set_sole_voter(self.consensus.is_sole_voter());
-                _ = self.neighbours.applier.send(applier::Job::InstallSnapshot(snapshot));
+                _ = self.neighbours.applier.send(Job::InstallSnapshot(snapshot));
             }
         }
     }
@@ -478,7 +389,7 @@ impl Driver {
         if leadership.role == Role::Leader {
             self.neighbours.waiters.begin_reign(leadership.term);
         } else {
-            _ = self.neighbours.applier.send(applier::Job::LostLeadership);
+            _ = self.neighbours.applier.send(Job::LostLeadership);
         }
     }
 }

@@ -6,6 +6,7 @@ mod admission;
 mod answer;
 mod applier;
 mod bootstrap;
+mod channels;
 mod client_http;
 mod clock;
 mod committer;

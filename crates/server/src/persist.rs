@@ -20,7 +20,7 @@ use quorate_node::Persist;
 use quorate_raft::HardState;
 use quorate_storage::wal::SnapshotMark;
 
-use crate::driver::{DriverHandle, Input};
+use crate::channels::{DriverHandle, Input};
 use crate::fatal::FaultReports;
 use crate::inbox::{self, Nothing, Receiver, Sender};
 use crate::log;

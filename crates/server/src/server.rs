@@ -28,12 +28,13 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::applier::{self, Applier};
 use crate::bootstrap::{self, Booted};
+use crate::channels::{Done, DriverHandle, Input, JOBS_QUEUED_MAX, Job, ORDERS_QUEUED_MAX, Order};
 use crate::client_http::{HttpService, MemberProbe};
 use crate::clock::Clock;
-use crate::committer::{self, Committer};
+use crate::committer::Committer;
 use crate::config::{self, Config, Gate, ProcessSurroundings, Url};
 use crate::descriptors;
-use crate::driver::{self, Driver, DriverHandle, Input};
+use crate::driver::{self, Driver};
 use crate::fatal::{End, Fatal, FaultReports};
 use crate::grpc::Router;
 use crate::housekeeping;
@@ -415,8 +416,8 @@ struct Core {
     /// The members, this one among them, before the log tells of any.
     known_at_start: Arc<[Row]>,
     driver: DriverHandle,
-    applier_jobs: inbox::Sender<applier::Job>,
-    backend_orders: crossbeam_channel::Sender<committer::Order>,
+    applier_jobs: inbox::Sender<Job>,
+    backend_orders: crossbeam_channel::Sender<Order>,
     /// Tells the backend thread not to wait for room any more.
     backend_ending: crossbeam_channel::Sender<()>,
     threads: [JoinHandle<()>; 3],
@@ -440,9 +441,8 @@ impl Core {
         let request_ids = Arc::new(RequestIds::new(identity.member_id, SystemTime::now()));
         let readers = state.readers();
         let (driver_handle, driver_inputs) = DriverHandle::channel();
-        let (applier_jobs, applier_receiver) = inbox::inbox(applier::JOBS_QUEUED_MAX);
-        let (backend_orders, backend_receiver) =
-            crossbeam_channel::bounded(committer::ORDERS_QUEUED_MAX);
+        let (applier_jobs, applier_receiver) = inbox::inbox(JOBS_QUEUED_MAX);
+        let (backend_orders, backend_receiver) = crossbeam_channel::bounded(ORDERS_QUEUED_MAX);
         let (backend_ending, ending) = crossbeam_channel::bounded(1);
 
         let reports = transport::Reports { driver: driver_handle.clone(), faults: faults.clone() };
@@ -546,15 +546,15 @@ impl Core {
         // A snapshot under way gets its mark in the log, without which it is none: the release that a
         // downgrade leads to would replay what it does not understand.
         let (done, is_done) = crossbeam_channel::bounded(1);
-        let done: committer::Done<()> = Box::new(move |()| _ = done.send(()));
-        _ = self.applier_jobs.send(applier::Job::Commit(done));
+        let done: Done<()> = Box::new(move |()| _ = done.send(()));
+        _ = self.applier_jobs.send(Job::Commit(done));
         // An error means that the thread is gone, and has said why.
         _ = is_done.recv();
         self.driver.report(Input::Stop);
         drop(raft.join());
-        _ = self.applier_jobs.send(applier::Job::Stop);
+        _ = self.applier_jobs.send(Job::Stop);
         drop(apply.join());
-        drop(self.backend_orders.send(committer::Order::Stop));
+        drop(self.backend_orders.send(Order::Stop));
         drop(backend.join());
     }
 }

@@ -14,8 +14,8 @@ use quorate_api::deep_txn;
 use quorate_raft::{MemberId, SnapshotOutcome};
 use quorate_storage::disk::Disk;
 
+use crate::channels::{DriverHandle, Input};
 use crate::config::Config;
-use crate::driver::{DriverHandle, Input};
 use crate::fatal::FaultReports;
 use crate::identity::Identity;
 use crate::mailbox::{self, Mailbox};

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, Response};
+use http::Response;
 use tokio::time::Sleep;
 use tonic::Status;
 use tonic::body::Body;
@@ -17,7 +17,6 @@ use super::observe::CallStats;
 use super::wording::in_grpc_gos_words;
 use crate::member::RequestError;
 use crate::methods::Kind;
-use crate::quote::go_quote_bytes;
 
 pub(super) type ResponseFuture =
     Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
@@ -88,61 +87,5 @@ fn reword(response: Response<Body>, kind: Option<Kind>) -> Response<Body> {
     match Status::from_header_map(response.headers()) {
         None => response,
         Some(status) => in_grpc_gos_words(status, kind).into_http(),
-    }
-}
-
-/// Reads a `grpc-timeout`: up to eight digits and a unit. The error is grpc-go's text.
-pub(super) fn parse_timeout(value: &HeaderValue) -> Result<Duration, String> {
-    let text = value.as_bytes();
-    let fault = |what: &str| format!("transport: timeout {what}: {}", go_quote_bytes(text));
-    let (unit, digits) = match text {
-        [] | [_] => return Err(fault("string is too short")),
-        [digits @ .., unit] if digits.len() <= 8 => (unit, digits),
-        _ => return Err(fault("string is too long")),
-    };
-    let nanos_per_unit: u64 = match unit {
-        b'H' => 3_600_000_000_000,
-        b'M' => 60_000_000_000,
-        b'S' => 1_000_000_000,
-        b'm' => 1_000_000,
-        b'u' => 1_000,
-        b'n' => 1,
-        _ => return Err(fault("unit is not recognized")),
-    };
-    if !digits.iter().all(u8::is_ascii_digit) {
-        let digits = go_quote_bytes(digits);
-        return Err(format!("strconv.ParseUint: parsing {digits}: invalid syntax"));
-    }
-    let count = digits.iter().fold(0, |count, digit| count * 10 + u64::from(digit - b'0'));
-    Ok(Duration::from_nanos(count.saturating_mul(nanos_per_unit)))
-}
-
-/// First value of a metadata key, or `default`.
-pub(super) fn metadata<'a>(headers: &'a HeaderMap, key: &str, default: &'a str) -> &'a str {
-    headers.get(key).and_then(|value| value.to_str().ok()).unwrap_or(default)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn timeouts_have_eight_digits_and_a_unit() {
-        let parse = |text: &'static str| parse_timeout(&HeaderValue::from_static(text));
-        assert_eq!(parse("5S"), Ok(Duration::from_secs(5)));
-        assert_eq!(parse("99999999m"), Ok(Duration::from_millis(99_999_999)));
-        assert_eq!(parse("4999910u"), Ok(Duration::from_micros(4_999_910)));
-        assert_eq!(parse("99999999M"), Ok(Duration::from_secs(99_999_999 * 60)));
-        assert!(parse("99999999H").unwrap() > Duration::from_secs(500 * 365 * 86_400));
-        for (bad, text) in [
-            ("", "transport: timeout string is too short: \"\""),
-            ("S", "transport: timeout string is too short: \"S\""),
-            ("1x", "transport: timeout unit is not recognized: \"1x\""),
-            ("123456789S", "transport: timeout string is too long: \"123456789S\""),
-            ("-1S", "strconv.ParseUint: parsing \"-1\": invalid syntax"),
-            ("+1S", "strconv.ParseUint: parsing \"+1\": invalid syntax"),
-        ] {
-            assert_eq!(parse(bad), Err(text.to_owned()));
-        }
     }
 }

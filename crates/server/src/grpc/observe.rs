@@ -7,7 +7,7 @@ use http::HeaderMap;
 use tonic::Code;
 
 use super::body::CallObserver;
-use super::call::metadata;
+use super::head::metadata;
 use crate::log;
 use crate::member::Profile;
 use crate::methods::{Kind, SERVICES};

@@ -15,7 +15,8 @@ use tokio_stream::Stream;
 use tonic::Status;
 use tonic::codec::{CompressionEncoding, Streaming};
 
-use super::call::{ResponseFuture, metadata};
+use super::call::ResponseFuture;
+use super::head::metadata;
 use super::large_reply::checked_len;
 use super::request_body::RequestBody;
 use crate::member::StreamEnd;

@@ -11,9 +11,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::{Profile, RequestError};
 use crate::admission::{Admission, Bound, Room};
-use crate::applier::Job;
-use crate::committer::{Done, Order};
-use crate::driver::{DriverHandle, Input};
+use crate::channels::{Done, DriverHandle, Input, Job, Order};
 use crate::inbox;
 use crate::log;
 use crate::peer::Peers;

@@ -10,7 +10,9 @@ use quorate_state::members::Member as Row;
 use quorate_state::units::{MemberId, Millis};
 use quorate_state::versions::Version;
 
-use super::{Clock, Identity, Limits};
+use super::Limits;
+use crate::clock::Clock;
+use crate::identity::Identity;
 use crate::metrics::Metrics;
 use crate::release::reported_version;
 use crate::standing::Standing;

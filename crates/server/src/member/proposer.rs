@@ -16,7 +16,7 @@ use quorate_state::backend::Backend;
 use super::timeout::{Lead, TimedOut};
 use super::{DESK, Profile, RequestError};
 use crate::answer::Answer;
-use crate::driver::{DriverHandle, Input};
+use crate::channels::{DriverHandle, Input};
 use crate::limit_notices::warn_of_full_store;
 use crate::mailbox;
 use crate::metrics::RequestKind;

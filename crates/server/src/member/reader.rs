@@ -16,7 +16,7 @@ use quorate_state::watch::{HistoryFault, Hub};
 use super::{DESK, Profile, RequestError};
 use crate::admission::{Admission, Bound, Room};
 use crate::answer::Answer;
-use crate::driver::{DriverHandle, Input};
+use crate::channels::{DriverHandle, Input};
 use crate::fatal::FaultReports;
 use crate::mailbox;
 
