@@ -66,8 +66,8 @@ use self::joining::Joining;
 use self::names::{Names, SystemNames};
 use self::start::node_at;
 use crate::config::{ClusterState, Config, Gate};
-use crate::identity::Identity;
 use crate::log;
+use crate::member::Identity;
 
 /// How long the backend file's lock is waited for before it is worth a word.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);

@@ -12,12 +12,10 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use quorate_api::deep_txn;
-use quorate_core::start::storage_version;
-use quorate_core::{BackendWriter, Log, Pace, Purger, StateMachine};
+use quorate_core::{Pace, Purger};
 use quorate_node::LogFault;
 use quorate_state::members::{Member as Row, Members};
 use quorate_state::units::MemberId;
@@ -26,40 +24,27 @@ use quorate_storage::disk::{Disk, RealDisk};
 use quorate_storage::lost_log;
 use tokio::sync::{Semaphore, mpsc, watch};
 
-use crate::applier::{self, Applier};
 use crate::bootstrap::{self, Booted};
-use crate::channels::{Done, DriverHandle, Input, JOBS_QUEUED_MAX, Job, ORDERS_QUEUED_MAX, Order};
 use crate::client_http::{HttpService, MemberProbe};
-use crate::clock::Clock;
-use crate::committer::Committer;
 use crate::config::{self, Config, Gate, ProcessSurroundings, Url};
 use crate::descriptors;
-use crate::driver::{self, Driver};
 use crate::fatal::{End, Fatal, FaultReports};
 use crate::grpc::Router;
 use crate::housekeeping;
 use crate::http::{Access, Endpoints, Surface};
-use crate::identity::Identity;
-use crate::inbox;
-use crate::limit_notices::log_limits;
 use crate::listen::{ConnectionLimits, Listener, Patience, Reuse, Services};
 use crate::log;
-use crate::mailbox::{self, Mailbox};
-use crate::member::{DESK, Limits, Member, Parts};
+use crate::member::{self, Entrance, Identity, Limits, Member, Running, Start, log_limits};
 use crate::meters;
 use crate::metrics::{Metrics, StateSample};
 use crate::peer_port::PeerService;
-use crate::persist::LogWriter;
 use crate::release;
 use crate::remedy;
-use crate::request_id::RequestIds;
 use crate::runtime::{Runtimes, Threads};
 use crate::signals::{self, StopSignal, StopSignals};
-use crate::standing::Standing;
 use crate::systemd;
 use crate::transport;
 use crate::versions;
-use crate::waiters::Waiters;
 
 /// How long requests may wait for the applier to catch up.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -290,7 +275,7 @@ fn stop(ended: Ended, core: Core) -> Ended {
     if let Ended::LogFault { fault, .. } = &ended {
         mark_if_lost(&*disk, &dirs, fault);
     }
-    core.stop();
+    core.running.stop();
     match (&ended, faults.so_far()) {
         (Ended::Signal(_), Some(End::LogFault(fault))) => {
             mark_if_lost(&*disk, &dirs, &fault);
@@ -407,6 +392,7 @@ fn plug_in(metrics: &Metrics, member: &Arc<Member>) {
 /// The core threads and the runtimes of one member.
 struct Core {
     member: Arc<Member>,
+    running: Running,
     runtimes: Arc<Runtimes>,
     /// The transport's, which serves the peer listener.
     peer_runtimes: Arc<Runtimes>,
@@ -415,16 +401,9 @@ struct Core {
     dirs: DataDir,
     /// The members, this one among them, before the log tells of any.
     known_at_start: Arc<[Row]>,
-    driver: DriverHandle,
-    applier_jobs: inbox::Sender<Job>,
-    backend_orders: crossbeam_channel::Sender<Order>,
-    /// Tells the backend thread not to wait for room any more.
-    backend_ending: crossbeam_channel::Sender<()>,
-    threads: [JoinHandle<()>; 3],
 }
 
 impl Core {
-    #[expect(clippy::too_many_lines, reason = "every part is named once, in the order of the data")]
     fn start(
         config: &Config,
         booted: Booted,
@@ -433,129 +412,43 @@ impl Core {
     ) -> std::io::Result<Self> {
         let Booted { identity, dirs, wal, backend, state, node, peers: others } = booted;
         let faults = FaultReports::new();
-        let clock = Clock::start();
-        let (applied, applied_term) = state.applied();
-        let standing = Arc::new(Standing::new(applied, applied_term, silence_max(config)));
-        standing.set_storage_version(storage_version(&backend));
-        let waiters = Arc::new(Waiters::default());
-        let request_ids = Arc::new(RequestIds::new(identity.member_id, SystemTime::now()));
-        let readers = state.readers();
-        let (driver_handle, driver_inputs) = DriverHandle::channel();
-        let (applier_jobs, applier_receiver) = inbox::inbox(JOBS_QUEUED_MAX);
-        let (backend_orders, backend_receiver) = crossbeam_channel::bounded(ORDERS_QUEUED_MAX);
-        let (backend_ending, ending) = crossbeam_channel::bounded(1);
-
-        let reports = transport::Reports { driver: driver_handle.clone(), faults: faults.clone() };
+        let entrance = Entrance::new(faults.clone());
         let snapshots = transport::SnapshotDir { disk: Arc::clone(disk), path: dirs.snap() };
         let (peer_runtimes, peers) =
-            transport::start(config, &identity, reports, snapshots, metrics)?;
+            transport::start(config, &identity, entrance.reports(), snapshots, metrics)?;
         let known_at_start = with_own(others, &identity, config);
         peers.set_members(&Members::new(known_at_start.iter().cloned(), []));
         peers.set_members(state.members());
-
-        let driver = Driver::new(
-            node,
-            LogWriter::new(Log::new(wal, Arc::clone(disk), dirs.snap()), Arc::clone(metrics)),
-            (driver_handle.clone(), driver_inputs),
-            driver::Neighbours {
-                peers: Arc::clone(&peers),
-                applier: applier_jobs.clone(),
-                waiters: Arc::clone(&waiters),
-                standing: Arc::clone(&standing),
-                faults: faults.clone(),
-                metrics: Arc::clone(metrics),
-            },
-            Duration::from_millis(config.heartbeat_interval_ms),
-        );
-        let own_id = MemberId(identity.member_id);
-        let machine =
-            StateMachine::new(state, backend.clone(), own_id, pace(config), Instant::now());
-        let applier = Applier::new(
-            machine,
-            identity.clone(),
-            clock,
-            config.warning_apply_duration.positive().unwrap_or(SLOW_APPLY),
-            applier::Neighbours {
-                jobs: applier_receiver,
-                driver: driver_handle.clone(),
-                peers: Arc::clone(&peers),
-                committer: backend_orders.clone(),
-                waiters: Arc::clone(&waiters),
-                standing: Arc::clone(&standing),
-                faults: faults.clone(),
-                metrics: Arc::clone(metrics),
-                request_ids: Arc::clone(&request_ids),
-            },
-        );
-        let committer = Committer {
-            writer: BackendWriter::new(backend.clone(), Arc::clone(disk), dirs.snap()),
-            orders: backend_receiver,
-            ending,
-            applier: applier_jobs.clone(),
-            driver: driver_handle.clone(),
-            peers: Arc::clone(&peers),
-            faults: faults.clone(),
-            metrics: Arc::clone(metrics),
-        };
-        let member = Arc::new(Member::new(Parts {
+        let start = Start {
             identity,
             limits: limits(config),
-            clock,
-            driver: driver_handle.clone(),
-            peers,
-            applier: applier_jobs.clone(),
-            backend_orders: backend_orders.clone(),
-            waiters,
-            standing,
-            readers,
+            pace: pace(config),
+            heartbeat: Duration::from_millis(config.heartbeat_interval_ms),
+            silence_max: silence_max(config),
+            slow_apply: config.warning_apply_duration.positive().unwrap_or(SLOW_APPLY),
+            disk: Arc::clone(disk),
+            snap_dir: dirs.snap(),
+            wal,
             backend,
-            faults: faults.clone(),
+            state,
+            node,
+            peers,
             metrics: Arc::clone(metrics),
-            request_ids,
-        }));
+        };
+        let running = member::start(start, entrance)?;
         let stack_bytes = deep_txn::STACK_BYTES;
         let threads = Threads { name: "conn", count: core_count(), stack_bytes };
-        let runtimes = Runtimes::start(threads, |_| mailbox::run_postman(&DESK, Mailbox::new()))?;
-        let threads = [
-            spawn("raft", move || driver.run())?,
-            spawn("apply", move || applier.run())?,
-            spawn("backend", move || committer.run())?,
-        ];
+        let runtimes = Runtimes::start(threads, |_| member::await_answers())?;
         Ok(Self {
-            member,
+            member: Arc::clone(&running.member),
+            running,
             runtimes: Arc::new(runtimes),
             peer_runtimes,
             faults,
             disk: Arc::clone(disk),
             dirs,
             known_at_start,
-            driver: driver_handle,
-            applier_jobs,
-            backend_orders,
-            backend_ending,
-            threads,
         })
-    }
-
-    /// Ends the threads, from the first that work passes through to the last. One that is gone already has
-    /// reported why.
-    fn stop(self) {
-        let [raft, apply, backend] = self.threads;
-        self.member.peers.stop();
-        _ = self.backend_ending.try_send(());
-        // A snapshot under way gets its mark in the log, without which it is none: the release that a
-        // downgrade leads to would replay what it does not understand.
-        let (done, is_done) = crossbeam_channel::bounded(1);
-        let done: Done<()> = Box::new(move |()| _ = done.send(()));
-        _ = self.applier_jobs.send(Job::Commit(done));
-        // An error means that the thread is gone, and has said why.
-        _ = is_done.recv();
-        self.driver.report(Input::Stop);
-        drop(raft.join());
-        _ = self.applier_jobs.send(Job::Stop);
-        drop(apply.join());
-        drop(self.backend_orders.send(Order::Stop));
-        drop(backend.join());
     }
 }
 
@@ -573,12 +466,6 @@ fn with_own(mut members: Vec<Row>, identity: &Identity, config: &Config) -> Arc<
         members.sort_by_key(|member| member.id);
     }
     members.into()
-}
-
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
-    // The applier needs it; of the others' it stays address space.
-    let thread = std::thread::Builder::new().name(name.to_owned());
-    thread.stack_size(deep_txn::STACK_BYTES).spawn(run)
 }
 
 /// For how long consensus may feel no time pass before this member doubts that it leads still.

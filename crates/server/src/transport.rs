@@ -1,5 +1,4 @@
-//! The transport as this member has it: a runtime of its own, the settings of the flags, and reports that become
-//! inputs of the driver.
+//! The transport as this member has it: a runtime of its own, and the settings of the flags.
 //!
 //! # Not here
 //!
@@ -11,51 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_api::deep_txn;
-use quorate_raft::{MemberId, SnapshotOutcome};
 use quorate_storage::disk::Disk;
 
-use crate::channels::{DriverHandle, Input};
 use crate::config::Config;
-use crate::fatal::FaultReports;
-use crate::identity::Identity;
-use crate::mailbox::{self, Mailbox};
-use crate::member::DESK;
+use crate::member::{self, Identity, Reports};
 use crate::metrics::Metrics;
-use crate::peer::{Consensus, Parts, Peers, Received};
+use crate::peer::{Parts, Peers};
 use crate::release;
 use crate::runtime::{Runtimes, Threads};
 
 /// How long a peer may take to read or write when the flags do not say.
 const TIMEOUT: Duration = Duration::from_secs(5);
-
-/// What the transport reports to.
-#[derive(Debug)]
-pub(crate) struct Reports {
-    pub(crate) driver: DriverHandle,
-    pub(crate) faults: FaultReports,
-}
-
-impl Consensus for Reports {
-    fn receive(&self, received: Received) {
-        self.driver.report(Input::Received(received));
-    }
-
-    fn report_unreachable(&self, peer: MemberId) {
-        self.driver.report(Input::Unreachable(peer));
-    }
-
-    fn report_gone(&self, peer: MemberId) {
-        self.driver.report(Input::Gone(peer));
-    }
-
-    fn report_snapshot(&self, to: MemberId, outcome: SnapshotOutcome) {
-        self.driver.report(Input::SnapshotSent { to, outcome });
-    }
-
-    fn report_removal(&self) {
-        self.faults.report_removal();
-    }
-}
 
 /// Where the transport keeps the snapshots that it receives.
 pub(crate) struct SnapshotDir {
@@ -74,7 +39,7 @@ pub(crate) fn start(
     let threads = Threads { name: "peers", count: 1, stack_bytes: deep_txn::STACK_BYTES };
     let runtimes = Runtimes::start(threads, |_| {
         // Requests on the peer port wait for the core threads like those of clients.
-        mailbox::run_postman(&DESK, Mailbox::new())
+        member::await_answers()
     })?;
     let peers = Peers::new(Parts {
         member_id: identity.member_id,

@@ -16,8 +16,8 @@ use quorate_storage::wal::Wal;
 
 use super::error::BootError;
 use super::founding::append;
-use crate::identity::Identity;
 use crate::log;
+use crate::member::Identity;
 
 /// Where a member is said to be that its own cluster does not know.
 const PEER_URL: &str = "http://localhost:2380";

@@ -21,7 +21,7 @@ use super::names::Names;
 use super::remote::{self, has_published};
 use super::same_urls::Comparison;
 use crate::config::{Config, InitialMembers};
-use crate::identity::Identity;
+use crate::member::Identity;
 
 /// How long names may take to be resolved.
 pub(super) const RESOLVE_TIMEOUT: Duration = Duration::from_secs(30);

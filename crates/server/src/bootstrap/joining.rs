@@ -21,8 +21,8 @@ use super::names::Names;
 use super::remote::{self, Addresses, RemoteCluster, has_published};
 use super::same_urls::{Comparison, Difference, is_literally_same};
 use crate::config::{Config, InitialMembers};
-use crate::identity::Identity;
 use crate::log;
+use crate::member::Identity;
 
 /// How long each URL may take to say who is in the cluster.
 const MEMBERS_TIMEOUT: Duration = Duration::from_secs(10);

@@ -29,8 +29,8 @@ use super::names::Names;
 use super::start::node_at;
 use super::{Booted, check_learners, old_members, open_backend, state_options, wal_options};
 use crate::config::{ClusterState, Config};
-use crate::identity::Identity;
 use crate::log;
+use crate::member::Identity;
 
 /// Picks up an existing member.
 pub(super) async fn restart(

@@ -14,6 +14,7 @@ use tonic::body::Body;
 use super::body::Observed;
 use super::large_reply;
 use super::observe::CallStats;
+use super::status::status;
 use super::wording::in_grpc_gos_words;
 use crate::member::RequestError;
 use crate::methods::Kind;
@@ -64,9 +65,7 @@ impl Future for Call {
             State::Running { response, deadline } => match response.as_mut().poll(cx) {
                 Poll::Ready(Ok(response)) => reword(response, kind),
                 Poll::Pending => match deadline.as_mut().map(|sleep| sleep.as_mut().poll(cx)) {
-                    Some(Poll::Ready(())) => {
-                        Status::from(RequestError::DeadlineExceeded).into_http()
-                    }
+                    Some(Poll::Ready(())) => status(RequestError::DeadlineExceeded).into_http(),
                     Some(Poll::Pending) | None => return Poll::Pending,
                 },
             },

@@ -12,6 +12,7 @@ use quorate_state::members::Member as Row;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
+use super::status::status;
 use crate::member::{Member, Profile, Reader};
 use crate::membership::Membership;
 
@@ -40,7 +41,8 @@ impl Cluster for ClusterService {
         request: Request<MemberAddRequest>,
     ) -> Result<Response<MemberAddResponse>, Status> {
         let request = request.get_ref();
-        let (row, rows) = self.membership.add(&request.peer_urls, request.is_learner).await?;
+        let (row, rows) =
+            self.membership.add(&request.peer_urls, request.is_learner).await.map_err(status)?;
         Ok(Response::new(MemberAddResponse {
             header: Some(self.profile.header(0)),
             member: Some(to_message(row)),
@@ -52,7 +54,7 @@ impl Cluster for ClusterService {
         &self,
         request: Request<MemberRemoveRequest>,
     ) -> Result<Response<MemberRemoveResponse>, Status> {
-        let rows = self.membership.remove(request.get_ref().id).await?;
+        let rows = self.membership.remove(request.get_ref().id).await.map_err(status)?;
         let header = Some(self.profile.header(0));
         Ok(Response::new(MemberRemoveResponse { header, members: to_messages(rows) }))
     }
@@ -62,7 +64,7 @@ impl Cluster for ClusterService {
         request: Request<MemberUpdateRequest>,
     ) -> Result<Response<MemberUpdateResponse>, Status> {
         let request = request.get_ref();
-        let rows = self.membership.update(request.id, &request.peer_urls).await?;
+        let rows = self.membership.update(request.id, &request.peer_urls).await.map_err(status)?;
         let header = Some(self.profile.header(0));
         Ok(Response::new(MemberUpdateResponse { header, members: to_messages(rows) }))
     }
@@ -72,7 +74,7 @@ impl Cluster for ClusterService {
         request: Request<MemberListRequest>,
     ) -> Result<Response<MemberListResponse>, Status> {
         if request.get_ref().linearizable {
-            self.reader.read_barrier().await?;
+            self.reader.read_barrier().await.map_err(status)?;
         }
         let (header, rows) = (Some(self.profile.header(0)), self.profile.rows());
         Ok(Response::new(MemberListResponse { header, members: to_messages(rows) }))
@@ -83,7 +85,8 @@ impl Cluster for ClusterService {
         request: Request<MemberPromoteRequest>,
     ) -> Result<Response<MemberPromoteResponse>, Status> {
         let id = request.get_ref().id;
-        let rows = self.membership.promote(id, token_of(request.metadata())).await?;
+        let rows =
+            self.membership.promote(id, token_of(request.metadata())).await.map_err(status)?;
         let header = Some(self.profile.header(0));
         Ok(Response::new(MemberPromoteResponse { header, members: to_messages(rows) }))
     }

@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use tonic::Status;
 use tonic::body::Body;
 
+use super::status::status;
 use crate::member::RequestError;
 use crate::quote::go_quote_bytes;
 
@@ -127,7 +128,7 @@ impl<'a> Head<'a> {
             return refuse(StatusCode::METHOD_NOT_ALLOWED, Status::internal(text));
         }
         if fields.timeout.is_some_and(|timeout| timeout < TIMEOUT_MIN) {
-            return refuse(StatusCode::OK, RequestError::DeadlineExceeded.into());
+            return refuse(StatusCode::OK, status(RequestError::DeadlineExceeded));
         }
         Ok(Self { timeout: fields.timeout, encoding: fields.encoding })
     }

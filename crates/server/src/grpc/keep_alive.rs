@@ -26,6 +26,7 @@ use tonic::codec::Streaming;
 
 use super::call::ResponseFuture;
 use super::request_body::RequestBody;
+use super::status::status;
 use super::streams;
 use super::wording::in_grpc_gos_words;
 use crate::lease_holder::LeaseHolder;
@@ -84,7 +85,7 @@ impl Session {
     /// Renews and answers for as long as nothing has to be waited for.
     fn poll_renewals(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         if let Poll::Ready(why) = self.end.as_mut().poll(cx) {
-            return Poll::Ready(why.into());
+            return Poll::Ready(status(why));
         }
         while self.chunk.len() < CHUNK_BYTES {
             if let Some(renewal) = &mut self.renewal {
@@ -113,7 +114,7 @@ impl Session {
             // The revision is that before the renewal.
             let header = Some(reader.current_header());
             // A lease that is gone is told by a lifetime of nothing.
-            let ttl = leases.renew(LeaseId(id)).await?.unwrap_or_default();
+            let ttl = leases.renew(LeaseId(id)).await.map_err(status)?.unwrap_or_default();
             Ok(LeaseKeepAliveResponse { header, id, ttl })
         })
     }

@@ -22,6 +22,7 @@ use tonic::{Request, Response, Status};
 
 use super::large_reply::{COUNTED_BYTES_MIN, Large, Reply, StreamRooms};
 use super::range_stream::ChunkedRange;
+use super::status::status;
 use super::unexpected;
 use crate::admission::{Bound, Room};
 use crate::member::{
@@ -136,7 +137,7 @@ impl Kv {
         let mut next = move || {
             let mut chunk = match range.next(|query| reader.range(query))? {
                 Ok(chunk) => chunk,
-                Err(error) => return Some(Err(Status::from(error))),
+                Err(error) => return Some(Err(status(error))),
             };
             if chunk.header.is_some() {
                 chunk.header = profile.complete(chunk.header);
@@ -146,7 +147,7 @@ impl Kv {
                 // The library's buffer may be twice as large as what is in it.
                 match Bound::take_owned(&reader.admission().replies, 2 * len as u64) {
                     Ok(room) => rooms.push(room),
-                    Err(full) => return Some(Err(RequestError::from(full).into())),
+                    Err(full) => return Some(Err(status(full))),
                 }
             }
             Some(Ok(RangeStreamResponse { range_response: Some(chunk) }))
@@ -200,9 +201,9 @@ impl kv_server::Kv for Kv {
     ) -> Result<Response<RangeResponse>, Status> {
         let request = request.into_inner();
         if !request.serializable && self.profile.is_learner() {
-            return Err(RequestError::NotSupportedForLearner.into());
+            return Err(status(RequestError::NotSupportedForLearner));
         }
-        check_range(&request).map_err(RequestError::from)?;
+        check_range(&request).map_err(status)?;
         let started = Instant::now();
         let result = self.read_range(&request).await;
         let took = started.elapsed();
@@ -211,7 +212,7 @@ impl kv_server::Kv for Kv {
             result.is_ok(),
             took,
         );
-        result?.into_response()
+        result.map_err(status)?.into_response()
     }
 
     async fn range_stream(
@@ -219,7 +220,7 @@ impl kv_server::Kv for Kv {
         request: Request<RangeRequest>,
     ) -> Result<Response<BoxStream<RangeStreamResponse>>, Status> {
         let request = request.into_inner();
-        let query = to_query(&request)?;
+        let query = to_query(&request).map_err(status)?;
         let in_key_order = query.sort_order == SortOrder::None
             || (query.sort_order == SortOrder::Ascend && query.sort_target == SortTarget::Key);
         if !in_key_order {
@@ -233,7 +234,7 @@ impl kv_server::Kv for Kv {
             return Err(Status::unimplemented("RangeStream does not support revision filters"));
         }
         if !request.serializable {
-            self.reader.read_barrier().await?;
+            self.reader.read_barrier().await.map_err(status)?;
         }
         let end = self.streams.wait(false);
         let rooms = StreamRooms::default();
@@ -249,10 +250,10 @@ impl kv_server::Kv for Kv {
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
         let put = request.into_inner();
-        self.proposer.check_quota(put_cost(&put)).await?;
-        check_put(&put).map_err(RequestError::from)?;
+        self.proposer.check_quota(put_cost(&put)).await.map_err(status)?;
+        check_put(&put).map_err(status)?;
         let request = InternalRaftRequest { put: Some(put), ..InternalRaftRequest::default() };
-        match self.proposer.propose(request, RequestKind::Put).await? {
+        match self.proposer.propose(request, RequestKind::Put).await.map_err(status)? {
             Outcome::Put(mut response) => {
                 response.header = self.profile.complete(response.header);
                 Ok(Response::new(response))
@@ -266,10 +267,10 @@ impl kv_server::Kv for Kv {
         request: Request<DeleteRangeRequest>,
     ) -> Result<Response<DeleteRangeResponse>, Status> {
         let delete = request.into_inner();
-        check_delete_range(&delete).map_err(RequestError::from)?;
+        check_delete_range(&delete).map_err(status)?;
         let request =
             InternalRaftRequest { delete_range: Some(delete), ..InternalRaftRequest::default() };
-        match self.proposer.propose(request, RequestKind::DeleteRange).await? {
+        match self.proposer.propose(request, RequestKind::DeleteRange).await.map_err(status)? {
             Outcome::DeleteRange(mut response) => {
                 response.header = self.profile.complete(response.header);
                 self.reply_regardless(response)
@@ -280,17 +281,17 @@ impl kv_server::Kv for Kv {
 
     async fn txn(&self, request: Request<TxnRequest>) -> Result<Response<TxnResponse>, Status> {
         let txn = request.into_inner();
-        self.proposer.check_quota(txn_cost(&txn)).await?;
-        check_txn(&txn, self.profile.limits().txn_ops_max).map_err(RequestError::from)?;
+        self.proposer.check_quota(txn_cost(&txn)).await.map_err(status)?;
+        check_txn(&txn, self.profile.limits().txn_ops_max).map_err(status)?;
         if is_read_only(&txn) {
             let started = Instant::now();
             let result = self.read_txn(txn).await;
             let (kind, took) = (RequestKind::ReadonlyTxn, started.elapsed());
             self.profile.metrics().server.request_duration.observe(kind, result.is_ok(), took);
-            return result?.into_response();
+            return result.map_err(status)?.into_response();
         }
         let request = InternalRaftRequest { txn: Some(txn), ..InternalRaftRequest::default() };
-        match self.proposer.propose(request, RequestKind::Txn).await? {
+        match self.proposer.propose(request, RequestKind::Txn).await.map_err(status)? {
             Outcome::Txn(mut response) => {
                 response.header = self.profile.complete(response.header);
                 self.reply_regardless(response)
@@ -310,9 +311,9 @@ impl kv_server::Kv for Kv {
         let outcome = self.proposer.propose(request, RequestKind::Compaction).await;
         if is_physical {
             // Also when somebody else had compacted: the answer says that the history is gone.
-            self.administrator.wait_compacted().await?;
+            self.administrator.wait_compacted().await.map_err(status)?;
         }
-        match outcome? {
+        match outcome.map_err(status)? {
             Outcome::Compaction(response) => {
                 let revision = response.header.map_or(0, |header: ResponseHeader| header.revision);
                 let header = Some(self.profile.header(revision));

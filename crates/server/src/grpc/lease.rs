@@ -12,6 +12,7 @@ use quorate_state::apply::Response as Outcome;
 use quorate_state::quota::LEASE_COST;
 use tonic::{Request, Response, Status};
 
+use super::status::status;
 use super::unexpected;
 use crate::lease_holder::LeaseHolder;
 use crate::member::{Member, Profile, Proposer, Reader};
@@ -44,13 +45,13 @@ impl Lease for LeaseService {
         request: Request<LeaseGrantRequest>,
     ) -> Result<Response<LeaseGrantResponse>, Status> {
         let mut grant = request.into_inner();
-        self.proposer.check_quota(LEASE_COST).await?;
+        self.proposer.check_quota(LEASE_COST).await.map_err(status)?;
         if grant.id == 0 {
             grant.id = self.proposer.next_lease_id();
         }
         let request =
             InternalRaftRequest { lease_grant: Some(grant), ..InternalRaftRequest::default() };
-        match self.proposer.propose(request, RequestKind::LeaseGrant).await? {
+        match self.proposer.propose(request, RequestKind::LeaseGrant).await.map_err(status)? {
             Outcome::LeaseGrant(mut response) => {
                 response.header = self.profile.complete(response.header);
                 self.profile.metrics().lease.granted.inc();
@@ -70,7 +71,7 @@ impl Lease for LeaseService {
             lease_revoke: Some(request.into_inner()),
             ..InternalRaftRequest::default()
         };
-        match self.proposer.propose(request, RequestKind::LeaseRevoke).await? {
+        match self.proposer.propose(request, RequestKind::LeaseRevoke).await.map_err(status)? {
             Outcome::LeaseRevoke(mut response) => {
                 response.header = self.profile.complete(response.header);
                 self.profile.metrics().lease.revoked.inc();
@@ -85,7 +86,7 @@ impl Lease for LeaseService {
         request: Request<LeaseTimeToLiveRequest>,
     ) -> Result<Response<LeaseTimeToLiveResponse>, Status> {
         let request = request.into_inner();
-        let found = self.leases.time_to_live(&request).await?;
+        let found = self.leases.time_to_live(&request).await.map_err(status)?;
         let response = found.unwrap_or_else(|| LeaseTimeToLiveResponse {
             id: request.id,
             ttl: -1,

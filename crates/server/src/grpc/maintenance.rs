@@ -16,6 +16,7 @@ use quorate_state::apply::Response as Outcome;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
+use super::status::status;
 use super::unexpected;
 use crate::log;
 use crate::member::{Administrator, Member, Profile, Proposer, Reader, RequestError, StreamEnds};
@@ -58,7 +59,7 @@ impl Maintenance for MaintenanceService {
             alarm: Some(request.into_inner()),
             ..InternalRaftRequest::default()
         };
-        match self.proposer.propose(request, RequestKind::Alarm).await? {
+        match self.proposer.propose(request, RequestKind::Alarm).await.map_err(status)? {
             Outcome::Alarm(mut response) => {
                 response.header = Some(self.reader.current_header());
                 Ok(Response::new(response))
@@ -104,7 +105,7 @@ impl Maintenance for MaintenanceService {
     ) -> Result<Response<DefragmentResponse>, Status> {
         log::info!("starting defragment");
         let started = Instant::now();
-        let defragmented = self.administrator.defragment().await?;
+        let defragmented = self.administrator.defragment().await.map_err(status)?;
         self.profile.metrics().disk.backend_defrag.observe(started.elapsed());
         log::info!(
             "finished defragment",
@@ -116,11 +117,11 @@ impl Maintenance for MaintenanceService {
     }
 
     async fn hash(&self, _: Request<HashRequest>) -> Result<Response<HashResponse>, Status> {
-        self.administrator.commit_backend().await?;
+        self.administrator.commit_backend().await.map_err(status)?;
         let backend = self.reader.backend().clone();
         let started = Instant::now();
         let hash = blocking(move || backend.read().hash()).await;
-        let hash = hash.map_err(|fault| self.reader.fault(fault))?;
+        let hash = hash.map_err(|fault| self.reader.fault(fault)).map_err(status)?;
         self.profile.metrics().mvcc.hash.observe(started.elapsed());
         Ok(Response::new(HashResponse { header: Some(self.reader.current_header()), hash }))
     }
@@ -134,7 +135,7 @@ impl Maintenance for MaintenanceService {
         let started = Instant::now();
         let current = view.current_revision();
         let hashed = blocking(move || view.hash_kv(revision)).await;
-        let hashed = hashed.map_err(|error| self.reader.read_error(error))?;
+        let hashed = hashed.map_err(|error| self.reader.read_error(error)).map_err(status)?;
         self.profile.metrics().mvcc.hash_revision.observe(started.elapsed());
         Ok(Response::new(HashKvResponse {
             header: Some(self.profile.header(current)),
@@ -148,7 +149,7 @@ impl Maintenance for MaintenanceService {
         &self,
         _: Request<SnapshotRequest>,
     ) -> Result<Response<BoxStream<SnapshotResponse>>, Status> {
-        self.administrator.commit_backend().await?;
+        self.administrator.commit_backend().await.map_err(status)?;
         let storage_version = self.profile.standing().storage_version();
         let version = storage_version.map_or_else(String::new, |version| version.to_string());
         let stream =
@@ -161,7 +162,7 @@ impl Maintenance for MaintenanceService {
         &self,
         request: Request<MoveLeaderRequest>,
     ) -> Result<Response<MoveLeaderResponse>, Status> {
-        self.administrator.move_leader(request.get_ref().target_id).await?;
+        self.administrator.move_leader(request.get_ref().target_id).await.map_err(status)?;
         Ok(Response::new(MoveLeaderResponse { header: None }))
     }
 
@@ -171,10 +172,14 @@ impl Maintenance for MaintenanceService {
     ) -> Result<Response<DowngradeResponse>, Status> {
         let (request, downgrades) = (request.get_ref(), &self.downgrades);
         let cluster = match DowngradeAction::try_from(request.action) {
-            Ok(DowngradeAction::Validate) => Some(downgrades.validate(&request.version).await?),
-            Ok(DowngradeAction::Enable) => Some(downgrades.enable(&request.version).await?),
+            Ok(DowngradeAction::Validate) => {
+                Some(downgrades.validate(&request.version).await.map_err(status)?)
+            }
+            Ok(DowngradeAction::Enable) => {
+                Some(downgrades.enable(&request.version).await.map_err(status)?)
+            }
             Ok(DowngradeAction::Cancel) => downgrades.cancel().await,
-            Err(_) => return Err(RequestError::UnknownMethod.into()),
+            Err(_) => return Err(status(RequestError::UnknownMethod)),
         };
         let version = cluster.map(|version| format!("{}.{}", version.major, version.minor));
         let header = Some(self.reader.current_header());

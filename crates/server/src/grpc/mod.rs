@@ -48,6 +48,7 @@ use self::call::{Call, ResponseFuture};
 use self::head::{Encoding, Head};
 use self::observe::CallStats;
 use self::request_body::RequestBody;
+use self::status::status;
 use crate::leadership::LeaderWatch;
 use crate::lease_holder::LeaseHolder;
 use crate::member::{Member, Profile, RequestError};
@@ -127,11 +128,11 @@ impl Router {
         stats: &CallStats,
     ) -> Result<(), Status> {
         if self.services.profile.is_learner() && !learner_answers(service, method) {
-            return Err(RequestError::NotSupportedForLearner.into());
+            return Err(status(RequestError::NotSupportedForLearner));
         }
         let version = headers.get("client-api-version");
         if version.is_some_and(|version| std::str::from_utf8(version.as_bytes()).is_err()) {
-            return Err(RequestError::InvalidClientApiVersion.into());
+            return Err(status(RequestError::InvalidClientApiVersion));
         }
         stats.count_client(headers);
         Ok(())
@@ -150,7 +151,7 @@ impl Router {
         Box::pin(async move {
             match services.leader.require_leader().await {
                 Ok(()) => services.dispatch(method, request).await,
-                Err(error) => Ok(Status::from(error).into_http()),
+                Err(error) => Ok(status(error).into_http()),
             }
         })
     }

@@ -10,10 +10,10 @@ use tonic::{Code, Status};
 
 use crate::member::RequestError;
 
-impl From<RequestError> for Status {
-    fn from(error: RequestError) -> Self {
-        Self::new(code(&error), error.to_string())
-    }
+/// What a client is told of a failure.
+pub(super) fn status(error: impl Into<RequestError>) -> Status {
+    let error = error.into();
+    Status::new(code(&error), error.to_string())
 }
 
 /// The code of every failure. Two of them are Unknown where one would expect something else: etcd sends
@@ -211,7 +211,7 @@ mod tests {
             (RequestError::ProposalDropped, 2, "raft proposal dropped"),
             (RequestError::NotPrimaryLessor, 2, "not a primary lessor"),
         ] {
-            let status = Status::from(error);
+            let status = status(error);
             assert_eq!((status.code() as i32, status.message()), (code, text));
         }
     }

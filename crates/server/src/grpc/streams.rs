@@ -19,6 +19,7 @@ use super::call::ResponseFuture;
 use super::head::metadata;
 use super::large_reply::checked_len;
 use super::request_body::RequestBody;
+use super::status::status;
 use crate::member::StreamEnd;
 
 /// Header of a message on the wire: a flag and the length.
@@ -93,7 +94,7 @@ impl<T, S: Stream<Item = Result<T, Status>>> Stream for Until<S> {
         let Some(end) = &mut self.end else { return Poll::Ready(None) };
         if let Poll::Ready(why) = end.as_mut().poll(cx) {
             self.end = None;
-            return Poll::Ready(Some(Err(why.into())));
+            return Poll::Ready(Some(Err(status(why))));
         }
         self.inner.as_mut().poll_next(cx)
     }

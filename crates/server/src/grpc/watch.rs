@@ -30,6 +30,7 @@ use tonic::{Code, Status};
 
 use super::call::ResponseFuture;
 use super::request_body::RequestBody;
+use super::status::status;
 use super::streams;
 use super::wording::in_grpc_gos_words;
 use crate::member::{Member, Profile, Reader, RequestError, StreamEnd, StreamEnds};
@@ -109,11 +110,11 @@ impl Session {
             match Pin::new(requests).poll_next(cx) {
                 Poll::Ready(Some(Ok(request))) => self.take_request(request),
                 Poll::Ready(None) => self.requests = None,
-                Poll::Ready(Some(Err(status))) => {
+                Poll::Ready(Some(Err(failure))) => {
                     self.requests = None;
-                    self.ended = Some(Some(match status.code() {
-                        Code::Cancelled => RequestError::WatchCanceled.into(),
-                        _ => in_grpc_gos_words(status, Kind::BidiStream),
+                    self.ended = Some(Some(match failure.code() {
+                        Code::Cancelled => status(RequestError::WatchCanceled),
+                        _ => in_grpc_gos_words(failure, Kind::BidiStream),
                     }));
                 }
                 Poll::Pending => return,
@@ -172,7 +173,7 @@ impl Body for Session {
                 this.stream.tick_progress();
             }
             if let Poll::Ready(why) = this.end.as_mut().poll(cx) {
-                this.ended = Some(Some(why.into()));
+                this.ended = Some(Some(status(why)));
             }
             if let Err(status) = this.gather(cx) {
                 this.ended = Some(Some(status));

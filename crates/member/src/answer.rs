@@ -1,0 +1,33 @@
+//! What a waiting request is told.
+
+use quorate_node::{BarrierFailure, ProposalFailure};
+use quorate_state::apply::{Refusal, Response};
+use quorate_state::members::MembershipRefusal;
+
+use crate::mailbox::{self, DeskCell, Mailbox};
+
+/// The one message type of the mailboxes.
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    /// The request went through the log, and was carried out or refused.
+    Applied(Box<Result<Response, Refusal>>),
+    /// What was waited for has happened: a barrier has passed and is applied.
+    Ready,
+    /// The membership change went through the log, and is in force or was refused.
+    ConfChange(Result<(), MembershipRefusal>),
+    /// The read barrier was not given.
+    BarrierFailed(BarrierFailure),
+    /// The proposal did not get into the log.
+    ProposalFailed(ProposalFailure),
+}
+
+thread_local! {
+    /// The requests of this runtime that wait; [`await_answers`] brings them their answers.
+    pub(crate) static DESK: DeskCell<Answer> = const { DeskCell::new() };
+}
+
+/// Brings the requests of this thread's runtime their answers, for as long as it is polled. Without it nothing
+/// that waits for a core thread can be asked there.
+pub async fn await_answers() {
+    mailbox::run_postman(&DESK, Mailbox::new()).await;
+}

@@ -1,0 +1,447 @@
+//! The apply thread: it owns the state machine and carries what comes out of it to the other threads.
+//!
+//! After a batch of entries the new view is published, everybody who waited for an index is released, and all
+//! answers leave together.
+//!
+//! # Bound
+//!
+//! Committed entries that wait are bounded by the consensus core, in bytes. When the backend thread is
+//! behind by [`crate::channels::ORDERS_QUEUED_MAX`] batches, the open batch grows; then the applier waits.
+//!
+//! # Not here
+//!
+//! What is done in which order: [`quorate_core::StateMachine`].
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Sender;
+use prost::Message as _;
+use quorate_api::etcdserverpb::response_op::Response as Operation;
+use quorate_api::etcdserverpb::{
+    AlarmRequest, AlarmType, InternalRaftRequest, RequestHeader, ResponseOp, alarm_request,
+};
+use quorate_core::{ApplyError, Begun, Next, Now, Outlet, Output, StateMachine};
+use quorate_node::Proposal;
+use quorate_raft::{LogIndex, Role, Snapshot, Term};
+use quorate_state::apply::{AuthCommand, ClusterCommand, Command, Refusal, Request, Response};
+use quorate_state::members::Members;
+use quorate_state::quota::Quota;
+use quorate_state::versions::Version;
+
+use crate::answer::Answer;
+use crate::channels::{Done, DriverHandle, Input, Job, Order};
+use crate::clock::Clock;
+use crate::fatal::FaultReports;
+use crate::identity::Identity;
+use crate::inbox::{Nothing, Receiver};
+use crate::limit_notices::warn_of_full_store;
+use crate::mailbox::{Address, Outbox};
+use crate::request_id::RequestIds;
+use crate::standing::Standing;
+use crate::waiters::Waiters;
+use quorate_peer::Peers;
+use quorate_telemetry::log;
+use quorate_telemetry::metrics::{Metrics, RequestKind};
+
+/// Everything the applier talks to.
+pub(crate) struct Neighbours {
+    pub(crate) jobs: Receiver<Job>,
+    pub(crate) driver: DriverHandle,
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) committer: Sender<Order>,
+    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) standing: Arc<Standing>,
+    pub(crate) faults: FaultReports,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) request_ids: Arc<RequestIds>,
+}
+
+/// The thread's state.
+pub(crate) struct Applier {
+    machine: StateMachine<Done<()>>,
+    carrier: Carrier,
+}
+
+/// Carries what comes out of the state machine.
+struct Carrier {
+    identity: Identity,
+    clock: Clock,
+    /// Applying an entry for longer is worth a warning.
+    slow_apply: Duration,
+    quota: Quota,
+    neighbours: Neighbours,
+    outbox: Outbox<Answer>,
+    /// When the last entry was finished, or this job begun.
+    finished: Instant,
+    /// Yields when the image that was asked for is in place.
+    installed: Option<crossbeam_channel::Receiver<()>>,
+}
+
+impl Applier {
+    pub(crate) fn new(
+        machine: StateMachine<Done<()>>,
+        identity: Identity,
+        clock: Clock,
+        slow_apply: Duration,
+        neighbours: Neighbours,
+    ) -> Self {
+        let carrier = Carrier {
+            identity,
+            clock,
+            slow_apply,
+            quota: machine.state().readers().quota,
+            neighbours,
+            outbox: Outbox::new(),
+            finished: Instant::now(),
+            installed: None,
+        };
+        Self { machine, carrier }
+    }
+
+    /// Runs until told to stop, or until the state machine cannot go on.
+    pub(crate) fn run(mut self) {
+        if let Err(fault) = self.serve() {
+            self.carrier.neighbours.faults.report("applying the log", fault);
+        }
+    }
+
+    fn serve(&mut self) -> Result<(), ApplyError> {
+        let mut jobs = Vec::new();
+        loop {
+            let wake_at = self.machine.wake_at();
+            match self.carrier.neighbours.jobs.receive_until(&mut jobs, wake_at) {
+                Ok(()) | Err(Nothing::Yet) => {}
+                Err(Nothing::Ever) => return Ok(()),
+            }
+            for job in jobs.drain(..) {
+                if !self.carry_out(job)? {
+                    return Ok(());
+                }
+                self.machine.hand_over_if_due(self.carrier.finished, &mut self.carrier);
+            }
+            self.work_at_compaction();
+            self.machine.hand_over_if_due(Instant::now(), &mut self.carrier);
+        }
+    }
+
+    /// Does a job; says whether another one is to follow.
+    fn carry_out(&mut self, job: Job) -> Result<bool, ApplyError> {
+        if let Job::InstallSnapshot(snapshot) = job {
+            return self.install_snapshot(snapshot);
+        }
+        let now = self.carrier.now();
+        self.carrier.finished = now.instant;
+        match self.machine.take(job, now, &mut self.carrier)? {
+            Next::GoOn => Ok(true),
+            Next::AwaitInstall => unreachable!("images are installed above"),
+            Next::End => Ok(false),
+        }
+    }
+
+    /// Replaces the state by a leader's; says whether another job is to follow.
+    fn install_snapshot(&mut self, snapshot: Snapshot) -> Result<bool, ApplyError> {
+        let carrier = &mut self.carrier;
+        let started = carrier.now();
+        log::info!(
+            "applying snapshot",
+            "current-applied-index" = self.machine.state().applied().0,
+            "incoming-leader-snapshot-index" = snapshot.metadata.index,
+            "incoming-leader-snapshot-term" = snapshot.metadata.term
+        );
+        carrier.neighbours.metrics.server.snapshot_apply_in_progress.set(1);
+        self.machine.take(Job::InstallSnapshot(snapshot), started, carrier)?;
+        if carrier.installed.take().is_none_or(|installed| installed.recv().is_err()) {
+            // The backend thread has failed, and said why, or is ending.
+            return Ok(false);
+        }
+        let now = carrier.now();
+        self.machine.installed(now, carrier)?;
+        carrier.neighbours.metrics.server.snapshot_apply_in_progress.set(0);
+        log::info!(
+            "applied snapshot",
+            "current-applied-index" = self.machine.state().applied().0,
+            "took" = started.instant.elapsed()
+        );
+        Ok(true)
+    }
+
+    fn work_at_compaction(&mut self) {
+        let started = Instant::now();
+        if let Some(deleted_count) = self.machine.compact(started, &mut self.carrier) {
+            let metrics = &self.carrier.neighbours.metrics.mvcc;
+            metrics.compaction_pause.observe(started.elapsed());
+            metrics.compaction_keys.add(deleted_count as u64);
+        }
+    }
+}
+
+impl Outlet for Carrier {
+    type Ticket = (RequestKind, Option<Address<Answer>>);
+    type Told = Done<()>;
+
+    fn begin(&mut self, request: &Request) -> Begun<Self::Ticket> {
+        let kind = kind_of(request);
+        let address = self.neighbours.waiters.take(request.id);
+        let reply_wanted = address.is_some();
+        Begun { ticket: (kind, address), reply_wanted, kind: kind.name() }
+    }
+
+    fn finish(
+        &mut self,
+        (kind, address): Self::Ticket,
+        outcome: Option<Result<Response, Refusal>>,
+    ) {
+        let started = std::mem::replace(&mut self.finished, Instant::now());
+        self.account(kind, outcome.as_ref(), self.finished - started);
+        if let (Some(outcome), Some(address)) = (outcome, address) {
+            self.outbox.push(address, Answer::Applied(Box::new(outcome)));
+        }
+    }
+
+    fn leads_in(&self, term: Term) -> bool {
+        let leadership = *self.neighbours.standing.leadership().borrow();
+        leadership.role == Role::Leader && leadership.term == term
+    }
+
+    fn is_backend_behind(&self) -> bool {
+        self.neighbours.committer.is_full()
+    }
+
+    fn put(&mut self, output: Output<Done<()>>) {
+        match output {
+            Output::Decided { index, change } => {
+                self.neighbours.driver.report(Input::ConfChangeDecided { index, change });
+            }
+            Output::Members(members) => self.set_members(&members),
+            Output::ChangeRefused(refusal) => {
+                log::warn!("rejected a membership change", "error" = refusal.to_string());
+            }
+            Output::Removed => self.neighbours.faults.report_removal(),
+            Output::ChangeAnswered { request_id, outcome } => {
+                if let Some(address) = self.neighbours.waiters.take(request_id) {
+                    self.outbox.push(address, Answer::ConfChange(outcome));
+                }
+            }
+            Output::Published { index, term, members_changed } => {
+                self.publish(index, term, members_changed);
+            }
+            Output::ClusterVersion { from, to } => self.tell_cluster_version(from, to),
+            Output::StorageVersion { version, is_written } => {
+                self.neighbours.standing.set_storage_version(version);
+                if is_written {
+                    log::info!(
+                        "updated storage version",
+                        "new-storage-version" = version.map_or_else(String::new, |v| v.to_string())
+                    );
+                }
+            }
+            Output::StorageVersionStays(error) => {
+                log::warn!("failed to update storage version", "error" = error.to_string());
+            }
+            Output::OverQuota { file_bytes } => {
+                warn_of_full_store(self.quota, file_bytes);
+                self.raise_no_space();
+            }
+            Output::NoRoom => self.notice_no_room(),
+            Output::TakingSnapshot { index } => log::info!(
+                "triggering snapshot",
+                "local-member-id" = format!("{:x}", self.identity.member_id),
+                "local-member-applied-index" = index
+            ),
+            // The thread is gone only after a fault, which stops this one too.
+            Output::Commit { batch, then } => {
+                drop(self.neighbours.committer.send(Order::Commit { batch, then }));
+            }
+            Output::Install { index } => self.order_install(index),
+            Output::Installed { index, term, cluster_version } => {
+                self.neighbours.peers.reconnect();
+                if let Some(version) = cluster_version {
+                    let version = format!("{}.{}", version.major, version.minor);
+                    self.neighbours.metrics.set_cluster_version(&version);
+                }
+                self.publish(index, term, true);
+            }
+            Output::Tell(told) => told(()),
+        }
+    }
+}
+
+impl Carrier {
+    fn now(&self) -> Now {
+        Now { instant: Instant::now(), millis: self.clock.now() }
+    }
+
+    fn set_members(&self, members: &Members) {
+        self.neighbours.peers.set_members(members);
+    }
+
+    /// Releases whoever has waited for this index, and lets all answers leave.
+    fn publish(&mut self, index: LogIndex, term: Term, wakes_driver: bool) {
+        self.neighbours.standing.set_applied(index, term, &mut self.outbox);
+        self.outbox.send();
+        self.neighbours.metrics.server.proposals_applied.set_unsigned(index);
+        if wakes_driver {
+            self.neighbours.driver.report(Input::Applied);
+        }
+    }
+
+    fn order_install(&mut self, index: LogIndex) {
+        let (done, installed) = crossbeam_channel::bounded(1);
+        let told: Done<()> = Box::new(move |()| _ = done.send(()));
+        drop(self.neighbours.committer.send(Order::Install { index, told }));
+        self.installed = Some(installed);
+    }
+
+    fn tell_cluster_version(&self, from: Option<Version>, to: Version) {
+        let version = format!("{}.{}", to.major, to.minor);
+        self.neighbours.metrics.set_cluster_version(&version);
+        match from {
+            None => log::info!(
+                "set initial cluster version",
+                "cluster-id" = format!("{:x}", self.identity.cluster_id),
+                "local-member-id" = format!("{:x}", self.identity.member_id),
+                "cluster-version" = version
+            ),
+            Some(from) => log::info!(
+                "updated cluster version",
+                "cluster-id" = format!("{:x}", self.identity.cluster_id),
+                "local-member-id" = format!("{:x}", self.identity.member_id),
+                "from" = format!("{}.{}", from.major, from.minor),
+                "to" = version
+            ),
+        }
+        log::info!("cluster version is updated", "cluster-version" = version);
+    }
+
+    /// A leader whose disk is full is about to hold up everybody's writes: better they are refused. One that
+    /// follows holds up nobody.
+    fn notice_no_room(&self) {
+        if self.neighbours.standing.leads() {
+            self.raise_no_space();
+        }
+    }
+
+    fn account(
+        &self,
+        kind: RequestKind,
+        outcome: Option<&Result<Response, Refusal>>,
+        took: Duration,
+    ) {
+        if let Some(Ok(response)) = outcome {
+            self.count(response);
+        }
+        let metrics = &self.neighbours.metrics.server;
+        let success = !matches!(outcome, Some(Err(_)));
+        metrics.apply_duration.observe(kind, success, took);
+        if took > self.slow_apply {
+            metrics.slow_apply.inc();
+            log::warn!(
+                "apply request took too long",
+                "took" = took,
+                "expected-duration" = self.slow_apply,
+                "prefix" = "",
+                "request" = kind.name()
+            );
+        }
+    }
+
+    /// Counts what was done to the keyspace.
+    fn count(&self, response: &Response) {
+        let metrics = &self.neighbours.metrics.mvcc;
+        match response {
+            Response::Put(_) => metrics.put.inc(),
+            Response::DeleteRange(_) => metrics.delete.inc(),
+            Response::Range(_) => metrics.range.inc(),
+            Response::Txn(txn) => {
+                let operation_count = self.count_operations(&txn.responses);
+                if operation_count > 1 {
+                    metrics.txn.inc();
+                }
+            }
+            Response::Compaction(_)
+            | Response::LeaseGrant(_)
+            | Response::LeaseRevoke(_)
+            | Response::LeaseCheckpoint(_)
+            | Response::Alarm(_)
+            | Response::AuthStatus(_)
+            | Response::Empty => {}
+        }
+    }
+
+    fn count_operations(&self, operations: &[ResponseOp]) -> usize {
+        let metrics = &self.neighbours.metrics.mvcc;
+        let mut count = 0;
+        for operation in operations {
+            count += 1;
+            match &operation.response {
+                Some(Operation::ResponsePut(_)) => metrics.put.inc(),
+                Some(Operation::ResponseDeleteRange(_)) => metrics.delete.inc(),
+                Some(Operation::ResponseRange(_)) => metrics.range.inc(),
+                Some(Operation::ResponseTxn(txn)) => {
+                    count += self.count_operations(&txn.responses);
+                    count -= 1;
+                }
+                None => {}
+            }
+        }
+        count
+    }
+
+    /// Proposes the alarm that stops writes everywhere.
+    fn raise_no_space(&self) {
+        let alarm = AlarmRequest {
+            action: alarm_request::AlarmAction::Activate.into(),
+            member_id: self.identity.member_id,
+            alarm: AlarmType::Nospace.into(),
+        };
+        let request_id = self.neighbours.request_ids.next();
+        let request = InternalRaftRequest {
+            header: Some(RequestHeader { id: request_id, ..RequestHeader::default() }),
+            alarm: Some(alarm),
+            ..InternalRaftRequest::default()
+        };
+        let proposal = Proposal { request_id, data: request.encode_to_vec().into() };
+        // If the queue is full the next write that finds no space raises it again.
+        let _raised = self.neighbours.driver.request(Input::Propose(proposal)).is_ok();
+    }
+}
+
+fn kind_of(request: &Request) -> RequestKind {
+    match &request.command {
+        Command::Range(_) => RequestKind::Range,
+        Command::Put(_) => RequestKind::Put,
+        Command::DeleteRange(_) => RequestKind::DeleteRange,
+        Command::Txn(_) => RequestKind::Txn,
+        Command::Compaction(_) => RequestKind::Compaction,
+        Command::LeaseGrant(_) => RequestKind::LeaseGrant,
+        Command::LeaseRevoke(_) => RequestKind::LeaseRevoke,
+        Command::LeaseCheckpoint(_) => RequestKind::LeaseCheckpoint,
+        Command::Alarm(_) => RequestKind::Alarm,
+        Command::Auth(command) => match command {
+            AuthCommand::Authenticate(_) => RequestKind::Authenticate,
+            AuthCommand::Enable => RequestKind::AuthEnable,
+            AuthCommand::Disable => RequestKind::AuthDisable,
+            AuthCommand::Status => RequestKind::AuthStatus,
+            AuthCommand::UserAdd(_) => RequestKind::AuthUserAdd,
+            AuthCommand::UserDelete(_) => RequestKind::AuthUserDelete,
+            AuthCommand::UserGet(_) => RequestKind::AuthUserGet,
+            AuthCommand::UserChangePassword(_) => RequestKind::AuthUserChangePassword,
+            AuthCommand::UserGrantRole(_) => RequestKind::AuthUserGrantRole,
+            AuthCommand::UserRevokeRole(_) => RequestKind::AuthUserRevokeRole,
+            AuthCommand::UserList => RequestKind::AuthUserList,
+            AuthCommand::RoleAdd(_) => RequestKind::AuthRoleAdd,
+            AuthCommand::RoleDelete(_) => RequestKind::AuthRoleDelete,
+            AuthCommand::RoleGet(_) => RequestKind::AuthRoleGet,
+            AuthCommand::RoleGrantPermission(_) => RequestKind::AuthRoleGrantPermission,
+            AuthCommand::RoleRevokePermission(_) => RequestKind::AuthRoleRevokePermission,
+            AuthCommand::RoleList => RequestKind::AuthRoleList,
+        },
+        Command::Cluster(command) => match command {
+            ClusterCommand::VersionSet(_) => RequestKind::ClusterVersionSet,
+            ClusterCommand::MemberAttrSet(_) => RequestKind::ClusterMemberAttrSet,
+            ClusterCommand::DowngradeInfoSet(_) => RequestKind::DowngradeInfoSet,
+        },
+        Command::Nothing => RequestKind::Unknown,
+    }
+}

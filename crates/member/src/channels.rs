@@ -1,0 +1,136 @@
+//! What the threads of a member tell one another, and by which ways: inputs go to the driver, jobs to the applier,
+//! orders to the backend thread.
+//!
+//! Every thread knows this file and none of the others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use quorate_core::Defragmented;
+use quorate_node::Proposal;
+use quorate_raft::{ConfChange, LogIndex, MemberId, SnapshotOutcome, Status, Term};
+use quorate_storage::wal::SnapshotMark;
+
+use crate::admission::Full;
+use crate::answer::Answer;
+use crate::inbox::{self, Nothing, Receiver, Sender};
+use crate::mailbox::Address;
+use quorate_peer::Received;
+
+/// Something to be told when a thing is done.
+pub(crate) type Done<T> = Box<dyn FnOnce(T) + Send>;
+
+/// Jobs from which on a sender that can wait does. Entries come by a way that never waits, and are bounded
+/// by the core.
+pub(crate) const JOBS_QUEUED_MAX: usize = 1024;
+
+/// What the applier is told.
+pub(crate) type Job = quorate_core::Job<Done<()>>;
+
+/// Batches that may wait for the backend thread.
+pub(crate) const ORDERS_QUEUED_MAX: usize = 2;
+
+/// What the backend thread is told.
+pub(crate) type Order = quorate_core::Order<Done<()>, Done<Defragmented>>;
+
+/// Requests that may wait for the driver.
+pub(crate) const REQUESTS_QUEUED_MAX: usize = 16_384;
+
+/// What the driver is told.
+pub(crate) enum Input {
+    Propose(Proposal),
+    /// The same for what only a leader may want: it fails unless this member leads in this term still.
+    ProposeAsLeader {
+        term: Term,
+        proposal: Proposal,
+    },
+    ReadBarrier(Address<Answer>),
+    Persisted {
+        token: u64,
+    },
+    ConfChangeDecided {
+        index: LogIndex,
+        change: Option<ConfChange>,
+    },
+    /// Something was applied that is worth waking for.
+    Applied,
+    /// A snapshot is on disk: record it in the log.
+    MarkSnapshot(SnapshotMark),
+    SnapshotTaken {
+        index: LogIndex,
+    },
+    /// A change of the membership for the log; its id is the request's.
+    ProposeConfChange(ConfChange),
+    /// Messages of a peer, in their order.
+    Received(Received),
+    /// A message to this peer was lost.
+    Unreachable(MemberId),
+    /// This peer's connections have broken and it listens no more.
+    Gone(MemberId),
+    /// How sending a snapshot to this peer has ended.
+    SnapshotSent {
+        to: MemberId,
+        outcome: SnapshotOutcome,
+    },
+    /// Make this member the leader.
+    TransferLeadership(MemberId),
+    /// Tell what the core knows of the group.
+    AskStatus(Done<Status>),
+    /// Ends the thread. Whatever is in the log then stays there for the next start.
+    Stop,
+}
+
+/// The way to the driver, for every thread.
+#[derive(Clone, Debug)]
+pub(crate) struct DriverHandle {
+    inputs: Sender<Input>,
+    requests_queued: Arc<AtomicUsize>,
+}
+
+impl DriverHandle {
+    pub(crate) fn channel() -> (Self, DriverInputs) {
+        let (inputs, receiver) = inbox::inbox(REQUESTS_QUEUED_MAX);
+        let requests_queued = Arc::new(AtomicUsize::new(0));
+        let handle = Self { inputs, requests_queued: Arc::clone(&requests_queued) };
+        (handle, DriverInputs { receiver, requests_queued })
+    }
+
+    /// Asks for something on behalf of a client.
+    pub(crate) fn request(&self, input: Input) -> Result<(), Full> {
+        if self.requests_queued.fetch_add(1, Ordering::Relaxed) >= REQUESTS_QUEUED_MAX {
+            self.requests_queued.fetch_sub(1, Ordering::Relaxed);
+            return Err(Full);
+        }
+        self.report(input);
+        Ok(())
+    }
+
+    /// Reports what happened. After the driver has ended there is nobody to tell.
+    pub(crate) fn report(&self, input: Input) {
+        _ = self.inputs.send(input);
+    }
+}
+
+/// The receiving end of [`DriverHandle`].
+#[derive(Debug)]
+pub(crate) struct DriverInputs {
+    receiver: Receiver<Input>,
+    requests_queued: Arc<AtomicUsize>,
+}
+
+impl DriverInputs {
+    /// Waits for inputs, until the deadline, and takes all of them into `batch`, which must be empty.
+    pub(crate) fn receive_until(
+        &self,
+        batch: &mut Vec<Input>,
+        deadline: Option<Instant>,
+    ) -> Result<(), Nothing> {
+        self.receiver.receive_until(batch, deadline)
+    }
+
+    /// So many requests wait no more.
+    pub(crate) fn note_taken(&self, requests: usize) {
+        self.requests_queued.fetch_sub(requests, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,158 @@
+//! The backend thread: it owns the backend file's writer, hands it the applier's batches, and carries what comes out
+//! of it to the other threads.
+//!
+//! # Bound
+//!
+//! [`ORDERS_QUEUED_MAX`](crate::channels::ORDERS_QUEUED_MAX) batches. The applier waits when there are more, also while the disk has no room for them.
+//!
+//! # Not here
+//!
+//! What is done in which order: [`quorate_core::BackendWriter`].
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use quorate_core::{BackendError, BackendWriter, CompactionEnd, Defragmented, Report};
+use quorate_storage::wal::SnapshotMark;
+
+use crate::channels::{Done, DriverHandle, Input, Job, Order};
+use crate::fatal::FaultReports;
+use crate::inbox::Sender;
+use quorate_peer::{OutgoingSnapshot, Peers};
+use quorate_telemetry::log;
+use quorate_telemetry::metrics::Metrics;
+
+/// How soon a batch is tried again that has found no room on the disk.
+const ROOM_LOOKED_FOR: Duration = Duration::from_secs(1);
+
+/// The thread's state.
+pub(crate) struct Committer {
+    pub(crate) writer: BackendWriter<Done<()>, Done<Defragmented>>,
+    pub(crate) orders: Receiver<Order>,
+    /// Yields when the member ends: then nobody waits for room on a disk.
+    pub(crate) ending: Receiver<()>,
+    pub(crate) applier: Sender<Job>,
+    pub(crate) driver: DriverHandle,
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) faults: FaultReports,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl Committer {
+    /// Runs until told to stop, or until the disk fails.
+    pub(crate) fn run(mut self) {
+        if let Err(error) = self.serve() {
+            self.faults.report("writing the backend file", error);
+        }
+    }
+
+    fn serve(&mut self) -> Result<(), BackendError> {
+        loop {
+            if self.writer.lacks_room() {
+                self.await_room();
+            } else {
+                let received = match self.writer.reclaim_at() {
+                    Some(at) => self.orders.recv_deadline(at),
+                    None => self.orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                };
+                match received {
+                    Ok(order) => self.writer.take(order, Instant::now()),
+                    Err(RecvTimeoutError::Timeout) => self.writer.reclaim(Instant::now())?,
+                    Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                }
+            }
+            if self.work()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Lets time pass for somebody to make room, unless the member ends meanwhile.
+    fn await_room(&mut self) {
+        match self.ending.recv_timeout(ROOM_LOOKED_FOR) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => {
+                log::warn!("ending without room for the backend file; the log has what it lacks");
+                self.writer.give_up();
+            }
+        }
+    }
+
+    /// Does what has been ordered, as far as there is room for it. Says whether that was the last.
+    fn work(&mut self) -> Result<bool, BackendError> {
+        let mut started = Instant::now();
+        let mut is_last = false;
+        while let Some(report) = self.writer.step()? {
+            let ended = Instant::now();
+            is_last |= self.carry(report, ended - std::mem::replace(&mut started, ended));
+        }
+        Ok(is_last)
+    }
+
+    /// Tells others what a step has done, which took so long. Says whether it was the last.
+    fn carry(&self, report: Report<Done<()>, Done<Defragmented>>, took: Duration) -> bool {
+        match report {
+            Report::Committed { committed, generation } => {
+                self.metrics.disk.backend_commit.observe(took);
+                _ = self.applier.send(Job::Committed { committed, generation });
+            }
+            Report::Moved { committed, generation } => {
+                _ = self.applier.send(Job::Committed { committed, generation });
+            }
+            Report::SnapshotSaved(mark) => self.tell_snapshot(mark, took),
+            Report::Send { message, image } => {
+                self.peers.send_snapshot(OutgoingSnapshot { message, image });
+            }
+            Report::Compacted(end) => self.tell_compaction(end),
+            Report::Installed { index, told } => {
+                log::info!(
+                    "installed the backend file of a snapshot",
+                    "snapshot-index" = index,
+                    "took" = took
+                );
+                told(());
+            }
+            Report::Tell(told) => told(()),
+            Report::Defragmented { told, outcome } => {
+                told.into_iter().for_each(|told| told(outcome));
+            }
+            Report::NoRoom(error) => {
+                log::warn!(
+                    "no room on the disk for the backend file; what is applied waits in memory, and in the log, \
+                     and is written when there is room: make room on this disk",
+                    "error" = error.to_string()
+                );
+                _ = self.applier.send(Job::NoRoom);
+            }
+            Report::RoomAgain => log::info!("there is room for the backend file again"),
+            Report::Ended => return true,
+        }
+        false
+    }
+
+    fn tell_snapshot(&self, mark: SnapshotMark, took: Duration) {
+        self.metrics.snapshot.fsync.observe(took);
+        self.metrics.snapshot.save.observe(took);
+        let index = mark.index;
+        self.driver.report(Input::MarkSnapshot(mark));
+        log::info!("saved snapshot", "snapshot-index" = index);
+        log::info!("saved snapshot to disk", "snapshot-index" = index);
+    }
+
+    fn tell_compaction(&self, end: CompactionEnd) {
+        let metrics = &self.metrics.mvcc;
+        metrics.compaction_total.observe(end.took);
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+        metrics.compaction_last.set_unsigned(since_epoch.map_or(0, |at| at.as_secs()));
+        let backend = self.writer.backend();
+        log::info!(
+            "finished scheduled compaction",
+            "compact-revision" = end.revision,
+            "took" = end.took,
+            "number-of-keys-compacted" = end.removed_count,
+            "current-db-size-bytes" = backend.size_bytes(),
+            "current-db-size-in-use-bytes" = backend.size_in_use_bytes()
+        );
+    }
+}

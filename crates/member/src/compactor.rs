@@ -1,0 +1,177 @@
+//! Automatic compaction: which revision to compact at, and when.
+//!
+//! Pure arithmetic over ticks and sampled revisions; the member's housekeeping calls it and proposes what
+//! it says. Every member runs it, so that a new leader has the history of revisions at hand; only the
+//! leader's answers are acted on.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use quorate_config::Retention;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// How often revision mode looks.
+const REVISION_INTERVAL: Duration = Duration::from_secs(300);
+
+/// The state of automatic compaction.
+#[derive(Debug)]
+pub(crate) enum Compactor {
+    Periodic(Periodic),
+    Revision { keep: i64, last: i64 },
+}
+
+impl Compactor {
+    pub(crate) fn new(retention: Retention) -> Self {
+        match retention {
+            Retention::Period(period) => Self::Periodic(Periodic::new(period)),
+            Retention::Revisions(keep) => Self::Revision { keep, last: 0 },
+        }
+    }
+
+    /// How often [`Compactor::tick`] wants to be called.
+    pub(crate) fn interval(&self) -> Duration {
+        match self {
+            Self::Periodic(periodic) => periodic.interval,
+            Self::Revision { .. } => REVISION_INTERVAL,
+        }
+    }
+
+    /// One interval has passed; `revision` is the current one. Returns what to compact at, if this
+    /// member leads and it is time. Whether that worked is told by [`Compactor::compacted`].
+    pub(crate) fn tick(&mut self, revision: i64, leads: bool) -> Option<i64> {
+        match self {
+            Self::Periodic(periodic) => periodic.tick(revision, leads),
+            Self::Revision { keep, last } => {
+                let target = revision - *keep;
+                (leads && target > 0 && target != *last).then_some(target)
+            }
+        }
+    }
+
+    /// The key space is compacted at `revision`, by us or by somebody before us.
+    pub(crate) fn compacted(&mut self, revision: i64) {
+        match self {
+            Self::Periodic(periodic) => {
+                periodic.last = revision;
+                periodic.ticks_since_success = 0;
+                periodic.ticks_between = periodic.ticks_per_base;
+            }
+            Self::Revision { last, .. } => *last = revision,
+        }
+    }
+}
+
+/// Compacts at the revision that was current one period ago.
+#[derive(Debug)]
+pub(crate) struct Periodic {
+    interval: Duration,
+    /// The newest samples, one for each tick of a period and one more.
+    samples: VecDeque<i64>,
+    sample_count: usize,
+    ticks_since_success: u64,
+    /// The first compaction comes after a full period, later ones at most an hour apart.
+    ticks_between: u64,
+    ticks_per_base: u64,
+    last: i64,
+}
+
+impl Periodic {
+    fn new(period: Duration) -> Self {
+        let base = period.min(HOUR);
+        let interval = base / 10;
+        let ticks = |span: Duration| {
+            u64::try_from(span.as_nanos() / interval.as_nanos().max(1)).unwrap_or(u64::MAX)
+        };
+        let per_period = ticks(period);
+        Self {
+            interval,
+            samples: VecDeque::new(),
+            sample_count: usize::try_from(per_period).unwrap_or(usize::MAX).saturating_add(1),
+            ticks_since_success: 0,
+            ticks_between: per_period,
+            ticks_per_base: ticks(base),
+            last: 0,
+        }
+    }
+
+    fn tick(&mut self, revision: i64, leads: bool) -> Option<i64> {
+        self.samples.push_back(revision);
+        if self.samples.len() > self.sample_count {
+            self.samples.pop_front();
+        }
+        self.ticks_since_success += 1;
+        let target = *self.samples.front()?;
+        let due = self.ticks_since_success >= self.ticks_between;
+        (leads && due && target != self.last).then_some(target)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ticks until `count` compactions have happened; one revision is written per tick. Returns at
+    /// which ticks they happened, and the revisions.
+    fn run(mut compactor: Compactor, count: usize) -> Vec<(i64, i64)> {
+        let mut compactions = Vec::new();
+        for tick in 1.. {
+            if let Some(revision) = compactor.tick(100 + tick, true) {
+                compactions.push((tick, revision));
+                compactor.compacted(revision);
+                if compactions.len() == count {
+                    break;
+                }
+            }
+        }
+        compactions
+    }
+
+    #[test]
+    fn an_hour_is_kept_from_hour_to_hour() {
+        let compactor = Compactor::new(Retention::Period(HOUR));
+        assert_eq!(compactor.interval(), Duration::from_secs(360));
+        assert_eq!(run(compactor, 3), [(10, 101), (20, 110), (30, 120)]);
+    }
+
+    #[test]
+    fn a_day_is_kept_and_compacted_hourly_once_it_has_passed() {
+        let compactor = Compactor::new(Retention::Period(24 * HOUR));
+        assert_eq!(run(compactor, 3), [(240, 101), (250, 110), (260, 120)]);
+    }
+
+    #[test]
+    fn a_follower_samples_and_does_not_compact() {
+        let mut compactor = Compactor::new(Retention::Period(HOUR));
+        for tick in 1..=15 {
+            assert_eq!(compactor.tick(tick, false), None);
+        }
+        assert_eq!(compactor.tick(16, true), Some(6));
+    }
+
+    #[test]
+    fn nothing_is_compacted_twice() {
+        let mut compactor = Compactor::new(Retention::Period(HOUR));
+        let hits: Vec<_> = (0..40)
+            .filter_map(|_| {
+                let hit = compactor.tick(7, true);
+                if let Some(revision) = hit {
+                    compactor.compacted(revision);
+                }
+                hit
+            })
+            .collect();
+        assert_eq!(hits, [7]);
+    }
+
+    #[test]
+    fn revision_mode_keeps_a_number_of_revisions() {
+        let mut compactor = Compactor::new(Retention::Revisions(100));
+        assert_eq!(compactor.tick(100, true), None);
+        assert_eq!(compactor.tick(150, true), Some(50));
+        compactor.compacted(50);
+        assert_eq!(compactor.tick(150, true), None);
+        assert_eq!(compactor.tick(160, false), None);
+        assert_eq!(compactor.tick(160, true), Some(60));
+    }
+}

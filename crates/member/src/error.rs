@@ -1,0 +1,110 @@
+//! Why a request got no answer of the state machine's, in etcd's words.
+
+use std::sync::Arc;
+
+use quorate_node::{BarrierFailure, ProposalFailure};
+use quorate_state::apply::{Refusal, RequestRefusal};
+use quorate_state::members::MembershipRefusal;
+
+use crate::admission::Full;
+
+/// A request that failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it, in etcd's words")]
+pub enum RequestError {
+    /// Every member answers so.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// Every member turns the membership change down.
+    #[error(transparent)]
+    Membership(MembershipRefusal),
+    #[error("etcdserver: request is too large")]
+    TooLarge,
+    #[error("etcdserver: invalid client api version")]
+    InvalidClientApiVersion,
+    #[error("etcdserver: too many requests")]
+    TooManyRequests,
+    #[error("etcdserver: no leader")]
+    NoLeader,
+    #[error("etcdserver: not leader")]
+    NotLeader,
+    #[error("etcdserver: leader changed")]
+    LeaderChanged,
+    #[error("etcdserver: server stopped")]
+    Stopped,
+    #[error("etcdserver: request timed out")]
+    Timeout,
+    #[error("etcdserver: request timed out, possibly due to previous leader failure")]
+    TimeoutDueToLeaderFailure,
+    #[error("etcdserver: request timed out, possibly due to connection lost")]
+    TimeoutDueToConnectionLost,
+    #[error("etcdserver: request timed out, waiting for the applied index took too long")]
+    TimeoutWaitingForApply,
+    #[error("etcdserver: request timed out, leader transfer took too long")]
+    TimeoutMovingLeader,
+    #[error("etcdserver: bad leader transferee")]
+    BadLeaderTransferee,
+    #[error("etcdserver: rpc not supported for learner")]
+    NotSupportedForLearner,
+    #[error("etcdserver: given member URLs are invalid")]
+    BadMemberUrls,
+    #[error("etcdserver: re-configuration failed due to not enough started members")]
+    NotEnoughStartedMembers,
+    #[error("etcdserver: unhealthy cluster")]
+    Unhealthy,
+    #[error("etcdserver: can only promote a learner member which is in sync with leader")]
+    LearnerNotReady,
+    #[error("etcdserver: wrong downgrade target version format")]
+    WrongDowngradeVersionFormat,
+    #[error("etcdserver: invalid downgrade target version")]
+    InvalidDowngradeTargetVersion,
+    #[error("etcdserver: cluster version not found during downgrade")]
+    ClusterVersionUnavailable,
+    #[error("etcdserver: cluster has a downgrade job in progress")]
+    DowngradeInProgress,
+    #[error("etcdserver: no inflight downgrade job")]
+    NoDowngradeInProgress,
+    #[error("etcdserver: unknown method")]
+    UnknownMethod,
+    #[error("etcdserver: watch canceled")]
+    WatchCanceled,
+    #[error("context deadline exceeded")]
+    DeadlineExceeded,
+    #[error("raft proposal dropped")]
+    ProposalDropped,
+    #[error("not a primary lessor")]
+    NotPrimaryLessor,
+    /// This machine failed; the member is about to stop.
+    #[error("{0}")]
+    Fault(Arc<str>),
+}
+
+impl From<Full> for RequestError {
+    fn from(_: Full) -> Self {
+        Self::TooManyRequests
+    }
+}
+
+impl From<BarrierFailure> for RequestError {
+    fn from(failure: BarrierFailure) -> Self {
+        match failure {
+            BarrierFailure::LeaderChanged => Self::LeaderChanged,
+            BarrierFailure::QueueFull => Self::TooManyRequests,
+        }
+    }
+}
+
+impl From<ProposalFailure> for RequestError {
+    fn from(failure: ProposalFailure) -> Self {
+        match failure {
+            ProposalFailure::Dropped => Self::ProposalDropped,
+            ProposalFailure::QueueFull => Self::TooManyRequests,
+        }
+    }
+}
+
+impl From<RequestRefusal> for RequestError {
+    fn from(refusal: RequestRefusal) -> Self {
+        Self::Refused(refusal.into())
+    }
+}

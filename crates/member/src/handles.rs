@@ -1,0 +1,122 @@
+//! The member as others use it, in handles: [`Profile`] to look at, [`Reader`] to read, [`Proposer`] to
+//! change, [`Administrator`] to give orders, [`StreamEnds`] to be told when a stream has to end.
+//!
+//! Everything here may be called from any connection runtime. Nothing blocks: what takes long is awaited,
+//! and what the core threads own is reached by messages or read from published views. A service takes the
+//! handles that it needs, and no others.
+//!
+//! # Not here
+//!
+//! gRPC (`grpc`), HTTP (`http`), what the member does by itself (`housekeeping`), and what is built on the
+//! handles: who leads (`leadership`), renewing leases (`lease_holder`), changing the members (`membership`),
+//! agreeing on versions (`versions`).
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use quorate_peer::Peers;
+use quorate_state::apply::Readers;
+use quorate_state::backend::Backend;
+use quorate_telemetry::metrics::Metrics;
+
+use crate::administrator::Administrator;
+use crate::admission::Admission;
+use crate::channels::{DriverHandle, Job, Order};
+use crate::clock::Clock;
+use crate::fatal::FaultReports;
+use crate::identity::Identity;
+use crate::inbox;
+use crate::limits::Limits;
+use crate::profile::Profile;
+use crate::proposer::Proposer;
+use crate::reader::Reader;
+use crate::request_id::RequestIds;
+use crate::standing::Standing;
+use crate::stream_ends::StreamEnds;
+use crate::waiters::Waiters;
+
+/// Everything a [`Member`] is made of.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) identity: Identity,
+    pub(crate) limits: Limits,
+    pub(crate) clock: Clock,
+    pub(crate) driver: DriverHandle,
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) applier: inbox::Sender<Job>,
+    pub(crate) backend_orders: crossbeam_channel::Sender<Order>,
+    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) standing: Arc<Standing>,
+    pub(crate) readers: Readers,
+    pub(crate) backend: Backend,
+    pub(crate) faults: FaultReports,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) request_ids: Arc<RequestIds>,
+}
+
+/// The handles of one member.
+#[derive(Debug)]
+pub struct Member {
+    /// To look at.
+    pub profile: Arc<Profile>,
+    /// To read.
+    pub reader: Arc<Reader>,
+    /// To change.
+    pub proposer: Arc<Proposer>,
+    /// To give orders to the threads.
+    pub administrator: Arc<Administrator>,
+    /// To be told when a stream has to end.
+    pub streams: Arc<StreamEnds>,
+    /// The other members.
+    pub peers: Arc<Peers>,
+}
+
+impl Member {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let admission = Arc::new(Admission::default());
+        let profile = Arc::new(Profile {
+            identity: parts.identity,
+            limits: parts.limits,
+            clock: parts.clock,
+            standing: parts.standing,
+            readers: parts.readers.clone(),
+            metrics: parts.metrics,
+        });
+        let reader = Reader {
+            profile: Arc::clone(&profile),
+            readers: parts.readers.clone(),
+            backend: parts.backend.clone(),
+            driver: parts.driver.clone(),
+            admission: Arc::clone(&admission),
+            faults: parts.faults,
+        };
+        let proposer = Proposer {
+            profile: Arc::clone(&profile),
+            driver: parts.driver.clone(),
+            waiters: parts.waiters,
+            request_ids: parts.request_ids,
+            readers: parts.readers,
+            backend: parts.backend,
+            peers: Arc::clone(&parts.peers),
+            led_since: Mutex::new(None),
+        };
+        let administrator = Administrator {
+            profile: Arc::clone(&profile),
+            driver: parts.driver,
+            applier: parts.applier,
+            backend_orders: parts.backend_orders,
+            peers: Arc::clone(&parts.peers),
+            admission,
+            defragmentation_count: Mutex::new(0),
+            serving: tokio::sync::watch::Sender::new(true),
+        };
+        Self {
+            profile,
+            reader: Arc::new(reader),
+            proposer: Arc::new(proposer),
+            administrator: Arc::new(administrator),
+            streams: Arc::default(),
+            peers: parts.peers,
+        }
+    }
+}

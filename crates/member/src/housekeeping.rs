@@ -1,0 +1,307 @@
+//! What a member does by itself: telling its name, following leadership, ending leases, compacting, purging.
+//!
+//! Each duty is a task of its own on the first connection runtime, where it can propose like any client.
+//! All of them end with the runtime.
+//!
+//! # Not here
+//!
+//! Agreeing on versions (`versions`).
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quorate_api::etcdserverpb::{
+    CompactionRequest, InternalRaftRequest, LeaseCheckpoint, LeaseCheckpointRequest,
+    LeaseRevokeRequest,
+};
+use quorate_api::membershippb::{Attributes, ClusterMemberAttrSetRequest};
+use quorate_core::Purger;
+use quorate_raft::{NONE, Role};
+use quorate_state::apply::Refusal;
+use quorate_state::units::{LeaseId, MemberId};
+use tokio::sync::Semaphore;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::compactor::Compactor;
+use crate::fatal::FaultReports;
+use crate::leadership::LeaderWatch;
+use crate::{Member, RequestError};
+use quorate_config::Retention;
+use quorate_net::runtime::blocking;
+use quorate_telemetry::log;
+use quorate_telemetry::metrics::RequestKind;
+
+/// How often the leader looks for expired leases, and for how many at once.
+const EXPIRY_SCAN: Duration = Duration::from_millis(500);
+const EXPIRED_PER_SCAN: usize = 500;
+
+/// Revocations of expired leases under way.
+const REVOKES_MAX: usize = 16;
+
+/// Checkpoints in one log entry.
+const CHECKPOINTS_PER_ENTRY: usize = 1000;
+
+/// How often a member that tells its name looks whether the cluster has heard it.
+const NAME_LOOK: Duration = Duration::from_millis(50);
+
+const PURGE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Times in a row, one election timeout apart, that the leader may be missing before streams that asked
+/// for one end.
+const LEADERLESS_CHECKS_MAX: u32 = 3;
+
+/// Tells the cluster this member's name and client URLs, until it knows.
+///
+/// It begins when this member has its own row. Whoever is known with its URLs counts as one whose files tell
+/// of its cluster (`bootstrap::joining`): a member that stops before they do must not be known yet.
+pub async fn publish(member: &Member, client_urls: Vec<String>) {
+    let attributes = Attributes {
+        name: member.profile.identity().name.clone(),
+        client_urls: client_urls.clone(),
+    };
+    let is_known = || {
+        let facts = member.profile.facts();
+        let own = facts.members.get(MemberId(member.profile.id()));
+        own.is_some_and(|own| own.name == attributes.name && own.client_urls == client_urls)
+    };
+    // What was known before the start says nothing about how far this member has come.
+    let was_known = is_known();
+    let mut looks = interval(NAME_LOOK);
+    while member.profile.facts().members.get(MemberId(member.profile.id())).is_none() {
+        looks.tick().await;
+    }
+    let becomes_known = async {
+        let mut looks = interval(NAME_LOOK);
+        // A log that is replayed tells it too, before there is a leader to serve under.
+        while was_known || !is_known() || member.reader.read_barrier().await.is_err() {
+            looks.tick().await;
+        }
+    };
+    let mut becomes_known = std::pin::pin!(becomes_known);
+    loop {
+        let told = tokio::select! {
+            told = tell_attributes(member, &attributes) => told,
+            // The answer stays away where the entry has come as part of a snapshot.
+            () = &mut becomes_known => Ok(()),
+        };
+        let error = match told {
+            Ok(()) => break,
+            Err(RequestError::Stopped) => return,
+            Err(error) => error,
+        };
+        log::warn!(
+            "failed to publish local member to cluster through raft",
+            "local-member-id" = format!("{:x}", member.profile.id()),
+            "error" = error.to_string()
+        );
+        // It may be known all the same, and this member up to date.
+        if member.reader.read_barrier().await.is_ok() && is_known() {
+            break;
+        }
+        // Refusals come at once; do not spin on them.
+        tokio::time::sleep(NAME_LOOK).await;
+    }
+    log::info!(
+        "published local member to cluster through raft",
+        "local-member-id" = format!("{:x}", member.profile.id()),
+        "cluster-id" = format!("{:x}", member.profile.cluster_id()),
+        "publish-timeout" = member.profile.limits().request_timeout
+    );
+}
+
+async fn tell_attributes(member: &Member, attributes: &Attributes) -> Result<(), RequestError> {
+    let set = ClusterMemberAttrSetRequest {
+        member_id: member.profile.id(),
+        member_attributes: Some(attributes.clone()),
+    };
+    let request = InternalRaftRequest {
+        cluster_member_attr_set: Some(set),
+        ..InternalRaftRequest::default()
+    };
+    member.proposer.propose(request, RequestKind::ClusterMemberAttrSet).await.map(drop)
+}
+
+/// Follows changes of leadership: metrics, log lines, the clock of timeouts.
+pub async fn follow_leadership(member: Arc<Member>) {
+    let mut leadership = member.profile.standing().leadership();
+    let mut last_leader = NONE;
+    loop {
+        let now = *leadership.borrow_and_update();
+        let metrics = &member.profile.metrics().server;
+        metrics.has_leader.set(i64::from(now.leader != NONE));
+        metrics.is_leader.set(i64::from(now.role == Role::Leader));
+        metrics.is_learner.set(i64::from(member.profile.is_learner()));
+        if now.leader != NONE && now.leader != last_leader {
+            metrics.leader_changes_seen.inc();
+            last_leader = now.leader;
+            log::info!(
+                "elected leader",
+                "leader-id" = format!("{:x}", now.leader),
+                "term" = now.term
+            );
+        }
+        if now.role == Role::Leader {
+            member.proposer.note_leading();
+        }
+        if leadership.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Ends the streams that want a leader when there is none for too long.
+pub async fn watch_for_leader(member: Arc<Member>) {
+    let mut ticks = interval(member.profile.limits().election_timeout);
+    let mut missing_count = 0;
+    loop {
+        ticks.tick().await;
+        // A promotion changes this, and no leader.
+        member.profile.metrics().server.is_learner.set(i64::from(member.profile.is_learner()));
+        if !member.profile.standing().misses_leader(member.profile.limits().election_timeout) {
+            missing_count = 0;
+            continue;
+        }
+        missing_count += 1;
+        if missing_count == LEADERLESS_CHECKS_MAX {
+            member.streams.lose_leader();
+        }
+    }
+}
+
+/// Proposes the end of leases whose time is up, and checkpoints of long ones.
+pub async fn end_leases(member: Arc<Member>) {
+    let leader = LeaderWatch::new(&member);
+    let permits = Arc::new(Semaphore::new(REVOKES_MAX));
+    let mut ticks = interval(EXPIRY_SCAN);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if !member.profile.standing().leads() {
+            continue;
+        }
+        let term = member.profile.standing().leadership().borrow().term;
+        let expired = member.reader.leases().expired(member.profile.now(), EXPIRED_PER_SCAN);
+        // A leader that was paused may have been deposed, and its leases renewed elsewhere.
+        if !expired.is_empty() && !leader.confirm_leadership().await {
+            continue;
+        }
+        for id in expired {
+            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
+            let member = Arc::clone(&member);
+            tokio::spawn(async move {
+                revoke(&member, term, id).await;
+                drop(permit);
+            });
+        }
+        propose_checkpoints(&member, term).await;
+    }
+}
+
+/// Proposes the end of a lease. If that fails it is handed out again later.
+async fn revoke(member: &Member, term: u64, id: LeaseId) {
+    let request = InternalRaftRequest {
+        lease_revoke: Some(LeaseRevokeRequest { id: id.0 }),
+        ..InternalRaftRequest::default()
+    };
+    match member.proposer.propose_as_leader(term, request, RequestKind::LeaseRevoke).await {
+        Ok(_) => {
+            member.profile.metrics().lease.expired.inc();
+            member.profile.metrics().lease.revoked.inc();
+        }
+        Err(error) => log::warn!(
+            "failed to revoke lease",
+            "lease-id" = format!("{:016x}", id.0),
+            "error" = error.to_string()
+        ),
+    }
+}
+
+async fn propose_checkpoints(member: &Member, term: u64) {
+    let due = member.reader.leases().due_checkpoints(member.profile.now(), CHECKPOINTS_PER_ENTRY);
+    if due.is_empty() {
+        return;
+    }
+    let checkpoints = due
+        .into_iter()
+        .map(|due| LeaseCheckpoint { id: due.id.0, remaining_ttl: due.remaining_secs })
+        .collect();
+    let request = InternalRaftRequest {
+        lease_checkpoint: Some(LeaseCheckpointRequest { checkpoints }),
+        ..InternalRaftRequest::default()
+    };
+    // What is lost is proposed again an interval later.
+    drop(member.proposer.propose_as_leader(term, request, RequestKind::LeaseCheckpoint).await);
+}
+
+/// Serves watchers that are behind the present from history.
+pub async fn catch_up_watchers(member: Arc<Member>, faults: FaultReports) {
+    loop {
+        let hub = member.reader.hub().clone();
+        std::future::poll_fn(|cx| hub.poll_behind(cx)).await;
+        let caught_up = blocking(move || {
+            while hub.catch_up()? {}
+            Ok::<_, quorate_state::watch::HistoryFault>(())
+        });
+        if let Err(fault) = caught_up.await {
+            faults.report("reading history for watchers", crate::reader::ReadingHistory(fault));
+            return;
+        }
+    }
+}
+
+/// Compacts the key space as the flags ask.
+pub async fn compact_automatically(member: Arc<Member>, retention: Retention) {
+    let mut compactor = Compactor::new(retention);
+    let mut ticks = interval(compactor.interval());
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first tick is at once, and there is nothing to compact then.
+    ticks.tick().await;
+    loop {
+        ticks.tick().await;
+        let revision = member.reader.view().current_revision();
+        let Some(target) = compactor.tick(revision, member.profile.standing().leads()) else {
+            continue;
+        };
+        log::info!("starting auto compaction", "revision" = target);
+        let started = Instant::now();
+        let request = InternalRaftRequest {
+            compaction: Some(CompactionRequest { revision: target, physical: false }),
+            ..InternalRaftRequest::default()
+        };
+        match member.proposer.propose(request, RequestKind::Compaction).await {
+            Ok(_) | Err(RequestError::Refused(Refusal::Compacted)) => {
+                compactor.compacted(target);
+                log::info!(
+                    "completed auto compaction",
+                    "revision" = target,
+                    "took" = started.elapsed()
+                );
+            }
+            Err(error) => log::warn!(
+                "failed auto compaction",
+                "revision" = target,
+                "retry-interval" = compactor.interval(),
+                "error" = error.to_string()
+            ),
+        }
+    }
+}
+
+/// Removes old snapshot files and log segments.
+pub async fn purge_files(purger: Purger, faults: FaultReports) {
+    let mut ticks = interval(PURGE_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let purger = purger.clone();
+        if let Err(error) = blocking(move || purger.run(tell_purged)).await {
+            faults.report("purging old files", error);
+            return;
+        }
+    }
+}
+
+fn tell_purged(path: &Path) {
+    log::info!("purged", "path" = path.display().to_string());
+}

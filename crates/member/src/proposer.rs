@@ -1,0 +1,231 @@
+//! Proposing: a request goes into the log and its outcome comes back.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use prost::Message;
+use quorate_api::etcdserverpb::{
+    AlarmRequest, AlarmType, InternalRaftRequest, RequestHeader, alarm_request,
+};
+use quorate_node::Proposal;
+use quorate_raft::ConfChange;
+use quorate_state::apply::{Readers, Refusal, Response};
+use quorate_state::backend::Backend;
+
+use crate::answer::{Answer, DESK};
+use crate::channels::{DriverHandle, Input};
+use crate::error::RequestError;
+use crate::limit_notices::warn_of_full_store;
+use crate::mailbox;
+use crate::profile::Profile;
+use crate::request_id::RequestIds;
+use crate::timeout::{Lead, TimedOut};
+use crate::waiters::{Load, Waiters};
+use quorate_peer::Peers;
+use quorate_telemetry::metrics::RequestKind;
+
+/// How long a membership change is waited for when the caller sets no bound. etcd waits for ever.
+const CONF_CHANGE_PATIENCE: Duration = Duration::from_secs(3600);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Proposer {
+    pub(crate) profile: Arc<Profile>,
+    pub(crate) driver: DriverHandle,
+    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) request_ids: Arc<RequestIds>,
+    pub(crate) readers: Readers,
+    pub(crate) backend: Backend,
+    pub(crate) peers: Arc<Peers>,
+    /// When this member last became leader.
+    pub(crate) led_since: Mutex<Option<Instant>>,
+}
+
+impl Proposer {
+    /// What the proposals in progress come to.
+    pub fn load(&self) -> Load {
+        self.waiters.load()
+    }
+
+    /// An id for a lease whose client leaves the choice to us.
+    pub fn next_lease_id(&self) -> i64 {
+        self.request_ids.next_lease()
+    }
+
+    /// Sends a request through the log and waits for its outcome.
+    pub async fn propose(
+        &self,
+        request: InternalRaftRequest,
+        kind: RequestKind,
+    ) -> Result<Response, RequestError> {
+        self.propose_by(Input::Propose, request, kind).await
+    }
+
+    /// The same for what a leader finds out by its own clocks: fails unless it leads in that term still when
+    /// the request reaches the log. Another leader's clocks may say otherwise.
+    pub async fn propose_as_leader(
+        &self,
+        term: u64,
+        request: InternalRaftRequest,
+        kind: RequestKind,
+    ) -> Result<Response, RequestError> {
+        let input = |proposal| Input::ProposeAsLeader { term, proposal };
+        self.propose_by(input, request, kind).await
+    }
+
+    async fn propose_by(
+        &self,
+        input: impl FnOnce(Proposal) -> Input,
+        request: InternalRaftRequest,
+        kind: RequestKind,
+    ) -> Result<Response, RequestError> {
+        let standing = self.profile.standing();
+        let first = kind == RequestKind::LeaseRevoke && self.profile.limits().revocations_first;
+        if standing.is_overloaded(first) {
+            return Err(RequestError::TooManyRequests);
+        }
+        let request_id = self.request_ids.next();
+        let header = RequestHeader { id: request_id, ..RequestHeader::default() };
+        let data = InternalRaftRequest { header: Some(header), ..request }.encode_to_vec();
+        if data.len() > self.profile.limits().request_bytes_max {
+            return Err(RequestError::TooLarge);
+        }
+        let started = Instant::now();
+        let deadline = started + self.profile.limits().request_timeout;
+        let (address, waiting) = mailbox::wait(&DESK, deadline).ok_or(RequestError::Stopped)?;
+        self.waiters.add(request_id, address, data.len())?;
+        let ticket = Ticket::new(self, request_id, kind, started);
+        let proposal = Proposal { request_id, data: data.into() };
+        if let Err(full) = self.driver.request(input(proposal)) {
+            drop(self.waiters.take(request_id));
+            return Err(full.into());
+        }
+        match waiting.await {
+            Some(Answer::Applied(outcome)) => {
+                ticket.succeed();
+                (*outcome).map_err(RequestError::from)
+            }
+            Some(Answer::ProposalFailed(failure)) => Err(failure.into()),
+            Some(Answer::BarrierFailed(_) | Answer::Ready | Answer::ConfChange(_)) => {
+                unreachable!("a proposal's slot gets a proposal's answer")
+            }
+            None => Err(self.explain_timeout(started)),
+        }
+    }
+
+    /// Sends a membership change through the log and waits until it is in force, or refused, as long as the
+    /// caller waits. The change's id is filled in here.
+    pub async fn propose_conf_change(&self, mut change: ConfChange) -> Result<(), RequestError> {
+        change.id = self.request_ids.next();
+        let request_id = change.id;
+        let (address, waiting) = mailbox::wait(&DESK, Instant::now() + CONF_CHANGE_PATIENCE)
+            .ok_or(RequestError::Stopped)?;
+        self.waiters.add(request_id, address, change.context.len())?;
+        let _withdrawal = Withdrawal { waiters: &self.waiters, request_id };
+        self.driver.request(Input::ProposeConfChange(change))?;
+        match waiting.await {
+            Some(Answer::ConfChange(outcome)) => outcome.map_err(RequestError::Membership),
+            Some(Answer::ProposalFailed(failure)) => Err(failure.into()),
+            Some(Answer::Applied(_) | Answer::BarrierFailed(_) | Answer::Ready) => {
+                unreachable!("a membership change's slot gets its answer")
+            }
+            None => Err(RequestError::Timeout),
+        }
+    }
+
+    /// Refuses a write for which there is no room, and has everybody told.
+    pub async fn check_quota(&self, cost: u64) -> Result<(), RequestError> {
+        let (quota, size_bytes) = (self.readers.quota, self.backend.size_bytes());
+        if quota.allows(size_bytes, cost) {
+            return Ok(());
+        }
+        // Once is enough: as long as the alarm is raised, every write comes by here.
+        if !self.profile.facts().alarms.is_out_of_space() {
+            warn_of_full_store(quota, size_bytes);
+        }
+        let alarm = AlarmRequest {
+            action: alarm_request::AlarmAction::Activate.into(),
+            member_id: self.profile.id(),
+            alarm: AlarmType::Nospace.into(),
+        };
+        let request = InternalRaftRequest { alarm: Some(alarm), ..InternalRaftRequest::default() };
+        // Whether or not that works out, there is no room.
+        drop(self.propose(request, RequestKind::Alarm).await);
+        Err(RequestError::Refused(Refusal::NoSpace))
+    }
+
+    /// Called by housekeeping when this member becomes leader.
+    pub fn note_leading(&self) {
+        *self.led_since.lock() = Some(Instant::now());
+    }
+
+    /// Why a request got no answer in time.
+    fn explain_timeout(&self, started: Instant) -> RequestError {
+        let (standing, peers) = (self.profile.standing(), &self.peers);
+        // Without a leader it was never proposed: what ended it is its own time.
+        if standing.had_no_leader_since(started) {
+            return RequestError::DeadlineExceeded;
+        }
+        let lead = match standing.leader() {
+            quorate_raft::NONE => Lead::Nobody,
+            id if id == self.profile.id() => self.readers.look(|facts| Lead::Own {
+                member_count: facts.members.iter().len(),
+                connected_since: facts
+                    .members
+                    .iter()
+                    .filter(|member| member.id.0 != id)
+                    .filter_map(|member| peers.active_since(member.id.0))
+                    .collect(),
+            }),
+            id => Lead::Other { connected_since: peers.active_since(id) },
+        };
+        let election_timeout = self.profile.limits().election_timeout;
+        TimedOut { started, led_since: *self.led_since.lock(), election_timeout, lead }.explain()
+    }
+}
+
+/// Ends a membership change that nobody will ask for any more. It is small, and a leader may make nothing of it.
+struct Withdrawal<'a> {
+    waiters: &'a Waiters,
+    request_id: u64,
+}
+
+impl Drop for Withdrawal<'_> {
+    fn drop(&mut self) {
+        drop(self.waiters.take(self.request_id));
+    }
+}
+
+/// A proposal in progress. Withdraws its waiter and counts it as failed, unless it succeeded: however the
+/// call ends, with an answer, at its deadline, or because the client has gone.
+struct Ticket<'a> {
+    proposer: &'a Proposer,
+    request_id: u64,
+    kind: RequestKind,
+    started: Instant,
+    succeeded: bool,
+}
+
+impl<'a> Ticket<'a> {
+    fn new(proposer: &'a Proposer, request_id: u64, kind: RequestKind, started: Instant) -> Self {
+        proposer.profile.metrics().server.proposals_pending.inc();
+        Self { proposer, request_id, kind, started, succeeded: false }
+    }
+
+    fn succeed(mut self) {
+        self.succeeded = true;
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        let metrics = &self.proposer.profile.metrics().server;
+        metrics.proposals_pending.dec();
+        if !self.succeeded {
+            metrics.proposals_failed.inc();
+            self.proposer.waiters.withdraw(self.request_id);
+        }
+        metrics.request_duration.observe(self.kind, self.succeeded, self.started.elapsed());
+    }
+}

@@ -1,0 +1,36 @@
+//! What the transport reports, as inputs of the driver.
+
+use quorate_peer::{Consensus, Received};
+use quorate_raft::{MemberId, SnapshotOutcome};
+
+use crate::channels::{DriverHandle, Input};
+use crate::fatal::FaultReports;
+
+/// What the transport reports to.
+#[derive(Debug)]
+pub struct Reports {
+    pub(crate) driver: DriverHandle,
+    pub(crate) faults: FaultReports,
+}
+
+impl Consensus for Reports {
+    fn receive(&self, received: Received) {
+        self.driver.report(Input::Received(received));
+    }
+
+    fn report_unreachable(&self, peer: MemberId) {
+        self.driver.report(Input::Unreachable(peer));
+    }
+
+    fn report_gone(&self, peer: MemberId) {
+        self.driver.report(Input::Gone(peer));
+    }
+
+    fn report_snapshot(&self, to: MemberId, outcome: SnapshotOutcome) {
+        self.driver.report(Input::SnapshotSent { to, outcome });
+    }
+
+    fn report_removal(&self) {
+        self.faults.report_removal();
+    }
+}

@@ -1,0 +1,420 @@
+//! Where this member stands: who leads, what is committed, what is applied, and who waits for the latter.
+//!
+//! The driver writes leadership, ticks and the committed index, the applier the applied index, once per batch,
+//! after the batch's view is published; then it releases everybody who waited for it. Requests read a few
+//! atomics on their way in.
+//!
+//! # Invariant
+//!
+//! When `applied()` has returned `i`, a view taken afterwards contains the effects of entry `i`.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use quorate_node::Leadership;
+use quorate_raft::{MemberId, NONE, Role};
+use quorate_state::versions::Version;
+use tokio::sync::watch;
+
+use crate::admission::SweepMark;
+use crate::answer::Answer;
+use crate::mailbox::{Address, Outbox};
+
+/// Committed entries that may wait for the applier before new requests are refused.
+const UNAPPLIED_COUNT_MAX: u64 = 5_000;
+
+/// The same for requests that are let through first.
+const UNAPPLIED_COUNT_MAX_FIRST: u64 = 10_000;
+
+/// A moment of this process's life.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment(u64);
+
+/// Who waits until which index is applied. Those that have given up are swept, as in a [`Waitlist`].
+///
+/// [`Waitlist`]: crate::admission::Waitlist
+#[derive(Debug, Default)]
+struct Waiting {
+    by_index: BTreeMap<u64, Vec<Address<Answer>>>,
+    count: usize,
+    mark: SweepMark,
+}
+
+impl Waiting {
+    fn add(&mut self, index: u64, address: Address<Answer>) {
+        if self.mark.is_reached(self.count) {
+            self.by_index.retain(|_, addresses| {
+                addresses.retain(Address::is_awaited);
+                !addresses.is_empty()
+            });
+            self.count = self.by_index.values().map(Vec::len).sum();
+            self.mark.set_after(self.count);
+        }
+        self.by_index.entry(index).or_default().push(address);
+        self.count += 1;
+    }
+
+    /// The next one that waits for no more than this index.
+    fn take_up_to(&mut self, index: u64) -> Option<Vec<Address<Answer>>> {
+        let first = self.by_index.first_entry().filter(|first| *first.key() <= index)?;
+        let addresses = first.remove();
+        self.count -= addresses.len();
+        Some(addresses)
+    }
+}
+
+/// Shared by all threads.
+#[derive(Debug)]
+pub struct Standing {
+    committed: AtomicU64,
+    applied: AtomicU64,
+    applied_term: AtomicU64,
+    sole_voter: AtomicBool,
+    waiting: Mutex<Waiting>,
+    leadership: watch::Sender<Leadership>,
+    leader: AtomicU64,
+    term: AtomicU64,
+    /// Since when no leader is known, while that is so.
+    leaderless_since: Mutex<Option<Instant>>,
+    started: Instant,
+    /// For how long consensus may feel no time pass before others may have elected another leader.
+    silence: Duration,
+    /// When consensus last felt time pass, in milliseconds since the start.
+    ticked_millis: AtomicU64,
+    /// The same for the last time after a longer silence. The tick that ends a pause comes before the news
+    /// of what has happened meanwhile.
+    resumed_millis: AtomicU64,
+    /// Until when this member's lead is confirmed: a quorum was asked then and agreed.
+    confirmed_millis: AtomicU64,
+    storage_version: Mutex<Option<Version>>,
+}
+
+impl Standing {
+    pub(crate) fn new(applied: u64, applied_term: u64, silence: Duration) -> Self {
+        let now = Instant::now();
+        Self {
+            committed: AtomicU64::new(applied),
+            applied: AtomicU64::new(applied),
+            applied_term: AtomicU64::new(applied_term),
+            sole_voter: AtomicBool::new(false),
+            waiting: Mutex::new(Waiting::default()),
+            leadership: watch::Sender::new(Leadership::default()),
+            leader: AtomicU64::new(NONE),
+            term: AtomicU64::new(0),
+            leaderless_since: Mutex::new(Some(now)),
+            started: now,
+            silence,
+            ticked_millis: AtomicU64::new(0),
+            resumed_millis: AtomicU64::new(0),
+            confirmed_millis: AtomicU64::new(0),
+            storage_version: Mutex::new(None),
+        }
+    }
+
+    /// The last index that is known to be committed.
+    pub fn committed(&self) -> u64 {
+        self.committed.load(Ordering::Acquire)
+    }
+
+    /// The last index that is applied.
+    pub fn applied(&self) -> u64 {
+        self.applied.load(Ordering::Acquire)
+    }
+
+    /// Term of the last applied entry; what response headers carry.
+    pub fn applied_term(&self) -> u64 {
+        self.applied_term.load(Ordering::Acquire)
+    }
+
+    /// Whether the applier is so far behind that new requests have to be refused; those that go `first`
+    /// later than others.
+    pub(crate) fn is_overloaded(&self, first: bool) -> bool {
+        let count_max = if first { UNAPPLIED_COUNT_MAX_FIRST } else { UNAPPLIED_COUNT_MAX };
+        self.committed() > self.applied() + count_max
+    }
+
+    /// Whether this member decides alone, leads, and has applied an entry of its term, and so everything
+    /// that was ever acknowledged before. Whatever it acknowledges now it has applied first, so a read of
+    /// the newest view is linearizable without asking anybody.
+    pub(crate) fn reads_need_no_barrier(&self) -> bool {
+        self.sole_voter.load(Ordering::Acquire)
+            && self.applied_term() == self.term.load(Ordering::Acquire)
+    }
+
+    /// The leader, or [`NONE`].
+    pub fn leader(&self) -> MemberId {
+        self.leader.load(Ordering::Acquire)
+    }
+
+    /// Whether this member believes that it leads.
+    pub fn leads(&self) -> bool {
+        self.leadership.borrow().role == Role::Leader
+    }
+
+    /// Since when no leader is known, while that is so.
+    pub fn leaderless_since(&self) -> Option<Instant> {
+        *self.leaderless_since.lock()
+    }
+
+    /// Whether there is no leader, and has been none for so long (an election timeout, here and below) that
+    /// it is no mere change of leaders.
+    pub fn misses_leader(&self, patience: Duration) -> bool {
+        self.leaderless_since().is_some_and(|since| since.elapsed() >= patience)
+    }
+
+    /// Waits for a leader until there has been none for so long. Says whether there is one.
+    pub async fn has_leader_within(&self, patience: Duration) -> bool {
+        let Some(since) = self.leaderless_since() else { return true };
+        let mut leadership = self.leadership();
+        let led = leadership.wait_for(|now| now.leader != NONE);
+        matches!(tokio::time::timeout_at((since + patience).into(), led).await, Ok(Ok(_)))
+    }
+
+    /// Whether no leader has been known at any moment since then.
+    pub fn had_no_leader_since(&self, then: Instant) -> bool {
+        self.leaderless_since().is_some_and(|since| since <= then)
+    }
+
+    /// Whether a leader may have been deposed without knowing: time has stood still for consensus, because
+    /// this process was paused or its disk is stuck, and no quorum was heard since.
+    pub fn may_be_deposed(&self) -> bool {
+        let ticked = self.ticked_millis.load(Ordering::Acquire);
+        let resumed = self.resumed_millis.load(Ordering::Acquire);
+        self.is_silence(ticked, self.millis())
+            || resumed > self.confirmed_millis.load(Ordering::Acquire)
+    }
+
+    /// Called by the driver at each tick.
+    pub(crate) fn note_tick(&self) {
+        self.note_tick_at(self.millis());
+    }
+
+    fn note_tick_at(&self, now: u64) {
+        // Before the tick itself, or there would be a moment without a doubt.
+        if self.is_silence(self.ticked_millis.load(Ordering::Acquire), now) {
+            self.resumed_millis.store(now, Ordering::Release);
+        }
+        self.ticked_millis.store(now, Ordering::Release);
+    }
+
+    /// A quorum that was asked after this moment has confirmed that this member leads.
+    pub(crate) fn note_confirmed(&self, asked: Moment) {
+        self.confirmed_millis.fetch_max(asked.0, Ordering::AcqRel);
+    }
+
+    /// Now, for [`Self::note_confirmed`].
+    pub(crate) fn moment(&self) -> Moment {
+        Moment(self.millis())
+    }
+
+    fn millis(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn is_silence(&self, ticked: u64, now: u64) -> bool {
+        Duration::from_millis(now.saturating_sub(ticked)) > self.silence
+    }
+
+    /// Follows changes of leadership.
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.leadership.subscribe()
+    }
+
+    /// The version that the backend file's content has.
+    pub fn storage_version(&self) -> Option<Version> {
+        *self.storage_version.lock()
+    }
+
+    pub(crate) fn set_storage_version(&self, version: Option<Version>) {
+        *self.storage_version.lock() = version;
+    }
+
+    /// Called by the driver.
+    pub(crate) fn set_leadership(&self, leadership: Leadership) {
+        self.term.store(leadership.term, Ordering::Release);
+        self.leader.store(leadership.leader, Ordering::Release);
+        {
+            let mut since = self.leaderless_since.lock();
+            let now = (leadership.leader == NONE).then(Instant::now);
+            *since = now.map(|now| since.unwrap_or(now));
+        }
+        self.leadership.send_replace(leadership);
+    }
+
+    /// Called by the driver.
+    pub(crate) fn set_sole_voter(&self, sole_voter: bool) {
+        let leads = self.leadership.borrow().role == Role::Leader;
+        self.sole_voter.store(sole_voter && leads, Ordering::Release);
+    }
+
+    /// Called by the driver.
+    pub(crate) fn set_committed(&self, index: u64) {
+        self.committed.fetch_max(index, Ordering::AcqRel);
+    }
+
+    /// Called by the applier after it has published the batch that ends with `index`.
+    pub(crate) fn set_applied(&self, index: u64, term: u64, outbox: &mut Outbox<Answer>) {
+        let mut waiting = self.waiting.lock();
+        self.applied_term.store(term, Ordering::Release);
+        self.applied.store(index, Ordering::Release);
+        while let Some(addresses) = waiting.take_up_to(index) {
+            for address in addresses {
+                outbox.push(address, Answer::Ready);
+            }
+        }
+    }
+
+    /// Tells `address` once `index` is applied, which may be now.
+    pub(crate) fn when_applied(&self, index: u64, address: Address<Answer>) {
+        {
+            let mut waiting = self.waiting.lock();
+            // Looked at under the lock, so that the applier cannot pass in between.
+            if self.applied() < index {
+                waiting.add(index, address);
+                return;
+            }
+        }
+        address.send(Answer::Ready);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crate::mailbox::{DeskCell, Mailbox, run_postman, wait};
+
+    const SILENCE: Duration = Duration::from_millis(300);
+
+    thread_local! {
+        static DESK: DeskCell<Answer> = const { DeskCell::new() };
+    }
+
+    #[tokio::test]
+    async fn callers_that_have_gone_while_the_applier_stalls_do_not_pile_up() {
+        let far = Instant::now() + Duration::from_secs(3600);
+        let standing = Standing::new(0, 0, SILENCE);
+        let callers = async {
+            let (address, staying) = wait(&DESK, far).unwrap();
+            standing.when_applied(7, address);
+            for index in 1..10_000 {
+                let (address, gone) = wait(&DESK, far).unwrap();
+                drop(gone);
+                standing.when_applied(index, address);
+            }
+            assert!(standing.waiting.lock().count <= 1024);
+            standing.set_applied(7, 1, &mut Outbox::new());
+            let waiting = standing.waiting.lock();
+            let held: usize = waiting.by_index.values().map(Vec::len).sum();
+            assert_eq!(waiting.count, held);
+            drop((waiting, staying));
+        };
+        tokio::select! {
+            biased;
+            () = run_postman(&DESK, Mailbox::new()) => {}
+            () = callers => {}
+        }
+    }
+
+    #[test]
+    fn a_pause_leaves_a_doubt_until_a_quorum_was_heard() {
+        let standing = Standing::new(0, 0, Duration::from_secs(3600));
+        standing.note_tick_at(3_600_000);
+        standing.note_tick_at(7_200_000);
+        assert!(!standing.may_be_deposed(), "ticks as they should be");
+        standing.note_tick_at(10_800_001);
+        standing.note_tick_at(10_900_000);
+        assert!(standing.may_be_deposed(), "the ticks after the pause are no answer");
+        standing.note_confirmed(Moment(10_800_000));
+        assert!(standing.may_be_deposed(), "asked before the pause was over");
+        standing.note_confirmed(Moment(10_800_002));
+        assert!(!standing.may_be_deposed());
+        standing.note_confirmed(Moment(5));
+        assert!(!standing.may_be_deposed(), "answers may come out of order");
+    }
+
+    #[test]
+    fn a_clock_that_does_not_tick_for_too_long_is_silent() {
+        let standing = Standing::new(0, 0, SILENCE);
+        assert!(!standing.is_silence(1_000, 1_300));
+        assert!(standing.is_silence(1_000, 1_301));
+    }
+
+    #[test]
+    fn it_is_known_since_when_there_is_no_leader() {
+        let standing = Standing::new(0, 0, SILENCE);
+        let asked = Instant::now();
+        assert!(standing.had_no_leader_since(asked));
+        let led = Leadership { leader: 1, term: 2, role: Role::Follower };
+        standing.set_leadership(led);
+        assert!(!standing.had_no_leader_since(asked));
+        standing.set_leadership(Leadership { leader: NONE, ..led });
+        assert!(!standing.had_no_leader_since(asked), "there was one in between");
+        let asked = Instant::now();
+        standing.set_leadership(Leadership { leader: NONE, term: 3, ..led });
+        assert!(standing.had_no_leader_since(asked), "another term is no leader");
+    }
+
+    #[test]
+    fn what_goes_first_is_refused_later() {
+        let standing = Standing::new(7, 1, SILENCE);
+        for (committed, refused) in [
+            (5_007, [false, false]),
+            (5_008, [true, false]),
+            (10_007, [true, false]),
+            (10_008, [true, true]),
+        ] {
+            standing.set_committed(committed);
+            assert_eq!([false, true].map(|first| standing.is_overloaded(first)), refused);
+        }
+    }
+
+    /// No test waits for it.
+    const LONG: Duration = Duration::from_secs(3600);
+    const SHORT: Duration = Duration::from_millis(5);
+    const LED: Leadership = Leadership { leader: 1, term: 2, role: Role::Follower };
+    const LEADERLESS: Leadership = Leadership { leader: NONE, ..LED };
+
+    fn led() -> Standing {
+        let standing = Standing::new(0, 0, LONG);
+        standing.set_leadership(LED);
+        standing
+    }
+
+    #[tokio::test]
+    async fn a_leader_that_is_gone_is_missed_after_a_while() {
+        let standing = led();
+        assert!(!standing.misses_leader(Duration::ZERO));
+        assert!(standing.has_leader_within(Duration::ZERO).await);
+        standing.set_leadership(LEADERLESS);
+        assert!(!standing.misses_leader(LONG));
+        assert!(!standing.has_leader_within(SHORT).await, "the wait has an end");
+        assert!(standing.misses_leader(SHORT));
+        assert!(!standing.has_leader_within(Duration::ZERO).await, "nothing is left to wait for");
+    }
+
+    #[tokio::test]
+    async fn who_requires_a_leader_gets_its_successor() {
+        let standing = led();
+        standing.set_leadership(LEADERLESS);
+        let mut waiting = std::pin::pin!(standing.has_leader_within(LONG));
+        assert!(now_or_never(waiting.as_mut()).await.is_none());
+        standing.set_leadership(Leadership { leader: 3, term: 3, ..LED });
+        assert!(waiting.await);
+    }
+
+    /// The outcome, if it is there.
+    async fn now_or_never<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
+        let mut future = Some(future);
+        std::future::poll_fn(move |cx| {
+            let polled = future.take().expect("polled once").poll(cx);
+            std::task::Poll::Ready(match polled {
+                std::task::Poll::Ready(outcome) => Some(outcome),
+                std::task::Poll::Pending => None,
+            })
+        })
+        .await
+    }
+}

@@ -1,0 +1,231 @@
+//! The start of a member's threads, and their end.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use quorate_api::deep_txn;
+use quorate_core::start::storage_version;
+use quorate_core::{BackendWriter, Log, Pace, StateMachine};
+use quorate_node::Node;
+use quorate_peer::Peers;
+use quorate_state::apply::State;
+use quorate_state::backend::Backend;
+use quorate_state::units::MemberId;
+use quorate_storage::disk::Disk;
+use quorate_storage::wal::Wal;
+use quorate_telemetry::metrics::Metrics;
+
+use crate::applier::{self, Applier};
+use crate::channels::{
+    Done, DriverHandle, DriverInputs, Input, JOBS_QUEUED_MAX, Job, ORDERS_QUEUED_MAX, Order,
+};
+use crate::clock::Clock;
+use crate::committer::Committer;
+use crate::driver::{self, Driver};
+use crate::fatal::FaultReports;
+use crate::handles::{Member, Parts};
+use crate::identity::Identity;
+use crate::inbox;
+use crate::limits::Limits;
+use crate::persist::LogWriter;
+use crate::reports::Reports;
+use crate::request_id::RequestIds;
+use crate::standing::Standing;
+use crate::waiters::Waiters;
+
+/// The way into a member before there is one: the transport reports by it, and is needed to start the member.
+#[derive(Debug)]
+pub struct Entrance {
+    handle: DriverHandle,
+    inputs: DriverInputs,
+    faults: FaultReports,
+}
+
+impl Entrance {
+    /// A way for one member, whose faults are reported there.
+    #[must_use]
+    pub fn new(faults: FaultReports) -> Self {
+        let (handle, inputs) = DriverHandle::channel();
+        Self { handle, inputs, faults }
+    }
+
+    /// What the transport reports to.
+    #[must_use]
+    pub fn reports(&self) -> Reports {
+        Reports { driver: self.handle.clone(), faults: self.faults.clone() }
+    }
+}
+
+/// What a member is started with.
+#[expect(missing_debug_implementations, reason = "a state machine prints nothing of use")]
+pub struct Start {
+    /// Who it is.
+    pub identity: Identity,
+    /// What a request may be.
+    pub limits: Limits,
+    /// How the backend file follows the state machine.
+    pub pace: Pace,
+    /// Between two ticks of consensus.
+    pub heartbeat: Duration,
+    /// For how long consensus may feel no time pass before this member doubts that it leads still.
+    pub silence_max: Duration,
+    /// Applying an entry for longer is worth a warning.
+    pub slow_apply: Duration,
+    /// What the files are on.
+    pub disk: Arc<dyn Disk>,
+    /// Where snapshots are.
+    pub snap_dir: PathBuf,
+    /// The log.
+    pub wal: Wal,
+    /// The backend file.
+    pub backend: Backend,
+    /// What it holds.
+    pub state: State,
+    /// Consensus.
+    pub node: Node,
+    /// The other members.
+    pub peers: Arc<Peers>,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+}
+
+/// The threads of a member at work.
+#[derive(Debug)]
+pub struct Running {
+    /// The handles.
+    pub member: Arc<Member>,
+    driver: DriverHandle,
+    applier_jobs: inbox::Sender<Job>,
+    backend_orders: crossbeam_channel::Sender<Order>,
+    /// Tells the backend thread not to wait for room any more.
+    backend_ending: crossbeam_channel::Sender<()>,
+    threads: [JoinHandle<()>; 3],
+}
+
+/// Starts the threads of a member.
+///
+/// # Errors
+///
+/// The system has no thread to give.
+#[expect(clippy::too_many_lines, reason = "every part is named once, in the order of the data")]
+pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
+    let Entrance { handle: driver_handle, inputs: driver_inputs, faults } = entrance;
+    let Start { identity, disk, snap_dir, backend, state, peers, metrics, .. } = start;
+    let clock = Clock::start();
+    let (applied, applied_term) = state.applied();
+    let standing = Arc::new(Standing::new(applied, applied_term, start.silence_max));
+    standing.set_storage_version(storage_version(&backend));
+    let waiters = Arc::new(Waiters::default());
+    let request_ids = Arc::new(RequestIds::new(identity.member_id, SystemTime::now()));
+    let readers = state.readers();
+    let (applier_jobs, applier_receiver) = inbox::inbox(JOBS_QUEUED_MAX);
+    let (backend_orders, backend_receiver) = crossbeam_channel::bounded(ORDERS_QUEUED_MAX);
+    let (backend_ending, ending) = crossbeam_channel::bounded(1);
+
+    let driver = Driver::new(
+        start.node,
+        LogWriter::new(
+            Log::new(start.wal, Arc::clone(&disk), snap_dir.clone()),
+            Arc::clone(&metrics),
+        ),
+        (driver_handle.clone(), driver_inputs),
+        driver::Neighbours {
+            peers: Arc::clone(&peers),
+            applier: applier_jobs.clone(),
+            waiters: Arc::clone(&waiters),
+            standing: Arc::clone(&standing),
+            faults: faults.clone(),
+            metrics: Arc::clone(&metrics),
+        },
+        start.heartbeat,
+    );
+    let own_id = MemberId(identity.member_id);
+    let machine = StateMachine::new(state, backend.clone(), own_id, start.pace, Instant::now());
+    let applier = Applier::new(
+        machine,
+        identity.clone(),
+        clock,
+        start.slow_apply,
+        applier::Neighbours {
+            jobs: applier_receiver,
+            driver: driver_handle.clone(),
+            peers: Arc::clone(&peers),
+            committer: backend_orders.clone(),
+            waiters: Arc::clone(&waiters),
+            standing: Arc::clone(&standing),
+            faults: faults.clone(),
+            metrics: Arc::clone(&metrics),
+            request_ids: Arc::clone(&request_ids),
+        },
+    );
+    let committer = Committer {
+        writer: BackendWriter::new(backend.clone(), disk, snap_dir),
+        orders: backend_receiver,
+        ending,
+        applier: applier_jobs.clone(),
+        driver: driver_handle.clone(),
+        peers: Arc::clone(&peers),
+        faults: faults.clone(),
+        metrics: Arc::clone(&metrics),
+    };
+    let member = Arc::new(Member::new(Parts {
+        identity,
+        limits: start.limits,
+        clock,
+        driver: driver_handle.clone(),
+        peers,
+        applier: applier_jobs.clone(),
+        backend_orders: backend_orders.clone(),
+        waiters,
+        standing,
+        readers,
+        backend,
+        faults,
+        metrics,
+        request_ids,
+    }));
+    let threads = [
+        spawn("raft", move || driver.run())?,
+        spawn("apply", move || applier.run())?,
+        spawn("backend", move || committer.run())?,
+    ];
+    Ok(Running {
+        member,
+        driver: driver_handle,
+        applier_jobs,
+        backend_orders,
+        backend_ending,
+        threads,
+    })
+}
+
+impl Running {
+    /// Ends the threads, from the first that work passes through to the last. One that is gone already has
+    /// reported why.
+    pub fn stop(self) {
+        let [raft, apply, backend] = self.threads;
+        self.member.peers.stop();
+        _ = self.backend_ending.try_send(());
+        // A snapshot under way gets its mark in the log, without which it is none: the release that a
+        // downgrade leads to would replay what it does not understand.
+        let (done, is_done) = crossbeam_channel::bounded(1);
+        let done: Done<()> = Box::new(move |()| _ = done.send(()));
+        _ = self.applier_jobs.send(Job::Commit(done));
+        // An error means that the thread is gone, and has said why.
+        _ = is_done.recv();
+        self.driver.report(Input::Stop);
+        drop(raft.join());
+        _ = self.applier_jobs.send(Job::Stop);
+        drop(apply.join());
+        drop(self.backend_orders.send(Order::Stop));
+        drop(backend.join());
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    // The applier needs it; of the others' it stays address space.
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    thread.stack_size(deep_txn::STACK_BYTES).spawn(run)
+}

@@ -1,0 +1,69 @@
+//! What ends open streams before their clients do: the loss of the leader, for those that asked for that, and the
+//! member's stop, for all. Both are UNAVAILABLE to clients, who open the stream anew elsewhere.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use tokio::sync::watch;
+
+use crate::error::RequestError;
+
+/// Ends with why the stream has to.
+pub type StreamEnd = Pin<Box<dyn Future<Output = RequestError> + Send>>;
+
+/// Tells all streams at once.
+#[derive(Debug, Default)]
+pub struct StreamEnds {
+    reasons: watch::Sender<Reasons>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Reasons {
+    leader_losses: u64,
+    is_stopping: bool,
+}
+
+impl StreamEnds {
+    /// Waits for the end of a stream that begins now.
+    pub fn wait(&self, requires_leader: bool) -> StreamEnd {
+        let mut reasons = self.reasons.subscribe();
+        let losses_before = reasons.borrow().leader_losses;
+        let is_lost = move |now: &Reasons| requires_leader && now.leader_losses != losses_before;
+        Box::pin(async move {
+            match reasons.wait_for(|now| now.is_stopping || is_lost(now)).await {
+                Ok(now) if is_lost(&now) => RequestError::NoLeader,
+                // An error means that the member is gone.
+                Ok(_) | Err(_) => RequestError::Stopped,
+            }
+        })
+    }
+
+    /// Ends the streams that asked for a leader.
+    pub fn lose_leader(&self) {
+        self.reasons.send_modify(|reasons| reasons.leader_losses += 1);
+    }
+
+    /// Ends all, those too that begin from now on.
+    pub fn stop(&self) {
+        self.reasons.send_modify(|reasons| reasons.is_stopping = true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_lost_leader_ends_those_that_asked_and_a_stop_ends_all() {
+        let ends = StreamEnds::default();
+        ends.lose_leader();
+        let (asking, other) = (ends.wait(true), ends.wait(false));
+        ends.lose_leader();
+        assert!(matches!(asking.await, RequestError::NoLeader));
+        let begun_later = ends.wait(true);
+        ends.stop();
+        for end in [other, begun_later, ends.wait(true)] {
+            assert!(matches!(end.await, RequestError::Stopped));
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Versions at run time: the leader agrees with its members on the cluster's, each member has its file follow,
+//! and a downgrade is begun by an operator and ended by the leader.
+//!
+//! A member that is held back (`--hold-cluster-version`) counts as the older version everywhere here: the
+//! cluster then never rises above it, and its directory stays one that the older release can take over.
+//!
+//! # Not here
+//!
+//! What is stored (`state::versions`), following the cluster version in the file (`applier`).
+
+mod downgrade;
+mod rules;
+mod survey;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorate_api::etcdserverpb::InternalRaftRequest;
+use quorate_api::membershippb::ClusterVersionSetRequest;
+use quorate_state::versions::Version;
+use tokio::time::{MissedTickBehavior, interval};
+
+pub use self::downgrade::{Downgrades, end_downgrade};
+use self::rules::Step;
+use self::survey::Survey;
+pub use self::survey::VERSION_PATH;
+use crate::{Member, RequestError};
+use quorate_release::QUORATE_VERSION;
+use quorate_telemetry::log;
+use quorate_telemetry::metrics::RequestKind;
+
+/// How often versions are looked at.
+const CHECK_INTERVAL: Duration = Duration::from_secs(4);
+
+/// How long a start waits for versions.
+const SETTLING_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Has the leader agree with its members on the cluster's version: when it takes the lead, and every so
+/// often.
+pub async fn keep_cluster_version(member: Arc<Member>) {
+    if let Some(held) = member.profile.limits().held_version {
+        log::info!(
+            "holding the cluster version",
+            "server-version" = member.profile.version_text(),
+            "cluster-version-max" = short(held),
+            "quorate-version" = QUORATE_VERSION
+        );
+    }
+    let coming = {
+        let facts = member.profile.facts();
+        rules::rise(facts.versions.cluster(), member.profile.version(), facts.versions.downgrade())
+    };
+    if let Some((from, to)) = coming {
+        warn_of_rise(from, to);
+    }
+    let is_warned = coming.is_some();
+    let mut ticks = interval(CHECK_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut leadership = member.profile.standing().leadership();
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            changed = leadership.changed() => if changed.is_err() { return },
+        }
+        if member.profile.standing().leads() {
+            check_cluster_version(&member, is_warned).await;
+        }
+    }
+}
+
+/// Says, before it happens, that a directory is about to become one that its older release refuses, and what
+/// keeps it or brings it back.
+fn warn_of_rise(from: Version, to: Version) {
+    let (from, to) = (short(from), short(to));
+    log::warn!(
+        "the cluster version will be raised when no member holds it any more; older releases then refuse the \
+         data directories",
+        "from" = from,
+        "to" = to,
+        "to-keep-it" = format!(
+            "before that, stop this member and start it with --hold-cluster-version={from}"
+        ),
+        "way-back" = "one minor version at a time: `ctl downgrade enable MINOR`, restart every member with \
+                      --hold-cluster-version=MINOR or as etcd MINOR, wait until the downgrade has ended"
+    );
+}
+
+fn short(version: Version) -> String {
+    format!("{}.{}", version.major, version.minor)
+}
+
+/// `is_warned` says whether this member has announced a rise at its start.
+async fn check_cluster_version(member: &Member, is_warned: bool) {
+    let lowest = Survey::take(&member.profile).await.lowest();
+    let (cluster, step, rise) = {
+        let facts = member.profile.facts();
+        let (cluster, downgrade) = (facts.versions.cluster(), facts.versions.downgrade());
+        let step = rules::next_step(cluster, lowest, downgrade);
+        let rise = match step {
+            Step::Propose(version) if !is_warned => rules::rise(cluster, version, downgrade),
+            Step::Propose(_) | Step::Keep | Step::BadTarget { .. } => None,
+        };
+        (cluster, step, rise)
+    };
+    if let Some((from, to)) = rise {
+        warn_of_rise(from, to);
+    }
+    match step {
+        Step::Keep => {}
+        Step::Propose(version) => propose(member, cluster, version).await,
+        Step::BadTarget { target, from } => log::error!(
+            "Cannot downgrade from this version to downgrade-target",
+            "downgrade-target" = target.to_string(),
+            "version" = from.to_string()
+        ),
+    }
+}
+
+async fn propose(member: &Member, from: Option<Version>, to: Version) {
+    match from {
+        None => log::info!(
+            "setting up initial cluster version using v3 API",
+            "cluster-version" = short(to)
+        ),
+        Some(from) => log::info!(
+            "updating cluster version using v3 API",
+            "from" = short(from),
+            "to" = short(to)
+        ),
+    }
+    let set = ClusterVersionSetRequest { ver: to.to_string() };
+    let request =
+        InternalRaftRequest { cluster_version_set: Some(set), ..InternalRaftRequest::default() };
+    match member.proposer.propose(request, RequestKind::ClusterVersionSet).await {
+        Ok(_) | Err(RequestError::Stopped) => {}
+        Err(error) => {
+            log::warn!("failed to update cluster version", "error" = error.to_string());
+        }
+    }
+}
+
+/// Has the storage version follow the cluster's, should it not have when that changed.
+pub async fn keep_storage_version(member: Arc<Member>) {
+    let mut ticks = interval(CHECK_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        member.administrator.follow_cluster_version();
+    }
+}
+
+/// Waits for a moment until versions are agreed on, so that the first client of a new cluster sees them. In
+/// a cluster that cannot agree clients are served all the same.
+pub async fn settle_versions(member: &Member) {
+    let settled = async {
+        let mut looks = interval(Duration::from_millis(1));
+        while member.profile.facts().versions.cluster().is_none()
+            || member.profile.standing().storage_version()
+                != member.profile.facts().versions.cluster()
+        {
+            looks.tick().await;
+        }
+    };
+    drop(tokio::time::timeout(SETTLING_PATIENCE, settled).await);
+}

@@ -1,0 +1,104 @@
+//! What versions the members run: `GET /version` on the peer port of each.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Response;
+use quorate_state::versions::Version;
+use serde::Deserialize;
+use tokio::task::JoinSet;
+
+use super::rules::lowest_of;
+use crate::Profile;
+use quorate_peer::call::Call;
+use quorate_telemetry::log;
+
+/// Where a member tells its versions.
+pub const VERSION_PATH: &str = "/version";
+
+/// A member's answer, as far as it is asked for here.
+#[derive(Debug, Deserialize)]
+struct Answer {
+    #[serde(rename = "etcdserver", default)]
+    server: String,
+}
+
+/// The version of each member, `None` for one that did not tell.
+#[derive(Clone, Debug)]
+pub(super) struct Survey {
+    pub(super) versions: Vec<Option<Version>>,
+}
+
+impl Survey {
+    /// Asks all members at once.
+    pub(super) async fn take(profile: &Profile) -> Self {
+        let timeout = profile.limits().request_timeout;
+        let own = profile.version();
+        let mut asked = JoinSet::new();
+        for row in profile.rows() {
+            if row.id.0 != profile.id() {
+                asked.spawn(ask(row.id.0, row.peer_urls, own, timeout));
+            }
+        }
+        let mut versions = asked.join_all().await;
+        versions.push(Some(own));
+        Self { versions }
+    }
+
+    pub(super) fn lowest(&self) -> Option<Version> {
+        lowest_of(&self.versions)
+    }
+}
+
+async fn ask(id: u64, peer_urls: Vec<String>, own: Version, timeout: Duration) -> Option<Version> {
+    let id = format!("{id:x}");
+    for url in &peer_urls {
+        let told = match Call::get(url, VERSION_PATH, timeout).send().await {
+            Ok(answer) => read(&answer),
+            Err(error) => Err(error.to_string()),
+        };
+        match told {
+            Ok(version) => {
+                if version > own {
+                    log::warn!(
+                        "leader found higher-versioned member",
+                        "local-member-version" = own.to_string(),
+                        "remote-member-id" = id,
+                        "remote-member-version" = version.to_string()
+                    );
+                }
+                return Some(version);
+            }
+            Err(error) => log::warn!(
+                "failed to reach the peer URL",
+                "address" = format!("{url}{VERSION_PATH}"),
+                "remote-member-id" = id,
+                "error" = error
+            ),
+        }
+    }
+    log::warn!("failed to get version", "remote-member-id" = id);
+    None
+}
+
+fn read(answer: &Response<Bytes>) -> Result<Version, String> {
+    let told: Answer = serde_json::from_slice(answer.body()).map_err(|error| error.to_string())?;
+    Version::parse(&told.server).ok_or_else(|| format!("{:?} is no version", told.server))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answers_of_all_releases_are_understood() {
+        let read = |body: &'static str| read(&Response::new(Bytes::from_static(body.as_bytes())));
+        let of_3_5 = r#"{"etcdserver":"3.5.16","etcdcluster":"not_decided"}"#;
+        assert_eq!(read(of_3_5), Ok(Version::new(3, 5)));
+        let of_3_7 = r#"{"etcdserver":"3.7.1","etcdcluster":"3.7.0","storage":"3.7.0"}"#;
+        assert_eq!(read(of_3_7), Ok(Version::new(3, 7)));
+        for bad in ["404 page not found\n", "{}", r#"{"etcdserver":"new"}"#] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}
