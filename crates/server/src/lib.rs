@@ -1,4 +1,4 @@
-//! The shell of a member: threads, sockets, clocks, files and signals around the pure core.
+//! How a member comes to life, the doors to it, and its end.
 //!
 //! See `ARCHITECTURE.md` for the threads and how a request travels through them.
 

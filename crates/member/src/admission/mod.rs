@@ -16,7 +16,7 @@
 //!
 //! # Not here
 //!
-//! Bounds on connections and streams (`listen`), on watchers (`state::watch`), on what peers are sent
+//! Bounds on connections and streams (`net::listen`), on watchers (`state::watch`), on what peers are sent
 //! (`peer::outgoing`), and on what one request may be (`member::Limits`). Requests that have not arrived whole
 //! are bounded by these together, and by nothing in common.
 

@@ -6,7 +6,7 @@
 //!
 //! # Not here
 //!
-//! Which listener serves what (`listen`), gRPC on the same port, and the JSON gateway: `/v3/` is
+//! Which listener serves what (`server`), gRPC on the same port, and the JSON gateway: `/v3/` is
 //! not found until there is one.
 
 mod access;
