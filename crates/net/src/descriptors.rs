@@ -15,8 +15,8 @@
 use std::sync::Arc;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::sync::Semaphore;
 
+use crate::listen::Places;
 use quorate_telemetry::log;
 
 /// What is kept back at least, as etcd does: with no more than this it does not start.
@@ -26,11 +26,22 @@ const KEPT_BACK_MIN: u64 = 150;
 /// its place at each, and connections that are dialed.
 const FILES_AND_DIALED: u64 = 64;
 
+/// Kept back besides, where there are more: what a member of seven dials when all goes wrong at once. To each other
+/// member two streams, four posts, a probe for each stream and a question of its own; sixteen snapshots, thirty-two
+/// connections that are kept for the next question, look-ups of names.
+const DIALED_MORE: u64 = 128;
+
 /// What a runtime holds, its thread's wake-ups included.
 const PER_RUNTIME: u64 = 3;
 
 /// Connections of peers that there is room for however low the limit. Some ten of each other member.
 const PEER_CONNECTIONS_MIN: u64 = 64;
+
+/// Connections of clients however high the limit: some 100 KiB each, with what they may have on its way.
+const CLIENT_CONNECTIONS_MAX: u64 = 1 << 16;
+
+/// Connections of peers however high the limit.
+const PEER_CONNECTIONS_MAX: u64 = 4096;
 
 /// Of what is not kept back, so much may be connections of peers as well.
 const PEER_SHARE: u64 = 8;
@@ -42,9 +53,9 @@ const COMFORTABLE: u64 = 1024;
 #[derive(Clone, Debug)]
 pub struct Budget {
     /// A place for each connection of a client.
-    pub clients: Arc<Semaphore>,
+    pub clients: Arc<Places>,
     /// A place for each connection on the peer port.
-    pub peers: Arc<Semaphore>,
+    pub peers: Arc<Places>,
 }
 
 /// There are too few descriptors for the files and one connection.
@@ -75,8 +86,12 @@ impl Plan {
             return Err(TooFew { limit, needed });
         }
         let free = limit - kept_back;
+        let free = free - DIALED_MORE.min(free / PEER_SHARE);
         let peers = free / PEER_SHARE;
-        Ok(Self { clients: free - peers, peers: PEER_CONNECTIONS_MIN + peers })
+        Ok(Self {
+            clients: (free - peers).min(CLIENT_CONNECTIONS_MAX),
+            peers: (PEER_CONNECTIONS_MIN + peers).min(PEER_CONNECTIONS_MAX),
+        })
     }
 }
 
@@ -107,10 +122,7 @@ pub fn divide(runtimes: usize) -> Result<Budget, TooFew> {
             "peer-connections-max" = plan.peers
         );
     }
-    let places = |count: u64| {
-        let count = usize::try_from(count).unwrap_or(usize::MAX);
-        Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)))
-    };
+    let places = |count| Arc::new(Places::new(count));
     Ok(Budget { clients: places(plan.clients), peers: places(plan.peers) })
 }
 
@@ -121,10 +133,11 @@ mod tests {
     #[test]
     fn the_limit_is_divided_without_a_rest() {
         for (limit, runtimes, clients, peers) in
-            [(151, 4, 1, 64), (1024, 4, 765, 173), (20_000, 4, 17_369, 2_545)]
+            [(151, 4, 1, 64), (1024, 4, 670, 159), (20_000, 4, 17_257, 2_529)]
         {
             assert_eq!(Plan::of(limit, runtimes), Ok(Plan { clients, peers }), "{limit}");
-            assert_eq!(clients + peers, limit - KEPT_BACK_MIN + PEER_CONNECTIONS_MIN);
+            let spare = DIALED_MORE.min((limit - KEPT_BACK_MIN) / PEER_SHARE);
+            assert_eq!(clients + peers + spare, limit - KEPT_BACK_MIN + PEER_CONNECTIONS_MIN);
         }
     }
 
@@ -134,6 +147,11 @@ mod tests {
         // Each processor has a runtime, which has descriptors of its own.
         let needed = FILES_AND_DIALED + PEER_CONNECTIONS_MIN + 66 * PER_RUNTIME + 1;
         assert_eq!(Plan::of(300, 66), Err(TooFew { limit: 300, needed }));
-        assert!(Plan::of(u64::MAX, 4).is_ok());
+    }
+
+    #[test]
+    fn memory_is_a_limit_too() {
+        let most = Plan { clients: CLIENT_CONNECTIONS_MAX, peers: PEER_CONNECTIONS_MAX };
+        assert_eq!(Plan::of(u64::MAX, 4), Ok(most));
     }
 }

@@ -28,14 +28,16 @@ use quorate_storage::snap::database_path;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 
 mod refusals;
 
 use super::*;
 use crate::acquaintance::Acquaintance;
 use crate::call::Call;
-use quorate_net::listen::{ConnectionLimits, Listener, Patience, Reuse, Services};
+use quorate_net::listen::{
+    Activity, ConnectionLimits, Http2Service, Listener, Patience, Places, Reuse, Services,
+};
 use quorate_net::runtime::{Runtimes, Threads};
 use quorate_telemetry::metrics::Metrics;
 use quorate_telemetry::metrics::MetricsLevel;
@@ -111,6 +113,16 @@ impl quorate_net::listen::Http1Service for TestService {
     const ANSWERS_HALF_CLOSED: bool = false;
 }
 
+impl Http2Service for TestService {
+    fn for_connection(&self) -> Self {
+        self.clone()
+    }
+
+    fn activity(&self) -> Activity {
+        Activity::default()
+    }
+}
+
 impl hyper::service::Service<Request<Incoming>> for TestService {
     type Response = Response<PeerBody>;
     type Error = Infallible;
@@ -171,7 +183,7 @@ impl TestMember {
         let limits = ConnectionLimits {
             max_concurrent_streams: None,
             patience: Patience::WITH_CLIENTS,
-            places: Arc::new(Semaphore::new(100)),
+            places: Arc::new(Places::new(100)),
             keepalive: None,
         };
         let (alive, _) = mpsc::channel(1);

@@ -10,6 +10,7 @@ mod meters;
 mod methods;
 mod peer_port;
 mod remedy;
+mod scrape;
 mod server;
 pub mod signals;
 mod snapshot_stream;

@@ -22,7 +22,7 @@ use quorate_state::units::MemberId;
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::{Disk, RealDisk};
 use quorate_storage::lost_log;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 
 use crate::bootstrap::{self, Booted};
 use crate::client_http::{HttpService, MemberProbe};
@@ -32,15 +32,16 @@ use crate::fatal::{End, Fatal, FaultReports};
 use crate::grpc::Router;
 use crate::housekeeping;
 use crate::http::{Access, Endpoints, Surface};
-use crate::listen::{ConnectionLimits, Listener, Patience, Reuse, Services};
+use crate::listen::{ConnectionLimits, Listener, Patience, Places, Reuse, Services};
 use crate::log;
 use crate::member::{self, Entrance, Identity, Limits, Member, Running, Start, log_limits};
 use crate::meters;
-use crate::metrics::{Metrics, StateSample};
+use crate::metrics::Metrics;
 use crate::peer_port::PeerService;
 use crate::release;
 use crate::remedy;
 use crate::runtime::{Runtimes, Threads};
+use crate::scrape;
 use crate::signals::{self, StopSignal, StopSignals};
 use crate::systemd;
 use crate::transport;
@@ -180,7 +181,7 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     let core = Core::start(config, booted, &disk, &metrics).map_err(StartError::Thread)?;
     stop_signals.take_over();
     let member = Arc::clone(&core.member);
-    plug_in(&metrics, &member);
+    scrape::plug_in(&metrics, &member, &budget);
     // Peers are served first: without them there is no leader to tell our name to.
     let Listeners { peer, for_clients } = listeners;
     let serving_peers = serve_peers(peer, config, &core, &budget.peers);
@@ -353,42 +354,6 @@ fn duties(
     duties
 }
 
-/// Lets the metrics ask the member what it knows.
-fn plug_in(metrics: &Metrics, member: &Arc<Member>) {
-    let member = Arc::clone(member);
-    metrics.watch_state(move || {
-        let (view, stats) = (member.reader.view(), member.reader.backend().stats());
-        let watches = member.reader.hub().stats();
-        let (admission, proposals) = (member.reader.admission(), member.proposer.load());
-        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
-        let bytes = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        StateSample {
-            db_total_size_bytes: bytes(stats.size_bytes),
-            db_in_use_bytes: bytes(stats.in_use_bytes),
-            db_open_read_transactions: count(stats.open_readers),
-            keys: count(view.live_key_count()),
-            current_revision: view.current_revision(),
-            compact_revision: view.compacted_revision(),
-            watch_streams: count(watches.stream_count),
-            watchers: count(watches.watcher_count),
-            slow_watchers: count(watches.slow_watcher_count),
-            quota_backend_bytes: member.profile.limits().quota_configured,
-            proposals: count(proposals.count),
-            proposals_bytes: count(proposals.bytes),
-            proposals_refused: bytes(proposals.refused),
-            reads: bytes(admission.reads.used()),
-            reads_refused: bytes(admission.reads.refused()),
-            tasks: bytes(admission.tasks.used()),
-            tasks_refused: bytes(admission.tasks.refused()),
-            lists_bytes: bytes(admission.lists.used()),
-            lists_refused: bytes(admission.lists.refused()),
-            replies_bytes: bytes(admission.replies.used()),
-            replies_refused: bytes(admission.replies.refused()),
-            ..StateSample::default()
-        }
-    });
-}
-
 /// The core threads and the runtimes of one member.
 struct Core {
     member: Arc<Member>,
@@ -543,7 +508,7 @@ fn serve_peers(
     listeners: Vec<Listener>,
     config: &Config,
     core: &Core,
-    places: &Arc<Semaphore>,
+    places: &Arc<Places>,
 ) -> Serving {
     let (serving, stopping, alive) = Serving::begin();
     let service = PeerService::new(&core.member, Arc::clone(&core.known_at_start));
@@ -568,7 +533,7 @@ impl ClientListeners {
         core: &Core,
         arguments: &[String],
         metrics: &Arc<Metrics>,
-        places: &Arc<Semaphore>,
+        places: &Arc<Places>,
     ) -> Serving {
         let (serving, stopping, alive) = Serving::begin();
         let endpoints = Arc::new(Endpoints::new(
@@ -625,7 +590,7 @@ fn bind(url: &Url, reuse: Reuse) -> Result<Listener, StartError> {
 fn connection_limits(
     config: &Config,
     patience: Patience,
-    places: &Arc<Semaphore>,
+    places: &Arc<Places>,
 ) -> ConnectionLimits {
     let keepalive =
         config.grpc_keepalive_interval.positive().zip(config.grpc_keepalive_timeout.positive());

@@ -18,6 +18,7 @@ use sha2::{Digest, Sha256};
 use tokio_stream::Stream;
 use tonic::Status;
 
+use crate::admission::Room;
 use crate::log;
 use crate::metrics::Metrics;
 use crate::runtime::blocking;
@@ -27,6 +28,9 @@ const BLOB_BYTES: usize = 32 * 1024;
 
 /// Read at once.
 const PIECE_BYTES: usize = 1024 * 1024;
+
+/// What a stream takes: a piece that is handed out, and what the transport has of it or the one before.
+pub(crate) const STREAM_BYTES: u64 = 2 * PIECE_BYTES as u64;
 
 type Reading = Pin<Box<dyn Future<Output = (Result<Bytes, BoltError>, Sha256)> + Send>>;
 
@@ -45,10 +49,17 @@ pub(crate) struct SnapshotStream {
     /// `None` while a piece is being read, and after the digest was sent.
     digest: Option<Sha256>,
     started: Instant,
+    _room: Room,
 }
 
 impl SnapshotStream {
-    pub(crate) fn new(backend: &Backend, metrics: Arc<Metrics>, version: String) -> Self {
+    /// A stream that has a place for [`STREAM_BYTES`].
+    pub(crate) fn new(
+        backend: &Backend,
+        metrics: Arc<Metrics>,
+        version: String,
+        room: Room,
+    ) -> Self {
         let image = backend.db().read();
         let total_bytes = image.image_len();
         log::info!(
@@ -67,6 +78,7 @@ impl SnapshotStream {
             reading: None,
             digest: Some(Sha256::new()),
             started: Instant::now(),
+            _room: room,
         }
     }
 

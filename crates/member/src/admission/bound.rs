@@ -85,6 +85,11 @@ impl Bound {
         taken.await.map_err(|_| this.refuse())
     }
 
+    /// What may be taken.
+    pub(super) const fn max(&self) -> u64 {
+        self.max
+    }
+
     /// What is taken.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
@@ -95,7 +100,7 @@ impl Bound {
         self.refused.load(Ordering::Relaxed)
     }
 
-    fn count(&self, amount: u64) -> Result<(), Full> {
+    pub(super) fn count(&self, amount: u64) -> Result<(), Full> {
         if self.fits(amount) { Ok(()) } else { Err(self.refuse()) }
     }
 
@@ -107,12 +112,12 @@ impl Bound {
     }
 
     #[cold]
-    fn refuse(&self) -> Full {
+    pub(super) fn refuse(&self) -> Full {
         self.refused.fetch_add(1, Ordering::Relaxed);
         Full
     }
 
-    fn give_back(&self, amount: u64) {
+    pub(super) fn give_back(&self, amount: u64) {
         self.used.fetch_sub(amount, Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.freed.notify_waiters();

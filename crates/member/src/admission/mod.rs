@@ -2,30 +2,54 @@
 //!
 //! | bound | counts | a place is held | at the bound |
 //! |---|---|---|---|
+//! | [`CALLS_MAX`] | calls, streams among them | until nothing of the call is left | refused |
+//! | [`REQUEST_BYTES_MAX`] | bytes of requests that have come | until the answer, or a stream's message is whole | refused |
 //! | [`PROPOSALS`] | requests for the log, and their bytes | until it is applied or cannot be any more | refused |
-//! | [`READS_MAX`] | reads that wait for consensus or the applier | until it goes on, or its caller has gone | refused |
+//! | [`READS_MAX`] | reads that wait for consensus or the applier | until it goes on, or is given up | refused |
 //! | [`TASKS_MAX`] | questions and orders to the core threads | until it is carried out | refused |
-//! | [`LIST_BYTES_MAX`] | references to the records of long lists | until the client has taken the list | waits, then refused |
-//! | [`REPLY_BYTES_MAX`] | bytes of replies with records | until the client has taken the reply | waits, then refused |
+//! | [`LIST_BYTES_MAX`] | references to the records of lists | until the client has taken the list | waits, then refused |
+//! | [`REPLY_BYTES_MAX`] | bytes of replies and of snapshots | until the client has taken them | waits, then refused |
 //!
-//! Refused is "etcdserver: too many requests", which etcd's clients know. Each bound has its series in `/metrics`
+//! Refused is "etcdserver: too many requests", which etcd's clients know. What cannot be read again does not wait:
+//! lists of leases and members, parts of a range stream, snapshots. Each bound has its series in `/metrics`
 //! (`metrics::state`): what it holds now, and how often it has refused.
 //!
 //! A proposal is the only thing whose memory outlives its caller: what is in the log of a leader stays there until
 //! it is committed and applied. So its place does, too (`waiters`).
 //!
+//! # Elsewhere
+//!
+//! | bound | where | at the bound |
+//! |---|---|---|
+//! | connections, of clients and of peers | `descriptors`, `listen::places` | wait; idle ones are closed |
+//! | streams of one connection | `listen::STREAMS_HELD_MAX` | refused |
+//! | watchers, with what they watch | `state::watch::WatchLimits` | refused |
+//! | events that nobody takes, over all streams | `state::watch::WatchLimits` | one response each; readers of history wait |
+//! | entries that a leader has not applied | `node::limits::UNCOMMITTED_BYTES_MAX` | refused |
+//! | the log that a follower has not applied | `node::limits::LOG_BYTES_MAX` | appends are dropped |
+//! | entries on their way to the applier | `node::limits::APPLYING_BYTES_MAX` | they wait in the log |
+//! | changes on their way to the backend file | `applier`, `committer` | the applier waits |
+//! | what peers are sent, and what has come from them | `peer::outgoing`, `peer::backlog` | dropped; reading pauses |
+//!
+//! # The sum
+//!
+//! Beside the store itself: what waits to be answered (proposals, requests, replies, lists) 2.3 GiB, calls and watchers
+//! with their events 2 GiB, what has not been looked at 1 GiB, the log 1.5 GiB, what goes to the backend file 0.5 GiB.
+//! Each may be exceeded by one thing. Not in it: 64 KiB of each connection without a large window, and one response of
+//! each watch stream.
+//!
 //! # Not here
 //!
-//! Bounds on connections and streams (`net::listen`), on watchers (`state::watch`), on what peers are sent
-//! (`peer::outgoing`), and on what one request may be (`member::Limits`). Requests that have not arrived whole
-//! are bounded by these together, and by nothing in common.
+//! What one request may be ([`crate::Limits`]).
 
 mod bound;
+mod calls;
 mod waitlist;
 
 use std::sync::Arc;
 
 pub use self::bound::{Bound, Full, Place};
+pub use self::calls::{CallRoom, Caller, Calls};
 pub(crate) use self::waitlist::{SweepMark, Waitlist};
 
 /// Requests for the log that this member has accepted and not yet carried out.
@@ -46,6 +70,12 @@ pub const LIST_BYTES_MAX: u64 = 256 << 20;
 /// pages of the backend file; the worst case are values that have been overwritten since.
 pub const REPLY_BYTES_MAX: u64 = 1 << 30;
 
+/// Calls on all connections, streams of watchers among them. Some 10 KiB each.
+pub const CALLS_MAX: u64 = 1 << 17;
+
+/// Bytes of requests that have come and are not answered, or not whole yet.
+pub const REQUEST_BYTES_MAX: u64 = 512 << 20;
+
 /// How many requests for the log there may be, and of how many bytes in all. One that is alone may be of any size.
 #[derive(Clone, Copy, Debug)]
 pub struct ProposalLimit {
@@ -64,6 +94,8 @@ pub struct Admission {
     pub lists: Arc<Bound>,
     /// [`REPLY_BYTES_MAX`].
     pub replies: Arc<Bound>,
+    /// [`CALLS_MAX`] and [`REQUEST_BYTES_MAX`].
+    pub calls: Arc<Calls>,
 }
 
 impl Default for Admission {
@@ -73,6 +105,7 @@ impl Default for Admission {
             tasks: Arc::new(Bound::new(TASKS_MAX)),
             lists: Arc::new(Bound::new(LIST_BYTES_MAX)),
             replies: Arc::new(Bound::new(REPLY_BYTES_MAX)),
+            calls: Arc::new(Calls::new(CALLS_MAX, REQUEST_BYTES_MAX)),
         }
     }
 }

@@ -18,6 +18,8 @@ use hyper::{Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
+use super::places::Activity;
+
 /// How often requests have begun and ended on a connection, told by the service to the connection: an odd number
 /// is the middle of one.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +29,12 @@ impl Turns {
     fn turn(&self) {
         // Service and connection are one task's.
         self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What a connection has been used for.
+    pub(super) fn activity(&self) -> Activity {
+        let turns = self.count() as u64;
+        Activity { begun: turns.div_ceil(2), under_way: turns % 2 }
     }
 
     fn count(&self) -> usize {

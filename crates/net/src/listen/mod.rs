@@ -5,21 +5,26 @@
 //!
 //! # Bound
 //!
-//! Connections are bounded by the budget they are given (`descriptors`), streams of one connection by
-//! [`STREAMS_HELD_MAX`], whether the flags announce a limit or not. What streams hold is bounded for what is sent
-//! ([`STREAM_SEND_BYTES_MAX`]), not for what is received: a stream may keep a whole request.
+//! Connections are bounded by the budget they are given (`descriptors`): further ones wait, and idle ones are asked to
+//! leave ([`Places`]). Streams of one connection are bounded by [`STREAMS_HELD_MAX`], whether the flags announce a
+//! limit or not. What a stream holds is bounded for what is sent ([`STREAM_SEND_BYTES_MAX`]); what is received and not
+//! looked at by the connection's window, which is small where too many have large ones; what is looked at is for the
+//! services to count.
 //!
 //! The time that a connection may take to say what it wants is bounded by [`Patience`]: until its first bytes tell
 //! the protocol, and for each head of HTTP/1. A head that was sent together with the request before it has the time
-//! of an idle connection, and HTTP/2 has none: there a connection may stay for as long as it answers pings.
+//! of an idle connection, and HTTP/2 has none: there a connection may stay for as long as it answers pings and its
+//! place is not wanted.
 
 mod authority;
 mod buffered;
 mod field_section;
 mod head_deadline;
+mod places;
 mod silent_limit;
 
 use std::convert::Infallible;
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -33,11 +38,12 @@ use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
 use self::authority::AnyAuthority;
 use self::buffered::Sending;
 use self::head_deadline::{Announcing, HeadDeadline, Turns};
+pub use self::places::{Activity, Places, PlacesLoad};
 use crate::runtime::Runtimes;
 use quorate_telemetry::log;
 
@@ -53,6 +59,12 @@ const FULL_TOLD_INTERVAL: Duration = Duration::from_secs(60);
 /// Receive windows. Large enough that a maximal request is not held up by round trips.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
+
+/// What clients may have on its way before it is looked at, over all connections with large windows.
+const WINDOW_BYTES_MAX: u64 = 1 << 30;
+
+/// Both windows of a connection for which there is no more of [`WINDOW_BYTES_MAX`]: HTTP/2's own.
+const SMALL_WINDOW_BYTES: u32 = (1 << 16) - 1;
 
 /// What a stream may have encoded ahead of a client that does not read: a few chunks of a large reply.
 const STREAM_SEND_BYTES_MAX: usize = 256 << 10;
@@ -73,7 +85,7 @@ pub struct ConnectionLimits {
     /// How long a connection may take to say what it wants.
     pub patience: Patience,
     /// Each connection takes one of them, for as long as it lives.
-    pub places: Arc<Semaphore>,
+    pub places: Arc<Places>,
     /// Ping an idle connection after `.0`, close it when no answer came within `.1`.
     pub keepalive: Option<(Duration, Duration)>,
 }
@@ -143,7 +155,7 @@ impl Listener {
 
     /// Serves from now on, until `stop` says so. Connections then finish what they are doing; `alive` is
     /// held until the last of them is gone.
-    pub fn spawn<G: HttpService, H: Http1Service>(
+    pub fn spawn<G: Http2Service, H: Http1Service>(
         self,
         runtimes: &Arc<Runtimes>,
         services: Services<G, H>,
@@ -176,7 +188,7 @@ struct Connections<G, H> {
     alive: mpsc::Sender<()>,
 }
 
-impl<G: HttpService, H: Http1Service> Connections<G, H> {
+impl<G: Http2Service, H: Http1Service> Connections<G, H> {
     async fn accept_from(self, socket: std::net::TcpListener) -> io::Result<()> {
         let listener = TcpListener::from_std(socket)?;
         let mut full_told = None;
@@ -193,7 +205,7 @@ impl<G: HttpService, H: Http1Service> Connections<G, H> {
             };
             // Taken for a connection that is there: a listener to which nobody comes keeps no place from others.
             let place = tokio::select! {
-                place = self.take_place(&mut full_told) => place?,
+                place = self.take_place(&mut full_told) => place,
                 _ = stop.wait_for(|stop| *stop) => return Ok(()),
             };
             let (services, limits) = (self.services.clone(), self.limits.clone());
@@ -209,21 +221,18 @@ impl<G: HttpService, H: Http1Service> Connections<G, H> {
 
 impl<G, H> Connections<G, H> {
     /// Waits until there is a place for the connection that came.
-    async fn take_place(
-        &self,
-        full_told: &mut Option<Instant>,
-    ) -> io::Result<OwnedSemaphorePermit> {
-        if let Ok(place) = Arc::clone(&self.limits.places).try_acquire_owned() {
-            return Ok(place);
+    async fn take_place(&self, full_told: &mut Option<Instant>) -> OwnedSemaphorePermit {
+        if let Some(place) = self.limits.places.try_take() {
+            return place;
         }
         if full_told.is_none_or(|told| told.elapsed() >= FULL_TOLD_INTERVAL) {
             *full_told = Some(Instant::now());
             log::warn!(
-                "all places for connections are taken; the next ones wait until somebody leaves: set the file \
-                 descriptor limit higher, or have clients hold fewer connections"
+                "all places for connections are taken; the next ones wait until somebody leaves, and idle ones are \
+                 asked to: set the file descriptor limit higher, or have clients hold fewer connections"
             );
         }
-        Arc::clone(&self.limits.places).acquire_owned().await.map_err(io::Error::other)
+        self.limits.places.take().await
     }
 }
 
@@ -268,13 +277,23 @@ where
     type ResponseBody = B;
 }
 
+/// A service for HTTP/2, which tells what its connection is used for.
+pub trait Http2Service: HttpService {
+    /// The same for another connection.
+    #[must_use]
+    fn for_connection(&self) -> Self;
+
+    /// What has been asked for on this one.
+    fn activity(&self) -> Activity;
+}
+
 /// A service for HTTP/1, where the end of what a requester sends may mean two things.
 pub trait Http1Service: HttpService {
     /// Whether it still waits for its answer then. Otherwise it is gone, and so is its connection.
     const ANSWERS_HALF_CLOSED: bool;
 }
 
-async fn serve_connection<G: HttpService, H: Http1Service>(
+async fn serve_connection<G: Http2Service, H: Http1Service>(
     stream: std::net::TcpStream,
     services: Services<G, H>,
     limits: ConnectionLimits,
@@ -287,24 +306,34 @@ async fn serve_connection<G: HttpService, H: Http1Service>(
     let (first, is_http2) = tokio::select! {
         sniffed = sniff(&mut stream, limits.patience) => sniffed?,
         _ = stop.wait_for(|stop| *stop) => return Ok(()),
+        () = limits.places.is_wanted_from(Activity::default) => return Ok(()),
     };
     let (io, outlet) = buffered::wrap(stream, first);
     if is_http2 {
-        let Some(service) = services.grpc else { return Ok(()) };
+        let Some(service) = services.grpc.map(|shared| shared.for_connection()) else {
+            return Ok(());
+        };
+        let own = service.clone();
+        let window = limits.places.try_take_window();
         if limits.max_concurrent_streams.is_none() {
             outlet.edit_first(silent_limit::take_out);
         }
         let io = TokioIo::new(AnyAuthority::new(io, HTTP2_PREFACE.len()));
-        let connection = http2_builder(&limits).serve_connection(io, service);
+        let connection = http2_builder(&limits, window.is_some()).serve_connection(io, service);
         let mut connection = std::pin::pin!(connection);
-        tokio::select! {
+        let is_wanted = tokio::select! {
             done = (Sending { connection: connection.as_mut(), outlet: &outlet }) => return done,
-            _ = stop.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
-        }
-        Sending { connection, outlet: &outlet }.await
+            _ = stop.wait_for(|stop| *stop) => false,
+            () = limits.places.is_wanted_from(|| own.activity()) => true,
+        };
+        connection.as_mut().graceful_shutdown();
+        let ending = Sending { connection, outlet: &outlet };
+        let patience = is_wanted.then_some(limits.patience.head);
+        end(ending, patience, || own.activity()).await
     } else {
         let Some(service) = services.http else { return Ok(()) };
         let turns = Turns::default();
+        let own = turns.clone();
         let io = HeadDeadline::new(io, turns.clone(), limits.patience.head);
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -313,15 +342,38 @@ async fn serve_connection<G: HttpService, H: Http1Service>(
             .half_close(H::ANSWERS_HALF_CLOSED)
             .serve_connection(TokioIo::new(io), Announcing { inner: service, turns });
         let mut connection = std::pin::pin!(connection);
-        tokio::select! {
+        let is_wanted = tokio::select! {
             done = (Sending { connection: connection.as_mut(), outlet: &outlet }) => return done,
-            _ = stop.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
-        }
-        Sending { connection, outlet: &outlet }.await
+            _ = stop.wait_for(|stop| *stop) => false,
+            () = limits.places.is_wanted_from(|| own.activity()) => true,
+        };
+        connection.as_mut().graceful_shutdown();
+        let ending = Sending { connection, outlet: &outlet };
+        let patience = is_wanted.then_some(limits.patience.head);
+        end(ending, patience, || own.activity()).await
     }
 }
 
-fn http2_builder(limits: &ConnectionLimits) -> http2::Builder<TokioExecutor> {
+/// Waits until a connection has ended that was asked to. With patience it is cut where its client neither ends it nor
+/// has anything under way.
+async fn end<T>(
+    ending: impl Future<Output = Result<(), T>>,
+    patience: Option<Duration>,
+    activity: impl Fn() -> Activity,
+) -> Result<(), T> {
+    let mut ending = std::pin::pin!(ending);
+    let Some(patience) = patience else { return ending.await };
+    loop {
+        if let Ok(ended) = tokio::time::timeout(patience, ending.as_mut()).await {
+            return ended;
+        }
+        if activity().under_way == 0 {
+            return Ok(());
+        }
+    }
+}
+
+fn http2_builder(limits: &ConnectionLimits, has_window: bool) -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
@@ -330,9 +382,15 @@ fn http2_builder(limits: &ConnectionLimits) -> http2::Builder<TokioExecutor> {
         .max_concurrent_streams(limits.max_concurrent_streams.unwrap_or(STREAMS_HELD_MAX))
         .max_pending_accept_reset_streams(STREAMS_GIVEN_UP_MAX)
         .max_header_list_size(HEADER_LIST_BYTES_MAX)
-        .max_send_buf_size(STREAM_SEND_BYTES_MAX)
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
+        .max_send_buf_size(STREAM_SEND_BYTES_MAX);
+    let (stream_bytes, connection_bytes) = if has_window {
+        (STREAM_WINDOW_BYTES, CONNECTION_WINDOW_BYTES)
+    } else {
+        (SMALL_WINDOW_BYTES, SMALL_WINDOW_BYTES)
+    };
+    builder
+        .initial_stream_window_size(stream_bytes)
+        .initial_connection_window_size(connection_bytes);
     if let Some((interval, timeout)) = limits.keepalive {
         builder.keep_alive_interval(interval).keep_alive_timeout(timeout);
     }

@@ -23,6 +23,16 @@ impl Service<Request<Incoming>> for Silent {
     }
 }
 
+impl Http2Service for Silent {
+    fn for_connection(&self) -> Self {
+        self.clone()
+    }
+
+    fn activity(&self) -> Activity {
+        Activity::default()
+    }
+}
+
 /// Answers at once, or after twice the patience with a head if the path says so.
 #[derive(Clone)]
 struct Answering;
@@ -49,15 +59,23 @@ impl Http1Service for Answering {
 const PATIENCE: Patience =
     Patience { idle: Duration::from_secs(300), head: Duration::from_millis(100) };
 
+/// Limits with so many places.
+fn limits(places: u64) -> ConnectionLimits {
+    ConnectionLimits {
+        max_concurrent_streams: None,
+        patience: PATIENCE,
+        places: Arc::new(Places::new(places)),
+        keepalive: None,
+    }
+}
+
 /// The client's end of a connection that is being served.
 async fn connect(max_concurrent_streams: Option<u32>) -> TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let served = listener.accept().await.unwrap().0.into_std().unwrap();
     let services = Services { grpc: Some(Silent), http: Some(Answering) };
-    let places = Arc::new(Semaphore::new(1));
-    let limits =
-        ConnectionLimits { max_concurrent_streams, patience: PATIENCE, places, keepalive: None };
+    let limits = ConnectionLimits { max_concurrent_streams, ..limits(1) };
     let (stopper, stop) = watch::channel(false);
     tokio::spawn(async move {
         let _stopper = stopper;
@@ -187,12 +205,7 @@ async fn a_limit_of_streams_is_in_force_whether_it_is_announced_or_not() {
 async fn listeners_share_a_last_place() {
     let threads = Threads { name: "test", count: 1, stack_bytes: 1 << 20 };
     let runtimes = Arc::new(Runtimes::start(threads, |_| std::future::pending::<()>()).unwrap());
-    let limits = ConnectionLimits {
-        max_concurrent_streams: None,
-        patience: PATIENCE,
-        places: Arc::new(Semaphore::new(1)),
-        keepalive: None,
-    };
+    let limits = limits(1);
     let (_stopper, stop) = watch::channel(false);
     let (alive, _) = mpsc::channel(1);
     let addresses = [(); 2].map(|()| {
@@ -208,6 +221,66 @@ async fn listeners_share_a_last_place() {
         stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
         let answered = tokio::time::timeout(Duration::from_secs(20), read_answer(&mut stream));
         answered.await.expect("an answer");
+    }
+}
+
+/// The receive window of each stream, of a server's first frame.
+async fn stream_window(stream: &mut TcpStream) -> Option<u32> {
+    stream.write_all(HTTP2_PREFACE).await.unwrap();
+    stream.write_all(&[0, 0, 0, SETTINGS, 0, 0, 0, 0, 0]).await.unwrap();
+    let (kind, _, payload) = read_frame(stream).await;
+    assert_eq!(kind, SETTINGS);
+    let window = payload.chunks(6).find_map(|setting| setting.strip_prefix(&[0, 4]));
+    window.map(|window| u32::from_be_bytes(window.try_into().unwrap()))
+}
+
+/// Listens with these limits until the first value is dropped.
+fn listen(limits: &ConnectionLimits) -> ((watch::Sender<bool>, Arc<Runtimes>), SocketAddr) {
+    let threads = Threads { name: "test", count: 1, stack_bytes: 1 << 20 };
+    let runtimes = Arc::new(Runtimes::start(threads, |_| std::future::pending::<()>()).unwrap());
+    let (stopper, stop) = watch::channel(false);
+    let (alive, _) = mpsc::channel(1);
+    let listener = Listener::bind(([127, 0, 0, 1], 0).into(), Reuse::default()).unwrap();
+    let address = listener.address();
+    let services = Services { grpc: Some(Silent), http: Some(Answering) };
+    listener.spawn(&runtimes, services, limits, &stop, &alive);
+    ((stopper, runtimes), address)
+}
+
+#[tokio::test]
+async fn windows_are_small_where_others_have_large_ones() {
+    let places = Arc::new(Places::with_windows(10, 1));
+    let limits = ConnectionLimits { places, ..limits(10) };
+    let (_listening, address) = listen(&limits);
+    let mut first = TcpStream::connect(address).await.unwrap();
+    assert_eq!(stream_window(&mut first).await, Some(STREAM_WINDOW_BYTES));
+    assert_eq!(limits.places.load().large_windows, 1);
+    let mut second = TcpStream::connect(address).await.unwrap();
+    // What is HTTP/2's own is not announced.
+    assert!(matches!(stream_window(&mut second).await, None | Some(SMALL_WINDOW_BYTES)));
+    drop(first);
+    while limits.places.load().large_windows > 0 {
+        tokio::task::yield_now().await;
+    }
+    let mut third = TcpStream::connect(address).await.unwrap();
+    assert_eq!(stream_window(&mut third).await, Some(STREAM_WINDOW_BYTES));
+}
+
+#[tokio::test]
+async fn whoever_is_idle_leaves_when_a_place_is_wanted() {
+    for said in [&b""[..], HTTP2_PREFACE, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"] {
+        let limits = limits(1);
+        let (_listening, address) = listen(&limits);
+        let mut idle = TcpStream::connect(address).await.unwrap();
+        idle.write_all(said).await.unwrap();
+        while limits.places.load().taken == 0 {
+            tokio::task::yield_now().await;
+        }
+        let mut next = TcpStream::connect(address).await.unwrap();
+        next.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let answered = tokio::time::timeout(Duration::from_secs(60), read_answer(&mut next));
+        answered.await.expect("an answer");
+        assert_eq!((limits.places.load().waited, limits.places.load().given_up), (1, 1));
     }
 }
 

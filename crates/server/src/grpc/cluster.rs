@@ -12,6 +12,7 @@ use quorate_state::members::Member as Row;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
+use super::large_reply::counted;
 use super::status::status;
 use crate::member::{Member, Profile, Reader};
 use crate::membership::Membership;
@@ -77,7 +78,8 @@ impl Cluster for ClusterService {
             self.reader.read_barrier().await.map_err(status)?;
         }
         let (header, rows) = (Some(self.profile.header(0)), self.profile.rows());
-        Ok(Response::new(MemberListResponse { header, members: to_messages(rows) }))
+        let response = MemberListResponse { header, members: to_messages(rows) };
+        Ok(counted(response, &self.reader.admission().replies).map_err(status)?)
     }
 
     async fn member_promote(

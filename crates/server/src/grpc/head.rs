@@ -17,6 +17,9 @@ use crate::quote::go_quote_bytes;
 /// A client that grants less has given up before its call can be looked at.
 const TIMEOUT_MIN: Duration = Duration::from_micros(1);
 
+/// What a field line takes besides its text.
+const FIELD_BYTES: usize = 128;
+
 /// How the messages of a request are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encoding<'a> {
@@ -32,6 +35,8 @@ pub(super) enum Encoding<'a> {
 pub(super) struct Head<'a> {
     pub(super) timeout: Option<Duration>,
     pub(super) encoding: Encoding<'a>,
+    /// Memory of its field lines.
+    pub(super) bytes: u64,
 }
 
 /// The answer to a request whose head will not do: over HTTP, and over gRPC.
@@ -57,6 +62,7 @@ struct Fields<'a> {
     encoding: Encoding<'a>,
     /// Why the last of the malformed ones is.
     malformed: Option<String>,
+    bytes: usize,
 }
 
 impl<'a> Fields<'a> {
@@ -68,8 +74,10 @@ impl<'a> Fields<'a> {
             timeout: None,
             encoding: Encoding::Unsaid,
             malformed: None,
+            bytes: 0,
         };
         for (name, value) in headers {
+            fields.bytes += FIELD_BYTES + name.as_str().len() + value.len();
             if name == CONTENT_TYPE {
                 // One that is good is enough.
                 fields.content_type = fields.content_type.filter(|t| is_grpc(t)).or(Some(value));
@@ -130,7 +138,8 @@ impl<'a> Head<'a> {
         if fields.timeout.is_some_and(|timeout| timeout < TIMEOUT_MIN) {
             return refuse(StatusCode::OK, status(RequestError::DeadlineExceeded));
         }
-        Ok(Self { timeout: fields.timeout, encoding: fields.encoding })
+        let bytes = (fields.bytes + request.uri().path().len()) as u64;
+        Ok(Self { timeout: fields.timeout, encoding: fields.encoding, bytes })
     }
 }
 

@@ -25,6 +25,7 @@ use quorate_api::record::KeyValue;
 use tonic::{Response, Status};
 
 use crate::admission::{Bound, Room};
+use crate::member::RequestError;
 
 /// Replies from here on are counted, and encoded piece by piece. For speed too: a buffer that is allocated for
 /// one large reply and freed again costs a page fault for every 4 KiB.
@@ -233,6 +234,22 @@ impl StreamRooms {
     }
 }
 
+/// A reply that the library encodes whole, and that is refused where there is no room for it.
+pub(super) fn counted<M: Message>(
+    message: M,
+    replies: &Arc<Bound>,
+) -> Result<Response<M>, RequestError> {
+    let len = message.encoded_len();
+    let mut response = Response::new(message);
+    if len >= COUNTED_BYTES_MIN {
+        let rooms = StreamRooms::default();
+        // The library's buffer may be twice as large as what is in it.
+        rooms.push(Bound::take_owned(replies, 2 * len as u64)?);
+        response.extensions_mut().insert(rooms);
+    }
+    Ok(response)
+}
+
 /// The body of a response: the one that a method has given beside the message, if it has, else the library's.
 pub(super) fn body_of(
     extensions: &mut http::Extensions,
@@ -300,7 +317,8 @@ impl<T> AsRef<[u8]> for Held<T> {
     }
 }
 
-fn hold<T: Send + 'static>(bytes: Bytes, held: T) -> Bytes {
+/// Gives bytes on their way something to hold until they have left.
+pub(super) fn hold<T: Send + 'static>(bytes: Bytes, held: T) -> Bytes {
     Bytes::from_owner(Held { bytes, _held: held })
 }
 
@@ -560,6 +578,23 @@ mod tests {
         drop(written);
         assert_eq!(replies.used(), range(200).encoded_len() as u64);
         drop(again);
+    }
+
+    #[test]
+    fn replies_without_records_are_counted_and_refused() {
+        use quorate_api::etcdserverpb::{LeaseLeasesResponse, LeaseStatus};
+        let list = |count| LeaseLeasesResponse {
+            header: None,
+            leases: (0..count).map(|id| LeaseStatus { id: id + 1_000_000 }).collect(),
+        };
+        let replies = Arc::new(Bound::new(1));
+        let first = counted(list(2_000), &replies).unwrap();
+        assert_eq!(replies.used(), 2 * list(2_000).encoded_len() as u64);
+        let refused = counted(list(2_000), &replies).unwrap_err();
+        assert!(matches!(refused, RequestError::TooManyRequests));
+        assert_eq!(counted(list(10), &replies).unwrap().get_ref(), &list(10), "not counted");
+        drop(first);
+        assert_eq!((replies.used(), replies.refused()), (0, 1));
     }
 
     #[tokio::test]

@@ -12,6 +12,7 @@ use quorate_state::apply::Response as Outcome;
 use quorate_state::quota::LEASE_COST;
 use tonic::{Request, Response, Status};
 
+use super::large_reply::counted;
 use super::status::status;
 use super::unexpected;
 use crate::lease_holder::LeaseHolder;
@@ -93,7 +94,8 @@ impl Lease for LeaseService {
             ..LeaseTimeToLiveResponse::default()
         });
         let header = Some(self.reader.current_header());
-        Ok(Response::new(LeaseTimeToLiveResponse { header, ..response }))
+        let response = LeaseTimeToLiveResponse { header, ..response };
+        Ok(counted(response, &self.reader.admission().replies).map_err(status)?)
     }
 
     async fn lease_leases(
@@ -101,9 +103,10 @@ impl Lease for LeaseService {
         _: Request<LeaseLeasesRequest>,
     ) -> Result<Response<LeaseLeasesResponse>, Status> {
         let ids = self.reader.leases().list();
-        Ok(Response::new(LeaseLeasesResponse {
+        let response = LeaseLeasesResponse {
             header: Some(self.reader.current_header()),
             leases: ids.into_iter().map(|id| LeaseStatus { id: id.0 }).collect(),
-        }))
+        };
+        Ok(counted(response, &self.reader.admission().replies).map_err(status)?)
     }
 }

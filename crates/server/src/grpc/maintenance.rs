@@ -18,11 +18,12 @@ use tonic::{Request, Response, Status};
 
 use super::status::status;
 use super::unexpected;
+use crate::admission::Bound;
 use crate::log;
 use crate::member::{Administrator, Member, Profile, Proposer, Reader, RequestError, StreamEnds};
 use crate::metrics::RequestKind;
 use crate::runtime::blocking;
-use crate::snapshot_stream::SnapshotStream;
+use crate::snapshot_stream::{STREAM_BYTES, SnapshotStream};
 use crate::versions::Downgrades;
 
 /// The service.
@@ -149,11 +150,14 @@ impl Maintenance for MaintenanceService {
         &self,
         _: Request<SnapshotRequest>,
     ) -> Result<Response<BoxStream<SnapshotResponse>>, Status> {
+        let replies = &self.reader.admission().replies;
+        let room = Bound::take_owned(replies, STREAM_BYTES).map_err(RequestError::from);
+        let room = room.map_err(status)?;
         self.administrator.commit_backend().await.map_err(status)?;
         let storage_version = self.profile.standing().storage_version();
         let version = storage_version.map_or_else(String::new, |version| version.to_string());
-        let stream =
-            SnapshotStream::new(self.reader.backend(), Arc::clone(self.profile.metrics()), version);
+        let metrics = Arc::clone(self.profile.metrics());
+        let stream = SnapshotStream::new(self.reader.backend(), metrics, version, room);
         let end = self.streams.wait(false);
         Ok(Response::new(Box::pin(super::streams::until(stream, end))))
     }

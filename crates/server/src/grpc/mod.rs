@@ -49,8 +49,10 @@ use self::head::{Encoding, Head};
 use self::observe::CallStats;
 use self::request_body::RequestBody;
 use self::status::status;
+use crate::admission::{CallRoom, Caller, Full};
 use crate::leadership::LeaderWatch;
 use crate::lease_holder::LeaseHolder;
+use crate::listen::{Activity, Http2Service};
 use crate::member::{Member, Profile, RequestError};
 use crate::methods::{Route, SERVICES, route};
 use crate::quote::go_quote_bytes;
@@ -73,12 +75,15 @@ impl quorate_api::v3electionpb::election_server::Election for Later {}
 #[derive(Clone, Debug)]
 pub(crate) struct Router {
     services: Arc<Services>,
+    /// The connection that asks.
+    caller: Arc<Caller>,
 }
 
 #[derive(Debug)]
 struct Services {
     profile: Arc<Profile>,
     leader: LeaderWatch,
+    message_bytes_max: usize,
     kv: KvServer<kv::Kv>,
     watch: watch::WatchService,
     lease: LeaseServer<lease::LeaseService>,
@@ -103,6 +108,7 @@ impl Router {
             };
         }
         let leases = Arc::new(LeaseHolder::new(member));
+        let caller = Arc::new(Caller::new(Arc::clone(&member.reader.admission().calls)));
         let services = Services {
             kv: server!(KvServer, kv::Kv::new(member)),
             watch: watch::WatchService::new(member, bytes_max),
@@ -116,8 +122,16 @@ impl Router {
             health: server!(HealthServer, health::HealthService::new(member)),
             profile: Arc::clone(&member.profile),
             leader: LeaderWatch::new(member),
+            message_bytes_max: bytes_max,
         };
-        Self { services: Arc::new(services) }
+        Self { services: Arc::new(services), caller }
+    }
+
+    /// Takes a place for a call whose head has so many bytes.
+    fn take_room(&self, head_bytes: u64) -> Result<Arc<CallRoom>, Full> {
+        let room = Caller::begin(&self.caller)?;
+        room.hold(head_bytes)?;
+        Ok(room)
     }
 
     /// The checks that every call has to pass.
@@ -193,13 +207,24 @@ impl Services {
     }
 }
 
+impl Http2Service for Router {
+    fn for_connection(&self) -> Self {
+        Self { services: Arc::clone(&self.services), caller: Arc::new(self.caller.another()) }
+    }
+
+    fn activity(&self) -> Activity {
+        let (begun, under_way) = self.caller.activity();
+        Activity { begun, under_way }
+    }
+}
+
 impl hyper::service::Service<Request<Incoming>> for Router {
     type Response = http::Response<Observed<CallStats>>;
     type Error = std::convert::Infallible;
     type Future = Call;
 
     fn call(&self, mut request: Request<Incoming>) -> Call {
-        let Head { timeout, encoding } = match Head::read(&request) {
+        let Head { timeout, encoding, bytes } = match Head::read(&request) {
             Ok(head) => head,
             Err(refusal) => return Call::answered(refusal.into_http()),
         };
@@ -215,6 +240,11 @@ impl hyper::service::Service<Request<Incoming>> for Router {
         }
         let headers = request.headers();
         let stats = CallStats::start(&self.services.profile, service, method, kind);
+        let room = match self.take_room(bytes) {
+            Ok(room) => room,
+            Err(full) => return Call::refused(&status(RequestError::from(full)), stats),
+        };
+        let stats = stats.in_room(Arc::clone(&room));
         if let Err(status) = self.admit((service, method), headers, &stats) {
             return Call::refused(&status, stats);
         }
@@ -222,7 +252,8 @@ impl hyper::service::Service<Request<Incoming>> for Router {
             // The library would not take an empty one.
             request.headers_mut().remove("grpc-encoding");
         }
-        let request = request.map(|body| RequestBody::new(body, kind));
+        let bytes_max = self.services.message_bytes_max;
+        let request = request.map(|body| RequestBody::new(body, kind, room, bytes, bytes_max));
         Call::started(self.start((service, method), request), stats, timeout)
     }
 }

@@ -8,6 +8,7 @@ use tonic::Code;
 
 use super::body::CallObserver;
 use super::head::metadata;
+use crate::admission::CallRoom;
 use crate::log;
 use crate::member::Profile;
 use crate::methods::{Kind, SERVICES};
@@ -28,6 +29,8 @@ pub(crate) struct CallStats {
     slow: Duration,
     /// Whether the head of the message has been sent, where there is only one.
     past_head: bool,
+    /// `None` where there was none.
+    room: Option<Arc<CallRoom>>,
 }
 
 impl CallStats {
@@ -46,7 +49,14 @@ impl CallStats {
             started: Instant::now(),
             slow: profile.limits().slow_unary,
             past_head: false,
+            room: None,
         }
+    }
+
+    /// The call has this place, until nothing of it is left.
+    pub(super) fn in_room(mut self, room: Arc<CallRoom>) -> Self {
+        self.room = Some(room);
+        self
     }
 
     /// Counts the call by what the client says it is, unless it was turned away before.
@@ -58,6 +68,11 @@ impl CallStats {
 
     /// The response is there and is about to be sent.
     pub(super) fn responded(&self) {
+        if self.kind == Kind::Unary
+            && let Some(room) = &self.room
+        {
+            room.release();
+        }
         let took = self.started.elapsed();
         if self.kind == Kind::Unary && (took > self.slow || log::enabled(log::Level::Debug)) {
             self.log_stats(took);

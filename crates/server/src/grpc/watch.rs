@@ -29,6 +29,7 @@ use tonic::codec::Streaming;
 use tonic::{Code, Status};
 
 use super::call::ResponseFuture;
+use super::large_reply::{COUNTED_BYTES_MIN, hold};
 use super::request_body::RequestBody;
 use super::status::status;
 use super::streams;
@@ -180,7 +181,11 @@ impl Body for Session {
             }
         }
         if !this.chunk.is_empty() {
-            let chunk = this.chunk.split().freeze();
+            let mut chunk = this.chunk.split().freeze();
+            if chunk.len() >= COUNTED_BYTES_MIN {
+                let held = this.reader.hub().hold(chunk.len());
+                chunk = hold(chunk, held);
+            }
             return Poll::Ready(Some(Ok(Frame::data(chunk))));
         }
         match &mut this.ended {

@@ -69,6 +69,32 @@ sample! {
         "Bytes of replies with records that clients have not taken yet.";
     Counter replies_refused: "quorate_replies_refused_total",
         "Replies with records that were refused because others were not taken in time.";
+    Gauge calls: "quorate_calls_in_progress",
+        "Calls of clients under way, their streams included.";
+    Counter calls_refused: "quorate_calls_refused_total",
+        "Calls that were refused because of too many others.";
+    Gauge requests_bytes: "quorate_requests_bytes",
+        "Bytes of requests that are not answered, or not whole yet.";
+    Counter requests_refused: "quorate_requests_refused_total",
+        "Requests that were refused because of too many bytes of others.";
+    Gauge large_windows: "quorate_large_receive_windows",
+        "Connections of clients whose receive windows are large: 4 MiB.";
+    Gauge watchers_bytes: "quorate_watchers_bytes",
+        "Memory that watchers and what they watch count for.";
+    Counter watchers_refused: "quorate_watchers_refused_total",
+        "Watchers that were refused because of too many others.";
+    Gauge watch_events_bytes: "quorate_watch_events_bytes",
+        "Bytes of events that clients have not taken yet.";
+    Gauge client_connections: "quorate_client_connections",
+        "Connections on the client listeners.";
+    Counter client_connections_waited: "quorate_client_connections_waited_total",
+        "Connections of clients that had to wait for a place.";
+    Counter client_connections_given_up: "quorate_client_connections_given_up_total",
+        "Idle connections of clients that were closed because others waited for a place.";
+    Gauge peer_connections: "quorate_peer_connections",
+        "Connections on the peer listeners.";
+    Counter peer_connections_waited: "quorate_peer_connections_waited_total",
+        "Connections of peers that had to wait for a place.";
     Gauge quota_backend_bytes: "etcd_server_quota_backend_bytes",
         "Limit of the backend file's size in bytes.";
 }

@@ -1,0 +1,61 @@
+//! What the metrics ask a member for at each scrape: its store, its watchers, and how full its bounds are.
+//!
+//! # Not here
+//!
+//! Names and help of the series (`metrics::state`).
+
+use std::sync::Arc;
+
+use crate::descriptors::Budget;
+use crate::member::Member;
+use crate::metrics::{Metrics, StateSample};
+
+/// Lets the metrics ask the member what it knows.
+pub(crate) fn plug_in(metrics: &Metrics, member: &Arc<Member>, budget: &Budget) {
+    let (member, budget) = (Arc::clone(member), budget.clone());
+    metrics.watch_state(move || {
+        let (view, stats) = (member.reader.view(), member.reader.backend().stats());
+        let watches = member.reader.hub().stats();
+        let (admission, proposals) = (member.reader.admission(), member.proposer.load());
+        let (clients, peers) = (budget.clients.load(), budget.peers.load());
+        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        let bytes = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        StateSample {
+            db_total_size_bytes: bytes(stats.size_bytes),
+            db_in_use_bytes: bytes(stats.in_use_bytes),
+            db_open_read_transactions: count(stats.open_readers),
+            keys: count(view.live_key_count()),
+            current_revision: view.current_revision(),
+            compact_revision: view.compacted_revision(),
+            watch_streams: count(watches.stream_count),
+            watchers: count(watches.watcher_count),
+            slow_watchers: count(watches.slow_watcher_count),
+            quota_backend_bytes: member.profile.limits().quota_configured,
+            proposals: count(proposals.count),
+            proposals_bytes: count(proposals.bytes),
+            proposals_refused: bytes(proposals.refused),
+            reads: bytes(admission.reads.used()),
+            reads_refused: bytes(admission.reads.refused()),
+            tasks: bytes(admission.tasks.used()),
+            tasks_refused: bytes(admission.tasks.refused()),
+            lists_bytes: bytes(admission.lists.used()),
+            lists_refused: bytes(admission.lists.refused()),
+            replies_bytes: bytes(admission.replies.used()),
+            replies_refused: bytes(admission.replies.refused()),
+            calls: bytes(admission.calls.count.used()),
+            calls_refused: bytes(admission.calls.count.refused()),
+            requests_bytes: bytes(admission.calls.request_bytes.used()),
+            requests_refused: bytes(admission.calls.request_bytes.refused()),
+            large_windows: count(clients.large_windows),
+            watchers_bytes: count(watches.watcher_bytes),
+            watchers_refused: bytes(watches.refused_watcher_count),
+            watch_events_bytes: count(watches.held_bytes),
+            client_connections: count(clients.taken),
+            client_connections_waited: bytes(clients.waited),
+            client_connections_given_up: bytes(clients.given_up),
+            peer_connections: count(peers.taken),
+            peer_connections_waited: bytes(peers.waited),
+            ..StateSample::default()
+        }
+    });
+}
