@@ -3,6 +3,7 @@
 //! Field lines go out as literals, as they are given; frames are written by hand. Answers are read with
 //! the field compression that servers use.
 
+use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
@@ -11,6 +12,9 @@ use crate::DEADLINE;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Largest payload that a server takes unasked.
 const FRAME_BYTES_MAX: usize = 16 * 1024;
+
+/// What may be sent before the server says more.
+const WINDOW: i64 = (1 << 16) - 1;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -98,6 +102,15 @@ pub struct RawHttp2 {
     stream: TcpStream,
     decoder: Decoder,
     next_stream: u32,
+    windows: Windows,
+}
+
+/// What the server lets be sent: on the connection, on a stream that is new, on those that are open.
+#[derive(Debug)]
+struct Windows {
+    connection: i64,
+    initial: i64,
+    streams: HashMap<u32, i64>,
 }
 
 struct Decoder(loona_hpack::Decoder<'static>);
@@ -116,7 +129,8 @@ impl RawHttp2 {
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.write_all(PREFACE).unwrap();
         let decoder = Decoder(loona_hpack::Decoder::new());
-        let mut connection = Self { stream, decoder, next_stream: 1 };
+        let windows = Windows { connection: WINDOW, initial: WINDOW, streams: HashMap::new() };
+        let mut connection = Self { stream, decoder, next_stream: 1, windows };
         connection.send(&frame(SETTINGS, 0, 0, b""));
         connection
     }
@@ -151,6 +165,33 @@ impl RawHttp2 {
     /// Sends a part of a body.
     pub fn send_body(&mut self, id: u32, body: &[u8], is_last: bool) {
         self.send(&frame(DATA, if is_last { END_STREAM } else { 0 }, id, body));
+    }
+
+    /// Sends so many bytes of a body as the server lets them come. Says whether it has, or has ended the stream.
+    pub fn pour(&mut self, id: u32, bytes: &[u8]) -> bool {
+        for piece in bytes.chunks(FRAME_BYTES_MAX) {
+            let len = i64::try_from(piece.len()).unwrap();
+            let initial = self.windows.initial;
+            while self.windows.connection < len
+                || *self.windows.streams.entry(id).or_insert(initial) < len
+            {
+                match self.read_any_frame() {
+                    Some((SETTINGS, flags, ..)) if flags & ACK == 0 => {
+                        self.send(&frame(SETTINGS, ACK, 0, b""));
+                    }
+                    Some((PING, flags, _, payload)) if flags & ACK == 0 => {
+                        self.send(&frame(PING, ACK, 0, &payload));
+                    }
+                    Some((HEADERS | RST_STREAM, _, stream, _)) if stream == id => return false,
+                    Some((GOAWAY, ..)) | None => return false,
+                    Some(_) => {}
+                }
+            }
+            self.windows.connection -= len;
+            *self.windows.streams.entry(id).or_insert(initial) -= len;
+            self.send(&frame(DATA, 0, id, piece));
+        }
+        true
     }
 
     /// A server that has closed the connection is noticed when it is read from.
@@ -219,15 +260,43 @@ impl RawHttp2 {
 
     fn read_frame(&mut self) -> Option<(u8, u8, u32, Vec<u8>)> {
         loop {
-            let mut head = [0; 9];
-            self.stream.read_exact(&mut head).ok()?;
-            let length = number(&[0, head[0], head[1], head[2]]);
-            let mut payload = vec![0; usize::try_from(length).unwrap()];
-            self.stream.read_exact(&mut payload).ok()?;
-            let (kind, flags) = (head[3], head[4]);
-            if kind != WINDOW_UPDATE {
-                return Some((kind, flags, number(&head[5..]), payload));
+            let read = self.read_any_frame()?;
+            if read.0 != WINDOW_UPDATE {
+                return Some(read);
             }
+        }
+    }
+
+    fn read_any_frame(&mut self) -> Option<(u8, u8, u32, Vec<u8>)> {
+        let mut head = [0; 9];
+        self.stream.read_exact(&mut head).ok()?;
+        let length = number(&[0, head[0], head[1], head[2]]);
+        let mut payload = vec![0; usize::try_from(length).unwrap()];
+        self.stream.read_exact(&mut payload).ok()?;
+        let (kind, flags, id) = (head[3], head[4], number(&head[5..]));
+        match kind {
+            WINDOW_UPDATE => self.windows.open(id, i64::from(number(&payload))),
+            SETTINGS if flags & ACK == 0 => self.windows.set_initial(&payload),
+            _ => {}
+        }
+        Some((kind, flags, id, payload))
+    }
+}
+
+impl Windows {
+    fn open(&mut self, id: u32, bytes: i64) {
+        let initial = self.initial;
+        match id {
+            0 => self.connection += bytes,
+            id => *self.streams.entry(id).or_insert(initial) += bytes,
+        }
+    }
+
+    fn set_initial(&mut self, settings: &[u8]) {
+        for setting in settings.chunks_exact(6).filter(|setting| setting[..2] == [0, 4]) {
+            let more = i64::from(number(&setting[2..])) - self.initial;
+            self.initial += more;
+            self.streams.values_mut().for_each(|window| *window += more);
         }
     }
 }

@@ -8,6 +8,7 @@ mod cluster_tools;
 mod crash;
 mod damage;
 mod flags;
+mod floods;
 mod grpc_edge;
 mod http;
 mod lease;

@@ -1,0 +1,313 @@
+//! Floods: what a server's memory comes to when clients want more than it can carry out, and that it goes on.
+//!
+//! Each prints the highest resident memory beside what was asked of the server. The long form makes the table in
+//! `docs/performance.md`: `cargo xtask test --long floods -- --nocapture --test-threads=1`.
+
+use std::time::Duration;
+
+use prost::Message as _;
+use quorate_api::etcdserverpb as pb;
+use quorate_api::etcdserverpb::watch_request::RequestUnion;
+use quorate_tests::{
+    Client, ClusterOptions, Kind, Options, RawHttp2, Server, Syncing, Syncs, eventually, framed,
+    is_long, literal, on_both_servers, on_quorate, prefix, put, put_op, range, txn, watch_prefix,
+};
+use tokio::task::JoinSet;
+
+on_both_servers! {
+    alone:
+    connections_that_say_nothing,
+    streams_that_say_nothing,
+    requests_that_do_not_end,
+    lists_that_nobody_reads,
+    watchers_that_do_not_read,
+    large_puts_and_a_disk_that_is_stuck,
+    large_transactions,
+    reads_without_a_leader,
+}
+
+on_quorate! {
+    alone:
+    requests_that_do_not_end_are_refused_and_small_ones_go_on,
+    streams_are_refused_beyond_what_all_may_be,
+}
+
+const MIB: usize = 1 << 20;
+
+/// One of two numbers, by the form of the run.
+fn form(short: usize, long: usize) -> usize {
+    if is_long() { long } else { short }
+}
+
+#[expect(clippy::print_stdout, reason = "a figure beside the result")]
+fn show(flood: &str, kind: Kind, before: u64, server: &Server) {
+    let peak = server.memory("VmHWM").max(server.memory("VmRSS"));
+    println!(
+        "flood: {flood} | {kind:?} | {} MiB before | {} MiB at most",
+        before >> 20,
+        peak >> 20
+    );
+}
+
+/// The head of a call, as it goes on the wire.
+fn head(path: &str) -> Vec<u8> {
+    [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", path),
+        (":authority", "localhost"),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+    ]
+    .iter()
+    .flat_map(|(name, value)| literal(name.as_bytes(), value.as_bytes()))
+    .collect()
+}
+
+const PUT: &str = "/etcdserverpb.KV/Put";
+const RANGE: &str = "/etcdserverpb.KV/Range";
+const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
+const WATCH: &str = "/etcdserverpb.Watch/Watch";
+
+/// The server answers as if nothing were the matter.
+async fn goes_on(server: &Server) {
+    let client = server.client();
+    eventually("a write", async || client.put(put("after", b"v")).await.ok()).await;
+}
+
+async fn connections_that_say_nothing(kind: Kind) {
+    let server = Server::start(kind).await;
+    let (before, count) = (server.memory("VmRSS"), form(200, 8_000));
+    let held: Vec<RawHttp2> = (0..count).map(|_| RawHttp2::connect(server.port())).collect();
+    goes_on(&server).await;
+    show(&format!("{count} connections, nothing said on them"), kind, before, &server);
+    drop(held);
+}
+
+async fn streams_that_say_nothing(kind: Kind) {
+    let server = Server::start(kind).await;
+    let before = server.memory("VmRSS");
+    let (connections, streams) = (form(4, 10), form(100, 8_000));
+    let mut held: Vec<RawHttp2> =
+        (0..connections).map(|_| RawHttp2::connect(server.port())).collect();
+    let head = head(KEEP_ALIVE);
+    for connection in &mut held {
+        (0..streams).for_each(|_| _ = connection.open(&head));
+    }
+    // The server reads frames in order: the last call on each connection shows that it has read the others.
+    for connection in &mut held {
+        let id = connection.open(&self::head(RANGE));
+        connection.send_body(id, &framed(&range("k", "").encode_to_vec()), true);
+        connection.read_answer(id);
+    }
+    goes_on(&server).await;
+    show(
+        &format!("{connections} x {streams} streams, nothing said on them"),
+        kind,
+        before,
+        &server,
+    );
+}
+
+/// Sends all but the end of puts; returns the connections.
+fn send_halves(server: &Server, connections: usize, puts: usize) -> Vec<RawHttp2> {
+    let body = framed(&put("k", vec![b'v'; MIB]).encode_to_vec());
+    let (head, part) = (head(PUT), &body[..body.len() - 1]);
+    let mut held = Vec::new();
+    for _ in 0..connections {
+        let mut connection = RawHttp2::connect(server.port());
+        for _ in 0..puts {
+            let id = connection.open(&head);
+            // Of those that are refused, too, most is on its way before the answer comes.
+            connection.pour(id, part);
+        }
+        held.push(connection);
+    }
+    held
+}
+
+async fn requests_that_do_not_end(kind: Kind) {
+    let server = Server::start(kind).await;
+    let before = server.memory("VmRSS");
+    let (connections, puts) = (form(4, 40), form(10, 40));
+    let _held = send_halves(&server, connections, puts);
+    goes_on(&server).await;
+    let offered = connections * puts;
+    show(&format!("{offered} puts of 1 MiB without their last byte"), kind, before, &server);
+}
+
+async fn requests_that_do_not_end_are_refused_and_small_ones_go_on(kind: Kind) {
+    let server = Server::start(kind).await;
+    let bytes = || server.metric("quorate_requests_bytes").unwrap();
+    // One connection has half of all at most, others a sixteenth each.
+    let holds = async |mebibytes: u64| {
+        let most = (mebibytes << 20) as f64;
+        eventually("all that is taken to be there", async || (bytes() > 0.98 * most).then_some(()))
+            .await;
+        assert!(bytes() < 1.01 * most, "{}", bytes());
+    };
+    let first = send_halves(&server, 1, 300);
+    holds(256).await;
+    let others = send_halves(&server, 9, 40);
+    holds(512).await;
+    assert!(server.metric("quorate_requests_refused_total").unwrap() > 0.0);
+    let client = server.client();
+    let refused = client.put(put("k", vec![b'v'; MIB])).await.unwrap_err();
+    assert_eq!(refused.message(), "etcdserver: too many requests");
+    goes_on(&server).await;
+    drop((first, others));
+    eventually("the bytes of clients that have gone", async || (bytes() == 0.0).then_some(()))
+        .await;
+    client.put(put("k", vec![b'v'; MIB])).await.unwrap();
+}
+
+async fn streams_are_refused_beyond_what_all_may_be(kind: Kind) {
+    let server = Server::start(kind).await;
+    let calls = || server.metric("quorate_calls_in_progress").unwrap() as usize;
+    let head = head(KEEP_ALIVE);
+    let mut held = Vec::new();
+    // The last connection asks for more than a sixteenth of all, when half are taken.
+    for streams in [32_000, 32_000, 32_000] {
+        let mut connection = RawHttp2::connect(server.port());
+        (0..streams).for_each(|_| _ = connection.open(&head));
+        held.push(connection);
+        eventually("calls, or refusals", async || {
+            let refused = server.metric("quorate_calls_refused_total").unwrap() as usize;
+            (calls() + refused >= 32_000 * held.len()).then_some(())
+        })
+        .await;
+    }
+    let refused = server.metric("quorate_calls_refused_total").unwrap();
+    assert!(refused > 20_000.0, "{refused} calls refused");
+    assert!(calls() < 75_000, "{} calls", calls());
+    goes_on(&server).await;
+    drop(held);
+    eventually("the calls to end", async || (calls() == 0).then_some(())).await;
+}
+
+/// Writes so many keys of 100 kB.
+async fn fill(client: &Client, count: usize) {
+    let value = vec![b'v'; 100_000];
+    for number in 0..count {
+        client.write(format!("k{number:04}"), &value).await;
+    }
+}
+
+async fn lists_that_nobody_reads(kind: Kind) {
+    let server = Server::start(kind).await;
+    let keys = form(50, 300);
+    fill(&server.client(), keys).await;
+    let (before, readers) = (server.memory("VmRSS"), form(10, 30));
+    let (head, body) = (head(RANGE), framed(&prefix("k").encode_to_vec()));
+    let mut held = Vec::new();
+    for _ in 0..readers {
+        let mut connection = RawHttp2::connect(server.port());
+        let id = connection.open(&head);
+        connection.send_body(id, &body, true);
+        // Some of it has come: the rest waits for the window.
+        connection.read_body(id, 10_000);
+        held.push(connection);
+    }
+    goes_on(&server).await;
+    let moved = keys * readers / 10;
+    show(&format!("{readers} lists of {} MB, nobody reads", keys / 10), kind, before, &server);
+    if kind == Kind::Quorate {
+        let grown = (server.memory("VmHWM") - before) as usize / MIB;
+        assert!(grown < moved / 2 + 64, "{grown} MiB for {moved} MB of lists");
+    }
+}
+
+async fn watchers_that_do_not_read(kind: Kind) {
+    let server = Server::start(kind).await;
+    let keys = form(50, 300);
+    fill(&server.client(), keys).await;
+    let (before, watchers) = (server.memory("VmRSS"), form(20, 300));
+    let head = head(WATCH);
+    let mut held = Vec::new();
+    for number in 0..watchers {
+        let mut connection = RawHttp2::connect(server.port());
+        let id = connection.open(&head);
+        // Each has a history of its own.
+        let start_revision = 2 + i64::try_from(number % keys).unwrap();
+        let create = pb::WatchCreateRequest { start_revision, ..watch_prefix("k") };
+        let request = pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+        connection.send_body(id, &framed(&request.encode_to_vec()), false);
+        connection.read_body(id, 10);
+        held.push(connection);
+    }
+    fill(&server.client(), keys / 5).await;
+    goes_on(&server).await;
+    show(&format!("{watchers} watchers of {} MB, nobody reads", keys / 10), kind, before, &server);
+    if kind == Kind::Quorate {
+        let held = server.metric("quorate_watch_events_bytes").unwrap();
+        assert!(held > 0.0 && held < f64::from(300 << 20), "{held}");
+    }
+}
+
+/// Asks for all of it at once over some connections, and says how many were carried out.
+async fn ask_all<F: Future<Output = bool> + 'static>(
+    server: &Server,
+    count: usize,
+    ask: impl Fn(Client, usize) -> F,
+) -> usize {
+    let clients: Vec<Client> = (0..16).map(|_| server.client()).collect();
+    let mut asking = JoinSet::new();
+    for number in 0..count {
+        asking.spawn_local(ask(clients[number % clients.len()].clone(), number));
+    }
+    let mut done = 0;
+    while let Some(one) = asking.join_next().await {
+        done += usize::from(one.unwrap());
+    }
+    done
+}
+
+async fn large_puts_and_a_disk_that_is_stuck(kind: Kind) {
+    let Some(mut syncing) = Syncing::of(kind) else { return };
+    let server = syncing.prepare(Options::new(kind)).start().await;
+    let (before, count) = (server.memory("VmRSS"), form(100, 1_200));
+    syncing.set(&server, Syncs::Take(Duration::from_secs(3)));
+    let done = ask_all(&server, count, |client, number| async move {
+        client.put(put(format!("k{number}"), vec![b'v'; MIB])).await.is_ok()
+    })
+    .await;
+    show(&format!("{count} puts of 1 MiB, syncs take 3 s, {done} done"), kind, before, &server);
+    syncing.set(&server, Syncs::Work);
+    goes_on(&server).await;
+}
+
+async fn large_transactions(kind: Kind) {
+    let server = Server::start(kind).await;
+    let (before, count) = (server.memory("VmRSS"), form(50, 1_000));
+    let done = ask_all(&server, count, |client, number| async move {
+        let value = vec![b'v'; 10_000];
+        let puts = (0..100).map(|key| put_op(format!("k{number}/{key}"), &value)).collect();
+        client.txn(txn(puts)).await.is_ok()
+    })
+    .await;
+    goes_on(&server).await;
+    show(
+        &format!("{count} transactions of 100 puts of 10 kB at once, {done} done"),
+        kind,
+        before,
+        &server,
+    );
+}
+
+async fn reads_without_a_leader(kind: Kind) {
+    // Requests wait for twice the election timeout and more.
+    let mut cluster = ClusterOptions::new(kind, 3).timing(100, 2_000).start().await;
+    let last = cluster.follower().await;
+    for member in cluster.running().into_iter().filter(|member| *member != last) {
+        cluster.kill(member);
+    }
+    let server = cluster.server(last);
+    let (before, count) = (server.memory("VmRSS"), form(1_000, 40_000));
+    let done = ask_all(server, count, |client, number| async move {
+        let key = [vec![b'k'; 1_000], number.to_string().into_bytes()].concat();
+        client.range(range(key, "")).await.is_ok()
+    })
+    .await;
+    assert_eq!(done, 0, "nobody leads");
+    show(&format!("{count} linearizable reads at once, without a leader"), kind, before, server);
+}
