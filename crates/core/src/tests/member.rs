@@ -177,7 +177,7 @@ impl Outlet for Said {
 pub(super) struct Promised {
     /// The last entry that it has acknowledged to a leader.
     pub(super) log: LogIndex,
-    /// The last term that it has taken part in.
+    /// The last term in which it has voted, or acknowledged anything.
     pub(super) term: Term,
     /// The newest snapshot of its own that consensus relies on.
     pub(super) mark: LogIndex,
@@ -411,10 +411,15 @@ impl Member {
         Ok(())
     }
 
+    /// Pre-votes speak of terms to come, which nobody has entered.
     fn promise(&mut self, message: &Message) {
-        self.promised.term = self.promised.term.max(message.term);
-        if message.kind == MessageKind::AppendResponse && !message.reject {
-            self.promised.log = self.promised.log.max(message.index);
+        let promised = &mut self.promised;
+        let is_ack = message.kind == MessageKind::AppendResponse;
+        if is_ack || message.kind == MessageKind::VoteResponse {
+            promised.term = promised.term.max(message.term);
+        }
+        if is_ack && !message.reject {
+            promised.log = promised.log.max(message.index);
         }
     }
 
