@@ -65,6 +65,11 @@ impl Committer {
             if self.work()? {
                 return Ok(());
             }
+            // Somebody may have taken the alarm back without making room. While orders wait, the applier may wait
+            // too, and hears nothing.
+            if self.writer.lacks_room() && self.orders.is_empty() {
+                _ = self.applier.send(Job::NoRoom);
+            }
         }
     }
 
@@ -123,7 +128,6 @@ impl Committer {
                      and is written when there is room: make room on this disk",
                     "error" = error.to_string()
                 );
-                _ = self.applier.send(Job::NoRoom);
             }
             Report::RoomAgain => log::info!("there is room for the backend file again"),
             Report::Ended => return true,

@@ -2,8 +2,8 @@
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
-    Client, Kind, Options, Server, SmallDisk, Watch, eventually, is_long, on_both_servers, prefix,
-    put, watch_prefix,
+    Client, Kind, Options, Server, SmallDisk, Watch, eventually, is_long, on_both_servers,
+    on_quorate, prefix, put, watch_prefix,
 };
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -14,6 +14,12 @@ on_both_servers! {
     a_file_that_may_not_grow_loses_nothing_acknowledged,
     parallel_lists_are_bounded,
     a_watcher_that_never_reads_is_bounded,
+}
+
+on_quorate! {
+    alone:
+    a_backend_without_room_goes_on_when_there_is_some,
+    a_backend_without_room_holds_up_no_stop,
 }
 
 /// Writes until the server refuses or is gone; returns how many writes were acknowledged.
@@ -69,6 +75,54 @@ async fn a_full_disk_loses_nothing_acknowledged(kind: Kind) {
     let client = server.client();
     check_acknowledged(&client, acknowledged).await;
     client.write("after", "v").await;
+}
+
+/// A member whose log has room to go on, and whose backend file has none. Tells how many writes it has acknowledged.
+async fn without_room_for_the_backend(kind: Kind) -> Option<(SmallDisk, Server, usize)> {
+    // Two segments are preallocated, and leave little for the backend.
+    let disk = SmallDisk::new(150)?;
+    let server = disk.prepare(Options::new(kind)).start().await;
+    let acknowledged = write_until_refused(&server.client(), 100_000).await;
+    let refused = server.client().put(put("another", b"v")).await.unwrap_err();
+    assert!(refused.message().contains("database space exceeded"), "{refused}");
+    assert!(server.log().contains("no room on the disk for the backend file"), "{}", server.log());
+    Some((disk, server, acknowledged))
+}
+
+async fn a_backend_without_room_goes_on_when_there_is_some(kind: Kind) {
+    let Some((disk, mut server, acknowledged)) = without_room_for_the_backend(kind).await else {
+        return;
+    };
+    check_acknowledged(&server.client(), acknowledged).await;
+    disk.resize(1_000);
+    eventually("room", async || {
+        server.log().contains("there is room for the backend file again").then_some(())
+    })
+    .await;
+    let client = server.client();
+    for raised in client.alarm(pb::AlarmRequest::default()).await.unwrap().alarms {
+        let disarm = pb::AlarmRequest {
+            action: pb::alarm_request::AlarmAction::Deactivate.into(),
+            member_id: raised.member_id,
+            alarm: raised.alarm,
+        };
+        client.alarm(disarm).await.unwrap();
+    }
+    client.write("after", "v").await;
+    server.kill();
+    server.start_again().await;
+    check_acknowledged(&server.client(), acknowledged).await;
+    assert!(server.client().read("after").await.is_some());
+}
+
+async fn a_backend_without_room_holds_up_no_stop(kind: Kind) {
+    let Some((disk, mut server, acknowledged)) = without_room_for_the_backend(kind).await else {
+        return;
+    };
+    server.stop().await;
+    disk.resize(1_000);
+    server.start_again().await;
+    check_acknowledged(&server.client(), acknowledged).await;
 }
 
 async fn client_refused(server: &Server) -> bool {
