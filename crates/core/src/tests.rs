@@ -11,3 +11,12 @@ mod room;
 
 use self::client::Client;
 use self::member::{Folder, Member};
+
+#[test]
+fn every_machine_may_move_to_another_thread() {
+    fn may_be_sent<T: Send>() {}
+    may_be_sent::<crate::Consensus<Vec<u64>>>();
+    may_be_sent::<crate::Log>();
+    may_be_sent::<crate::StateMachine<u64>>();
+    may_be_sent::<crate::BackendWriter<u64, u64>>();
+}

@@ -39,6 +39,13 @@ impl Client {
         proposals
     }
 
+    /// So many writes, and nothing else.
+    pub(super) fn ask_for(&mut self, count: u64) -> Vec<Proposal> {
+        let first = self.asked + 1;
+        self.asked += count;
+        (first..).take(usize::try_from(count).unwrap()).map(proposal).collect()
+    }
+
     /// An entry is to be carried out.
     pub(super) fn note_committed(&mut self, index: u64, data: &Bytes) {
         let before = self.committed.range(..index).next_back().map_or(0, |(_, count)| *count);

@@ -16,8 +16,8 @@ use quorate_raft::{
 use quorate_random::SplitMix64;
 use quorate_state::apply::{Refusal, Request, Response, StateOptions};
 use quorate_state::backend::Backend;
-use quorate_state::lease::LessorOptions;
 use quorate_state::members::Member as Row;
+use quorate_state::mvcc::StoreOptions;
 use quorate_state::units::{MemberId, Millis};
 use quorate_storage::bolt;
 use quorate_storage::data_dir::DataDir;
@@ -579,8 +579,9 @@ pub(super) fn bolt_options() -> bolt::Options {
 }
 
 pub(super) fn state_options() -> StateOptions {
-    let lessor = LessorOptions::default();
-    StateOptions { lessor, learner_count_max: 1, ..StateOptions::default() }
+    // What the file has is read from there.
+    let store = StoreOptions { window_bytes_max: 0, recovered_bytes_max: 0 };
+    StateOptions { store, learner_count_max: 1, ..StateOptions::default() }
 }
 
 fn pace() -> Pace {

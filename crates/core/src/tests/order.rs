@@ -11,7 +11,7 @@ use quorate_raft::{
     Snapshot, SnapshotMetadata,
 };
 use quorate_random::SplitMix64;
-use quorate_state::apply::State;
+use quorate_state::apply::{EntryMeta, Request, State};
 use quorate_state::backend::{Backend, Batch};
 use quorate_storage::disk::{Disk, FaultyDisk, RealDisk};
 use quorate_storage::snap::{IncomingDatabase, database_path};
@@ -199,6 +199,52 @@ fn consensus_hears_of_a_verdict_before_it_hears_that_the_change_is_applied() {
     assert_eq!(third.member.consensus.status().applied, 5);
 }
 
+/// A leader's snapshot at `index`, with its image, in which these writes and no others are.
+fn snapshot_at(index: u64, writes: u64, client: &mut Client) -> (Snapshot, Vec<u8>) {
+    let folder = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let backend = Backend::open(&disk, &folder.path().join("db"), bolt_options()).unwrap();
+    let mut state = State::recover(&backend, state_options()).unwrap();
+    for (index, proposal) in (index + 1 - writes..).zip(Client::default().ask_for(writes)) {
+        let entry = EntryMeta { index, term: 2, ..EntryMeta::default() };
+        state.apply(entry, Request::decode(proposal.data.clone()).unwrap()).unwrap();
+        client.note_committed(index, &proposal.data);
+    }
+    backend.commit(&state.take_batch()).unwrap();
+    let image = read_image(&backend);
+    let order = SnapshotOrder::new(index, 2, state.members(), state.versions());
+    let mut snapshot = order.into_raft();
+    snapshot.metadata.conf_state.voters = vec![1, 2, 3];
+    (snapshot, image)
+}
+
+#[test]
+fn what_went_to_a_file_that_was_replaced_is_no_news() {
+    let mut third = Scripted::start();
+    third.receive(MessageKind::Append, |append| {
+        (append.index, append.log_term, append.commit) = (3, 1, 4);
+        append.entries = vec![Entry { term: 2, index: 4, ..Entry::default() }];
+    });
+    third.run(&[Turn::Consensus, Turn::Log, Turn::Consensus, Turn::StateMachine]);
+    // The batch with that entry is on its way to the backend when the snapshot comes.
+    (0..10).for_each(|_| third.member.let_time_pass());
+    third.run(&[Turn::StateMachine]);
+    let (snapshot, image) = snapshot_at(40, 4, &mut third.client);
+    let message = Message {
+        from: 1,
+        term: 2,
+        snapshot: Some(Box::new(snapshot)),
+        ..Message::new(MessageKind::Snapshot, 3)
+    };
+    third.member.receive_snapshot(message, &image).unwrap();
+    third.run(&[Turn::Consensus, Turn::Log, Turn::Consensus, Turn::StateMachine, Turn::Backend]);
+    let is_commit = |job: &Job<u64>| matches!(job, Job::Committed { generation: 0, .. });
+    assert!(third.member.jobs.iter().any(is_commit), "of the file that is gone");
+    third.run(&[Turn::StateMachine]);
+    assert_eq!(third.member.applied(), 40);
+    assert_eq!(third.client.check(third.member.machine.state(), "after the install"), 4);
+}
+
 /// A backend file that has applied everything up to `index`.
 fn image_at(index: u64) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
@@ -208,8 +254,12 @@ fn image_at(index: u64) -> Vec<u8> {
     let mut batch = Batch::new();
     batch.set_consistent_index(index, 2);
     backend.commit(&batch).unwrap();
+    read_image(&backend)
+}
+
+fn read_image(backend: &Backend) -> Vec<u8> {
     let len = usize::try_from(backend.db().read().image_len()).unwrap();
-    let mut bytes = std::fs::read(path).unwrap();
+    let mut bytes = std::fs::read(backend.db().path()).unwrap();
     bytes.truncate(len);
     bytes
 }
