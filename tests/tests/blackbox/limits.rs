@@ -79,9 +79,10 @@ async fn a_full_disk_loses_nothing_acknowledged(kind: Kind) {
 
 /// A member whose log has room to go on, and whose backend file has none. Tells how many writes it has acknowledged.
 async fn without_room_for_the_backend(kind: Kind) -> Option<(SmallDisk, Server, usize)> {
-    // Two segments are preallocated, and leave little for the backend.
-    let disk = SmallDisk::new(150)?;
+    let disk = SmallDisk::new(300)?;
     let server = disk.prepare(Options::new(kind)).start().await;
+    // The log's segment has its room by now; the backend file is to grow.
+    disk.fill_but(0);
     let acknowledged = write_until_refused(&server.client(), 100_000).await;
     let refused = server.client().put(put("another", b"v")).await.unwrap_err();
     assert!(refused.message().contains("database space exceeded"), "{refused}");
