@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use quorate_api::deep_txn;
 use quorate_core::{Pace, Purger};
+use quorate_edge::{Access, Endpoints, HttpService, MemberProbe, PeerService, Router, Surface};
 use quorate_node::LogFault;
 use quorate_state::members::{Member as Row, Members};
 use quorate_state::units::MemberId;
@@ -25,19 +26,15 @@ use quorate_storage::lost_log;
 use tokio::sync::{mpsc, watch};
 
 use crate::bootstrap::{self, Booted};
-use crate::client_http::{HttpService, MemberProbe};
 use crate::config::{self, Config, Gate, ProcessSurroundings, Url};
 use crate::descriptors;
 use crate::fatal::{End, Fatal, FaultReports};
-use crate::grpc::Router;
 use crate::housekeeping;
-use crate::http::{Access, Endpoints, Surface};
 use crate::listen::{ConnectionLimits, Listener, Patience, Places, Reuse, Services};
 use crate::log;
 use crate::member::{self, Entrance, Identity, Limits, Member, Running, Start, log_limits};
 use crate::meters;
 use crate::metrics::Metrics;
-use crate::peer_port::PeerService;
 use crate::release;
 use crate::remedy;
 use crate::runtime::{Runtimes, Threads};

@@ -87,11 +87,27 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "quorate-edge",
+        &[
+            "quorate-api",
+            "quorate-config",
+            "quorate-gotext",
+            "quorate-member",
+            "quorate-net",
+            "quorate-peer",
+            "quorate-release",
+            "quorate-state",
+            "quorate-storage",
+            "quorate-telemetry",
+        ],
+    ),
+    (
         "quorate-server",
         &[
             "quorate-api",
             "quorate-config",
             "quorate-core",
+            "quorate-edge",
             "quorate-gotext",
             "quorate-member",
             "quorate-net",

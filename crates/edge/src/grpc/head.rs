@@ -1,0 +1,273 @@
+//! The head of a request, held against what grpc-go demands of it before it looks at anything else.
+//!
+//! The checks come in grpc-go's order, with its codes and words, because a request may fail several: the
+//! host, the content type, the values that have a form, the method, and whether any time is left.
+
+use std::time::Duration;
+
+use http::header::{CONTENT_TYPE, HOST};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use tonic::Status;
+use tonic::body::Body;
+
+use super::status::status;
+use quorate_gotext::quote::go_quote_bytes;
+use quorate_member::RequestError;
+
+/// A client that grants less has given up before its call can be looked at.
+const TIMEOUT_MIN: Duration = Duration::from_micros(1);
+
+/// What a field line takes besides its text.
+const FIELD_BYTES: usize = 128;
+
+/// How the messages of a request are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Encoding<'a> {
+    Unsaid,
+    /// Said to be none.
+    Identity,
+    Gzip,
+    Unknown(&'a HeaderValue),
+}
+
+/// What the head of a gRPC request says.
+#[derive(Debug)]
+pub(super) struct Head<'a> {
+    pub(super) timeout: Option<Duration>,
+    pub(super) encoding: Encoding<'a>,
+    /// Memory of its field lines.
+    pub(super) bytes: u64,
+}
+
+/// The answer to a request whose head will not do: over HTTP, and over gRPC.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    code: StatusCode,
+    status: Status,
+}
+
+impl Refusal {
+    pub(super) fn into_http(self) -> Response<Body> {
+        let mut response = self.status.into_http();
+        *response.status_mut() = self.code;
+        response
+    }
+}
+
+/// The fields that matter, as they were found.
+struct Fields<'a> {
+    content_type: Option<&'a HeaderValue>,
+    host_count: usize,
+    timeout: Option<Duration>,
+    encoding: Encoding<'a>,
+    /// Why the last of the malformed ones is.
+    malformed: Option<String>,
+    bytes: usize,
+}
+
+impl<'a> Fields<'a> {
+    /// Goes once over all of them, which is cheaper than looking for each.
+    fn of(headers: &'a HeaderMap) -> Self {
+        let mut fields = Fields {
+            content_type: None,
+            host_count: 0,
+            timeout: None,
+            encoding: Encoding::Unsaid,
+            malformed: None,
+            bytes: 0,
+        };
+        for (name, value) in headers {
+            fields.bytes += FIELD_BYTES + name.as_str().len() + value.len();
+            if name == CONTENT_TYPE {
+                // One that is good is enough.
+                fields.content_type = fields.content_type.filter(|t| is_grpc(t)).or(Some(value));
+            } else if name == HOST {
+                fields.host_count += 1;
+            } else {
+                fields.take(name.as_str(), value);
+            }
+        }
+        fields
+    }
+
+    fn take(&mut self, name: &str, value: &'a HeaderValue) {
+        match name {
+            "grpc-timeout" => match parse_timeout(value) {
+                Ok(timeout) => self.timeout = Some(timeout),
+                Err(text) => self.malformed = Some(format!("malformed grpc-timeout: {text}")),
+            },
+            "grpc-encoding" => self.encoding = parse_encoding(value),
+            name if name.ends_with("-bin") => {
+                if let Some(offset) = base64_fault(value.as_bytes()) {
+                    self.malformed = Some(malformed_metadata(name, value, offset));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl<'a> Head<'a> {
+    /// Reads the head of a request, or refuses it.
+    pub(super) fn read<B>(request: &'a Request<B>) -> Result<Self, Refusal> {
+        let fields = Fields::of(request.headers());
+        let refuse = |code, status| Err(Refusal { code, status });
+        if fields.host_count > 1 {
+            let authority_count = usize::from(request.uri().authority().is_some());
+            let text = format!(
+                "num values of :authority: {authority_count}, num values of host: {}, both must only have 1 \
+                 value as per HTTP/2 spec",
+                fields.host_count
+            );
+            return refuse(StatusCode::BAD_REQUEST, Status::internal(text));
+        }
+        if !fields.content_type.is_some_and(is_grpc) {
+            let given = go_quote_bytes(fields.content_type.map_or(b"", HeaderValue::as_bytes));
+            let text = format!("invalid gRPC request content-type {given}");
+            return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, Status::invalid_argument(text));
+        }
+        if let Some(text) = fields.malformed {
+            return refuse(StatusCode::BAD_REQUEST, Status::internal(text));
+        }
+        if request.method() != Method::POST {
+            let given = go_quote_bytes(request.method().as_str().as_bytes());
+            let text =
+                format!("Received a HEADERS frame with :method {given} which should be POST");
+            return refuse(StatusCode::METHOD_NOT_ALLOWED, Status::internal(text));
+        }
+        if fields.timeout.is_some_and(|timeout| timeout < TIMEOUT_MIN) {
+            return refuse(StatusCode::OK, status(RequestError::DeadlineExceeded));
+        }
+        let bytes = (fields.bytes + request.uri().path().len()) as u64;
+        Ok(Self { timeout: fields.timeout, encoding: fields.encoding, bytes })
+    }
+}
+
+/// Whether a content type is gRPC's: alone, or with more after a sign that separates it.
+fn is_grpc(content_type: &HeaderValue) -> bool {
+    let rest = content_type.as_bytes().strip_prefix(b"application/grpc");
+    matches!(rest, Some([] | [b'+' | b';', ..]))
+}
+
+fn parse_encoding(value: &HeaderValue) -> Encoding<'_> {
+    match value.as_bytes() {
+        b"" | b"identity" => Encoding::Identity,
+        b"gzip" => Encoding::Gzip,
+        _ => Encoding::Unknown(value),
+    }
+}
+
+fn malformed_metadata(name: &str, value: &HeaderValue, offset: usize) -> String {
+    let (name, value) = (go_quote_bytes(name.as_bytes()), go_quote_bytes(value.as_bytes()));
+    format!(
+        "malformed binary metadata {value} in header {name}: illegal base64 data at input byte {offset}"
+    )
+}
+
+/// Where a value stops being base64, padded if its length could be that of a padded one, or `None`.
+fn base64_fault(value: &[u8]) -> Option<usize> {
+    let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    let may_be_padded = value.len().is_multiple_of(4);
+    let Some(end) = value.iter().position(|byte| !is_digit(byte)) else {
+        return (value.len() % 4 == 1).then(|| value.len() - 1);
+    };
+    // The padding makes the last four full, and nothing comes after it.
+    let padding = match end % 4 {
+        2 if may_be_padded && value[end..].starts_with(b"==") => 2,
+        3 if may_be_padded && value[end] == b'=' => 1,
+        _ => return Some(end),
+    };
+    (end + padding < value.len()).then_some(end + padding)
+}
+
+/// Reads a `grpc-timeout`: up to eight digits and a unit. The error is grpc-go's text.
+fn parse_timeout(value: &HeaderValue) -> Result<Duration, String> {
+    let text = value.as_bytes();
+    let fault = |what: &str| format!("transport: timeout {what}: {}", go_quote_bytes(text));
+    let (unit, digits) = match text {
+        [] | [_] => return Err(fault("string is too short")),
+        [digits @ .., unit] if digits.len() <= 8 => (unit, digits),
+        _ => return Err(fault("string is too long")),
+    };
+    let nanos_per_unit: u64 = match unit {
+        b'H' => 3_600_000_000_000,
+        b'M' => 60_000_000_000,
+        b'S' => 1_000_000_000,
+        b'm' => 1_000_000,
+        b'u' => 1_000,
+        b'n' => 1,
+        _ => return Err(fault("unit is not recognized")),
+    };
+    if !digits.iter().all(u8::is_ascii_digit) {
+        let digits = go_quote_bytes(digits);
+        return Err(format!("strconv.ParseUint: parsing {digits}: invalid syntax"));
+    }
+    let count = digits.iter().fold(0, |count, digit| count * 10 + u64::from(digit - b'0'));
+    Ok(Duration::from_nanos(count.saturating_mul(nanos_per_unit)))
+}
+
+/// First value of a metadata key, or `default`.
+pub(super) fn metadata<'a>(headers: &'a HeaderMap, key: &str, default: &'a str) -> &'a str {
+    headers.get(key).and_then(|value| value.to_str().ok()).unwrap_or(default)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_types_are_of_grpc_or_not() {
+        for (text, expected) in [
+            ("application/grpc", true),
+            ("application/grpc+proto", true),
+            ("application/grpc;charset=x", true),
+            ("application/grpcx", false),
+            ("application/grpc-web", false),
+            ("application/GRPC", false),
+            ("", false),
+        ] {
+            assert_eq!(is_grpc(&HeaderValue::from_static(text)), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn faults_in_base64_are_where_go_sees_them() {
+        for good in ["", "AAEC", "AA==", "AA", "AAE=", "AAE", "AB", "+/+/"] {
+            assert_eq!(base64_fault(good.as_bytes()), None, "{good}");
+        }
+        for (bad, offset) in [
+            ("A", 0),
+            ("!!!!", 0),
+            ("abcd!", 4),
+            ("-_-_", 0),
+            ("AA==AA==", 4),
+            ("AA=A", 2),
+            ("AAA=A", 3),
+            ("AAEC=AAA", 4),
+            ("AAECA", 4),
+            ("AA= ", 2),
+        ] {
+            assert_eq!(base64_fault(bad.as_bytes()), Some(offset), "{bad}");
+        }
+    }
+
+    #[test]
+    fn timeouts_have_eight_digits_and_a_unit() {
+        let parse = |text: &'static str| parse_timeout(&HeaderValue::from_static(text));
+        assert_eq!(parse("5S"), Ok(Duration::from_secs(5)));
+        assert_eq!(parse("99999999m"), Ok(Duration::from_millis(99_999_999)));
+        assert_eq!(parse("4999910u"), Ok(Duration::from_micros(4_999_910)));
+        assert_eq!(parse("99999999M"), Ok(Duration::from_secs(99_999_999 * 60)));
+        assert!(parse("99999999H").unwrap() > Duration::from_secs(500 * 365 * 86_400));
+        for (bad, text) in [
+            ("", "transport: timeout string is too short: \"\""),
+            ("S", "transport: timeout string is too short: \"S\""),
+            ("1x", "transport: timeout unit is not recognized: \"1x\""),
+            ("123456789S", "transport: timeout string is too long: \"123456789S\""),
+            ("-1S", "strconv.ParseUint: parsing \"-1\": invalid syntax"),
+            ("+1S", "strconv.ParseUint: parsing \"+1\": invalid syntax"),
+        ] {
+            assert_eq!(parse(bad), Err(text.to_owned()));
+        }
+    }
+}

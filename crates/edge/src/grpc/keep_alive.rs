@@ -1,0 +1,154 @@
+//! Keeping leases alive: a stream on which each request is answered in its turn.
+//!
+//! The response body is made by hand, as that of watches is and for the same reason: a renewal at the leader is a look
+//! at memory, and layers that a library has for streams in general cost more than it. One renewal is under
+//! way at a time; what the client sends meanwhile waits in its stream's window.
+//!
+//! # Not here
+//!
+//! What a renewal is (`lease_holder`).
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use http::Request;
+use http_body::{Body, Frame};
+use hyper::body::Incoming;
+use prost::Message;
+use quorate_api::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
+use quorate_state::units::LeaseId;
+use tokio_stream::Stream;
+use tonic::Status;
+use tonic::codec::Streaming;
+
+use super::call::ResponseFuture;
+use super::request_body::RequestBody;
+use super::status::status;
+use super::streams;
+use super::wording::in_grpc_gos_words;
+use crate::methods::Kind;
+use quorate_member::lease_holder::LeaseHolder;
+use quorate_member::{Member, Reader, StreamEnd, StreamEnds};
+
+/// Bytes gathered before they are handed to the transport.
+const CHUNK_BYTES: usize = 32 * 1024;
+
+/// The service.
+#[derive(Debug)]
+pub(super) struct KeepAliveService {
+    reader: Arc<Reader>,
+    streams: Arc<StreamEnds>,
+    leases: Arc<LeaseHolder>,
+    message_bytes_max: usize,
+}
+
+impl KeepAliveService {
+    pub(super) fn new(member: &Member, leases: Arc<LeaseHolder>, message_bytes_max: usize) -> Self {
+        let (reader, streams) = (Arc::clone(&member.reader), Arc::clone(&member.streams));
+        Self { reader, streams, leases, message_bytes_max }
+    }
+
+    pub(super) fn call(&self, request: Request<RequestBody<Incoming>>) -> ResponseFuture {
+        let (head, requests) = streams::requests(request, self.message_bytes_max);
+        streams::respond(Session {
+            requests,
+            reader: Arc::clone(&self.reader),
+            leases: Arc::clone(&self.leases),
+            renewal: None,
+            end: self.streams.wait(streams::requires_leader(&head.headers)),
+            chunk: BytesMut::new(),
+            ended: None,
+        })
+    }
+}
+
+type Renewal = Pin<Box<dyn Future<Output = Result<LeaseKeepAliveResponse, Status>> + Send>>;
+
+/// One client's stream, as a response body.
+struct Session {
+    requests: Streaming<LeaseKeepAliveRequest>,
+    reader: Arc<Reader>,
+    leases: Arc<LeaseHolder>,
+    /// The one under way.
+    renewal: Option<Renewal>,
+    /// What ends the stream from this side.
+    end: StreamEnd,
+    chunk: BytesMut,
+    /// The status to end with, when everything before it has been sent; `Some(None)` after that.
+    ended: Option<Option<Status>>,
+}
+
+impl Session {
+    /// Renews and answers for as long as nothing has to be waited for.
+    fn poll_renewals(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        if let Poll::Ready(why) = self.end.as_mut().poll(cx) {
+            return Poll::Ready(status(why));
+        }
+        while self.chunk.len() < CHUNK_BYTES {
+            if let Some(renewal) = &mut self.renewal {
+                let Poll::Ready(renewed) = renewal.as_mut().poll(cx) else { break };
+                self.renewal = None;
+                let put = renewed.and_then(|response| self.put(&response));
+                if let Err(status) = put {
+                    return Poll::Ready(status);
+                }
+            }
+            match Pin::new(&mut self.requests).poll_next(cx) {
+                Poll::Ready(Some(Ok(request))) => self.renewal = Some(self.renew(request.id)),
+                Poll::Ready(Some(Err(status))) => {
+                    return Poll::Ready(in_grpc_gos_words(status, Kind::BidiStream));
+                }
+                Poll::Ready(None) => return Poll::Ready(Status::ok("")),
+                Poll::Pending => break,
+            }
+        }
+        Poll::Pending
+    }
+
+    fn renew(&self, id: i64) -> Renewal {
+        let (reader, leases) = (Arc::clone(&self.reader), Arc::clone(&self.leases));
+        Box::pin(async move {
+            // The revision is that before the renewal.
+            let header = Some(reader.current_header());
+            // A lease that is gone is told by a lifetime of nothing.
+            let ttl = leases.renew(LeaseId(id)).await.map_err(status)?.unwrap_or_default();
+            Ok(LeaseKeepAliveResponse { header, id, ttl })
+        })
+    }
+
+    fn put(&mut self, response: &LeaseKeepAliveResponse) -> Result<(), Status> {
+        streams::put_message(&mut self.chunk, response.encoded_len(), |chunk| {
+            response.encode(chunk).expect("the chunk has room for the message");
+        })
+    }
+}
+
+impl Body for Session {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = &mut *self;
+        if this.ended.is_none()
+            && let Poll::Ready(status) = this.poll_renewals(cx)
+        {
+            this.ended = Some(Some(status));
+        }
+        if !this.chunk.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(this.chunk.split().freeze()))));
+        }
+        match &mut this.ended {
+            None => Poll::Pending,
+            Some(status) => match status.take() {
+                Some(status) => Poll::Ready(Some(streams::trailers(&status))),
+                None => Poll::Ready(None),
+            },
+        }
+    }
+}

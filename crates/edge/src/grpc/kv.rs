@@ -1,0 +1,325 @@
+//! The KV service: reads from the newest view, writes through the log.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use prost::Message as _;
+use quorate_api::etcdserverpb::kv_server;
+use quorate_api::etcdserverpb::request_op::Request as Operation;
+use quorate_api::etcdserverpb::{
+    CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse,
+    InternalRaftRequest, PutRequest, PutResponse, RangeRequest, RangeResponse, RangeStreamResponse,
+    ResponseHeader, TxnRequest, TxnResponse,
+};
+use quorate_state::apply::{
+    Response as Outcome, check_delete_range, check_put, check_range, check_txn, is_read_only,
+    is_serializable, read_txn,
+};
+use quorate_state::mvcc::{RangeQuery, SortOrder, SortTarget};
+use quorate_state::quota::{put_cost, txn_cost};
+use tonic::codegen::BoxStream;
+use tonic::{Request, Response, Status};
+
+use super::large_reply::{COUNTED_BYTES_MIN, Large, Reply, StreamRooms};
+use super::range_stream::ChunkedRange;
+use super::status::status;
+use super::unexpected;
+use quorate_member::admission::{Bound, Room};
+use quorate_member::{
+    Administrator, Member, Profile, Proposer, Reader, RequestError, StreamEnds, Weight,
+};
+use quorate_net::runtime::blocking;
+use quorate_telemetry::metrics::RequestKind;
+
+/// The service.
+#[derive(Debug)]
+pub(crate) struct Kv {
+    profile: Arc<Profile>,
+    reader: Arc<Reader>,
+    proposer: Arc<Proposer>,
+    administrator: Arc<Administrator>,
+    streams: Arc<StreamEnds>,
+}
+
+impl Kv {
+    pub(super) fn new(member: &Member) -> Self {
+        Self {
+            profile: Arc::clone(&member.profile),
+            reader: Arc::clone(&member.reader),
+            proposer: Arc::clone(&member.proposer),
+            administrator: Arc::clone(&member.administrator),
+            streams: Arc::clone(&member.streams),
+        }
+    }
+
+    /// Answers a range that was checked. When there is no room for the reply, what was read is let go and, once
+    /// there is, read again.
+    async fn read_range(
+        &self,
+        request: &RangeRequest,
+    ) -> Result<Reply<RangeResponse>, RequestError> {
+        if !request.serializable {
+            self.reader.read_barrier().await?;
+        }
+        let query = to_query(request)?;
+        let replies = &self.reader.admission().replies;
+        match self.gather_range(&query).await?.admit(replies) {
+            Ok(reply) => Ok(reply),
+            Err(bytes) => {
+                let room = self.wait_for_room(bytes).await?;
+                Ok(self.gather_range(&query).await?.admit_to(room))
+            }
+        }
+    }
+
+    async fn gather_range(&self, query: &RangeQuery) -> Result<Reply<RangeResponse>, RequestError> {
+        let weight = self.reader.weigh([query]).await?;
+        let query = query.clone();
+        let (result, room) = gather(&self.reader, weight, move |reader| reader.range(&query)).await;
+        let result = result?;
+        let response = RangeResponse {
+            header: Some(self.profile.header(result.revision)),
+            kvs: result.kvs,
+            more: result.more,
+            count: result.count,
+        };
+        Ok(Reply::new(response, room))
+    }
+
+    /// The same for a transaction.
+    async fn read_txn(&self, request: TxnRequest) -> Result<Reply<TxnResponse>, RequestError> {
+        if !is_serializable(&request) {
+            self.reader.read_barrier().await?;
+        }
+        let request = Arc::new(request);
+        let replies = &self.reader.admission().replies;
+        match self.gather_txn(&request).await?.admit(replies) {
+            Ok(reply) => Ok(reply),
+            Err(bytes) => {
+                let room = self.wait_for_room(bytes).await?;
+                Ok(self.gather_txn(&request).await?.admit_to(room))
+            }
+        }
+    }
+
+    async fn gather_txn(
+        &self,
+        request: &Arc<TxnRequest>,
+    ) -> Result<Reply<TxnResponse>, RequestError> {
+        // Which of the branches it will be is not known yet.
+        let queries: Vec<_> = request
+            .success
+            .iter()
+            .chain(&request.failure)
+            .filter_map(|operation| match &operation.request {
+                Some(Operation::RequestRange(range)) => RangeQuery::from_request(range),
+                _ => None,
+            })
+            .collect();
+        let weight = self.reader.weigh(&queries).await?;
+        let request = Arc::clone(request);
+        let read = move |reader: &Reader| reader.answer(read_txn(&reader.view(), &request));
+        let (response, room) = gather(&self.reader, weight, read).await;
+        let mut response = response?;
+        response.header = self.profile.complete(response.header);
+        Ok(Reply::new(response, room))
+    }
+
+    /// A range in chunks, each read when it is asked for. What a chunk takes is counted until it has been
+    /// sent; where there is no room for it the stream ends.
+    fn chunks(
+        &self,
+        query: RangeQuery,
+        rooms: StreamRooms,
+    ) -> impl Iterator<Item = Result<RangeStreamResponse, Status>> + use<> {
+        let (profile, reader) = (Arc::clone(&self.profile), Arc::clone(&self.reader));
+        let mut range = ChunkedRange::new(query, profile.limits().request_bytes_max);
+        let mut next = move || {
+            let mut chunk = match range.next(|query| reader.range(query))? {
+                Ok(chunk) => chunk,
+                Err(error) => return Some(Err(status(error))),
+            };
+            if chunk.header.is_some() {
+                chunk.header = profile.complete(chunk.header);
+            }
+            let len = chunk.encoded_len();
+            if len >= COUNTED_BYTES_MIN {
+                // The library's buffer may be twice as large as what is in it.
+                match Bound::take_owned(&reader.admission().replies, 2 * len as u64) {
+                    Ok(room) => rooms.push(room),
+                    Err(full) => return Some(Err(status(full))),
+                }
+            }
+            Some(Ok(RangeStreamResponse { range_response: Some(chunk) }))
+        };
+        let mut has_failed = false;
+        std::iter::from_fn(move || {
+            let chunk = if has_failed { None } else { next() };
+            has_failed = matches!(chunk, Some(Err(_)));
+            chunk
+        })
+    }
+
+    /// The reply to something that has been done.
+    fn reply_regardless<M: Large>(&self, response: M) -> Result<Response<M>, Status> {
+        Reply::new(response, None)
+            .admit_regardless(&self.reader.admission().replies)
+            .into_response()
+    }
+
+    async fn wait_for_room(&self, bytes: u64) -> Result<Room, RequestError> {
+        let patience = self.profile.limits().request_timeout;
+        Ok(Bound::take_within(&self.reader.admission().replies, bytes, patience).await?)
+    }
+}
+
+/// Reads on the spot, or, where that takes long, off the connection threads.
+async fn gather<T: Send + 'static>(
+    reader: &Arc<Reader>,
+    weight: Weight,
+    read: impl FnOnce(&Reader) -> T + Send + 'static,
+) -> (T, Option<Room>) {
+    let Weight { is_long, room } = weight;
+    if !is_long {
+        return (read(reader), room);
+    }
+    let reader = Arc::clone(reader);
+    // The room goes along: the work goes on when the client has gone.
+    blocking(move || (read(&reader), room)).await
+}
+
+fn to_query(request: &RangeRequest) -> Result<RangeQuery, RequestError> {
+    check_range(request)?;
+    Ok(RangeQuery::from_request(request).expect("the sort was checked"))
+}
+
+#[tonic::async_trait]
+impl kv_server::Kv for Kv {
+    async fn range(
+        &self,
+        request: Request<RangeRequest>,
+    ) -> Result<Response<RangeResponse>, Status> {
+        let request = request.into_inner();
+        if !request.serializable && self.profile.is_learner() {
+            return Err(status(RequestError::NotSupportedForLearner));
+        }
+        check_range(&request).map_err(status)?;
+        let started = Instant::now();
+        let result = self.read_range(&request).await;
+        let took = started.elapsed();
+        self.profile.metrics().server.request_duration.observe(
+            RequestKind::Range,
+            result.is_ok(),
+            took,
+        );
+        result.map_err(status)?.into_response()
+    }
+
+    async fn range_stream(
+        &self,
+        request: Request<RangeRequest>,
+    ) -> Result<Response<BoxStream<RangeStreamResponse>>, Status> {
+        let request = request.into_inner();
+        let query = to_query(&request).map_err(status)?;
+        let in_key_order = query.sort_order == SortOrder::None
+            || (query.sort_order == SortOrder::Ascend && query.sort_target == SortTarget::Key);
+        if !in_key_order {
+            return Err(Status::unimplemented("RangeStream does not support custom sort orders"));
+        }
+        let is_filtered = query.min_mod_revision != 0
+            || query.max_mod_revision != 0
+            || query.min_create_revision != 0
+            || query.max_create_revision != 0;
+        if is_filtered {
+            return Err(Status::unimplemented("RangeStream does not support revision filters"));
+        }
+        if !request.serializable {
+            self.reader.read_barrier().await.map_err(status)?;
+        }
+        let end = self.streams.wait(false);
+        let rooms = StreamRooms::default();
+        let mut chunks = self.chunks(query, rooms.clone());
+        // The first chunk is read now: its refusal is the call's.
+        let mut first = chunks.next().transpose()?;
+        let chunks = std::iter::from_fn(move || first.take().map(Ok).or_else(|| chunks.next()));
+        let chunks = super::streams::until(tokio_stream::iter(chunks), end);
+        let mut response: Response<BoxStream<_>> = Response::new(Box::pin(chunks));
+        response.extensions_mut().insert(rooms);
+        Ok(response)
+    }
+
+    async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
+        let put = request.into_inner();
+        self.proposer.check_quota(put_cost(&put)).await.map_err(status)?;
+        check_put(&put).map_err(status)?;
+        let request = InternalRaftRequest { put: Some(put), ..InternalRaftRequest::default() };
+        match self.proposer.propose(request, RequestKind::Put).await.map_err(status)? {
+            Outcome::Put(mut response) => {
+                response.header = self.profile.complete(response.header);
+                Ok(Response::new(response))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn delete_range(
+        &self,
+        request: Request<DeleteRangeRequest>,
+    ) -> Result<Response<DeleteRangeResponse>, Status> {
+        let delete = request.into_inner();
+        check_delete_range(&delete).map_err(status)?;
+        let request =
+            InternalRaftRequest { delete_range: Some(delete), ..InternalRaftRequest::default() };
+        match self.proposer.propose(request, RequestKind::DeleteRange).await.map_err(status)? {
+            Outcome::DeleteRange(mut response) => {
+                response.header = self.profile.complete(response.header);
+                self.reply_regardless(response)
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn txn(&self, request: Request<TxnRequest>) -> Result<Response<TxnResponse>, Status> {
+        let txn = request.into_inner();
+        self.proposer.check_quota(txn_cost(&txn)).await.map_err(status)?;
+        check_txn(&txn, self.profile.limits().txn_ops_max).map_err(status)?;
+        if is_read_only(&txn) {
+            let started = Instant::now();
+            let result = self.read_txn(txn).await;
+            let (kind, took) = (RequestKind::ReadonlyTxn, started.elapsed());
+            self.profile.metrics().server.request_duration.observe(kind, result.is_ok(), took);
+            return result.map_err(status)?.into_response();
+        }
+        let request = InternalRaftRequest { txn: Some(txn), ..InternalRaftRequest::default() };
+        match self.proposer.propose(request, RequestKind::Txn).await.map_err(status)? {
+            Outcome::Txn(mut response) => {
+                response.header = self.profile.complete(response.header);
+                self.reply_regardless(response)
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn compact(
+        &self,
+        request: Request<CompactionRequest>,
+    ) -> Result<Response<CompactionResponse>, Status> {
+        let compaction = request.into_inner();
+        let is_physical = compaction.physical;
+        let request =
+            InternalRaftRequest { compaction: Some(compaction), ..InternalRaftRequest::default() };
+        let outcome = self.proposer.propose(request, RequestKind::Compaction).await;
+        if is_physical {
+            // Also when somebody else had compacted: the answer says that the history is gone.
+            self.administrator.wait_compacted().await.map_err(status)?;
+        }
+        match outcome.map_err(status)? {
+            Outcome::Compaction(response) => {
+                let revision = response.header.map_or(0, |header: ResponseHeader| header.revision);
+                let header = Some(self.profile.header(revision));
+                Ok(Response::new(CompactionResponse { header }))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+}

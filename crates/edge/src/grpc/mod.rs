@@ -1,0 +1,296 @@
+//! gRPC: routing, the checks common to all calls, and one file per service.
+//!
+//! A request passes, in this order: the checks of its head, routing (unknown names are refused with grpc-go's
+//! words), the compression, the checks of [`Router::admit`], the wait for a leader where the client requires one, the
+//! service's own file. Every call is counted when it starts and exactly
+//! once when it ends, however it ends. A deadline that came with the call ends it with grpc-go's words, as long as
+//! nothing of it has been answered.
+//!
+//! # Not here
+//!
+//! What a request does (`member`, `state`); the words and codes of errors (`status`).
+
+mod body;
+mod call;
+mod cluster;
+mod head;
+mod health;
+mod keep_alive;
+mod kv;
+mod large_reply;
+mod lease;
+mod maintenance;
+mod observe;
+mod range_stream;
+mod request_body;
+mod status;
+mod streams;
+mod watch;
+mod wording;
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderValue, Request};
+use hyper::body::Incoming;
+use quorate_api::etcdserverpb::auth_server::AuthServer;
+use quorate_api::etcdserverpb::cluster_server::ClusterServer;
+use quorate_api::etcdserverpb::kv_server::KvServer;
+use quorate_api::etcdserverpb::lease_server::LeaseServer;
+use quorate_api::etcdserverpb::maintenance_server::MaintenanceServer;
+use quorate_api::healthpb::health_server::HealthServer;
+use quorate_api::v3electionpb::election_server::ElectionServer;
+use quorate_api::v3lockpb::lock_server::LockServer;
+use tonic::Status;
+use tower_service::Service as _;
+
+use self::body::Observed;
+use self::call::{Call, ResponseFuture};
+use self::head::{Encoding, Head};
+use self::observe::CallStats;
+use self::request_body::RequestBody;
+use self::status::status;
+use crate::methods::{Route, SERVICES, route};
+use quorate_gotext::quote::go_quote_bytes;
+use quorate_member::admission::{CallRoom, Caller, Full};
+use quorate_member::leadership::LeaderWatch;
+use quorate_member::lease_holder::LeaseHolder;
+use quorate_member::{Member, Profile, RequestError};
+use quorate_net::listen::{Activity, Http2Service};
+
+/// Bytes that a message may have beyond the largest request, for what surrounds it.
+const MESSAGE_OVERHEAD_BYTES: usize = 512 * 1024;
+
+/// Services whose turn has not come; every method answers Unimplemented.
+#[derive(Debug)]
+struct Later;
+
+#[tonic::async_trait]
+impl quorate_api::etcdserverpb::auth_server::Auth for Later {}
+#[tonic::async_trait]
+impl quorate_api::v3lockpb::lock_server::Lock for Later {}
+#[tonic::async_trait]
+impl quorate_api::v3electionpb::election_server::Election for Later {}
+
+/// All gRPC services of the client port.
+#[derive(Clone, Debug)]
+pub struct Router {
+    services: Arc<Services>,
+    /// The connection that asks.
+    caller: Arc<Caller>,
+}
+
+#[derive(Debug)]
+struct Services {
+    profile: Arc<Profile>,
+    leader: LeaderWatch,
+    message_bytes_max: usize,
+    kv: KvServer<kv::Kv>,
+    watch: watch::WatchService,
+    lease: LeaseServer<lease::LeaseService>,
+    keep_alive: keep_alive::KeepAliveService,
+    cluster: ClusterServer<cluster::ClusterService>,
+    maintenance: MaintenanceServer<maintenance::MaintenanceService>,
+    auth: AuthServer<Later>,
+    lock: LockServer<Later>,
+    election: ElectionServer<Later>,
+    health: HealthServer<health::HealthService>,
+}
+
+impl Router {
+    /// The services of this member.
+    pub fn new(member: &Member) -> Self {
+        let bytes_max = member.profile.limits().request_bytes_max + MESSAGE_OVERHEAD_BYTES;
+        macro_rules! server {
+            ($server:ident, $service:expr) => {
+                $server::new($service)
+                    .accept_compressed(tonic::codec::CompressionEncoding::Gzip)
+                    .max_decoding_message_size(bytes_max)
+                    .max_encoding_message_size(i32::MAX as usize)
+            };
+        }
+        let leases = Arc::new(LeaseHolder::new(member));
+        let caller = Arc::new(Caller::new(Arc::clone(&member.reader.admission().calls)));
+        let services = Services {
+            kv: server!(KvServer, kv::Kv::new(member)),
+            watch: watch::WatchService::new(member, bytes_max),
+            lease: server!(LeaseServer, lease::LeaseService::new(member, Arc::clone(&leases))),
+            keep_alive: keep_alive::KeepAliveService::new(member, leases, bytes_max),
+            cluster: server!(ClusterServer, cluster::ClusterService::new(member)),
+            maintenance: server!(MaintenanceServer, maintenance::MaintenanceService::new(member)),
+            auth: server!(AuthServer, Later),
+            lock: server!(LockServer, Later),
+            election: server!(ElectionServer, Later),
+            health: server!(HealthServer, health::HealthService::new(member)),
+            profile: Arc::clone(&member.profile),
+            leader: LeaderWatch::new(member),
+            message_bytes_max: bytes_max,
+        };
+        Self { services: Arc::new(services), caller }
+    }
+
+    /// Takes a place for a call whose head has so many bytes.
+    fn take_room(&self, head_bytes: u64) -> Result<Arc<CallRoom>, Full> {
+        let room = Caller::begin(&self.caller)?;
+        room.hold(head_bytes)?;
+        Ok(room)
+    }
+
+    /// The checks that every call has to pass.
+    fn admit(
+        &self,
+        (service, method): (usize, usize),
+        headers: &HeaderMap,
+        stats: &CallStats,
+    ) -> Result<(), Status> {
+        if self.services.profile.is_learner() && !learner_answers(service, method) {
+            return Err(status(RequestError::NotSupportedForLearner));
+        }
+        let version = headers.get("client-api-version");
+        if version.is_some_and(|version| std::str::from_utf8(version.as_bytes()).is_err()) {
+            return Err(status(RequestError::InvalidClientApiVersion));
+        }
+        stats.count_client(headers);
+        Ok(())
+    }
+
+    /// Starts the call, once there is a leader if it requires one.
+    fn start(
+        &self,
+        method: (usize, usize),
+        request: Request<RequestBody<Incoming>>,
+    ) -> ResponseFuture {
+        if !streams::requires_leader(request.headers()) || self.services.profile.has_leader() {
+            return self.services.dispatch(method, request);
+        }
+        let services = Arc::clone(&self.services);
+        Box::pin(async move {
+            match services.leader.require_leader().await {
+                Ok(()) => services.dispatch(method, request).await,
+                Err(error) => Ok(status(error).into_http()),
+            }
+        })
+    }
+}
+
+/// Whether a learner answers these calls. Of ranges it then answers those that are not linearizable, which
+/// only the message tells.
+fn learner_answers(service: usize, method: usize) -> bool {
+    let service = &SERVICES[service];
+    matches!(
+        (service.name, service.methods[method].0),
+        ("etcdserverpb.KV", "Range") | ("etcdserverpb.Maintenance", "Status" | "Snapshot")
+    )
+}
+
+impl Services {
+    /// Positions are those of [`SERVICES`].
+    fn dispatch(
+        &self,
+        (service, method): (usize, usize),
+        request: Request<RequestBody<Incoming>>,
+    ) -> ResponseFuture {
+        let service = &SERVICES[service];
+        match service.name {
+            "etcdserverpb.KV" => self.kv.clone().call(request),
+            "etcdserverpb.Watch" => self.watch.call(request),
+            "etcdserverpb.Lease" if service.methods[method].0 == "LeaseKeepAlive" => {
+                self.keep_alive.call(request)
+            }
+            "etcdserverpb.Lease" => self.lease.clone().call(request),
+            "etcdserverpb.Cluster" => self.cluster.clone().call(request),
+            "etcdserverpb.Maintenance" => self.maintenance.clone().call(request),
+            "etcdserverpb.Auth" => self.auth.clone().call(request),
+            "v3lockpb.Lock" => self.lock.clone().call(request),
+            "v3electionpb.Election" => self.election.clone().call(request),
+            "grpc.health.v1.Health" => self.health.clone().call(request),
+            name => unreachable!("{name} is not in the table"),
+        }
+    }
+}
+
+impl Http2Service for Router {
+    fn for_connection(&self) -> Self {
+        Self { services: Arc::clone(&self.services), caller: Arc::new(self.caller.another()) }
+    }
+
+    fn activity(&self) -> Activity {
+        let (begun, under_way) = self.caller.activity();
+        Activity { begun, under_way }
+    }
+}
+
+impl hyper::service::Service<Request<Incoming>> for Router {
+    type Response = http::Response<Observed<CallStats>>;
+    type Error = std::convert::Infallible;
+    type Future = Call;
+
+    fn call(&self, mut request: Request<Incoming>) -> Call {
+        let Head { timeout, encoding, bytes } = match Head::read(&request) {
+            Ok(head) => head,
+            Err(refusal) => return Call::answered(refusal.into_http()),
+        };
+        // A query is a part of the name, which nothing is called then.
+        let path = request.uri().path_and_query().map_or("", |path| path.as_str());
+        let route = route(path);
+        let Route::Method { service, method, kind } = route else {
+            let text = route.refusal().unwrap_or_default();
+            return Call::answered(Status::unimplemented(text).into_http());
+        };
+        if let Encoding::Unknown(name) = encoding {
+            return Call::answered(decompressor_missing(name).into_http());
+        }
+        let headers = request.headers();
+        let stats = CallStats::start(&self.services.profile, service, method, kind);
+        let room = match self.take_room(bytes) {
+            Ok(room) => room,
+            Err(full) => return Call::refused(&status(RequestError::from(full)), stats),
+        };
+        let stats = stats.in_room(Arc::clone(&room));
+        if let Err(status) = self.admit((service, method), headers, &stats) {
+            return Call::refused(&status, stats);
+        }
+        if encoding == Encoding::Identity {
+            // The library would not take an empty one.
+            request.headers_mut().remove("grpc-encoding");
+        }
+        let bytes_max = self.services.message_bytes_max;
+        let request = request.map(|body| RequestBody::new(body, kind, room, bytes, bytes_max));
+        Call::started(self.start((service, method), request), stats, timeout)
+    }
+}
+
+fn decompressor_missing(encoding: &HeaderValue) -> Status {
+    let name = go_quote_bytes(encoding.as_bytes());
+    Status::unimplemented(format!("grpc: Decompressor is not installed for grpc-encoding {name}"))
+}
+
+/// The log answered a request with the answer to another.
+fn unexpected(response: &quorate_state::apply::Response) -> Status {
+    Status::internal(format!("the log answered with {response:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_learner_answers_three_methods() {
+        let answered = |path: &str| match route(path) {
+            Route::Method { service, method, .. } => learner_answers(service, method),
+            other => panic!("{path} leads to {other:?}"),
+        };
+        assert!(answered("/etcdserverpb.KV/Range"));
+        assert!(answered("/etcdserverpb.Maintenance/Status"));
+        assert!(answered("/etcdserverpb.Maintenance/Snapshot"));
+        for path in [
+            "/etcdserverpb.KV/RangeStream",
+            "/etcdserverpb.Watch/Watch",
+            "/etcdserverpb.Lease/LeaseKeepAlive",
+            "/etcdserverpb.Cluster/MemberList",
+            "/etcdserverpb.Maintenance/HashKV",
+            "/grpc.health.v1.Health/Check",
+        ] {
+            assert!(!answered(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What streams of several messages share: how they end from this side, and, for those whose bodies are made by
+//! hand, how requests are read and messages framed.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Request, Response, header};
+use http_body::{Body, Frame};
+use hyper::body::Incoming;
+use prost::{Message, Name};
+use quorate_api::codec::Half;
+use tokio_stream::Stream;
+use tonic::Status;
+use tonic::codec::{CompressionEncoding, Streaming};
+
+use super::call::ResponseFuture;
+use super::head::metadata;
+use super::large_reply::checked_len;
+use super::request_body::RequestBody;
+use super::status::status;
+use quorate_member::StreamEnd;
+
+/// Header of a message on the wire: a flag and the length.
+const MESSAGE_HEAD_BYTES: usize = 5;
+
+/// The messages that a client sends on its stream, and the head it began with.
+pub(super) fn requests<M: Message + Name + Default + 'static>(
+    request: Request<RequestBody<Incoming>>,
+    message_bytes_max: usize,
+) -> (Parts, Streaming<M>) {
+    let (head, body) = request.into_parts();
+    let is_compressed = metadata(&head.headers, "grpc-encoding", "identity") == "gzip";
+    let encoding = is_compressed.then_some(CompressionEncoding::Gzip);
+    let decoder = Half::<M>::default();
+    (head, Streaming::new_request(decoder, body, encoding, Some(message_bytes_max)))
+}
+
+/// Whether the stream is to end when the member loses its leader.
+pub(super) fn requires_leader(headers: &HeaderMap) -> bool {
+    headers.get("hasleader").is_some_and(|value| value == "true")
+}
+
+/// The answer to a call whose messages this body sends.
+pub(super) fn respond(
+    body: impl Body<Data = Bytes, Error = Status> + Send + 'static,
+) -> ResponseFuture {
+    let mut response = Response::new(tonic::body::Body::new(body));
+    let grpc = HeaderValue::from_static("application/grpc");
+    response.headers_mut().insert(header::CONTENT_TYPE, grpc);
+    Box::pin(std::future::ready(Ok(response)))
+}
+
+/// Adds a message of `len` bytes, which `encode` appends, to what is to be sent.
+pub(super) fn put_message(
+    chunk: &mut BytesMut,
+    len: usize,
+    encode: impl FnOnce(&mut BytesMut),
+) -> Result<(), Status> {
+    let head = checked_len(len)?;
+    chunk.reserve(MESSAGE_HEAD_BYTES + len);
+    chunk.put_u8(0);
+    chunk.put_u32(head);
+    encode(chunk);
+    Ok(())
+}
+
+/// The last frame of a stream.
+pub(super) fn trailers(status: &Status) -> Result<Frame<Bytes>, Status> {
+    let mut trailers = HeaderMap::new();
+    status.add_header(&mut trailers)?;
+    Ok(Frame::trailers(trailers))
+}
+
+/// A stream that ends when the member says so, and with why, if it has not ended before.
+pub(super) fn until<T>(
+    inner: impl Stream<Item = Result<T, Status>> + Send,
+    end: StreamEnd,
+) -> impl Stream<Item = Result<T, Status>> + Send {
+    Until { inner: Box::pin(inner), end: Some(end) }
+}
+
+struct Until<S> {
+    inner: Pin<Box<S>>,
+    /// `None` once it has ended the stream.
+    end: Option<StreamEnd>,
+}
+
+impl<T, S: Stream<Item = Result<T, Status>>> Stream for Until<S> {
+    type Item = Result<T, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Some(end) = &mut self.end else { return Poll::Ready(None) };
+        if let Poll::Ready(why) = end.as_mut().poll(cx) {
+            self.end = None;
+            return Poll::Ready(Some(Err(status(why))));
+        }
+        self.inner.as_mut().poll_next(cx)
+    }
+}

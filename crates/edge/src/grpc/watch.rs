@@ -1,0 +1,199 @@
+//! The Watch service: one HTTP/2 stream, on which requests and responses travel independently.
+//!
+//! The response body is made by hand, because here speed is bytes: it takes frames from the stream of the
+//! hub and encodes as many as are there into one buffer, so that ten thousand small responses are a few
+//! large writes. There is no task and no channel: the transport polls the body when the client has room,
+//! and a client that does not read is simply not polled. What piles up meanwhile is bounded by the hub.
+//!
+//! The same poll reads the client's requests, as long as the replies to earlier ones are being taken.
+//!
+//! # Not here
+//!
+//! What a watcher sees (`state::watch`).
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::Request;
+use http_body::{Body, Frame};
+use hyper::body::Incoming;
+use quorate_api::etcdserverpb::WatchRequest;
+use quorate_api::etcdserverpb::watch_request::RequestUnion;
+use quorate_state::watch::{HeaderFields, WatchStream};
+use tokio::time::{Interval, MissedTickBehavior};
+use tokio_stream::Stream;
+use tonic::codec::Streaming;
+use tonic::{Code, Status};
+
+use super::call::ResponseFuture;
+use super::large_reply::{COUNTED_BYTES_MIN, hold};
+use super::request_body::RequestBody;
+use super::status::status;
+use super::streams;
+use super::wording::in_grpc_gos_words;
+use crate::methods::Kind;
+use quorate_member::{Member, Profile, Reader, RequestError, StreamEnd, StreamEnds};
+
+/// Bytes gathered before they are handed to the transport.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// The service.
+#[derive(Debug)]
+pub(crate) struct WatchService {
+    profile: Arc<Profile>,
+    reader: Arc<Reader>,
+    streams: Arc<StreamEnds>,
+    message_bytes_max: usize,
+}
+
+impl WatchService {
+    pub(crate) fn new(member: &Member, message_bytes_max: usize) -> Self {
+        Self {
+            profile: Arc::clone(&member.profile),
+            reader: Arc::clone(&member.reader),
+            streams: Arc::clone(&member.streams),
+            message_bytes_max,
+        }
+    }
+
+    pub(super) fn call(&self, request: Request<RequestBody<Incoming>>) -> ResponseFuture {
+        let (head, requests) = streams::requests(request, self.message_bytes_max);
+        let stream = self.reader.hub().open_stream(self.message_bytes_max);
+        streams::respond(Session {
+            stream,
+            requests: Some(requests),
+            profile: Arc::clone(&self.profile),
+            reader: Arc::clone(&self.reader),
+            progress: progress_timer(self.profile.limits().progress_interval),
+            end: self.streams.wait(streams::requires_leader(&head.headers)),
+            chunk: BytesMut::new(),
+            ended: None,
+        })
+    }
+}
+
+/// Every stream has its own phase, so that a thousand of them do not tick together.
+fn progress_timer(interval: Duration) -> Interval {
+    let nanos = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.subsec_nanos());
+    let jitter = interval.mul_f64(f64::from(nanos) / 1e9 / 10.0);
+    let period = interval + jitter;
+    let mut timer = tokio::time::interval_at(tokio::time::Instant::now() + period, period);
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    timer
+}
+
+/// One client's watch stream, as a response body.
+struct Session {
+    stream: WatchStream,
+    /// `None` once the client has closed its side; events go on.
+    requests: Option<Streaming<WatchRequest>>,
+    profile: Arc<Profile>,
+    reader: Arc<Reader>,
+    progress: Interval,
+    /// What ends the stream from this side.
+    end: StreamEnd,
+    chunk: BytesMut,
+    /// The status to end with, when everything before it has been sent; `Some(None)` after that.
+    ended: Option<Option<Status>>,
+}
+
+impl Session {
+    /// Reads what the client has sent.
+    fn take_requests(&mut self, cx: &mut Context<'_>) {
+        while self.stream.accepts_requests()
+            && let Some(requests) = &mut self.requests
+        {
+            match Pin::new(requests).poll_next(cx) {
+                Poll::Ready(Some(Ok(request))) => self.take_request(request),
+                Poll::Ready(None) => self.requests = None,
+                Poll::Ready(Some(Err(failure))) => {
+                    self.requests = None;
+                    self.ended = Some(Some(match failure.code() {
+                        Code::Cancelled => status(RequestError::WatchCanceled),
+                        _ => in_grpc_gos_words(failure, Kind::BidiStream),
+                    }));
+                }
+                Poll::Pending => return,
+            }
+        }
+    }
+
+    fn take_request(&mut self, request: WatchRequest) {
+        match request.request_union {
+            Some(RequestUnion::CreateRequest(create)) => {
+                self.stream.create(create, |_, _| Ok(()));
+            }
+            Some(RequestUnion::CancelRequest(cancel)) => self.stream.cancel(cancel.watch_id),
+            Some(RequestUnion::ProgressRequest(_)) => self.stream.request_progress(),
+            None => {}
+        }
+    }
+
+    /// Encodes responses into the chunk until it is full or there are none.
+    fn gather(&mut self, cx: &Context<'_>) -> Result<(), Status> {
+        let header = HeaderFields {
+            cluster_id: self.profile.cluster_id(),
+            member_id: self.profile.id(),
+            raft_term: self.profile.applied_term(),
+        };
+        while self.chunk.len() < CHUNK_BYTES {
+            match self.stream.poll_next(cx, &header) {
+                Poll::Ready(Ok(frame)) => {
+                    let len = frame.encoded_len();
+                    streams::put_message(&mut self.chunk, len, |chunk| frame.encode(chunk))?;
+                }
+                Poll::Ready(Err(fault)) => {
+                    let status = Status::unknown(fault.to_string());
+                    self.reader.report_history_fault(fault);
+                    return Err(status);
+                }
+                Poll::Pending => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Body for Session {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = &mut *self;
+        if this.ended.is_none() {
+            this.take_requests(cx);
+            while this.progress.poll_tick(cx).is_ready() {
+                this.stream.tick_progress();
+            }
+            if let Poll::Ready(why) = this.end.as_mut().poll(cx) {
+                this.ended = Some(Some(status(why)));
+            }
+            if let Err(status) = this.gather(cx) {
+                this.ended = Some(Some(status));
+            }
+        }
+        if !this.chunk.is_empty() {
+            let mut chunk = this.chunk.split().freeze();
+            if chunk.len() >= COUNTED_BYTES_MIN {
+                let held = this.reader.hub().hold(chunk.len());
+                chunk = hold(chunk, held);
+            }
+            return Poll::Ready(Some(Ok(Frame::data(chunk))));
+        }
+        match &mut this.ended {
+            None => Poll::Pending,
+            Some(status) => match status.take() {
+                Some(status) => Poll::Ready(Some(streams::trailers(&status))),
+                None => Poll::Ready(None),
+            },
+        }
+    }
+}

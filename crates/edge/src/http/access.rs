@@ -1,0 +1,81 @@
+//! Who may ask on a client listener: the host whitelist, and origins for browsers.
+
+use std::collections::BTreeSet;
+
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, HOST,
+    HeaderMap, HeaderValue, ORIGIN,
+};
+use http::{Request, StatusCode};
+
+use super::{Reply, reply};
+use quorate_config::{Config, split_host_port};
+use quorate_gotext::quote::go_quote;
+use quorate_telemetry::log;
+
+/// The rules of `--host-whitelist` and `--cors`.
+#[derive(Clone, Debug)]
+pub struct Access {
+    hosts: BTreeSet<String>,
+    origins: BTreeSet<String>,
+}
+
+impl Access {
+    /// The rules of a configuration.
+    pub fn new(config: &Config) -> Self {
+        Self { hosts: config.host_whitelist.clone(), origins: config.cors.clone() }
+    }
+
+    /// Refuses a request without TLS for a host that is not listed, which is how a page in a
+    /// browser would reach a server behind the browser's back.
+    pub(super) fn refuse_host<B>(&self, request: &Request<B>, is_tls: bool) -> Option<Reply> {
+        if is_tls || self.hosts.is_empty() || self.hosts.contains("*") {
+            return None;
+        }
+        let header = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+        let authority =
+            request.uri().authority().map(http::uri::Authority::as_str).or(header).unwrap_or("");
+        let host = split_host_port(authority).map_or(authority, |(host, _)| host);
+        if self.hosts.contains(host) {
+            return None;
+        }
+        log::warn!("rejecting HTTP request to prevent DNS rebinding attacks", "host" = host);
+        let text = format!(
+            "
+etcd received your request, but the Host header was unrecognized.
+
+To fix this, choose one of the following options:
+- Enable TLS, then any HTTPS request will be allowed.
+- Add the hostname you want to use to the whitelist in settings.
+  - e.g. etcd --host-whitelist {}
+
+This requirement has been added to help prevent \"DNS Rebinding\" attacks (CVE-2018-5702).
+",
+            go_quote(host)
+        );
+        Some(reply::error(StatusCode::MISDIRECTED_REQUEST, &text))
+    }
+
+    /// Tells browsers that pages of the request's origin may read the answer, where they may.
+    pub(super) fn allow_origin<B>(&self, request: &Request<B>, headers: &mut HeaderMap) {
+        let origin = if self.origins.contains("*") {
+            HeaderValue::from_static("*")
+        } else {
+            match request.headers().get(ORIGIN) {
+                Some(origin) if origin.to_str().is_ok_and(|text| self.origins.contains(text)) => {
+                    origin.clone()
+                }
+                _ => return,
+            }
+        };
+        headers.insert(
+            ACCESS_CONTROL_ALLOW_METHODS,
+            HeaderValue::from_static("POST, GET, OPTIONS, PUT, DELETE"),
+        );
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(
+            ACCESS_CONTROL_ALLOW_HEADERS,
+            HeaderValue::from_static("accept, content-type, authorization"),
+        );
+    }
+}

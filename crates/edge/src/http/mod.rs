@@ -1,0 +1,194 @@
+//! The HTTP endpoints for clients, probes and scrapers: `/health`, `/livez`, `/readyz`, `/version`,
+//! `/metrics` and `/debug/vars`, with the statuses, headers and bodies of etcd.
+//!
+//! [`Endpoints::answer`] turns a request into a response and knows nothing of connections;
+//! listeners call it. What it needs to know of the member it asks a [`Probe`].
+//!
+//! # Not here
+//!
+//! Which listener serves what (`server`), gRPC on the same port, and the JSON gateway: `/v3/` is
+//! not found until there is one.
+
+mod access;
+mod health;
+mod query;
+pub(crate) mod reply;
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+
+use quorate_release as release;
+use quorate_telemetry::metrics::{self, Metrics};
+
+pub use access::Access;
+
+/// A response with its whole body.
+pub(crate) type Reply = Response<Full<Bytes>>;
+
+/// An alarm that a member of the cluster raised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alarm {
+    /// A backend is full.
+    NoSpace,
+    /// Data is damaged.
+    Corrupt,
+    /// An alarm of a later release.
+    Unknown,
+}
+
+/// What the endpoints ask of the member.
+pub trait Probe: Send + Sync + 'static {
+    /// The alarms in force, in the order in which they are stored.
+    fn alarms(&self) -> Vec<Alarm>;
+
+    /// Whether there is a leader. Where one is being elected, that is waited for.
+    fn has_leader(&self) -> impl Future<Output = bool> + Send;
+
+    /// Whether this member is a learner.
+    fn is_learner(&self) -> bool;
+
+    /// Reads as a client would, with the rights of root: from this member alone, or through the
+    /// leader.
+    ///
+    /// The error is the text that a client would see.
+    fn read(&self, is_serializable: bool) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// How long a request may take in all.
+    fn request_timeout(&self) -> Duration;
+
+    /// The release that this member says it is, `3.7.1`.
+    fn server_version(&self) -> String;
+
+    /// The cluster version, `3.7.0`, once the cluster has agreed on one.
+    fn cluster_version(&self) -> Option<String>;
+
+    /// The storage version, `3.7.0`, where it is known.
+    fn storage_version(&self) -> Option<String>;
+
+    /// The state of consensus as a JSON object.
+    fn raft_status(&self) -> String;
+}
+
+/// What a listener lets be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Surface {
+    /// Everything, by the rules of [`Access`].
+    Client,
+    /// Metrics and health, for whoever reaches the port.
+    Metrics,
+}
+
+/// The endpoints of one member.
+#[derive(Debug)]
+pub struct Endpoints<P> {
+    probe: Arc<P>,
+    metrics: Arc<Metrics>,
+    access: Access,
+    arguments: Vec<String>,
+}
+
+impl<P: Probe> Endpoints<P> {
+    /// Makes the endpoints; the arguments are those of the process, shown in `/debug/vars`.
+    pub fn new(
+        probe: Arc<P>,
+        metrics: Arc<Metrics>,
+        access: Access,
+        arguments: Vec<String>,
+    ) -> Self {
+        Self { probe, metrics, access, arguments }
+    }
+
+    /// Answers a request; its body is not looked at.
+    pub async fn answer<B>(&self, request: &Request<B>, surface: Surface, is_tls: bool) -> Reply {
+        if let Some(refused) = reply::refuse_without_host(request) {
+            return refused;
+        }
+        if surface == Surface::Metrics {
+            return self.route(request, surface).await;
+        }
+        if let Some(refused) = self.access.refuse_host(request, is_tls) {
+            return refused;
+        }
+        let mut answer = if request.method() == Method::OPTIONS {
+            reply::empty(StatusCode::OK)
+        } else {
+            self.route(request, surface).await
+        };
+        self.access.allow_origin(request, answer.headers_mut());
+        answer
+    }
+
+    async fn route<B>(&self, request: &Request<B>, surface: Surface) -> Reply {
+        let path = query::decode_path(request.uri().path());
+        let clean = query::clean_path(&path);
+        if clean != path && request.method() != Method::CONNECT {
+            return reply::redirect(request, &clean);
+        }
+        let method = request.method();
+        match path.as_ref() {
+            "/metrics" => self.metrics_page(),
+            "/health" if method == Method::GET => self.health(request.uri().query()).await,
+            "/version" if surface == Surface::Client && method == Method::GET => self.version(),
+            "/debug/vars" if surface == Surface::Client && method == Method::GET => self.vars(),
+            "/health" => reply::method_not_allowed(),
+            "/version" | "/debug/vars" if surface == Surface::Client => reply::method_not_allowed(),
+            other => match health::checks_at(other) {
+                Some(_) if method != Method::GET => {
+                    quorate_telemetry::log::warn!(
+                        "Health request error",
+                        "path" = other,
+                        "status-code" = StatusCode::METHOD_NOT_ALLOWED.as_u16()
+                    );
+                    reply::method_not_allowed()
+                }
+                Some(checks) => self.check(other, &checks, request.uri().query()).await,
+                None => reply::not_found(),
+            },
+        }
+    }
+
+    fn metrics_page(&self) -> Reply {
+        self.metrics.http.in_flight.inc();
+        let text = self.metrics.render();
+        self.metrics.http.in_flight.dec();
+        self.metrics.http.requests.with(&["200"]).inc();
+        reply::typed(metrics::CONTENT_TYPE, text)
+    }
+
+    fn version(&self) -> Reply {
+        let or = |version: Option<String>, unknown: &'static str| {
+            version.map_or(Cow::Borrowed(unknown), Cow::Owned)
+        };
+        let cluster = or(self.probe.cluster_version(), "not_decided");
+        let storage = or(self.probe.storage_version(), "unknown");
+        let server = self.probe.server_version();
+        let text = format!(
+            "{{\"etcdserver\":\"{server}\",\"etcdcluster\":\"{cluster}\",\"storage\":\"{storage}\"}}"
+        );
+        reply::typed("application/json", text)
+    }
+
+    /// The variables of Go's `expvar`, less its memory statistics.
+    fn vars(&self) -> Reply {
+        let limits = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let arguments: Vec<String> = self.arguments.iter().map(|word| reply::json(word)).collect();
+        let text = format!(
+            "{{\n\"cmdline\": [{}],\n\"file_descriptor_limit\": {},\n\"quorate.version\": {},\n\
+             \"raft.status\": {}\n}}\n",
+            arguments.join(","),
+            limits.current.unwrap_or(u64::MAX),
+            reply::json(release::QUORATE_VERSION),
+            self.probe.raft_status(),
+        );
+        reply::typed("application/json; charset=utf-8", text)
+    }
+}

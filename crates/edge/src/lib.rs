@@ -1,0 +1,18 @@
+//! The doors to a member: gRPC and HTTP for clients, and what members ask one another besides consensus. From bytes to
+//! the member's handles, and back.
+//!
+//! # Not here
+//!
+//! Accepting connections (`net::listen`), and what a request does (`member`).
+
+mod client_http;
+mod grpc;
+mod http;
+pub mod methods;
+mod peer_port;
+mod snapshot_stream;
+
+pub use client_http::{HttpService, MemberProbe};
+pub use grpc::Router;
+pub use http::{Access, Endpoints, Surface};
+pub use peer_port::PeerService;

@@ -1,0 +1,81 @@
+//! Lease requests that another member passes on, because the clocks run here.
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use hyper::body::Incoming;
+use prost::Message;
+use quorate_api::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
+use quorate_api::leasepb::{LeaseInternalRequest, LeaseInternalResponse};
+use quorate_state::units::LeaseId;
+
+use super::{PeerService, read_body};
+use crate::http::{Reply, reply};
+use quorate_member::RequestError;
+use quorate_member::lease_holder::Renewed;
+
+impl PeerService {
+    pub(super) async fn renew_lease(&self, request: Request<Incoming>) -> Reply {
+        let body = match read_body(request.into_body()).await {
+            Ok(body) => body,
+            Err(refused) => return refused,
+        };
+        let Ok(request) = LeaseKeepAliveRequest::decode(body) else { return unreadable() };
+        if let Err(error) = self.reader.wait_applied().await {
+            return not_caught_up(&error);
+        }
+        match self.leases.renew_here(LeaseId(request.id)).await {
+            Ok(Renewed::For(ttl)) => {
+                protobuf(&LeaseKeepAliveResponse { header: None, id: request.id, ttl })
+            }
+            Ok(Renewed::Gone) => not_found(),
+            Ok(Renewed::NotPrimary) => {
+                refuse(StatusCode::BAD_REQUEST, &RequestError::NotPrimaryLessor)
+            }
+            Err(error) => refuse(StatusCode::BAD_REQUEST, &error),
+        }
+    }
+
+    pub(super) async fn lease_time_to_live(&self, request: Request<Incoming>) -> Reply {
+        let body = match read_body(request.into_body()).await {
+            Ok(body) => body,
+            Err(refused) => return refused,
+        };
+        let request = LeaseInternalRequest::decode(body).unwrap_or_default();
+        let Some(request) = request.lease_time_to_live_request else { return unreadable() };
+        if let Err(error) = self.reader.wait_applied().await {
+            return not_caught_up(&error);
+        }
+        match self.leases.time_to_live_here(&request).await {
+            Ok(None) => not_found(),
+            found @ Ok(Some(_)) => protobuf(&LeaseInternalResponse {
+                lease_time_to_live_response: found.unwrap_or_default(),
+            }),
+            Err(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &RequestError::NotPrimaryLessor),
+        }
+    }
+}
+
+fn protobuf(message: &impl Message) -> Reply {
+    reply::typed("application/protobuf", Bytes::from(message.encode_to_vec()))
+}
+
+fn refuse(status: StatusCode, error: &RequestError) -> Reply {
+    reply::error(status, &error.to_string())
+}
+
+fn unreadable() -> Reply {
+    reply::error(StatusCode::BAD_REQUEST, "error unmarshalling request")
+}
+
+fn not_found() -> Reply {
+    reply::error(StatusCode::NOT_FOUND, "lease not found")
+}
+
+fn not_caught_up(error: &RequestError) -> Reply {
+    if matches!(error, RequestError::TimeoutWaitingForApply) {
+        let text = "waiting for node to catch up its applied index has timed out";
+        reply::error(StatusCode::REQUEST_TIMEOUT, text)
+    } else {
+        refuse(StatusCode::INTERNAL_SERVER_ERROR, error)
+    }
+}

@@ -1,0 +1,172 @@
+//! The peer port: consensus traffic goes to `peer`, and what members ask each other besides is answered here:
+//! who is in the cluster, which versions run, hashes, promotions and lease requests that another member
+//! passes on.
+//!
+//! Statuses, headers and bodies are etcd's, because its members act on them.
+//!
+//! # Bounds
+//!
+//! A request's body is read up to [`BODY_BYTES_MAX`] and for no longer than [`BODY_TIMEOUT`].
+//!
+//! # Not here
+//!
+//! Asking such questions (`versions`, `membership`, `lease_holder`); paths below `/raft` (`peer`).
+
+mod leases;
+mod members;
+mod route;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use quorate_state::members::Member as Row;
+
+use self::route::{Endpoint, Routed, route};
+use crate::http::{Reply, reply};
+use quorate_member::lease_holder::LeaseHolder;
+use quorate_member::membership::Membership;
+use quorate_member::{Member, Profile, Reader};
+use quorate_peer::{PeerBody, Peers};
+
+/// Longest body that is read: ids and revisions, with room.
+const BODY_BYTES_MAX: usize = 64 << 10;
+
+/// How long a body may take to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Names the cluster, so that nobody takes the answer for another's.
+const CLUSTER_ID: &str = "x-etcd-cluster-id";
+
+/// The service of the peer listeners.
+#[derive(Clone, Debug)]
+pub struct PeerService {
+    profile: Arc<Profile>,
+    reader: Arc<Reader>,
+    leases: Arc<LeaseHolder>,
+    membership: Arc<Membership>,
+    peers: Arc<Peers>,
+    /// The members as they were learnt at the start, for as long as the log has not told of any.
+    known_at_start: Arc<[Row]>,
+}
+
+impl PeerService {
+    /// Answers for this member.
+    pub fn new(member: &Member, known_at_start: Arc<[Row]>) -> Self {
+        Self {
+            profile: Arc::clone(&member.profile),
+            reader: Arc::clone(&member.reader),
+            leases: Arc::new(LeaseHolder::new(member)),
+            membership: Arc::new(Membership::new(member)),
+            peers: Arc::clone(&member.peers),
+            known_at_start,
+        }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Reply {
+        let endpoint = match route(request.method(), request.uri().path()) {
+            Routed::To(endpoint) => endpoint,
+            Routed::NotAllowed { allowed } => return not_allowed(allowed),
+            Routed::Nowhere => return reply::not_found(),
+        };
+        match endpoint {
+            Endpoint::Members => self.members(),
+            Endpoint::Promote(id) => self.promote(&id, request.headers()).await,
+            Endpoint::HashKv => self.hash_kv(request).await,
+            Endpoint::Versions => self.versions(),
+            Endpoint::DowngradeEnabled => self.downgrade_enabled().await,
+            Endpoint::RenewLease => self.renew_lease(request).await,
+            Endpoint::LeaseTimeToLive => self.lease_time_to_live(request).await,
+        }
+    }
+
+    fn versions(&self) -> Reply {
+        let cluster = self.profile.facts().versions.cluster();
+        let storage = self.profile.standing().storage_version();
+        let json = format!(
+            "{{\"etcdserver\":\"{}\",\"etcdcluster\":\"{}\",\"storage\":\"{}\"}}",
+            self.profile.version_text(),
+            cluster.map_or_else(|| "not_decided".to_owned(), |version| version.to_string()),
+            storage.map_or_else(|| "unknown".to_owned(), |version| version.to_string()),
+        );
+        reply::typed(JSON, json)
+    }
+
+    async fn downgrade_enabled(&self) -> Reply {
+        let answer = match self.reader.read_barrier().await {
+            Ok(()) => {
+                let enabled = self.profile.facts().versions.downgrade().enabled;
+                reply::typed("text/plain", enabled.to_string())
+            }
+            Err(error) => {
+                let text = format!("failed linearized read: {error}");
+                reply::error(StatusCode::INTERNAL_SERVER_ERROR, &text)
+            }
+        };
+        self.named(answer)
+    }
+
+    /// Adds the cluster's id to an answer.
+    fn named(&self, mut answer: Reply) -> Reply {
+        let id = header::HeaderValue::try_from(format!("{:x}", self.profile.cluster_id()))
+            .expect("hexadecimal digits are a header value");
+        answer.headers_mut().insert(CLUSTER_ID, id);
+        answer
+    }
+}
+
+const JSON: &str = "application/json";
+
+/// Refuses a method; those of leases do not say which would be allowed.
+fn not_allowed(allowed: Option<Method>) -> Reply {
+    let mut answer = reply::error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
+    if let Some(allowed) = allowed {
+        let allowed = header::HeaderValue::try_from(allowed.as_str())
+            .expect("a method's name is a header value");
+        answer.headers_mut().insert(header::ALLOW, allowed);
+    }
+    answer
+}
+
+/// Reads a body, or says why not.
+async fn read_body(body: Incoming) -> Result<Bytes, Reply> {
+    let reading = Limited::new(body, BODY_BYTES_MAX).collect();
+    match tokio::time::timeout(BODY_TIMEOUT, reading).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            let mut answer = reply::error(StatusCode::PAYLOAD_TOO_LARGE, "request body too large");
+            let close = header::HeaderValue::from_static("close");
+            answer.headers_mut().insert(header::CONNECTION, close);
+            Err(answer)
+        }
+        Ok(Err(_)) | Err(_) => Err(reply::error(StatusCode::BAD_REQUEST, "error reading body")),
+    }
+}
+
+impl quorate_net::listen::Http1Service for PeerService {
+    // A stream of messages ends when the member that takes them closes its side.
+    const ANSWERS_HALF_CLOSED: bool = false;
+}
+
+impl hyper::service::Service<Request<Incoming>> for PeerService {
+    type Response = Response<PeerBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let service = self.clone();
+        Box::pin(async move {
+            if route::is_consensus(request.uri().path()) {
+                return Ok(service.peers.handle(request).await);
+            }
+            let answer = service.answer(request).await;
+            Ok(answer.map(|body| PeerBody::new(body.map_err(|never| match never {}))))
+        })
+    }
+}

@@ -1,0 +1,169 @@
+//! Streaming the backend file as of one moment, while writes go on.
+//!
+//! The pages of that moment stay as they are for as long as the stream lives. They are read off the
+//! connection threads, a large piece at a time, and only when the client has taken the piece before; so a
+//! slow client costs a piece of memory and a slow reclamation of pages, not more.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use bytes::Bytes;
+use quorate_api::etcdserverpb::SnapshotResponse;
+use quorate_state::backend::Backend;
+use quorate_storage::bolt::{BoltError, ReadTx};
+use sha2::{Digest, Sha256};
+use tokio_stream::Stream;
+use tonic::Status;
+
+use quorate_member::admission::Room;
+use quorate_net::runtime::blocking;
+use quorate_telemetry::log;
+use quorate_telemetry::metrics::Metrics;
+
+/// Largest blob of one message.
+const BLOB_BYTES: usize = 32 * 1024;
+
+/// Read at once.
+const PIECE_BYTES: usize = 1024 * 1024;
+
+/// What a stream takes: a piece that is handed out, and what the transport has of it or the one before.
+pub(crate) const STREAM_BYTES: u64 = 2 * PIECE_BYTES as u64;
+
+type Reading = Pin<Box<dyn Future<Output = (Result<Bytes, BoltError>, Sha256)> + Send>>;
+
+/// The stream; see the module.
+pub(crate) struct SnapshotStream {
+    metrics: Arc<Metrics>,
+    image: ReadTx,
+    version: String,
+    total_bytes: u64,
+    /// Handed out so far.
+    sent_bytes: u64,
+    /// Read so far.
+    read_bytes: u64,
+    piece: Bytes,
+    reading: Option<Reading>,
+    /// `None` while a piece is being read, and after the digest was sent.
+    digest: Option<Sha256>,
+    started: Instant,
+    _room: Room,
+}
+
+impl SnapshotStream {
+    /// A stream that has a place for [`STREAM_BYTES`].
+    pub(crate) fn new(
+        backend: &Backend,
+        metrics: Arc<Metrics>,
+        version: String,
+        room: Room,
+    ) -> Self {
+        let image = backend.db().read();
+        let total_bytes = image.image_len();
+        log::info!(
+            "sending database snapshot to client",
+            "total-bytes" = total_bytes,
+            "storage-version" = version
+        );
+        Self {
+            metrics,
+            image,
+            version,
+            total_bytes,
+            sent_bytes: 0,
+            read_bytes: 0,
+            piece: Bytes::new(),
+            reading: None,
+            digest: Some(Sha256::new()),
+            started: Instant::now(),
+            _room: room,
+        }
+    }
+
+    fn start_reading(&self, mut digest: Sha256) -> Reading {
+        let (image, offset) = (self.image.clone(), self.read_bytes);
+        let len = (self.total_bytes - offset).min(PIECE_BYTES as u64);
+        let len = usize::try_from(len).unwrap_or(PIECE_BYTES);
+        Box::pin(blocking(move || {
+            let mut piece = vec![0; len];
+            let mut filled = 0;
+            while filled < len {
+                match image.read_image_at(offset + filled as u64, &mut piece[filled..]) {
+                    Ok(0) => break,
+                    Ok(count) => filled += count,
+                    Err(error) => return (Err(error), digest),
+                }
+            }
+            piece.truncate(filled);
+            digest.update(&piece);
+            (Ok(piece.into()), digest)
+        }))
+    }
+
+    fn next_blob(&mut self) -> SnapshotResponse {
+        let blob = self.piece.split_to(self.piece.len().min(BLOB_BYTES));
+        self.sent_bytes += blob.len() as u64;
+        SnapshotResponse {
+            header: None,
+            remaining_bytes: self.total_bytes - self.sent_bytes,
+            blob,
+            version: self.version.clone(),
+        }
+    }
+
+    fn finish(&self, digest: Sha256) -> SnapshotResponse {
+        self.metrics.disk.backend_snapshot.observe(self.started.elapsed());
+        log::info!(
+            "sent database snapshot to client",
+            "total-bytes" = self.total_bytes,
+            "took" = self.started.elapsed()
+        );
+        log::info!("sent database snapshot", "total-bytes" = self.total_bytes);
+        SnapshotResponse {
+            header: None,
+            remaining_bytes: 0,
+            blob: Bytes::copy_from_slice(&digest.finalize()),
+            version: self.version.clone(),
+        }
+    }
+}
+
+impl Stream for SnapshotStream {
+    type Item = Result<SnapshotResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        loop {
+            if !this.piece.is_empty() {
+                return Poll::Ready(Some(Ok(this.next_blob())));
+            }
+            if let Some(reading) = &mut this.reading {
+                let (piece, digest) = ready!(reading.as_mut().poll(cx));
+                this.reading = None;
+                match piece {
+                    Ok(piece) if !piece.is_empty() => {
+                        this.read_bytes += piece.len() as u64;
+                        this.piece = piece;
+                        this.digest = Some(digest);
+                    }
+                    Ok(_) => {
+                        let text = "the backend file is shorter than its snapshot";
+                        return Poll::Ready(Some(Err(Status::unknown(text))));
+                    }
+                    Err(error) => {
+                        return Poll::Ready(Some(Err(Status::unknown(error.to_string()))));
+                    }
+                }
+                continue;
+            }
+            let Some(digest) = this.digest.take() else { return Poll::Ready(None) };
+            if this.read_bytes < this.total_bytes {
+                this.reading = Some(this.start_reading(digest));
+            } else {
+                return Poll::Ready(Some(Ok(this.finish(digest))));
+            }
+        }
+    }
+}
