@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use quorate_api::etcdserverpb::AlarmType;
 use quorate_state::mvcc::RangeQuery;
 
-use crate::http::{Alarm, Endpoints, Probe, Surface};
+use crate::http::{Endpoints, HealthAlarm, Probe, Surface};
 use quorate_member::leadership::LeaderWatch;
 use quorate_member::{Member, Profile, Reader, RequestError};
 use quorate_net::listen;
@@ -39,15 +39,15 @@ impl MemberProbe {
 }
 
 impl Probe for MemberProbe {
-    fn alarms(&self) -> Vec<Alarm> {
+    fn alarms(&self) -> Vec<HealthAlarm> {
         let facts = self.profile.facts();
         facts
             .alarms
             .of_kind(AlarmType::None as i32)
             .map(|alarm| match AlarmType::try_from(alarm.kind) {
-                Ok(AlarmType::Nospace) => Alarm::NoSpace,
-                Ok(AlarmType::Corrupt) => Alarm::Corrupt,
-                Ok(AlarmType::None) | Err(_) => Alarm::Unknown,
+                Ok(AlarmType::Nospace) => HealthAlarm::NoSpace,
+                Ok(AlarmType::Corrupt) => HealthAlarm::Corrupt,
+                Ok(AlarmType::None) | Err(_) => HealthAlarm::Unknown,
             })
             .collect()
     }

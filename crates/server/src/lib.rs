@@ -1,4 +1,4 @@
-//! How a member comes to life, the doors to it, and its end.
+//! How a member comes to life, and how it ends.
 //!
 //! See `ARCHITECTURE.md` for the threads and how a request travels through them.
 

@@ -7,7 +7,7 @@
 use http::StatusCode;
 use http::header::{HeaderValue, X_CONTENT_TYPE_OPTIONS};
 
-use super::{Alarm, Endpoints, Probe, Reply, query, reply};
+use super::{Endpoints, HealthAlarm, Probe, Reply, query, reply};
 use quorate_gotext::quote::go_quote;
 use quorate_telemetry::log;
 
@@ -82,9 +82,9 @@ impl<P: Probe> Endpoints<P> {
     async fn unhealthy(&self, excluded: &[String], is_serializable: bool) -> Option<String> {
         for alarm in self.probe.alarms() {
             let name = match alarm {
-                Alarm::NoSpace => "NOSPACE",
-                Alarm::Corrupt => "CORRUPT",
-                Alarm::Unknown => "UNKNOWN",
+                HealthAlarm::NoSpace => "NOSPACE",
+                HealthAlarm::Corrupt => "CORRUPT",
+                HealthAlarm::Unknown => "UNKNOWN",
             };
             if !excluded.iter().any(|excluded| excluded == name) {
                 log::warn!("serving /health false due to an alarm", "alarm" = name);
@@ -155,7 +155,7 @@ impl<P: Probe> Endpoints<P> {
 
     async fn run(&self, check: Check) -> Result<(), String> {
         match check {
-            Check::DataCorruption if self.probe.alarms().contains(&Alarm::Corrupt) => {
+            Check::DataCorruption if self.probe.alarms().contains(&HealthAlarm::Corrupt) => {
                 Err("alarm activated: CORRUPT".to_owned())
             }
             Check::NonLearner if self.probe.is_learner() => {

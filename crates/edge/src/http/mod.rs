@@ -36,7 +36,7 @@ pub(crate) type Reply = Response<Full<Bytes>>;
 
 /// An alarm that a member of the cluster raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Alarm {
+pub enum HealthAlarm {
     /// A backend is full.
     NoSpace,
     /// Data is damaged.
@@ -48,7 +48,7 @@ pub enum Alarm {
 /// What the endpoints ask of the member.
 pub trait Probe: Send + Sync + 'static {
     /// The alarms in force, in the order in which they are stored.
-    fn alarms(&self) -> Vec<Alarm>;
+    fn alarms(&self) -> Vec<HealthAlarm>;
 
     /// Whether there is a leader. Where one is being elected, that is waited for.
     fn has_leader(&self) -> impl Future<Output = bool> + Send;

@@ -6,14 +6,14 @@ use std::time::Duration;
 use http::{HeaderMap, Request, Version};
 use http_body_util::BodyExt;
 
-use super::{Access, Alarm, Endpoints, Probe, Surface};
+use super::{Access, Endpoints, HealthAlarm, Probe, Surface};
 use crate::methods;
 use quorate_config::{Config, MetricsLevel};
 use quorate_telemetry::metrics::Metrics;
 
 #[derive(Clone, Debug)]
 struct Member {
-    alarms: Vec<Alarm>,
+    alarms: Vec<HealthAlarm>,
     has_leader: bool,
     is_learner: bool,
     serializable: Result<(), String>,
@@ -37,7 +37,7 @@ impl Default for Member {
 }
 
 impl Probe for Member {
-    fn alarms(&self) -> Vec<Alarm> {
+    fn alarms(&self) -> Vec<HealthAlarm> {
         self.alarms.clone()
     }
 
@@ -150,10 +150,11 @@ fn health_names_the_first_trouble() {
         assert_eq!((answer.status, answer.header("x-content-type-options")), (503, "nosniff"));
         assert_eq!(client.endpoints.metrics.server.health_failures.value(), 1);
     };
-    let both = Member { alarms: vec![Alarm::NoSpace, Alarm::Corrupt], ..Member::default() };
+    let both =
+        Member { alarms: vec![HealthAlarm::NoSpace, HealthAlarm::Corrupt], ..Member::default() };
     check(both.clone(), "/health", "ALARM NOSPACE");
     check(both.clone(), "/health?exclude=NOSPACE", "ALARM CORRUPT");
-    let later = Member { alarms: vec![Alarm::Unknown], ..Member::default() };
+    let later = Member { alarms: vec![HealthAlarm::Unknown], ..Member::default() };
     check(later, "/health?exclude=NOSPACE", "ALARM UNKNOWN");
     let answer = Client::new(both).get("/health?exclude=NOSPACE&exclude=CORRUPT");
     assert_eq!(answer.status, 200);
@@ -190,7 +191,7 @@ fn livez_and_readyz_list_their_checks() {
 #[test]
 fn failing_checks_are_all_listed() {
     let member = Member {
-        alarms: vec![Alarm::NoSpace, Alarm::Corrupt],
+        alarms: vec![HealthAlarm::NoSpace, HealthAlarm::Corrupt],
         is_learner: true,
         linearizable: Err("etcdserver: request timed out".to_owned()),
         ..Member::default()
