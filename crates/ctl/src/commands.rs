@@ -17,16 +17,19 @@ pub(crate) mod txn;
 pub(crate) mod version;
 pub(crate) mod watch;
 
-use crate::command::Command;
+use crate::command::{Command, group};
 use crate::failure::{Failure, exit};
 use crate::gotext::{parse_int, parse_uint, quote};
+use crate::security::SECURITY_FLAGS;
 use crate::session::GLOBAL_FLAGS;
 
 /// All commands.
 pub(crate) const ROOT: Command = Command {
     usage: "etcdctl",
     short: "A simple command line client for etcd3.",
+    groups: &[group::KEY_VALUE, group::MAINTENANCE, group::UTILITY],
     inherited: GLOBAL_FLAGS,
+    hidden: SECURITY_FLAGS,
     children: &[
         &alarm::ALARM,
         &compaction::COMPACTION,

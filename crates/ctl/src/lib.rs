@@ -1,7 +1,7 @@
 //! `quorate ctl`: the command-line client, as `etcdctl` 3.7 is.
 //!
 //! ```text
-//! main ─► command (which) ─► flags (with what) ─► commands::* ─► client ─► servers
+//! main ─► command (which) ─► cli::flags (with what) ─► commands::* ─► client ─► servers
 //!                                                     └──► output (in which form)
 //! ```
 //!
@@ -23,10 +23,6 @@ mod client;
 mod command;
 mod commands;
 mod failure;
-mod flags;
-mod gotext;
-mod help;
-mod log;
 mod output;
 mod security;
 mod session;
@@ -39,6 +35,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::process::ExitCode;
 
+use quorate_cli::{flags, gotext, help, log};
 pub use session::Terminal;
 
 use crate::command::{Run, find, unknown};

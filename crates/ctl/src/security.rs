@@ -60,7 +60,7 @@ pub(crate) fn refuse(matches: &Matches, env: &BTreeMap<String, String>) -> Resul
     for flag in SECURITY_FLAGS.iter().filter(|flag| matches.changed(flag.name)) {
         let is_idle = match flag.kind {
             Kind::Bool => matches.bool(flag.name).to_string() == flag.default,
-            Kind::Int | Kind::Text | Kind::Duration | Kind::List => {
+            Kind::Int | Kind::Uint | Kind::Text | Kind::Duration | Kind::List => {
                 matches.text(flag.name).is_empty()
             }
         };

@@ -218,7 +218,7 @@ fn settings(matches: &Matches) -> String {
         let value = match flag.kind {
             Kind::Duration => gotext::duration(matches.duration(flag.name)),
             Kind::List => format!("[{}]", matches.text(flag.name)),
-            Kind::Bool | Kind::Int | Kind::Text => matches.text(flag.name).to_owned(),
+            Kind::Bool | Kind::Int | Kind::Uint | Kind::Text => matches.text(flag.name).to_owned(),
         };
         format!("{ENV_PREFIX}{}={value}\n", flag.name.to_uppercase().replace('-', "_"))
     };

@@ -5,7 +5,7 @@ use quorate_api::etcdserverpb::{AlarmRequest, AlarmResponse};
 use tonic::Status;
 
 use crate::client::{Client, Repeat};
-use crate::command::{Command, Group};
+use crate::command::{Command, group};
 use crate::failure::Failure;
 use crate::output::Reply;
 use crate::session::Session;
@@ -14,7 +14,7 @@ pub(crate) const ALARM: Command = Command {
     usage: "alarm <subcommand>",
     short: "Alarm related commands. Use `etcdctl alarm --help` to see subcommands",
     long: "Alarm related commands",
-    group: Some(Group::Maintenance),
+    group: Some(group::MAINTENANCE),
     children: &[&DISARM, &LIST],
     ..Command::EMPTY
 };

@@ -3,7 +3,7 @@
 use quorate_api::etcdserverpb::CompactionRequest;
 
 use crate::client::Repeat;
-use crate::command::{Command, Group};
+use crate::command::{Command, group};
 use crate::failure::Failure;
 use crate::flags::Flag;
 use crate::gotext::parse_int;
@@ -12,7 +12,7 @@ use crate::session::Session;
 pub(crate) const COMPACTION: Command = Command {
     usage: "compaction [options] <revision>",
     short: "Compacts the event history in etcd",
-    group: Some(Group::KeyValue),
+    group: Some(group::KEY_VALUE),
     flags: &[Flag::bool(
         "physical",
         "'true' to wait for compaction to physically remove all old revisions",

@@ -6,7 +6,7 @@ use quorate_api::etcdserverpb::DefragmentRequest;
 
 use super::endpoint::{CLUSTER_FLAG, chosen};
 use crate::client::Repeat;
-use crate::command::{Command, Group};
+use crate::command::{Command, group};
 use crate::failure::{Failure, exit, status_text};
 use crate::gotext::duration;
 use crate::session::Session;
@@ -14,7 +14,7 @@ use crate::session::Session;
 pub(crate) const DEFRAG: Command = Command {
     usage: "defrag",
     short: "Defragments the storage of the etcd members with given endpoints",
-    group: Some(Group::Maintenance),
+    group: Some(group::MAINTENANCE),
     inherited: &[CLUSTER_FLAG],
     run: Some(|session| Box::pin(run(session))),
     ..Command::EMPTY

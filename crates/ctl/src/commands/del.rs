@@ -6,7 +6,7 @@ use quorate_api::etcdserverpb::DeleteRangeRequest;
 
 use super::KeyRange;
 use crate::client::Repeat;
-use crate::command::{Command, Group};
+use crate::command::{Command, group};
 use crate::failure::Failure;
 use crate::flags::{Flag, Matches};
 use crate::gotext::quote;
@@ -16,7 +16,7 @@ use crate::session::Session;
 pub(crate) const DEL: Command = Command {
     usage: "del [options] <key> [range_end]",
     short: "Removes the specified key or range of keys [key, range_end)",
-    group: Some(Group::KeyValue),
+    group: Some(group::KEY_VALUE),
     flags: Del::FLAGS,
     run: Some(|session| Box::pin(run(session))),
     ..Command::EMPTY

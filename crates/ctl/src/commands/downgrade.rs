@@ -4,7 +4,7 @@ use quorate_api::etcdserverpb::DowngradeRequest;
 use quorate_api::etcdserverpb::downgrade_request::DowngradeAction;
 
 use crate::client::Repeat;
-use crate::command::{Command, Group};
+use crate::command::{Command, group};
 use crate::failure::Failure;
 use crate::output::Reply;
 use crate::session::Session;
@@ -13,7 +13,7 @@ pub(crate) const DOWNGRADE: Command = Command {
     usage: "downgrade <TARGET_VERSION>",
     short: "Downgrade related commands. Use `etcdctl downgrade --help` to see subcommands",
     long: "Downgrade related commands",
-    group: Some(Group::Maintenance),
+    group: Some(group::MAINTENANCE),
     children: &[&CANCEL, &ENABLE, &VALIDATE],
     ..Command::EMPTY
 };

@@ -10,7 +10,7 @@ use tonic::Code;
 
 use super::alarm;
 use crate::client::{Client, Repeat};
-use crate::command::{Command, Group};
+use crate::command::{Command, group};
 use crate::failure::{Failure, exit, status_text};
 use crate::flags::Flag;
 use crate::gotext::duration;
@@ -24,7 +24,7 @@ pub(crate) const ENDPOINT: Command = Command {
     usage: "endpoint <subcommand>",
     short: "Endpoint related commands. Use `etcdctl endpoint --help` to see subcommands",
     long: "Endpoint related commands",
-    group: Some(Group::Maintenance),
+    group: Some(group::MAINTENANCE),
     inherited: &[CLUSTER_FLAG],
     children: &[&HASH_KV, &HEALTH, &STATUS],
     ..Command::EMPTY

@@ -6,7 +6,7 @@ use tonic::{Response, Status};
 
 use super::{KeyRange, serializable};
 use crate::client::{Client, Repeat};
-use crate::command::{Command, Group};
+use crate::command::{Command, group};
 use crate::failure::{Failure, exit};
 use crate::flags::{Flag, Matches};
 use crate::output::{Format, Reply};
@@ -15,7 +15,7 @@ use crate::session::Session;
 pub(crate) const GET: Command = Command {
     usage: "get [options] <key> [range_end]",
     short: "Gets the key or a range of keys",
-    group: Some(Group::KeyValue),
+    group: Some(group::KEY_VALUE),
     flags: Get::FLAGS,
     run: Some(|session| Box::pin(run(session))),
     ..Command::EMPTY

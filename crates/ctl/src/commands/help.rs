@@ -1,7 +1,7 @@
 //! `help` and `options`: what the tool can do, and the flags of every command.
 
 use super::ROOT;
-use crate::command::{Command, Group, find, unknown};
+use crate::command::{Command, find, group, unknown};
 use crate::failure::Failure;
 use crate::help::{flag_usages, help};
 use crate::security::SECURITY_FLAGS;
@@ -11,7 +11,7 @@ pub(crate) const HELP: Command = Command {
     usage: "help [command]",
     short: "Help about any command",
     long: "Help provides help for any command in the application.\nSimply type etcdctl help [path to command] for full details.",
-    group: Some(Group::Utility),
+    group: Some(group::UTILITY),
     is_local: true,
     run: Some(|session| Box::pin(show_help(session))),
     ..Command::EMPTY
@@ -20,7 +20,7 @@ pub(crate) const HELP: Command = Command {
 pub(crate) const OPTIONS: Command = Command {
     usage: "options",
     short: "Show the global command-line flags",
-    group: Some(Group::Utility),
+    group: Some(group::UTILITY),
     is_local: true,
     run: Some(|session| Box::pin(show_options(session))),
     ..Command::EMPTY
@@ -37,4 +37,48 @@ async fn show_help(session: &Session) -> Result<(), Failure> {
 async fn show_options(session: &Session) -> Result<(), Failure> {
     let flags = flag_usages(&[GLOBAL_FLAGS, SECURITY_FLAGS].concat(), None);
     session.print(&format!("The following options can be passed to any command:\n\n{flags}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(line: &str) -> String {
+        let line: Vec<_> = line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect();
+        help("etcdctl", &find(&ROOT, &line).unwrap())
+    }
+
+    #[test]
+    fn the_top_lists_commands_by_group_and_hides_global_flags() {
+        let text = text("");
+        assert!(text.starts_with(
+            "A simple command line client for etcd3.\n\nUsage:\n  etcdctl [command]\n\n\
+             Key-value commands\n  compaction  Compacts the event history in etcd\n"
+        ));
+        assert!(!text.contains("--endpoints"));
+        assert!(text.ends_with(
+            "\n\nUse \"etcdctl [command] --help\" for more information about a command.\n\
+             Use \"etcdctl options\" for a list of global command-line options (applies to all commands).\n"
+        ));
+    }
+
+    #[test]
+    fn a_command_shows_its_flags_aligned() {
+        let text = text("lease timetolive");
+        assert_eq!(
+            text,
+            "Get lease information\n\nUsage:\n  etcdctl lease timetolive <leaseID> [options] [flags]\n\n\
+             Flags:\n  -h, --help   help for timetolive\n      --keys   Get keys attached to this lease\n\
+             Use \"etcdctl options\" for a list of global command-line options (applies to all commands).\n"
+        );
+    }
+
+    #[test]
+    fn defaults_are_shown_where_they_say_something() {
+        assert!(text("get").contains(
+            "      --consistency string   Linearizable(l) or Serializable(s) (default \"l\")\n"
+        ));
+        let inherited = text("endpoint hashkv");
+        assert!(inherited.contains("Global Flags:\n      --cluster   use all endpoints"));
+    }
 }

@@ -13,7 +13,7 @@ use tonic::Status;
 
 use super::lease_id;
 use crate::client::{Client, Connection, Repeat, told};
-use crate::command::{Command, Group};
+use crate::command::{Command, group};
 use crate::failure::{Failure, exit, status_text};
 use crate::flags::Flag;
 use crate::gotext::parse_int;
@@ -24,7 +24,7 @@ pub(crate) const LEASE: Command = Command {
     usage: "lease <subcommand>",
     short: "Lease related commands. Use `etcdctl lease --help` to see subcommands",
     long: "Lease related commands",
-    group: Some(Group::KeyValue),
+    group: Some(group::KEY_VALUE),
     children: &[&GRANT, &KEEP_ALIVE, &LIST, &REVOKE, &TIME_TO_LIVE],
     ..Command::EMPTY
 };

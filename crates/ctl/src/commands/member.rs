@@ -7,7 +7,7 @@ use quorate_api::etcdserverpb::{
 
 use super::{member_id, serializable};
 use crate::client::Repeat;
-use crate::command::{Command, Group};
+use crate::command::{Command, group};
 use crate::failure::Failure;
 use crate::flags::Flag;
 use crate::gotext::quote;
@@ -18,7 +18,7 @@ pub(crate) const MEMBER: Command = Command {
     usage: "member <subcommand>",
     short: "Membership related commands. Use `etcdctl member --help` to see subcommands",
     long: "Membership related commands",
-    group: Some(Group::Maintenance),
+    group: Some(group::MAINTENANCE),
     children: &[&ADD, &LIST, &PROMOTE, &REMOVE, &UPDATE],
     ..Command::EMPTY
 };

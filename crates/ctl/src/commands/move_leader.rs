@@ -3,7 +3,7 @@
 use quorate_api::etcdserverpb::{MoveLeaderRequest, StatusRequest};
 
 use crate::client::Repeat;
-use crate::command::{Command, Group};
+use crate::command::{Command, group};
 use crate::failure::Failure;
 use crate::gotext::parse_uint;
 use crate::output::Reply;
@@ -12,7 +12,7 @@ use crate::session::Session;
 pub(crate) const MOVE_LEADER: Command = Command {
     usage: "move-leader <transferee-member-id>",
     short: "Transfers leadership to another etcd cluster member.",
-    group: Some(Group::Maintenance),
+    group: Some(group::MAINTENANCE),
     run: Some(|session| Box::pin(run(session))),
     ..Command::EMPTY
 };

@@ -3,7 +3,7 @@
 use quorate_api::etcdserverpb::PutRequest;
 
 use crate::client::Repeat;
-use crate::command::{Command, Group};
+use crate::command::{Command, group};
 use crate::failure::Failure;
 use crate::flags::{Flag, Matches};
 use crate::gotext::parse_int;
@@ -27,7 +27,7 @@ so that
 $ cat file | put <key>
 
 stores the content of the file under <key>.",
-    group: Some(Group::KeyValue),
+    group: Some(group::KEY_VALUE),
     flags: Put::FLAGS,
     run: Some(|session| Box::pin(run(session))),
     ..Command::EMPTY

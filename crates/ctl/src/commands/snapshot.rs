@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::client::{Client, told};
-use crate::command::{Command, Group};
+use crate::command::{Command, group};
 use crate::failure::{Failure, exit, status_text};
 use crate::gotext::{duration, size};
 use crate::session::Session;
@@ -28,7 +28,7 @@ pub(crate) const SNAPSHOT: Command = Command {
     usage: "snapshot <subcommand>",
     short: "Manages etcd node snapshots",
     example: EXAMPLE,
-    group: Some(Group::Maintenance),
+    group: Some(group::MAINTENANCE),
     children: &[&SAVE],
     ..Command::EMPTY
 };

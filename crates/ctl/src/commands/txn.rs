@@ -11,7 +11,7 @@ use super::del::Del;
 use super::get::Get;
 use super::put::Put;
 use crate::client::Repeat;
-use crate::command::{Command, Group};
+use crate::command::{Command, group};
 use crate::failure::{Failure, exit};
 use crate::flags::{Flag, Matches};
 use crate::gotext::{parse_int, quote, unquote};
@@ -45,7 +45,7 @@ put key1 \"created-key1\"
 put key2 \"some extra key\"
 
 ---",
-    group: Some(Group::KeyValue),
+    group: Some(group::KEY_VALUE),
     flags: &[Flag::bool("interactive", "Input transaction in interactive mode").short('i')],
     run: Some(|session| Box::pin(run(session))),
     ..Command::EMPTY

@@ -1,6 +1,6 @@
 //! `version`: which tool this is.
 
-use crate::command::{Command, Group};
+use crate::command::{Command, group};
 use crate::failure::Failure;
 use crate::session::Session;
 
@@ -11,7 +11,7 @@ const API_VERSION: &str = "3.7";
 pub(crate) const VERSION: Command = Command {
     usage: "version",
     short: "Prints the version of etcdctl",
-    group: Some(Group::Utility),
+    group: Some(group::UTILITY),
     is_local: true,
     run: Some(|session| Box::pin(run(session))),
     ..Command::EMPTY

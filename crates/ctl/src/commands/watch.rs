@@ -25,7 +25,7 @@ use tonic::{Code, Request, Status};
 
 use super::KeyRange;
 use crate::client::{Client, told};
-use crate::command::{Command, Group};
+use crate::command::{Command, group};
 use crate::failure::{Failure, exit, status_text};
 use crate::flags::{Flag, FlagError, Matches};
 use crate::gotext::quote;
@@ -36,7 +36,7 @@ use crate::words;
 pub(crate) const WATCH: Command = Command {
     usage: "watch [options] [key or prefix] [range_end] [--] [exec-command arg1 arg2 ...]",
     short: "Watches events stream on keys or prefixes",
-    group: Some(Group::KeyValue),
+    group: Some(group::KEY_VALUE),
     flags: FLAGS,
     run: Some(|session| Box::pin(run(session))),
     ..Command::EMPTY

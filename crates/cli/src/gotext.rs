@@ -1,12 +1,12 @@
 //! Text as Go programs print and read it: quoted strings, durations, numbers, sizes.
 //!
-//! Scripts parse what `etcdctl` prints, so these forms are part of the interface.
+//! Scripts parse what etcd's tools print, so these forms are part of the interface.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 /// Quotes bytes as Go's `%q` does.
-pub(crate) fn quote(bytes: &[u8]) -> String {
+pub fn quote(bytes: &[u8]) -> String {
     let mut out = String::from("\"");
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
@@ -49,7 +49,7 @@ fn is_printable(c: char) -> bool {
 
 /// Reads a Go string literal in double quotes at the front of `text`, and returns its value and what
 /// follows.
-pub(crate) fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+pub fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut rest = text.strip_prefix(b"\"")?;
     let mut out = Vec::new();
     loop {
@@ -106,7 +106,7 @@ fn unescape<'a>(rest: &'a [u8], out: &mut Vec<u8>) -> Option<&'a [u8]> {
 }
 
 /// Prints a duration as Go does: `1m2.5s`, `2.345678ms`, `0s`.
-pub(crate) fn duration(duration: Duration) -> String {
+pub fn duration(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     let fraction = |unit: u128, digits: usize| {
         let mut text = format!("{}.{:0digits$}", nanos / unit, nanos % unit);
@@ -133,7 +133,7 @@ pub(crate) fn duration(duration: Duration) -> String {
 }
 
 /// Reads a duration as Go does. Negative ones are refused, which no caller could use.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let invalid = || format!("time: invalid duration {}", quote(text.as_bytes()));
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest == "0" {
@@ -176,7 +176,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Reads a number as Go's `strconv.ParseInt`; base 0 takes the base from the text.
-pub(crate) fn parse_int(text: &str, base: u32) -> Result<i64, String> {
+pub fn parse_int(text: &str, base: u32) -> Result<i64, String> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -188,7 +188,7 @@ pub(crate) fn parse_int(text: &str, base: u32) -> Result<i64, String> {
 }
 
 /// Reads a number as Go's `strconv.ParseUint`.
-pub(crate) fn parse_uint(text: &str, base: u32) -> Result<u64, String> {
+pub fn parse_uint(text: &str, base: u32) -> Result<u64, String> {
     parse_magnitude("ParseUint", text, text, base)
 }
 
@@ -212,7 +212,7 @@ fn out_of_range(function: &str, text: &str) -> String {
 }
 
 /// Prints a number of bytes in SI units: `20 kB`, `2.1 GB`.
-pub(crate) fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     if bytes < 10 {
         return format!("{bytes} B");
     }

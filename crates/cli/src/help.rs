@@ -1,6 +1,6 @@
 //! Help texts, laid out as cobra does, which people and scripts know.
 
-use crate::command::{Command, Found, Group};
+use crate::command::{Command, Found};
 use crate::flags::{Flag, Kind};
 use crate::gotext::{duration, parse_duration, quote};
 
@@ -8,7 +8,8 @@ use crate::gotext::{duration, parse_duration, quote};
 const NAME_WIDTH_MIN: usize = 11;
 
 /// The help of a command. `program` is what the tool was called as.
-pub(crate) fn help(program: &str, found: &Found) -> String {
+#[must_use]
+pub fn help<R: Copy>(program: &str, found: &Found<R>) -> String {
     let command = found.command();
     let about = if command.long.is_empty() { command.short } else { command.long };
     let mut out = String::new();
@@ -17,14 +18,17 @@ pub(crate) fn help(program: &str, found: &Found) -> String {
         out.push_str("\n\n");
     }
     out.push_str(&usage(program, found));
-    out.push_str(&format!(
-        "Use \"{program} options\" for a list of global command-line options (applies to all commands).\n"
-    ));
+    if found.root().lists_flags_apart() {
+        out.push_str(&format!(
+            "Use \"{program} options\" for a list of global command-line options (applies to all commands).\n"
+        ));
+    }
     out
 }
 
 /// The part of the help that follows a mistake, too.
-pub(crate) fn usage(program: &str, found: &Found) -> String {
+#[must_use]
+pub fn usage<R: Copy>(program: &str, found: &Found<R>) -> String {
     let command = found.command();
     let names: Vec<_> = found.path[1..].iter().map(|command| command.name()).collect();
     let path = [&[program][..], &names].concat().join(" ");
@@ -41,19 +45,23 @@ pub(crate) fn usage(program: &str, found: &Found) -> String {
     }
     out.push_str(&children(command));
     let mut local: Vec<Flag> = command.flags.to_vec();
-    let is_root = found.path.len() == 1;
-    if !is_root {
+    // Global flags are told of once, by a command of their own, where there is one.
+    let apart = found.root().lists_flags_apart();
+    let shows_flags = found.path.len() > 1 || !apart;
+    if shows_flags {
         local.extend(command.inherited);
         // The name is only for the text; `-h` itself is the grammar's.
         local.push(Flag::bool("help", "").short('h'));
-        let help = format!("help for {}", command.name());
+        let help =
+            format!("help for {}", if found.path.len() == 1 { program } else { command.name() });
         out.push_str("\n\nFlags:\n");
         out.push_str(flag_usages(&local, Some(&help)).trim_end());
     }
-    let above = &found.path[1..found.path.len().max(2) - 1];
+    let last = found.path.len() - 1;
+    let above = &found.path[usize::from(apart).min(last)..last];
     let inherited: Vec<Flag> =
         above.iter().flat_map(|command| command.inherited).copied().collect();
-    if !is_root && !inherited.is_empty() {
+    if shows_flags && !inherited.is_empty() {
         out.push_str("\n\nGlobal Flags:\n");
         out.push_str(flag_usages(&inherited, None).trim_end());
     }
@@ -66,16 +74,16 @@ pub(crate) fn usage(program: &str, found: &Found) -> String {
     out
 }
 
-fn children(command: &Command) -> String {
+fn children<R>(command: &Command<R>) -> String {
     let width = command.children.iter().map(|child| child.name().len()).max().unwrap_or_default();
     let width = width.max(NAME_WIDTH_MIN);
-    let list = |group: Option<Group>| -> String {
+    let list = |group: Option<&str>| -> String {
         let of_group = command.children.iter().filter(|child| child.group == group);
         of_group.map(|child| format!("\n  {:width$} {}", child.name(), child.short)).collect()
     };
     let mut out = String::new();
-    for (group, title) in Group::ALL {
-        let lines = list(Some(group));
+    for title in command.groups {
+        let lines = list(Some(title));
         if !lines.is_empty() {
             out.push_str(&format!("\n\n{title}{lines}"));
         }
@@ -88,7 +96,8 @@ fn children(command: &Command) -> String {
 }
 
 /// A table of flags in the order of their names. `help` is what the flag of that name is for.
-pub(crate) fn flag_usages(flags: &[Flag], help: Option<&str>) -> String {
+#[must_use]
+pub fn flag_usages(flags: &[Flag], help: Option<&str>) -> String {
     let mut flags = flags.to_vec();
     flags.sort_by_key(|flag| flag.name);
     let left = |flag: &Flag| {
@@ -96,6 +105,7 @@ pub(crate) fn flag_usages(flags: &[Flag], help: Option<&str>) -> String {
         let kind = match flag.kind {
             Kind::Bool => "",
             Kind::Int => " int",
+            Kind::Uint => " uint",
             Kind::Text => " string",
             Kind::Duration => " duration",
             Kind::List => " strings",
@@ -114,60 +124,15 @@ pub(crate) fn flag_usages(flags: &[Flag], help: Option<&str>) -> String {
 fn shown_default(flag: &Flag) -> String {
     match flag.kind {
         Kind::Bool if flag.default == "false" => String::new(),
-        Kind::Int if flag.default == "0" => String::new(),
+        Kind::Int | Kind::Uint if flag.default == "0" => String::new(),
         Kind::Text if flag.default.is_empty() => String::new(),
-        Kind::Bool | Kind::Int => format!(" (default {})", flag.default),
+        Kind::Duration if flag.default == "0s" => String::new(),
+        Kind::Bool | Kind::Int | Kind::Uint => format!(" (default {})", flag.default),
         Kind::Text => format!(" (default {})", quote(flag.default.as_bytes())),
         Kind::Duration => match parse_duration(flag.default) {
             Ok(value) => format!(" (default {})", duration(value)),
             Err(_) => String::new(),
         },
         Kind::List => format!(" (default [{}])", flag.default),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::command::find;
-    use crate::commands::ROOT;
-
-    fn text(line: &str) -> String {
-        let line: Vec<_> = line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect();
-        help("etcdctl", &find(&ROOT, &line).unwrap())
-    }
-
-    #[test]
-    fn the_top_lists_commands_by_group_and_hides_global_flags() {
-        let text = text("");
-        assert!(text.starts_with(
-            "A simple command line client for etcd3.\n\nUsage:\n  etcdctl [command]\n\n\
-             Key-value commands\n  compaction  Compacts the event history in etcd\n"
-        ));
-        assert!(!text.contains("--endpoints"));
-        assert!(text.ends_with(
-            "\n\nUse \"etcdctl [command] --help\" for more information about a command.\n\
-             Use \"etcdctl options\" for a list of global command-line options (applies to all commands).\n"
-        ));
-    }
-
-    #[test]
-    fn a_command_shows_its_flags_aligned() {
-        let text = text("lease timetolive");
-        assert_eq!(
-            text,
-            "Get lease information\n\nUsage:\n  etcdctl lease timetolive <leaseID> [options] [flags]\n\n\
-             Flags:\n  -h, --help   help for timetolive\n      --keys   Get keys attached to this lease\n\
-             Use \"etcdctl options\" for a list of global command-line options (applies to all commands).\n"
-        );
-    }
-
-    #[test]
-    fn defaults_are_shown_where_they_say_something() {
-        assert!(text("get").contains(
-            "      --consistency string   Linearizable(l) or Serializable(s) (default \"l\")\n"
-        ));
-        let inherited = text("endpoint hashkv");
-        assert!(inherited.contains("Global Flags:\n      --cluster   use all endpoints"));
     }
 }

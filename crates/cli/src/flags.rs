@@ -1,4 +1,4 @@
-//! The command-line grammar: pflag's, which is what `etcdctl` has.
+//! The command-line grammar: pflag's, which is what `etcdctl` and `etcdutl` have.
 //!
 //! Flags and arguments mix freely; `--` ends the flags; `--name value` and `--name=value` are the same,
 //! except that a boolean takes a value only after `=`; one-letter flags combine. The messages about
@@ -7,14 +7,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::gotext::{parse_duration, parse_int, quote};
+use crate::gotext::{parse_duration, parse_int, parse_uint, quote};
 
 /// What a flag's value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// True or false.
     Bool,
+    /// A number.
     Int,
+    /// A number without a sign.
+    Uint,
+    /// Any text.
     Text,
+    /// A span of time.
     Duration,
     /// Comma-separated, and repeats add up.
     List,
@@ -22,41 +28,53 @@ pub(crate) enum Kind {
 
 /// A flag that a command takes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Flag {
-    pub(crate) name: &'static str,
-    pub(crate) short: Option<char>,
-    pub(crate) kind: Kind,
+pub struct Flag {
+    /// Its name, without dashes.
+    pub name: &'static str,
+    /// The letter that stands for it.
+    pub short: Option<char>,
+    /// What its value is.
+    pub kind: Kind,
     /// The default, written as on the command line.
-    pub(crate) default: &'static str,
-    pub(crate) usage: &'static str,
+    pub default: &'static str,
+    /// What help says of it.
+    pub usage: &'static str,
 }
 
 impl Flag {
-    pub(crate) const fn bool(name: &'static str, usage: &'static str) -> Self {
+    /// A flag that is off unless given.
+    #[must_use]
+    pub const fn bool(name: &'static str, usage: &'static str) -> Self {
         Self { name, short: None, kind: Kind::Bool, default: "false", usage }
     }
 
-    pub(crate) const fn int(name: &'static str, usage: &'static str) -> Self {
+    /// A number, 0 unless given.
+    #[must_use]
+    pub const fn int(name: &'static str, usage: &'static str) -> Self {
         Self { name, short: None, kind: Kind::Int, default: "0", usage }
     }
 
-    pub(crate) const fn text(
-        name: &'static str,
-        default: &'static str,
-        usage: &'static str,
-    ) -> Self {
+    /// A number without a sign.
+    #[must_use]
+    pub const fn uint(name: &'static str, default: &'static str, usage: &'static str) -> Self {
+        Self { name, short: None, kind: Kind::Uint, default, usage }
+    }
+
+    /// Any text.
+    #[must_use]
+    pub const fn text(name: &'static str, default: &'static str, usage: &'static str) -> Self {
         Self { name, short: None, kind: Kind::Text, default, usage }
     }
 
-    pub(crate) const fn duration(
-        name: &'static str,
-        default: &'static str,
-        usage: &'static str,
-    ) -> Self {
+    /// A span of time.
+    #[must_use]
+    pub const fn duration(name: &'static str, default: &'static str, usage: &'static str) -> Self {
         Self { name, short: None, kind: Kind::Duration, default, usage }
     }
 
-    pub(crate) const fn short(self, short: char) -> Self {
+    /// The same flag, with a letter that stands for it.
+    #[must_use]
+    pub const fn short(self, short: char) -> Self {
         Self { short: Some(short), ..self }
     }
 
@@ -65,6 +83,7 @@ impl Flag {
         match self.kind {
             Kind::Bool => parse_bool(value).map(drop),
             Kind::Int => parse_int(value, 0).map(drop),
+            Kind::Uint => parse_uint(value, 0).map(drop),
             Kind::Duration => parse_duration(value).map(drop),
             Kind::Text | Kind::List => Ok(()),
         }
@@ -88,27 +107,29 @@ fn parse_bool(value: &str) -> Result<bool, String> {
 
 /// A mistake on the command line, or the wish for help.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum FlagError {
+pub enum FlagError {
+    /// Help was asked for.
     Help,
+    /// What is wrong, in pflag's words.
     Wrong(String),
 }
 
 /// A command line taken apart.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Matches {
+pub struct Matches {
     /// By flag name; every known flag has a value.
     values: BTreeMap<&'static str, String>,
     /// The flags that were given.
     changed: BTreeMap<&'static str, bool>,
     /// Everything that is no flag.
-    pub(crate) args: Vec<Vec<u8>>,
+    pub args: Vec<Vec<u8>>,
     /// How many of `args` stand before `--`, if there was one.
-    pub(crate) args_before_dashes: Option<usize>,
+    pub args_before_dashes: Option<usize>,
 }
 
 impl Matches {
     /// Takes `line` apart by the given flags.
-    pub(crate) fn parse(flags: &[Flag], line: &[Vec<u8>]) -> Result<Self, FlagError> {
+    pub fn parse(flags: &[Flag], line: &[Vec<u8>]) -> Result<Self, FlagError> {
         let mut matches = Self::default();
         for flag in flags {
             matches.values.insert(flag.name, flag.default.to_owned());
@@ -206,7 +227,7 @@ impl Matches {
     }
 
     /// Sets a flag as if it had been given.
-    pub(crate) fn give(&mut self, flag: &Flag, value: &str) -> Result<(), String> {
+    pub fn give(&mut self, flag: &Flag, value: &str) -> Result<(), String> {
         flag.check(value).map_err(|reason| {
             let (value, name) = (quote(value.as_bytes()), quote(flag.display().as_bytes()));
             format!("invalid argument {value} for {name} flag: {reason}")
@@ -223,32 +244,54 @@ impl Matches {
     }
 
     /// Whether the flag was given.
-    pub(crate) fn changed(&self, name: &str) -> bool {
+    #[must_use]
+    pub fn changed(&self, name: &str) -> bool {
         self.changed.contains_key(name)
     }
 
-    pub(crate) fn text(&self, name: &str) -> &str {
+    /// A flag's value as text.
+    ///
+    /// # Panics
+    ///
+    /// The command has no such flag, which is a bug.
+    #[must_use]
+    pub fn text(&self, name: &str) -> &str {
         self.values.get(name).map(String::as_str).expect("a command asks for its own flags")
     }
 
-    pub(crate) fn bool(&self, name: &str) -> bool {
+    /// The value of a flag that is a boolean.
+    #[must_use]
+    pub fn bool(&self, name: &str) -> bool {
         parse_bool(self.text(name)).expect("values were checked when they were given")
     }
 
-    pub(crate) fn int(&self, name: &str) -> i64 {
+    /// The value of a flag that is a number.
+    #[must_use]
+    pub fn int(&self, name: &str) -> i64 {
         parse_int(self.text(name), 0).expect("values were checked when they were given")
     }
 
-    pub(crate) fn duration(&self, name: &str) -> Duration {
+    /// The value of a flag that is a number without a sign.
+    #[must_use]
+    pub fn uint(&self, name: &str) -> u64 {
+        parse_uint(self.text(name), 0).expect("values were checked when they were given")
+    }
+
+    /// The value of a flag that is a span of time.
+    #[must_use]
+    pub fn duration(&self, name: &str) -> Duration {
         parse_duration(self.text(name)).expect("values were checked when they were given")
     }
 
-    pub(crate) fn list(&self, name: &str) -> Vec<String> {
+    /// The value of a flag that is a list.
+    #[must_use]
+    pub fn list(&self, name: &str) -> Vec<String> {
         self.text(name).split(',').map(|item| item.trim().to_owned()).collect()
     }
 
     /// An argument as text.
-    pub(crate) fn arg(&self, position: usize) -> Option<String> {
+    #[must_use]
+    pub fn arg(&self, position: usize) -> Option<String> {
         self.args.get(position).map(|arg| String::from_utf8_lossy(arg).into_owned())
     }
 }

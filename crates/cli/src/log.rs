@@ -1,12 +1,12 @@
-//! Log lines on standard error, in the JSON form that `etcdctl` writes.
+//! Log lines on standard error: in JSON, as `etcdctl` writes them, and in columns, as `etcdutl` does.
 
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-/// Writes one line. `fields` follow the message in order.
-pub(crate) fn line(
+/// Writes one line of JSON. `fields` follow the message in order.
+pub fn line(
     out: &mut dyn Write,
     level: &str,
     name: Option<&str>,
@@ -24,6 +24,23 @@ pub(crate) fn line(
         text.push_str(&format!(",{}:{}", quoted(key), quoted(value)));
     }
     text.push_str("}\n");
+    // Where standard error is closed there is nobody to tell.
+    drop(out.write_all(text.as_bytes()));
+}
+
+/// Writes one line in columns: when, how serious, what, and the fields as JSON.
+pub fn columns(out: &mut dyn Write, level: &str, message: &str, fields: &[(&str, String)]) {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seconds = Duration::from_secs(since.as_secs());
+    let moment = timestamp(seconds).replace(".000000Z", "Z");
+    let quoted = |text: &str| Value::from(text).to_string();
+    let field = |(key, value): &(&str, String)| format!("{}: {}", quoted(key), quoted(value));
+    let fields: Vec<String> = fields.iter().map(field).collect();
+    let mut text = format!("{moment}\t{level}\t{message}");
+    if !fields.is_empty() {
+        text.push_str(&format!("\t{{{}}}", fields.join(", ")));
+    }
+    text.push('\n');
     // Where standard error is closed there is nobody to tell.
     drop(out.write_all(text.as_bytes()));
 }
@@ -59,6 +76,16 @@ mod tests {
         ] {
             assert_eq!(timestamp(Duration::from_secs(seconds)), text);
         }
+    }
+
+    #[test]
+    fn columns_are_separated_by_tabs() {
+        let mut out = Vec::new();
+        columns(&mut out, "info", "done", &[("a", "x\"y".to_owned()), ("b", "2".to_owned())]);
+        let text = String::from_utf8(out).unwrap();
+        let (moment, rest) = text.split_once('\t').unwrap();
+        assert_eq!((moment.len(), moment.ends_with('Z')), (20, true), "{moment}");
+        assert_eq!(rest, "info\tdone\t{\"a\": \"x\\\"y\", \"b\": \"2\"}\n");
     }
 
     #[test]
