@@ -8,9 +8,8 @@
 use std::time::Duration;
 
 use quorate_core::start::Start;
-use quorate_raft::confchange::wire;
-use quorate_raft::{ConfChange, ConfChangeKind, ConfState, Entry, EntryKind, HardState};
-use quorate_state::members::{self, Member};
+use quorate_raft::{ConfState, Entry, EntryKind, HardState};
+use quorate_state::members::{FOUNDING_TERM, Founders, Member};
 use quorate_state::units::MemberId;
 use quorate_storage::wal::{self, Wal};
 
@@ -32,7 +31,7 @@ const BOOTSTRAPPED_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Founding {
     pub(super) identity: Identity,
-    founders: Vec<Member>,
+    founders: Founders,
 }
 
 impl Founding {
@@ -61,21 +60,13 @@ impl Founding {
 
     /// The cluster of these members, this one among them.
     pub(super) fn of(config: &Config, initial: &InitialMembers, token: &str) -> Self {
-        let mut founders: Vec<Member> = initial
-            .iter()
-            .map(|(name, urls)| {
-                let peer_urls = url_texts(urls);
-                let id = members::member_id(&peer_urls, token, None);
-                Member { name: name.to_owned(), ..Member::new(id, peer_urls) }
-            })
-            .collect();
-        founders.sort_by_key(|member| member.id);
+        let members = initial.iter().map(|(name, urls)| (name, url_texts(urls)));
+        let founders = Founders::new(members, token);
         let own = founders
-            .iter()
-            .find(|member| member.name == config.name)
+            .named(&config.name)
             .expect("the initial members were checked to hold this one");
         let identity = Identity {
-            cluster_id: members::cluster_id(founders.iter().map(|member| member.id)),
+            cluster_id: founders.cluster_id(),
             member_id: own.id.0,
             name: config.name.clone(),
         };
@@ -98,26 +89,22 @@ impl Founding {
     pub(super) fn write(&self, wal: &mut Wal) -> Result<Start, BootError> {
         let entries = self.entries();
         let commit = entries.len() as u64;
-        append(wal, Some(&wal::HardState { term: 1, vote: 0, commit }), &entries)?;
+        append(wal, Some(&wal::HardState { term: FOUNDING_TERM, vote: 0, commit }), &entries)?;
         let voters = self.founders.iter().map(|member| member.id.0).collect();
         let conf_state = ConfState { voters, ..ConfState::default() };
-        let hard_state = HardState { term: 1, vote: 0, commit };
+        let hard_state = HardState { term: FOUNDING_TERM, vote: 0, commit };
         Ok(Start { hard_state, conf_state, entries, ..Start::default() })
     }
 
     /// The log that every founder begins with: the founders themselves, in the order of their ids.
     fn entries(&self) -> Vec<Entry> {
         (1..)
-            .zip(&self.founders)
-            .map(|(index, member)| {
-                let change = ConfChange {
-                    kind: ConfChangeKind::AddNode,
-                    node_id: member.id.0,
-                    context: member.to_json().into(),
-                    ..ConfChange::default()
-                };
-                let data = wire::encode_v1(&change);
-                Entry { term: 1, index, kind: EntryKind::ConfChange, data }
+            .zip(self.founders.conf_changes())
+            .map(|(index, data)| Entry {
+                term: FOUNDING_TERM,
+                index,
+                kind: EntryKind::ConfChange,
+                data,
             })
             .collect()
     }

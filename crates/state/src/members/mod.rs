@@ -13,6 +13,7 @@
 //! Quorum and connectivity checks before proposing a change (the server's `membership`), what consensus makes
 //! of it (`quorate-raft`).
 
+mod founders;
 mod json;
 mod v2_store;
 
@@ -25,6 +26,7 @@ use bytes::Bytes;
 use quorate_api::raftpb::{ConfChange, ConfChangeType, ConfState};
 use sha1::{Digest, Sha1};
 
+pub use self::founders::{FOUNDING_TERM, Founders};
 pub use self::json::{ChangeContext, JsonError};
 pub use self::v2_store::{V2Error, V2Membership};
 use crate::backend::Batch;

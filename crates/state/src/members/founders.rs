@@ -1,0 +1,109 @@
+//! The first members of a cluster: their ids, and the entries that every log of theirs begins with.
+//!
+//! # Invariants
+//!
+//! * Every founder comes to the same ids and entries: they are made of names, URLs and token alone, in the order of
+//!   the ids.
+//!
+//! # Not here
+//!
+//! Whether a cluster may be founded, and whether the URLs are any good (whoever founds one).
+
+use bytes::Bytes;
+use prost::Message;
+use quorate_api::raftpb::{ConfChange, ConfChangeType};
+
+use super::{Member, Members, cluster_id, member_id};
+
+/// Term of the entries that a log begins with.
+pub const FOUNDING_TERM: u64 = 1;
+
+/// The founders of a cluster, by id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Founders {
+    members: Vec<Member>,
+}
+
+impl Founders {
+    /// The founders of these names and peer URLs.
+    #[must_use]
+    pub fn new<'a>(initial: impl IntoIterator<Item = (&'a str, Vec<String>)>, token: &str) -> Self {
+        let member = |(name, peer_urls): (&str, Vec<String>)| {
+            let id = member_id(&peer_urls, token, None);
+            Member { name: name.to_owned(), ..Member::new(id, peer_urls) }
+        };
+        let mut members: Vec<Member> = initial.into_iter().map(member).collect();
+        members.sort_by_key(|member| member.id);
+        Self { members }
+    }
+
+    /// The cluster's id.
+    #[must_use]
+    pub fn cluster_id(&self) -> u64 {
+        cluster_id(self.members.iter().map(|member| member.id))
+    }
+
+    /// The founder of a name.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<&Member> {
+        self.members.iter().find(|member| member.name == name)
+    }
+
+    /// All founders, in the order of their ids.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Member> {
+        self.members.iter()
+    }
+
+    /// The cluster as it is once the first entries are applied.
+    #[must_use]
+    pub fn to_members(&self) -> Members {
+        Members::new(self.members.iter().cloned(), [])
+    }
+
+    /// The data of the first entries: one conf change for each founder, from index 1 on.
+    pub fn conf_changes(&self) -> impl ExactSizeIterator<Item = Bytes> {
+        self.members.iter().map(|member| {
+            let change = ConfChange {
+                id: Some(0),
+                r#type: Some(ConfChangeType::ConfChangeAddNode.into()),
+                node_id: Some(member.id.0),
+                context: Some(member.to_json().into()),
+            };
+            change.encode_to_vec().into()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn founders_are_those_of_etcd() {
+        let founders = Founders::new(
+            [("default", vec!["http://localhost:2380".to_owned()])],
+            super::super::CLUSTER_TOKEN_DEFAULT,
+        );
+        // As printed by `etcdutl snapshot restore` with its defaults.
+        assert_eq!(founders.cluster_id(), 0xcdf8_1819_4e3a_8c32);
+        assert_eq!(founders.named("default").unwrap().id.0, 0x8e9e_05c5_2164_694d);
+        let json =
+            br#"{"id":10276657743932975437,"peerURLs":["http://localhost:2380"],"name":"default"}"#;
+        let mut expected = vec![0x08, 0, 0x10, 0, 0x18];
+        expected.extend([0xcd, 0xd2, 0x91, 0x8b, 0xd2, 0xb8, 0x81, 0xcf, 0x8e, 0x01]);
+        expected.extend([0x22, u8::try_from(json.len()).unwrap()]);
+        expected.extend_from_slice(json);
+        assert_eq!(founders.conf_changes().collect::<Vec<_>>(), [Bytes::from(expected)]);
+    }
+
+    #[test]
+    fn the_order_of_the_flags_does_not_matter() {
+        let url = |name: &str| vec![format!("http://{name}:2380")];
+        let one = Founders::new([("a", url("a")), ("b", url("b")), ("c", url("c"))], "t");
+        let other = Founders::new([("c", url("c")), ("a", url("a")), ("b", url("b"))], "t");
+        assert_eq!(one, other);
+        assert!(one.iter().is_sorted_by_key(|member| member.id));
+        assert_eq!(one.to_members().conf_state().voters.len(), 3);
+        assert!(one.named("d").is_none());
+    }
+}
