@@ -29,6 +29,7 @@
 
 mod contents;
 mod error;
+pub mod inspect;
 mod open;
 mod record;
 mod scan;

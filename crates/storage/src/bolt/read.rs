@@ -23,7 +23,7 @@ use crate::disk::DiskFile;
 /// A constant view of the last committed state at the time it was taken.
 #[derive(Clone, Debug)]
 pub struct ReadTx {
-    snapshot: Arc<Snapshot>,
+    pub(super) snapshot: Arc<Snapshot>,
 }
 
 impl ReadTx {

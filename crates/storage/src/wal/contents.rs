@@ -180,7 +180,7 @@ pub fn snapshot_marks(disk: &dyn Disk, dir: &Path) -> Result<Vec<SnapshotMark>, 
     Ok(marks)
 }
 
-fn open_all(
+pub(super) fn open_all(
     disk: &dyn Disk,
     dir: &Path,
     names: &[super::SegmentName],
