@@ -107,6 +107,30 @@ pub fn has_etcd_tools() -> bool {
     present
 }
 
+/// Which program plays the part of `etcdutl`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Utl {
+    /// Debian's `etcdutl`.
+    Etcdutl,
+    /// `quorate utl`.
+    Quorate,
+}
+
+impl Utl {
+    /// Runs the tool.
+    #[must_use]
+    pub fn run(self, args: &[&str]) -> Finished {
+        match self {
+            Self::Etcdutl => etcdutl(args),
+            Self::Quorate => {
+                let mut command = Command::new(Kind::Quorate.program());
+                command.arg("utl").args(args);
+                run_to_end(command, "")
+            }
+        }
+    }
+}
+
 /// Runs `etcdutl`.
 #[must_use]
 pub fn etcdutl(args: &[&str]) -> Finished {

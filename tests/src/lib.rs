@@ -50,7 +50,7 @@ pub use client::{Client, RawCodec, refused};
 pub use cluster::{Cluster, ClusterOptions, Endpoints, PATIENCE, State};
 pub use company::{Place, is_first_term};
 pub use condition::{DEADLINE, eventually, eventually_ok, eventually_within, within};
-pub use ctl::{Ctl, Finished, Tool, etcdutl, has_etcd_tools, run_to_end};
+pub use ctl::{Ctl, Finished, Tool, Utl, etcdutl, has_etcd_tools, run_to_end};
 pub use history::History;
 pub use http::{Response, get, get_and_shut_down, request, request_with};
 pub use kind::{Kind, is_long, missing, notice, skipped};

@@ -26,6 +26,7 @@ mod takeover;
 mod tool_faults;
 mod tools;
 mod txn;
+mod utl;
 mod watch;
 mod watch_flow;
 mod write;
