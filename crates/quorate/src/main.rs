@@ -1,7 +1,7 @@
 //! The binary: decides which program it is called as, and becomes it.
 //!
-//! A link named `etcdctl` makes it that tool; otherwise the first argument may name one (`ctl`, `bench`);
-//! everything else is the server's command line. Programs of etcd that are not here yet are refused by name.
+//! A link named `etcdctl` or `etcdutl` makes it that tool; otherwise the first argument may name one (`ctl`, `utl`,
+//! `bench`); everything else is the server's command line. Programs of etcd that are not here yet are refused by name.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
@@ -16,6 +16,7 @@ const COMMIT: Option<&str> = option_env!("QUORATE_GIT_SHA");
 enum Program {
     Server,
     Ctl,
+    Utl,
     Bench,
     /// One of etcd's that is not here.
     Absent(&'static str),
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
     let mut args: Vec<OsString> = std::env::args_os().collect();
     match choose(&mut args) {
         Program::Ctl => quorate_ctl::main(args),
+        Program::Utl => quorate_utl::main(args),
         Program::Bench => quorate_bench::main(args),
         Program::Absent(what) => {
             let text =
@@ -48,14 +50,14 @@ fn choose(args: &mut Vec<OsString>) -> Program {
     let called = args.first().map(Path::new).and_then(Path::file_name).and_then(OsStr::to_str);
     match called {
         Some("etcdctl") => return Program::Ctl,
-        Some("etcdutl") => return Program::Absent("etcdutl"),
+        Some("etcdutl") => return Program::Utl,
         Some("etcd") => return etcd_command(args).unwrap_or(Program::Server),
         _ => {}
     }
     let program = match args.get(1).and_then(|argument| argument.to_str()) {
         Some("ctl") => Program::Ctl,
         Some("bench") => Program::Bench,
-        Some("utl") => return Program::Absent("`utl`, which is etcdutl,"),
+        Some("utl") => Program::Utl,
         _ => return etcd_command(args).unwrap_or(Program::Server),
     };
     args.remove(1);
@@ -91,9 +93,8 @@ mod tests {
         check("quorate --name ctl", Program::Server, "quorate --name ctl");
         check("etcd gateway start", Program::Absent("`gateway`"), "etcd gateway start");
         check("quorate grpc-proxy", Program::Absent("`grpc-proxy`"), "quorate grpc-proxy");
-        check("etcdutl version", Program::Absent("etcdutl"), "etcdutl version");
-        let utl = Program::Absent("`utl`, which is etcdutl,");
-        check("quorate utl --help", utl, "quorate utl --help");
+        check("etcdutl version", Program::Utl, "etcdutl version");
+        check("quorate utl --help", Program::Utl, "quorate --help");
         check("quorate", Program::Server, "quorate");
     }
 }

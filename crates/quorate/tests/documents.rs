@@ -48,6 +48,7 @@ fn every_flag_that_the_readme_names_is_in_the_help_of_a_program() {
     let mut known = flags(&help(&[]));
     known.extend(flags(&String::from_utf8(run(&["ctl", "options"]).stdout).unwrap()));
     known.extend(flags(&help(&["bench"])));
+    known.extend(flags(&help(&["utl", "snapshot", "restore"])));
     known.extend(OF_OTHERS.map(str::to_owned));
     // Refused by name, as the README says.
     let refused = run(&["--enable-v2"]);
@@ -64,7 +65,11 @@ fn every_flag_that_the_readme_names_is_in_the_help_of_a_program() {
 #[test]
 fn every_command_that_the_readme_shows_is_there() {
     let readme = document("README.md");
-    let tools = [("ctl", commands(&help(&["ctl"]))), ("bench", commands(&help(&["bench"])))];
+    let tools = [
+        ("ctl", commands(&help(&["ctl"]))),
+        ("utl", commands(&help(&["utl"]))),
+        ("bench", commands(&help(&["bench"]))),
+    ];
     let mut seen = 0;
     for line in readme.split("```").skip(1).step_by(2).flat_map(str::lines) {
         let line = line.split('#').next().unwrap();
@@ -88,7 +93,7 @@ fn every_command_that_the_readme_shows_is_there() {
 #[test]
 fn what_is_not_there_is_said_not_to_be() {
     let readme = document("README.md");
-    for program in ["utl", "gateway", "grpc-proxy"] {
+    for program in ["gateway", "grpc-proxy"] {
         let refused = run(&[program, "--help"]);
         assert_eq!(refused.status.code(), Some(1));
         let said = String::from_utf8(refused.stderr).unwrap();
@@ -104,10 +109,14 @@ fn what_is_not_there_is_said_not_to_be() {
 #[test]
 fn the_changelog_names_every_command() {
     let changelog = document("CHANGELOG.md");
-    let paragraph =
-        changelog.split("\n- ").find(|entry| entry.starts_with("`quorate ctl`")).unwrap();
-    let words: BTreeSet<&str> = paragraph.split([' ', ',', '.', '\n']).collect();
-    for command in commands(&help(&["ctl"])) {
-        assert!(words.contains(&*command), "{command}");
+    for tool in ["ctl", "utl"] {
+        let start = format!("`quorate {tool}`");
+        let paragraph = changelog.split("\n- ").find(|entry| entry.starts_with(&start)).unwrap();
+        let words: BTreeSet<&str> = paragraph.split([' ', ',', '.', ';', ':', '\n']).collect();
+        let commands = commands(&help(&[tool]));
+        assert!(commands.len() > 5, "{tool}");
+        for command in commands {
+            assert!(words.contains(&*command), "{tool} {command}");
+        }
     }
 }

@@ -123,7 +123,21 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("quorate-ctl", &["quorate-api", "quorate-cli"]),
     ("quorate-bench", &["quorate-api", "quorate-protobuf", "quorate-random"]),
-    ("quorate", &["quorate-bench", "quorate-ctl", "quorate-release", "quorate-server"]),
+    (
+        "quorate-utl",
+        &[
+            "quorate-api",
+            "quorate-cli",
+            "quorate-config",
+            "quorate-release",
+            "quorate-state",
+            "quorate-storage",
+        ],
+    ),
+    (
+        "quorate",
+        &["quorate-bench", "quorate-ctl", "quorate-release", "quorate-server", "quorate-utl"],
+    ),
     ("quorate-tests", &["quorate-api", "quorate-protobuf", "quorate-random"]),
     ("xtask", &[]),
 ];

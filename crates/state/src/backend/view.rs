@@ -125,7 +125,9 @@ impl BackendView {
         Ok(hash)
     }
 
-    pub(crate) fn corrupt(
+    /// Names a key or value that is not what its bucket holds, after `position` others in it.
+    #[must_use]
+    pub fn corrupt(
         &self,
         bucket: Bucket,
         position: u64,

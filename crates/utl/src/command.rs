@@ -1,0 +1,11 @@
+//! What a command is in this tool.
+
+use quorate_cli::command;
+
+use crate::failure::Failure;
+use crate::session::Session;
+
+/// What runs a command.
+pub(crate) type Run = fn(&Session) -> Result<(), Failure>;
+/// A command or a group of commands.
+pub(crate) type Command = command::Command<Run>;

@@ -1,0 +1,46 @@
+//! The tree of commands.
+
+use quorate_cli::command::find;
+
+use crate::command::Command;
+use crate::failure::Failure;
+use crate::session::{GLOBAL_FLAGS, Session};
+use crate::{db, defrag, dump, hashkv, migrate, snapshot, verify, version};
+
+/// All commands.
+pub(crate) const ROOT: Command = Command {
+    usage: "etcdutl",
+    short: "An administrative command line tool for etcd3.",
+    inherited: GLOBAL_FLAGS,
+    children: &[
+        &db::DB,
+        &defrag::DEFRAG,
+        &hashkv::HASHKV,
+        &HELP,
+        &migrate::MIGRATE,
+        &snapshot::SNAPSHOT,
+        &verify::VERIFY,
+        &version::VERSION,
+        &dump::WAL,
+    ],
+    ..Command::EMPTY
+};
+
+const HELP: Command = Command {
+    usage: "help [command]",
+    short: "Help about any command",
+    long: "Help provides help for any command in the application.\nSimply type etcdutl help [path to command] for full details.",
+    run: Some(show_help),
+    ..Command::EMPTY
+};
+
+fn show_help(session: &Session) -> Result<(), Failure> {
+    // By way of a function: a constant cannot name itself.
+    let found = find(root(), &session.matches.args);
+    let found = found.map_err(|word| Failure::arguments(root().unknown(session.program, &word)))?;
+    session.print(&quorate_cli::help::help(session.program, &found))
+}
+
+fn root() -> &'static Command {
+    &ROOT
+}

@@ -1,0 +1,22 @@
+//! `db`: looks into a backend file, or a snapshot of one, without changing it.
+//!
+//! What `bbolt` shows of any file of the engine, with the keys of etcd's buckets in words.
+
+mod entries;
+mod pages;
+
+use crate::command::Command;
+
+pub(crate) const DB: Command = Command {
+    usage: "db <subcommand>",
+    short: "Looks into a backend file or a snapshot, changing nothing",
+    children: &[
+        &entries::BUCKETS,
+        &pages::CHECK,
+        &entries::GET,
+        &entries::KEYS,
+        &pages::PAGES,
+        &pages::STATS,
+    ],
+    ..Command::EMPTY
+};

@@ -1,0 +1,132 @@
+//! `defrag`: a backend file without the space that deleted records have left.
+//!
+//! Everything is copied into a new file beside the old one, which is checked, made durable and renamed into its place.
+//! The old file is locked all the while, so that no member starts on it.
+//!
+//! # Invariants
+//!
+//! * Whenever the work is cut short, the directory has the old file or the new one, whole.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use quorate_cli::flags::Flag;
+use quorate_cli::gotext::{duration, size};
+use quorate_storage::bolt::{Db, Options};
+use quorate_storage::data_dir::DataDir;
+use quorate_storage::disk::Disk;
+
+use crate::command::Command;
+use crate::failure::Failure;
+use crate::files;
+use crate::session::Session;
+use crate::snapshot::check_pages;
+
+pub(crate) const DEFRAG: Command = Command {
+    usage: "defrag",
+    short: "Defragments the storage of the etcd",
+    flags: &[Flag::text(
+        "data-dir",
+        "",
+        "Required. Defragments a data directory not in use by etcd.",
+    )],
+    run: Some(run),
+    ..Command::EMPTY
+};
+
+/// Bytes copied in one transaction, about: what is in it is in memory.
+const BATCH_BYTES: usize = 8 << 20;
+/// Pages that one step of making the new file shorter may write.
+const RECLAIM_PAGES: u64 = 1024;
+/// A name that the next start of a member removes, should the work be cut short.
+const UNFINISHED: &str = "db.tmp.defrag";
+
+fn run(session: &Session) -> Result<(), Failure> {
+    let root = session.required_path("data-dir")?;
+    let [] = session.arguments("defrag takes no arguments")?;
+    let dirs = DataDir::new(&root, None);
+    let path = dirs.backend();
+    let disk = files::disk();
+    let start = Instant::now();
+    let old = files::open_db_to_write(session, &path)?;
+    let before = old.stats();
+    session.log(
+        "info",
+        "defragmenting",
+        &[
+            ("path", path.display().to_string()),
+            ("current-db-size", size(before.size_bytes)),
+            ("current-db-size-in-use", size(before.in_use_bytes)),
+        ],
+    );
+    let unfinished = dirs.snap().join(UNFINISHED);
+    let new = match rewrite(&disk, &old, &unfinished) {
+        Ok(new) => new,
+        Err(failure) => {
+            drop(disk.remove_file(&unfinished));
+            return Err(failure);
+        }
+    };
+    // The new file is locked under its old name, and keeps its lock under the new one.
+    disk.rename(&unfinished, &path).map_err(Failure::io("rename it", &unfinished))?;
+    disk.sync_dir(&dirs.snap()).map_err(Failure::io("sync it", &dirs.snap()))?;
+    let after = new.stats();
+    session.log(
+        "info",
+        "finished defragmenting directory",
+        &[
+            ("path", path.display().to_string()),
+            ("current-db-size-bytes-diff", difference(before.file_bytes, after.file_bytes)),
+            ("current-db-size", size(after.size_bytes)),
+            ("current-db-size-in-use", size(after.in_use_bytes)),
+            ("took", duration(start.elapsed())),
+        ],
+    );
+    Ok(())
+}
+
+fn difference(before: u64, after: u64) -> String {
+    (i128::from(after) - i128::from(before)).to_string()
+}
+
+/// Writes the content of `old` into a new file, durably.
+fn rewrite(disk: &Arc<dyn Disk>, old: &Db, path: &Path) -> Result<Db, Failure> {
+    if disk.metadata(path).map_err(Failure::io("look for it", path))?.is_some() {
+        disk.remove_file(path).map_err(Failure::io("remove it", path))?;
+    }
+    let read = old.read();
+    let mut options = Options::default();
+    options.flat = true;
+    options.page_bytes_new = old.stats().page_bytes as usize;
+    // Made durable once, at the end.
+    options.no_sync = true;
+    options.growth_bytes = BATCH_BYTES as u64;
+    let new = Db::open(disk, path, options)?;
+    for name in read.bucket_names()? {
+        let mut scanner = read.scan(name)?;
+        let mut is_finished = false;
+        while !is_finished {
+            let mut tx = new.write()?;
+            tx.create_bucket_if_missing(name)?;
+            let mut byte_count = 0;
+            while byte_count < BATCH_BYTES {
+                let Some(entry) = scanner.next()? else {
+                    is_finished = true;
+                    break;
+                };
+                if entry.is_bucket {
+                    return Err(Failure::Nested { path: PathBuf::from(old.path()) });
+                }
+                tx.put(name, entry.key, Bytes::copy_from_slice(entry.value))?;
+                byte_count += entry.key.len() + entry.value.len();
+            }
+            tx.commit()?;
+        }
+    }
+    while !new.reclaim(RECLAIM_PAGES)?.done {}
+    new.sync()?;
+    check_pages(&new.read().check())?;
+    Ok(new)
+}

@@ -1,0 +1,45 @@
+//! `hashkv`: the hash over the keyspace by which members are compared, of a file.
+//!
+//! Unlike etcdutl's this leaves the file as it is, so that a snapshot can still be restored afterwards.
+
+use std::path::Path;
+
+use quorate_cli::flags::Flag;
+use quorate_state::mvcc::{HashKv, Store, StoreOptions};
+
+use crate::command::Command;
+use crate::failure::Failure;
+use crate::files;
+use crate::report::{Cell, Column, Report};
+use crate::session::Session;
+
+pub(crate) const HASHKV: Command = Command {
+    usage: "hashkv <filename>",
+    short: "Prints the KV history hash of a given file",
+    flags: &[Flag::int("rev", "maximum revision to hash (default: latest revision)")],
+    run: Some(run),
+    ..Command::EMPTY
+};
+
+const COLUMNS: &[Column] = &[
+    Column::new("hash", "hash", "Hash"),
+    Column::new("hash revision", "hashRevision", "Hash revision"),
+    Column::new("compact revision", "compactRevision", "Compact revision"),
+];
+
+fn run(session: &Session) -> Result<(), Failure> {
+    let [path] = session.arguments("hashkv requires exactly one argument")?;
+    let HashKv { hash, compact_revision, hash_revision } =
+        hash(session, Path::new(&path), session.matches.int("rev"))?;
+    let row = [i64::from(hash), hash_revision, compact_revision];
+    session.show(&Report::one(COLUMNS, row.into_iter().map(Cell::Number).collect()))
+}
+
+/// The hash at a revision, 0 for the newest.
+pub(crate) fn hash(session: &Session, path: &Path, revision: i64) -> Result<HashKv, Failure> {
+    let backend = files::open(session, path)?;
+    // Records are read once, and none is wanted in memory.
+    let options = StoreOptions { window_bytes_max: 0, recovered_bytes_max: 0 };
+    let (store, _) = Store::recover(&backend, options)?;
+    Ok(store.reader().view().hash_kv(revision)?)
+}

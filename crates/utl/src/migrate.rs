@@ -1,0 +1,158 @@
+//! `migrate`: the version that a file says its content is of, up or down.
+//!
+//! The content itself is the same from 3.5 to 3.7; 3.6 and later name their version in the file. Going down is refused
+//! while the log holds an entry that the older version does not know.
+
+use bytes::Bytes;
+use prost::Message;
+use quorate_api::etcdserverpb::InternalRaftRequest;
+use quorate_cli::flags::Flag;
+use quorate_cli::gotext::quote;
+use quorate_release::Version;
+use quorate_state::backend::Batch;
+use quorate_state::schema::{Bucket, meta};
+use quorate_state::versions::{detect_storage_version, follow_cluster_version};
+use quorate_storage::data_dir::DataDir;
+use quorate_storage::wal::inspect::{self, Content};
+
+use crate::command::Command;
+use crate::failure::{Failure, MigrateError};
+use crate::files;
+use crate::session::Session;
+
+pub(crate) const MIGRATE: Command = Command {
+    usage: "migrate",
+    short: "Migrates schema of etcd data dir files to make them compatible with different etcd version",
+    flags: &[
+        Flag::text("data-dir", "", "Path to the etcd data dir"),
+        Flag::text(
+            "target-version",
+            "",
+            "Target etcd version to migrate contents of data dir. Minimal value 3.5. Format \"X.Y\" for example 3.6.",
+        ),
+        Flag::bool(
+            "force",
+            "Ignore migration failure and forcefully override storage version. Not recommended.",
+        ),
+    ],
+    run: Some(run),
+    ..Command::EMPTY
+};
+
+/// The first version whose file names its version.
+const NAMED_IN_FILE: Version = Version::new(3, 6);
+
+fn run(session: &Session) -> Result<(), Failure> {
+    let root = session.required_path("data-dir")?;
+    let [] = session.arguments("migrate takes no arguments")?;
+    let target = target(session.matches.text("target-version"))?;
+    let dirs = DataDir::new(&root, None);
+    let backend = files::open_to_write(session, &dirs.backend())?;
+    let view = backend.read();
+    let named = view.get(Bucket::Meta, meta::STORAGE_VERSION)?;
+    let (_, term) = view.consistent_index()?;
+    let current = detect_storage_version(named.as_deref(), term).map_err(MigrateError::NoWay)?;
+    drop((view, named));
+    let shown = |version: Version| format!("{}.{}", version.major, version.minor);
+    if current == Some(target) {
+        session.log("info", "storage version up-to-date", &[("storage-version", shown(target))]);
+        return Ok(());
+    }
+    let mut batch = Batch::new();
+    match plan(&dirs, current, target, &mut batch) {
+        Ok(()) => {}
+        Err(failure) if session.matches.bool("force") => {
+            let reason = [("error", failure.to_string())];
+            session.log("info", "normal migrate failed, trying with force", &reason);
+            batch = Batch::new();
+            name_version(target, &mut batch);
+        }
+        Err(failure) => return Err(failure),
+    }
+    backend.commit(&batch)?;
+    session.log("info", "updated storage version", &[("new-storage-version", shown(target))]);
+    Ok(())
+}
+
+/// Reads `X.Y`.
+fn target(text: &str) -> Result<Version, Failure> {
+    let wrong = || {
+        let text = quote(text.as_bytes());
+        Failure::arguments(format!("wrong target version format, expected \"X.Y\", got {text}"))
+    };
+    let version = Version::parse(text).filter(|_| text.matches('.').count() == 1);
+    let version = version.ok_or_else(wrong)?;
+    if version < Version::OLDEST_FILE {
+        return Err(Failure::arguments(format!(
+            "target version {} not supported. Minimal \"3.5\"",
+            quote(text.as_bytes())
+        )));
+    }
+    Ok(version)
+}
+
+/// Collects what changes the version, if that can be.
+fn plan(
+    dirs: &DataDir,
+    current: Option<Version>,
+    target: Version,
+    batch: &mut Batch,
+) -> Result<(), Failure> {
+    let current = current.ok_or(MigrateError::Undetected)?;
+    follow_cluster_version(current, Some(target), batch).map_err(MigrateError::NoWay)?;
+    if target < current {
+        check_log(dirs, target)?;
+    }
+    Ok(())
+}
+
+fn name_version(version: Version, batch: &mut Batch) {
+    if version >= NAMED_IN_FILE {
+        batch.put(Bucket::Meta, meta::STORAGE_VERSION, version.to_string());
+    } else {
+        batch.delete(Bucket::Meta, Bytes::from_static(meta::STORAGE_VERSION));
+    }
+}
+
+/// Refuses a log with an entry that says it needs a newer version than the target.
+fn check_log(dirs: &DataDir, target: Version) -> Result<(), Failure> {
+    inspect::visit(&*files::disk(), dirs.wal(), |place, content| -> Result<(), Failure> {
+        let Content::Entry(entry) = content else { return Ok(()) };
+        if entry.kind != 0 || entry.data.is_empty() {
+            return Ok(());
+        }
+        let request = InternalRaftRequest::decode(entry.data).ok();
+        let needed =
+            request.and_then(|request| request.downgrade_version_test).map(|test| test.ver);
+        match needed.as_deref().and_then(Version::parse) {
+            Some(version) if version > target => Err(MigrateError::NewerEntries {
+                segment: place.path.display().to_string(),
+                offset: place.offset,
+                version: version.to_string(),
+            }
+            .into()),
+            Some(_) | None => Ok(()),
+        }
+    })?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_two_numbers_from_3_5_on() {
+        assert_eq!(target("3.6").unwrap(), Version::new(3, 6));
+        for (text, expected) in [
+            ("3", "wrong target version format, expected \"X.Y\", got \"3\""),
+            ("3.6.0", "wrong target version format, expected \"X.Y\", got \"3.6.0\""),
+            ("", "wrong target version format, expected \"X.Y\", got \"\""),
+            ("3.x", "wrong target version format, expected \"X.Y\", got \"3.x\""),
+            ("3.4", "target version \"3.4\" not supported. Minimal \"3.5\""),
+        ] {
+            let failure = target(text).unwrap_err();
+            assert_eq!((failure.to_string().as_str(), failure.code()), (expected, 128));
+        }
+    }
+}

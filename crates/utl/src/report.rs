@@ -1,0 +1,199 @@
+//! What a command shows: rows under columns, in the form that was asked for.
+//!
+//! `etcdutl` names the same value differently in each form (`total keys`, `totalKey`, `Keys`), so a column has a name
+//! for each; a value may be shown rounded to people and in full to programs.
+
+use quorate_cli::gotext::{quote, size};
+use quorate_cli::table;
+use serde_json::Value;
+
+use crate::failure::Failure;
+
+/// A form of output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Simple,
+    Json,
+    Fields,
+    Table,
+    Protobuf,
+}
+
+/// The names of a column.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Column {
+    /// In the heading of a table.
+    pub(crate) title: &'static str,
+    /// In JSON.
+    pub(crate) json: &'static str,
+    /// In the form of fields.
+    pub(crate) field: &'static str,
+}
+
+impl Column {
+    pub(crate) const fn new(title: &'static str, json: &'static str, field: &'static str) -> Self {
+        Self { title, json, field }
+    }
+}
+
+/// One value.
+#[derive(Clone, Debug)]
+pub(crate) enum Cell {
+    Text(String),
+    Number(i64),
+    Unsigned(u64),
+    /// Shown to people in hexadecimal.
+    Hash(u32),
+    /// Shown to people in units.
+    Bytes(u64),
+}
+
+impl Cell {
+    fn shown(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Number(number) => number.to_string(),
+            Self::Unsigned(number) => number.to_string(),
+            Self::Hash(hash) => format!("{hash:x}"),
+            Self::Bytes(bytes) => size(*bytes),
+        }
+    }
+
+    fn json(&self) -> Value {
+        match self {
+            Self::Text(text) => text.as_str().into(),
+            Self::Number(number) => (*number).into(),
+            Self::Unsigned(number) | Self::Bytes(number) => (*number).into(),
+            Self::Hash(hash) => (*hash).into(),
+        }
+    }
+
+    fn field(&self) -> String {
+        match self {
+            Self::Text(text) => quote(text.as_bytes()),
+            other => other.json().to_string(),
+        }
+    }
+}
+
+/// What a command shows.
+#[derive(Clone, Debug)]
+pub(crate) struct Report {
+    columns: &'static [Column],
+    rows: Vec<Vec<Cell>>,
+    /// One thing, or a list of any number of them.
+    is_list: bool,
+    /// One of many that are shown one by one.
+    is_row: bool,
+}
+
+impl Report {
+    /// What is to be said of one thing.
+    pub(crate) fn one(columns: &'static [Column], row: Vec<Cell>) -> Self {
+        assert_eq!(columns.len(), row.len(), "each column has a value");
+        Self { columns, rows: vec![row], is_list: false, is_row: false }
+    }
+
+    /// A row of a list whose other rows are shown by themselves: `json` gives each a line of its own.
+    pub(crate) fn row(columns: &'static [Column], row: Vec<Cell>) -> Self {
+        Self { is_row: true, ..Self::one(columns, row) }
+    }
+
+    /// What is to be said of some things.
+    pub(crate) fn list(columns: &'static [Column], rows: Vec<Vec<Cell>>) -> Self {
+        assert!(rows.iter().all(|row| row.len() == columns.len()), "each column has a value");
+        Self { columns, rows, is_list: true, is_row: false }
+    }
+}
+
+impl Format {
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "simple" => Self::Simple,
+            "json" => Self::Json,
+            "fields" => Self::Fields,
+            "table" => Self::Table,
+            "protobuf" => Self::Protobuf,
+            _ => return None,
+        })
+    }
+
+    /// The report as text.
+    pub(crate) fn render(self, report: &Report) -> Result<String, Failure> {
+        let mut out = String::new();
+        match self {
+            Self::Simple => {
+                for row in &report.rows {
+                    let cells: Vec<String> = row.iter().map(Cell::shown).collect();
+                    out.push_str(&cells.join(", "));
+                    out.push('\n');
+                }
+            }
+            Self::Json => {
+                let objects = report.rows.iter().map(|row| object(report.columns, row));
+                let mut objects: Vec<String> = objects.collect();
+                out = match (report.is_list, objects.pop()) {
+                    (false, Some(only)) => only,
+                    (_, last) => {
+                        format!("[{}]", Vec::from_iter(objects.into_iter().chain(last)).join(","))
+                    }
+                };
+                out.push('\n');
+            }
+            Self::Fields => {
+                for row in &report.rows {
+                    for (column, cell) in report.columns.iter().zip(row) {
+                        out.push_str(&format!("\"{}\" : {}\n", column.field, cell.field()));
+                    }
+                    if report.is_list || report.is_row {
+                        out.push('\n');
+                    }
+                }
+            }
+            Self::Table => {
+                let titles: Vec<&str> = report.columns.iter().map(|column| column.title).collect();
+                let rows: Vec<Vec<String>> =
+                    report.rows.iter().map(|row| row.iter().map(Cell::shown).collect()).collect();
+                out = table::draw(&titles, &rows);
+            }
+            Self::Protobuf => return Err(Failure::FormatOfThis("protobuf")),
+        }
+        Ok(out)
+    }
+}
+
+/// A row as an object, in the order of the columns.
+fn object(columns: &[Column], row: &[Cell]) -> String {
+    let member =
+        |(column, cell): (&Column, &Cell)| format!("{}:{}", Value::from(column.json), cell.json());
+    let members: Vec<String> = columns.iter().zip(row).map(member).collect();
+    format!("{{{}}}", members.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: &[Column] =
+        &[Column::new("hash", "hash", "Hash"), Column::new("total size", "totalSize", "Size")];
+
+    fn check(report: &Report, format: Format, expected: &str) {
+        assert_eq!(format.render(report).unwrap(), expected);
+    }
+
+    #[test]
+    fn one_thing_in_every_format() {
+        let row = vec![Cell::Hash(0x8651_e862), Cell::Bytes(49_152)];
+        let report = Report::one(COLUMNS, row);
+        check(&report, Format::Simple, "8651e862, 49 kB\n");
+        check(&report, Format::Json, "{\"hash\":2253514850,\"totalSize\":49152}\n");
+        check(&report, Format::Fields, "\"Hash\" : 2253514850\n\"Size\" : 49152\n");
+        let table = Format::Table.render(&report).unwrap();
+        assert!(table.contains("│ 8651e862 │      49 kB │"), "{table}");
+        let refused = Format::Protobuf.render(&report).unwrap_err();
+        assert_eq!(
+            (refused.code(), refused.to_string().as_str()),
+            (4, "protobuf not supported as output format")
+        );
+    }
+}

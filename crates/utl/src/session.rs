@@ -1,0 +1,115 @@
+//! One run of the tool: its flags and arguments, and where it writes.
+
+use std::cell::RefCell;
+use std::io::{ErrorKind, Write};
+use std::path::PathBuf;
+
+use quorate_cli::flags::{Flag, Matches};
+use quorate_cli::log;
+
+use crate::failure::Failure;
+use crate::report::{Format, Report};
+
+/// Flags of every command.
+pub(crate) const GLOBAL_FLAGS: &[Flag] = &[
+    Flag::text(
+        "write-out",
+        "simple",
+        "set the output format (fields, json, protobuf, simple, table)",
+    )
+    .short('w'),
+    Flag::duration(
+        "timeout",
+        "0s",
+        "how long to wait for a file that a running member holds (0s refuses it at once)",
+    ),
+];
+
+/// Where a run writes.
+pub struct Terminal {
+    /// Standard output.
+    pub output: Box<dyn Write>,
+    /// Standard error.
+    pub errors: Box<dyn Write>,
+}
+
+impl std::fmt::Debug for Terminal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Terminal").finish_non_exhaustive()
+    }
+}
+
+/// One run of a command.
+pub(crate) struct Session {
+    /// What the tool was called as.
+    pub(crate) program: &'static str,
+    pub(crate) matches: Matches,
+    terminal: RefCell<Terminal>,
+}
+
+impl Session {
+    pub(crate) const fn new(program: &'static str, matches: Matches, terminal: Terminal) -> Self {
+        Self { program, matches, terminal: RefCell::new(terminal) }
+    }
+
+    pub(crate) fn format(&self) -> Result<Format, Failure> {
+        Format::named(self.matches.text("write-out")).ok_or(Failure::Format)
+    }
+
+    /// The arguments, if there are as many as there are names.
+    pub(crate) fn arguments<const N: usize>(&self, wanted: &str) -> Result<[String; N], Failure> {
+        let given: Vec<String> =
+            (0..self.matches.args.len()).filter_map(|at| self.matches.arg(at)).collect();
+        given.try_into().map_err(|_| Failure::arguments(wanted))
+    }
+
+    /// The value of a flag that names a file or directory and has to be given.
+    pub(crate) fn required_path(&self, flag: &'static str) -> Result<PathBuf, Failure> {
+        let value = self.matches.text(flag);
+        if value.is_empty() { Err(Failure::Required(flag)) } else { Ok(PathBuf::from(value)) }
+    }
+
+    /// Prints a report in the format asked for.
+    pub(crate) fn show(&self, report: &Report) -> Result<(), Failure> {
+        self.print(&self.format()?.render(report)?)
+    }
+
+    /// Prints to standard output.
+    pub(crate) fn print(&self, text: &str) -> Result<(), Failure> {
+        self.print_bytes(text.as_bytes())
+    }
+
+    /// Prints what may be no text.
+    pub(crate) fn print_bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
+        self.put(bytes)?;
+        self.flush()
+    }
+
+    /// Prints a part: more follows, and then [`Session::flush`].
+    pub(crate) fn put(&self, bytes: &[u8]) -> Result<(), Failure> {
+        self.terminal.borrow_mut().output.write_all(bytes).map_err(output_failure)
+    }
+
+    pub(crate) fn flush(&self) -> Result<(), Failure> {
+        self.terminal.borrow_mut().output.flush().map_err(output_failure)
+    }
+
+    /// Prints to standard error.
+    pub(crate) fn print_error(&self, text: &str) {
+        // Where standard error is closed there is nobody to tell.
+        drop(self.terminal.borrow_mut().errors.write_all(text.as_bytes()));
+    }
+
+    /// Writes a log line to standard error.
+    pub(crate) fn log(&self, level: &str, message: &str, fields: &[(&str, String)]) {
+        log::columns(&mut *self.terminal.borrow_mut().errors, level, message, fields);
+    }
+}
+
+fn output_failure(source: std::io::Error) -> Failure {
+    match source.kind() {
+        // Its reader has seen enough.
+        ErrorKind::BrokenPipe => Failure::BrokenPipe,
+        _ => Failure::Io { action: "write", path: PathBuf::from("standard output"), source },
+    }
+}

@@ -1,0 +1,143 @@
+//! Whole runs of the tool in one process, on files made here.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use quorate_api::record::{Fields, KeyValue};
+use quorate_state::backend::{Backend, Batch};
+use quorate_state::schema::{RecordKey, Revision};
+use quorate_storage::bolt::Options;
+use quorate_storage::disk::{Disk, RealDisk};
+
+use super::*;
+
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Written {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+/// Exit code, standard output and standard error.
+fn utl(words: &[&str]) -> (u8, String, String) {
+    let (output, errors) = (Written::default(), Written::default());
+    let terminal = Terminal { output: Box::new(output.clone()), errors: Box::new(errors.clone()) };
+    let code = run([&["etcdutl"], words].concat().into_iter().map(OsString::from), terminal);
+    (code, output.text(), errors.text())
+}
+
+fn success(words: &[&str]) -> String {
+    let (code, output, errors) = utl(words);
+    assert_eq!(code, 0, "{words:?}: {errors}");
+    output
+}
+
+/// A backend file with some records, one of them deleted.
+fn backend(path: &Path) {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let backend = Backend::open(&disk, path, Options::default()).unwrap();
+    let mut batch = Batch::new();
+    for main in 2..=10 {
+        let tombstone = main == 10;
+        let key = RecordKey { revision: Revision::new(main, 0), tombstone };
+        let name = if tombstone { "k2".to_owned() } else { format!("k{main}") };
+        let fields = Fields { key: name.as_bytes(), value: b"v", ..Fields::default() };
+        batch.put_record(key, KeyValue::new(&fields).encoded().clone());
+    }
+    batch.set_consistent_index(20, 3);
+    backend.commit(&batch).unwrap();
+}
+
+#[test]
+fn a_file_becomes_a_member_that_every_command_takes() {
+    let root = tempfile::tempdir().unwrap();
+    let (file, data) = (root.path().join("db"), root.path().join("new"));
+    backend(&file);
+    let (file, data) = (file.to_str().unwrap(), data.to_str().unwrap());
+    let status = success(&["snapshot", "status", file, "-w", "json"]);
+    assert!(status.contains("\"revision\":10,\"totalKey\":7,"), "{status}");
+    let hash = success(&["hashkv", file]);
+    assert!(hash.ends_with(", 10, -1\n"), "{hash}");
+    let restore = ["snapshot", "restore", file, "--data-dir", data];
+    let (code, _, errors) = utl(&restore);
+    assert_eq!(code, 1);
+    assert!(errors.ends_with("Error: snapshot missing hash but --skip-hash-check=false\n"));
+    assert!(!Path::new(data).exists());
+    drop(success(&[&restore[..], &["--skip-hash-check"]].concat()));
+    let (code, _, errors) = utl(&[&restore[..], &["--skip-hash-check"]].concat());
+    assert!(code == 1 && errors.contains("not empty or could not be read"), "{errors}");
+    let database = format!("{data}/member/snap/db");
+    for _ in 0..2 {
+        assert_eq!(success(&["hashkv", &database]), hash);
+        let judged = success(&["verify", data]);
+        assert!(judged.contains("member 8e9e05c52164694d of cluster cdf818194e3a8c32"), "{judged}");
+        assert!(judged.contains("applied up to entry 1 of 1"), "{judged}");
+        drop(success(&["migrate", "--data-dir", data, "--target-version", "3.6"]));
+        drop(success(&["defrag", "--data-dir", data]));
+    }
+    let dumped = success(&["snap", "dump", data]);
+    assert!(dumped.contains("voters 8e9e05c52164694d"), "{dumped}");
+    let dumped = success(&["wal", "dump", data]);
+    assert!(dumped.contains("add member 8e9e05c52164694d"), "{dumped}");
+}
+
+#[test]
+fn raising_revisions_hides_all_history() {
+    let root = tempfile::tempdir().unwrap();
+    let (file, data) = (root.path().join("db"), root.path().join("new"));
+    backend(&file);
+    let (file, data) = (file.to_str().unwrap(), data.to_str().unwrap());
+    let restore = ["snapshot", "restore", file, "--data-dir", data, "--skip-hash-check"];
+    let raised = ["--bump-revision=100", "--mark-compacted"];
+    drop(success(&[&restore[..], &raised].concat()));
+    let database = format!("{data}/member/snap/db");
+    let hash = success(&["hashkv", &database]);
+    assert!(hash.ends_with(", 110, 110\n"), "{hash}");
+    let (code, _, errors) = utl(&["hashkv", &database, "--rev=10"]);
+    assert!(code == 1 && errors.contains("compacted"), "{errors}");
+}
+
+#[test]
+fn mistakes_are_told_with_etcdutls_codes() {
+    for (words, code, told) in [
+        (&["foo"][..], 1, "Error: unknown command \"foo\" for \"etcdutl\"\n"),
+        (&["snapshot", "status"], 128, "snapshot status requires exactly one argument"),
+        (&["hashkv"], 128, "hashkv requires exactly one argument"),
+        (&["defrag"], 1, "required flag(s) \"data-dir\" not set"),
+        (&["version", "-w", "foo"], 4, "unsupported output format"),
+        (&["snapshot", "status", "x", "--foo"], 1, "unknown flag: --foo"),
+        (&["snapshot", "status", "/nonexistent/x"], 1, "stat /nonexistent/x: no such file"),
+        (&["verify", "/nonexistent"], 1, "/nonexistent is damaged"),
+    ] {
+        let (seen, _, errors) = utl(words);
+        assert_eq!(seen, code, "{words:?}: {errors}");
+        assert!(errors.contains(told), "{words:?}: {errors}");
+    }
+}
+
+#[test]
+fn help_shows_every_command_and_flag() {
+    let top = success(&[]);
+    assert!(top.starts_with(
+        "An administrative command line tool for etcd3.\n\nUsage:\n  etcdutl [command]\n"
+    ));
+    assert!(top.contains("  -w, --write-out string "), "{top}");
+    assert!(!top.contains("options"), "{top}");
+    let restore = success(&["help", "snapshot", "restore"]);
+    assert!(restore.contains("      --bump-revision uint "), "{restore}");
+    assert!(restore.contains("\n\nGlobal Flags:\n"), "{restore}");
+    assert_eq!(success(&["version"]), "etcdutl version: 3.7.1\nAPI version: 3.7\n");
+}

@@ -1,0 +1,118 @@
+//! What `verify` finds in the backend file: sound pages, buckets that can be read, references that lead somewhere.
+
+use std::collections::HashSet;
+
+use quorate_state::alarm::Alarms;
+use quorate_state::backend::{Backend, BackendView};
+use quorate_state::lease::LeaseRecord;
+use quorate_state::members::Members;
+use quorate_state::mvcc::{Recovered, Store, StoreOptions};
+use quorate_state::schema::{Bucket, meta};
+use quorate_state::units::MemberId;
+
+use super::Findings;
+use super::log::LogFacts;
+use crate::failure::Failure;
+use crate::snapshot::check_pages;
+
+const PART: &str = "backend";
+
+/// What the backend file says.
+#[derive(Debug)]
+pub(super) struct BackendFacts {
+    /// The last entry whose effect is in it.
+    pub(super) applied: u64,
+}
+
+/// Reads the whole file; nothing is returned for one that does not tell how far it is.
+pub(super) fn examine(
+    backend: &Backend,
+    log: Option<&LogFacts>,
+    findings: &mut Findings,
+) -> Option<BackendFacts> {
+    let view = backend.read();
+    if let Err(error) = check_pages(&view.transaction().check()) {
+        // What is read from such pages means nothing.
+        findings.damaged(PART, error.to_string().replace('\n', "; "));
+        return None;
+    }
+    findings.sound(PART, "every page is reached once, well-formed and in order");
+    match keyspace(backend, &view) {
+        Ok((says, dangling)) => {
+            findings.sound(PART, says);
+            if dangling > 0 {
+                findings.notable(
+                    PART,
+                    format!("{dangling} keys are attached to leases that are not there"),
+                );
+            }
+        }
+        Err(failure) => findings.damaged(PART, failure.to_string()),
+    }
+    match members(&view) {
+        Ok(members) => {
+            findings.sound(PART, format!("{} members", members.iter().len()));
+            let own = log.and_then(|log| log.member).map(MemberId);
+            if let Some(own) = own.filter(|own| members.is_removed(*own)) {
+                findings.damaged(
+                    PART,
+                    format!("member {own}, whose log this is, was removed from its cluster"),
+                );
+            } else if let Some(own) = own.filter(|own| members.get(*own).is_none()) {
+                findings.notable(
+                    PART,
+                    format!("member {own}, whose log this is, is not among its members yet"),
+                );
+            }
+        }
+        Err(problem) => findings.damaged(PART, problem),
+    }
+    match view.consistent_index() {
+        Ok((applied, _)) => Some(BackendFacts { applied }),
+        Err(fault) => {
+            findings.damaged(PART, fault.to_string());
+            None
+        }
+    }
+}
+
+/// What the keyspace is like, and how many keys are attached to leases that are not there.
+fn keyspace(backend: &Backend, view: &BackendView) -> Result<(String, usize), Failure> {
+    let mut leases = HashSet::new();
+    for (position, (key, value)) in view.entries(Bucket::Lease)?.into_iter().enumerate() {
+        let lease = LeaseRecord::decode(&value).ok_or_else(|| {
+            view.corrupt(Bucket::Lease, position as u64, &key, "the value is no lease")
+        })?;
+        leases.insert(lease.id.0);
+    }
+    let alarms = view.entries(Bucket::Alarm)?;
+    Alarms::load(alarms.iter().map(|(key, _)| &key[..]))
+        .ok_or_else(|| view.corrupt(Bucket::Alarm, 0, b"", "a key is no alarm"))?;
+    let options = StoreOptions { window_bytes_max: 0, recovered_bytes_max: 0 };
+    let (store, Recovered { leases: attached, .. }) = Store::recover(backend, options)?;
+    let hash = store.reader().view().hash_kv(0)?;
+    let dangling = attached.iter().filter(|(_, lease)| !leases.contains(lease)).count();
+    let named = view.get(Bucket::Meta, meta::STORAGE_VERSION)?;
+    let version = named.map_or_else(
+        || "3.5 or older".to_owned(),
+        |name| String::from_utf8_lossy(&name).into_owned(),
+    );
+    let says = format!(
+        "revision {}, compacted at {}, HashKV {}, {} leases, storage version {version}",
+        hash.hash_revision,
+        hash.compact_revision,
+        hash.hash,
+        leases.len()
+    );
+    Ok((says, dangling))
+}
+
+fn members(view: &BackendView) -> Result<Members, String> {
+    let entries = |bucket| view.entries(bucket).map_err(|fault| fault.to_string());
+    let (members, removed) = (entries(Bucket::Members)?, entries(Bucket::MembersRemoved)?);
+    let loaded = Members::load(
+        members.iter().map(|(key, value)| (&key[..], &value[..])),
+        removed.iter().map(|(key, _)| &key[..]),
+    );
+    loaded.map_err(|fault| fault.to_string())
+}

@@ -1,0 +1,103 @@
+//! What `verify` finds in the log: an unbroken chain of records, and no hole among the entries.
+
+use std::path::Path;
+
+use prost::Message;
+use quorate_api::etcdserverpb::Metadata;
+use quorate_storage::disk::Disk;
+use quorate_storage::wal::inspect::{Content, visit};
+use quorate_storage::wal::{self, SnapshotMark, WalError};
+
+use super::Findings;
+use crate::dump::identity;
+
+const PART: &str = "log";
+
+/// What the log says.
+#[derive(Debug, Default)]
+pub(super) struct LogFacts {
+    /// The member, where the log names it.
+    pub(super) member: Option<u64>,
+    /// The first entry that is there.
+    pub(super) first_index: Option<u64>,
+    /// The last entry or mark.
+    pub(super) last_index: u64,
+    /// Up to where entries are known to be committed.
+    pub(super) commit: u64,
+    marks: Vec<SnapshotMark>,
+    entry_count: u64,
+    term: u64,
+    /// The first entry that does not follow on the one before, and that one's index.
+    hole: Option<(u64, u64)>,
+    metadata: Vec<u8>,
+}
+
+impl LogFacts {
+    /// Where a start begins to read: the newest mark that is known to be committed.
+    pub(super) fn newest_mark(&self) -> Option<&SnapshotMark> {
+        self.marks.iter().rfind(|mark| mark.index <= self.commit)
+    }
+
+    fn take(&mut self, content: Content<'_>) {
+        match content {
+            Content::Checksum(_) => {}
+            Content::Metadata(metadata) => metadata.clone_into(&mut self.metadata),
+            Content::Entry(entry) => {
+                if self.first_index.is_none() {
+                    self.first_index = Some(entry.index);
+                } else if entry.index > self.last_index + 1 && self.hole.is_none() {
+                    self.hole = Some((self.last_index, entry.index));
+                }
+                // Entries of a leader that lost its followers are written over.
+                self.last_index = entry.index;
+                self.entry_count += 1;
+            }
+            Content::State(state) => (self.commit, self.term) = (state.commit, state.term),
+            Content::Mark(mark) => {
+                self.last_index = self.last_index.max(mark.index);
+                self.marks.push(mark);
+            }
+        }
+    }
+}
+
+/// Reads the whole log; nothing is returned for one that cannot be read.
+pub(super) fn examine(disk: &dyn Disk, dir: &Path, findings: &mut Findings) -> Option<LogFacts> {
+    let mut facts = LogFacts::default();
+    let visited = visit(disk, dir, |_, content| -> Result<(), WalError> {
+        facts.take(content);
+        Ok(())
+    });
+    let ending = match visited {
+        Ok(ending) => ending,
+        Err(error) => {
+            findings.damaged(PART, error.to_string());
+            return None;
+        }
+    };
+    facts.member = Metadata::decode(&facts.metadata[..]).ok().and_then(|metadata| metadata.node_id);
+    let segments = wal::list(disk, dir).map_or(0, |listing| listing.segments.len());
+    findings.sound(PART, identity(&facts.metadata));
+    findings.sound(
+        PART,
+        format!(
+            "{segments} segments, {} entries up to {}, committed up to {} in term {}",
+            facts.entry_count, facts.last_index, facts.commit, facts.term
+        ),
+    );
+    if ending.is_torn {
+        let (path, offset) = (ending.path.display(), ending.offset);
+        findings.notable(
+            PART,
+            format!("{path}: the record at offset {offset} was not written to its end; the next start cuts it off"),
+        );
+    }
+    if let Some((before, behind)) = facts.hole {
+        findings.damaged(PART, format!("entry {before} is followed by {behind}"));
+    }
+    if facts.commit > facts.last_index {
+        let (commit, last) = (facts.commit, facts.last_index);
+        findings.damaged(PART, format!("entry {commit} is committed, and the last one is {last}"));
+    }
+    Some(facts)
+}

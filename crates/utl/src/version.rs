@@ -1,0 +1,19 @@
+//! `version`: which tool this is.
+
+use quorate_release::{ETCD_VERSION, Version};
+
+use crate::command::Command;
+use crate::failure::Failure;
+use crate::session::Session;
+
+pub(crate) const VERSION: Command = Command {
+    usage: "version",
+    short: "Prints the version of etcdutl",
+    run: Some(run),
+    ..Command::EMPTY
+};
+
+fn run(session: &Session) -> Result<(), Failure> {
+    let Version { major, minor } = Version::OWN;
+    session.print(&format!("etcdutl version: {ETCD_VERSION}\nAPI version: {major}.{minor}\n"))
+}
