@@ -194,6 +194,8 @@ impl Node {
 impl Node {
     /// Starts the clock: called once, before the first event. A lone voter stands for election at once.
     pub fn start(&mut self) {
+        // All that the log has was read, and what is applied may be most of it.
+        self.cut_log();
         if !self.is_sole_voter() {
             for _ in 0..self.initial_ticks {
                 self.raft.tick();

@@ -1,4 +1,4 @@
-//! A follower that is sent more than it applies.
+//! A follower that is sent more than it applies, and one that has applied what its log still has.
 
 use super::*;
 
@@ -38,4 +38,35 @@ fn a_follower_that_does_not_apply_drops_what_it_cannot_hold_and_comes_back() {
         }
     }
     panic!("the follower does not come back");
+}
+
+#[test]
+fn a_follower_whose_long_log_is_applied_takes_what_comes_after_a_restart() {
+    const PIECE_BYTES: u64 = 64 << 20;
+    let data = Bytes::from(vec![0; usize::try_from(PIECE_BYTES).unwrap()]);
+    let applied = 2 * limits::LOG_BYTES_MAX / PIECE_BYTES;
+    let entry = |index| Entry { term: 1, index, data: data.clone(), ..Entry::default() };
+    let hard_state = HardState { term: 1, vote: 2, commit: applied };
+    let entries = (1..=applied).map(entry).collect();
+    let mut member =
+        Member::start(Config { hard_state, entries, applied, ..config(1, &[1, 2, 3]) });
+    assert!(member.node.log_bytes() < limits::LOG_BYTES_MAX, "what is applied is let go");
+    let append = Message {
+        from: 2,
+        term: 1,
+        log_term: 1,
+        index: applied,
+        commit: applied,
+        entries: vec![Entry { term: 1, index: applied + 1, ..Entry::default() }],
+        ..Message::new(MessageKind::Append, 1)
+    };
+    member.handle(Event::Received(vec![append]));
+    member.finish_writes();
+    assert_eq!(member.node.take_refused_for_room(), 0);
+    let is_ack = |message: &Message| {
+        message.kind == MessageKind::AppendResponse
+            && !message.reject
+            && message.index == applied + 1
+    };
+    assert!(member.sent.iter().any(is_ack));
 }
