@@ -143,17 +143,25 @@ pub fn recover(
     Ok(Recovered { marks, backend, state })
 }
 
-/// Opens the log behind the snapshot with this mark, and makes sure that it reaches as far as what is applied.
+/// Opens the log behind the snapshot with this mark. What was repaired is to be told before anything else comes of it.
 pub fn open_log(
     disk: &Arc<dyn Disk>,
     dirs: &DataDir,
     mark: &SnapshotMark,
-    applied: u64,
     options: wal::Options,
 ) -> Result<(Wal, wal::Contents), StartError> {
-    let (wal, contents) = Wal::open(Arc::clone(disk), dirs.wal(), mark, options)?;
+    Ok(Wal::open(Arc::clone(disk), dirs.wal(), mark, options)?)
+}
+
+/// Makes sure that the log reaches as far as what is applied.
+pub fn check_log(
+    disk: &dyn Disk,
+    dirs: &DataDir,
+    contents: &wal::Contents,
+    applied: u64,
+) -> Result<(), StartError> {
     if contents.last_index < applied {
-        let segments = wal::list(&**disk, dirs.wal())?.segments;
+        let segments = wal::list(disk, dirs.wal())?.segments;
         let name = segments.last().map_or_else(String::new, |name| name.file_name());
         return Err(StartError::LogLost {
             path: dirs.wal().join(name),
@@ -162,7 +170,7 @@ pub fn open_log(
             applied,
         });
     }
-    Ok((wal, contents))
+    Ok(())
 }
 
 /// Removes received images that the member's own file has passed: nothing asks for them any more. Returns their

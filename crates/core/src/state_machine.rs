@@ -164,6 +164,8 @@ pub struct StateMachine<T> {
     verdicts: Vec<(u64, Result<(), MembershipRefusal>)>,
     /// When the open batch has to be handed over.
     commit_at: Option<Instant>,
+    /// To be told when the open batch is in the file.
+    waiting: Vec<T>,
     compaction: Compaction<T>,
     /// How often the backend file was replaced.
     generation: u64,
@@ -186,6 +188,7 @@ impl<T> StateMachine<T> {
             pace,
             verdicts: Vec::new(),
             commit_at: None,
+            waiting: Vec::new(),
             compaction,
             generation: 0,
             storage_version,
@@ -236,8 +239,8 @@ impl<T> StateMachine<T> {
                 }
             }
             Job::FollowClusterVersion => self.follow_cluster_version(outlet),
-            Job::Commit(told) => self.hand_over(vec![Then::Tell(told)], outlet),
-            Job::AwaitCompactions(told) => self.await_compactions(told, outlet),
+            Job::Commit(told) => self.await_commit(told, now.instant),
+            Job::AwaitCompactions(told) => self.await_compactions(told, now.instant),
             Job::Stop => {
                 self.hand_over(Vec::new(), outlet);
                 return Ok(Next::End);
@@ -320,7 +323,9 @@ impl<T> StateMachine<T> {
                 }
             }
             Notice::Compaction { .. } => {
-                self.hand_over(Vec::new(), outlet);
+                // Soon, but not before whoever waits for this entry has heard of it: the backend may be waiting for
+                // room on its disk.
+                self.commit_at = Some(now);
                 self.compaction.add(now);
             }
             Notice::OutOfSpace => {
@@ -367,6 +372,13 @@ impl<T> StateMachine<T> {
         SnapshotOrder::new(index, term, self.state.members(), self.state.versions())
     }
 
+    /// Has this caller told when what is applied now is in the file. The batch is due, and waits its turn: the
+    /// backend may be waiting for room on its disk.
+    fn await_commit(&mut self, told: T, now: Instant) {
+        self.waiting.push(told);
+        self.commit_at = Some(now);
+    }
+
     /// Hands the open batch over if it is time and the backend keeps up.
     pub fn hand_over_if_due<O: Outlet<Told = T>>(&mut self, now: Instant, outlet: &mut O) {
         let fill = self.state.pending_batch().fill(self.pace.batch_ops_max);
@@ -382,8 +394,9 @@ impl<T> StateMachine<T> {
     }
 
     /// Gives the open batch to the backend.
-    fn hand_over<O: Outlet<Told = T>>(&mut self, then: Vec<Then<T>>, outlet: &mut O) {
+    fn hand_over<O: Outlet<Told = T>>(&mut self, mut then: Vec<Then<T>>, outlet: &mut O) {
         self.commit_at = None;
+        then.extend(self.waiting.drain(..).map(Then::Tell));
         let batch = self.state.take_batch();
         if !batch.is_empty() || !then.is_empty() {
             outlet.put(Output::Commit { batch, then });

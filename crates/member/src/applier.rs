@@ -13,6 +13,7 @@
 //! What is done in which order: [`quorate_core::StateMachine`].
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
@@ -50,6 +51,8 @@ pub(crate) struct Neighbours {
     pub(crate) driver: DriverHandle,
     pub(crate) peers: Arc<Peers>,
     pub(crate) committer: Sender<Order>,
+    /// Whether [`Job::NoRoom`] is on its way here.
+    pub(crate) no_room_told: Arc<AtomicBool>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) standing: Arc<Standing>,
     pub(crate) faults: FaultReports,
@@ -129,6 +132,9 @@ impl Applier {
     fn carry_out(&mut self, job: Job) -> Result<bool, ApplyError> {
         if let Job::InstallSnapshot(snapshot) = job {
             return self.install_snapshot(snapshot);
+        }
+        if matches!(job, Job::NoRoom) {
+            self.carrier.neighbours.no_room_told.store(false, Ordering::Relaxed);
         }
         let now = self.carrier.now();
         self.carrier.finished = now.instant;

@@ -10,10 +10,11 @@
 //! What is done in which order: [`quorate_core::BackendWriter`].
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use quorate_core::{BackendError, BackendWriter, CompactionEnd, Defragmented, Report};
+use quorate_core::{BackendError, BackendWriter, CompactionEnd, Defragmented, Report, Then};
 use quorate_storage::wal::SnapshotMark;
 
 use crate::channels::{Done, DriverHandle, Input, Job, Order};
@@ -30,6 +31,8 @@ const ROOM_LOOKED_FOR: Duration = Duration::from_secs(1);
 pub(crate) struct Committer {
     pub(crate) writer: BackendWriter<Done<()>, Done<Defragmented>>,
     pub(crate) orders: Receiver<Order>,
+    /// Set while the applier has still to hear that there is no room.
+    pub(crate) no_room_told: Arc<AtomicBool>,
     /// Yields when the member ends: then nobody waits for room on a disk.
     pub(crate) ending: Receiver<()>,
     pub(crate) applier: Sender<Job>,
@@ -57,7 +60,7 @@ impl Committer {
                     None => self.orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 };
                 match received {
-                    Ok(order) => self.writer.take(order, Instant::now()),
+                    Ok(order) => self.take(order),
                     Err(RecvTimeoutError::Timeout) => self.writer.reclaim(Instant::now())?,
                     Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 }
@@ -65,11 +68,21 @@ impl Committer {
             if self.work()? {
                 return Ok(());
             }
-            // Somebody may have taken the alarm back without making room. While orders wait, the applier may wait
-            // too, and hears nothing.
-            if self.writer.lacks_room() && self.orders.is_empty() {
-                _ = self.applier.send(Job::NoRoom);
+            if self.writer.lacks_room() {
+                self.tell_no_room();
             }
+        }
+    }
+
+    /// Takes an order in. What a snapshot says is encoded there.
+    fn take(&mut self, order: Order) {
+        let started = Instant::now();
+        let is_snapshot = |then: &Then<Done<()>>| matches!(then, Then::Snapshot(_));
+        let has_snapshot =
+            matches!(&order, Order::Commit { then, .. } if then.iter().any(is_snapshot));
+        self.writer.take(order, started);
+        if has_snapshot {
+            self.metrics.snapshot.marshalling.observe(started.elapsed());
         }
     }
 
@@ -81,6 +94,14 @@ impl Committer {
                 log::warn!("ending without room for the backend file; the log has what it lacks");
                 self.writer.give_up();
             }
+        }
+    }
+
+    /// Tells the applier, who may have heard it before: somebody may have taken the alarm back since, or made this
+    /// member the leader. An applier that waits for this thread is told once, and hears it when it goes on.
+    fn tell_no_room(&self) {
+        if !self.no_room_told.swap(true, Ordering::Relaxed) {
+            _ = self.applier.send(Job::NoRoom);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -123,6 +124,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
     let (applier_jobs, applier_receiver) = inbox::inbox(JOBS_QUEUED_MAX);
     let (backend_orders, backend_receiver) = crossbeam_channel::bounded(ORDERS_QUEUED_MAX);
     let (backend_ending, ending) = crossbeam_channel::bounded(1);
+    let no_room_told = Arc::new(AtomicBool::new(false));
 
     let driver = Driver::new(
         start.node,
@@ -153,6 +155,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
             driver: driver_handle.clone(),
             peers: Arc::clone(&peers),
             committer: backend_orders.clone(),
+            no_room_told: Arc::clone(&no_room_told),
             waiters: Arc::clone(&waiters),
             standing: Arc::clone(&standing),
             faults: faults.clone(),
@@ -163,6 +166,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
     let committer = Committer {
         writer: BackendWriter::new(backend.clone(), disk, snap_dir),
         orders: backend_receiver,
+        no_room_told,
         ending,
         applier: applier_jobs.clone(),
         driver: driver_handle.clone(),

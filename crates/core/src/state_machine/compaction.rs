@@ -39,9 +39,9 @@ impl<T> Compaction<T> {
 }
 
 impl<T> StateMachine<T> {
-    pub(super) fn await_compactions<O: Outlet<Told = T>>(&mut self, told: T, outlet: &mut O) {
+    pub(super) fn await_compactions(&mut self, told: T, now: Instant) {
         if self.state.store().is_compaction_idle() {
-            self.hand_over(vec![Then::Tell(told)], outlet);
+            self.await_commit(told, now);
         } else {
             self.compaction.waiting.push(told);
         }

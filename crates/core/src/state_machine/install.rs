@@ -18,9 +18,9 @@ impl<T> StateMachine<T> {
         self.commit_at = None;
         self.state.install(&self.backend)?;
         self.repair_members(&snapshot)?;
-        for told in
-            self.compaction.begin_anew(!self.state.store().is_compaction_idle(), now.instant)
-        {
+        let is_compacting = !self.state.store().is_compaction_idle();
+        let over = self.compaction.begin_anew(is_compacting, now.instant);
+        for told in over.into_iter().chain(self.waiting.drain(..)) {
             outlet.put(Output::Tell(told));
         }
         outlet.put(Output::Members(self.state.members().clone()));

@@ -99,7 +99,7 @@ fn value(number: u64) -> Vec<u8> {
     format!("{number:0filler$}").into_bytes()
 }
 
-fn proposal(number: u64) -> Proposal {
+pub(super) fn proposal(number: u64) -> Proposal {
     let put = PutRequest {
         key: key(number).into(),
         value: value(number).into(),
@@ -108,7 +108,7 @@ fn proposal(number: u64) -> Proposal {
     encoded(number, InternalRaftRequest { put: Some(put), ..InternalRaftRequest::default() })
 }
 
-fn compaction(number: u64) -> Proposal {
+pub(super) fn compaction(number: u64) -> Proposal {
     let revision = i64::try_from(number).unwrap() - 3;
     let compaction = Some(CompactionRequest { revision, physical: false });
     // Of a name that no write has.

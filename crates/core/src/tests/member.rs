@@ -241,7 +241,8 @@ impl Member {
         let recovered = start::recover(&shared, &dirs, state_options(), open)?;
         let mark = recovered.mark();
         let applied = recovered.state.applied().0;
-        let (wal, contents) = start::open_log(&shared, &dirs, &mark, applied, options)?;
+        let (wal, contents) = start::open_log(&shared, &dirs, &mark, options)?;
+        start::check_log(&*shared, &dirs, &contents, applied)?;
         let begin = Start::new(&recovered.state, contents, mark)?;
         start::release_passed(&*shared, &dirs, applied)?;
         let node = Node::new(node_config(id, begin))?;
@@ -584,7 +585,7 @@ pub(super) fn state_options() -> StateOptions {
     StateOptions { store, learner_count_max: 1, ..StateOptions::default() }
 }
 
-fn pace() -> Pace {
+pub(super) fn pace() -> Pace {
     Pace {
         batch_interval: Duration::from_millis(100),
         batch_ops_max: 6,

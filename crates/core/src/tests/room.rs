@@ -1,15 +1,20 @@
 //! A disk without room for the backend file: it is waited for, and the log has what the file lacks.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use quorate_raft::{Entry, Term};
 use quorate_random::SplitMix64;
-use quorate_state::backend::Batch;
-use quorate_storage::disk::{Fault, FaultyDisk, Operation};
+use quorate_state::apply::{Refusal, Request, Response, State};
+use quorate_state::backend::{Backend, Batch};
+use quorate_state::units::{MemberId, Millis};
+use quorate_storage::disk::{Disk, Fault, FaultyDisk, Operation, RealDisk};
 use quorate_storage::wal;
 
-use super::member::{Input, TURNS};
+use super::client::{compaction, proposal};
+use super::member::{Input, TURNS, bolt_options, pace, state_options};
 use super::{Client, Folder, Member};
-use crate::{Order, Report};
+use crate::{Begun, Job, Now, Order, Outlet, Output, Report, StateMachine, Then};
 
 const NO_SPACE: i32 = 28;
 const IO_ERROR: i32 = 5;
@@ -140,4 +145,75 @@ fn an_end_does_not_wait_for_room() {
         writer.take(order, Instant::now());
     }
     assert!(matches!(writer.step().unwrap(), Some(Report::Ended)));
+}
+
+/// A backend that is behind until it is said to be there again: until then whoever hands a batch over waits.
+struct Stuck {
+    is_behind: bool,
+    published: u64,
+    told: Vec<u64>,
+}
+
+impl Outlet for Stuck {
+    type Ticket = ();
+    type Told = u64;
+
+    fn begin(&mut self, _: &Request) -> Begun<()> {
+        Begun { ticket: (), reply_wanted: true, kind: "request" }
+    }
+
+    fn finish(&mut self, (): (), outcome: Option<Result<Response, Refusal>>) {
+        assert!(matches!(outcome, Some(Ok(_))), "everything asked for can be done");
+    }
+
+    fn leads_in(&self, _: Term) -> bool {
+        true
+    }
+
+    fn is_backend_behind(&self) -> bool {
+        self.is_behind
+    }
+
+    fn put(&mut self, output: Output<u64>) {
+        match output {
+            Output::Commit { then, .. } => {
+                assert!(!self.is_behind, "nobody is to wait for the backend");
+                self.told.extend(then.into_iter().filter_map(|then| match then {
+                    Then::Tell(told) => Some(told),
+                    Then::Snapshot(_) | Then::Send(_) | Then::Compacted(_) => None,
+                }));
+            }
+            Output::Published { index, .. } => self.published = index,
+            other => panic!("nothing else was asked for: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_compaction_and_whoever_waits_for_a_commit_hold_nobody_up_while_there_is_no_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let backend = Backend::open(&disk, &folder.path().join("db"), bolt_options()).unwrap();
+    let state = State::recover(&backend, state_options()).unwrap();
+    let start = Instant::now();
+    let mut machine = StateMachine::new(state, backend, MemberId(1), pace(), start);
+    let mut outlet = Stuck { is_behind: true, published: 0, told: Vec::new() };
+    let asked = (1..=5).map(proposal).chain([compaction(5)]);
+    let entry = |(index, data)| Entry { term: 1, index, data, ..Entry::default() };
+    let entries: Vec<Entry> = (1..).zip(asked.map(|one| one.data)).map(entry).collect();
+    let last = entries.last().unwrap().index;
+    let mut at = Now { instant: start, millis: Millis(0) };
+    for job in [Job::Apply(entries), Job::Commit(7), Job::AwaitCompactions(8)] {
+        machine.take(job, at, &mut outlet).unwrap();
+        machine.hand_over_if_due(at.instant, &mut outlet);
+    }
+    assert_eq!((outlet.published, &*outlet.told), (last, &[][..]), "read, though not in the file");
+    outlet.is_behind = false;
+    while outlet.told.len() < 2 {
+        at.instant = machine.wake_at().expect("it is still waited for") + Duration::from_millis(1);
+        machine.compact(at.instant, &mut outlet);
+        machine.hand_over_if_due(at.instant, &mut outlet);
+    }
+    outlet.told.sort_unstable();
+    assert_eq!(outlet.told, [7, 8]);
 }

@@ -45,7 +45,7 @@ pub(super) async fn restart(
     let Recovered { marks, backend, mut state } = recovered;
     check_held_version(config, &state)?;
     let applied = state.applied().0;
-    let (mut wal, contents) = start::open_log(disk, &dirs, &mark, applied, wal_options(config))?;
+    let (mut wal, contents) = start::open_log(disk, &dirs, &mark, wal_options(config))?;
     if let Some(repair) = &contents.repaired {
         log::warn!(
             "repaired the write-ahead log",
@@ -57,6 +57,7 @@ pub(super) async fn restart(
             )
         );
     }
+    start::check_log(&**disk, &dirs, &contents, applied)?;
     let identity = identity_of(config, contents.metadata.as_deref())?;
     log::info!(
         "restarting local member",
