@@ -73,6 +73,22 @@ impl Bucket {
     }
 }
 
+/// Keys of bucket `auth`.
+pub mod auth {
+    /// One byte, 1 while authentication is on.
+    pub const ENABLED: &[u8] = b"authEnabled";
+    /// Counts the changes to users and roles, eight bytes.
+    pub const REVISION: &[u8] = b"authRevision";
+}
+
+/// Keys of bucket `cluster`.
+pub mod cluster {
+    /// The version that all members agree on, as `3.6.0`.
+    pub const VERSION: &[u8] = b"clusterVersion";
+    /// The downgrade under way, JSON.
+    pub const DOWNGRADE: &[u8] = b"downgrade";
+}
+
 /// Keys of bucket `meta`.
 pub mod meta {
     /// Raft index up to which the file is complete, eight bytes.
@@ -220,6 +236,50 @@ mod tests {
         for tail in [&b"x"[..], b"tt"] {
             assert_eq!(RecordKey::decode(&[good.as_ref(), tail].concat()), None);
         }
+    }
+
+    /// The page that says what is on disk; the files are one crate's, the keys in them this one's.
+    const FORMAT: &str = include_str!("../../storage/FORMAT.md");
+
+    #[test]
+    fn the_table_of_the_format_has_these_buckets_and_keys() {
+        let rows = FORMAT.lines().skip_while(|line| *line != "| bucket | key | value |").skip(2);
+        let rows = rows.take_while(|line| line.starts_with('|'));
+        let rows: Vec<Vec<&str>> =
+            rows.map(|row| row.split('|').map(str::trim).collect()).collect();
+        let mut buckets: Vec<&str> = rows.iter().map(|row| row[1].trim_matches('`')).collect();
+        buckets.dedup();
+        assert_eq!(buckets, Bucket::ALL.map(|bucket| str::from_utf8(bucket.name()).unwrap()));
+
+        let keys_of = |bucket: Bucket| -> Vec<&[u8]> {
+            let name = str::from_utf8(bucket.name()).unwrap();
+            let rows = rows.iter().filter(|row| row[1].trim_matches('`') == name);
+            let keys = rows.filter_map(|row| row[2].strip_prefix('`')?.strip_suffix('`'));
+            keys.map(str::as_bytes).collect()
+        };
+        assert_eq!(keys_of(Bucket::Auth), [auth::ENABLED, auth::REVISION]);
+        assert_eq!(keys_of(Bucket::Cluster), [cluster::VERSION, cluster::DOWNGRADE]);
+        let facts = [
+            meta::CONF_STATE,
+            meta::CONSISTENT_INDEX,
+            meta::FINISHED_COMPACTION,
+            meta::SCHEDULED_COMPACTION,
+            meta::STORAGE_VERSION,
+            meta::TERM,
+        ];
+        assert_eq!(keys_of(Bucket::Meta), facts);
+        // And these are all that this file declares.
+        let (keys, _) = include_str!("schema.rs").split_once("#[cfg(test)]").unwrap();
+        assert_eq!(keys.matches(": &[u8] = b\"").count(), 2 + 2 + facts.len());
+    }
+
+    #[test]
+    fn the_format_says_how_a_revision_is_stored() {
+        let text = FORMAT.split_whitespace().collect::<Vec<_>>().join(" ");
+        let revision = format!("`main i64 | _ | sub i64`, {} bytes;", Revision::ENCODED_LEN);
+        assert!(text.contains(&revision), "{revision}");
+        let mark = char::from(RecordKey::TOMBSTONE_MARK);
+        assert!(text.contains(&format!("revision; `{mark}` behind it for a deletion")));
     }
 
     proptest! {

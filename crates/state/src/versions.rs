@@ -14,12 +14,7 @@ pub use quorate_release::Version;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::Batch;
-use crate::schema::{Bucket, meta};
-
-/// Key of the cluster version in bucket `cluster`.
-pub const CLUSTER_VERSION_KEY: &[u8] = b"clusterVersion";
-/// Key of the downgrade in bucket `cluster`.
-pub const DOWNGRADE_KEY: &[u8] = b"downgrade";
+use crate::schema::{Bucket, cluster, meta};
 
 /// The first version whose file names its version.
 const NAMED_IN_FILE: Version = Version::new(3, 6);
@@ -86,7 +81,7 @@ impl Versions {
     pub fn set_cluster(&mut self, version: Version, batch: Option<&mut Batch>) {
         self.cluster = Some(version);
         if let Some(batch) = batch {
-            batch.put(Bucket::Cluster, CLUSTER_VERSION_KEY, version.to_string());
+            batch.put(Bucket::Cluster, cluster::VERSION, version.to_string());
         }
     }
 
@@ -94,7 +89,7 @@ impl Versions {
     pub fn set_downgrade(&mut self, downgrade: Downgrade, batch: Option<&mut Batch>) {
         if let Some(batch) = batch {
             let json = serde_json::to_vec(&downgrade).expect("two plain fields always encode");
-            batch.put(Bucket::Cluster, DOWNGRADE_KEY, json);
+            batch.put(Bucket::Cluster, cluster::DOWNGRADE, json);
         }
         self.downgrade = downgrade;
     }

@@ -18,6 +18,8 @@ pub mod bolt;
 pub mod checksum;
 pub mod data_dir;
 pub mod disk;
+#[cfg(test)]
+mod format_file;
 mod head;
 pub mod lost_log;
 pub mod purge;

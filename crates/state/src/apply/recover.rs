@@ -13,18 +13,13 @@ use crate::lease::{LeaseRecord, Lessor};
 use crate::members::{Members, MembershipFault, conf_state_json};
 use crate::mvcc::Store;
 use crate::quota::Quota;
-use crate::schema::{Bucket, meta};
+use crate::schema::{Bucket, auth, cluster, meta};
 use crate::units::LeaseId;
 use crate::versions::{
-    CLUSTER_VERSION_KEY, DOWNGRADE_KEY, StorageVersionError, Version, Versions, VersionsError,
-    check_storage_version, detect_storage_version,
+    StorageVersionError, Version, Versions, VersionsError, check_storage_version,
+    detect_storage_version,
 };
 use crate::watch::Hub;
-
-/// Key of the switch in bucket `auth`.
-const AUTH_ENABLED_KEY: &[u8] = b"authEnabled";
-/// Key of the revision in bucket `auth`.
-const AUTH_REVISION_KEY: &[u8] = b"authRevision";
 
 /// The file cannot be taken over.
 #[derive(Debug, thiserror::Error)]
@@ -130,7 +125,7 @@ impl State {
         if loaded.auth_revision.is_none() {
             // The first revision is written by whoever opens a file without one.
             let first = Bytes::copy_from_slice(&1_u64.to_be_bytes());
-            batch.put(Bucket::Auth, AUTH_REVISION_KEY, first);
+            batch.put(Bucket::Auth, auth::REVISION, first);
         }
         let source = Arc::new(store.reader());
         let hub = Hub::new(source, store.current_revision(), options.watch);
@@ -166,7 +161,7 @@ impl State {
 
 fn load(backend: &Backend, options: StateOptions) -> Result<Loaded, RecoverError> {
     let file = backend.read();
-    if file.get(Bucket::Auth, AUTH_ENABLED_KEY)?.is_some_and(|value| value[..] == [1]) {
+    if file.get(Bucket::Auth, auth::ENABLED)?.is_some_and(|value| value[..] == [1]) {
         return Err(RecoverError::AuthEnabled);
     }
     let applied = file.consistent_index()?;
@@ -188,10 +183,10 @@ fn load(backend: &Backend, options: StateOptions) -> Result<Loaded, RecoverError
         leases.push(lease);
     }
     let auth_revision = file
-        .get(Bucket::Auth, AUTH_REVISION_KEY)?
+        .get(Bucket::Auth, auth::REVISION)?
         .map(|value| <[u8; 8]>::try_from(&value[..]).map(u64::from_be_bytes))
         .transpose()
-        .map_err(|_| file.corrupt(Bucket::Auth, 0, AUTH_REVISION_KEY, "the value is no number"))?;
+        .map_err(|_| file.corrupt(Bucket::Auth, 0, auth::REVISION, "the value is no number"))?;
     let (store, recovered) = Store::recover(backend, options.store)?;
     let attachments =
         recovered.leases.into_iter().map(|(key, lease)| (key, LeaseId(lease))).collect();
@@ -203,8 +198,8 @@ fn load_versions(file: &BackendView, term: u64) -> Result<Versions, RecoverError
     if let Some(storage) = detect_storage_version(named.as_deref(), term)? {
         check_storage_version(storage)?;
     }
-    let cluster = file.get(Bucket::Cluster, CLUSTER_VERSION_KEY)?;
-    let downgrade = file.get(Bucket::Cluster, DOWNGRADE_KEY)?;
+    let cluster = file.get(Bucket::Cluster, cluster::VERSION)?;
+    let downgrade = file.get(Bucket::Cluster, cluster::DOWNGRADE)?;
     let versions = Versions::load(cluster.as_deref(), downgrade.as_deref())?;
     match versions.cluster() {
         Some(cluster) if cluster > Version::OWN => {

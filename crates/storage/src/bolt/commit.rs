@@ -37,7 +37,7 @@ use super::{PageId, Run, TxId};
 use crate::disk::{Mapping, is_no_room, try_allocate};
 
 /// Pages are collected into writes of about this size where their places are consecutive.
-const WRITE_BYTES: usize = 1 << 20;
+pub(super) const WRITE_BYTES: usize = 1 << 20;
 /// The encoding buffer is given back when a large value made it grow beyond this.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
 

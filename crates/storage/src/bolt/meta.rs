@@ -22,15 +22,15 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-const MAGIC: u32 = 0xED0C_DAED;
-const VERSION: u32 = 2;
+pub(super) const MAGIC: u32 = 0xED0C_DAED;
+pub(super) const VERSION: u32 = 2;
 /// The free list's page id when no free list is stored.
 pub(super) const NO_FREELIST: PageId = PageId(u64::MAX);
-const META_END: usize = 80;
-const CHECKED_BYTES: usize = 56;
+pub(super) const META_END: usize = 80;
+pub(super) const CHECKED_BYTES: usize = 56;
 /// Page sizes that are accepted, as powers of two.
-const PAGE_BYTES_MIN: usize = 1 << 10;
-const PAGE_BYTES_MAX: usize = 1 << 16;
+pub(super) const PAGE_BYTES_MIN: usize = 1 << 10;
+pub(super) const PAGE_BYTES_MAX: usize = 1 << 16;
 
 /// The facts of one committed state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

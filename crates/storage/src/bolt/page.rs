@@ -33,11 +33,11 @@ pub(super) const ELEMENT_BYTES: usize = 16;
 /// Keys that a search compares together instead of halving on.
 const PROBED_TOGETHER: usize = 16;
 
-const FLAG_BRANCH: u16 = 0x01;
-const FLAG_LEAF: u16 = 0x02;
+pub(super) const FLAG_BRANCH: u16 = 0x01;
+pub(super) const FLAG_LEAF: u16 = 0x02;
 pub(super) const FLAG_META: u16 = 0x04;
 pub(super) const FLAG_FREELIST: u16 = 0x10;
-const ELEMENT_IS_BUCKET: u32 = 0x01;
+pub(super) const ELEMENT_IS_BUCKET: u32 = 0x01;
 
 /// What is wrong with a page, before it is known whose file it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,7 +22,7 @@ use super::tree::{Body, Child, Item, Link, Node, Tree};
 use super::{DEPTH_MAX, PageId};
 
 /// Longest leaf that is built to pack large entries better, in pages.
-const GROUP_PAGES_MAX: usize = 4;
+pub(super) const GROUP_PAGES_MAX: usize = 4;
 
 /// Shapes the loaded part of a tree for pages of this size.
 pub(super) fn shape(tree: &mut Tree, source: &Source, page_bytes: usize) -> Result<()> {

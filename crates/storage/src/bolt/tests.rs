@@ -2,6 +2,7 @@
 
 mod crash;
 mod damage;
+mod format;
 mod golden;
 mod model;
 mod reclaim;

@@ -171,3 +171,25 @@ fn received_backends_are_kept_released_and_missed() {
     let left = RealDisk.read_dir(dir).unwrap();
     assert_eq!(left, ["0000000000000007.snap.db", "db", "strange.snap.db"]);
 }
+
+#[test]
+fn the_maps_of_the_format_are_what_is_written() {
+    use crate::format_file::{Content, map, read_message};
+
+    let root = tempfile::tempdir().unwrap();
+    let snapshot = sample(5, 9);
+    let path = save(&RealDisk, root.path(), &snapshot).unwrap();
+    let bytes_of = |content: &Content| match content {
+        Content::Bytes(bytes) => bytes.clone(),
+        Content::Number(number) => panic!("{number} where bytes are expected"),
+    };
+    let file = read_message(&map("file"), &fs::read(path).unwrap());
+    let data = bytes_of(&file["data"]);
+    assert_eq!(file["crc varint"], Content::Number(crc32c(&data).into()));
+    let data = read_message(&map("data"), &data);
+    assert_eq!(data["JSON of the old store"], Content::Bytes(snapshot.data.to_vec()));
+    let metadata = read_message(&map("metadata"), &bytes_of(&data["metadata"]));
+    assert_eq!(metadata["ConfState"], Content::Bytes(snapshot.conf_state.to_vec()));
+    assert_eq!(metadata["index"], Content::Number(9));
+    assert_eq!(metadata["term"], Content::Number(5));
+}

@@ -24,7 +24,7 @@ use super::segment::Segment;
 /// How much is read at once; a longer record is still read whole.
 const READ_BYTES: usize = 256 * 1024;
 
-const SECTOR_BYTES: u64 = 512;
+pub(super) const SECTOR_BYTES: u64 = 512;
 
 /// A record, the segment it is in, and where it begins there.
 pub(super) struct Found<'w, 's> {

@@ -3,6 +3,7 @@
 mod crash;
 mod damage;
 mod format;
+mod format_file;
 mod golden;
 mod model;
 

@@ -1,0 +1,228 @@
+//! `FORMAT.md` as tests read it: the page that says what is on disk, held against the code that writes it.
+//!
+//! A test takes the maps and tables of a section, writes bytes with the code, reads them back by what the page
+//! says, and compares. A field, number or name that only one of the two has is thereby found.
+
+use std::collections::BTreeMap;
+
+use quorate_protobuf::{Fields, Value};
+
+/// The page.
+const TEXT: &str = include_str!("../FORMAT.md");
+
+/// The text with all breaks between words as one space, for sentences that go over lines.
+fn running_text() -> String {
+    TEXT.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Fails unless the page has the sentence, or the part of one.
+pub(crate) fn assert_says(sentence: &str) {
+    assert!(running_text().contains(sentence), "FORMAT.md does not say: {sentence}");
+}
+
+/// What stands behind `name` in a map: the rest of that line, and of those that begin with `|`.
+pub(crate) fn map(name: &str) -> String {
+    // Maps stand between fences, which leaves every other piece.
+    let maps = TEXT.split("```").skip(1).step_by(2).flat_map(str::lines);
+    let mut lines = maps.skip_while(|line| line.split_whitespace().next() != Some(name));
+    let first = lines.next().unwrap_or_else(|| panic!("FORMAT.md has no map of {name}"));
+    let first = first.trim_start().strip_prefix(name).unwrap_or_default();
+    let more = lines.take_while(|line| line.trim_start().starts_with('|') && line.starts_with(' '));
+    std::iter::once(first).chain(more).map(str::trim).collect::<Vec<_>>().join(" ")
+}
+
+/// The cells of a table's rows, without marks of code, by the table's head.
+pub(crate) fn table(head: &str) -> Vec<Vec<String>> {
+    let lines = TEXT.lines().skip_while(|line| *line != head).skip(2);
+    let rows = lines.take_while(|line| line.starts_with('|'));
+    let rows: Vec<_> = rows
+        .map(|row| row.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect())
+        .collect();
+    assert!(!rows.is_empty(), "FORMAT.md has no table {head}");
+    rows
+}
+
+/// Reads bytes by a map of little-endian fields, as `id u64 | flags u16 (what they mean) | count u16`. Returns
+/// the fields with their values, and what is left of the bytes.
+pub(crate) fn read_numbers<'a>(map: &str, mut bytes: &'a [u8]) -> (Vec<(String, u64)>, &'a [u8]) {
+    let mut fields = Vec::new();
+    for field in map.split(['|', ',', '{', '}']) {
+        let field = field.split('(').next().unwrap_or_default().trim();
+        let Some((name, width)) = field.rsplit_once(' ') else { continue };
+        let len = match width {
+            "u16" => 2,
+            "u32" => 4,
+            "u64" => 8,
+            _ => continue,
+        };
+        let (value, rest) = bytes.split_at(len);
+        let number = value.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        fields.push((name.to_owned(), number));
+        bytes = rest;
+    }
+    (fields, bytes)
+}
+
+/// A field's value: a number, or bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    Number(u64),
+    Bytes(Vec<u8>),
+}
+
+/// Reads a message by a map of its fields, as `1 type varint | 2 crc varint (why)`. Fails at a field that
+/// only one of the two has.
+pub(crate) fn read_message(map: &str, message: &[u8]) -> BTreeMap<String, Content> {
+    let mut names: BTreeMap<u32, &str> = BTreeMap::new();
+    for field in map.split(['|', ',']).map(|field| field.split('(').next().unwrap_or_default()) {
+        let (number, name) = field.trim().split_once(' ').expect("a field has number and name");
+        let known = names.insert(number.parse().expect("a field's number"), name);
+        assert_eq!(known, None, "{map}");
+    }
+    let read = Fields::new(message).map(|field| {
+        let (number, value) = field.expect("what the code writes can be read");
+        let name = names.remove(&number);
+        let name = name.unwrap_or_else(|| panic!("FORMAT.md has no field {number} in: {map}"));
+        let content = match value {
+            Value::Varint(number) => Content::Number(number),
+            Value::Bytes(bytes) => Content::Bytes(bytes.to_vec()),
+            _ => panic!("a field of a kind that is not used: {map}"),
+        };
+        (name.to_owned(), content)
+    });
+    let read = read.collect();
+    assert!(names.is_empty(), "not written: {names:?} of {map}");
+    read
+}
+
+/// Names of the constants that a source declares, indentation aside, and whose names begin with `prefix`.
+pub(crate) fn declared<'a>(source: &'a str, prefix: &str) -> Vec<&'a str> {
+    let names = source.lines().filter_map(|line| {
+        let (_, rest) = line.split_once("const ")?;
+        rest.split_once(':').map(|(name, _)| name).filter(|name| name.starts_with(prefix))
+    });
+    names.collect()
+}
+
+/// A number with commas between thousands.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// The data directory's table against a member's files as the code makes them.
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::data_dir::DataDir;
+    use crate::disk::{Disk, RealDisk};
+    use crate::{bolt, lost_log, snap, wal};
+
+    /// What only failures leave, and what goes again before a call returns.
+    const NOT_MADE_HERE: [&str; 4] = [
+        "member/wal.tmp/",
+        "member/wal/*.wal.broken",
+        "member/snap/*.snap.broken",
+        "member/wal/1.tmp",
+    ];
+
+    /// The table's paths, each with its mode.
+    fn said() -> BTreeMap<String, String> {
+        let mut modes = BTreeMap::new();
+        for row in table("| path | mode | content |") {
+            let mut folder = String::new();
+            for path in row[0].split(", ").map(|path| path.trim_matches('`')) {
+                let path = path.trim_start_matches("<data-dir>/");
+                let whole =
+                    if path.contains('/') { path.to_owned() } else { folder.clone() + path };
+                folder = whole.rfind('/').map_or("", |end| &whole[..=end]).to_owned();
+                modes.insert(whole, row[1].clone());
+            }
+        }
+        modes
+    }
+
+    fn made(root: &Path, dir: &Path, found: &mut BTreeMap<String, u32>) {
+        for name in RealDisk.read_dir(dir).unwrap() {
+            let path = dir.join(name);
+            let facts = RealDisk.metadata(&path).unwrap().unwrap();
+            let mut name = path.strip_prefix(root).unwrap().display().to_string();
+            if facts.is_dir {
+                made(root, &path, found);
+                name.push('/');
+            }
+            found.insert(name, facts.mode);
+        }
+    }
+
+    #[test]
+    fn the_table_of_the_data_directory_is_what_is_made() {
+        let root = tempfile::tempdir().unwrap();
+        let dirs = DataDir::new(&root.path().join("data"), None);
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        dirs.prepare(&RealDisk).unwrap();
+        let (metadata, options) = (Bytes::from_static(b"m"), wal::Options::default());
+        let mut log = wal::Wal::create(Arc::clone(&disk), dirs.wal(), metadata, options).unwrap();
+        while log.prepare(1 << 30).unwrap() {}
+        let _db = bolt::Db::open(&disk, &dirs.backend(), bolt::Options::default()).unwrap();
+        let snapshot = snap::Snapshot { index: 0xA, term: 0xB, ..snap::Snapshot::default() };
+        snap::save(&RealDisk, &dirs.snap(), &snapshot).unwrap();
+        for number in [1, 2] {
+            let disk = Arc::clone(&disk);
+            let incoming = snap::IncomingDatabase::create(disk, &dirs.snap(), number).unwrap();
+            if number == 1 {
+                incoming.finish(0xC).unwrap();
+            }
+        }
+        lost_log::mark(&RealDisk, &dirs, "why").unwrap();
+
+        let mut found = BTreeMap::new();
+        made(dirs.root(), dirs.root(), &mut found);
+        let hex = |name: &str, number: u64| (format!("{number:016x}"), format!("<hex16 {name}>"));
+        let first = wal::SegmentName { sequence: 0, index: 0 }.file_name();
+        let names = [
+            (first, "<hex16 sequence>-<hex16 index>.wal".to_owned()),
+            hex("index", 0xA),
+            hex("term", 0xB),
+            hex("index", 0xC),
+            ("tmp2".to_owned(), "tmp<number>".to_owned()),
+        ];
+        let said = said();
+        let mut seen: BTreeSet<String> = NOT_MADE_HERE.map(str::to_owned).into();
+        // The directory itself.
+        seen.insert(String::new());
+        let umask = 0o666 & !fs::metadata(probe(root.path())).unwrap().permissions().mode();
+        for (path, mode) in found {
+            let path = names.iter().fold(path, |path, (from, to)| path.replace(from, to));
+            let said = said.get(&path).unwrap_or_else(|| panic!("FORMAT.md does not have {path}"));
+            match said.strip_suffix(" less umask") {
+                Some(said) => assert_eq!(*said, format!("{:04o}", mode | umask), "{path}"),
+                None => assert_eq!(*said, format!("{mode:04o}"), "{path}"),
+            }
+            seen.insert(path);
+        }
+        assert_eq!(said.into_keys().collect::<BTreeSet<_>>(), seen);
+    }
+
+    /// A file that got what the umask leaves.
+    fn probe(dir: &Path) -> std::path::PathBuf {
+        let path = dir.join("probe");
+        let mode = crate::disk::OpenMode::Create(0o666);
+        RealDisk.open(&path, mode).unwrap();
+        path
+    }
+}
