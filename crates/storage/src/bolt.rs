@@ -34,6 +34,7 @@
 //! `bolt/tests/`: a model-based property test, snapshots under concurrent writes, reclamation, files
 //! written by etcd, damaged files, and power cuts at every sync point.
 
+mod bucket;
 mod check;
 mod commit;
 mod cursor;
@@ -48,6 +49,7 @@ mod read;
 mod reclaim;
 mod scan;
 mod shape;
+mod shared;
 mod snapshot;
 mod source;
 mod together;
@@ -55,15 +57,17 @@ mod tree;
 mod window;
 mod write;
 
+pub use bucket::BucketReader;
 pub use check::Problem;
 pub use commit::CommitStats;
 pub use cursor::{Cursor, Entry};
-pub use db::{Db, Options, Stats};
+pub use db::{Db, Stats};
 pub use error::{BoltError, Result};
 pub use pages::{PageFacts, PageUse};
-pub use read::{BucketReader, ReadTx};
+pub use read::ReadTx;
 pub use reclaim::Reclaimed;
 pub use scan::Scanner;
+pub use shared::Options;
 pub use write::WriteTx;
 
 /// Longest key.

@@ -21,6 +21,7 @@
 mod ahead;
 mod faulty;
 mod mapping;
+mod open_file;
 mod real;
 
 use std::ffi::OsString;

@@ -43,9 +43,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-pub use self::contents::{Contents, read, snapshot_marks};
+pub use self::contents::{Contents, Repair, read, snapshot_marks};
 pub use self::error::WalError;
-pub use self::open::{Repair, exists};
+pub use self::open::exists;
 pub use self::record::{Entry, EntryRef, HardState, SnapshotMark};
 pub(crate) use self::segment::parse_hex;
 pub use self::segment::{Listing, SegmentName, list};

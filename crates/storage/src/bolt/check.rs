@@ -11,10 +11,10 @@
 
 use std::fmt;
 
+use super::bucket::bucket_header;
 use super::free::FreePages;
 use super::meta::NO_FREELIST;
 use super::page::{self, FLAG_FREELIST, HEADER_BYTES, Page, PageFault, PageKind};
-use super::read::bucket_header;
 use super::snapshot::Snapshot;
 use super::{DEPTH_MAX, PageId, Run};
 

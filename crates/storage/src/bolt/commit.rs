@@ -23,12 +23,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::db::{Shared, Writer, io_fault, map_capacity};
 use super::error::{BoltError, Result};
 use super::free::FreePages;
 use super::meta::{Meta, NO_FREELIST};
 use super::page::{HEADER_BYTES, put_branch, put_leaf};
 use super::shape::shape;
+use super::shared::{Shared, Writer, io_fault, map_capacity};
 use super::snapshot::{Pin, Snapshot};
 use super::source::Source;
 use super::tree::{Body, Link, Tree};
@@ -67,6 +67,17 @@ struct Layout {
     ids: Vec<Vec<PageId>>,
     placed: Vec<Placed>,
     freed: Vec<Run>,
+}
+
+impl WriteTx<'_> {
+    /// Writes everything to the file, makes it durable and shows it to readers from then on.
+    ///
+    /// Without edits nothing is written. After an [`BoltError::Io`] from here the outcome is unknown
+    /// and the writer refuses to go on; a file that could not grow ([`BoltError::NoRoom`]) leaves
+    /// everything as it was.
+    pub fn commit(mut self) -> Result<CommitStats> {
+        commit(&mut self, false)
+    }
 }
 
 /// Commits a transaction; `force` writes a meta page even when nothing was edited.

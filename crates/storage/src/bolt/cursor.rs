@@ -6,7 +6,6 @@
 use super::DEPTH_MAX;
 use super::error::Result;
 use super::page::{Page, PageFault, PageKind};
-use super::read::BucketReader;
 use super::snapshot::Snapshot;
 
 /// One entry of a bucket.
@@ -20,7 +19,7 @@ pub struct Entry<'tx> {
     pub is_bucket: bool,
 }
 
-/// A position in a bucket. See [`BucketReader::cursor`].
+/// A position in a bucket. See [`super::BucketReader::cursor`].
 #[derive(Clone, Debug)]
 pub struct Cursor<'tx> {
     snapshot: &'tx Snapshot,
@@ -38,13 +37,9 @@ enum Way {
 }
 
 impl<'tx> Cursor<'tx> {
-    pub(super) fn new(bucket: &BucketReader<'tx>) -> Self {
-        Self {
-            snapshot: bucket.snapshot(),
-            root: bucket.root(),
-            path: Vec::new(),
-            behind_last: false,
-        }
+    /// A cursor over the tree below `root`.
+    pub(super) const fn new(snapshot: &'tx Snapshot, root: Page<'tx>) -> Self {
+        Self { snapshot, root, path: Vec::new(), behind_last: false }
     }
 
     /// Moves to the first entry.

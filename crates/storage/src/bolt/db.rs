@@ -1,18 +1,16 @@
-//! The open file: who may read which state, who writes, and what is free.
+//! The open file: opened or created, locked, read, and asked how it stands.
 //!
-//! [`Db`] is a counted handle. Readers take the published snapshot under a lock held for a few
-//! nanoseconds. The writer's lock is held for a whole write transaction; what it guards is known to
-//! no reader. Which snapshots are alive is seen from the weak references kept beside each published
-//! state, so that ending a read transaction, wherever its last `Bytes` dies, costs nothing here.
+//! [`Db`] is a counted handle. Ending a read transaction, wherever its last `Bytes` dies, costs
+//! nothing here.
 //!
 //! # Not here
 //!
-//! Waiting for the file's lock: [`Db::open`] answers [`BoltError::Locked`] at once. Building and
-//! committing a transaction (`write`, `commit`), giving space back (`reclaim`).
+//! Waiting for the file's lock: [`Db::open`] answers [`BoltError::Locked`] at once. What the
+//! handles share (`shared`), building and committing a transaction (`write`, `commit`), giving space
+//! back (`reclaim`).
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -22,50 +20,16 @@ use super::meta::{self, Meta};
 use super::page::{FLAG_FREELIST, Header, put_header, put_leaf};
 use super::reach::{self, Reach};
 use super::read::ReadTx;
-use super::reclaim::Pass;
-use super::snapshot::{Pin, Snapshot};
+use super::shared::{Options, Published, Shared, Tracked, Writer, io_fault, map_capacity};
+use super::snapshot::Snapshot;
 use super::write::WriteTx;
-use super::{PageId, Run, TxId};
-use crate::disk::{Disk, DiskFile, LockKind, Mapping, OpenMode};
+use super::{PageId, TxId};
+use crate::disk::{Disk, DiskFile, LockKind, OpenMode};
 
 /// Permission bits of a new file, as etcd sets them.
 const FILE_MODE: u32 = 0o600;
 /// Pages of a new file: two metas, an empty free list, an empty leaf.
 const NEW_FILE_PAGES: u64 = 4;
-
-/// How to open a file.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Options {
-    /// Only read: the file must exist and stays as it is; its lock is shared with other readers.
-    pub read_only: bool,
-    /// Page size of a file that has to be created. An existing file's own is used.
-    pub page_bytes_new: usize,
-    /// Commits do not wait for the disk: for files that are thrown away when the machine stops.
-    pub no_sync: bool,
-    /// How much longer the file becomes than needed when it has to grow.
-    pub growth_bytes: u64,
-    /// Address space taken at least, so that a growing file is seldom mapped anew.
-    pub map_bytes_min: usize,
-    /// The caller vouches that no bucket holds buckets, as in every file of etcd.
-    ///
-    /// Opening then reads a hundredth of the file. Where the promise is false, writing destroys the
-    /// inner buckets.
-    pub flat: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            read_only: false,
-            page_bytes_new: 4096,
-            no_sync: false,
-            growth_bytes: 16 << 20,
-            map_bytes_min: 1 << 30,
-            flat: false,
-        }
-    }
-}
 
 /// What the file holds and who uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,78 +58,6 @@ pub struct Stats {
 #[derive(Clone, Debug)]
 pub struct Db {
     pub(super) shared: Arc<Shared>,
-}
-
-#[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) path: Arc<Path>,
-    pub(super) file: Arc<dyn DiskFile>,
-    pub(super) options: Options,
-    pub(super) published: Mutex<Published>,
-    pub(super) writer: Mutex<Writer>,
-}
-
-/// What readers start from.
-#[derive(Debug)]
-pub(super) struct Published {
-    pub(super) snapshot: Arc<Snapshot>,
-    /// The states that may be alive, oldest first; the last one is `snapshot`.
-    tracked: Vec<Tracked>,
-    pub(super) free_pages: u64,
-    pub(super) pending_pages: u64,
-    pub(super) file_bytes: u64,
-}
-
-#[derive(Debug)]
-struct Tracked {
-    txid: TxId,
-    high_water: PageId,
-    pin: Weak<Pin>,
-    handles: Weak<Snapshot>,
-}
-
-/// What only the writer knows.
-#[derive(Debug)]
-pub(super) struct Writer {
-    pub(super) poisoned: Option<Arc<str>>,
-    pub(super) free: FreePages,
-    pub(super) pending: PendingPages,
-    pub(super) mapping: Arc<Mapping>,
-    pub(super) file_bytes: u64,
-    /// Pages that the durable state names besides its trees: freed by the next commit.
-    pub(super) superseded: Vec<Run>,
-    pub(super) pass: Option<Pass>,
-    /// Scratch space for encoding pages, kept between commits.
-    pub(super) buffer: Vec<u8>,
-}
-
-impl Published {
-    /// Makes `snapshot` what readers get from now on.
-    pub(super) fn publish(&mut self, snapshot: Snapshot, pin: &Arc<Pin>) {
-        self.snapshot = Arc::new(snapshot);
-        self.tracked.push(Tracked::new(&self.snapshot, pin));
-    }
-
-    /// The live states before the current one, oldest first, with their high-water marks.
-    pub(super) fn older_states(&mut self) -> Vec<(TxId, PageId)> {
-        let current = self.snapshot.meta.txid;
-        self.tracked.retain(|state| state.txid == current || state.pin.strong_count() > 0);
-        // A count that was seen to be zero: everything its last owner read was read before.
-        fence(Ordering::Acquire);
-        let older = self.tracked.iter().filter(|state| state.txid != current);
-        older.map(|state| (state.txid, state.high_water)).collect()
-    }
-}
-
-impl Tracked {
-    fn new(snapshot: &Arc<Snapshot>, pin: &Arc<Pin>) -> Self {
-        Self {
-            txid: snapshot.meta.txid,
-            high_water: snapshot.meta.high_water,
-            pin: Arc::downgrade(pin),
-            handles: Arc::downgrade(snapshot),
-        }
-    }
 }
 
 impl Db {
@@ -285,25 +177,6 @@ impl Db {
     }
 }
 
-/// How much address space to take for a file of this length.
-pub(super) fn map_capacity(file_bytes: u64, options: &Options) -> usize {
-    let len = usize::try_from(file_bytes).unwrap_or(usize::MAX);
-    if options.read_only {
-        return len;
-    }
-    len.saturating_mul(2).min(1 << 46).max(len).max(options.map_bytes_min)
-}
-
-/// Names the file and the place of a failed system call.
-pub(super) fn io_fault(
-    path: &Arc<Path>,
-    operation: &'static str,
-    offset: u64,
-) -> impl FnOnce(std::io::Error) -> BoltError {
-    let path = Arc::clone(path);
-    move |source| BoltError::Io { path, operation, offset, source }
-}
-
 /// Opens and locks the file, and fills it first if it is new.
 fn open_file(disk: &dyn Disk, path: &Arc<Path>, options: &Options) -> Result<Arc<dyn DiskFile>> {
     let found = disk.metadata(path).map_err(io_fault(path, "look for the file", 0))?;
@@ -377,7 +250,8 @@ impl Db {
         let snapshot = Arc::clone(&self.shared.published.lock().snapshot);
         let reach = reach::reach(&snapshot, false).expect("a sound state can be walked");
         let flat = reach::reach(&snapshot, true).expect("a sound state can be walked");
-        let waiting: Vec<Run> = writer.pending.runs().chain(writer.superseded.clone()).collect();
+        let waiting: Vec<super::Run> =
+            writer.pending.runs().chain(writer.superseded.clone()).collect();
         let mark = snapshot.meta.high_water.max(writer.free.high_water());
         let wrong = (2..mark.0).filter(|&page| {
             let reached = page < snapshot.meta.high_water.0

@@ -9,11 +9,11 @@
 //!
 //! Full verification (`check`), which reads everything and collects findings instead of stopping.
 
+use super::bucket::bucket_header;
 use super::error::Result;
 use super::free::FreePages;
 use super::meta::NO_FREELIST;
 use super::page::{self, FLAG_FREELIST, Page, PageKind};
-use super::read::bucket_header;
 use super::snapshot::Snapshot;
 use super::window::Window;
 use super::{DEPTH_MAX, PageId, Run};

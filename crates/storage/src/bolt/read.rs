@@ -1,24 +1,24 @@
-//! Read transactions: a pinned state, its buckets, point reads, and the state as a file image.
+//! Read transactions: a pinned state, and that state as a file image.
 //!
 //! Nothing here locks or copies. A [`ReadTx`] is a counted reference to a snapshot: cloning it and
 //! sending it to another thread is cheap, and it never waits for the writer nor the writer for it.
 //! What it costs is space: pages that the writer frees stay in place while a snapshot needs them.
+//!
+//! # Not here
+//!
+//! What is in a bucket (`bucket`).
 
-use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::bucket::{BucketReader, root_bucket};
 use super::check::{self, Problem};
-use super::cursor::Cursor;
-use super::error::{BoltError, Result};
+use super::error::Result;
 use super::meta::{Meta, NO_FREELIST};
-use super::page::{HEADER_BYTES, LeafElement, Page, PageFault, PageKind};
 use super::scan::Scanner;
 use super::snapshot::Snapshot;
-use super::together::{TOGETHER, find_together};
-use super::{DEPTH_MAX, PageId, TxId};
-use crate::disk::DiskFile;
+use super::{PageId, TxId};
 
 /// A constant view of the last committed state at the time it was taken.
 #[derive(Clone, Debug)]
@@ -100,7 +100,7 @@ impl ReadTx {
             done = rest.len().min(buffer.len());
             buffer[..done].copy_from_slice(&rest[..done]);
         }
-        read_exact(snapshot, &mut buffer[done..], offset + done as u64)?;
+        snapshot.read_exact(&mut buffer[done..], offset + done as u64)?;
         Ok(wanted)
     }
 
@@ -111,135 +111,6 @@ impl ReadTx {
     pub fn check(&self) -> Vec<Problem> {
         check::check(&self.snapshot)
     }
-}
-
-/// The bucket that holds the buckets.
-pub(super) fn root_bucket(snapshot: &Snapshot) -> Result<BucketReader<'_>> {
-    Ok(BucketReader { snapshot, root: snapshot.page(snapshot.meta.root)? })
-}
-
-/// A bucket in a view: sorted keys with their values.
-#[derive(Clone, Copy, Debug)]
-pub struct BucketReader<'tx> {
-    snapshot: &'tx Snapshot,
-    root: Page<'tx>,
-}
-
-impl<'tx> BucketReader<'tx> {
-    pub(super) fn snapshot(&self) -> &'tx Snapshot {
-        self.snapshot
-    }
-
-    pub(super) fn root(&self) -> Page<'tx> {
-        self.root
-    }
-
-    /// Returns the value of `key`, or `None` when there is none (or `key` names a bucket).
-    pub fn get(&self, key: &[u8]) -> Result<Option<&'tx [u8]>> {
-        let found = self.find(key)?;
-        Ok(found.filter(|(_, element)| !element.is_bucket).map(|(_, element)| element.value))
-    }
-
-    /// Hands on what [`BucketReader::get`] returns for each key, until `take` fails. The keys are looked for
-    /// several at a time, which is fastest when they are in order, and right in any.
-    pub fn get_each<K: AsRef<[u8]>, E: From<BoltError>>(
-        &self,
-        mut keys: impl Iterator<Item = K>,
-        mut take: impl FnMut(Option<&'tx [u8]>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let (mut group, mut found) = (Vec::new(), Vec::new());
-        loop {
-            group.extend(keys.by_ref().take(TOGETHER));
-            if group.is_empty() {
-                return Ok(());
-            }
-            find_together(self, &group, &mut found)?;
-            group.clear();
-            for entry in found.drain(..) {
-                take(entry.filter(|entry| !entry.is_bucket).map(|entry| entry.value))?;
-            }
-        }
-    }
-
-    /// Opens a bucket inside this one; `None` when there is none of that name.
-    pub fn bucket(&self, name: &[u8]) -> Result<Option<Self>> {
-        let found = self.bucket_value(name)?;
-        found.map(|(value, holder)| open_bucket(self.snapshot, value, holder)).transpose()
-    }
-
-    /// The description of a bucket inside this one, and the page it lies on.
-    pub(super) fn bucket_value(&self, name: &[u8]) -> Result<Option<(&'tx [u8], PageId)>> {
-        let found = self.find(name)?.filter(|(_, found)| found.is_bucket);
-        Ok(found.map(|(page, element)| (element.value, page)))
-    }
-
-    /// A cursor over the entries, standing before the first one.
-    #[must_use]
-    pub fn cursor(&self) -> Cursor<'tx> {
-        Cursor::new(self)
-    }
-
-    /// The entry of `key` and the page it lies on.
-    fn find(&self, key: &[u8]) -> Result<Option<(PageId, LeafElement<'tx>)>> {
-        let mut page = self.root;
-        for _ in 0..DEPTH_MAX {
-            let at_page = |fault: PageFault| self.snapshot.fault(page.id, fault);
-            match page.kind {
-                PageKind::Branch => {
-                    let index = page.child_index(key).map_err(at_page)?;
-                    page = self.snapshot.page(page.child(index).map_err(at_page)?)?;
-                }
-                PageKind::Leaf => {
-                    let (index, exact) = page.seek(key).map_err(at_page)?;
-                    if !exact {
-                        return Ok(None);
-                    }
-                    let element = page.leaf_element(index).map_err(at_page)?;
-                    return Ok(Some((page.id, element)));
-                }
-            }
-        }
-        Err(self.snapshot.corrupt(page.id, 0, "tree is too deep or has a cycle"))
-    }
-}
-
-/// Opens the bucket that `value` describes, an element's value on page `holder`.
-pub(super) fn open_bucket<'tx>(
-    snapshot: &'tx Snapshot,
-    value: &'tx [u8],
-    holder: PageId,
-) -> Result<BucketReader<'tx>> {
-    let Some((root, _sequence)) = bucket_header(value) else {
-        return Err(snapshot.corrupt(holder, 0, "bucket header is cut off"));
-    };
-    let root = if root == PageId(0) {
-        snapshot.inline_page(value, holder)?
-    } else {
-        snapshot.page(root)?
-    };
-    Ok(BucketReader { snapshot, root })
-}
-
-/// Root page (0: inline) and sequence from the first 16 bytes of a bucket's value.
-pub(super) fn bucket_header(value: &[u8]) -> Option<(PageId, u64)> {
-    let header: &[u8; HEADER_BYTES] = value.first_chunk()?;
-    let (root, sequence) = header.split_at(8);
-    let word = |bytes: &[u8]| Some(u64::from_le_bytes(*bytes.first_chunk()?));
-    Some((PageId(word(root)?), word(sequence)?))
-}
-
-/// Fills `buffer` from the file at `offset`.
-pub(super) fn read_exact(snapshot: &Snapshot, buffer: &mut [u8], offset: u64) -> Result<()> {
-    if buffer.is_empty() {
-        return Ok(());
-    }
-    let file: &dyn DiskFile = &*snapshot.file;
-    file.read_exact_at(buffer, offset).map_err(|source: io::Error| BoltError::Io {
-        path: Arc::clone(&snapshot.path),
-        operation: "read pages",
-        offset,
-        source,
-    })
 }
 
 /// Both meta pages of a state as a file of its own.

@@ -21,15 +21,16 @@
 use std::sync::Arc;
 
 use super::commit;
-use super::db::{Db, Shared, io_fault};
+use super::db::Db;
 use super::error::Result;
 use super::page::{Page, PageKind};
 use super::shape::leaf_pages;
+use super::shared::{Pass, Shared, io_fault, release_pages};
 use super::snapshot::Snapshot;
 use super::source::Source;
 use super::tree::{Link, Tree};
 use super::window::Window;
-use super::write::{WriteTx, release_pages};
+use super::write::WriteTx;
 use super::{DEPTH_MAX, PageId};
 
 /// Neighbouring leaves are joined when that leaves at most this part of their pages.
@@ -47,24 +48,6 @@ pub struct Reclaimed {
     /// There is nothing more to gain for now. While snapshots from before the last steps live, they
     /// keep the pages they can see: once they are gone another round may free those.
     pub done: bool,
-}
-
-/// The place of an unfinished pass.
-#[derive(Debug)]
-pub(super) struct Pass {
-    number: u32,
-    /// Pages from here on should move down.
-    boundary: PageId,
-    /// The lowest boundary and high-water mark that passes of this round began with.
-    boundary_min: PageId,
-    high_water_min: PageId,
-    /// Bucket and key to go on from; buckets are walked in order of their names.
-    bucket: Vec<u8>,
-    key: Vec<u8>,
-    moved_pages: u64,
-    /// The pass before this one gained nothing: large pages may have found no place as long as
-    /// small ones were in the way.
-    after_fruitless: bool,
 }
 
 impl Db {

@@ -6,14 +6,14 @@
 //!
 //! # Not here
 //!
-//! Random access (`read`, `cursor`).
+//! Random access (`bucket`, `cursor`).
 
 use std::sync::Arc;
 
+use super::bucket::{bucket_header, root_bucket};
 use super::cursor::Entry;
 use super::error::Result;
 use super::page::{self, Page, PageKind};
-use super::read::{bucket_header, root_bucket};
 use super::snapshot::Snapshot;
 use super::window::Window;
 use super::{DEPTH_MAX, PageId};

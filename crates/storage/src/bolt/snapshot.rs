@@ -80,6 +80,19 @@ impl Snapshot {
         Page::parse(bytes, id, self.page_bytes()).map_err(|fault| self.fault(id, fault))
     }
 
+    /// Fills `buffer` from the file at `offset`, beside the map.
+    pub(super) fn read_exact(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        if buffer.is_empty() {
+            return Ok(());
+        }
+        self.file.read_exact_at(buffer, offset).map_err(|source| BoltError::Io {
+            path: Arc::clone(&self.path),
+            operation: "read pages",
+            offset,
+            source,
+        })
+    }
+
     /// Brings the beginning of a page into cache, if there is such a page.
     pub(super) fn touch(&self, id: PageId) {
         let start = (id.0 as usize).checked_mul(self.page_bytes());

@@ -14,11 +14,10 @@
 //!
 //! # Not here
 //!
-//! Reads of a single key (`read`), moving from entry to entry (`cursor`).
+//! Reads of a single key (`bucket`), moving from entry to entry (`cursor`).
 
 use super::error::Result;
 use super::page::{LeafElement, Page, PageFault, PageKind};
-use super::read::BucketReader;
 use super::snapshot::Snapshot;
 use super::{DEPTH_MAX, PageId};
 
@@ -52,14 +51,14 @@ impl Bounds<'_> {
     }
 }
 
-/// Finds the entries of up to [`TOGETHER`] keys and adds them to `found`, in the order of the keys.
+/// Finds the entries of up to [`TOGETHER`] keys in the tree below `root` and adds them to `found`, in the order of the keys.
 pub(super) fn find_together<'tx, K: AsRef<[u8]>>(
-    bucket: &BucketReader<'tx>,
+    snapshot: &'tx Snapshot,
+    root: Page<'tx>,
     keys: &[K],
     found: &mut Vec<Option<LeafElement<'tx>>>,
 ) -> Result<()> {
-    let snapshot = bucket.snapshot();
-    let mut places = vec![Place { page: bucket.root(), bounds: Bounds::default() }; keys.len()];
+    let mut places = vec![Place { page: root, bounds: Bounds::default() }; keys.len()];
     for _ in 0..DEPTH_MAX {
         touch_guessed(&places, keys);
         if places.iter().all(|place| place.page.kind == PageKind::Leaf) {

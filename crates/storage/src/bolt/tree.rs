@@ -18,10 +18,10 @@
 
 use bytes::Bytes;
 
+use super::bucket::bucket_header;
 use super::error::{BoltError, Result};
 use super::page::{ELEMENT_BYTES, HEADER_BYTES, LeafElement, Page, PageKind};
 use super::reach::tree_pages;
-use super::read::bucket_header;
 use super::source::{Source, Span};
 use super::{DEPTH_MAX, PageId, Run};
 

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use super::PageId;
 use super::error::Result;
 use super::page::{self, Page};
-use super::read::read_exact;
 use super::snapshot::Snapshot;
 
 /// Most bytes that one call reads ahead.
@@ -94,7 +93,7 @@ impl Window {
         self.start = id;
         self.bytes.clear();
         self.bytes.resize(pages as usize * page_bytes, 0);
-        let read = read_exact(&self.snapshot, &mut self.bytes, id.0 * page_bytes as u64);
+        let read = self.snapshot.read_exact(&mut self.bytes, id.0 * page_bytes as u64);
         if read.is_err() {
             self.bytes.clear();
         }

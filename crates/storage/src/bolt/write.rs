@@ -13,14 +13,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::MutexGuard;
 
-use super::commit::{self, CommitStats};
-use super::db::{Shared, Writer};
+use super::bucket::{bucket_header, root_bucket};
 use super::error::{BoltError, Result};
-use super::read::{ReadTx, bucket_header, root_bucket};
+use super::read::ReadTx;
+use super::shared::{Shared, Writer, release_pages};
 use super::snapshot::Snapshot;
 use super::source::Source;
 use super::tree::Tree;
-use super::{KEY_BYTES_MAX, PageId, TxId, VALUE_BYTES_MAX};
+use super::{KEY_BYTES_MAX, PageId, VALUE_BYTES_MAX};
 
 /// The one write transaction. See [`super::Db::write`].
 #[derive(Debug)]
@@ -119,15 +119,6 @@ impl<'db> WriteTx<'db> {
         }
     }
 
-    /// Writes everything to the file, makes it durable and shows it to readers from then on.
-    ///
-    /// Without edits nothing is written. After an [`BoltError::Io`] from here the outcome is unknown
-    /// and the writer refuses to go on; a file that could not grow ([`BoltError::NoRoom`]) leaves
-    /// everything as it was.
-    pub fn commit(mut self) -> Result<CommitStats> {
-        commit::commit(&mut self, false)
-    }
-
     /// Position in `edits` of an existing bucket.
     pub(super) fn edited(&mut self, name: &[u8]) -> Result<usize> {
         match self.edits.get(self.recent) {
@@ -161,17 +152,6 @@ impl<'db> WriteTx<'db> {
         self.edits.push(BucketEdit { name: name.into(), sequence, tree });
         Ok(Some(self.recent))
     }
-}
-
-/// Makes pages free that no snapshot needs any more, and returns the current state.
-pub(super) fn release_pages(shared: &Shared, writer: &mut Writer) -> Arc<Snapshot> {
-    let mut published = shared.published.lock();
-    let older: Vec<TxId> = published.older_states().into_iter().map(|(txid, _)| txid).collect();
-    let snapshot = Arc::clone(&published.snapshot);
-    drop(published);
-    writer.pending.release(&older, &mut writer.free);
-    writer.free.drop_tail();
-    snapshot
 }
 
 fn check_key(key: &[u8]) -> Result<()> {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memmap2::{Mmap, MmapOptions};
 
-use super::real::OpenFile;
+use super::open_file::OpenFile;
 
 /// A read-only view of a file's first bytes, which shows later writes to the same file.
 ///

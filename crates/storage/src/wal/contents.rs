@@ -3,12 +3,11 @@
 //! Reading never changes a file and takes no lock, so it works beside a running member; opening for
 //! writing (`open`) builds on it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
 use super::error::WalError;
-use super::open::Repair;
 use super::record::{
     Entry, HardState, SnapshotMark, decode_entry, decode_mark, decode_state, kind,
 };
@@ -33,6 +32,19 @@ pub struct Contents {
     pub last_index: u64,
     /// What had to be cut off; always `None` when reading only.
     pub repaired: Option<Repair>,
+}
+
+/// What opening a log had to cut off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repair {
+    /// The segment.
+    pub path: PathBuf,
+    /// Where the torn record began, which is the segment's length now.
+    pub offset: u64,
+    /// The segment's length before.
+    pub bytes_before: u64,
+    /// A copy of the segment as it was; `None` when there was no room for one.
+    pub backup: Option<PathBuf>,
 }
 
 /// Collects records into [`Contents`].

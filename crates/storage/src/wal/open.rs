@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::contents::{Collector, Contents, End, collect};
+use super::contents::{Collector, Contents, End, Repair, collect};
 use super::error::WalError;
 use super::record::{HardState, RecordEncoder, SnapshotMark};
 use super::segment::{Segment, SegmentName, list, lock, select};
@@ -19,19 +19,6 @@ const DIR_MODE: u32 = 0o700;
 
 /// Bytes copied at once when a damaged segment is put aside.
 const COPY_BYTES: usize = 256 * 1024;
-
-/// What opening a log had to cut off.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Repair {
-    /// The segment.
-    pub path: PathBuf,
-    /// Where the torn record began, which is the segment's length now.
-    pub offset: u64,
-    /// The segment's length before.
-    pub bytes_before: u64,
-    /// A copy of the segment as it was; `None` when there was no room for one.
-    pub backup: Option<PathBuf>,
-}
 
 /// Returns whether a directory holds a log: at least one name that ends in `.wal`.
 ///

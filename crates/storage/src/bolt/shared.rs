@@ -1,0 +1,177 @@
+//! What the handles to an open file share: the published state, and what only the writer knows.
+//!
+//! Readers take the published snapshot under a lock held for a few nanoseconds. The writer's lock is
+//! held for a whole write transaction; what it guards is known to no reader. Which snapshots are
+//! alive is seen from the weak references kept beside each published state.
+//!
+//! # Not here
+//!
+//! Opening and reading (`db`), the transaction that changes this (`write`, `commit`, `reclaim`).
+
+use std::path::Path;
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::error::BoltError;
+use super::free::{FreePages, PendingPages};
+use super::snapshot::{Pin, Snapshot};
+use super::{PageId, Run, TxId};
+use crate::disk::{DiskFile, Mapping};
+
+/// How to open a file.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// Only read: the file must exist and stays as it is; its lock is shared with other readers.
+    pub read_only: bool,
+    /// Page size of a file that has to be created. An existing file's own is used.
+    pub page_bytes_new: usize,
+    /// Commits do not wait for the disk: for files that are thrown away when the machine stops.
+    pub no_sync: bool,
+    /// How much longer the file becomes than needed when it has to grow.
+    pub growth_bytes: u64,
+    /// Address space taken at least, so that a growing file is seldom mapped anew.
+    pub map_bytes_min: usize,
+    /// The caller vouches that no bucket holds buckets, as in every file of etcd.
+    ///
+    /// Opening then reads a hundredth of the file. Where the promise is false, writing destroys the
+    /// inner buckets.
+    pub flat: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            page_bytes_new: 4096,
+            no_sync: false,
+            growth_bytes: 16 << 20,
+            map_bytes_min: 1 << 30,
+            flat: false,
+        }
+    }
+}
+
+/// What all handles to an open file share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) path: Arc<Path>,
+    pub(super) file: Arc<dyn DiskFile>,
+    pub(super) options: Options,
+    pub(super) published: Mutex<Published>,
+    pub(super) writer: Mutex<Writer>,
+}
+
+/// What readers start from.
+#[derive(Debug)]
+pub(super) struct Published {
+    pub(super) snapshot: Arc<Snapshot>,
+    /// The states that may be alive, oldest first; the last one is `snapshot`.
+    pub(super) tracked: Vec<Tracked>,
+    pub(super) free_pages: u64,
+    pub(super) pending_pages: u64,
+    pub(super) file_bytes: u64,
+}
+
+/// A published state, as long as somebody may use it.
+#[derive(Debug)]
+pub(super) struct Tracked {
+    txid: TxId,
+    high_water: PageId,
+    pub(super) pin: Weak<Pin>,
+    pub(super) handles: Weak<Snapshot>,
+}
+
+/// What only the writer knows.
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub(super) poisoned: Option<Arc<str>>,
+    pub(super) free: FreePages,
+    pub(super) pending: PendingPages,
+    pub(super) mapping: Arc<Mapping>,
+    pub(super) file_bytes: u64,
+    /// Pages that the durable state names besides its trees: freed by the next commit.
+    pub(super) superseded: Vec<Run>,
+    pub(super) pass: Option<Pass>,
+    /// Scratch space for encoding pages, kept between commits.
+    pub(super) buffer: Vec<u8>,
+}
+
+impl Published {
+    /// Makes `snapshot` what readers get from now on.
+    pub(super) fn publish(&mut self, snapshot: Snapshot, pin: &Arc<Pin>) {
+        self.snapshot = Arc::new(snapshot);
+        self.tracked.push(Tracked::new(&self.snapshot, pin));
+    }
+
+    /// The live states before the current one, oldest first, with their high-water marks.
+    pub(super) fn older_states(&mut self) -> Vec<(TxId, PageId)> {
+        let current = self.snapshot.meta.txid;
+        self.tracked.retain(|state| state.txid == current || state.pin.strong_count() > 0);
+        // A count that was seen to be zero: everything its last owner read was read before.
+        fence(Ordering::Acquire);
+        let older = self.tracked.iter().filter(|state| state.txid != current);
+        older.map(|state| (state.txid, state.high_water)).collect()
+    }
+}
+
+impl Tracked {
+    pub(super) fn new(snapshot: &Arc<Snapshot>, pin: &Arc<Pin>) -> Self {
+        Self {
+            txid: snapshot.meta.txid,
+            high_water: snapshot.meta.high_water,
+            pin: Arc::downgrade(pin),
+            handles: Arc::downgrade(snapshot),
+        }
+    }
+}
+
+/// The place of an unfinished pass.
+#[derive(Debug)]
+pub(super) struct Pass {
+    pub(super) number: u32,
+    /// Pages from here on should move down.
+    pub(super) boundary: PageId,
+    /// The lowest boundary and high-water mark that passes of this round began with.
+    pub(super) boundary_min: PageId,
+    pub(super) high_water_min: PageId,
+    /// Bucket and key to go on from; buckets are walked in order of their names.
+    pub(super) bucket: Vec<u8>,
+    pub(super) key: Vec<u8>,
+    pub(super) moved_pages: u64,
+    /// The pass before this one gained nothing: large pages may have found no place as long as
+    /// small ones were in the way.
+    pub(super) after_fruitless: bool,
+}
+
+/// Makes pages free that no snapshot needs any more, and returns the current state.
+pub(super) fn release_pages(shared: &Shared, writer: &mut Writer) -> Arc<Snapshot> {
+    let mut published = shared.published.lock();
+    let older: Vec<TxId> = published.older_states().into_iter().map(|(txid, _)| txid).collect();
+    let snapshot = Arc::clone(&published.snapshot);
+    drop(published);
+    writer.pending.release(&older, &mut writer.free);
+    writer.free.drop_tail();
+    snapshot
+}
+
+/// How much address space to take for a file of this length.
+pub(super) fn map_capacity(file_bytes: u64, options: &Options) -> usize {
+    let len = usize::try_from(file_bytes).unwrap_or(usize::MAX);
+    if options.read_only {
+        return len;
+    }
+    len.saturating_mul(2).min(1 << 46).max(len).max(options.map_bytes_min)
+}
+
+/// Names the file and the place of a failed system call.
+pub(super) fn io_fault(
+    path: &Arc<Path>,
+    operation: &'static str,
+    offset: u64,
+) -> impl FnOnce(std::io::Error) -> BoltError {
+    let path = Arc::clone(path);
+    move |source| BoltError::Io { path, operation, offset, source }
+}

@@ -1,0 +1,109 @@
+//! An open file of the machine and its locks, which the file's handle and its maps share.
+#![expect(unsafe_code, reason = "open-file-description locks have no safe wrapper")]
+
+use std::fs::File;
+use std::io;
+use std::ops::Deref;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::LockKind;
+
+/// What a handle and the mappings made through it share: the file, and its locks until the last of
+/// them is gone.
+///
+/// Locks end with the open file, but a process being forked elsewhere in this one holds the same open
+/// file for a moment. So they are given back explicitly.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    file: File,
+    ofd_locked: AtomicBool,
+    flocked: AtomicBool,
+}
+
+impl OpenFile {
+    pub(super) const fn new(file: File) -> Self {
+        Self { file, ofd_locked: AtomicBool::new(false), flocked: AtomicBool::new(false) }
+    }
+
+    pub(super) fn try_lock(&self, kind: LockKind) -> io::Result<bool> {
+        let (granted, flag) = match kind {
+            LockKind::OfdExclusive => match ofd_lock(&self.file, libc::F_WRLCK) {
+                Ok(granted) => (granted, &self.ofd_locked),
+                // Kernels and file systems without such locks: what etcd falls back to as well.
+                Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
+                    return self.try_lock(LockKind::FlockExclusive);
+                }
+                Err(e) => return Err(e),
+            },
+            LockKind::FlockExclusive => {
+                (try_flock(&self.file, FlockOperation::NonBlockingLockExclusive)?, &self.flocked)
+            }
+            LockKind::FlockShared => {
+                (try_flock(&self.file, FlockOperation::NonBlockingLockShared)?, &self.flocked)
+            }
+        };
+        flag.fetch_or(granted, Ordering::AcqRel);
+        Ok(granted)
+    }
+}
+
+impl Deref for OpenFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        // Closing releases them too: a failure here leaves nothing behind.
+        if *self.ofd_locked.get_mut() {
+            ofd_lock(&self.file, libc::F_UNLCK).ok();
+        }
+        if *self.flocked.get_mut() {
+            flock(&self.file, FlockOperation::Unlock).ok();
+        }
+    }
+}
+
+fn try_flock(file: &File, operation: FlockOperation) -> io::Result<bool> {
+    match flock(file, operation) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Sets or clears a lock over the whole file; `false` means that another open file holds one.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn ofd_lock(file: &File, kind: libc::c_int) -> io::Result<bool> {
+    // From the start to wherever the end will be, with the process id 0 that these locks demand.
+    let range = libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open for the length of the call, and the kernel only reads `range`,
+    // which has the type that F_OFD_SETLK expects.
+    let answer = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) };
+    if answer == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EACCES) => Ok(false),
+        _ => Err(error),
+    }
+}
+
+/// Reports that there are no such locks here.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn ofd_lock(_file: &File, _kind: libc::c_int) -> io::Result<bool> {
+    Err(io::ErrorKind::InvalidInput.into())
+}
