@@ -24,7 +24,6 @@ use super::index::{Index, Watched};
 use super::limits::{CatchUpLimits, WatchLimits};
 use super::queue::{Events, Full, Item, Queue};
 use super::slab::{Handle, Slab};
-use super::stream::WatchStream;
 use crate::mvcc::Changes;
 
 /// Watchers in one group. More than that open another one: a group's list is copied when it changes
@@ -195,10 +194,8 @@ impl Hub {
         Publication { state: self.lock() }
     }
 
-    /// Opens a stream. Responses of watchers that ask for it are split to stay below
-    /// `fragment_bytes_max`.
-    #[must_use]
-    pub fn open_stream(&self, fragment_bytes_max: usize) -> WatchStream {
+    /// Takes in a stream: how it is known here, and where its responses are queued.
+    pub(super) fn admit_stream(&self) -> (Handle, Arc<Queue>) {
         let mut state = self.lock();
         let queue = Arc::new(Queue::new(self.shared.limits.queue, Arc::clone(&state.held)));
         let stream = Stream {
@@ -212,7 +209,7 @@ impl Hub {
         };
         let handle = state.streams.insert(stream);
         drop(state);
-        WatchStream::new(self.clone(), handle, queue, fragment_bytes_max)
+        (handle, queue)
     }
 
     /// Takes over another store, installed from a snapshot: live watchers read from it what they have

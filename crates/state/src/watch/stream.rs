@@ -73,16 +73,17 @@ struct Sending {
     rest: Option<(Events, usize)>,
 }
 
-impl WatchStream {
-    pub(super) fn new(
-        hub: Hub,
-        handle: Handle,
-        queue: Arc<Queue>,
-        fragment_bytes_max: usize,
-    ) -> Self {
-        Self { hub, handle, queue, fragment_bytes_max, sending: None }
+impl Hub {
+    /// Opens a stream. Responses of watchers that ask for it are split to stay below
+    /// `fragment_bytes_max`.
+    #[must_use]
+    pub fn open_stream(&self, fragment_bytes_max: usize) -> WatchStream {
+        let (handle, queue) = self.admit_stream();
+        WatchStream { hub: self.clone(), handle, queue, fragment_bytes_max, sending: None }
     }
+}
 
+impl WatchStream {
     /// Takes a create request. `authorize` is asked for READ on the range, with key and range end as
     /// they are then; what it says instead of yes becomes the cancel reason.
     pub fn create(
