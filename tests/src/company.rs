@@ -4,6 +4,9 @@
 //! What it expects must be true there as well, because to a client a cluster is one store. Tests that
 //! are about one process and its files have no use for this ([`run_alone`](crate::run_alone)).
 
+use std::time::Duration;
+
+use crate::server::Exit;
 use crate::{ClusterOptions, Options, Server, skipped};
 
 const MEMBERS: usize = 3;
@@ -47,9 +50,38 @@ pub fn is_first_term(term: u64) -> bool {
     term == 2 || term > 2 && Place::of_suite() != Place::Alone
 }
 
+impl Options {
+    /// Starts the server on a directory that may be in use, and gives it a moment. Nothing is returned
+    /// when it does not serve by then, whether it ended or waits.
+    pub async fn start_within_a_moment(self) -> Option<Server> {
+        let patience = Duration::from_secs(3);
+        tokio::time::timeout(patience, self.try_start()).await.ok()?.ok()
+    }
+
+    /// Starts the server and waits until it serves.
+    pub async fn start(self) -> Server {
+        match self.try_start().await {
+            Ok(server) => server,
+            Err(exit) => panic!("the server does not start: {exit}"),
+        }
+    }
+
+    /// Starts the server; the error is a server that ended instead of serving.
+    ///
+    /// In a run of the suite against clusters it is one member of three, unless the options are about
+    /// this process alone.
+    pub async fn try_start(self) -> Result<Server, Exit> {
+        let place = Place::of_suite();
+        if place != Place::Alone && !self.is_about_one_process() {
+            return Ok(start(self, place).await);
+        }
+        self.try_start_process().await
+    }
+}
+
 /// Starts a cluster of members with the same options, and returns the one to ask with the others in
 /// its company.
-pub(crate) async fn start(options: Options, place: Place) -> Server {
+async fn start(options: Options, place: Place) -> Server {
     let cluster = ClusterOptions::alike(options, MEMBERS).start().await;
     let leader = cluster.leader().await;
     let asked = if place == Place::Leader { leader } else { (leader + 1) % MEMBERS };

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::company::{self, Place};
 use crate::ports::Port;
 use crate::{Client, DEADLINE, Kind, Response, http};
 
@@ -129,30 +128,13 @@ impl Options {
         self
     }
 
-    /// Starts the server on a directory that may be in use, and gives it a moment. Nothing is returned
-    /// when it does not serve by then, whether it ended or waits.
-    pub async fn start_within_a_moment(self) -> Option<Server> {
-        let patience = Duration::from_secs(3);
-        tokio::time::timeout(patience, self.try_start()).await.ok()?.ok()
+    /// Whether the options are about this process alone.
+    pub(crate) const fn is_about_one_process(&self) -> bool {
+        self.data.is_some() || !self.addresses
     }
 
-    /// Starts the server and waits until it serves.
-    pub async fn start(self) -> Server {
-        match self.try_start().await {
-            Ok(server) => server,
-            Err(exit) => panic!("the server does not start: {exit}"),
-        }
-    }
-
-    /// Starts the server; the error is a server that ended instead of serving.
-    ///
-    /// In a run of the suite against clusters it is one member of three, unless the options are about
-    /// this process alone.
-    pub async fn try_start(self) -> Result<Server, Exit> {
-        let place = Place::of_suite();
-        if place != Place::Alone && self.data.is_none() && self.addresses {
-            return Ok(company::start(self, place).await);
-        }
+    /// Starts one process; the error is a server that ended instead of serving.
+    pub(crate) async fn try_start_process(self) -> Result<Server, Exit> {
         let mut last = None;
         for _ in 0..ATTEMPTS {
             let mut server = self.clone().prepare();
