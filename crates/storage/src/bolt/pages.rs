@@ -1,9 +1,10 @@
 //! What each page of a state is, for tools that show a file.
 
+use super::bucket::bucket_header;
 use super::error::Result;
 use super::meta::NO_FREELIST;
 use super::page::{FLAG_FREELIST, PageKind, header};
-use super::read::{ReadTx, bucket_header};
+use super::read::ReadTx;
 use super::snapshot::Snapshot;
 use super::{DEPTH_MAX, PageId};
 
