@@ -32,6 +32,8 @@
 //!
 //! Threads, queues and clocks (the server): time comes as an argument. Who waits for an answer: the machines carry
 //! what the caller gives them to know it by.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 mod backend_writer;
 mod consensus;
@@ -51,4 +53,5 @@ pub use snapshot::{Purger, SnapshotOrder};
 pub use state_machine::{ApplyError, Begun, Job, Next, Now, Outlet, Output, Pace, StateMachine};
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "an instant has no other beginning")]
 mod tests;

@@ -33,6 +33,7 @@
 //! # Not here
 //!
 //! Elections, replication and quorums (`raft`); encoding (`server`); the state machine (`state`).
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod disk_watch;
 mod early_appends;

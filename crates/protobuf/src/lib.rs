@@ -20,6 +20,7 @@
 //! # Not here
 //!
 //! What any field means. Messages without such demands are generated (crate `quorate-api`).
+#![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::wildcard_enum_match_arm)]
 
 mod read;
 mod write;

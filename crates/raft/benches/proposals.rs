@@ -2,6 +2,7 @@
 //! application, with followers that acknowledge at once and writes that take no time.
 //!
 //! `cargo bench -p quorate-raft`
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
 #![expect(clippy::print_stdout, reason = "the figures are the purpose")]
 
 use std::time::{Duration, Instant};

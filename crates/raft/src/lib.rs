@@ -99,6 +99,7 @@
 //! `tests/interaction` runs golden scripts, etcd's own among them; `tests/schedules` runs groups
 //! under random trouble and checks Raft's safety properties; `tests/properties.rs` and the unit
 //! tests compare parts with naive models. `benches/proposals.rs` measures the hot path.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![forbid(unsafe_code)]
 
 mod advance;

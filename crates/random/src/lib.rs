@@ -2,6 +2,7 @@
 //! and generated load.
 //!
 //! Nothing here asks the machine for randomness. Whoever wants two runs to differ brings two seeds.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::wildcard_enum_match_arm)]
 
 /// `SplitMix64` (Steele, Lea and Flood, 2014): tiny, fast, and good enough wherever nobody has an
 /// interest in guessing the next number.

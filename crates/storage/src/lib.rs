@@ -13,6 +13,8 @@
 //! * What a file's bytes say is foreign input: it leads to an error with path and offset, never to a
 //!   panic.
 //! * A failed write or sync is final for the object it happened to: it refuses everything after.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 pub mod bolt;
 pub mod checksum;

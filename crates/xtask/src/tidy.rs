@@ -7,6 +7,8 @@
 //! * No Rust file grows over [`LINES_MAX`] lines. The files that once did are listed in [`LONG_FILES`];
 //!   the list may only shrink.
 //! * Rings 0 and 1 have no clock, thread, environment or ambient randomness: time and seeds are arguments.
+//! * The crates of these rings have one `clippy.toml`: the root's with bans added. Clippy takes the nearest
+//!   file alone, so each has a copy.
 //! * Nothing is left unfinished, and no file names a path of somebody's machine.
 //!
 //! Tests of the pure crates are free to use the environment; what counts as a test is said at
@@ -191,6 +193,7 @@ fn check(sources: &[Source]) -> Vec<String> {
         }
         check_paths(source, &mut complaints);
     }
+    check_bans(sources, &mut complaints);
     check_used(sources, &mut complaints);
     check_circles(sources, &mut complaints);
     for (path, _) in LONG_FILES {
@@ -234,6 +237,26 @@ fn check_pure(source: &Source, complaints: &mut Vec<String>) {
     for (number, line) in production(&source.text) {
         if let Some(word) = AMBIENT.iter().find(|word| mentions(line, word)) {
             complaints.push(format!("{}:{number}: {word} in a pure crate", source.path));
+        }
+    }
+}
+
+/// Complains about pure crates whose `clippy.toml` is not the one that all of them have.
+fn check_bans(sources: &[Source], complaints: &mut Vec<String>) {
+    let text = |path: &str| sources.iter().find(|source| source.path == path).map(|s| &s.text[..]);
+    let Some(root) = text("clippy.toml") else { return };
+    let of = |folder: &str| text(&format!("{folder}clippy.toml"));
+    let common = of(PURE[0]);
+    for folder in PURE {
+        match of(folder) {
+            None => complaints.push(format!("{folder}: has no clippy.toml with the bans")),
+            Some(bans) if !bans.starts_with(root) => {
+                complaints.push(format!("{folder}clippy.toml: does not begin as the root's"));
+            }
+            found if found != common => {
+                complaints.push(format!("{folder}clippy.toml: not that of {}", PURE[0]));
+            }
+            Some(_) => {}
         }
     }
 }

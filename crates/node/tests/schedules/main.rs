@@ -9,6 +9,7 @@
 //! * `group` is the nodes with their network, and the events that befall them.
 //! * `member` is one node with its disk and its state machine.
 
+#![expect(clippy::disallowed_methods, reason = "seeds and lengths come from the environment")]
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails and reports that way")]
 
 mod group;

@@ -8,6 +8,7 @@
 //! they did not if it is unset. Our own files, under `testdata/`, are run always. `UPDATE=1`
 //! rewrites what is expected in our own files.
 
+#![expect(clippy::disallowed_methods, reason = "outside material is named by the environment")]
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails and reports that way")]
 
 mod commands;

@@ -7,6 +7,7 @@
 //! * `cluster` is the group: members, network, disks, and the events that befall them.
 //! * `history` is what has been observed, and the properties.
 
+#![expect(clippy::disallowed_methods, reason = "seeds and lengths come from the environment")]
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails and reports that way")]
 
 mod cluster;

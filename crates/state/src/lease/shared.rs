@@ -4,6 +4,10 @@
 //! renewal waits for microseconds even when a hundred thousand leases come up at once. The two calls
 //! that visit every lease under the lock, [`Leases::promote`] and [`Leases::demote`], happen when
 //! leadership changes.
+#![expect(
+    clippy::disallowed_types,
+    reason = "going through leases ends in what does not depend on their order"
+)]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

@@ -3,6 +3,10 @@
 //! One entry per distinct key or range, however many watchers share it. Single keys are found in a hash
 //! map, ranges in [`Intervals`]. An entry carries what its owner hangs on it: the hub its live groups, a
 //! catch-up pass what it collects.
+#![expect(
+    clippy::disallowed_types,
+    reason = "keys are looked up one by one, and never gone through"
+)]
 
 use std::collections::HashMap;
 

@@ -11,6 +11,10 @@
 //! * A page that transaction `a` allocated and transaction `t` freed is needed by the snapshots `s`
 //!   with `a <= s < t`, and by no others; that is what keeps a file from growing under a long-lived
 //!   snapshot by more than what the snapshot itself pins.
+#![expect(
+    clippy::disallowed_types,
+    reason = "pages are looked up one by one, and never gone through"
+)]
 
 use std::collections::HashMap;
 

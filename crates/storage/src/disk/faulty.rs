@@ -180,7 +180,9 @@ impl Disk for FaultyDisk {
         };
         let gentle = match mode {
             OpenMode::Truncate(bits) => OpenMode::Create(bits),
-            other => other,
+            OpenMode::Read | OpenMode::ReadWrite | OpenMode::Create(_) | OpenMode::CreateNew(_) => {
+                mode
+            }
         };
         let inner = RealDisk.open(path, gentle)?;
         let node = match world.lookup(relative) {

@@ -1,4 +1,5 @@
 //! An open file of the machine and its locks, which the file's handle and its maps share.
+#![expect(clippy::disallowed_types, reason = "the disk is made of files")]
 #![expect(unsafe_code, reason = "open-file-description locks have no safe wrapper")]
 
 use std::fs::File;

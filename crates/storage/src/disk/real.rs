@@ -1,4 +1,5 @@
 //! The machine's own files, by the system calls that etcd uses on them.
+#![expect(clippy::disallowed_types, reason = "the disk is made of files")]
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};

@@ -20,6 +20,7 @@ fn mark(term: u64, index: u64) -> SnapshotMark {
     SnapshotMark { index, term, conf_state: None }
 }
 
+#[expect(clippy::disallowed_methods, reason = "outside material is named by the environment")]
 #[test]
 fn files_of_real_members_are_read_and_written_alike() {
     let Some(folder) = std::env::var_os("QUORATE_GOLDEN").map(PathBuf::from) else {

@@ -140,7 +140,7 @@ mod tests {
         let second = ["state 2", "checksum", "metadata m", "state 2", "entry 2/3", "state 3"];
         assert_eq!(records, [first, second].concat());
         assert!(!ending.is_torn && ending.path.ends_with("0000000000000001-0000000000000003.wal"));
-        let last = std::fs::File::options().write(true).open(&ending.path).unwrap();
+        let last = std::fs::OpenOptions::new().write(true).open(&ending.path).unwrap();
         last.set_len(ending.offset - 1).unwrap();
         let (records, cut) = seen(&dir).unwrap();
         assert_eq!((records.len(), cut.is_torn), (11, true));

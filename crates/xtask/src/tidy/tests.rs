@@ -45,6 +45,24 @@ fn a_clock_in_a_pure_crate_is_noticed_outside_tests_and_comments() {
 }
 
 #[test]
+fn a_pure_crate_without_the_bans_of_the_others_is_noticed() {
+    let file = |path: String, text: &str| Source { path, text: text.to_owned() };
+    let with = |last: Option<&str>| {
+        let mut sources = vec![file("clippy.toml".to_owned(), "a = 1\n")];
+        let (end, others) = PURE.split_last().unwrap();
+        let copies = others.iter().map(|folder| (folder, "a = 1\nb = 2\n"));
+        for (folder, text) in copies.chain(last.map(|text| (end, text))) {
+            sources.push(file(format!("{folder}clippy.toml"), text));
+        }
+        check(&sources).len()
+    };
+    assert_eq!(with(Some("a = 1\nb = 2\n")), 0);
+    assert_eq!(with(Some("a = 1\nb = 3\n")), 1);
+    assert_eq!(with(Some("b = 2\n")), 1);
+    assert_eq!(with(None), 1);
+}
+
+#[test]
 fn unfinished_work_and_local_paths_are_noticed() {
     let unfinished = format!("//! X.\n{})\n", UNFINISHED[0]);
     assert_eq!(complaints("crates/api/src/x.rs", &unfinished).len(), 1);

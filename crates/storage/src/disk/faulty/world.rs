@@ -2,6 +2,7 @@
 //!
 //! Nodes are what file systems call inodes: a name change and a change of bytes are made durable by
 //! different syncs, so they are kept apart.
+#![expect(clippy::disallowed_types, reason = "the disk is made of files")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -282,6 +283,8 @@ pub(super) fn apply_names(names: &mut BTreeMap<OsString, u64>, change: &DirChang
 fn names_of(path: &Path) -> impl Iterator<Item = OsString> + '_ {
     path.components().filter_map(|part| match part {
         Component::Normal(name) => Some(name.to_owned()),
-        _ => None,
+        Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => {
+            None
+        }
     })
 }

@@ -316,7 +316,7 @@ fn a_torn_end_is_cut_off_without_room_for_a_copy() {
     wal.save(None, &[entry(2, 1, &[2; 3000])]).unwrap();
     let end = wal.tail.written();
     drop(wal);
-    let file = fs::File::options().write(true).open(last_segment(&dir)).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(last_segment(&dir)).unwrap();
     file.set_len(end - 2000).unwrap();
     let disk = FaultyDisk::new(root.path()).unwrap();
     disk.limit_growth(Some(1000));
