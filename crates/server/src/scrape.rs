@@ -55,6 +55,7 @@ pub(crate) fn plug_in(metrics: &Metrics, member: &Arc<Member>, budget: &Budget) 
             client_connections_given_up: bytes(clients.given_up),
             peer_connections: count(peers.taken),
             peer_connections_waited: bytes(peers.waited),
+            peer_connections_given_up: bytes(peers.given_up),
             ..StateSample::default()
         }
     });

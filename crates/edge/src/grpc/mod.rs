@@ -215,7 +215,7 @@ impl Http2Service for Router {
 
     fn activity(&self) -> Activity {
         let (begun, under_way) = self.caller.activity();
-        Activity { begun, under_way }
+        Activity { begun, under_way, ..Activity::default() }
     }
 }
 

@@ -53,8 +53,14 @@ fn keep_spare(mut buffer: Vec<u8>) {
 /// Wraps a socket of which `prefix` has already been read; it is read again first. The first of the pair is
 /// for the protocol, the second for whoever polls it.
 pub(super) fn wrap<T>(inner: T, prefix: Vec<u8>) -> (Buffered<T>, Outlet<T>) {
-    let socket =
-        Socket { inner, prefix: prefix.into(), gathered: Vec::new(), sent: 0, edit_first: None };
+    let socket = Socket {
+        inner,
+        prefix: prefix.into(),
+        gathered: Vec::new(),
+        sent: 0,
+        sent_in_all: 0,
+        edit_first: None,
+    };
     let socket = Arc::new(Mutex::new(socket));
     (Buffered { socket: Arc::clone(&socket) }, Outlet { socket })
 }
@@ -76,6 +82,11 @@ impl<T> Outlet<T> {
     /// Has the bytes that leave first changed before they do.
     pub(super) fn edit_first(&self, edit: fn(&mut Vec<u8>)) {
         self.socket.lock().edit_first = Some(edit);
+    }
+
+    /// Bytes that the kernel has taken so far.
+    pub(super) fn sent(&self) -> u64 {
+        self.socket.lock().sent_in_all
     }
 }
 
@@ -114,6 +125,8 @@ struct Socket<T> {
     gathered: Vec<u8>,
     /// How much of `gathered` the kernel has taken.
     sent: usize,
+    /// How much it has taken since the connection began.
+    sent_in_all: u64,
     /// What is done to the first bytes that go out, if anything.
     edit_first: Option<fn(&mut Vec<u8>)>,
 }
@@ -132,6 +145,7 @@ impl<T: AsyncWrite + Unpin> Socket<T> {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.sent += count;
+            self.sent_in_all += count as u64;
         }
         self.sent = 0;
         if self.gathered.capacity() > 0 {
@@ -246,6 +260,7 @@ mod tests {
     async fn bytes_leave_together_when_the_connection_has_done_what_it_could() {
         let (near, mut far) = tokio::io::duplex(1000);
         let (mut io, outlet) = wrap(near, Vec::new());
+        let outlet = &outlet;
         let connection = std::pin::pin!(async move {
             io.write_all(b"ab").await?;
             io.flush().await?;
@@ -255,14 +270,16 @@ mod tests {
                 Poll::Ready(read.is_pending())
             });
             assert!(early.await, "a flush alone sends nothing");
+            assert_eq!(outlet.sent(), 0);
             io.write_all(b"cd").await?;
             io.flush().await?;
             // Sleeps until it was sent, as a connection without requests does.
             assert_eq!(far.read(&mut byte).await?, 4);
             assert_eq!(&byte[..4], b"abcd");
+            assert_eq!(outlet.sent(), 4);
             io::Result::Ok(())
         });
-        Sending { connection, outlet: &outlet }.await.unwrap();
+        Sending { connection, outlet }.await.unwrap();
     }
 
     #[tokio::test]

@@ -18,7 +18,7 @@ use hyper::{Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use super::places::Activity;
+use super::requests::{AnswerBody, Requests};
 
 /// How often requests have begun and ended on a connection, told by the service to the connection: an odd number
 /// is the middle of one.
@@ -29,12 +29,6 @@ impl Turns {
     fn turn(&self) {
         // Service and connection are one task's.
         self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// What a connection has been used for.
-    pub(super) fn activity(&self) -> Activity {
-        let turns = self.count() as u64;
-        Activity { begun: turns.div_ceil(2), under_way: turns % 2 }
     }
 
     fn count(&self) -> usize {
@@ -114,28 +108,30 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for HeadDeadline<T> {
     }
 }
 
-/// A service that tells the connection when a head is complete, and when the next may come.
+/// A service that tells the connection when a head is complete, when the next may come, and when an answer has left.
 #[derive(Clone, Debug)]
 pub(super) struct Announcing<S> {
     pub(super) inner: S,
     pub(super) turns: Turns,
+    pub(super) requests: Requests,
 }
 
 impl<S, B> Service<Request<Incoming>> for Announcing<S>
 where
     S: Service<Request<Incoming>, Response = Response<B>, Future: Send + 'static>,
 {
-    type Response = S::Response;
+    type Response = Response<AnswerBody<B>>;
     type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.turns.turn();
+        let under_way = self.requests.begin();
         let (answer, turns) = (self.inner.call(request), self.turns.clone());
         Box::pin(async move {
             let answer = answer.await;
             turns.turn();
-            answer
+            answer.map(|answer| answer.map(|body| AnswerBody::new(body, under_way)))
         })
     }
 }

@@ -21,6 +21,7 @@ mod buffered;
 mod field_section;
 mod head_deadline;
 mod places;
+mod requests;
 mod silent_limit;
 
 use std::convert::Infallible;
@@ -44,6 +45,7 @@ use self::authority::AnyAuthority;
 use self::buffered::Sending;
 use self::head_deadline::{Announcing, HeadDeadline, Turns};
 pub use self::places::{Activity, Places, PlacesLoad};
+use self::requests::Requests;
 use crate::runtime::Runtimes;
 use quorate_telemetry::log;
 
@@ -257,6 +259,7 @@ pub trait HttpService:
 {
     /// What it answers with.
     type ResponseBody: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+        + Unpin
         + Send
         + 'static;
 }
@@ -272,7 +275,10 @@ where
         + Send
         + Sync
         + 'static,
-    B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+    B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+        + Unpin
+        + Send
+        + 'static,
 {
     type ResponseBody = B;
 }
@@ -332,30 +338,33 @@ async fn serve_connection<G: Http2Service, H: Http1Service>(
         end(ending, patience, || own.activity()).await
     } else {
         let Some(service) = services.http else { return Ok(()) };
-        let turns = Turns::default();
-        let own = turns.clone();
+        let (turns, requests) = (Turns::default(), Requests::default());
+        let own = requests.clone();
+        let activity =
+            || Activity { begun: own.begun(), under_way: own.under_way(), sent: outlet.sent() };
         let io = HeadDeadline::new(io, turns.clone(), limits.patience.head);
+        let service = Announcing { inner: service, turns, requests };
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(limits.patience.idle)
             .title_case_headers(true)
             .half_close(H::ANSWERS_HALF_CLOSED)
-            .serve_connection(TokioIo::new(io), Announcing { inner: service, turns });
+            .serve_connection(TokioIo::new(io), service);
         let mut connection = std::pin::pin!(connection);
         let is_wanted = tokio::select! {
             done = (Sending { connection: connection.as_mut(), outlet: &outlet }) => return done,
             _ = stop.wait_for(|stop| *stop) => false,
-            () = limits.places.is_wanted_from(|| own.activity()) => true,
+            () = limits.places.is_wanted_from(activity) => true,
         };
         connection.as_mut().graceful_shutdown();
         let ending = Sending { connection, outlet: &outlet };
         let patience = is_wanted.then_some(limits.patience.head);
-        end(ending, patience, || own.activity()).await
+        end(ending, patience, activity).await
     }
 }
 
-/// Waits until a connection has ended that was asked to. With patience it is cut where its client neither ends it nor
-/// has anything under way.
+/// Waits until a connection has ended that was asked to. With patience it is cut where its client does not end it, has
+/// nothing under way and takes nothing.
 async fn end<T>(
     ending: impl Future<Output = Result<(), T>>,
     patience: Option<Duration>,
@@ -363,13 +372,16 @@ async fn end<T>(
 ) -> Result<(), T> {
     let mut ending = std::pin::pin!(ending);
     let Some(patience) = patience else { return ending.await };
+    let mut last_seen = activity();
     loop {
         if let Ok(ended) = tokio::time::timeout(patience, ending.as_mut()).await {
             return ended;
         }
-        if activity().under_way == 0 {
+        let seen = activity();
+        if seen.under_way == 0 && seen == last_seen {
             return Ok(());
         }
+        last_seen = seen;
     }
 }
 

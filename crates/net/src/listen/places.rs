@@ -46,6 +46,8 @@ pub struct Activity {
     pub begun: u64,
     /// Requests under way.
     pub under_way: u64,
+    /// Bytes that have left, where nothing but answers does: somebody may still be taking the last one.
+    pub sent: u64,
 }
 
 /// The places, for metrics.
@@ -151,12 +153,15 @@ mod tests {
         let (first, second) = (places.try_take().unwrap(), places.try_take().unwrap());
         assert!(places.try_take().is_none());
         let count = AtomicU64::new(0);
-        let streaming = || Activity { begun: 1, under_way: 1 };
-        let asking = || Activity { begun: count.fetch_add(1, Ordering::Relaxed), under_way: 0 };
+        let streaming = || Activity { under_way: 1, ..Activity::default() };
+        let next = || count.fetch_add(1, Ordering::Relaxed);
+        let asking = || Activity { begun: next(), ..Activity::default() };
+        let taking = || Activity { sent: next(), ..Activity::default() };
         let busy = async {
             tokio::select! {
                 () = places.is_wanted_from(streaming) => {}
                 () = places.is_wanted_from(asking) => {}
+                () = places.is_wanted_from(taking) => {}
             }
             drop(first);
         };

@@ -2,8 +2,11 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 
 use http_body_util::Empty;
+use hyper::body::Frame;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
@@ -235,14 +238,17 @@ async fn stream_window(stream: &mut TcpStream) -> Option<u32> {
 }
 
 /// Listens with these limits until the first value is dropped.
-fn listen(limits: &ConnectionLimits) -> ((watch::Sender<bool>, Arc<Runtimes>), SocketAddr) {
+fn listen(
+    limits: &ConnectionLimits,
+    http: impl Http1Service,
+) -> ((watch::Sender<bool>, Arc<Runtimes>), SocketAddr) {
     let threads = Threads { name: "test", count: 1, stack_bytes: 1 << 20 };
     let runtimes = Arc::new(Runtimes::start(threads, |_| std::future::pending::<()>()).unwrap());
     let (stopper, stop) = watch::channel(false);
     let (alive, _) = mpsc::channel(1);
     let listener = Listener::bind(([127, 0, 0, 1], 0).into(), Reuse::default()).unwrap();
     let address = listener.address();
-    let services = Services { grpc: Some(Silent), http: Some(Answering) };
+    let services = Services { grpc: Some(Silent), http: Some(http) };
     listener.spawn(&runtimes, services, limits, &stop, &alive);
     ((stopper, runtimes), address)
 }
@@ -251,7 +257,7 @@ fn listen(limits: &ConnectionLimits) -> ((watch::Sender<bool>, Arc<Runtimes>), S
 async fn windows_are_small_where_others_have_large_ones() {
     let places = Arc::new(Places::with_windows(10, 1));
     let limits = ConnectionLimits { places, ..limits(10) };
-    let (_listening, address) = listen(&limits);
+    let (_listening, address) = listen(&limits, Answering);
     let mut first = TcpStream::connect(address).await.unwrap();
     assert_eq!(stream_window(&mut first).await, Some(STREAM_WINDOW_BYTES));
     assert_eq!(limits.places.load().large_windows, 1);
@@ -270,7 +276,7 @@ async fn windows_are_small_where_others_have_large_ones() {
 async fn whoever_is_idle_leaves_when_a_place_is_wanted() {
     for said in [&b""[..], HTTP2_PREFACE, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"] {
         let limits = limits(1);
-        let (_listening, address) = listen(&limits);
+        let (_listening, address) = listen(&limits, Answering);
         let mut idle = TcpStream::connect(address).await.unwrap();
         idle.write_all(said).await.unwrap();
         while limits.places.load().taken == 0 {
@@ -282,6 +288,81 @@ async fn whoever_is_idle_leaves_when_a_place_is_wanted() {
         answered.await.expect("an answer");
         assert_eq!((limits.places.load().waited, limits.places.load().given_up), (1, 1));
     }
+}
+
+/// Begins an answer at once, and does not end it.
+#[derive(Clone)]
+struct Streaming;
+
+/// Something, and then nothing any more.
+struct EndlessBody(Option<Bytes>);
+
+impl Body for EndlessBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.take().map_or(Poll::Pending, |first| Poll::Ready(Some(Ok(Frame::data(first)))))
+    }
+}
+
+impl Service<Request<Incoming>> for Streaming {
+    type Response = Response<EndlessBody>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Self::Response, Infallible>>;
+
+    fn call(&self, _: Request<Incoming>) -> Self::Future {
+        let body = EndlessBody(Some(Bytes::from_static(b"begun")));
+        std::future::ready(Ok(Response::new(body)))
+    }
+}
+
+impl Http1Service for Streaming {
+    const ANSWERS_HALF_CLOSED: bool = true;
+}
+
+#[tokio::test]
+async fn whoever_is_being_answered_stays_when_a_place_is_wanted() {
+    let limits = limits(2);
+    let (_listening, address) = listen(&limits, Streaming);
+    let begin = async || {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"begun\r\n") {
+            answer.push(stream.read_u8().await.unwrap());
+        }
+        stream
+    };
+    let mut streaming = begin().await;
+    let mut idle = TcpStream::connect(address).await.unwrap();
+    // Whoever came first is looked at first.
+    tokio::select! {
+        _ = streaming.read_u8() => panic!("a connection in use was closed"),
+        _ = begin() => {}
+    }
+    assert_eq!(idle.read(&mut [0]).await.unwrap(), 0);
+    assert_eq!(limits.places.load().given_up, 1);
+}
+
+/// The end of a connection that takes so long.
+async fn ends_after(patiences: u32) -> Result<(), ()> {
+    tokio::time::sleep(PATIENCE.head * patiences).await;
+    Err(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_was_asked_to_leave_is_cut_once_it_takes_nothing() {
+    let sent = AtomicU64::new(0);
+    let taking = || Activity { sent: sent.fetch_add(1, Ordering::Relaxed), ..Activity::default() };
+    let under_way = || Activity { under_way: 1, ..Activity::default() };
+    assert_eq!(end(ends_after(10), Some(PATIENCE.head), taking).await, Err(()));
+    assert_eq!(end(ends_after(10), Some(PATIENCE.head), under_way).await, Err(()));
+    assert_eq!(end(ends_after(10), Some(PATIENCE.head), Activity::default).await, Ok(()));
+    assert_eq!(end(ends_after(10), None, Activity::default).await, Err(()));
 }
 
 #[test]

@@ -95,6 +95,8 @@ sample! {
         "Connections on the peer listeners.";
     Counter peer_connections_waited: "quorate_peer_connections_waited_total",
         "Connections of peers that had to wait for a place.";
+    Counter peer_connections_given_up: "quorate_peer_connections_given_up_total",
+        "Idle connections of peers that were closed because others waited for a place.";
     Gauge quota_backend_bytes: "etcd_server_quota_backend_bytes",
         "Limit of the backend file's size in bytes.";
 }
