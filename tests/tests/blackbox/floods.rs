@@ -240,7 +240,9 @@ async fn watchers_that_do_not_read(kind: Kind) {
     show(&format!("{watchers} watchers of {} MB, nobody reads", keys / 10), kind, before, &server);
     if kind == Kind::Quorate {
         let held = server.metric("quorate_watch_events_bytes").unwrap();
-        assert!(held > 0.0 && held < f64::from(300 << 20), "{held}");
+        // Beyond the bound each has a revision waiting, and one under way.
+        let most = (256 << 20) + watchers * 300_000;
+        assert!(held > 0.0 && held < most as f64, "{held}");
     }
 }
 

@@ -24,7 +24,7 @@
 //! | connections, of clients and of peers | `descriptors`, `listen::places` | wait; idle ones are closed |
 //! | streams of one connection | `listen::STREAMS_HELD_MAX` | refused |
 //! | watchers, with what they watch | `state::watch::WatchLimits` | refused |
-//! | events that nobody takes, over all streams | `state::watch::WatchLimits` | one response each; readers of history wait |
+//! | events that nobody takes, over all streams | `state::watch::WatchLimits` | one response each, new events and history alike |
 //! | entries that a leader has not applied | `node::limits::UNCOMMITTED_BYTES_MAX` | refused |
 //! | the log that a follower has not applied | `node::limits::LOG_BYTES_MAX` | appends are dropped |
 //! | entries on their way to the applier | `node::limits::APPLYING_BYTES_MAX` | they wait in the log |

@@ -22,6 +22,10 @@ use super::slab::Handle;
 /// Groups served by one pass.
 const GROUPS_MAX: usize = 512;
 
+/// Bytes of events after which a response takes no further revision, while as much is held as may be. Those who do
+/// not read are told one such response each, so it is small; those who read soon get the next one.
+const FULL_RESPONSE_BYTES: usize = 16 << 10;
+
 /// What a change costs that is looked at, besides the bytes of its record.
 const CHANGE_BYTES: usize = 64;
 
@@ -68,24 +72,33 @@ impl Hub {
     /// Serves some of the watchers that are behind, and says whether more could be served at once.
     /// Reads the store, so it may wait for the disk: call it where that is allowed, from one place.
     pub fn catch_up(&self) -> Result<bool, HistoryFault> {
-        let response_bytes = self.catch_up_limits().response_bytes;
-        let (tasks, watched) = self.lock().take_behind(response_bytes);
+        let mut state = self.lock();
+        let mut limits = *self.catch_up_limits();
+        if state.held.is_full() {
+            limits.response_bytes = limits.response_bytes.min(FULL_RESPONSE_BYTES);
+        }
+        let limits = &limits;
+        let (tasks, watched) = state.take_behind(limits.response_bytes);
+        drop(state);
         if !tasks.is_empty() {
             let history = self.latest();
-            let limits = self.catch_up_limits();
             let stop = Stop::AfterChanges(limits.pass_changes);
             let sweep = Sweep::read(tasks, watched, &*history, limits, stop)?;
             let mut state = self.lock();
             let near = sweep.settle(&mut state, limits);
-            self.last_stretch(&mut state, near)?;
+            self.last_stretch(&mut state, near, limits)?;
         }
-        let state = self.lock();
-        Ok(!state.behind.is_empty() && !state.held.is_full())
+        Ok(!self.lock().behind.is_empty())
     }
 
     /// Takes groups that are nearly there to the present, while nothing is published. Those with more to
     /// be told than one response or the time under the lock allows are behind again.
-    fn last_stretch(&self, state: &mut Locked<'_>, near: Vec<Task>) -> Result<(), HistoryFault> {
+    fn last_stretch(
+        &self,
+        state: &mut Locked<'_>,
+        near: Vec<Task>,
+        limits: &CatchUpLimits,
+    ) -> Result<(), HistoryFault> {
         if near.is_empty() {
             return Ok(());
         }
@@ -98,7 +111,6 @@ impl Hub {
             return Ok(());
         }
         let watched = state.watched_by(&near);
-        let limits = self.catch_up_limits();
         let stop = Stop::AtBytes(limits.locked_bytes_max);
         let left = Sweep::read(near, watched, &*history, limits, stop)?.settle(state, limits);
         for task in left {
@@ -110,10 +122,10 @@ impl Hub {
 
 impl State {
     /// Takes groups that are behind and whose stream has room, as many as there is room in all for a response
-    /// each. The second list says what they watch.
+    /// each, and one in any case. The second list says what they watch.
     fn take_behind(&mut self, response_bytes: usize) -> (Vec<Task>, Vec<Watched>) {
         let mut tasks = Vec::new();
-        let count_max = self.held.room().div_ceil(response_bytes.max(1)).min(GROUPS_MAX);
+        let count_max = self.held.room().div_ceil(response_bytes.max(1)).clamp(1, GROUPS_MAX);
         while tasks.len() < count_max
             && let Some(handle) = self.behind.pop_front()
         {

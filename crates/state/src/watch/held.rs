@@ -5,27 +5,22 @@
 //!
 //! # Bound
 //!
-//! [`WatchLimits::held_bytes_max`](super::WatchLimits). From there on a stream is given events only if none wait on
-//! it, and nobody is served from history until others have taken theirs.
+//! [`WatchLimits::held_bytes_max`](super::WatchLimits). From there on a stream is given events, new ones or history,
+//! only if none wait on it. Those who read go on, whatever others leave lying; those who do not cost one response.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Waker;
-
-use parking_lot::Mutex;
 
 /// The count of one hub.
 #[derive(Debug)]
 pub(super) struct HeldBytes {
     used: AtomicUsize,
     max: usize,
-    /// To be woken when there is room again.
-    waiting: Mutex<Option<Waker>>,
 }
 
 impl HeldBytes {
     pub(super) fn new(max: usize) -> Arc<Self> {
-        Arc::new(Self { used: AtomicUsize::new(0), max, waiting: Mutex::default() })
+        Arc::new(Self { used: AtomicUsize::new(0), max })
     }
 
     pub(super) fn used(&self) -> usize {
@@ -33,7 +28,7 @@ impl HeldBytes {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.used.load(Ordering::SeqCst) >= self.max
+        self.used() >= self.max
     }
 
     /// How much more would fit.
@@ -43,26 +38,8 @@ impl HeldBytes {
 
     /// Counts what is held from now on.
     pub(super) fn hold(self: &Arc<Self>, bytes: usize) -> Held {
-        self.used.fetch_add(bytes, Ordering::SeqCst);
+        self.used.fetch_add(bytes, Ordering::Relaxed);
         Held { of: Arc::clone(self), bytes: AtomicUsize::new(bytes) }
-    }
-
-    /// Whether there is room. If not, this is woken when there is.
-    pub(super) fn has_room_or_wakes(&self, waker: &Waker) -> bool {
-        if !self.is_full() {
-            return true;
-        }
-        *self.waiting.lock() = Some(waker.clone());
-        // What was given back meanwhile has found nobody to wake.
-        !self.is_full()
-    }
-
-    fn give_back(&self, bytes: usize) {
-        let before = self.used.fetch_sub(bytes, Ordering::SeqCst);
-        if before >= self.max && before - bytes < self.max {
-            let waker = self.waiting.lock().take();
-            waker.into_iter().for_each(Waker::wake);
-        }
     }
 }
 
@@ -76,13 +53,13 @@ pub struct Held {
 impl Held {
     /// Counts what has come on top.
     pub(super) fn add(&self, bytes: usize) {
-        self.of.used.fetch_add(bytes, Ordering::SeqCst);
+        self.of.used.fetch_add(bytes, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.of.give_back(*self.bytes.get_mut());
+        self.of.used.fetch_sub(*self.bytes.get_mut(), Ordering::Relaxed);
     }
 }

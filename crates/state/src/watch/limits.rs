@@ -9,8 +9,8 @@ pub struct WatchLimits {
     pub catch_up: CatchUpLimits,
     /// Memory of all watchers, their keys included. Further ones are refused.
     pub watcher_bytes_max: usize,
-    /// Bytes of events that wait to be taken, over all streams. Beyond it a stream gets events only if none wait
-    /// on it, and those who are behind wait.
+    /// Bytes of events that wait to be taken, over all streams. Beyond it a stream gets events, new ones or
+    /// history, only if none wait on it.
     pub held_bytes_max: usize,
 }
 

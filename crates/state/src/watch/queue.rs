@@ -97,7 +97,7 @@ impl Queue {
     /// Whether events would find room. If not, the stream's task will say when they do.
     pub(super) fn has_room(&self) -> bool {
         let mut state = self.state.lock();
-        let room = self.is_half_empty(&state);
+        let room = self.takes_history(&state);
         state.refused |= !room;
         room
     }
@@ -137,16 +137,20 @@ impl Queue {
             | Item::Canceled { .. }
             | Item::Progress { .. } => state.control_count -= 1,
         }
-        let room_again = state.refused && self.is_half_empty(&state);
+        let room_again = state.refused && self.takes_history(&state);
         if room_again {
             state.refused = false;
         }
         Poll::Ready(Taken { item, room_again })
     }
 
-    fn is_half_empty(&self, state: &State) -> bool {
+    /// Whether it is half empty; empty, once as much is held over all streams as may be.
+    fn takes_history(&self, state: &State) -> bool {
         let event_items = state.items.len() - state.control_count;
-        event_items <= self.limits.count_max / 2 && state.bytes <= self.limits.bytes_max / 2
+        event_items == 0
+            || (event_items <= self.limits.count_max / 2
+                && state.bytes <= self.limits.bytes_max / 2
+                && !self.held.is_full())
     }
 }
 

@@ -67,31 +67,97 @@ fn at_the_bound_a_stream_holds_one_response_and_misses_nothing() {
     }
 }
 
-#[test]
-fn those_behind_wait_for_room_and_are_woken() {
+/// A hub with as much held as there may be, by streams that do not read.
+fn full_hub() -> (Keyspace, Hub, Vec<WatchStream>) {
     let (keyspace, hub) =
         setup_with(WatchLimits { held_bytes_max: 1000, ..WatchLimits::default() });
-    keyspace.put(&hub, b"k", b"old");
-    let held = hub.hold(1000);
-    let mut streams = idle_streams(&hub, 1, 2);
-    let woken = Arc::new(Woken::default());
-    let waker = Waker::from(Arc::clone(&woken));
-    assert!(hub.poll_behind(&Context::from_waker(&waker)).is_pending());
-    assert!(!hub.catch_up().unwrap(), "nothing can be served");
-    assert_eq!(shown(&mut streams[0]), ["0@2: created"]);
-    drop(held);
-    assert_eq!(woken.0.load(Ordering::Relaxed), 1);
-    assert!(hub.poll_behind(&Context::from_waker(&waker)).is_ready());
-    catch_up(&hub);
-    assert_eq!(shown(&mut streams[0]), ["0@2: put k=old"]);
+    let idle = idle_streams(&hub, 3, 0);
+    keyspace.put(&hub, b"k", &[b'x'; 1000]);
+    keyspace.put(&hub, b"k", b"");
+    assert!(hub.stats().held_bytes >= 1000, "{:?}", hub.stats());
+    assert_eq!(hub.stats().slow_watcher_count, 3);
+    (keyspace, hub, idle)
 }
 
-/// Counts how often it is woken.
-#[derive(Default)]
-struct Woken(AtomicUsize);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+#[test]
+fn at_the_bound_those_who_read_are_served_from_history() {
+    let (keyspace, hub, idle) = full_hub();
+    for value in [b"4", b"5", b"6"] {
+        keyspace.put(&hub, b"a", value);
     }
+    let mut stream = hub.open_stream(1 << 20);
+    watch(&mut stream, create(b"a", b"", 4));
+    watch(&mut stream, create(b"a", b"c", 5));
+    assert!(hub.poll_behind(&Context::from_waker(Waker::noop())).is_ready());
+    catch_up(&hub);
+    let created = ["0@6: created", "1@6: created"];
+    assert_eq!(shown(&mut stream), [&created[..], &["0@6: put a=4 put a=5 put a=6"]].concat());
+    catch_up(&hub);
+    assert_eq!(shown(&mut stream), ["1@6: put a=5 put a=6"]);
+    stream.request_progress();
+    assert_eq!(shown(&mut stream), ["-1@6:"]);
+    assert_eq!(hub.stats().slow_watcher_count, 3, "of those who do not read");
+    drop(idle);
+}
+
+#[test]
+fn at_the_bound_those_who_read_stay_live() {
+    let (keyspace, hub, idle) = full_hub();
+    let mut stream = hub.open_stream(1 << 20);
+    watch(&mut stream, create(b"a", b"", 0));
+    assert_eq!(shown(&mut stream), ["0@3: created"]);
+    for round in 0..20 {
+        // The second and the third come before the stream's task has run.
+        for value in [b"1", b"2", b"3"] {
+            keyspace.put(&hub, b"a", value);
+        }
+        let first = 4 + 3 * round;
+        assert_eq!(shown(&mut stream), [format!("0@{first}: put a=1")]);
+        assert!(hub.poll_behind(&Context::from_waker(Waker::noop())).is_ready());
+        catch_up(&hub);
+        assert_eq!(shown(&mut stream), [format!("0@{}: put a=2 put a=3", first + 2)]);
+    }
+    stream.request_progress();
+    assert_eq!(shown(&mut stream), ["-1@63:"]);
+    drop(idle);
+}
+
+#[test]
+fn at_the_bound_who_is_not_empty_is_left_alone_until_it_is() {
+    let (keyspace, hub, idle) = full_hub();
+    let mut streams = idle_streams(&hub, 100, 3);
+    catch_up(&hub);
+    let held = hub.stats().held_bytes;
+    for _ in 0..10 {
+        keyspace.put(&hub, b"k", &[b'y'; 100]);
+        catch_up(&hub);
+        assert!(hub.poll_behind(&Context::from_waker(Waker::noop())).is_pending());
+    }
+    assert_eq!(hub.stats().held_bytes, held, "nothing is kept for those who do not read");
+    let told = drain(&mut streams[0]);
+    assert_eq!(told.iter().map(|response| response.events.len()).sum::<usize>(), 1);
+    catch_up(&hub);
+    let told = drain(&mut streams[0]);
+    assert_eq!(told.iter().map(|response| response.events.len()).sum::<usize>(), 10);
+    drop(idle);
+}
+
+#[test]
+fn at_the_bound_history_is_told_in_small_pieces() {
+    let (keyspace, hub) = setup_with(WatchLimits { held_bytes_max: 1, ..WatchLimits::default() });
+    for _ in 0..1000 {
+        keyspace.put(&hub, b"k", &[b'x'; 1000]);
+    }
+    let held = hub.hold(1);
+    let mut streams = idle_streams(&hub, 20, 2);
+    catch_up(&hub);
+    assert!(hub.stats().held_bytes < 20 * (20 << 10), "{:?}", hub.stats());
+    let mut revisions = Vec::new();
+    for _ in 0..1000 {
+        let events = drain(&mut streams[0]).into_iter().flat_map(|response| response.events);
+        revisions.extend(events.map(|event| event.kv.unwrap().fields().mod_revision));
+        catch_up(&hub);
+    }
+    assert!(revisions.into_iter().eq(2..1002));
+    drop(held);
 }

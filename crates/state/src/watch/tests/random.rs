@@ -191,8 +191,12 @@ proptest! {
         steps in prop::collection::vec(step(), 1..120),
         limits in limits(),
         fragment_bytes_max in 60..900usize,
+        full in any::<bool>(),
     ) {
         let (keyspace, hub) = setup_with(limits);
+        // Others may leave lying as much as there may be, from beginning to end.
+        let bounded = limits.held_bytes_max < usize::MAX;
+        let _held = hub.hold(if full && bounded { limits.held_bytes_max } else { 0 });
         let mut clients: Vec<Client> =
             (0..3).map(|_| Client::new(&hub, fragment_bytes_max)).collect();
         for step in steps {
