@@ -135,7 +135,7 @@ async fn no_secret_is_told(kind: Kind) {
 }
 
 async fn programs_that_are_not_there_say_so(kind: Kind) {
-    for word in ["utl", "gateway", "grpc-proxy"] {
+    for word in ["gateway", "grpc-proxy"] {
         let ended = ends(kind, &[word, "--help"], &[]);
         assert_eq!(ended.code, Some(1));
         assert!(ended.stderr.contains("is not in this version of Quorate"), "{ended:?}");

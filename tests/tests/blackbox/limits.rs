@@ -74,6 +74,7 @@ async fn a_full_disk_loses_nothing_acknowledged(kind: Kind) {
     server.start_again().await;
     let client = server.client();
     check_acknowledged(&client, acknowledged).await;
+    disarm(&client).await;
     client.write("after", "v").await;
 }
 
@@ -101,14 +102,7 @@ async fn a_backend_without_room_goes_on_when_there_is_some(kind: Kind) {
     })
     .await;
     let client = server.client();
-    for raised in client.alarm(pb::AlarmRequest::default()).await.unwrap().alarms {
-        let disarm = pb::AlarmRequest {
-            action: pb::alarm_request::AlarmAction::Deactivate.into(),
-            member_id: raised.member_id,
-            alarm: raised.alarm,
-        };
-        client.alarm(disarm).await.unwrap();
-    }
+    disarm(&client).await;
     client.write("after", "v").await;
     server.kill();
     server.start_again().await;
@@ -124,6 +118,18 @@ async fn a_backend_without_room_holds_up_no_stop(kind: Kind) {
     disk.resize(1_000);
     server.start_again().await;
     check_acknowledged(&server.client(), acknowledged).await;
+}
+
+/// Takes back what was raised while there was no room.
+async fn disarm(client: &Client) {
+    for raised in client.alarm(pb::AlarmRequest::default()).await.unwrap().alarms {
+        let disarm = pb::AlarmRequest {
+            action: pb::alarm_request::AlarmAction::Deactivate.into(),
+            member_id: raised.member_id,
+            alarm: raised.alarm,
+        };
+        client.alarm(disarm).await.unwrap();
+    }
 }
 
 async fn client_refused(server: &Server) -> bool {
