@@ -22,6 +22,7 @@ use tonic::{Request, Response, Status};
 
 use super::large_reply::{COUNTED_BYTES_MIN, Large, Reply, StreamRooms};
 use super::range_stream::ChunkedRange;
+use super::request_body;
 use super::status::status;
 use super::unexpected;
 use quorate_member::admission::{Bound, Room};
@@ -199,7 +200,7 @@ impl kv_server::Kv for Kv {
         &self,
         request: Request<RangeRequest>,
     ) -> Result<Response<RangeResponse>, Status> {
-        let request = request.into_inner();
+        let request = request_body::take_in(request)?;
         if !request.serializable && self.profile.is_learner() {
             return Err(status(RequestError::NotSupportedForLearner));
         }
@@ -219,7 +220,7 @@ impl kv_server::Kv for Kv {
         &self,
         request: Request<RangeRequest>,
     ) -> Result<Response<BoxStream<RangeStreamResponse>>, Status> {
-        let request = request.into_inner();
+        let request = request_body::take_in(request)?;
         let query = to_query(&request).map_err(status)?;
         let in_key_order = query.sort_order == SortOrder::None
             || (query.sort_order == SortOrder::Ascend && query.sort_target == SortTarget::Key);
@@ -249,7 +250,7 @@ impl kv_server::Kv for Kv {
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
-        let put = request.into_inner();
+        let put = request_body::take_in(request)?;
         self.proposer.check_quota(put_cost(&put)).await.map_err(status)?;
         check_put(&put).map_err(status)?;
         let request = InternalRaftRequest { put: Some(put), ..InternalRaftRequest::default() };
@@ -266,7 +267,7 @@ impl kv_server::Kv for Kv {
         &self,
         request: Request<DeleteRangeRequest>,
     ) -> Result<Response<DeleteRangeResponse>, Status> {
-        let delete = request.into_inner();
+        let delete = request_body::take_in(request)?;
         check_delete_range(&delete).map_err(status)?;
         let request =
             InternalRaftRequest { delete_range: Some(delete), ..InternalRaftRequest::default() };
@@ -280,7 +281,7 @@ impl kv_server::Kv for Kv {
     }
 
     async fn txn(&self, request: Request<TxnRequest>) -> Result<Response<TxnResponse>, Status> {
-        let txn = request.into_inner();
+        let txn = request_body::take_in(request)?;
         self.proposer.check_quota(txn_cost(&txn)).await.map_err(status)?;
         check_txn(&txn, self.profile.limits().txn_ops_max).map_err(status)?;
         if is_read_only(&txn) {

@@ -249,9 +249,11 @@ impl hyper::service::Service<Request<Incoming>> for Router {
         if let Err(status) = self.admit((service, method), headers, &stats) {
             return Call::refused(&status, stats);
         }
-        if encoding == Encoding::Identity {
+        match encoding {
             // The library would not take an empty one.
-            request.headers_mut().remove("grpc-encoding");
+            Encoding::Identity => _ = request.headers_mut().remove("grpc-encoding"),
+            Encoding::Gzip => _ = request.extensions_mut().insert(Arc::clone(&room)),
+            Encoding::Unsaid | Encoding::Unknown(_) => {}
         }
         let bytes_max = self.services.message_bytes_max;
         let request = request.map(|body| RequestBody::new(body, kind, room, bytes, bytes_max));

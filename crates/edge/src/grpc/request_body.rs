@@ -3,6 +3,11 @@
 //! What has come of a message is held until the message is whole, and that of a unary call until its answer is there:
 //! it counts (`admission`), and where there is no room the call is refused.
 //!
+//! One that is compressed counts as it came until it is whole, and from then on as what its last bytes say that it
+//! becomes: it is uncompressed in one go, on the connection's thread. The decoder looks at no bytes behind the end of
+//! what it decodes, so they may be anything; requests that may be large and wait are counted again when they are
+//! decoded ([`take_in`]).
+//!
 //! The library reads the first message of such a call and passes over the rest. grpc-go refuses a second
 //! one on the calls that answer with a stream.
 
@@ -22,8 +27,8 @@ use quorate_member::admission::CallRoom;
 /// A message's head: a flag and the length.
 const HEAD_BYTES: usize = 5;
 
-/// How much larger a message may become when it is uncompressed, at most.
-const INFLATION: u64 = 1032;
+/// Where gzip says how long it is uncompressed: at its end.
+const GZIP_LENGTH_BYTES: usize = 4;
 
 /// Wraps a request's body; see the module.
 #[derive(Debug)]
@@ -75,10 +80,21 @@ impl<B> RequestBody<B> {
     }
 }
 
+/// Takes a decoded message, counted as what it has become if it came compressed: its room came with it then.
+pub(super) fn take_in<M: prost::Message>(request: tonic::Request<M>) -> Result<M, Status> {
+    if let Some(room) = request.extensions().get::<Arc<CallRoom>>() {
+        let bytes = request.get_ref().encoded_len() as u64;
+        room.hold(bytes).map_err(|full| status(RequestError::from(full)))?;
+    }
+    Ok(request.into_inner())
+}
+
 /// Follows a message.
 #[derive(Debug, Default)]
 struct Message {
     head: [u8; HEAD_BYTES],
+    /// The last bytes of it.
+    tail: [u8; GZIP_LENGTH_BYTES],
     /// Bytes that have passed, head and all.
     passed: usize,
 }
@@ -88,8 +104,18 @@ impl Message {
     fn pass(&mut self, bytes: &[u8]) -> bool {
         let missing = HEAD_BYTES.saturating_sub(self.passed).min(bytes.len());
         self.head[self.passed.min(HEAD_BYTES)..][..missing].copy_from_slice(&bytes[..missing]);
+        let start = self.passed;
         self.passed += bytes.len();
-        self.passed <= self.end()
+        let end = self.end();
+        // What comes behind it is none of it.
+        self.keep_tail(&bytes[..end.saturating_sub(start).min(bytes.len())]);
+        self.passed <= end
+    }
+
+    fn keep_tail(&mut self, bytes: &[u8]) {
+        let fresh = &bytes[bytes.len().saturating_sub(GZIP_LENGTH_BYTES)..];
+        self.tail.rotate_left(fresh.len());
+        self.tail[GZIP_LENGTH_BYTES - fresh.len()..].copy_from_slice(fresh);
     }
 
     /// Lets the next bytes of one message after the other pass, and says whether the last one is whole.
@@ -117,11 +143,15 @@ impl Message {
         usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX).saturating_add(HEAD_BYTES)
     }
 
-    /// What has passed takes, uncompressed if it is not; no message of more than `bytes_max` is taken in.
+    /// What has passed takes, uncompressed once it is whole; no message of more than `bytes_max` is taken in.
     fn held_bytes(&self, bytes_max: u64) -> u64 {
         let passed = self.passed as u64;
         let is_compressed = self.head[0] != 0;
-        if is_compressed { passed.max(bytes_max.min(passed * INFLATION)) } else { passed }
+        if is_compressed && self.passed >= HEAD_BYTES && self.passed >= self.end() {
+            passed.max(bytes_max.min(u32::from_le_bytes(self.tail).into()))
+        } else {
+            passed
+        }
     }
 }
 
@@ -184,10 +214,25 @@ mod tests {
                 assert_eq!(follower.held_bytes(100), (passed % message.len()) as u64);
             }
         }
-        let mut compressed = Message::default();
-        compressed.pass(&[1, 0, 0, 0, 9, 7, 7, 7]);
-        assert_eq!(compressed.held_bytes(100), 100, "what it may become");
-        assert_eq!(compressed.held_bytes(u64::MAX), 8 * INFLATION);
+    }
+
+    #[test]
+    fn a_compressed_message_that_is_whole_is_what_it_becomes() {
+        let message = [1, 0, 0, 0, 6, 7, 7, 0x10, 0x27, 0, 0];
+        for piece in 1..=message.len() {
+            let mut compressed = Message::default();
+            for bytes in message.chunks(piece) {
+                compressed.pass(bytes);
+                let (passed, becomes) = (compressed.passed as u64, compressed.held_bytes(u64::MAX));
+                assert_eq!(becomes, if compressed.passed < 11 { passed } else { 10_000 });
+            }
+            assert_eq!(compressed.held_bytes(100), 100, "more is not taken in");
+            assert!(!compressed.pass(&[9; 5]));
+            assert_eq!(compressed.held_bytes(u64::MAX), 10_000, "what follows says nothing");
+        }
+        let mut empty = Message::default();
+        empty.pass(&[1, 0, 0, 0, 0]);
+        assert_eq!(empty.held_bytes(3), 5);
     }
 
     fn room(calls: &Arc<Calls>) -> Arc<CallRoom> {
@@ -220,6 +265,58 @@ mod tests {
         let refused = body.frame().await.unwrap().unwrap_err();
         let refused = Status::from_error(refused);
         assert_eq!(refused.message(), "etcdserver: too many requests");
+        drop(rooms);
+        assert_eq!(calls.request_bytes.used(), 0);
+    }
+
+    /// A compressed message of so many bytes that becomes this many.
+    fn compressed(bytes: u32, becomes: u32) -> Bytes {
+        let head = [&[1][..], &bytes.to_be_bytes()].concat();
+        let mut message = [head, vec![7; bytes as usize]].concat();
+        let length = message.len() - GZIP_LENGTH_BYTES;
+        message[length..].copy_from_slice(&becomes.to_le_bytes());
+        message.into()
+    }
+
+    #[tokio::test]
+    async fn compressed_requests_count_for_what_they_become() {
+        let calls = Arc::new(Calls::new(10_000, 512 << 20));
+        let caller = Arc::new(Caller::new(Arc::clone(&calls)));
+        let pass = async |message| {
+            let room = Caller::begin(&caller).unwrap();
+            let body = Full::new(message);
+            let mut body = RequestBody::new(body, Kind::Unary, room, 100, 2 << 20);
+            let passed = body.frame().await.unwrap();
+            passed.map(|_| body)
+        };
+        let mut puts = Vec::new();
+        for count in 0..1_000 {
+            puts.push(pass(compressed(1_000, 2_000)).await.unwrap());
+            assert_eq!(calls.request_bytes.used(), 0, "{count} small ones");
+        }
+        let bomb = pass(compressed(1_100, 1 << 20)).await.unwrap();
+        assert_eq!(calls.request_bytes.used(), 100 + (1 << 20));
+        let beyond = pass(compressed(4_000, u32::MAX)).await.unwrap();
+        assert_eq!(calls.request_bytes.used(), 200 + (3 << 20), "no more than is taken in");
+        drop((puts, bomb, beyond));
+        assert_eq!(calls.request_bytes.used(), 0);
+    }
+
+    #[test]
+    fn a_decoded_message_counts_whatever_its_last_bytes_said() {
+        let calls = Arc::new(Calls::new(10, 100_000));
+        let put = |room: &Arc<CallRoom>| {
+            let value = vec![7; 90_000].into();
+            let put = quorate_api::etcdserverpb::PutRequest { value, ..Default::default() };
+            let mut request = tonic::Request::new(put);
+            request.extensions_mut().insert(Arc::clone(room));
+            take_in(request)
+        };
+        let rooms = [room(&calls), room(&calls), room(&calls)];
+        put(&rooms[0]).unwrap();
+        assert!(calls.request_bytes.used() > 90_000);
+        put(&rooms[1]).unwrap();
+        assert_eq!(put(&rooms[2]).unwrap_err().message(), "etcdserver: too many requests");
         drop(rooms);
         assert_eq!(calls.request_bytes.used(), 0);
     }
