@@ -9,8 +9,9 @@ use prost::Message as _;
 use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::watch_request::RequestUnion;
 use quorate_tests::{
-    Client, ClusterOptions, Kind, Options, RawHttp2, Server, Syncing, Syncs, eventually, framed,
-    is_long, literal, on_both_servers, on_quorate, prefix, put, put_op, range, txn, watch_prefix,
+    Client, ClusterOptions, Kind, Options, RawHttp2, Server, Syncing, Syncs, Watch, eventually,
+    framed, is_long, literal, on_both_servers, on_quorate, prefix, put, put_op, range, txn,
+    watch_prefix,
 };
 use tokio::task::JoinSet;
 
@@ -30,6 +31,7 @@ on_quorate! {
     alone:
     requests_that_do_not_end_are_refused_and_small_ones_go_on,
     streams_are_refused_beyond_what_all_may_be,
+    watchers_that_read_go_on_beside_those_that_do_not,
 }
 
 const MIB: usize = 1 << 20;
@@ -217,14 +219,10 @@ async fn lists_that_nobody_reads(kind: Kind) {
     }
 }
 
-async fn watchers_that_do_not_read(kind: Kind) {
-    let server = Server::start(kind).await;
-    let keys = form(50, 300);
-    fill(&server.client(), keys).await;
-    let (before, watchers) = (server.memory("VmRSS"), form(20, 300));
+/// Opens so many watches of so many keys, of which only the beginning is read.
+fn watch_unread(server: &Server, watchers: usize, keys: usize) -> Vec<RawHttp2> {
     let head = head(WATCH);
-    let mut held = Vec::new();
-    for number in 0..watchers {
+    let open = |number| {
         let mut connection = RawHttp2::connect(server.port());
         let id = connection.open(&head);
         // Each has a history of its own.
@@ -233,8 +231,17 @@ async fn watchers_that_do_not_read(kind: Kind) {
         let request = pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
         connection.send_body(id, &framed(&request.encode_to_vec()), false);
         connection.read_body(id, 10);
-        held.push(connection);
-    }
+        connection
+    };
+    (0..watchers).map(open).collect()
+}
+
+async fn watchers_that_do_not_read(kind: Kind) {
+    let server = Server::start(kind).await;
+    let keys = form(50, 300);
+    fill(&server.client(), keys).await;
+    let (before, watchers) = (server.memory("VmRSS"), form(20, 300));
+    let _held = watch_unread(&server, watchers, keys);
     fill(&server.client(), keys / 5).await;
     goes_on(&server).await;
     show(&format!("{watchers} watchers of {} MB, nobody reads", keys / 10), kind, before, &server);
@@ -244,6 +251,29 @@ async fn watchers_that_do_not_read(kind: Kind) {
         let most = (256 << 20) + watchers * 300_000;
         assert!(held > 0.0 && held < most as f64, "{held}");
     }
+}
+
+async fn watchers_that_read_go_on_beside_those_that_do_not(kind: Kind) {
+    let server = Server::start(kind).await;
+    let (client, keys) = (server.client(), 50);
+    fill(&client, keys).await;
+    let _held = watch_unread(&server, 200, keys);
+    eventually("as much to be held as may be", async || {
+        let held = server.metric("quorate_watch_events_bytes").unwrap();
+        (held >= f64::from(256 << 20)).then_some(())
+    })
+    .await;
+    let mut watch = Watch::open(&client);
+    watch.create(pb::WatchCreateRequest { start_revision: 2, ..watch_prefix("k") }).await;
+    let mut told = watch.events(keys).await;
+    for _ in 0..20 {
+        fill(&client, 3).await;
+        told.extend(watch.events(3).await);
+    }
+    let revisions = told.iter().map(|event| event.kv.as_ref().unwrap().fields().mod_revision);
+    assert!(revisions.eq(2..112));
+    watch.progress().await;
+    assert_eq!(watch.next().await.watch_id, -1);
 }
 
 /// Asks for all of it at once over some connections, and says how many were carried out.
