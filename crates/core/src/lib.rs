@@ -30,7 +30,7 @@
 //!
 //! # Not here
 //!
-//! Threads, queues and clocks (the server): time comes as an argument. Who waits for an answer: the machines carry
+//! Threads, queues and clocks (`member`): time comes as an argument. Who waits for an answer: the machines carry
 //! what the caller gives them to know it by.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
