@@ -74,7 +74,6 @@ async fn a_full_disk_loses_nothing_acknowledged(kind: Kind) {
     server.start_again().await;
     let client = server.client();
     check_acknowledged(&client, acknowledged).await;
-    disarm(&client).await;
     client.write("after", "v").await;
 }
 
@@ -158,6 +157,7 @@ async fn a_file_that_may_not_grow_loses_nothing_acknowledged(kind: Kind) {
     let server = Options::new(kind).data(&data).start().await;
     let client = server.client();
     check_acknowledged(&client, acknowledged).await;
+    disarm(&client).await;
     client.write("after", "v").await;
 }
 
