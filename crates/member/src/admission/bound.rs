@@ -59,7 +59,7 @@ impl Bound {
 
     /// Takes a place for what is there already, whatever the bound says.
     pub fn take_regardless<B: Deref<Target = Self> + Clone>(this: &B, amount: u64) -> Place<B> {
-        this.used.fetch_add(amount, Ordering::SeqCst);
+        this.count_regardless(amount);
         Place { bound: this.clone(), amount }
     }
 
@@ -102,6 +102,10 @@ impl Bound {
 
     pub(super) fn count(&self, amount: u64) -> Result<(), Full> {
         if self.fits(amount) { Ok(()) } else { Err(self.refuse()) }
+    }
+
+    pub(super) fn count_regardless(&self, amount: u64) {
+        self.used.fetch_add(amount, Ordering::SeqCst);
     }
 
     /// An attempt that fails counts for nothing, not even for a moment: it would make that of a waiter fail who has

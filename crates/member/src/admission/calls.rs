@@ -8,7 +8,8 @@
 //!
 //! The call is refused. So that one client does not take all: from half of a bound on, nobody gets more whose
 //! connection holds a sixteenth of it. Many connections together can still take all, and then whoever comes next is
-//! refused until they let go; what is below [`COUNTED_BYTES_MIN`] goes on.
+//! refused until they let go; what is below [`COUNTED_BYTES_MIN`] goes on. So does a request that has all that is
+//! taken: how large one may be is for `--max-request-bytes` to say, and there is nobody whom it could be too much for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -90,7 +91,14 @@ impl CallRoom {
             return Ok(());
         }
         let more = bytes - held;
-        take(&self.caller.calls.request_bytes, &self.caller.request_bytes, more)?;
+        let bound = &self.caller.calls.request_bytes;
+        let is_alone = bound.used() == held;
+        if is_alone {
+            bound.count_regardless(more);
+            self.caller.request_bytes.fetch_add(more, Ordering::Relaxed);
+        } else {
+            take(bound, &self.caller.request_bytes, more)?;
+        }
         self.request_bytes.store(bytes, Ordering::Relaxed);
         Ok(())
     }
@@ -152,6 +160,26 @@ mod tests {
         assert_eq!((calls.count.used(), calls.request_bytes.used()), (0, 0));
         assert_eq!((calls.count.refused(), calls.request_bytes.refused()), (1, 1));
         assert_eq!(callers[0].activity(), (1, 0));
+    }
+
+    #[test]
+    fn a_request_that_is_alone_may_be_larger_than_the_bound() {
+        let calls = Arc::new(Calls::new(16, 64 * KIB));
+        let caller = Arc::new(Caller::new(Arc::clone(&calls)));
+        let (large, next) = (Caller::begin(&caller).unwrap(), Caller::begin(&caller).unwrap());
+        for arrived in 1..=100 {
+            large.hold(arrived * KIB).unwrap();
+        }
+        assert_eq!(next.hold(COUNTED_BYTES_MIN), Err(Full));
+        next.hold(COUNTED_BYTES_MIN - 1).unwrap();
+        large.hold(200 * KIB).unwrap();
+        drop(large);
+        next.hold(COUNTED_BYTES_MIN).unwrap();
+        let large = Caller::begin(&caller).unwrap();
+        large.hold(63 * KIB).unwrap();
+        assert_eq!(large.hold(64 * KIB), Err(Full), "not alone");
+        drop((large, next));
+        assert_eq!(calls.request_bytes.used(), 0);
     }
 
     #[test]
