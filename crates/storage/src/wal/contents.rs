@@ -28,7 +28,8 @@ pub struct Contents {
     pub entries: Vec<Entry>,
     /// Whether the log has a mark of the snapshot to start from.
     pub start_marked: bool,
-    /// Index of the last entry record or snapshot mark, whichever is higher.
+    /// Index of the last entry record or snapshot mark, whichever is higher; a mark beyond the commit index belongs
+    /// to a snapshot whose installation never finished, and does not count.
     pub last_index: u64,
     /// What had to be cut off; always `None` when reading only.
     pub repaired: Option<Repair>,
@@ -51,13 +52,24 @@ pub struct Repair {
 pub(super) struct Collector {
     start_index: u64,
     start_term: u64,
-    pub(super) contents: Contents,
+    /// Which of them count is known when the last hard state is.
+    marked_indexes: Vec<u64>,
+    contents: Contents,
 }
 
 impl Collector {
     pub(super) fn new(start: &SnapshotMark) -> Self {
         let contents = Contents::default();
-        Self { start_index: start.index, start_term: start.term, contents }
+        let marked_indexes = Vec::new();
+        Self { start_index: start.index, start_term: start.term, marked_indexes, contents }
+    }
+
+    /// What the records come to, after the last.
+    pub(super) fn finish(mut self) -> Contents {
+        let commit = self.contents.hard_state.commit;
+        let counting = self.marked_indexes.into_iter().filter(|index| *index <= commit);
+        self.contents.last_index = counting.fold(self.contents.last_index, u64::max);
+        self.contents
     }
 
     fn take(&mut self, found: &Found<'_, '_>) -> Result<(), WalError> {
@@ -120,7 +132,7 @@ impl Collector {
     }
 
     fn check_mark(&mut self, mark: &SnapshotMark) -> Result<(), WalError> {
-        self.contents.last_index = self.contents.last_index.max(mark.index);
+        self.marked_indexes.push(mark.index);
         if mark.index == self.start_index {
             if mark.term != self.start_term {
                 return Err(WalError::SnapshotMismatch {
@@ -156,8 +168,8 @@ pub fn read(disk: &dyn Disk, dir: &Path, start: &SnapshotMark) -> Result<Content
     let segments = open_all(disk, dir, &names)?;
     let mut collector = Collector::new(start);
     match collect(&segments, &mut collector) {
-        Ok(_) => Ok(collector.contents),
-        Err(error) if error.is_torn() => Ok(collector.contents),
+        Ok(_) => Ok(collector.finish()),
+        Err(error) if error.is_torn() => Ok(collector.finish()),
         Err(error) => Err(error),
     }
 }

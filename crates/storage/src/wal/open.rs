@@ -174,7 +174,7 @@ fn read_or_repair(
 ) -> Result<(Contents, End), WalError> {
     let mut collector = Collector::new(start);
     let (path, offset) = match collect(segments, &mut collector) {
-        Ok(end) => return Ok((collector.contents, end)),
+        Ok(end) => return Ok((collector.finish(), end)),
         Err(WalError::Torn { path, offset }) => (path, offset),
         Err(error) => return Err(error),
     };
@@ -184,8 +184,7 @@ fn read_or_repair(
     let repair = cut_off(disk, last, offset, sync)?;
     let mut collector = Collector::new(start);
     let end = collect(segments, &mut collector).map_err(cannot)?;
-    collector.contents.repaired = Some(repair);
-    Ok((collector.contents, end))
+    Ok((Contents { repaired: Some(repair), ..collector.finish() }, end))
 }
 
 /// Puts a copy of a segment aside and shortens the segment to `offset`.
