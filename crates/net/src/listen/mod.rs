@@ -312,7 +312,7 @@ async fn serve_connection<G: Http2Service, H: Http1Service>(
     let (first, is_http2) = tokio::select! {
         sniffed = sniff(&mut stream, limits.patience) => sniffed?,
         _ = stop.wait_for(|stop| *stop) => return Ok(()),
-        () = limits.places.is_wanted_from(Activity::default) => return Ok(()),
+        _ = limits.places.is_wanted_from(Activity::default) => return Ok(()),
     };
     let (io, outlet) = buffered::wrap(stream, first);
     if is_http2 {
@@ -320,21 +320,21 @@ async fn serve_connection<G: Http2Service, H: Http1Service>(
             return Ok(());
         };
         let own = service.clone();
-        let window = limits.places.try_take_window();
+        let window = take_window(&limits.places);
         if limits.max_concurrent_streams.is_none() {
             outlet.edit_first(silent_limit::take_out);
         }
         let io = TokioIo::new(AnyAuthority::new(io, HTTP2_PREFACE.len()));
         let connection = http2_builder(&limits, window.is_some()).serve_connection(io, service);
         let mut connection = std::pin::pin!(connection);
-        let is_wanted = tokio::select! {
+        let leaving = tokio::select! {
             done = (Sending { connection: connection.as_mut(), outlet: &outlet }) => return done,
-            _ = stop.wait_for(|stop| *stop) => false,
-            () = limits.places.is_wanted_from(|| own.activity()) => true,
+            _ = stop.wait_for(|stop| *stop) => None,
+            leaving = limits.places.is_wanted_from(|| own.activity()) => Some(leaving),
         };
         connection.as_mut().graceful_shutdown();
         let ending = Sending { connection, outlet: &outlet };
-        let patience = is_wanted.then_some(limits.patience.head);
+        let patience = leaving.is_some().then_some(limits.patience.head);
         end(ending, patience, || own.activity()).await
     } else {
         let Some(service) = services.http else { return Ok(()) };
@@ -351,14 +351,14 @@ async fn serve_connection<G: Http2Service, H: Http1Service>(
             .half_close(H::ANSWERS_HALF_CLOSED)
             .serve_connection(TokioIo::new(io), service);
         let mut connection = std::pin::pin!(connection);
-        let is_wanted = tokio::select! {
+        let leaving = tokio::select! {
             done = (Sending { connection: connection.as_mut(), outlet: &outlet }) => return done,
-            _ = stop.wait_for(|stop| *stop) => false,
-            () = limits.places.is_wanted_from(activity) => true,
+            _ = stop.wait_for(|stop| *stop) => None,
+            leaving = limits.places.is_wanted_from(activity) => Some(leaving),
         };
         connection.as_mut().graceful_shutdown();
         let ending = Sending { connection, outlet: &outlet };
-        let patience = is_wanted.then_some(limits.patience.head);
+        let patience = leaving.is_some().then_some(limits.patience.head);
         end(ending, patience, activity).await
     }
 }
@@ -383,6 +383,20 @@ async fn end<T>(
         }
         last_seen = seen;
     }
+}
+
+/// The right to large receive windows, for as long as the connection lives: HTTP/2 has no way to take them back.
+fn take_window(places: &Places) -> Option<OwnedSemaphorePermit> {
+    let window = places.try_take_window();
+    if window.is_none() && places.is_first_small_window() {
+        log::info!(
+            "from here on, connections have small receive windows while others have the large ones: large requests \
+             take more round trips on them",
+            "small-window-bytes" = SMALL_WINDOW_BYTES,
+            "connections-with-large-windows" = places.load().large_windows
+        );
+    }
+    window
 }
 
 fn http2_builder(limits: &ConnectionLimits, has_window: bool) -> http2::Builder<TokioExecutor> {

@@ -1,18 +1,20 @@
 //! Places for connections, and who gives one up when there is none.
 //!
 //! Most connections are idle at any moment, and welcome to be. When somebody waits for a place, connections on which
-//! nothing has been asked for since the last look, and nothing is under way, are asked to leave, the one that was
-//! looked at longest ago first: gRPC clients connect again when they have something to ask.
+//! nothing has been asked for since a look at least [`ASKED_EVERY`] ago, and nothing is under way, are asked to leave,
+//! the one that was looked at longest ago first: gRPC clients connect again when they have something to ask. No more
+//! are asked than wait, those that are still leaving included.
 //!
 //! # Bound
 //!
 //! As many connections as there are places. Further ones wait: one at each listener, the others in the kernel's queue.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use super::{CONNECTION_WINDOW_BYTES, WINDOW_BYTES_MAX};
 
@@ -32,9 +34,13 @@ pub struct Places {
     count: usize,
     windows: Arc<Semaphore>,
     window_count: usize,
+    small_windows_told: AtomicBool,
     wanted: Notify,
     /// Connections that are still to be looked at, this time.
     looks_left: AtomicUsize,
+    waiting: AtomicUsize,
+    /// Connections that were asked to leave and have not left yet.
+    leaving: AtomicUsize,
     waited: AtomicU64,
     given_up: AtomicU64,
 }
@@ -77,8 +83,11 @@ impl Places {
             count,
             windows: Arc::new(Semaphore::new(window_count)),
             window_count,
+            small_windows_told: AtomicBool::new(false),
             wanted: Notify::new(),
             looks_left: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            leaving: AtomicUsize::new(0),
             waited: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
         }
@@ -105,12 +114,20 @@ impl Places {
         Arc::clone(&self.windows).try_acquire_owned().ok()
     }
 
+    /// Whether it is still to be told that there are connections without that right.
+    pub(super) fn is_first_small_window(&self) -> bool {
+        !self.small_windows_told.swap(true, Ordering::Relaxed)
+    }
+
     /// Waits until there is a place, and sees to it that there will be.
     pub(super) async fn take(&self) -> OwnedSemaphorePermit {
         self.waited.fetch_add(1, Ordering::Relaxed);
+        let _waiting = Counted::one_more(&self.waiting);
         loop {
-            self.looks_left.store(LOOKED_AT_MAX, Ordering::Relaxed);
-            self.look_at_next();
+            if self.leaving.load(Ordering::Relaxed) < self.waiting.load(Ordering::Relaxed) {
+                self.looks_left.store(LOOKED_AT_MAX.min(self.count), Ordering::Relaxed);
+                self.look_at_next();
+            }
             let place = Arc::clone(&self.free).acquire_owned();
             if let Ok(place) = tokio::time::timeout(ASKED_EVERY, place).await {
                 return place.expect("the semaphore is never closed");
@@ -127,19 +144,41 @@ impl Places {
         }
     }
 
-    /// Waits until the connection's place is wanted and the connection is idle.
-    pub(super) async fn is_wanted_from(&self, activity: impl Fn() -> Activity) {
-        let mut last_seen = None;
+    /// Waits until the connection's place is wanted and the connection is idle. What is returned is held until it has
+    /// left.
+    pub(super) async fn is_wanted_from(&self, activity: impl Fn() -> Activity) -> Counted<'_> {
+        let mut last_change: Option<(Instant, Activity)> = None;
         loop {
             self.wanted.notified().await;
-            let seen = activity();
-            if seen.under_way == 0 && last_seen == Some(seen) {
-                self.given_up.fetch_add(1, Ordering::Relaxed);
-                return;
+            let (now, seen) = (Instant::now(), activity());
+            match last_change {
+                Some((since, known)) if known == seen => {
+                    if seen.under_way == 0 && now.duration_since(since) >= ASKED_EVERY {
+                        self.given_up.fetch_add(1, Ordering::Relaxed);
+                        return Counted::one_more(&self.leaving);
+                    }
+                }
+                Some(_) | None => last_change = Some((now, seen)),
             }
-            last_seen = Some(seen);
             self.look_at_next();
         }
+    }
+}
+
+/// Counts its owner for as long as it is held.
+#[derive(Debug)]
+pub(super) struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn one_more(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -147,7 +186,7 @@ impl Places {
 mod tests {
     use super::*;
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn who_is_busy_stays() {
         let places = Arc::new(Places::new(2));
         let (first, second) = (places.try_take().unwrap(), places.try_take().unwrap());
@@ -159,20 +198,51 @@ mod tests {
         let taking = || Activity { sent: next(), ..Activity::default() };
         let busy = async {
             tokio::select! {
-                () = places.is_wanted_from(streaming) => {}
-                () = places.is_wanted_from(asking) => {}
-                () = places.is_wanted_from(taking) => {}
+                _ = places.is_wanted_from(streaming) => {}
+                _ = places.is_wanted_from(asking) => {}
+                _ = places.is_wanted_from(taking) => {}
             }
             drop(first);
         };
         let idle = async {
-            places.is_wanted_from(Activity::default).await;
+            let _leaving = places.is_wanted_from(Activity::default).await;
             drop(second);
             std::future::pending::<()>().await;
         };
         tokio::select! {
             () = busy => panic!("a connection in use was closed"),
             () = idle => {}
+            _ = places.take() => {}
+        }
+        assert_eq!((places.load().waited, places.load().given_up), (1, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_was_looked_at_just_now_is_not_idle() {
+        let places = Places::new(1);
+        let only = places.try_take().unwrap();
+        let started = Instant::now();
+        let leaving = async {
+            let _leaving = places.is_wanted_from(Activity::default).await;
+            drop(only);
+        };
+        let (_place, ()) = tokio::join!(places.take(), leaving);
+        assert!(started.elapsed() >= ASKED_EVERY, "{:?}", started.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_else_is_asked_while_one_is_leaving() {
+        let places = Places::new(2);
+        let (first, _second) = (places.try_take().unwrap(), places.try_take().unwrap());
+        let slow = async {
+            let _leaving = places.is_wanted_from(Activity::default).await;
+            tokio::time::sleep(ASKED_EVERY * 10).await;
+            drop(first);
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = slow => {}
+            _ = places.is_wanted_from(Activity::default) => panic!("one place was enough"),
             _ = places.take() => {}
         }
         assert_eq!((places.load().waited, places.load().given_up), (1, 1));
