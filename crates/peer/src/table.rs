@@ -2,16 +2,19 @@
 //!
 //! # Bound
 //!
-//! [`REMOTES_MAX`] remotes are kept; whoever comes when there are so many gets no answers.
+//! [`REMOTES_MAX`] remotes are kept. When there are so many, one that was not heard from for [`REMOTE_QUIET_MIN`] makes
+//! room for whoever comes: of those that are not confirmed to be members, if there are any, the one that has been quiet
+//! for longest. Who finds no room gets no answers until it comes again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use quorate_raft::{MemberId, Message};
 
+use crate::acquaintance::{Acquaintance, Acquaintances};
 use crate::dial;
 use crate::local::Local;
 use crate::peer::{Peer, PeerKind};
@@ -19,6 +22,9 @@ use quorate_telemetry::log;
 
 /// Members that are not known to be in the cluster and are answered all the same.
 const REMOTES_MAX: usize = 64;
+
+/// After how long a remote may be given up for another. A member that lags asks for streams more often than that.
+const REMOTE_QUIET_MIN: Duration = Duration::from_secs(10);
 
 /// See the module.
 #[derive(Debug)]
@@ -30,11 +36,30 @@ pub(crate) struct Table {
 #[derive(Debug, Default)]
 struct Entries {
     peers: BTreeMap<MemberId, Arc<Peer>>,
-    remotes: BTreeMap<MemberId, Arc<Peer>>,
+    remotes: BTreeMap<MemberId, Remote>,
     is_stopped: bool,
 }
 
+/// Somebody who says to be a member.
+#[derive(Debug)]
+struct Remote {
+    peer: Arc<Peer>,
+    heard: Mutex<Instant>,
+}
+
 impl Entries {
+    /// Takes one out for whom there is room no longer.
+    fn make_room(&mut self, known: &Acquaintances, now: Instant) -> Option<Remote> {
+        let rank = |(id, remote): (&MemberId, &Remote)| {
+            (known.of(*id) == Acquaintance::Member, *remote.heard.lock(), *id)
+        };
+        let (_, heard, id) = self.remotes.iter().map(rank).min()?;
+        if now.saturating_duration_since(heard) < REMOTE_QUIET_MIN {
+            return None;
+        }
+        self.remotes.remove(&id)
+    }
+
     fn knows(&self, id: MemberId) -> bool {
         self.peers.contains_key(&id) || self.remotes.contains_key(&id)
     }
@@ -72,12 +97,12 @@ impl Table {
         let peer = self.start(id, peer_urls, PeerKind::Member);
         entries.peers.insert(id, peer);
         if let Some(remote) = entries.remotes.remove(&id) {
-            remote.stop();
+            remote.peer.stop();
         }
     }
 
-    /// Begins to answer somebody who says to be a member at these URLs, if there is room.
-    pub(crate) fn add_remote(&self, id: MemberId, peer_urls: &[String]) {
+    /// Begins to answer somebody who says now to be a member at these URLs, if there is room.
+    pub(crate) fn add_remote(&self, id: MemberId, peer_urls: &[String], now: Instant) {
         if !self.is_of_others(id) {
             return;
         }
@@ -86,18 +111,23 @@ impl Table {
             let entries = self.entries.read();
             if let Some(remote) = entries.remotes.get(&id) {
                 // The first to use this id may not have been its owner.
-                remote.contact.urls.update(peer_urls);
+                remote.peer.contact.urls.update(peer_urls);
+                *remote.heard.lock() = now;
             }
             if entries.knows(id) {
                 return;
             }
         }
         let mut entries = self.entries.write();
-        if entries.is_stopped || entries.knows(id) || entries.remotes.len() >= REMOTES_MAX {
+        if entries.is_stopped || entries.knows(id) {
             return;
         }
-        let remote = self.start(id, peer_urls, PeerKind::Remote);
-        entries.remotes.insert(id, remote);
+        if entries.remotes.len() >= REMOTES_MAX {
+            let Some(given_up) = entries.make_room(&self.local.acquaintances, now) else { return };
+            given_up.peer.stop();
+        }
+        let peer = self.start(id, peer_urls, PeerKind::Remote);
+        entries.remotes.insert(id, Remote { peer, heard: Mutex::new(now) });
     }
 
     /// Whether this is the id of another who was not removed.
@@ -130,7 +160,7 @@ impl Table {
 
     /// Asks somebody who has sent a message whether it is a member that this one has not heard of yet.
     pub(crate) fn ask_who_it_is(&self, id: MemberId) {
-        let remote = self.entries.read().remotes.get(&id).map(Arc::clone);
+        let remote = self.entries.read().remotes.get(&id).map(|remote| Arc::clone(&remote.peer));
         let Some(remote) = remote else { return };
         if !self.local.acquaintances.may_ask(id, Instant::now()) {
             return;
@@ -155,7 +185,8 @@ impl Table {
     pub(crate) fn remove(&self, id: MemberId) {
         let (peer, remote) = {
             let mut entries = self.entries.write();
-            (entries.peers.remove(&id), entries.remotes.remove(&id))
+            let remote = entries.remotes.remove(&id).map(|remote| remote.peer);
+            (entries.peers.remove(&id), remote)
         };
         for peer in peer.into_iter().chain(remote) {
             peer.stop();
@@ -173,9 +204,8 @@ impl Table {
         let entries = self.entries.read();
         for message in messages {
             let to = message.to;
-            let Some(peer) = entries.peers.get(&to).or_else(|| entries.remotes.get(&to)) else {
-                continue;
-            };
+            let remote = || entries.remotes.get(&to).map(|remote| &remote.peer);
+            let Some(peer) = entries.peers.get(&to).or_else(remote) else { continue };
             if !peer.send(message, &mut wakers) && !unreachable.contains(&to) {
                 unreachable.push(to);
             }
@@ -201,9 +231,15 @@ impl Table {
     pub(crate) fn stop(&self) {
         let stopped = Entries { is_stopped: true, ..Entries::default() };
         let entries = std::mem::replace(&mut *self.entries.write(), stopped);
-        for peer in entries.peers.values().chain(entries.remotes.values()) {
+        let remotes = entries.remotes.values().map(|remote| &remote.peer);
+        for peer in entries.peers.values().chain(remotes) {
             peer.stop();
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn has_remote(&self, id: MemberId) -> bool {
+        self.entries.read().remotes.contains_key(&id)
     }
 
     #[cfg(test)]

@@ -685,7 +685,7 @@ fn a_member_that_is_told_so_by_an_answer_is_removed() {
 #[test]
 fn somebody_who_turns_out_to_be_a_member_becomes_a_peer() {
     let (one, two) = (TestMember::start(1), TestMember::start(2));
-    two.peers.table.add_remote(1, std::slice::from_ref(&one.url));
+    two.peers.table.add_remote(1, std::slice::from_ref(&one.url), Instant::now());
     two.introduce_to(&one);
     two.peers.send(vec![answer(2, 1, 1)]);
     assert_eq!(one.receive_answers_and_appends(1), [answer(2, 1, 1)]);
@@ -710,7 +710,7 @@ fn members_are_counted_as_known_until_they_are_removed() {
     assert_eq!((known("1"), known("2")), (1, 0));
     assert!(one.peers.table.peer(2).is_none());
     // Nor does it come back as somebody who only says so.
-    one.peers.table.add_remote(2, std::slice::from_ref(&two.url));
+    one.peers.table.add_remote(2, std::slice::from_ref(&two.url), Instant::now());
     assert_eq!(one.peers.table.remote_count(), 0);
 }
 

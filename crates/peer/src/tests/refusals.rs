@@ -210,8 +210,33 @@ fn strangers_are_not_listened_to() {
     let two = TestMember::start(2);
     two.peers.set_members(&members(&[&one, &two]));
     one.peers.set_members(&members(&[&one]));
-    one.peers.table.add_remote(2, std::slice::from_ref(&two.url));
+    one.peers.table.add_remote(2, std::slice::from_ref(&two.url), Instant::now());
     two.introduce_to(&one);
+}
+
+#[test]
+fn strangers_keep_no_room_from_others_for_good() {
+    let one = TestMember::start(1);
+    one.peers.set_members(&members(&[&one]));
+    let table = &one.peers.table;
+    let urls = ["http://127.0.0.1:9".to_owned()];
+    let (start, second) = (Instant::now(), Duration::from_secs(1));
+    for id in 100..200 {
+        table.add_remote(id, &urls, start + second * u32::from(id >= 102));
+    }
+    assert_eq!(table.remote_count(), 64);
+    assert!(!table.has_remote(199), "there was no room");
+    // One of the first two turns out to be a member, and a later one comes again.
+    one.peers.local.acquaintances.confirm(100);
+    table.add_remote(102, &urls, start + second * 5);
+    table.add_remote(300, &urls, start + second * 10);
+    assert!(!table.has_remote(101) && table.has_remote(300), "the oldest makes room");
+    table.add_remote(301, &urls, start + second * 10);
+    assert!(!table.has_remote(301), "all others were heard from just now");
+    table.add_remote(301, &urls, start + second * 11);
+    assert!(!table.has_remote(103) && table.has_remote(301));
+    assert!(table.has_remote(100) && table.has_remote(102));
+    assert_eq!(table.remote_count(), 64);
 }
 
 #[test]
