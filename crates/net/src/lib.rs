@@ -7,4 +7,5 @@
 
 pub mod descriptors;
 pub mod listen;
+pub mod pace;
 pub mod runtime;

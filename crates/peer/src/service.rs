@@ -4,16 +4,19 @@
 //!
 //! # Bound
 //!
-//! A message's body is read up to the length of a frame, and bodies beyond [`SMALL_BODY_BYTES`] a few at a time.
+//! A message's body is read up to the length of a frame, and bodies beyond [`SMALL_BODY_BYTES`] a few at a time, each
+//! for as long as it keeps coming (`pace`).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use quorate_raft::{MemberId, Message};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
 
 use crate::body::PeerBody;
 use crate::frame::{FRAME_BYTES_MAX, FrameError, StreamKind};
@@ -24,6 +27,7 @@ use crate::snapshot_in::{self, Depot, ReceiveError};
 use crate::table::Table;
 use crate::throttle::LogThrottle;
 use crate::wire;
+use quorate_net::pace::Pace;
 use quorate_telemetry::log;
 
 /// Bodies up to here are read at once, whatever else is being read.
@@ -31,6 +35,9 @@ const SMALL_BODY_BYTES: usize = 64 << 10;
 
 /// Larger bodies that may be read at the same time.
 const LARGE_BODIES_MAX: usize = 4;
+
+/// What a body that does not keep coming ends with.
+const TOO_SLOW: &str = "read tcp: i/o timeout";
 
 /// Whoever is not known to be a member, in series.
 const UNKNOWN_SENDER: &str = "unknown";
@@ -72,24 +79,26 @@ impl Service {
             return *refused;
         }
         let sender = handshake::sender_id(request.headers());
-        let mut answer = match self.read_body(request.into_body()).await {
-            Ok(body) => match wire::decode_message(&body) {
-                Ok(message) if is_of_another(sender, &message) => {
-                    self.refuse(NotForUs::OtherSender)
-                }
-                Ok(message) => self.process(message, body.len()).await,
+        let mut answer =
+            match read_body(request.into_body(), self.local.read_timeout, &self.large_bodies).await
+            {
+                Ok(body) => match wire::decode_message(&body) {
+                    Ok(message) if is_of_another(sender, &message) => {
+                        self.refuse(NotForUs::OtherSender)
+                    }
+                    Ok(message) => self.process(message, body.len()).await,
+                    Err(error) => {
+                        self.log_failure("failed to unmarshal Raft message", &error.to_string());
+                        self.count_bad_request(sender);
+                        refusal(StatusCode::BAD_REQUEST, "error unmarshalling raft message")
+                    }
+                },
                 Err(error) => {
-                    self.log_failure("failed to unmarshal Raft message", &error.to_string());
+                    self.log_failure("failed to read Raft message", &error);
                     self.count_bad_request(sender);
-                    refusal(StatusCode::BAD_REQUEST, "error unmarshalling raft message")
+                    refusal(StatusCode::BAD_REQUEST, "error reading raft message")
                 }
-            },
-            Err(error) => {
-                self.log_failure("failed to read Raft message", &error);
-                self.count_bad_request(sender);
-                refusal(StatusCode::BAD_REQUEST, "error reading raft message")
-            }
-        };
+            };
         self.mark(&mut answer);
         answer
     }
@@ -123,30 +132,6 @@ impl Service {
         let close = HeaderValue::from_static("close");
         answer.headers_mut().insert(header::CONNECTION, close);
         answer
-    }
-
-    /// Reads a message's body, or says why it cannot be read.
-    async fn read_body(&self, mut body: Incoming) -> Result<Bytes, String> {
-        // Gathered in a buffer of its own, of which a kept entry keeps no more than its message.
-        let mut gathered = BytesMut::new();
-        let mut place = None;
-        loop {
-            let frame = tokio::time::timeout(self.local.read_timeout, body.frame()).await;
-            let frame = frame.map_err(|_| "read tcp: i/o timeout")?;
-            let Some(frame) = frame.transpose().map_err(|error| log::error_chain(&error))? else {
-                break;
-            };
-            let Ok(piece) = frame.into_data() else { continue };
-            gathered.extend_from_slice(&piece);
-            if gathered.len() as u64 > FRAME_BYTES_MAX {
-                return Err(FrameError::TooLong.to_string());
-            }
-            if place.is_none() && gathered.len() > SMALL_BODY_BYTES {
-                let acquired = self.large_bodies.acquire().await;
-                place = Some(acquired.expect("the semaphore is never closed"));
-            }
-        }
-        Ok(gathered.freeze())
     }
 
     fn open_stream(&self, request: &Request<Incoming>) -> Response<PeerBody> {
@@ -186,7 +171,7 @@ impl Service {
         }
         let Some(peer) = self.table.peer(from) else {
             if let Some((_, urls)) = handshake::sender(request.headers()) {
-                self.table.add_remote(from, &urls);
+                self.table.add_remote(from, &urls, std::time::Instant::now());
             }
             self.log_refused_stream("failed to find remote peer in cluster", from);
             return refusal(StatusCode::NOT_FOUND, "error sender not found");
@@ -291,7 +276,7 @@ impl Service {
         if method == Method::POST
             && let Some((from, urls)) = handshake::sender(request.headers())
         {
-            self.table.add_remote(from, &urls);
+            self.table.add_remote(from, &urls, std::time::Instant::now());
         }
         Ok(())
     }
@@ -313,6 +298,43 @@ impl Service {
             sender.map_or(UNKNOWN_SENDER.into(), |id| self.local.label(id, UNKNOWN_SENDER));
         self.local.metrics.network.peer_received_failures.with(&[&sender]).inc();
     }
+}
+
+/// Reads a message's body, or says why it cannot be read.
+async fn read_body<B>(
+    mut body: B,
+    patience: Duration,
+    large_bodies: &Semaphore,
+) -> Result<Bytes, String>
+where
+    B: Body<Data = Bytes, Error: std::error::Error + 'static> + Unpin,
+{
+    // Gathered in a buffer of its own, of which a kept entry keeps no more than its message.
+    let mut gathered = BytesMut::new();
+    let mut place: Option<(SemaphorePermit<'_>, Pace)> = None;
+    loop {
+        if place.as_mut().is_some_and(|(_, pace)| !pace.is_kept(Instant::now())) {
+            return Err(TOO_SLOW.to_owned());
+        }
+        let frame = tokio::time::timeout(patience, body.frame()).await;
+        let frame = frame.map_err(|_| TOO_SLOW)?;
+        let Some(frame) = frame.transpose().map_err(|error| log::error_chain(&error))? else {
+            break;
+        };
+        let Ok(piece) = frame.into_data() else { continue };
+        gathered.extend_from_slice(&piece);
+        if gathered.len() as u64 > FRAME_BYTES_MAX {
+            return Err(FrameError::TooLong.to_string());
+        }
+        if let Some((_, pace)) = &mut place {
+            pace.received(piece.len() as u64);
+        } else if gathered.len() > SMALL_BODY_BYTES {
+            let acquired = large_bodies.acquire().await;
+            let acquired = acquired.expect("the semaphore is never closed");
+            place = Some((acquired, Pace::new(Instant::now())));
+        }
+    }
+    Ok(gathered.freeze())
 }
 
 /// Whether a message is not of the member that the request's head names, if it names one. What members pass on
@@ -341,4 +363,61 @@ fn text(status: StatusCode, text: String) -> Response<PeerBody> {
 
 fn body(bytes: Bytes) -> PeerBody {
     PeerBody::new(Full::new(bytes).map_err(|never| match never {}))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::task::{Context, Poll, ready};
+
+    use hyper::body::Frame;
+    use tokio::time::{Sleep, sleep};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Brings more than a small body at once, and then so many bytes each second, `rest` times.
+    struct Trickle {
+        each: usize,
+        rest: usize,
+        next: Option<Pin<Box<Sleep>>>,
+    }
+
+    impl Body for Trickle {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            let this = &mut *self;
+            let bytes = match &mut this.next {
+                None => SMALL_BODY_BYTES + 1,
+                Some(_) if this.rest == 0 => return Poll::Ready(None),
+                Some(next) => {
+                    ready!(next.as_mut().poll(cx));
+                    this.rest -= 1;
+                    this.each
+                }
+            };
+            this.next = Some(Box::pin(sleep(SECOND)));
+            Poll::Ready(Some(Ok(Frame::data(vec![7; bytes].into()))))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_large_body_that_hardly_comes_gives_its_place_back() {
+        let places = Semaphore::new(1);
+        let read = |each| {
+            let body = Trickle { each, rest: 60, next: None };
+            read_body(body, SECOND * 5, &places)
+        };
+        assert_eq!(read(1).await, Err(TOO_SLOW.to_owned()));
+        assert_eq!(places.available_permits(), 1);
+        let slow = read(4_000).await.map(|body| body.len());
+        assert_eq!(slow, Ok(SMALL_BODY_BYTES + 1 + 60 * 4_000));
+    }
 }

@@ -1,7 +1,8 @@
 //! A request's body: counted, and one message long where a call takes one.
 //!
 //! What has come of a message is held until the message is whole, and that of a unary call until its answer is there:
-//! it counts (`admission`), and where there is no room the call is refused.
+//! it counts (`admission`), and where there is no room the call is refused. So it is where the rest does not keep
+//! coming (`pace`): half a request must not take room for good.
 //!
 //! One that is compressed counts as it came until it is whole, and from then on as what its last bytes say that it
 //! becomes: it is uncompressed in one go, on the connection's thread. The decoder looks at no bytes behind the end of
@@ -11,18 +12,21 @@
 //! The library reads the first message of such a call and passes over the rest. grpc-go refuses a second
 //! one on the calls that answer with a stream.
 
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
+use tokio::time::{Instant, Sleep};
 use tonic::Status;
 
 use super::status::status;
 use crate::methods::Kind;
 use quorate_member::RequestError;
 use quorate_member::admission::CallRoom;
+use quorate_net::pace::Pace;
 
 /// A message's head: a flag and the length.
 const HEAD_BYTES: usize = 5;
@@ -40,6 +44,8 @@ pub(super) struct RequestBody<B> {
     /// What is held besides the message: the head.
     head_bytes: u64,
     message_bytes_max: u64,
+    /// Runs while what is held waits for its rest.
+    pace: Option<(Pace, Pin<Box<Sleep>>)>,
 }
 
 impl<B> RequestBody<B> {
@@ -51,11 +57,15 @@ impl<B> RequestBody<B> {
         message_bytes_max: usize,
     ) -> Self {
         let message_bytes_max = message_bytes_max as u64;
-        Self { inner, kind, message: Message::default(), room, head_bytes, message_bytes_max }
+        let (message, pace) = (Message::default(), None);
+        Self { inner, kind, message, room, head_bytes, message_bytes_max, pace }
     }
 
     /// Lets the next bytes pass, unless there is no room for them or they are more than the call takes.
     fn pass(&mut self, bytes: &[u8]) -> Result<(), Status> {
+        if let Some((pace, _)) = &mut self.pace {
+            pace.received(bytes.len() as u64);
+        }
         match self.kind {
             Kind::BidiStream => {
                 if self.message.pass_all(bytes) {
@@ -77,6 +87,30 @@ impl<B> RequestBody<B> {
         }
         let held = self.head_bytes + self.message.held_bytes(self.message_bytes_max);
         self.room.hold(held).map_err(|full| status(RequestError::from(full)))
+    }
+
+    /// Waits for the rest of what is held, if anything is, and says so if it does not keep coming.
+    fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        let waits_for_rest = match self.kind {
+            Kind::Unary | Kind::ServerStream => true,
+            Kind::BidiStream => self.message.passed > 0,
+        };
+        if !waits_for_rest || !self.room.holds_bytes() {
+            self.pace = None;
+            return Poll::Pending;
+        }
+        let (pace, timer) = self.pace.get_or_insert_with(|| {
+            let pace = Pace::new(Instant::now());
+            let timer = Box::pin(tokio::time::sleep_until(pace.period_end()));
+            (pace, timer)
+        });
+        loop {
+            ready!(timer.as_mut().poll(cx));
+            if !pace.is_kept(Instant::now()) {
+                return Poll::Ready(status(RequestError::Timeout));
+            }
+            timer.as_mut().reset(pace.period_end());
+        }
     }
 }
 
@@ -163,7 +197,10 @@ impl<B: Body<Data = Bytes, Error: Into<tonic::codegen::StdError>> + Unpin> Body 
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) else {
+            let stalled = ready!(self.poll_stalled(cx));
+            return Poll::Ready(Some(Err(Box::new(stalled))));
+        };
         if let Some(Ok(frame)) = &frame
             && let Some(data) = frame.data_ref()
             && let Err(status) = self.pass(data.chunk())
@@ -330,5 +367,57 @@ mod tests {
         let mut body = RequestBody::new(body, Kind::BidiStream, room, 50_000, 2 << 20);
         body.frame().await.unwrap().unwrap();
         assert_eq!(calls.request_bytes.used(), 0, "nor of the head");
+    }
+
+    /// Brings so many bytes of a large message, and then so many each second.
+    struct Trickle {
+        first: usize,
+        each: usize,
+        next: Option<Pin<Box<Sleep>>>,
+    }
+
+    impl Body for Trickle {
+        type Data = Bytes;
+        type Error = std::convert::Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+            let piece = if let Some(next) = &mut self.next {
+                ready!(next.as_mut().poll(cx));
+                vec![7; self.each].into()
+            } else {
+                part(1 << 30, self.first)
+            };
+            self.next = Some(Box::pin(tokio::time::sleep(std::time::Duration::from_secs(1))));
+            Poll::Ready(Some(Ok(Frame::data(piece))))
+        }
+    }
+
+    /// What ends a body that comes like this, if something does within an hour.
+    async fn ending(kind: Kind, first: usize, each: usize) -> Option<Status> {
+        let calls = Arc::new(Calls::new(10, 512 << 20));
+        let body = Trickle { first, each, next: None };
+        let mut body = RequestBody::new(body, kind, room(&calls), 100, 1 << 30);
+        let reading = async {
+            loop {
+                if let Err(error) = body.frame().await.expect("it does not end") {
+                    return Status::from_error(error);
+                }
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(3600), reading).await.ok()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_held_has_to_keep_coming() {
+        for kind in [Kind::Unary, Kind::ServerStream, Kind::BidiStream] {
+            let stalled = ending(kind, 100_000, 0).await.expect("half a message, and no more");
+            assert_eq!(stalled.message(), "etcdserver: request timed out", "{kind:?}");
+            assert!(ending(kind, 100_000, 1).await.is_some(), "{kind:?}");
+            assert!(ending(kind, 100_000, 4_000).await.is_none(), "{kind:?}: slow, but it comes");
+            assert!(ending(kind, 1_000, 0).await.is_none(), "{kind:?}: nothing is held");
+        }
     }
 }

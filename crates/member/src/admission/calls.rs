@@ -103,6 +103,11 @@ impl CallRoom {
         Ok(())
     }
 
+    /// Whether bytes of its request are counted.
+    pub fn holds_bytes(&self) -> bool {
+        self.request_bytes.load(Ordering::Relaxed) > 0
+    }
+
     /// Nothing of the request is left, or its owner counts it elsewhere.
     pub fn release(&self) {
         let held = self.request_bytes.load(Ordering::Relaxed);
