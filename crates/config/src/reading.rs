@@ -7,7 +7,6 @@ use std::io::ErrorKind;
 
 use quorate_gotext::duration::SignedDuration;
 use quorate_gotext::quote::{go_quote, go_reason};
-use quorate_release as release;
 use quorate_telemetry::log::{self, Line, Settings};
 
 use super::config::{Config, DEFAULT_CLIENT_URL, DEFAULT_NAME, DEFAULT_PEER_URL};
@@ -44,7 +43,7 @@ pub fn parse(arguments: &[String], surroundings: &dyn Surroundings) -> Result<Pa
         return Err(reading.refused(Destination::Early, &text));
     }
     if draft.print_version {
-        return Err(Exit { stdout: release::version_text(), ..Exit::default() });
+        return Err(Exit { stdout: quorate_release::version_text(), ..Exit::default() });
     }
     let environment = surroundings.environment();
     if draft.config_file.is_empty() {

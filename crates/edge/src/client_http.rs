@@ -16,7 +16,7 @@ use quorate_state::mvcc::RangeQuery;
 
 use crate::http::{Endpoints, HealthAlarm, Probe, Surface};
 use quorate_member::leadership::LeaderWatch;
-use quorate_member::{Member, Profile, Reader, RequestError};
+use quorate_member::{Handles, Profile, Reader, RequestError};
 use quorate_net::listen;
 
 /// Answers what the endpoints want to know.
@@ -29,11 +29,11 @@ pub struct MemberProbe {
 
 impl MemberProbe {
     /// Asks this member.
-    pub fn new(member: &Member) -> Self {
+    pub fn new(handles: &Handles) -> Self {
         Self {
-            profile: Arc::clone(&member.profile),
-            reader: Arc::clone(&member.reader),
-            leader: LeaderWatch::new(member),
+            profile: Arc::clone(&handles.profile),
+            reader: Arc::clone(&handles.reader),
+            leader: LeaderWatch::new(handles),
         }
     }
 }

@@ -10,9 +10,9 @@ use quorate_state::units::MemberId;
 use tokio::sync::{oneshot, watch};
 
 use crate::admission::{Admission, Bound, Room};
+use crate::batch_queue;
 use crate::channels::{Done, DriverHandle, Input, Job, Order};
 use crate::error::RequestError;
-use crate::inbox;
 use crate::profile::Profile;
 use quorate_net::runtime::blocking;
 use quorate_peer::Peers;
@@ -23,7 +23,7 @@ use quorate_telemetry::log;
 pub struct Administrator {
     pub(crate) profile: Arc<Profile>,
     pub(crate) driver: DriverHandle,
-    pub(crate) applier: inbox::Sender<Job>,
+    pub(crate) applier: batch_queue::Sender<Job>,
     pub(crate) backend_orders: crossbeam_channel::Sender<Order>,
     pub(crate) peers: Arc<Peers>,
     pub(crate) admission: Arc<Admission>,

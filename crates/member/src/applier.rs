@@ -30,17 +30,17 @@ use quorate_state::members::Members;
 use quorate_state::quota::Quota;
 use quorate_state::versions::Version;
 
-use crate::answer::Answer;
+use crate::batch_queue::{Nothing, Receiver};
 use crate::channels::{Done, DriverHandle, Input, Job, Order};
 use crate::clock::Clock;
+use crate::completion::{Completer, CompletionBatch};
 use crate::fatal::FaultReports;
 use crate::identity::Identity;
-use crate::inbox::{Nothing, Receiver};
 use crate::limit_notices::warn_of_full_store;
-use crate::mailbox::{Address, Outbox};
+use crate::outcome::Outcome;
+use crate::pending_proposals::PendingProposals;
 use crate::request_id::RequestIds;
 use crate::standing::Standing;
-use crate::waiters::Waiters;
 use quorate_peer::Peers;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::{Metrics, RequestKind};
@@ -53,7 +53,7 @@ pub(crate) struct Neighbours {
     pub(crate) committer: Sender<Order>,
     /// Whether [`Job::NoRoom`] is on its way here.
     pub(crate) no_room_told: Arc<AtomicBool>,
-    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) pending: Arc<PendingProposals>,
     pub(crate) standing: Arc<Standing>,
     pub(crate) faults: FaultReports,
     pub(crate) metrics: Arc<Metrics>,
@@ -74,7 +74,7 @@ struct Carrier {
     slow_apply: Duration,
     quota: Quota,
     neighbours: Neighbours,
-    outbox: Outbox<Answer>,
+    completions: CompletionBatch<Outcome>,
     /// When the last entry was finished, or this job begun.
     finished: Instant,
     /// Yields when the image that was asked for is in place.
@@ -95,7 +95,7 @@ impl Applier {
             slow_apply,
             quota: machine.state().readers().quota,
             neighbours,
-            outbox: Outbox::new(),
+            completions: CompletionBatch::new(),
             finished: Instant::now(),
             installed: None,
         };
@@ -183,25 +183,25 @@ impl Applier {
 }
 
 impl Outlet for Carrier {
-    type Ticket = (RequestKind, Option<Address<Answer>>);
+    type Ticket = (RequestKind, Option<Completer<Outcome>>);
     type Told = Done<()>;
 
     fn begin(&mut self, request: &Request) -> Begun<Self::Ticket> {
         let kind = kind_of(request);
-        let address = self.neighbours.waiters.take(request.id);
-        let reply_wanted = address.is_some();
-        Begun { ticket: (kind, address), reply_wanted, kind: kind.name() }
+        let completer = self.neighbours.pending.take(request.id);
+        let reply_wanted = completer.is_some();
+        Begun { ticket: (kind, completer), reply_wanted, kind: kind.name() }
     }
 
     fn finish(
         &mut self,
-        (kind, address): Self::Ticket,
+        (kind, completer): Self::Ticket,
         outcome: Option<Result<Response, Refusal>>,
     ) {
         let started = std::mem::replace(&mut self.finished, Instant::now());
         self.account(kind, outcome.as_ref(), self.finished - started);
-        if let (Some(outcome), Some(address)) = (outcome, address) {
-            self.outbox.push(address, Answer::Applied(Box::new(outcome)));
+        if let (Some(outcome), Some(completer)) = (outcome, completer) {
+            self.completions.push(completer, Outcome::Applied(Box::new(outcome)));
         }
     }
 
@@ -225,8 +225,8 @@ impl Outlet for Carrier {
             }
             Output::Removed => self.neighbours.faults.report_removal(),
             Output::ChangeAnswered { request_id, outcome } => {
-                if let Some(address) = self.neighbours.waiters.take(request_id) {
-                    self.outbox.push(address, Answer::ConfChange(outcome));
+                if let Some(completer) = self.neighbours.pending.take(request_id) {
+                    self.completions.push(completer, Outcome::ConfChange(outcome));
                 }
             }
             Output::Published { index, term, members_changed } => {
@@ -284,8 +284,8 @@ impl Carrier {
 
     /// Releases whoever has waited for this index, and lets all answers leave.
     fn publish(&mut self, index: LogIndex, term: Term, wakes_driver: bool) {
-        self.neighbours.standing.set_applied(index, term, &mut self.outbox);
-        self.outbox.send();
+        self.neighbours.standing.set_applied(index, term, &mut self.completions);
+        self.completions.send();
         self.neighbours.metrics.server.proposals_applied.set_unsigned(index);
         if wakes_driver {
             self.neighbours.driver.report(Input::Applied);

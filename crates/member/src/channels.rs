@@ -13,9 +13,9 @@ use quorate_raft::{ConfChange, LogIndex, MemberId, SnapshotOutcome, Status, Term
 use quorate_storage::wal::SnapshotMark;
 
 use crate::admission::Full;
-use crate::answer::Answer;
-use crate::inbox::{self, Nothing, Receiver, Sender};
-use crate::mailbox::Address;
+use crate::batch_queue::{self, Nothing, Receiver, Sender};
+use crate::completion::Completer;
+use crate::outcome::Outcome;
 use quorate_peer::Received;
 
 /// Something to be told when a thing is done.
@@ -45,7 +45,7 @@ pub(crate) enum Input {
         term: Term,
         proposal: Proposal,
     },
-    ReadBarrier(Address<Answer>),
+    ReadBarrier(Completer<Outcome>),
     Persisted {
         token: u64,
     },
@@ -90,7 +90,7 @@ pub(crate) struct DriverHandle {
 
 impl DriverHandle {
     pub(crate) fn channel() -> (Self, DriverInputs) {
-        let (inputs, receiver) = inbox::inbox(REQUESTS_QUEUED_MAX);
+        let (inputs, receiver) = batch_queue::bounded(REQUESTS_QUEUED_MAX);
         let requests_queued = Arc::new(AtomicUsize::new(0));
         let handle = Self { inputs, requests_queued: Arc::clone(&requests_queued) };
         (handle, DriverInputs { receiver, requests_queued })

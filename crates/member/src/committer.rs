@@ -17,9 +17,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use quorate_core::{BackendError, BackendWriter, CompactionEnd, Defragmented, Report, Then};
 use quorate_storage::wal::SnapshotMark;
 
+use crate::batch_queue::Sender;
 use crate::channels::{Done, DriverHandle, Input, Job, Order};
 use crate::fatal::FaultReports;
-use crate::inbox::Sender;
 use quorate_peer::{OutgoingSnapshot, Peers};
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;

@@ -24,14 +24,14 @@ use quorate_raft::{Message, NoteLevel, Role};
 use quorate_storage::wal::SnapshotMark;
 
 use crate::admission::Waitlist;
-use crate::answer::Answer;
+use crate::batch_queue::{Nothing, Sender};
 use crate::channels::{DriverHandle, DriverInputs, Input, Job};
+use crate::completion::CompletionBatch;
 use crate::fatal::FaultReports;
-use crate::inbox::{Nothing, Sender};
-use crate::mailbox::Outbox;
+use crate::outcome::Outcome;
+use crate::pending_proposals::PendingProposals;
 use crate::persist::{LogThread, LogWriter};
 use crate::standing::Standing;
-use crate::waiters::Waiters;
 use quorate_peer::Peers;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
@@ -41,7 +41,7 @@ use quorate_telemetry::metrics::Metrics;
 pub(crate) struct Neighbours {
     pub(crate) peers: Arc<Peers>,
     pub(crate) applier: Sender<Job>,
-    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) pending: Arc<PendingProposals>,
     pub(crate) standing: Arc<Standing>,
     pub(crate) faults: FaultReports,
     pub(crate) metrics: Arc<Metrics>,
@@ -66,7 +66,7 @@ pub(crate) struct Driver {
     log: Log,
     neighbours: Neighbours,
     heartbeat: Duration,
-    outbox: Outbox<Answer>,
+    completions: CompletionBatch<Outcome>,
     /// On their way to peers.
     messages: Vec<Message>,
     stopping: bool,
@@ -94,7 +94,7 @@ impl Driver {
             log: Log::Here(Box::new(writer)),
             neighbours,
             heartbeat,
-            outbox: Outbox::new(),
+            completions: CompletionBatch::new(),
             messages: Vec::new(),
             stopping: false,
         }
@@ -154,7 +154,7 @@ impl Driver {
     /// Gives up what nobody waits for any more. What a leader has in its log it cannot give up.
     fn forget_withdrawn(&mut self) {
         let leads = self.consensus.leadership().role == Role::Leader;
-        let withdrawn = self.neighbours.waiters.forget_withdrawn(leads);
+        let withdrawn = self.neighbours.pending.forget_withdrawn(leads);
         if !withdrawn.is_empty() {
             self.consensus.handle(Event::Withdraw(withdrawn));
         }
@@ -247,8 +247,8 @@ impl Driver {
                 }
                 return true;
             }
-            Input::ReadBarrier(address) => {
-                self.consensus.next_readers().push(address);
+            Input::ReadBarrier(completer) => {
+                self.consensus.next_readers().push(completer);
                 return true;
             }
             Input::ProposeConfChange(change) => {
@@ -292,8 +292,8 @@ impl Driver {
     }
 
     fn fail_proposal(&mut self, request_id: u64, failure: ProposalFailure) {
-        if let Some(address) = self.neighbours.waiters.take(request_id) {
-            self.outbox.push(address, Answer::ProposalFailed(failure));
+        if let Some(completer) = self.neighbours.pending.take(request_id) {
+            self.completions.push(completer, Outcome::ProposalFailed(failure));
         }
     }
 
@@ -308,7 +308,7 @@ impl Driver {
                 self.neighbours.peers.send(std::mem::take(&mut self.messages));
             }
             // Answers that are ready do not wait for the disk.
-            self.outbox.send();
+            self.completions.send();
             if !self.sync_log() {
                 break;
             }
@@ -359,13 +359,13 @@ impl Driver {
             }
             Effect::Leadership(leadership) => self.change_leadership(leadership),
             Effect::BarrierPassed { index, .. } => {
-                for address in self.consensus.readers().drain() {
-                    self.neighbours.standing.when_applied(index, address);
+                for completer in self.consensus.readers().drain() {
+                    self.neighbours.standing.when_applied(index, completer);
                 }
             }
             Effect::BarrierFailed { failure, .. } => {
-                for address in self.consensus.readers().drain() {
-                    self.outbox.push(address, Answer::BarrierFailed(failure));
+                for completer in self.consensus.readers().drain() {
+                    self.completions.push(completer, Outcome::BarrierFailed(failure));
                 }
             }
             Effect::ProposalFailed { request_id, failure } => {
@@ -387,7 +387,7 @@ impl Driver {
         self.neighbours.standing.set_leadership(leadership);
         self.neighbours.standing.set_sole_voter(self.consensus.is_sole_voter());
         if leadership.role == Role::Leader {
-            self.neighbours.waiters.begin_reign(leadership.term);
+            self.neighbours.pending.begin_reign(leadership.term);
         } else {
             _ = self.neighbours.applier.send(Job::LostLeadership);
         }

@@ -21,21 +21,21 @@ use quorate_telemetry::metrics::Metrics;
 
 use crate::administrator::Administrator;
 use crate::admission::Admission;
+use crate::batch_queue;
 use crate::channels::{DriverHandle, Job, Order};
 use crate::clock::Clock;
 use crate::fatal::FaultReports;
 use crate::identity::Identity;
-use crate::inbox;
 use crate::limits::Limits;
+use crate::pending_proposals::PendingProposals;
 use crate::profile::Profile;
 use crate::proposer::Proposer;
 use crate::reader::Reader;
 use crate::request_id::RequestIds;
 use crate::standing::Standing;
 use crate::stream_ends::StreamEnds;
-use crate::waiters::Waiters;
 
-/// Everything a [`Member`] is made of.
+/// Everything a [`Handles`] is made of.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) identity: Identity,
@@ -43,9 +43,9 @@ pub(crate) struct Parts {
     pub(crate) clock: Clock,
     pub(crate) driver: DriverHandle,
     pub(crate) peers: Arc<Peers>,
-    pub(crate) applier: inbox::Sender<Job>,
+    pub(crate) applier: batch_queue::Sender<Job>,
     pub(crate) backend_orders: crossbeam_channel::Sender<Order>,
-    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) pending: Arc<PendingProposals>,
     pub(crate) standing: Arc<Standing>,
     pub(crate) readers: Readers,
     pub(crate) backend: Backend,
@@ -56,7 +56,7 @@ pub(crate) struct Parts {
 
 /// The handles of one member.
 #[derive(Debug)]
-pub struct Member {
+pub struct Handles {
     /// To look at.
     pub profile: Arc<Profile>,
     /// To read.
@@ -71,7 +71,7 @@ pub struct Member {
     pub peers: Arc<Peers>,
 }
 
-impl Member {
+impl Handles {
     pub(crate) fn new(parts: Parts) -> Self {
         let admission = Arc::new(Admission::default());
         let profile = Arc::new(Profile {
@@ -93,7 +93,7 @@ impl Member {
         let proposer = Proposer {
             profile: Arc::clone(&profile),
             driver: parts.driver.clone(),
-            waiters: parts.waiters,
+            pending: parts.pending,
             request_ids: parts.request_ids,
             readers: parts.readers,
             backend: parts.backend,

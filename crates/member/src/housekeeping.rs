@@ -26,7 +26,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::compactor::Compactor;
 use crate::fatal::FaultReports;
 use crate::leadership::LeaderWatch;
-use crate::{Member, RequestError};
+use crate::{Handles, RequestError};
 use quorate_config::Retention;
 use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
@@ -55,33 +55,33 @@ const LEADERLESS_CHECKS_MAX: u32 = 3;
 ///
 /// It begins when this member has its own row. Whoever is known with its URLs counts as one whose files tell
 /// of its cluster (`bootstrap::joining`): a member that stops before they do must not be known yet.
-pub async fn publish(member: &Member, client_urls: Vec<String>) {
+pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
     let attributes = Attributes {
-        name: member.profile.identity().name.clone(),
+        name: handles.profile.identity().name.clone(),
         client_urls: client_urls.clone(),
     };
     let is_known = || {
-        let facts = member.profile.facts();
-        let own = facts.members.get(MemberId(member.profile.id()));
+        let facts = handles.profile.facts();
+        let own = facts.members.get(MemberId(handles.profile.id()));
         own.is_some_and(|own| own.name == attributes.name && own.client_urls == client_urls)
     };
     // What was known before the start says nothing about how far this member has come.
     let was_known = is_known();
     let mut looks = interval(NAME_LOOK);
-    while member.profile.facts().members.get(MemberId(member.profile.id())).is_none() {
+    while handles.profile.facts().members.get(MemberId(handles.profile.id())).is_none() {
         looks.tick().await;
     }
     let becomes_known = async {
         let mut looks = interval(NAME_LOOK);
         // A log that is replayed tells it too, before there is a leader to serve under.
-        while was_known || !is_known() || member.reader.read_barrier().await.is_err() {
+        while was_known || !is_known() || handles.reader.read_barrier().await.is_err() {
             looks.tick().await;
         }
     };
     let mut becomes_known = std::pin::pin!(becomes_known);
     loop {
         let told = tokio::select! {
-            told = tell_attributes(member, &attributes) => told,
+            told = tell_attributes(handles, &attributes) => told,
             // The answer stays away where the entry has come as part of a snapshot.
             () = &mut becomes_known => Ok(()),
         };
@@ -92,11 +92,11 @@ pub async fn publish(member: &Member, client_urls: Vec<String>) {
         };
         log::warn!(
             "failed to publish local member to cluster through raft",
-            "local-member-id" = format!("{:x}", member.profile.id()),
+            "local-member-id" = format!("{:x}", handles.profile.id()),
             "error" = error.to_string()
         );
         // It may be known all the same, and this member up to date.
-        if member.reader.read_barrier().await.is_ok() && is_known() {
+        if handles.reader.read_barrier().await.is_ok() && is_known() {
             break;
         }
         // Refusals come at once; do not spin on them.
@@ -104,34 +104,34 @@ pub async fn publish(member: &Member, client_urls: Vec<String>) {
     }
     log::info!(
         "published local member to cluster through raft",
-        "local-member-id" = format!("{:x}", member.profile.id()),
-        "cluster-id" = format!("{:x}", member.profile.cluster_id()),
-        "publish-timeout" = member.profile.limits().request_timeout
+        "local-member-id" = format!("{:x}", handles.profile.id()),
+        "cluster-id" = format!("{:x}", handles.profile.cluster_id()),
+        "publish-timeout" = handles.profile.limits().request_timeout
     );
 }
 
-async fn tell_attributes(member: &Member, attributes: &Attributes) -> Result<(), RequestError> {
+async fn tell_attributes(handles: &Handles, attributes: &Attributes) -> Result<(), RequestError> {
     let set = ClusterMemberAttrSetRequest {
-        member_id: member.profile.id(),
+        member_id: handles.profile.id(),
         member_attributes: Some(attributes.clone()),
     };
     let request = InternalRaftRequest {
         cluster_member_attr_set: Some(set),
         ..InternalRaftRequest::default()
     };
-    member.proposer.propose(request, RequestKind::ClusterMemberAttrSet).await.map(drop)
+    handles.proposer.propose(request, RequestKind::ClusterMemberAttrSet).await.map(drop)
 }
 
 /// Follows changes of leadership: metrics, log lines, the clock of timeouts.
-pub async fn follow_leadership(member: Arc<Member>) {
-    let mut leadership = member.profile.standing().leadership();
+pub async fn follow_leadership(handles: Arc<Handles>) {
+    let mut leadership = handles.profile.standing().leadership();
     let mut last_leader = NONE;
     loop {
         let now = *leadership.borrow_and_update();
-        let metrics = &member.profile.metrics().server;
+        let metrics = &handles.profile.metrics().server;
         metrics.has_leader.set(i64::from(now.leader != NONE));
         metrics.is_leader.set(i64::from(now.role == Role::Leader));
-        metrics.is_learner.set(i64::from(member.profile.is_learner()));
+        metrics.is_learner.set(i64::from(handles.profile.is_learner()));
         if now.leader != NONE && now.leader != last_leader {
             metrics.leader_changes_seen.inc();
             last_leader = now.leader;
@@ -142,7 +142,7 @@ pub async fn follow_leadership(member: Arc<Member>) {
             );
         }
         if now.role == Role::Leader {
-            member.proposer.note_leading();
+            handles.proposer.note_leading();
         }
         if leadership.changed().await.is_err() {
             return;
@@ -151,63 +151,63 @@ pub async fn follow_leadership(member: Arc<Member>) {
 }
 
 /// Ends the streams that want a leader when there is none for too long.
-pub async fn watch_for_leader(member: Arc<Member>) {
-    let mut ticks = interval(member.profile.limits().election_timeout);
+pub async fn watch_for_leader(handles: Arc<Handles>) {
+    let mut ticks = interval(handles.profile.limits().election_timeout);
     let mut missing_count = 0;
     loop {
         ticks.tick().await;
         // A promotion changes this, and no leader.
-        member.profile.metrics().server.is_learner.set(i64::from(member.profile.is_learner()));
-        if !member.profile.standing().misses_leader(member.profile.limits().election_timeout) {
+        handles.profile.metrics().server.is_learner.set(i64::from(handles.profile.is_learner()));
+        if !handles.profile.standing().misses_leader(handles.profile.limits().election_timeout) {
             missing_count = 0;
             continue;
         }
         missing_count += 1;
         if missing_count == LEADERLESS_CHECKS_MAX {
-            member.streams.lose_leader();
+            handles.streams.lose_leader();
         }
     }
 }
 
 /// Proposes the end of leases whose time is up, and checkpoints of long ones.
-pub async fn end_leases(member: Arc<Member>) {
-    let leader = LeaderWatch::new(&member);
+pub async fn end_leases(handles: Arc<Handles>) {
+    let leader = LeaderWatch::new(&handles);
     let permits = Arc::new(Semaphore::new(REVOKES_MAX));
     let mut ticks = interval(EXPIRY_SCAN);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if !member.profile.standing().leads() {
+        if !handles.profile.standing().leads() {
             continue;
         }
-        let term = member.profile.standing().leadership().borrow().term;
-        let expired = member.reader.leases().expired(member.profile.now(), EXPIRED_PER_SCAN);
+        let term = handles.profile.standing().leadership().borrow().term;
+        let expired = handles.reader.leases().expired(handles.profile.now(), EXPIRED_PER_SCAN);
         // A leader that was paused may have been deposed, and its leases renewed elsewhere.
         if !expired.is_empty() && !leader.confirm_leadership().await {
             continue;
         }
         for id in expired {
             let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
-            let member = Arc::clone(&member);
+            let handles = Arc::clone(&handles);
             tokio::spawn(async move {
-                revoke(&member, term, id).await;
+                revoke(&handles, term, id).await;
                 drop(permit);
             });
         }
-        propose_checkpoints(&member, term).await;
+        propose_checkpoints(&handles, term).await;
     }
 }
 
 /// Proposes the end of a lease. If that fails it is handed out again later.
-async fn revoke(member: &Member, term: u64, id: LeaseId) {
+async fn revoke(handles: &Handles, term: u64, id: LeaseId) {
     let request = InternalRaftRequest {
         lease_revoke: Some(LeaseRevokeRequest { id: id.0 }),
         ..InternalRaftRequest::default()
     };
-    match member.proposer.propose_as_leader(term, request, RequestKind::LeaseRevoke).await {
+    match handles.proposer.propose_as_leader(term, request, RequestKind::LeaseRevoke).await {
         Ok(_) => {
-            member.profile.metrics().lease.expired.inc();
-            member.profile.metrics().lease.revoked.inc();
+            handles.profile.metrics().lease.expired.inc();
+            handles.profile.metrics().lease.revoked.inc();
         }
         Err(error) => log::warn!(
             "failed to revoke lease",
@@ -217,8 +217,8 @@ async fn revoke(member: &Member, term: u64, id: LeaseId) {
     }
 }
 
-async fn propose_checkpoints(member: &Member, term: u64) {
-    let due = member.reader.leases().due_checkpoints(member.profile.now(), CHECKPOINTS_PER_ENTRY);
+async fn propose_checkpoints(handles: &Handles, term: u64) {
+    let due = handles.reader.leases().due_checkpoints(handles.profile.now(), CHECKPOINTS_PER_ENTRY);
     if due.is_empty() {
         return;
     }
@@ -231,13 +231,13 @@ async fn propose_checkpoints(member: &Member, term: u64) {
         ..InternalRaftRequest::default()
     };
     // What is lost is proposed again an interval later.
-    drop(member.proposer.propose_as_leader(term, request, RequestKind::LeaseCheckpoint).await);
+    drop(handles.proposer.propose_as_leader(term, request, RequestKind::LeaseCheckpoint).await);
 }
 
 /// Serves watchers that are behind the present from history.
-pub async fn catch_up_watchers(member: Arc<Member>, faults: FaultReports) {
+pub async fn catch_up_watchers(handles: Arc<Handles>, faults: FaultReports) {
     loop {
-        let hub = member.reader.hub().clone();
+        let hub = handles.reader.hub().clone();
         std::future::poll_fn(|cx| hub.poll_behind(cx)).await;
         let caught_up = blocking(move || {
             while hub.catch_up()? {}
@@ -251,7 +251,7 @@ pub async fn catch_up_watchers(member: Arc<Member>, faults: FaultReports) {
 }
 
 /// Compacts the key space as the flags ask.
-pub async fn compact_automatically(member: Arc<Member>, retention: Retention) {
+pub async fn compact_automatically(handles: Arc<Handles>, retention: Retention) {
     let mut compactor = Compactor::new(retention);
     let mut ticks = interval(compactor.interval());
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -259,8 +259,8 @@ pub async fn compact_automatically(member: Arc<Member>, retention: Retention) {
     ticks.tick().await;
     loop {
         ticks.tick().await;
-        let revision = member.reader.view().current_revision();
-        let Some(target) = compactor.tick(revision, member.profile.standing().leads()) else {
+        let revision = handles.reader.view().current_revision();
+        let Some(target) = compactor.tick(revision, handles.profile.standing().leads()) else {
             continue;
         };
         log::info!("starting auto compaction", "revision" = target);
@@ -269,7 +269,7 @@ pub async fn compact_automatically(member: Arc<Member>, retention: Retention) {
             compaction: Some(CompactionRequest { revision: target, physical: false }),
             ..InternalRaftRequest::default()
         };
-        match member.proposer.propose(request, RequestKind::Compaction).await {
+        match handles.proposer.propose(request, RequestKind::Compaction).await {
             Ok(_) | Err(RequestError::Refused(Refusal::Compacted)) => {
                 compactor.compacted(target);
                 log::info!(

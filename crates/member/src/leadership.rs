@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use quorate_raft::{NONE, Role};
 use quorate_state::units::MemberId;
 
-use crate::{Member, Profile, Reader, RequestError};
+use crate::{Handles, Profile, Reader, RequestError};
 use quorate_telemetry::log;
 
 /// Between two attempts to have the leader do something.
@@ -38,8 +38,8 @@ pub struct LeaderWatch {
 
 impl LeaderWatch {
     /// Of these handles.
-    pub fn new(member: &Member) -> Self {
-        Self { profile: Arc::clone(&member.profile), reader: Arc::clone(&member.reader) }
+    pub fn new(handles: &Handles) -> Self {
+        Self { profile: Arc::clone(&handles.profile), reader: Arc::clone(&handles.reader) }
     }
 
     /// Waits until there is a leader, or there has been none for an election timeout.

@@ -29,7 +29,7 @@ use quorate_state::lease::Renewal;
 use quorate_state::units::LeaseId;
 
 use crate::leadership::{LeaderWatch, RETRY_PAUSE};
-use crate::{Member, Profile, Proposer, Reader, RequestError};
+use crate::{Handles, Profile, Proposer, Reader, RequestError};
 use quorate_peer::call::{Call, CallError};
 use quorate_peer::pool::ConnectionPool;
 use quorate_telemetry::log;
@@ -80,12 +80,12 @@ pub struct LeaseHolder {
 
 impl LeaseHolder {
     /// Of these handles.
-    pub fn new(member: &Member) -> Self {
+    pub fn new(handles: &Handles) -> Self {
         Self {
-            profile: Arc::clone(&member.profile),
-            reader: Arc::clone(&member.reader),
-            proposer: Arc::clone(&member.proposer),
-            leader: LeaderWatch::new(member),
+            profile: Arc::clone(&handles.profile),
+            reader: Arc::clone(&handles.reader),
+            proposer: Arc::clone(&handles.proposer),
+            leader: LeaderWatch::new(handles),
             to_leader: ConnectionPool::default(),
         }
     }

@@ -1,6 +1,6 @@
 //! A member at work: its threads, what they tell one another, and the handles that others have of it.
 //!
-//! [`start`] sets the threads going and gives a [`Member`], which is handles: a [`Profile`] to look at, a [`Reader`],
+//! [`start`] sets the threads going and gives a [`Handles`]: a [`Profile`] to look at, a [`Reader`],
 //! a [`Proposer`], an [`Administrator`], and [`StreamEnds`]. What is built on those stands beside them: who leads
 //! (`leadership`), renewing leases (`lease_holder`), changing the members (`membership`), agreeing on versions
 //! (`versions`), what a member does by itself (`housekeeping`).
@@ -12,25 +12,26 @@
 
 mod administrator;
 pub mod admission;
-mod answer;
 mod applier;
+mod batch_queue;
 mod channels;
 mod clock;
 mod committer;
 mod compactor;
+mod completion;
 mod driver;
 mod error;
 pub mod fatal;
 mod handles;
 pub mod housekeeping;
 mod identity;
-mod inbox;
 pub mod leadership;
 pub mod lease_holder;
 mod limit_notices;
 mod limits;
-mod mailbox;
 pub mod membership;
+mod outcome;
+mod pending_proposals;
 mod persist;
 mod profile;
 mod proposer;
@@ -42,15 +43,15 @@ mod start;
 mod stream_ends;
 mod timeout;
 pub mod versions;
-mod waiters;
 
 pub use administrator::Administrator;
-pub use answer::await_answers;
 pub use error::RequestError;
-pub use handles::Member;
+pub use handles::Handles;
 pub use identity::Identity;
 pub use limit_notices::log_limits;
 pub use limits::Limits;
+pub use outcome::deliver_outcomes;
+pub use pending_proposals::Load;
 pub use profile::Profile;
 pub use proposer::Proposer;
 pub use reader::{Reader, Weight};
@@ -59,4 +60,3 @@ pub use request_id::RequestIds;
 pub use standing::Standing;
 pub use start::{Entrance, Running, Start, start};
 pub use stream_ends::{StreamEnd, StreamEnds};
-pub use waiters::Load;

@@ -20,9 +20,9 @@ use quorate_node::Persist;
 use quorate_raft::HardState;
 use quorate_storage::wal::SnapshotMark;
 
+use crate::batch_queue::{self, Nothing, Receiver, Sender};
 use crate::channels::{DriverHandle, Input};
 use crate::fatal::FaultReports;
-use crate::inbox::{self, Nothing, Receiver, Sender};
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
 
@@ -136,7 +136,7 @@ impl LogThread {
         driver: DriverHandle,
         faults: FaultReports,
     ) -> io::Result<Self> {
-        let (orders, receiver) = inbox::inbox(ORDERS_QUEUED_MAX);
+        let (orders, receiver) = batch_queue::bounded(ORDERS_QUEUED_MAX);
         let thread = std::thread::Builder::new().name("wal".to_owned()).spawn(move || {
             if let Err(error) = serve(writer, &receiver, &driver) {
                 faults.report("writing the write-ahead log", error);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use quorate_api::etcdserverpb::ResponseHeader;
 use quorate_state::apply::{Facts, Readers};
-use quorate_state::members::Member as Row;
+use quorate_state::members::Member;
 use quorate_state::units::{MemberId, Millis};
 use quorate_state::versions::Version;
 
@@ -70,7 +70,7 @@ impl Profile {
     }
 
     /// The members as applied, ascending.
-    pub fn rows(&self) -> Vec<Row> {
+    pub fn rows(&self) -> Vec<Member> {
         self.facts().members.iter().cloned().collect()
     }
 

@@ -13,15 +13,15 @@ use quorate_raft::ConfChange;
 use quorate_state::apply::{Readers, Refusal, Response};
 use quorate_state::backend::Backend;
 
-use crate::answer::{Answer, DESK};
 use crate::channels::{DriverHandle, Input};
+use crate::completion;
 use crate::error::RequestError;
 use crate::limit_notices::warn_of_full_store;
-use crate::mailbox;
+use crate::outcome::{AWAITING, Outcome};
+use crate::pending_proposals::{Load, PendingProposals};
 use crate::profile::Profile;
 use crate::request_id::RequestIds;
 use crate::timeout::{Lead, TimedOut};
-use crate::waiters::{Load, Waiters};
 use quorate_peer::Peers;
 use quorate_telemetry::metrics::RequestKind;
 
@@ -33,7 +33,7 @@ const CONF_CHANGE_PATIENCE: Duration = Duration::from_secs(3600);
 pub struct Proposer {
     pub(crate) profile: Arc<Profile>,
     pub(crate) driver: DriverHandle,
-    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) pending: Arc<PendingProposals>,
     pub(crate) request_ids: Arc<RequestIds>,
     pub(crate) readers: Readers,
     pub(crate) backend: Backend,
@@ -45,7 +45,7 @@ pub struct Proposer {
 impl Proposer {
     /// What the proposals in progress come to.
     pub fn load(&self) -> Load {
-        self.waiters.load()
+        self.pending.load()
     }
 
     /// An id for a lease whose client leaves the choice to us.
@@ -93,21 +93,22 @@ impl Proposer {
         }
         let started = Instant::now();
         let deadline = started + self.profile.limits().request_timeout;
-        let (address, waiting) = mailbox::wait(&DESK, deadline).ok_or(RequestError::Stopped)?;
-        self.waiters.add(request_id, address, data.len())?;
+        let (completer, waiting) =
+            completion::wait(&AWAITING, deadline).ok_or(RequestError::Stopped)?;
+        self.pending.add(request_id, completer, data.len())?;
         let ticket = Ticket::new(self, request_id, kind, started);
         let proposal = Proposal { request_id, data: data.into() };
         if let Err(full) = self.driver.request(input(proposal)) {
-            drop(self.waiters.take(request_id));
+            drop(self.pending.take(request_id));
             return Err(full.into());
         }
         match waiting.await {
-            Some(Answer::Applied(outcome)) => {
+            Some(Outcome::Applied(outcome)) => {
                 ticket.succeed();
                 (*outcome).map_err(RequestError::from)
             }
-            Some(Answer::ProposalFailed(failure)) => Err(failure.into()),
-            Some(Answer::BarrierFailed(_) | Answer::Ready | Answer::ConfChange(_)) => {
+            Some(Outcome::ProposalFailed(failure)) => Err(failure.into()),
+            Some(Outcome::BarrierFailed(_) | Outcome::Ready | Outcome::ConfChange(_)) => {
                 unreachable!("a proposal's slot gets a proposal's answer")
             }
             None => Err(self.explain_timeout(started)),
@@ -119,15 +120,16 @@ impl Proposer {
     pub async fn propose_conf_change(&self, mut change: ConfChange) -> Result<(), RequestError> {
         change.id = self.request_ids.next();
         let request_id = change.id;
-        let (address, waiting) = mailbox::wait(&DESK, Instant::now() + CONF_CHANGE_PATIENCE)
-            .ok_or(RequestError::Stopped)?;
-        self.waiters.add(request_id, address, change.context.len())?;
-        let _withdrawal = Withdrawal { waiters: &self.waiters, request_id };
+        let (completer, waiting) =
+            completion::wait(&AWAITING, Instant::now() + CONF_CHANGE_PATIENCE)
+                .ok_or(RequestError::Stopped)?;
+        self.pending.add(request_id, completer, change.context.len())?;
+        let _withdrawal = Withdrawal { pending: &self.pending, request_id };
         self.driver.request(Input::ProposeConfChange(change))?;
         match waiting.await {
-            Some(Answer::ConfChange(outcome)) => outcome.map_err(RequestError::Membership),
-            Some(Answer::ProposalFailed(failure)) => Err(failure.into()),
-            Some(Answer::Applied(_) | Answer::BarrierFailed(_) | Answer::Ready) => {
+            Some(Outcome::ConfChange(outcome)) => outcome.map_err(RequestError::Membership),
+            Some(Outcome::ProposalFailed(failure)) => Err(failure.into()),
+            Some(Outcome::Applied(_) | Outcome::BarrierFailed(_) | Outcome::Ready) => {
                 unreachable!("a membership change's slot gets its answer")
             }
             None => Err(RequestError::Timeout),
@@ -187,13 +189,13 @@ impl Proposer {
 
 /// Ends a membership change that nobody will ask for any more. It is small, and a leader may make nothing of it.
 struct Withdrawal<'a> {
-    waiters: &'a Waiters,
+    pending: &'a PendingProposals,
     request_id: u64,
 }
 
 impl Drop for Withdrawal<'_> {
     fn drop(&mut self) {
-        drop(self.waiters.take(self.request_id));
+        drop(self.pending.take(self.request_id));
     }
 }
 
@@ -224,7 +226,7 @@ impl Drop for Ticket<'_> {
         metrics.proposals_pending.dec();
         if !self.succeeded {
             metrics.proposals_failed.inc();
-            self.proposer.waiters.withdraw(self.request_id);
+            self.proposer.pending.withdraw(self.request_id);
         }
         metrics.request_duration.observe(self.kind, self.succeeded, self.started.elapsed());
     }

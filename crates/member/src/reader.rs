@@ -14,11 +14,11 @@ use quorate_state::mvcc::{MvccError, RangeQuery, RangeResult, SortOrder, SortTar
 use quorate_state::watch::{HistoryFault, Hub};
 
 use crate::admission::{Admission, Bound, Room};
-use crate::answer::{Answer, DESK};
 use crate::channels::{DriverHandle, Input};
+use crate::completion;
 use crate::error::RequestError;
 use crate::fatal::FaultReports;
-use crate::mailbox;
+use crate::outcome::{AWAITING, Outcome};
 use crate::profile::Profile;
 
 /// The references of a list to its records are counted from here on, before it is read.
@@ -85,15 +85,16 @@ impl Reader {
         }
         let _place = self.admission.reads.take(1)?;
         let deadline = Instant::now() + self.profile.limits().request_timeout;
-        let (address, waiting) = mailbox::wait(&DESK, deadline).ok_or(RequestError::Stopped)?;
-        self.driver.request(Input::ReadBarrier(address))?;
+        let (completer, waiting) =
+            completion::wait(&AWAITING, deadline).ok_or(RequestError::Stopped)?;
+        self.driver.request(Input::ReadBarrier(completer))?;
         match waiting.await {
-            Some(Answer::Ready) => Ok(()),
-            Some(Answer::BarrierFailed(failure)) => {
+            Some(Outcome::Ready) => Ok(()),
+            Some(Outcome::BarrierFailed(failure)) => {
                 self.profile.metrics().server.read_indexes_failed.inc();
                 Err(failure.into())
             }
-            Some(Answer::Applied(_) | Answer::ProposalFailed(_) | Answer::ConfChange(_)) => {
+            Some(Outcome::Applied(_) | Outcome::ProposalFailed(_) | Outcome::ConfChange(_)) => {
                 unreachable!("a barrier's slot gets a barrier's answer")
             }
             None => {
@@ -112,8 +113,9 @@ impl Reader {
         }
         let _place = self.admission.reads.take(1)?;
         let deadline = Instant::now() + self.profile.limits().apply_timeout;
-        let (address, waiting) = mailbox::wait(&DESK, deadline).ok_or(RequestError::Stopped)?;
-        standing.when_applied(committed, address);
+        let (completer, waiting) =
+            completion::wait(&AWAITING, deadline).ok_or(RequestError::Stopped)?;
+        standing.when_applied(committed, completer);
         waiting.await.map(drop).ok_or(RequestError::TimeoutWaitingForApply)
     }
 

@@ -19,8 +19,8 @@ use quorate_state::versions::Version;
 use tokio::sync::watch;
 
 use crate::admission::SweepMark;
-use crate::answer::Answer;
-use crate::mailbox::{Address, Outbox};
+use crate::completion::{Completer, CompletionBatch};
+use crate::outcome::Outcome;
 
 /// Committed entries that may wait for the applier before new requests are refused.
 const UNAPPLIED_COUNT_MAX: u64 = 5_000;
@@ -37,31 +37,31 @@ pub(crate) struct Moment(u64);
 /// [`Waitlist`]: crate::admission::Waitlist
 #[derive(Debug, Default)]
 struct Waiting {
-    by_index: BTreeMap<u64, Vec<Address<Answer>>>,
+    by_index: BTreeMap<u64, Vec<Completer<Outcome>>>,
     count: usize,
     mark: SweepMark,
 }
 
 impl Waiting {
-    fn add(&mut self, index: u64, address: Address<Answer>) {
+    fn add(&mut self, index: u64, completer: Completer<Outcome>) {
         if self.mark.is_reached(self.count) {
-            self.by_index.retain(|_, addresses| {
-                addresses.retain(Address::is_awaited);
-                !addresses.is_empty()
+            self.by_index.retain(|_, completers| {
+                completers.retain(Completer::is_awaited);
+                !completers.is_empty()
             });
             self.count = self.by_index.values().map(Vec::len).sum();
             self.mark.set_after(self.count);
         }
-        self.by_index.entry(index).or_default().push(address);
+        self.by_index.entry(index).or_default().push(completer);
         self.count += 1;
     }
 
     /// The next one that waits for no more than this index.
-    fn take_up_to(&mut self, index: u64) -> Option<Vec<Address<Answer>>> {
+    fn take_up_to(&mut self, index: u64) -> Option<Vec<Completer<Outcome>>> {
         let first = self.by_index.first_entry().filter(|first| *first.key() <= index)?;
-        let addresses = first.remove();
-        self.count -= addresses.len();
-        Some(addresses)
+        let completers = first.remove();
+        self.count -= completers.len();
+        Some(completers)
     }
 }
 
@@ -255,28 +255,33 @@ impl Standing {
     }
 
     /// Called by the applier after it has published the batch that ends with `index`.
-    pub(crate) fn set_applied(&self, index: u64, term: u64, outbox: &mut Outbox<Answer>) {
+    pub(crate) fn set_applied(
+        &self,
+        index: u64,
+        term: u64,
+        completions: &mut CompletionBatch<Outcome>,
+    ) {
         let mut waiting = self.waiting.lock();
         self.applied_term.store(term, Ordering::Release);
         self.applied.store(index, Ordering::Release);
-        while let Some(addresses) = waiting.take_up_to(index) {
-            for address in addresses {
-                outbox.push(address, Answer::Ready);
+        while let Some(completers) = waiting.take_up_to(index) {
+            for completer in completers {
+                completions.push(completer, Outcome::Ready);
             }
         }
     }
 
-    /// Tells `address` once `index` is applied, which may be now.
-    pub(crate) fn when_applied(&self, index: u64, address: Address<Answer>) {
+    /// Tells `completer` once `index` is applied, which may be now.
+    pub(crate) fn when_applied(&self, index: u64, completer: Completer<Outcome>) {
         {
             let mut waiting = self.waiting.lock();
             // Looked at under the lock, so that the applier cannot pass in between.
             if self.applied() < index {
-                waiting.add(index, address);
+                waiting.add(index, completer);
                 return;
             }
         }
-        address.send(Answer::Ready);
+        completer.send(Outcome::Ready);
     }
 }
 
@@ -284,12 +289,12 @@ impl Standing {
 mod tests {
     use super::*;
 
-    use crate::mailbox::{DeskCell, Mailbox, run_postman, wait};
+    use crate::completion::{AwaitingCell, CompletionQueue, deliver, wait};
 
     const SILENCE: Duration = Duration::from_millis(300);
 
     thread_local! {
-        static DESK: DeskCell<Answer> = const { DeskCell::new() };
+        static AWAITING: AwaitingCell<Outcome> = const { AwaitingCell::new() };
     }
 
     #[tokio::test]
@@ -297,15 +302,15 @@ mod tests {
         let far = Instant::now() + Duration::from_secs(3600);
         let standing = Standing::new(0, 0, SILENCE);
         let callers = async {
-            let (address, staying) = wait(&DESK, far).unwrap();
-            standing.when_applied(7, address);
+            let (completer, staying) = wait(&AWAITING, far).unwrap();
+            standing.when_applied(7, completer);
             for index in 1..10_000 {
-                let (address, gone) = wait(&DESK, far).unwrap();
+                let (completer, gone) = wait(&AWAITING, far).unwrap();
                 drop(gone);
-                standing.when_applied(index, address);
+                standing.when_applied(index, completer);
             }
             assert!(standing.waiting.lock().count <= 1024);
-            standing.set_applied(7, 1, &mut Outbox::new());
+            standing.set_applied(7, 1, &mut CompletionBatch::new());
             let waiting = standing.waiting.lock();
             let held: usize = waiting.by_index.values().map(Vec::len).sum();
             assert_eq!(waiting.count, held);
@@ -313,7 +318,7 @@ mod tests {
         };
         tokio::select! {
             biased;
-            () = run_postman(&DESK, Mailbox::new()) => {}
+            () = deliver(&AWAITING, CompletionQueue::new()) => {}
             () = callers => {}
         }
     }

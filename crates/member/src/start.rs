@@ -19,6 +19,7 @@ use quorate_storage::wal::Wal;
 use quorate_telemetry::metrics::Metrics;
 
 use crate::applier::{self, Applier};
+use crate::batch_queue;
 use crate::channels::{
     Done, DriverHandle, DriverInputs, Input, JOBS_QUEUED_MAX, Job, ORDERS_QUEUED_MAX, Order,
 };
@@ -26,15 +27,14 @@ use crate::clock::Clock;
 use crate::committer::Committer;
 use crate::driver::{self, Driver};
 use crate::fatal::FaultReports;
-use crate::handles::{Member, Parts};
+use crate::handles::{Handles, Parts};
 use crate::identity::Identity;
-use crate::inbox;
 use crate::limits::Limits;
+use crate::pending_proposals::PendingProposals;
 use crate::persist::LogWriter;
 use crate::reports::Reports;
 use crate::request_id::RequestIds;
 use crate::standing::Standing;
-use crate::waiters::Waiters;
 
 /// The way into a member before there is one: the transport reports by it, and is needed to start the member.
 #[derive(Debug)]
@@ -96,9 +96,9 @@ pub struct Start {
 #[derive(Debug)]
 pub struct Running {
     /// The handles.
-    pub member: Arc<Member>,
+    pub handles: Arc<Handles>,
     driver: DriverHandle,
-    applier_jobs: inbox::Sender<Job>,
+    applier_jobs: batch_queue::Sender<Job>,
     backend_orders: crossbeam_channel::Sender<Order>,
     /// Tells the backend thread not to wait for room any more.
     backend_ending: crossbeam_channel::Sender<()>,
@@ -118,10 +118,10 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
     let (applied, applied_term) = state.applied();
     let standing = Arc::new(Standing::new(applied, applied_term, start.silence_max));
     standing.set_storage_version(storage_version(&backend));
-    let waiters = Arc::new(Waiters::default());
+    let pending = Arc::new(PendingProposals::default());
     let request_ids = Arc::new(RequestIds::new(identity.member_id, SystemTime::now()));
     let readers = state.readers();
-    let (applier_jobs, applier_receiver) = inbox::inbox(JOBS_QUEUED_MAX);
+    let (applier_jobs, applier_receiver) = batch_queue::bounded(JOBS_QUEUED_MAX);
     let (backend_orders, backend_receiver) = crossbeam_channel::bounded(ORDERS_QUEUED_MAX);
     let (backend_ending, ending) = crossbeam_channel::bounded(1);
     let no_room_told = Arc::new(AtomicBool::new(false));
@@ -136,7 +136,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
         driver::Neighbours {
             peers: Arc::clone(&peers),
             applier: applier_jobs.clone(),
-            waiters: Arc::clone(&waiters),
+            pending: Arc::clone(&pending),
             standing: Arc::clone(&standing),
             faults: faults.clone(),
             metrics: Arc::clone(&metrics),
@@ -156,7 +156,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
             peers: Arc::clone(&peers),
             committer: backend_orders.clone(),
             no_room_told: Arc::clone(&no_room_told),
-            waiters: Arc::clone(&waiters),
+            pending: Arc::clone(&pending),
             standing: Arc::clone(&standing),
             faults: faults.clone(),
             metrics: Arc::clone(&metrics),
@@ -174,7 +174,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
         faults: faults.clone(),
         metrics: Arc::clone(&metrics),
     };
-    let member = Arc::new(Member::new(Parts {
+    let handles = Arc::new(Handles::new(Parts {
         identity,
         limits: start.limits,
         clock,
@@ -182,7 +182,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
         peers,
         applier: applier_jobs.clone(),
         backend_orders: backend_orders.clone(),
-        waiters,
+        pending,
         standing,
         readers,
         backend,
@@ -196,7 +196,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
         spawn("backend", move || committer.run())?,
     ];
     Ok(Running {
-        member,
+        handles,
         driver: driver_handle,
         applier_jobs,
         backend_orders,
@@ -210,7 +210,7 @@ impl Running {
     /// reported why.
     pub fn stop(self) {
         let [raft, apply, backend] = self.threads;
-        self.member.peers.stop();
+        self.handles.peers.stop();
         _ = self.backend_ending.try_send(());
         // A snapshot under way gets its mark in the log, without which it is none: the release that a
         // downgrade leads to would replay what it does not understand.

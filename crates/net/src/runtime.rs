@@ -1,8 +1,8 @@
 //! The connection runtimes: one single-threaded tokio runtime per core, connections dealt among them.
 //!
 //! A current-thread runtime was measured at two thirds of the multi-threaded scheduler's CPU per call.
-//! What is lost, work stealing, matters little where every task is short. Each runtime has a mailbox for
-//! answers of the core threads, which is its resident.
+//! What is lost, work stealing, matters little where every task is short. Each runtime has a queue of
+//! what the core threads complete, which is its resident.
 
 use std::future::Future;
 use std::io;

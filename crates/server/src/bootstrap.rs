@@ -65,9 +65,9 @@ use self::founding::Founding;
 use self::joining::Joining;
 use self::names::{Names, SystemNames};
 use self::start::node_at;
-use crate::config::{ClusterState, Config, Gate};
-use crate::log;
-use crate::member::Identity;
+use quorate_config::{ClusterState, Config, Gate};
+use quorate_member::Identity;
+use quorate_telemetry::log;
 
 /// How long the backend file's lock is waited for before it is worth a word.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);

@@ -1,8 +1,8 @@
 //! The metrics of this process: made for the services it offers and the features it has.
 
-use crate::config::{Config, Gate};
-use crate::metrics::Metrics;
+use quorate_config::{Config, Gate};
 use quorate_edge::methods;
+use quorate_telemetry::metrics::Metrics;
 
 /// Every series at zero, but for those that say what was asked for.
 pub(crate) fn made_for(config: &Config) -> Metrics {

@@ -6,17 +6,17 @@
 
 use std::sync::Arc;
 
-use crate::descriptors::Budget;
-use crate::member::Member;
-use crate::metrics::{Metrics, StateSample};
+use quorate_member::Handles;
+use quorate_net::descriptors::Budget;
+use quorate_telemetry::metrics::{Metrics, StateSample};
 
 /// Lets the metrics ask the member what it knows.
-pub(crate) fn plug_in(metrics: &Metrics, member: &Arc<Member>, budget: &Budget) {
-    let (member, budget) = (Arc::clone(member), budget.clone());
+pub(crate) fn plug_in(metrics: &Metrics, handles: &Arc<Handles>, budget: &Budget) {
+    let (handles, budget) = (Arc::clone(handles), budget.clone());
     metrics.watch_state(move || {
-        let (view, stats) = (member.reader.view(), member.reader.backend().stats());
-        let watches = member.reader.hub().stats();
-        let (admission, proposals) = (member.reader.admission(), member.proposer.load());
+        let (view, stats) = (handles.reader.view(), handles.reader.backend().stats());
+        let watches = handles.reader.hub().stats();
+        let (admission, proposals) = (handles.reader.admission(), handles.proposer.load());
         let (clients, peers) = (budget.clients.load(), budget.peers.load());
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let bytes = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
@@ -30,7 +30,7 @@ pub(crate) fn plug_in(metrics: &Metrics, member: &Arc<Member>, budget: &Budget) 
             watch_streams: count(watches.stream_count),
             watchers: count(watches.watcher_count),
             slow_watchers: count(watches.slow_watcher_count),
-            quota_backend_bytes: member.profile.limits().quota_configured,
+            quota_backend_bytes: handles.profile.limits().quota_configured,
             proposals: count(proposals.count),
             proposals_bytes: count(proposals.bytes),
             proposals_refused: bytes(proposals.refused),

@@ -18,7 +18,7 @@ use quorate_api::deep_txn;
 use quorate_core::{Pace, Purger};
 use quorate_edge::{Access, Endpoints, HttpService, MemberProbe, PeerService, Router, Surface};
 use quorate_node::LogFault;
-use quorate_state::members::{Member as Row, Members};
+use quorate_state::members::{Member, Members};
 use quorate_state::units::MemberId;
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::{Disk, RealDisk};
@@ -26,23 +26,23 @@ use quorate_storage::lost_log;
 use tokio::sync::{mpsc, watch};
 
 use crate::bootstrap::{self, Booted};
-use crate::config::{self, Config, Gate, ProcessSurroundings, Url};
-use crate::descriptors;
-use crate::fatal::{End, Fatal, FaultReports};
-use crate::housekeeping;
-use crate::listen::{ConnectionLimits, Listener, Patience, Places, Reuse, Services};
-use crate::log;
-use crate::member::{self, Entrance, Identity, Limits, Member, Running, Start, log_limits};
 use crate::meters;
-use crate::metrics::Metrics;
-use crate::release;
+use quorate_config::{Config, Gate, ProcessSurroundings, Url};
+use quorate_member::fatal::{End, Fatal, FaultReports};
+use quorate_member::housekeeping;
+use quorate_member::{Entrance, Handles, Identity, Limits, Running, Start, log_limits};
+use quorate_net::descriptors;
+use quorate_net::listen::{ConnectionLimits, Listener, Patience, Places, Reuse, Services};
+use quorate_telemetry::log;
+use quorate_telemetry::metrics::Metrics;
+
 use crate::remedy;
-use crate::runtime::{Runtimes, Threads};
 use crate::scrape;
 use crate::signals::{self, StopSignal, StopSignals};
 use crate::systemd;
 use crate::transport;
-use crate::versions;
+use quorate_member::versions;
+use quorate_net::runtime::{Runtimes, Threads};
 
 /// How long requests may wait for the applier to catch up.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -62,7 +62,7 @@ const WAIT_TOLD: Duration = Duration::from_millis(300);
 /// Runs a server with these arguments (the program's name first) until it is told to stop.
 #[must_use]
 pub fn main(arguments: &[String]) -> ExitCode {
-    let config = match config::parse(arguments, &ProcessSurroundings)
+    let config = match quorate_config::parse(arguments, &ProcessSurroundings)
         .and_then(|parsed| parsed.open_log(arguments))
     {
         Ok(config) => config,
@@ -130,7 +130,7 @@ impl Ended {
     fn new(end: End, core: &Core) -> Self {
         match end {
             End::Fault(fatal) => Self::Fault(fatal),
-            End::LogFault(fault) => Self::LogFault { fault, member_id: core.member.profile.id() },
+            End::LogFault(fault) => Self::LogFault { fault, member_id: core.handles.profile.id() },
             End::Removed => Self::Removed,
         }
     }
@@ -146,7 +146,7 @@ enum StartError {
     #[error(transparent)]
     Descriptors(#[from] descriptors::TooFew),
     #[error(transparent)]
-    Config(#[from] config::StartRefusal),
+    Config(#[from] quorate_config::StartRefusal),
     #[error(transparent)]
     Boot(#[from] bootstrap::BootError),
     #[error("failed to start a thread: {0}")]
@@ -177,8 +177,8 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     metrics.set_member_id(&format!("{:x}", booted.identity.member_id));
     let core = Core::start(config, booted, &disk, &metrics).map_err(StartError::Thread)?;
     stop_signals.take_over();
-    let member = Arc::clone(&core.member);
-    scrape::plug_in(&metrics, &member, &budget);
+    let handles = Arc::clone(&core.handles);
+    scrape::plug_in(&metrics, &handles, &budget);
     // Peers are served first: without them there is no leader to tell our name to.
     let Listeners { peer, for_clients } = listeners;
     let serving_peers = serve_peers(peer, config, &core, &budget.peers);
@@ -188,12 +188,12 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
         runtimes.spawn(duty);
     }
     let published = {
-        let member = Arc::clone(&member);
+        let handles = Arc::clone(&handles);
         let client_urls: Vec<String> =
             config.advertise_client_urls.iter().map(|url| url.as_str().to_owned()).collect();
         runtimes.spawn(async move {
-            housekeeping::publish(&member, client_urls).await;
-            versions::settle_versions(&member).await;
+            housekeeping::publish(&handles, client_urls).await;
+            versions::settle_versions(&handles).await;
         })
     };
     let control = tokio::runtime::Builder::new_current_thread()
@@ -257,11 +257,11 @@ fn wind_up(
         }
     }
     if let Some(serving) = serving {
-        core.member.streams.stop();
+        core.handles.streams.stop();
         control.block_on(serving.finish(config.request_timeout()));
     }
     if matches!(ended, Ended::Signal(_)) {
-        control.block_on(core.member.administrator.hand_over());
+        control.block_on(core.handles.administrator.hand_over());
     }
     stop(ended, core)
 }
@@ -269,7 +269,7 @@ fn wind_up(
 /// Stops the threads. What consensus has found out about the log until the last of them ended is told and marked.
 fn stop(ended: Ended, core: Core) -> Ended {
     let (disk, dirs, faults) = (Arc::clone(&core.disk), core.dirs.clone(), core.faults.clone());
-    let member_id = core.member.profile.id();
+    let member_id = core.handles.profile.id();
     if let Ended::LogFault { fault, .. } = &ended {
         mark_if_lost(&*disk, &dirs, fault);
     }
@@ -302,11 +302,11 @@ fn mark_if_lost(disk: &dyn Disk, dirs: &DataDir, fault: &LogFault) {
 fn log_start(config: &Config) {
     log::info!(
         "starting an etcd server",
-        "etcd-version" = release::ETCD_VERSION,
-        "git-sha" = release::git_sha(),
-        "quorate-version" = release::QUORATE_VERSION,
-        "go-os" = release::go_os(),
-        "go-arch" = release::go_arch(),
+        "etcd-version" = quorate_release::ETCD_VERSION,
+        "git-sha" = quorate_release::git_sha(),
+        "quorate-version" = quorate_release::QUORATE_VERSION,
+        "go-os" = quorate_release::go_os(),
+        "go-arch" = quorate_release::go_arch(),
         "max-cpu-set" = core_count(),
         "name" = config.name,
         "data-dir" = config.data_dir,
@@ -325,9 +325,9 @@ fn log_start(config: &Config) {
 fn duties(
     config: &Config,
     core: &Core,
-    retention: Option<config::Retention>,
+    retention: Option<quorate_config::Retention>,
 ) -> Vec<std::pin::Pin<Box<dyn Future<Output = ()> + Send>>> {
-    let member = || Arc::clone(&core.member);
+    let handles = || Arc::clone(&core.handles);
     let purger = Purger {
         disk: Arc::clone(&core.disk),
         snap_dir: core.dirs.snap(),
@@ -336,24 +336,24 @@ fn duties(
         segments_max: usize::try_from(config.max_wals).unwrap_or(usize::MAX),
     };
     let mut duties: Vec<std::pin::Pin<Box<dyn Future<Output = ()> + Send>>> = vec![
-        Box::pin(housekeeping::follow_leadership(member())),
-        Box::pin(housekeeping::watch_for_leader(member())),
-        Box::pin(versions::keep_cluster_version(member())),
-        Box::pin(versions::keep_storage_version(member())),
-        Box::pin(versions::end_downgrade(member())),
-        Box::pin(housekeeping::end_leases(member())),
-        Box::pin(housekeeping::catch_up_watchers(member(), core.faults.clone())),
+        Box::pin(housekeeping::follow_leadership(handles())),
+        Box::pin(housekeeping::watch_for_leader(handles())),
+        Box::pin(versions::keep_cluster_version(handles())),
+        Box::pin(versions::keep_storage_version(handles())),
+        Box::pin(versions::end_downgrade(handles())),
+        Box::pin(housekeeping::end_leases(handles())),
+        Box::pin(housekeeping::catch_up_watchers(handles(), core.faults.clone())),
         Box::pin(housekeeping::purge_files(purger, core.faults.clone())),
     ];
     if let Some(retention) = retention {
-        duties.push(Box::pin(housekeeping::compact_automatically(member(), retention)));
+        duties.push(Box::pin(housekeeping::compact_automatically(handles(), retention)));
     }
     duties
 }
 
 /// The core threads and the runtimes of one member.
 struct Core {
-    member: Arc<Member>,
+    handles: Arc<Handles>,
     running: Running,
     runtimes: Arc<Runtimes>,
     /// The transport's, which serves the peer listener.
@@ -362,7 +362,7 @@ struct Core {
     disk: Arc<dyn Disk>,
     dirs: DataDir,
     /// The members, this one among them, before the log tells of any.
-    known_at_start: Arc<[Row]>,
+    known_at_start: Arc<[Member]>,
 }
 
 impl Core {
@@ -397,12 +397,12 @@ impl Core {
             peers,
             metrics: Arc::clone(metrics),
         };
-        let running = member::start(start, entrance)?;
+        let running = quorate_member::start(start, entrance)?;
         let stack_bytes = deep_txn::STACK_BYTES;
         let threads = Threads { name: "conn", count: core_count(), stack_bytes };
-        let runtimes = Runtimes::start(threads, |_| member::await_answers())?;
+        let runtimes = Runtimes::start(threads, |_| quorate_member::deliver_outcomes())?;
         Ok(Self {
-            member: Arc::clone(&running.member),
+            handles: Arc::clone(&running.handles),
             running,
             runtimes: Arc::new(runtimes),
             peer_runtimes,
@@ -420,11 +420,11 @@ fn core_count() -> usize {
 }
 
 /// All members, where the others were learnt at the start.
-fn with_own(mut members: Vec<Row>, identity: &Identity, config: &Config) -> Arc<[Row]> {
+fn with_own(mut members: Vec<Member>, identity: &Identity, config: &Config) -> Arc<[Member]> {
     if !members.is_empty() {
         let urls = config.initial_advertise_peer_urls.iter().map(ToString::to_string).collect();
         let id = MemberId(identity.member_id);
-        members.push(Row { name: identity.name.clone(), ..Row::new(id, urls) });
+        members.push(Member { name: identity.name.clone(), ..Member::new(id, urls) });
         members.sort_by_key(|member| member.id);
     }
     members.into()
@@ -508,7 +508,7 @@ fn serve_peers(
     places: &Arc<Places>,
 ) -> Serving {
     let (serving, stopping, alive) = Serving::begin();
-    let service = PeerService::new(&core.member, Arc::clone(&core.known_at_start));
+    let service = PeerService::new(&core.handles, Arc::clone(&core.known_at_start));
     let services = Services { grpc: None::<Router>, http: Some(service) };
     // As etcd: a head within the patience of one read, and between two requests little more.
     let head = transport::read_timeout(config);
@@ -534,12 +534,12 @@ impl ClientListeners {
     ) -> Serving {
         let (serving, stopping, alive) = Serving::begin();
         let endpoints = Arc::new(Endpoints::new(
-            Arc::new(MemberProbe::new(&core.member)),
+            Arc::new(MemberProbe::new(&core.handles)),
             Arc::clone(metrics),
             Access::new(config),
-            config::without_secrets(arguments),
+            quorate_config::without_secrets(arguments),
         ));
-        let grpc = Router::new(&core.member);
+        let grpc = Router::new(&core.handles);
         let http = |surface| HttpService::new(Arc::clone(&endpoints), surface);
         let limits = connection_limits(config, Patience::WITH_CLIENTS, places);
         let both = Services {

@@ -17,7 +17,7 @@ use signal_hook::consts::signal::{SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use tokio::sync::mpsc;
 
-use crate::log;
+use quorate_telemetry::log;
 
 /// The signal that asked for the stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-use crate::log;
+use quorate_telemetry::log;
 
 /// Tells the init system, if there is one that listens, that the member is ready.
 pub fn notify_ready() {

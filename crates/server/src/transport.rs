@@ -12,12 +12,12 @@ use std::time::Duration;
 use quorate_api::deep_txn;
 use quorate_storage::disk::Disk;
 
-use crate::config::Config;
-use crate::member::{self, Identity, Reports};
-use crate::metrics::Metrics;
-use crate::peer::{Parts, Peers};
-use crate::release;
-use crate::runtime::{Runtimes, Threads};
+use quorate_config::Config;
+use quorate_member::{Identity, Reports};
+use quorate_peer::{Parts, Peers};
+use quorate_telemetry::metrics::Metrics;
+
+use quorate_net::runtime::{Runtimes, Threads};
 
 /// How long a peer may take to read or write when the flags do not say.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -39,13 +39,13 @@ pub(crate) fn start(
     let threads = Threads { name: "peers", count: 1, stack_bytes: deep_txn::STACK_BYTES };
     let runtimes = Runtimes::start(threads, |_| {
         // Requests on the peer port wait for the core threads like those of clients.
-        member::await_answers()
+        quorate_member::deliver_outcomes()
     })?;
     let peers = Peers::new(Parts {
         member_id: identity.member_id,
         cluster_id: identity.cluster_id,
         peer_urls: config.initial_advertise_peer_urls.iter().map(ToString::to_string).collect(),
-        server_version: release::reported_version(config.hold_cluster_version),
+        server_version: quorate_release::reported_version(config.hold_cluster_version),
         shared_settings: config.shared_settings(),
         election_timeout: Duration::from_millis(config.election_timeout_ms),
         read_timeout: read_timeout(config),

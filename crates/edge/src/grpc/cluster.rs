@@ -8,14 +8,14 @@ use quorate_api::etcdserverpb::{
     MemberListResponse, MemberPromoteRequest, MemberPromoteResponse, MemberRemoveRequest,
     MemberRemoveResponse, MemberUpdateRequest, MemberUpdateResponse,
 };
-use quorate_state::members::Member as Row;
+use quorate_state::members::Member;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 use super::large_reply::counted;
 use super::status::status;
 use quorate_member::membership::Membership;
-use quorate_member::{Member, Profile, Reader};
+use quorate_member::{Handles, Profile, Reader};
 
 /// The service.
 #[derive(Debug)]
@@ -26,11 +26,11 @@ pub(crate) struct ClusterService {
 }
 
 impl ClusterService {
-    pub(super) fn new(member: &Member) -> Self {
+    pub(super) fn new(handles: &Handles) -> Self {
         Self {
-            profile: Arc::clone(&member.profile),
-            reader: Arc::clone(&member.reader),
-            membership: Membership::new(member),
+            profile: Arc::clone(&handles.profile),
+            reader: Arc::clone(&handles.reader),
+            membership: Membership::new(handles),
         }
     }
 }
@@ -99,11 +99,11 @@ fn token_of(metadata: &MetadataMap) -> Option<&str> {
     metadata.get("token").or_else(|| metadata.get("authorization"))?.to_str().ok()
 }
 
-fn to_messages(rows: Vec<Row>) -> Vec<MemberMessage> {
+fn to_messages(rows: Vec<Member>) -> Vec<MemberMessage> {
     rows.into_iter().map(to_message).collect()
 }
 
-fn to_message(row: Row) -> MemberMessage {
+fn to_message(row: Member) -> MemberMessage {
     MemberMessage {
         id: row.id.0,
         name: row.name,

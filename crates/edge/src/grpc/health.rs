@@ -18,7 +18,7 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
-use quorate_member::{Administrator, Member, StreamEnds};
+use quorate_member::{Administrator, Handles, StreamEnds};
 
 /// The service.
 #[derive(Debug)]
@@ -28,10 +28,10 @@ pub(crate) struct HealthService {
 }
 
 impl HealthService {
-    pub(super) fn new(member: &Member) -> Self {
+    pub(super) fn new(handles: &Handles) -> Self {
         Self {
-            administrator: Arc::clone(&member.administrator),
-            streams: Arc::clone(&member.streams),
+            administrator: Arc::clone(&handles.administrator),
+            streams: Arc::clone(&handles.streams),
         }
     }
 

@@ -31,7 +31,7 @@ use super::streams;
 use super::wording::in_grpc_gos_words;
 use crate::methods::Kind;
 use quorate_member::lease_holder::LeaseHolder;
-use quorate_member::{Member, Reader, StreamEnd, StreamEnds};
+use quorate_member::{Handles, Reader, StreamEnd, StreamEnds};
 
 /// Bytes gathered before they are handed to the transport.
 const CHUNK_BYTES: usize = 32 * 1024;
@@ -46,8 +46,12 @@ pub(super) struct KeepAliveService {
 }
 
 impl KeepAliveService {
-    pub(super) fn new(member: &Member, leases: Arc<LeaseHolder>, message_bytes_max: usize) -> Self {
-        let (reader, streams) = (Arc::clone(&member.reader), Arc::clone(&member.streams));
+    pub(super) fn new(
+        handles: &Handles,
+        leases: Arc<LeaseHolder>,
+        message_bytes_max: usize,
+    ) -> Self {
+        let (reader, streams) = (Arc::clone(&handles.reader), Arc::clone(&handles.streams));
         Self { reader, streams, leases, message_bytes_max }
     }
 

@@ -27,7 +27,7 @@ use super::status::status;
 use super::unexpected;
 use quorate_member::admission::{Bound, Room};
 use quorate_member::{
-    Administrator, Member, Profile, Proposer, Reader, RequestError, StreamEnds, Weight,
+    Administrator, Handles, Profile, Proposer, Reader, RequestError, StreamEnds, Weight,
 };
 use quorate_net::runtime::blocking;
 use quorate_telemetry::metrics::RequestKind;
@@ -43,13 +43,13 @@ pub(crate) struct Kv {
 }
 
 impl Kv {
-    pub(super) fn new(member: &Member) -> Self {
+    pub(super) fn new(handles: &Handles) -> Self {
         Self {
-            profile: Arc::clone(&member.profile),
-            reader: Arc::clone(&member.reader),
-            proposer: Arc::clone(&member.proposer),
-            administrator: Arc::clone(&member.administrator),
-            streams: Arc::clone(&member.streams),
+            profile: Arc::clone(&handles.profile),
+            reader: Arc::clone(&handles.reader),
+            proposer: Arc::clone(&handles.proposer),
+            administrator: Arc::clone(&handles.administrator),
+            streams: Arc::clone(&handles.streams),
         }
     }
 

@@ -16,7 +16,7 @@ use super::large_reply::counted;
 use super::status::status;
 use super::unexpected;
 use quorate_member::lease_holder::LeaseHolder;
-use quorate_member::{Member, Profile, Proposer, Reader};
+use quorate_member::{Handles, Profile, Proposer, Reader};
 use quorate_telemetry::metrics::RequestKind;
 
 /// The service.
@@ -29,11 +29,11 @@ pub(crate) struct LeaseService {
 }
 
 impl LeaseService {
-    pub(super) fn new(member: &Member, leases: Arc<LeaseHolder>) -> Self {
+    pub(super) fn new(handles: &Handles, leases: Arc<LeaseHolder>) -> Self {
         Self {
-            profile: Arc::clone(&member.profile),
-            reader: Arc::clone(&member.reader),
-            proposer: Arc::clone(&member.proposer),
+            profile: Arc::clone(&handles.profile),
+            reader: Arc::clone(&handles.reader),
+            proposer: Arc::clone(&handles.proposer),
             leases,
         }
     }

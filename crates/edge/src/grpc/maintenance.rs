@@ -21,7 +21,7 @@ use super::unexpected;
 use crate::snapshot_stream::{STREAM_BYTES, SnapshotStream};
 use quorate_member::admission::Bound;
 use quorate_member::versions::Downgrades;
-use quorate_member::{Administrator, Member, Profile, Proposer, Reader, RequestError, StreamEnds};
+use quorate_member::{Administrator, Handles, Profile, Proposer, Reader, RequestError, StreamEnds};
 use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
@@ -38,14 +38,14 @@ pub(crate) struct MaintenanceService {
 }
 
 impl MaintenanceService {
-    pub(super) fn new(member: &Member) -> Self {
+    pub(super) fn new(handles: &Handles) -> Self {
         Self {
-            profile: Arc::clone(&member.profile),
-            reader: Arc::clone(&member.reader),
-            proposer: Arc::clone(&member.proposer),
-            administrator: Arc::clone(&member.administrator),
-            downgrades: Downgrades::new(member),
-            streams: Arc::clone(&member.streams),
+            profile: Arc::clone(&handles.profile),
+            reader: Arc::clone(&handles.reader),
+            proposer: Arc::clone(&handles.proposer),
+            administrator: Arc::clone(&handles.administrator),
+            downgrades: Downgrades::new(handles),
+            streams: Arc::clone(&handles.streams),
         }
     }
 }

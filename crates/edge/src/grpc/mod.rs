@@ -54,7 +54,7 @@ use quorate_gotext::quote::go_quote_bytes;
 use quorate_member::admission::{CallRoom, Caller, Full};
 use quorate_member::leadership::LeaderWatch;
 use quorate_member::lease_holder::LeaseHolder;
-use quorate_member::{Member, Profile, RequestError};
+use quorate_member::{Handles, Profile, RequestError};
 use quorate_net::listen::{Activity, Http2Service};
 
 /// Bytes that a message may have beyond the largest request, for what surrounds it.
@@ -98,8 +98,8 @@ struct Services {
 
 impl Router {
     /// The services of this member.
-    pub fn new(member: &Member) -> Self {
-        let bytes_max = member.profile.limits().request_bytes_max + MESSAGE_OVERHEAD_BYTES;
+    pub fn new(handles: &Handles) -> Self {
+        let bytes_max = handles.profile.limits().request_bytes_max + MESSAGE_OVERHEAD_BYTES;
         macro_rules! server {
             ($server:ident, $service:expr) => {
                 $server::new($service)
@@ -108,21 +108,21 @@ impl Router {
                     .max_encoding_message_size(i32::MAX as usize)
             };
         }
-        let leases = Arc::new(LeaseHolder::new(member));
-        let caller = Arc::new(Caller::new(Arc::clone(&member.reader.admission().calls)));
+        let leases = Arc::new(LeaseHolder::new(handles));
+        let caller = Arc::new(Caller::new(Arc::clone(&handles.reader.admission().calls)));
         let services = Services {
-            kv: server!(KvServer, kv::Kv::new(member)),
-            watch: watch::WatchService::new(member, bytes_max),
-            lease: server!(LeaseServer, lease::LeaseService::new(member, Arc::clone(&leases))),
-            keep_alive: keep_alive::KeepAliveService::new(member, leases, bytes_max),
-            cluster: server!(ClusterServer, cluster::ClusterService::new(member)),
-            maintenance: server!(MaintenanceServer, maintenance::MaintenanceService::new(member)),
+            kv: server!(KvServer, kv::Kv::new(handles)),
+            watch: watch::WatchService::new(handles, bytes_max),
+            lease: server!(LeaseServer, lease::LeaseService::new(handles, Arc::clone(&leases))),
+            keep_alive: keep_alive::KeepAliveService::new(handles, leases, bytes_max),
+            cluster: server!(ClusterServer, cluster::ClusterService::new(handles)),
+            maintenance: server!(MaintenanceServer, maintenance::MaintenanceService::new(handles)),
             auth: server!(AuthServer, Later),
             lock: server!(LockServer, Later),
             election: server!(ElectionServer, Later),
-            health: server!(HealthServer, health::HealthService::new(member)),
-            profile: Arc::clone(&member.profile),
-            leader: LeaderWatch::new(member),
+            health: server!(HealthServer, health::HealthService::new(handles)),
+            profile: Arc::clone(&handles.profile),
+            leader: LeaderWatch::new(handles),
             message_bytes_max: bytes_max,
         };
         Self { services: Arc::new(services), caller }

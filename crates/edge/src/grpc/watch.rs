@@ -35,7 +35,7 @@ use super::status::status;
 use super::streams;
 use super::wording::in_grpc_gos_words;
 use crate::methods::Kind;
-use quorate_member::{Member, Profile, Reader, RequestError, StreamEnd, StreamEnds};
+use quorate_member::{Handles, Profile, Reader, RequestError, StreamEnd, StreamEnds};
 
 /// Bytes gathered before they are handed to the transport.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -50,11 +50,11 @@ pub(crate) struct WatchService {
 }
 
 impl WatchService {
-    pub(crate) fn new(member: &Member, message_bytes_max: usize) -> Self {
+    pub(crate) fn new(handles: &Handles, message_bytes_max: usize) -> Self {
         Self {
-            profile: Arc::clone(&member.profile),
-            reader: Arc::clone(&member.reader),
-            streams: Arc::clone(&member.streams),
+            profile: Arc::clone(&handles.profile),
+            reader: Arc::clone(&handles.reader),
+            streams: Arc::clone(&handles.streams),
             message_bytes_max,
         }
     }

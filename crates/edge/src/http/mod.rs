@@ -26,7 +26,6 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
-use quorate_release as release;
 use quorate_telemetry::metrics::{self, Metrics};
 
 pub use access::Access;
@@ -186,7 +185,7 @@ impl<P: Probe> Endpoints<P> {
              \"raft.status\": {}\n}}\n",
             arguments.join(","),
             limits.current.unwrap_or(u64::MAX),
-            reply::json(release::QUORATE_VERSION),
+            reply::json(quorate_release::QUORATE_VERSION),
             self.probe.raft_status(),
         );
         reply::typed("application/json; charset=utf-8", text)

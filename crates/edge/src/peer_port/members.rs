@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, Request, StatusCode, header};
 use hyper::body::Incoming;
-use quorate_state::members::{Member as Row, MembershipRefusal};
+use quorate_state::members::{Member, MembershipRefusal};
 use quorate_state::mvcc::{HashKv, MvccError};
 use serde::Deserialize;
 
@@ -79,8 +79,8 @@ impl PeerService {
     }
 }
 
-fn rows_json(rows: &[Row]) -> String {
-    let rows: Vec<String> = rows.iter().map(Row::to_json).collect();
+fn rows_json(rows: &[Member]) -> String {
+    let rows: Vec<String> = rows.iter().map(Member::to_json).collect();
     format!("[{}]\n", rows.join(","))
 }
 
@@ -124,9 +124,9 @@ mod tests {
 
     #[test]
     fn members_are_listed_as_go_encodes_them() {
-        let mut started = Row::new(MemberId(u64::MAX), vec!["http://a:1".to_owned()]);
+        let mut started = Member::new(MemberId(u64::MAX), vec!["http://a:1".to_owned()]);
         started.name = "a".to_owned();
-        let mut learner = Row::new(MemberId(7), vec!["http://b:1".to_owned()]);
+        let mut learner = Member::new(MemberId(7), vec!["http://b:1".to_owned()]);
         learner.is_learner = true;
         assert_eq!(
             rows_json(&[learner, started]),

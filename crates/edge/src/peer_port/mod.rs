@@ -26,13 +26,13 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use quorate_state::members::Member as Row;
+use quorate_state::members::Member;
 
 use self::route::{Endpoint, Routed, route};
 use crate::http::{Reply, reply};
 use quorate_member::lease_holder::LeaseHolder;
 use quorate_member::membership::Membership;
-use quorate_member::{Member, Profile, Reader};
+use quorate_member::{Handles, Profile, Reader};
 use quorate_peer::{PeerBody, Peers};
 
 /// Longest body that is read: ids and revisions, with room.
@@ -53,18 +53,18 @@ pub struct PeerService {
     membership: Arc<Membership>,
     peers: Arc<Peers>,
     /// The members as they were learnt at the start, for as long as the log has not told of any.
-    known_at_start: Arc<[Row]>,
+    known_at_start: Arc<[Member]>,
 }
 
 impl PeerService {
     /// Answers for this member.
-    pub fn new(member: &Member, known_at_start: Arc<[Row]>) -> Self {
+    pub fn new(handles: &Handles, known_at_start: Arc<[Member]>) -> Self {
         Self {
-            profile: Arc::clone(&member.profile),
-            reader: Arc::clone(&member.reader),
-            leases: Arc::new(LeaseHolder::new(member)),
-            membership: Arc::new(Membership::new(member)),
-            peers: Arc::clone(&member.peers),
+            profile: Arc::clone(&handles.profile),
+            reader: Arc::clone(&handles.reader),
+            leases: Arc::new(LeaseHolder::new(handles)),
+            membership: Arc::new(Membership::new(handles)),
+            peers: Arc::clone(&handles.peers),
             known_at_start,
         }
     }

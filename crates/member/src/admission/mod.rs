@@ -15,7 +15,7 @@
 //! (`metrics::state`): what it holds now, and how often it has refused.
 //!
 //! A proposal is the only thing whose memory outlives its caller: what is in the log of a leader stays there until
-//! it is committed and applied. So its place does, too (`waiters`).
+//! it is committed and applied. So its place does, too (`pending_proposals`).
 //!
 //! # Elsewhere
 //!
@@ -83,7 +83,7 @@ pub struct ProposalLimit {
     pub(crate) bytes_max: usize,
 }
 
-/// The bounds that requests share; that on proposals is with those who wait for them (`waiters`).
+/// The bounds that requests share; that on proposals is with those who wait for them (`pending_proposals`).
 #[derive(Debug)]
 pub struct Admission {
     /// [`READS_MAX`].

@@ -1,11 +1,11 @@
 //! Addresses of requests that wait in a core thread's list.
 //!
-//! A caller that gives up cannot take its address back out of the list, so those whose callers have gone are
-//! swept, whenever the list has doubled since the last time. It never holds more than twice as many addresses as
+//! A caller that gives up cannot take its completer back out of the list, so those whose callers have gone are
+//! swept, whenever the list has doubled since the last time. It never holds more than twice as many completers as
 //! somebody waits at, or [`SWEEP_MIN`].
 
-use crate::answer::Answer;
-use crate::mailbox::Address;
+use crate::completion::Completer;
+use crate::outcome::Outcome;
 
 /// Shorter lists are not swept.
 const SWEEP_MIN: usize = 1024;
@@ -34,27 +34,27 @@ impl SweepMark {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Waitlist {
-    addresses: Vec<Address<Answer>>,
+    completers: Vec<Completer<Outcome>>,
     mark: SweepMark,
 }
 
 impl Waitlist {
-    pub(crate) fn push(&mut self, address: Address<Answer>) {
-        if self.mark.is_reached(self.addresses.len()) {
-            self.addresses.retain(Address::is_awaited);
-            self.mark.set_after(self.addresses.len());
+    pub(crate) fn push(&mut self, completer: Completer<Outcome>) {
+        if self.mark.is_reached(self.completers.len()) {
+            self.completers.retain(Completer::is_awaited);
+            self.mark.set_after(self.completers.len());
         }
-        self.addresses.push(address);
+        self.completers.push(completer);
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
-        self.addresses.is_empty()
+        self.completers.is_empty()
     }
 
     /// Takes everything out.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Address<Answer>> {
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Completer<Outcome>> {
         self.mark = SweepMark::default();
-        self.addresses.drain(..)
+        self.completers.drain(..)
     }
 }
 
@@ -63,10 +63,10 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::mailbox::{DeskCell, Mailbox, run_postman, wait};
+    use crate::completion::{AwaitingCell, CompletionQueue, deliver, wait};
 
     thread_local! {
-        static DESK: DeskCell<Answer> = const { DeskCell::new() };
+        static AWAITING: AwaitingCell<Outcome> = const { AwaitingCell::new() };
     }
 
     #[tokio::test]
@@ -74,19 +74,19 @@ mod tests {
         let far = Instant::now() + Duration::from_secs(3600);
         let callers = async {
             let mut list = Waitlist::default();
-            let (address, staying) = wait(&DESK, far).unwrap();
-            list.push(address);
+            let (completer, staying) = wait(&AWAITING, far).unwrap();
+            list.push(completer);
             for _ in 0..100 * SWEEP_MIN {
-                let (address, gone) = wait(&DESK, far).unwrap();
+                let (completer, gone) = wait(&AWAITING, far).unwrap();
                 drop(gone);
-                list.push(address);
-                assert!(list.addresses.len() <= SWEEP_MIN);
+                list.push(completer);
+                assert!(list.completers.len() <= SWEEP_MIN);
             }
-            let all: Vec<_> = (0..3 * SWEEP_MIN).map(|_| wait(&DESK, far).unwrap()).collect();
-            let (addresses, waiting): (Vec<_>, Vec<_>) = all.into_iter().unzip();
-            addresses.into_iter().for_each(|address| list.push(address));
-            for address in list.drain() {
-                address.send(Answer::Ready);
+            let all: Vec<_> = (0..3 * SWEEP_MIN).map(|_| wait(&AWAITING, far).unwrap()).collect();
+            let (completers, waiting): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+            completers.into_iter().for_each(|completer| list.push(completer));
+            for completer in list.drain() {
+                completer.send(Outcome::Ready);
             }
             assert!(list.is_empty());
             for one in waiting.into_iter().chain([staying]) {
@@ -95,7 +95,7 @@ mod tests {
         };
         tokio::select! {
             biased;
-            () = run_postman(&DESK, Mailbox::new()) => {}
+            () = deliver(&AWAITING, CompletionQueue::new()) => {}
             () = callers => {}
         }
     }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use http::{Method, Response, StatusCode};
 
 use bytes::Bytes;
-use quorate_state::members::{Member as Row, MembershipRefusal};
+use quorate_state::members::{Member, MembershipRefusal};
 
 use super::{Membership, peer_text};
 use crate::RequestError;
@@ -33,7 +33,7 @@ impl Membership {
         &self,
         id: u64,
         token: Option<&str>,
-    ) -> Result<Vec<Row>, RequestError> {
+    ) -> Result<Vec<Member>, RequestError> {
         let deadline = Instant::now() + self.profile.limits().request_timeout;
         loop {
             let leader = self.leader.wait_for_leader(deadline).await?;
@@ -68,7 +68,7 @@ async fn ask(
     id: u64,
     token: Option<&str>,
     deadline: Instant,
-) -> Result<Result<Vec<Row>, RequestError>, Unanswered> {
+) -> Result<Result<Vec<Member>, RequestError>, Unanswered> {
     let timeout = deadline.saturating_duration_since(Instant::now());
     let mut call = Call::get(url, &format!("{PROMOTE_PATH}{id}"), timeout);
     call.method = Method::POST;
@@ -77,7 +77,7 @@ async fn ask(
 }
 
 /// Understands the leader's answer: the members, or why not.
-fn read(answer: &Response<Bytes>) -> Result<Result<Vec<Row>, RequestError>, Unanswered> {
+fn read(answer: &Response<Bytes>) -> Result<Result<Vec<Member>, RequestError>, Unanswered> {
     let text = String::from_utf8_lossy(answer.body());
     match answer.status() {
         StatusCode::OK => read_members(answer.body()).map(Ok).map_err(Unanswered::Members),
@@ -95,11 +95,11 @@ fn read(answer: &Response<Bytes>) -> Result<Result<Vec<Row>, RequestError>, Unan
     }
 }
 
-fn read_members(json: &[u8]) -> Result<Vec<Row>, String> {
+fn read_members(json: &[u8]) -> Result<Vec<Member>, String> {
     let rows: Vec<serde_json::Value> =
         serde_json::from_slice(json).map_err(|error| error.to_string())?;
     rows.iter()
-        .map(|row| Row::from_json(row.to_string().as_bytes()).map_err(|error| error.to_string()))
+        .map(|row| Member::from_json(row.to_string().as_bytes()).map_err(|error| error.to_string()))
         .collect()
 }
 
@@ -107,7 +107,7 @@ fn read_members(json: &[u8]) -> Result<Vec<Row>, String> {
 mod tests {
     use super::*;
 
-    fn read_text(status: u16, body: &'static str) -> Result<Result<Vec<Row>, String>, String> {
+    fn read_text(status: u16, body: &'static str) -> Result<Result<Vec<Member>, String>, String> {
         let answer = Response::builder().status(status).body(Bytes::from(body)).unwrap();
         match read(&answer) {
             Ok(outcome) => Ok(outcome.map_err(|error| error.to_string())),

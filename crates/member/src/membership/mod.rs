@@ -15,13 +15,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use quorate_raft::{ConfChange, ConfChangeKind, Role};
-use quorate_state::members::{ChangeContext, Member as Row, MembershipRefusal, member_id};
+use quorate_state::members::{ChangeContext, Member, MembershipRefusal, member_id};
 use quorate_state::units::MemberId;
 
 use self::checks::{Danger, Link, Voter};
 pub use self::forwarding::PROMOTE_PATH;
 use crate::leadership::LeaderWatch;
-use crate::{Administrator, Member, Profile, Proposer, Reader, RequestError};
+use crate::{Administrator, Handles, Profile, Proposer, Reader, RequestError};
 use quorate_config::Url;
 use quorate_peer::Peers;
 use quorate_telemetry::log;
@@ -42,14 +42,14 @@ pub struct Membership {
 
 impl Membership {
     /// Of these handles.
-    pub fn new(member: &Member) -> Self {
+    pub fn new(handles: &Handles) -> Self {
         Self {
-            profile: Arc::clone(&member.profile),
-            reader: Arc::clone(&member.reader),
-            proposer: Arc::clone(&member.proposer),
-            administrator: Arc::clone(&member.administrator),
-            leader: LeaderWatch::new(member),
-            peers: Arc::clone(&member.peers),
+            profile: Arc::clone(&handles.profile),
+            reader: Arc::clone(&handles.reader),
+            proposer: Arc::clone(&handles.proposer),
+            administrator: Arc::clone(&handles.administrator),
+            leader: LeaderWatch::new(handles),
+            peers: Arc::clone(&handles.peers),
         }
     }
 
@@ -58,12 +58,12 @@ impl Membership {
         &self,
         peer_urls: &[String],
         is_learner: bool,
-    ) -> Result<(Row, Vec<Row>), RequestError> {
+    ) -> Result<(Member, Vec<Member>), RequestError> {
         let mut peer_urls = parse_urls(peer_urls)?;
         peer_urls.sort();
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let id = member_id(&peer_urls, "", Some(since_epoch.as_secs()));
-        let row = Row { is_learner, ..Row::new(id, peer_urls) };
+        let row = Member { is_learner, ..Member::new(id, peer_urls) };
         if self.profile.limits().checks_reconfigurations {
             checks::check_addition(&self.voters(), is_learner)
                 .map_err(|danger| self.reject("add", id.0, danger))?;
@@ -75,7 +75,7 @@ impl Membership {
     }
 
     /// Removes a member.
-    pub async fn remove(&self, id: u64) -> Result<Vec<Row>, RequestError> {
+    pub async fn remove(&self, id: u64) -> Result<Vec<Member>, RequestError> {
         let is_learner =
             self.profile.facts().members.get(MemberId(id)).is_some_and(|member| member.is_learner);
         if self.profile.limits().checks_reconfigurations && !is_learner {
@@ -86,15 +86,15 @@ impl Membership {
     }
 
     /// Gives a member other peer URLs.
-    pub async fn update(&self, id: u64, peer_urls: &[String]) -> Result<Vec<Row>, RequestError> {
+    pub async fn update(&self, id: u64, peer_urls: &[String]) -> Result<Vec<Member>, RequestError> {
         // A URL that cannot be read would be in the log for good.
-        let row = Row::new(MemberId(id), parse_urls(peer_urls)?);
+        let row = Member::new(MemberId(id), parse_urls(peer_urls)?);
         self.change_members(ConfChangeKind::UpdateNode, id, row.to_json()).await
     }
 
     /// Makes a learner a voter; a member that does not lead has the leader do it, to which it shows the
     /// client's token.
-    pub async fn promote(&self, id: u64, token: Option<&str>) -> Result<Vec<Row>, RequestError> {
+    pub async fn promote(&self, id: u64, token: Option<&str>) -> Result<Vec<Member>, RequestError> {
         let failure = match self.promote_as_leader(id).await {
             Ok(rows) => {
                 self.profile.metrics().server.learner_promote_successes.inc();
@@ -108,7 +108,7 @@ impl Membership {
         Err(failure)
     }
 
-    async fn promote_as_leader(&self, id: u64) -> Result<Vec<Row>, RequestError> {
+    async fn promote_as_leader(&self, id: u64) -> Result<Vec<Member>, RequestError> {
         self.reader.wait_applied().await?;
         let status = self.administrator.raft_status().await?;
         if status.soft_state.role != Role::Leader {
@@ -138,7 +138,7 @@ impl Membership {
         kind: ConfChangeKind,
         node_id: u64,
         context: String,
-    ) -> Result<Vec<Row>, RequestError> {
+    ) -> Result<Vec<Member>, RequestError> {
         let change = ConfChange { id: 0, kind, node_id, context: context.into() };
         self.proposer.propose_conf_change(change).await?;
         Ok(self.profile.rows())

@@ -10,7 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::rules::{downgrade_of, is_downgraded, parse_target};
 use super::survey::Survey;
-use crate::{Member, Profile, Proposer, Reader, RequestError};
+use crate::{Handles, Profile, Proposer, Reader, RequestError};
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 
@@ -24,11 +24,11 @@ pub struct Downgrades {
 
 impl Downgrades {
     /// Of these handles.
-    pub fn new(member: &Member) -> Self {
+    pub fn new(handles: &Handles) -> Self {
         Self {
-            profile: Arc::clone(&member.profile),
-            reader: Arc::clone(&member.reader),
-            proposer: Arc::clone(&member.proposer),
+            profile: Arc::clone(&handles.profile),
+            reader: Arc::clone(&handles.reader),
+            proposer: Arc::clone(&handles.proposer),
         }
     }
 
@@ -102,22 +102,22 @@ impl Downgrades {
 }
 
 /// Has the leader end a downgrade when every member runs its target.
-pub async fn end_downgrade(member: Arc<Member>) {
-    let Some(period) = member.profile.limits().downgrade_check_interval else { return };
-    let downgrades = Downgrades::new(&member);
+pub async fn end_downgrade(handles: Arc<Handles>) {
+    let Some(period) = handles.profile.limits().downgrade_check_interval else { return };
+    let downgrades = Downgrades::new(&handles);
     let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // The first tick is at once.
     ticks.tick().await;
     loop {
         ticks.tick().await;
-        if !member.profile.standing().leads() {
+        if !handles.profile.standing().leads() {
             continue;
         }
-        let downgrade = member.profile.facts().versions.downgrade().clone();
+        let downgrade = handles.profile.facts().versions.downgrade().clone();
         let target = Version::parse(&downgrade.target_version).filter(|_| downgrade.enabled);
         let Some(target) = target else { continue };
-        if is_downgraded(target, &Survey::take(&member.profile).await.versions) {
+        if is_downgraded(target, &Survey::take(&handles.profile).await.versions) {
             log::info!(
                 "the cluster has been downgraded",
                 "cluster-version" = downgrade.target_version

@@ -24,7 +24,7 @@ pub use self::downgrade::{Downgrades, end_downgrade};
 use self::rules::Step;
 use self::survey::Survey;
 pub use self::survey::VERSION_PATH;
-use crate::{Member, RequestError};
+use crate::{Handles, RequestError};
 use quorate_release::QUORATE_VERSION;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
@@ -37,18 +37,18 @@ const SETTLING_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Has the leader agree with its members on the cluster's version: when it takes the lead, and every so
 /// often.
-pub async fn keep_cluster_version(member: Arc<Member>) {
-    if let Some(held) = member.profile.limits().held_version {
+pub async fn keep_cluster_version(handles: Arc<Handles>) {
+    if let Some(held) = handles.profile.limits().held_version {
         log::info!(
             "holding the cluster version",
-            "server-version" = member.profile.version_text(),
+            "server-version" = handles.profile.version_text(),
             "cluster-version-max" = short(held),
             "quorate-version" = QUORATE_VERSION
         );
     }
     let coming = {
-        let facts = member.profile.facts();
-        rules::rise(facts.versions.cluster(), member.profile.version(), facts.versions.downgrade())
+        let facts = handles.profile.facts();
+        rules::rise(facts.versions.cluster(), handles.profile.version(), facts.versions.downgrade())
     };
     if let Some((from, to)) = coming {
         warn_of_rise(from, to);
@@ -56,14 +56,14 @@ pub async fn keep_cluster_version(member: Arc<Member>) {
     let is_warned = coming.is_some();
     let mut ticks = interval(CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut leadership = member.profile.standing().leadership();
+    let mut leadership = handles.profile.standing().leadership();
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
             changed = leadership.changed() => if changed.is_err() { return },
         }
-        if member.profile.standing().leads() {
-            check_cluster_version(&member, is_warned).await;
+        if handles.profile.standing().leads() {
+            check_cluster_version(&handles, is_warned).await;
         }
     }
 }
@@ -90,10 +90,10 @@ fn short(version: Version) -> String {
 }
 
 /// `is_warned` says whether this member has announced a rise at its start.
-async fn check_cluster_version(member: &Member, is_warned: bool) {
-    let lowest = Survey::take(&member.profile).await.lowest();
+async fn check_cluster_version(handles: &Handles, is_warned: bool) {
+    let lowest = Survey::take(&handles.profile).await.lowest();
     let (cluster, step, rise) = {
-        let facts = member.profile.facts();
+        let facts = handles.profile.facts();
         let (cluster, downgrade) = (facts.versions.cluster(), facts.versions.downgrade());
         let step = rules::next_step(cluster, lowest, downgrade);
         let rise = match step {
@@ -107,7 +107,7 @@ async fn check_cluster_version(member: &Member, is_warned: bool) {
     }
     match step {
         Step::Keep => {}
-        Step::Propose(version) => propose(member, cluster, version).await,
+        Step::Propose(version) => propose(handles, cluster, version).await,
         Step::BadTarget { target, from } => log::error!(
             "Cannot downgrade from this version to downgrade-target",
             "downgrade-target" = target.to_string(),
@@ -116,7 +116,7 @@ async fn check_cluster_version(member: &Member, is_warned: bool) {
     }
 }
 
-async fn propose(member: &Member, from: Option<Version>, to: Version) {
+async fn propose(handles: &Handles, from: Option<Version>, to: Version) {
     match from {
         None => log::info!(
             "setting up initial cluster version using v3 API",
@@ -131,7 +131,7 @@ async fn propose(member: &Member, from: Option<Version>, to: Version) {
     let set = ClusterVersionSetRequest { ver: to.to_string() };
     let request =
         InternalRaftRequest { cluster_version_set: Some(set), ..InternalRaftRequest::default() };
-    match member.proposer.propose(request, RequestKind::ClusterVersionSet).await {
+    match handles.proposer.propose(request, RequestKind::ClusterVersionSet).await {
         Ok(_) | Err(RequestError::Stopped) => {}
         Err(error) => {
             log::warn!("failed to update cluster version", "error" = error.to_string());
@@ -140,23 +140,23 @@ async fn propose(member: &Member, from: Option<Version>, to: Version) {
 }
 
 /// Has the storage version follow the cluster's, should it not have when that changed.
-pub async fn keep_storage_version(member: Arc<Member>) {
+pub async fn keep_storage_version(handles: Arc<Handles>) {
     let mut ticks = interval(CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        member.administrator.follow_cluster_version();
+        handles.administrator.follow_cluster_version();
     }
 }
 
 /// Waits for a moment until versions are agreed on, so that the first client of a new cluster sees them. In
 /// a cluster that cannot agree clients are served all the same.
-pub async fn settle_versions(member: &Member) {
+pub async fn settle_versions(handles: &Handles) {
     let settled = async {
         let mut looks = interval(Duration::from_millis(1));
-        while member.profile.facts().versions.cluster().is_none()
-            || member.profile.standing().storage_version()
-                != member.profile.facts().versions.cluster()
+        while handles.profile.facts().versions.cluster().is_none()
+            || handles.profile.standing().storage_version()
+                != handles.profile.facts().versions.cluster()
         {
             looks.tick().await;
         }

@@ -16,8 +16,8 @@ use quorate_storage::wal::Wal;
 
 use super::error::BootError;
 use super::founding::append;
-use crate::log;
-use crate::member::Identity;
+use quorate_member::Identity;
+use quorate_telemetry::log;
 
 /// Where a member is said to be that its own cluster does not know.
 const PEER_URL: &str = "http://localhost:2380";

@@ -30,8 +30,8 @@ use quorate_state::units::MemberId;
 use tokio::time::sleep;
 
 use self::registry::{EtcdRegistry, Registry, RegistryError};
-use crate::config::{Discovery, InitialMembers};
-use crate::log;
+use quorate_config::{Discovery, InitialMembers};
+use quorate_telemetry::log;
 
 const PREFIX: &str = "/_etcd/registry";
 /// Failures in a row after which a founder gives up.

@@ -11,8 +11,8 @@ use super::discovery::DiscoveryError;
 use super::remote::NoCluster;
 use super::same_urls::Difference;
 use super::srv::SrvError;
-use crate::config::InitialClusterError;
 use crate::remedy;
+use quorate_config::InitialClusterError;
 
 /// See the variants; where etcd has words for it, they are etcd's.
 #[derive(Debug, thiserror::Error)]

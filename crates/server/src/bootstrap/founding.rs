@@ -19,8 +19,8 @@ use super::initial::{Initial, peer_urls_of_others, url_texts};
 use super::names::Names;
 use super::remote::{self, has_published};
 use super::same_urls::Comparison;
-use crate::config::{Config, InitialMembers};
-use crate::member::Identity;
+use quorate_config::{Config, InitialMembers};
+use quorate_member::Identity;
 
 /// How long names may take to be resolved.
 pub(super) const RESOLVE_TIMEOUT: Duration = Duration::from_secs(30);

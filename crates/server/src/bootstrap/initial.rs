@@ -3,7 +3,7 @@
 use super::error::BootError;
 use super::names::Names;
 use super::srv;
-use crate::config::{Config, InitialClusterError, InitialMembers, Url};
+use quorate_config::{Config, InitialClusterError, InitialMembers, Url};
 
 /// The members that the flags name, and what sets their ids apart.
 #[derive(Clone, Debug)]

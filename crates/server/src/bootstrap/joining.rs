@@ -20,9 +20,9 @@ use super::initial::{Initial, peer_urls_of_others, url_texts};
 use super::names::Names;
 use super::remote::{self, Addresses, RemoteCluster, has_published};
 use super::same_urls::{Comparison, Difference, is_literally_same};
-use crate::config::{Config, InitialMembers};
-use crate::log;
-use crate::member::Identity;
+use quorate_config::{Config, InitialMembers};
+use quorate_member::Identity;
+use quorate_telemetry::log;
 
 /// How long each URL may take to say who is in the cluster.
 const MEMBERS_TIMEOUT: Duration = Duration::from_secs(10);

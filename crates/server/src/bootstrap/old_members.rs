@@ -21,7 +21,7 @@ use quorate_storage::snap;
 use quorate_storage::wal::{self, SnapshotMark};
 
 use super::error::BootError;
-use crate::log;
+use quorate_telemetry::log;
 
 /// Learners that 3.5 allows; changes that it refused have to be refused again.
 const LEARNER_COUNT_MAX: usize = 1;

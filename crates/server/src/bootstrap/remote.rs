@@ -13,8 +13,8 @@ use quorate_state::versions::Version;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use crate::log;
-use crate::peer::call::{Call, CallError};
+use quorate_peer::call::{Call, CallError};
+use quorate_telemetry::log;
 
 /// A cluster, as one of its members describes it.
 #[derive(Clone, Debug)]

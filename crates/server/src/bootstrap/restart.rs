@@ -28,9 +28,9 @@ use super::joining::learn_others;
 use super::names::Names;
 use super::start::node_at;
 use super::{Booted, check_learners, old_members, open_backend, state_options, wal_options};
-use crate::config::{ClusterState, Config};
-use crate::log;
-use crate::member::Identity;
+use quorate_config::{ClusterState, Config};
+use quorate_member::Identity;
+use quorate_telemetry::log;
 
 /// Picks up an existing member.
 pub(super) async fn restart(

@@ -11,9 +11,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::names::Names;
-use crate::config::Url;
-use crate::log;
-use crate::quote::{go_quote, go_reason};
+use quorate_config::Url;
+use quorate_gotext::quote::{go_quote, go_reason};
+use quorate_telemetry::log;
 
 /// Pause after a name that could not be resolved.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);

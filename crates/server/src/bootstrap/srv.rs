@@ -8,9 +8,9 @@ use std::fmt::Write;
 use std::net::IpAddr;
 
 use super::names::Names;
-use crate::config::{Config, InitialMembers, Url, UrlError};
-use crate::log;
-use crate::quote::{go_quote, go_reason};
+use quorate_config::{Config, InitialMembers, Url, UrlError};
+use quorate_gotext::quote::{go_quote, go_reason};
+use quorate_telemetry::log;
 
 /// Why SRV records name no cluster for this member; prints as etcd does.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

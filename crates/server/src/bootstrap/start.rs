@@ -8,8 +8,8 @@ use quorate_raft::ConfigError;
 use quorate_storage::data_dir::DataDir;
 
 use super::error::BootError;
-use crate::config::Config;
-use crate::member::Identity;
+use quorate_config::Config;
+use quorate_member::Identity;
 
 /// Makes the node of this member, which goes on at `start`.
 pub(super) fn node_at(
@@ -20,7 +20,7 @@ pub(super) fn node_at(
 ) -> Result<Node, BootError> {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let seed = u64::from(since_epoch.subsec_nanos()) ^ identity.member_id;
-    let ids = crate::member::RequestIds::new(identity.member_id, SystemTime::now());
+    let ids = quorate_member::RequestIds::new(identity.member_id, SystemTime::now());
     let tick = Duration::from_millis(config.heartbeat_interval_ms);
     let ticks = config.request_timeout().as_millis() / tick.as_millis().max(1);
     let node = Node::new(quorate_node::Config {

@@ -48,7 +48,6 @@ pub use series::{
 };
 pub use state::StateSample;
 
-use quorate_release as release;
 use registry::{Registry, Scrape};
 
 /// The content type of the exposition.
@@ -105,8 +104,8 @@ impl Metrics {
                 registry
             },
         };
-        metrics.server.version.with(&[release::ETCD_VERSION]).set(1);
-        metrics.server.go_version.with(&[release::COMPILER]).set(1);
+        metrics.server.version.with(&[quorate_release::ETCD_VERSION]).set(1);
+        metrics.server.go_version.with(&[quorate_release::COMPILER]).set(1);
         for code in ["200", "500", "503"] {
             metrics.http.requests.with(&[code]);
         }

@@ -19,7 +19,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
 use super::Registered;
-use crate::config::Discovery;
+use quorate_config::Discovery;
 
 /// What login is answered with where nobody needs to log in.
 const AUTH_NOT_ENABLED: &str = "etcdserver: authentication is not enabled";
@@ -150,7 +150,7 @@ impl<'a> EtcdRegistry<'a> {
         let channel = tokio::time::timeout(patience, target.connect())
             .await
             .map_err(|_| failed("i/o timeout".to_owned()))?
-            .map_err(|error| failed(crate::log::error_chain(&error)))?;
+            .map_err(|error| failed(quorate_telemetry::log::error_chain(&error)))?;
         let token = self.log_in(channel.clone()).await?;
         Ok(Session { channel, token })
     }

@@ -8,7 +8,7 @@ use super::*;
 const THREE: &str = "n1=http://127.0.0.1:17181,n2=http://127.0.0.1:17182,n3=http://127.0.0.1:17183";
 
 fn founder(folder: &TempDir, name: &str, cluster: &str) -> Config {
-    let own = crate::config::InitialMembers::parse(cluster).unwrap();
+    let own = quorate_config::InitialMembers::parse(cluster).unwrap();
     Config {
         name: name.to_owned(),
         data_dir: folder.path().join(name).to_str().unwrap().to_owned(),
@@ -68,7 +68,7 @@ fn a_founding_that_was_interrupted_is_finished() {
     for (name, cluster) in [("default", "default=http://localhost:2380"), ("n2", THREE)] {
         let folder = tempfile::tempdir().unwrap();
         let config = founder(&folder, name, cluster);
-        let members = crate::config::InitialMembers::parse(cluster).unwrap();
+        let members = quorate_config::InitialMembers::parse(cluster).unwrap();
         let founding = Founding::of(&config, &members, "etcd-cluster");
         begin_log(&config, founding.identity.cluster_id, founding.identity.member_id);
         assert_eq!(log_of(&config).entries, []);
@@ -117,7 +117,7 @@ fn flags_that_contradict_each_other_are_refused_in_etcds_words() {
         "error setting up initial cluster: URL scheme must be http, https, unix, or unixs: "
     );
     let advertised = |cluster: &str, urls: &str| {
-        let advertising = crate::config::InitialMembers::parse(urls).unwrap();
+        let advertising = quorate_config::InitialMembers::parse(urls).unwrap();
         let urls = advertising.urls_of("a").unwrap().to_vec();
         refusal(&Config { initial_advertise_peer_urls: urls, ..founder(&folder, "a", cluster) })
     };
@@ -171,7 +171,7 @@ impl Names for OneHost {
 #[test]
 fn advertised_names_and_initial_addresses_may_be_the_same() {
     let folder = tempfile::tempdir().unwrap();
-    let advertised = crate::config::InitialMembers::parse("a=http://name:1").unwrap();
+    let advertised = quorate_config::InitialMembers::parse("a=http://name:1").unwrap();
     let config = Config {
         initial_advertise_peer_urls: advertised.urls_of("a").unwrap().to_vec(),
         ..founder(&folder, "a", "a=http://10.0.0.1:1")

@@ -8,7 +8,7 @@ use super::*;
 const OWN: &str = "http://127.0.0.1:9";
 
 fn joiner(folder: &TempDir, cluster: &str) -> Config {
-    let own = crate::config::InitialMembers::parse(cluster).unwrap();
+    let own = quorate_config::InitialMembers::parse(cluster).unwrap();
     Config {
         name: "j".to_owned(),
         data_dir: folder.path().join("data").to_str().unwrap().to_owned(),
@@ -247,10 +247,10 @@ fn what_does_not_fit_the_cluster_is_refused_in_etcds_words() {
     let flags = format!("j={OWN},other={url}");
     let none = Config { max_learners: 0, ..joiner(&folder, &flags) };
     assert_eq!(refusal(&none), "membership: too many learner members in cluster");
-    let discovery = crate::config::Discovery {
+    let discovery = quorate_config::Discovery {
         endpoints: vec!["http://127.0.0.1:9".to_owned()],
         token: "t".to_owned(),
-        ..crate::config::Discovery::default()
+        ..quorate_config::Discovery::default()
     };
     assert_eq!(
         refusal(&Config { discovery, ..joiner(&folder, &flags) }),

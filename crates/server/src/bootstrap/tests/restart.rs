@@ -16,7 +16,7 @@ const IDS: [u64; 3] =
 /// The founder `n1` of three.
 pub(super) fn config(folder: &TempDir) -> Config {
     let cluster = "n1=http://127.0.0.1:17181,n2=http://127.0.0.1:17182,n3=http://127.0.0.1:17183";
-    let members = crate::config::InitialMembers::parse(cluster).unwrap();
+    let members = quorate_config::InitialMembers::parse(cluster).unwrap();
     Config {
         name: "n1".to_owned(),
         data_dir: folder.path().join("data").to_str().unwrap().to_owned(),

@@ -40,7 +40,7 @@ impl Names for Domain {
 const THREE: &[(&str, u16)] = &[("one.a.com", 2380), ("two.a.com", 2380), ("three.a.com", 2380)];
 
 fn find(domain: &Domain, srv_name: &str, advertised: &str) -> Result<String, String> {
-    let advertised = crate::config::InitialMembers::parse(&format!("m={advertised}")).unwrap();
+    let advertised = quorate_config::InitialMembers::parse(&format!("m={advertised}")).unwrap();
     let config = Config {
         name: "m".to_owned(),
         initial_cluster: String::new(),

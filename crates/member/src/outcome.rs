@@ -4,11 +4,11 @@ use quorate_node::{BarrierFailure, ProposalFailure};
 use quorate_state::apply::{Refusal, Response};
 use quorate_state::members::MembershipRefusal;
 
-use crate::mailbox::{self, DeskCell, Mailbox};
+use crate::completion::{self, AwaitingCell, CompletionQueue};
 
-/// The one message type of the mailboxes.
+/// The one type that completes a wait.
 #[derive(Clone, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum Outcome {
     /// The request went through the log, and was carried out or refused.
     Applied(Box<Result<Response, Refusal>>),
     /// What was waited for has happened: a barrier has passed and is applied.
@@ -22,12 +22,12 @@ pub(crate) enum Answer {
 }
 
 thread_local! {
-    /// The requests of this runtime that wait; [`await_answers`] brings them their answers.
-    pub(crate) static DESK: DeskCell<Answer> = const { DeskCell::new() };
+    /// The requests of this runtime that wait; [`deliver_outcomes`] brings them their answers.
+    pub(crate) static AWAITING: AwaitingCell<Outcome> = const { AwaitingCell::new() };
 }
 
 /// Brings the requests of this thread's runtime their answers, for as long as it is polled. Without it nothing
 /// that waits for a core thread can be asked there.
-pub async fn await_answers() {
-    mailbox::run_postman(&DESK, Mailbox::new()).await;
+pub async fn deliver_outcomes() {
+    completion::deliver(&AWAITING, CompletionQueue::new()).await;
 }

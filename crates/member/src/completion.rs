@@ -1,8 +1,8 @@
 //! How answers get from the core threads to the requests that wait for them.
 //!
 //! Waking a task of another thread costs 4-6 microseconds, most of it in the kernel, so it is done once
-//! for a batch: every connection runtime has one [`Mailbox`]; a core thread drops all answers of a batch
-//! into it and wakes the runtime once; the runtime's postman task then hands them out to the waiting
+//! for a batch: every connection runtime has one [`CompletionQueue`]; a core thread drops all answers of a batch
+//! into it and wakes the runtime once; the runtime's delivering task then hands them out to the waiting
 //! requests, on their own thread, where waking is a push to a local queue.
 //!
 //! # Invariants
@@ -11,7 +11,7 @@
 //! * An answer for a request that is gone (cancelled, timed out) is dropped: a slot carries a generation,
 //!   and a late answer does not match it.
 //! * [`Waiting`] stays on the runtime thread that made it. All connection runtimes are single-threaded,
-//!   so a task cannot move; the thread-local desk relies on it.
+//!   so a task cannot move; the thread-local [`AwaitingCell`] relies on it.
 //!
 //! # Bound
 //!
@@ -46,40 +46,40 @@ type Generations = Arc<[AtomicU32; CHUNK_SLOTS]>;
 
 /// The way into one runtime, for answers of type `A`.
 #[derive(Debug)]
-pub(crate) struct Mailbox<A> {
-    inbox: Mutex<Vec<(Slot, A)>>,
+pub(crate) struct CompletionQueue<A> {
+    outcomes: Mutex<Vec<(Slot, A)>>,
     arrived: Notify,
     generations: Mutex<Vec<Generations>>,
 }
 
 /// Where an answer goes.
 #[derive(Debug)]
-pub(crate) struct Address<A> {
-    mailbox: Arc<Mailbox<A>>,
+pub(crate) struct Completer<A> {
+    queue: Arc<CompletionQueue<A>>,
     slot: Slot,
 }
 
-impl<A> Mailbox<A> {
+impl<A> CompletionQueue<A> {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
-            inbox: Mutex::new(Vec::new()),
+            outcomes: Mutex::new(Vec::new()),
             arrived: Notify::new(),
             generations: Mutex::new(Vec::new()),
         })
     }
 }
 
-impl<A> Clone for Address<A> {
+impl<A> Clone for Completer<A> {
     fn clone(&self) -> Self {
-        Self { mailbox: Arc::clone(&self.mailbox), slot: self.slot }
+        Self { queue: Arc::clone(&self.queue), slot: self.slot }
     }
 }
 
-impl<A> Address<A> {
+impl<A> Completer<A> {
     /// Whether somebody waits here still. One that has just gone may not be noticed yet.
     pub(crate) fn is_awaited(&self) -> bool {
         let at = self.slot.index as usize;
-        let chunks = self.mailbox.generations.lock();
+        let chunks = self.queue.generations.lock();
         let generation = &chunks[at / CHUNK_SLOTS][at % CHUNK_SLOTS];
         generation.load(Ordering::Relaxed) == self.slot.generation
     }
@@ -87,45 +87,44 @@ impl<A> Address<A> {
     /// Sends one answer, now.
     pub(crate) fn send(self, answer: A) {
         let was_empty = {
-            let mut inbox = self.mailbox.inbox.lock();
-            inbox.push((self.slot, answer));
-            inbox.len() == 1
+            let mut outcomes = self.queue.outcomes.lock();
+            outcomes.push((self.slot, answer));
+            outcomes.len() == 1
         };
         if was_empty {
-            self.mailbox.arrived.notify_one();
+            self.queue.arrived.notify_one();
         }
     }
 }
 
 /// Gathers the answers of one batch, so that every runtime is woken once.
 #[derive(Debug)]
-pub(crate) struct Outbox<A> {
-    /// One heap for each mailbox met so far; there are as many as runtimes.
+pub(crate) struct CompletionBatch<A> {
+    /// One heap for each queue met so far; there are as many as runtimes.
     heaps: Vec<Heap<A>>,
 }
 
-type Heap<A> = (Arc<Mailbox<A>>, Vec<(Slot, A)>);
+type Heap<A> = (Arc<CompletionQueue<A>>, Vec<(Slot, A)>);
 
-impl<A> Outbox<A> {
+impl<A> CompletionBatch<A> {
     pub(crate) const fn new() -> Self {
         Self { heaps: Vec::new() }
     }
 
-    pub(crate) fn push(&mut self, address: Address<A>, answer: A) {
-        let known =
-            self.heaps.iter().position(|(mailbox, _)| Arc::ptr_eq(mailbox, &address.mailbox));
+    pub(crate) fn push(&mut self, completer: Completer<A>, answer: A) {
+        let known = self.heaps.iter().position(|(queue, _)| Arc::ptr_eq(queue, &completer.queue));
         let at = known.unwrap_or_else(|| {
-            self.heaps.push((address.mailbox, Vec::new()));
+            self.heaps.push((completer.queue, Vec::new()));
             self.heaps.len() - 1
         });
-        self.heaps[at].1.push((address.slot, answer));
+        self.heaps[at].1.push((completer.slot, answer));
     }
 
     /// Delivers everything gathered.
     pub(crate) fn send(&mut self) {
-        for (mailbox, heap) in self.heaps.iter_mut().filter(|(_, heap)| !heap.is_empty()) {
-            mailbox.inbox.lock().append(heap);
-            mailbox.arrived.notify_one();
+        for (queue, heap) in self.heaps.iter_mut().filter(|(_, heap)| !heap.is_empty()) {
+            queue.outcomes.lock().append(heap);
+            queue.arrived.notify_one();
         }
     }
 }
@@ -138,34 +137,34 @@ enum SlotState<A> {
 }
 
 /// The requests of one runtime that wait.
-struct Desk<A> {
-    mailbox: Arc<Mailbox<A>>,
+struct Awaiting<A> {
+    queue: Arc<CompletionQueue<A>>,
     slots: Vec<(u32, SlotState<A>)>,
     free: Vec<u32>,
     /// The same generations as in `slots`, for others to see.
     generations: Vec<Generations>,
 }
 
-/// A desk that the requests of one thread share. The server keeps one per runtime in a thread-local.
-pub(crate) struct DeskCell<A>(RefCell<Option<Desk<A>>>);
+/// Those of one thread, where each of them can reach it. The server keeps one per runtime in a thread-local.
+pub(crate) struct AwaitingCell<A>(RefCell<Option<Awaiting<A>>>);
 
-impl<A: 'static> DeskCell<A> {
+impl<A: 'static> AwaitingCell<A> {
     pub(crate) const fn new() -> Self {
         Self(RefCell::new(None))
     }
 
-    fn with<R>(&self, act: impl FnOnce(&mut Desk<A>) -> R) -> Option<R> {
+    fn with<R>(&self, act: impl FnOnce(&mut Awaiting<A>) -> R) -> Option<R> {
         self.0.borrow_mut().as_mut().map(act)
     }
 }
 
-type DeskKey<A> = &'static std::thread::LocalKey<DeskCell<A>>;
+type AwaitingKey<A> = &'static std::thread::LocalKey<AwaitingCell<A>>;
 
-/// Opens this thread's desk and runs its postman for as long as the future is polled.
-pub(crate) async fn run_postman<A: 'static>(desk: DeskKey<A>, mailbox: Arc<Mailbox<A>>) {
-    desk.with(|cell| {
-        let opened = Desk {
-            mailbox: Arc::clone(&mailbox),
+/// Brings the requests of this thread what comes for them, for as long as the future is polled.
+pub(crate) async fn deliver<A: 'static>(awaiting: AwaitingKey<A>, queue: Arc<CompletionQueue<A>>) {
+    awaiting.with(|cell| {
+        let opened = Awaiting {
+            queue: Arc::clone(&queue),
             slots: Vec::new(),
             free: Vec::new(),
             generations: Vec::new(),
@@ -177,18 +176,18 @@ pub(crate) async fn run_postman<A: 'static>(desk: DeskKey<A>, mailbox: Arc<Mailb
     let mut delivered = Vec::new();
     loop {
         tokio::select! {
-            () = mailbox.arrived.notified() => {
-                std::mem::swap(&mut delivered, &mut *mailbox.inbox.lock());
-                desk.with(|cell| cell.with(|desk| desk.deliver(&mut delivered)));
+            () = queue.arrived.notified() => {
+                std::mem::swap(&mut delivered, &mut *queue.outcomes.lock());
+                awaiting.with(|cell| cell.with(|awaiting| awaiting.deliver(&mut delivered)));
             }
             now = scan.tick() => {
-                desk.with(|cell| cell.with(|desk| desk.expire(now.into_std())));
+                awaiting.with(|cell| cell.with(|awaiting| awaiting.expire(now.into_std())));
             }
         }
     }
 }
 
-impl<A> Desk<A> {
+impl<A> Awaiting<A> {
     fn take_slot(&mut self, deadline: Instant) -> Slot {
         let state = SlotState::Waiting { waker: None, deadline };
         if let Some(index) = self.free.pop() {
@@ -199,7 +198,7 @@ impl<A> Desk<A> {
         let index = u32::try_from(self.slots.len()).expect("requests in progress fit 32 bits");
         if self.slots.len().is_multiple_of(CHUNK_SLOTS) {
             let chunk = Generations::new(std::array::from_fn(|_| AtomicU32::new(0)));
-            self.mailbox.generations.lock().push(Arc::clone(&chunk));
+            self.queue.generations.lock().push(Arc::clone(&chunk));
             self.generations.push(chunk);
         }
         self.slots.push((0, state));
@@ -250,20 +249,20 @@ impl<A> Desk<A> {
 
 /// A request that waits for its answer; `None` at the deadline.
 pub(crate) struct Waiting<A: 'static> {
-    desk: DeskKey<A>,
+    awaiting: AwaitingKey<A>,
     slot: Slot,
 }
 
-/// Starts to wait on this thread's desk. `None` where no postman runs, which is everywhere but on a
+/// Starts to wait on this thread. `None` where nothing is delivered, which is everywhere but on a
 /// connection runtime.
 pub(crate) fn wait<A: 'static>(
-    desk: DeskKey<A>,
+    awaiting: AwaitingKey<A>,
     deadline: Instant,
-) -> Option<(Address<A>, Waiting<A>)> {
-    desk.with(|cell| {
+) -> Option<(Completer<A>, Waiting<A>)> {
+    awaiting.with(|cell| {
         cell.with(|open| {
             let slot = open.take_slot(deadline);
-            (Address { mailbox: Arc::clone(&open.mailbox), slot }, Waiting { desk, slot })
+            (Completer { queue: Arc::clone(&open.queue), slot }, Waiting { awaiting, slot })
         })
     })
 }
@@ -273,9 +272,9 @@ impl<A: 'static> Future for Waiting<A> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<A>> {
         let slot = self.slot;
-        self.desk.with(|cell| {
-            cell.with(|desk| {
-                let (generation, state) = &mut desk.slots[slot.index as usize];
+        self.awaiting.with(|cell| {
+            cell.with(|awaiting| {
+                let (generation, state) = &mut awaiting.slots[slot.index as usize];
                 assert_eq!(*generation, slot.generation, "a slot belongs to one request");
                 match std::mem::replace(state, SlotState::Free) {
                     SlotState::Waiting { waker, deadline } => {
@@ -297,9 +296,9 @@ impl<A: 'static> Future for Waiting<A> {
 
 impl<A: 'static> Drop for Waiting<A> {
     fn drop(&mut self) {
-        // The thread's desk is gone already when the runtime is torn down with requests in it.
+        // What the thread holds is gone already when the runtime is torn down with requests in it.
         let slot = self.slot;
-        let _outcome = self.desk.try_with(|cell| cell.with(|desk| desk.release(slot)));
+        let _outcome = self.awaiting.try_with(|cell| cell.with(|awaiting| awaiting.release(slot)));
     }
 }
 
@@ -308,21 +307,21 @@ mod tests {
     use super::*;
 
     thread_local! {
-        static DESK: DeskCell<u32> = const { DeskCell::new() };
+        static AWAITING: AwaitingCell<u32> = const { AwaitingCell::new() };
     }
 
     fn far() -> Instant {
         Instant::now() + Duration::from_secs(60)
     }
 
-    /// Runs `act` beside a postman.
-    fn with_postman<F: Future<Output = ()>>(act: F) {
+    /// Runs `act` beside the delivery.
+    fn with_delivery<F: Future<Output = ()>>(act: F) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let postman = run_postman(&DESK, Mailbox::new());
+            let delivery = deliver(&AWAITING, CompletionQueue::new());
             tokio::select! {
                 biased;
-                () = postman => {}
+                () = delivery => {}
                 () = act => {}
             }
         });
@@ -330,15 +329,15 @@ mod tests {
 
     #[test]
     fn a_batch_from_another_thread_reaches_each_request() {
-        with_postman(async {
-            let (addresses, waiting): (Vec<_>, Vec<_>) =
-                (0..100).map(|_| wait(&DESK, far()).unwrap()).unzip();
+        with_delivery(async {
+            let (completers, waiting): (Vec<_>, Vec<_>) =
+                (0..100).map(|_| wait(&AWAITING, far()).unwrap()).unzip();
             let core = std::thread::spawn(move || {
-                let mut outbox = Outbox::new();
-                for (number, address) in (0..).zip(addresses) {
-                    outbox.push(address, number);
+                let mut completions = CompletionBatch::new();
+                for (number, completer) in (0..).zip(completers) {
+                    completions.push(completer, number);
                 }
-                outbox.send();
+                completions.send();
             });
             for (number, one) in (0..).zip(waiting) {
                 assert_eq!(one.await, Some(number));
@@ -349,19 +348,19 @@ mod tests {
 
     #[test]
     fn a_deadline_ends_the_wait_and_a_late_answer_is_dropped() {
-        with_postman(async {
-            let (address, waiting) = wait(&DESK, Instant::now()).unwrap();
+        with_delivery(async {
+            let (completer, waiting) = wait(&AWAITING, Instant::now()).unwrap();
             assert_eq!(waiting.await, None);
-            let (next_address, next) = wait(&DESK, far()).unwrap();
-            assert_eq!(next_address.slot.index, address.slot.index, "the slot is used again");
-            address.send(1);
-            next_address.send(2);
+            let (next_completer, next) = wait(&AWAITING, far()).unwrap();
+            assert_eq!(next_completer.slot.index, completer.slot.index, "the slot is used again");
+            completer.send(1);
+            next_completer.send(2);
             assert_eq!(next.await, Some(2));
         });
     }
 
     #[test]
-    fn nobody_waits_where_no_postman_runs() {
-        std::thread::spawn(|| assert!(wait(&DESK, far()).is_none())).join().unwrap();
+    fn nobody_waits_where_nothing_is_delivered() {
+        std::thread::spawn(|| assert!(wait(&AWAITING, far()).is_none())).join().unwrap();
     }
 }

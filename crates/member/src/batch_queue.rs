@@ -7,7 +7,7 @@
 //!
 //! # Bound
 //!
-//! An inbox has a number of items from which on [`Sender::send_when_room`] waits. [`Sender::send`] never
+//! A queue has a number of items from which on [`Sender::send_when_room`] waits. [`Sender::send`] never
 //! waits: it is for reports whose number is bounded by the work that they report on.
 
 use std::fmt;
@@ -17,8 +17,8 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-/// Makes an inbox in which `count_max` items may wait.
-pub(crate) fn inbox<T>(count_max: usize) -> (Sender<T>, Receiver<T>) {
+/// Makes a queue in which `count_max` items may wait.
+pub(crate) fn bounded<T>(count_max: usize) -> (Sender<T>, Receiver<T>) {
     let shared = Arc::new(Shared {
         state: Mutex::new(State {
             items: Vec::new(),
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn every_item_arrives_once_and_in_its_senders_order() {
-        let (sender, receiver) = inbox(4);
+        let (sender, receiver) = bounded(4);
         let senders: Vec<_> = (0..4)
             .map(|who| {
                 let sender = sender.clone();
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_deadline_ends_an_empty_wait() {
-        let (sender, receiver) = inbox::<u8>(1);
+        let (sender, receiver) = bounded::<u8>(1);
         let mut batch = Vec::new();
         let deadline = Some(Instant::now() + Duration::from_millis(5));
         assert_eq!(receiver.receive_until(&mut batch, deadline), Err(Nothing::Yet));
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_sender_that_waits_for_room_learns_that_the_receiver_is_gone() {
-        let (sender, receiver) = inbox(1);
+        let (sender, receiver) = bounded(1);
         sender.send(1).unwrap();
         let waiting = std::thread::spawn(move || sender.send_when_room(2));
         drop(receiver);

@@ -1,4 +1,4 @@
-//! Proposals in progress: who waits for which, from the id that travels through the log to the mailbox of the asker,
+//! Proposals in progress: who waits for which, from the id that travels through the log to the asker,
 //! and how much memory they hold.
 //!
 //! A proposal is counted from when it is accepted until nothing of it is left: it is applied, or has failed. That
@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 use quorate_raft::Term;
 
 use crate::admission::{Full, PROPOSALS};
-use crate::answer::Answer;
-use crate::mailbox::Address;
+use crate::completion::Completer;
+use crate::outcome::Outcome;
 
 /// What a proposal takes besides its bytes: its call, its places in queues and maps, its entry in the log.
 const PROPOSAL_OVERHEAD_BYTES: usize = 1024;
@@ -58,7 +58,7 @@ pub struct Load {
 
 /// Shared by the connection runtimes, which add, and the core threads, which take.
 #[derive(Debug, Default)]
-pub(crate) struct Waiters {
+pub(crate) struct PendingProposals {
     state: Mutex<State>,
 }
 
@@ -72,7 +72,7 @@ struct Hold {
 
 #[derive(Debug, Default)]
 struct State {
-    awaited: Map<(Address<Answer>, Hold)>,
+    awaited: Map<(Completer<Outcome>, Hold)>,
     /// Those that nobody waits for any more.
     withdrawn: Map<Hold>,
     load: Load,
@@ -80,12 +80,12 @@ struct State {
     reign: Term,
 }
 
-impl Waiters {
+impl PendingProposals {
     /// Takes a proposal of so many bytes on.
     pub(crate) fn add(
         &self,
         request_id: u64,
-        address: Address<Answer>,
+        completer: Completer<Outcome>,
         bytes: usize,
     ) -> Result<(), Full> {
         let bytes = bytes + PROPOSAL_OVERHEAD_BYTES;
@@ -100,16 +100,16 @@ impl Waiters {
         load.count += 1;
         load.bytes += bytes;
         let hold = Hold { bytes, reign: state.reign };
-        state.awaited.insert(request_id, (address, hold));
+        state.awaited.insert(request_id, (completer, hold));
         Ok(())
     }
 
     /// Ends a proposal. `None` when nobody waits: it came from another member, or its client has given up.
-    pub(crate) fn take(&self, request_id: u64) -> Option<Address<Answer>> {
+    pub(crate) fn take(&self, request_id: u64) -> Option<Completer<Outcome>> {
         let mut state = self.state.lock();
-        if let Some((address, hold)) = state.awaited.remove(&request_id) {
+        if let Some((completer, hold)) = state.awaited.remove(&request_id) {
             state.release(hold);
-            return Some(address);
+            return Some(completer);
         }
         if !state.withdrawn.is_empty()
             && let Some(hold) = state.withdrawn.remove(&request_id)
@@ -168,26 +168,26 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::mailbox::{DeskCell, Mailbox, run_postman, wait};
+    use crate::completion::{AwaitingCell, CompletionQueue, deliver, wait};
 
     thread_local! {
-        static DESK: DeskCell<Answer> = const { DeskCell::new() };
+        static AWAITING: AwaitingCell<Outcome> = const { AwaitingCell::new() };
     }
 
     const MIB: usize = 1 << 20;
 
-    /// Runs `act` with an address.
-    fn with_address(act: impl FnOnce(&Address<Answer>)) {
+    /// Runs `act` with a completer.
+    fn with_completer(act: impl FnOnce(&Completer<Outcome>)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let asking = async {
                 let far = Instant::now() + Duration::from_secs(3600);
-                let (address, _waiting) = wait(&DESK, far).unwrap();
-                act(&address);
+                let (completer, _waiting) = wait(&AWAITING, far).unwrap();
+                act(&completer);
             };
             tokio::select! {
                 biased;
-                () = run_postman(&DESK, Mailbox::new()) => {}
+                () = deliver(&AWAITING, CompletionQueue::new()) => {}
                 () = asking => {}
             }
         });
@@ -195,73 +195,73 @@ mod tests {
 
     #[test]
     fn proposals_are_bounded_in_number() {
-        with_address(|address| {
-            let waiters = Waiters::default();
+        with_completer(|completer| {
+            let pending = PendingProposals::default();
             let max = PROPOSALS.count_max as u64;
             for id in 0..max {
-                waiters.add(id, address.clone(), 0).unwrap();
+                pending.add(id, completer.clone(), 0).unwrap();
             }
-            assert_eq!(waiters.add(max, address.clone(), 0), Err(Full));
-            assert!(waiters.take(0).is_some());
-            waiters.add(max, address.clone(), 0).unwrap();
-            assert_eq!(waiters.load().refused, 1);
+            assert_eq!(pending.add(max, completer.clone(), 0), Err(Full));
+            assert!(pending.take(0).is_some());
+            pending.add(max, completer.clone(), 0).unwrap();
+            assert_eq!(pending.load().refused, 1);
         });
     }
 
     #[test]
     fn proposals_are_bounded_in_bytes() {
-        with_address(|address| {
-            let waiters = Waiters::default();
+        with_completer(|completer| {
+            let pending = PendingProposals::default();
             let fitting = (PROPOSALS.bytes_max / (MIB + PROPOSAL_OVERHEAD_BYTES)) as u64;
             for id in 0..fitting {
-                waiters.add(id, address.clone(), MIB).unwrap();
+                pending.add(id, completer.clone(), MIB).unwrap();
             }
-            assert_eq!(waiters.add(fitting, address.clone(), MIB), Err(Full));
-            assert!(waiters.load().bytes <= PROPOSALS.bytes_max);
+            assert_eq!(pending.add(fitting, completer.clone(), MIB), Err(Full));
+            assert!(pending.load().bytes <= PROPOSALS.bytes_max);
             for id in 0..fitting {
-                assert!(waiters.take(id).is_some());
+                assert!(pending.take(id).is_some());
             }
-            assert_eq!(waiters.load(), Load { refused: 1, ..Load::default() });
-            waiters.add(0, address.clone(), 2 * PROPOSALS.bytes_max).unwrap();
+            assert_eq!(pending.load(), Load { refused: 1, ..Load::default() });
+            pending.add(0, completer.clone(), 2 * PROPOSALS.bytes_max).unwrap();
         });
     }
 
     #[test]
     fn what_is_withdrawn_keeps_its_place_until_it_is_applied_or_forgotten() {
-        with_address(|address| {
-            let waiters = Waiters::default();
+        with_completer(|completer| {
+            let pending = PendingProposals::default();
             for id in [5, 3, 4] {
-                waiters.add(id, address.clone(), MIB).unwrap();
-                waiters.withdraw(id);
+                pending.add(id, completer.clone(), MIB).unwrap();
+                pending.withdraw(id);
             }
-            waiters.withdraw(6);
-            assert_eq!(waiters.load().count, 3);
-            assert!(waiters.take(4).is_none(), "applied: nobody waits");
-            assert_eq!(waiters.load().count, 2);
-            assert_eq!(waiters.forget_withdrawn(false), [3, 5]);
-            assert_eq!(waiters.load(), Load::default());
+            pending.withdraw(6);
+            assert_eq!(pending.load().count, 3);
+            assert!(pending.take(4).is_none(), "applied: nobody waits");
+            assert_eq!(pending.load().count, 2);
+            assert_eq!(pending.forget_withdrawn(false), [3, 5]);
+            assert_eq!(pending.load(), Load::default());
         });
     }
 
     #[test]
     fn what_went_to_a_predecessor_keeps_no_place_in_the_next_reign() {
-        with_address(|address| {
-            let waiters = Waiters::default();
-            let add = |id| waiters.add(id, address.clone(), MIB).unwrap();
+        with_completer(|completer| {
+            let pending = PendingProposals::default();
+            let add = |id| pending.add(id, completer.clone(), MIB).unwrap();
             add(1);
             add(2);
-            waiters.begin_reign(7);
+            pending.begin_reign(7);
             add(3);
-            waiters.withdraw(1);
-            waiters.withdraw(3);
-            assert_eq!(waiters.forget_withdrawn(true), [1], "the third is in the own log");
+            pending.withdraw(1);
+            pending.withdraw(3);
+            assert_eq!(pending.forget_withdrawn(true), [1], "the third is in the own log");
             // Told again of the same reign, and then deposed and elected once more.
-            waiters.begin_reign(7);
-            assert_eq!(waiters.forget_withdrawn(true), [0; 0]);
-            waiters.withdraw(2);
-            waiters.begin_reign(9);
-            assert_eq!(waiters.forget_withdrawn(true), [2, 3]);
-            assert_eq!(waiters.load(), Load::default());
+            pending.begin_reign(7);
+            assert_eq!(pending.forget_withdrawn(true), [0; 0]);
+            pending.withdraw(2);
+            pending.begin_reign(9);
+            assert_eq!(pending.forget_withdrawn(true), [2, 3]);
+            assert_eq!(pending.load(), Load::default());
         });
     }
 }
