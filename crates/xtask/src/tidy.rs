@@ -38,10 +38,14 @@ const LONG_FILES: &[(&str, usize)] = &[];
 const ARROWS: &[(&str, &[&str])] = &[
     ("quorate-protobuf", &[]),
     ("quorate-api", &["quorate-protobuf"]),
-    ("quorate-raft", &["quorate-protobuf", "quorate-random"]),
+    ("quorate-script", &[]),
+    ("quorate-raft", &["quorate-protobuf", "quorate-random", "quorate-script"]),
     ("quorate-node", &["quorate-raft", "quorate-random"]),
-    ("quorate-storage", &["quorate-protobuf", "quorate-random"]),
-    ("quorate-state", &["quorate-api", "quorate-random", "quorate-release", "quorate-storage"]),
+    ("quorate-storage", &["quorate-protobuf", "quorate-random", "quorate-script"]),
+    (
+        "quorate-state",
+        &["quorate-api", "quorate-random", "quorate-release", "quorate-script", "quorate-storage"],
+    ),
     ("quorate-cli", &[]),
     ("quorate-gotext", &[]),
     ("quorate-release", &[]),

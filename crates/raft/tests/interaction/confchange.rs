@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use quorate_raft::confchange::Changer;
 use quorate_raft::{ConfChangeKind, ConfChangeStep, Configuration, InflightLimits, ProgressMap};
 
-use crate::script::{Command, Interpreter};
+use quorate_script::{Command, Interpreter};
 
 pub(crate) fn interpreter() -> Interpreter {
     let limits = InflightLimits { count_max: 10, bytes_max: u64::MAX };

@@ -16,27 +16,23 @@ mod confchange;
 mod describe;
 mod environment;
 mod quorum;
-mod script;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-fn own(area: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(area)
+use quorate_script::Interpreter;
+
+fn run_own(area: &str, start: impl Fn() -> Interpreter) {
+    quorate_script::run_own(env!("CARGO_MANIFEST_DIR"), area, start);
 }
 
-fn run_own(area: &str, start: impl Fn() -> script::Interpreter) {
-    let files = script::run_directory(&own(area), std::env::var_os("UPDATE").is_some(), start);
-    assert!(files > 0, "testdata/{area} has scripts");
-}
-
-fn run_outside(area: &str, start: impl Fn() -> script::Interpreter) {
+fn run_outside(area: &str, start: impl Fn() -> Interpreter) {
     let Some(root) = std::env::var_os("RAFT_TESTDATA") else {
         let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
         assert!(!required.contains("raft-testdata"), "RAFT_TESTDATA is required and not set");
         println!("skipped: RAFT_TESTDATA is not set");
         return;
     };
-    let files = script::run_directory(&Path::new(&root).join(area), false, start);
+    let files = quorate_script::run_directory(&Path::new(&root).join(area), false, start);
     assert!(files > 0, "{area}/ below RAFT_TESTDATA has scripts");
     println!("{files} scripts in {area}/");
 }

@@ -1,4 +1,4 @@
-//! Reading and running script files.
+//! Golden scripts: commands and the output that they must produce, word for word, in one text file.
 //!
 //! ```text
 //! # A comment.
@@ -8,48 +8,83 @@
 //! the output, up to an empty line
 //! ```
 //!
-//! Output that contains empty lines is enclosed in doubled `----` lines.
+//! Output that contains empty lines is enclosed in doubled `----` lines. The language is that of the scenario
+//! files of etcd's raft library. Whoever tests brings an [`Interpreter`]; the files under `crates/*/testdata` are
+//! read as a description of how a thing behaves, and `UPDATE=1 cargo test` writes anew what is expected in them.
+//!
+//! # Not here
+//!
+//! What commands mean. This crate is for tests alone: it panics where a test fails.
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+const GROWS: &str = "a string takes what is written to it";
 
 /// Runs commands and returns their output.
-pub(crate) type Interpreter = Box<dyn FnMut(&Command) -> String>;
+pub type Interpreter = Box<dyn FnMut(&Command) -> String>;
 
 /// A command with its arguments and input.
 #[derive(Debug, Default)]
-pub(crate) struct Command {
-    pub(crate) name: String,
-    pub(crate) arguments: Vec<Argument>,
-    pub(crate) input: String,
+pub struct Command {
+    /// The line's first word.
+    pub name: String,
+    /// The others.
+    pub arguments: Vec<Argument>,
+    /// The lines below it, up to the `----`.
+    pub input: String,
 }
 
 /// `key`, `key=value` or `key=(value,..)`.
 #[derive(Debug)]
-pub(crate) struct Argument {
-    pub(crate) key: String,
-    pub(crate) values: Vec<String>,
+pub struct Argument {
+    /// What stands before the `=`, or the whole word.
+    pub key: String,
+    /// What stands behind it.
+    pub values: Vec<String>,
 }
 
 impl Command {
+    /// The command that a line says, without input.
+    #[must_use]
+    pub fn parse(line: &str) -> Self {
+        parse_command(line)
+    }
+
     /// The arguments without values, which are mostly node ids.
-    pub(crate) fn plain(&self) -> impl Iterator<Item = &str> {
+    pub fn plain(&self) -> impl Iterator<Item = &str> {
         self.arguments.iter().filter(|a| a.values.is_empty()).map(|a| a.key.as_str())
     }
 
+    /// Whether the word is among the arguments without values.
+    #[must_use]
+    pub fn has(&self, word: &str) -> bool {
+        self.plain().any(|argument| argument == word)
+    }
+
     /// The values of `key`.
-    pub(crate) fn values(&self, key: &str) -> &[String] {
+    #[must_use]
+    pub fn values(&self, key: &str) -> &[String] {
         let argument = self.arguments.iter().find(|argument| argument.key == key);
         argument.map_or(&[], |argument| &argument.values)
     }
 
     /// The single value of `key`, parsed.
-    pub(crate) fn value<T: std::str::FromStr>(&self, key: &str) -> Option<T> {
+    #[must_use]
+    pub fn value<T: std::str::FromStr>(&self, key: &str) -> Option<T> {
         let value = self.values(key).first()?;
         let parsed = value.parse().ok();
         Some(parsed.unwrap_or_else(|| panic!("{}: {key}={value} is unreadable", self.name)))
     }
+}
+
+/// Runs every script in `testdata/area` of the crate whose manifest lies in `manifest_dir`, each with an
+/// interpreter of its own. `UPDATE=1` in the environment rewrites what is expected.
+pub fn run_own(manifest_dir: &str, area: &str, start: impl Fn() -> Interpreter) {
+    let directory: PathBuf = [manifest_dir, "testdata", area].iter().collect();
+    let files = run_directory(&directory, std::env::var_os("UPDATE").is_some(), start);
+    assert!(files > 0, "testdata/{area} has scripts");
 }
 
 /// A piece of a script.
@@ -63,14 +98,11 @@ enum Piece {
 
 /// Runs every script in `directory`; returns how many. Fails if any output differs, after running
 /// all; with `update`, writes the actual output into the scripts instead.
-pub(crate) fn run_directory(
-    directory: &Path,
-    update: bool,
-    start: impl Fn() -> Interpreter,
-) -> usize {
+pub fn run_directory(directory: &Path, update: bool, start: impl Fn() -> Interpreter) -> usize {
     let entries = fs::read_dir(directory)
         .unwrap_or_else(|error| panic!("{} is readable: {error}", directory.display()));
-    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<_> =
+        entries.map(|entry| entry.expect("a directory is listed to its end").path()).collect();
     paths.sort();
     let mut failures = String::new();
     for path in &paths {
@@ -81,7 +113,7 @@ pub(crate) fn run_directory(
 }
 
 fn run_file(path: &Path, update: bool, mut interpreter: Interpreter, failures: &mut String) {
-    let pieces = parse(&fs::read_to_string(path).unwrap());
+    let pieces = parse(&fs::read_to_string(path).expect("a script is text"));
     let mut rewritten = String::new();
     for piece in pieces {
         match piece {
@@ -93,7 +125,7 @@ fn run_file(path: &Path, update: bool, mut interpreter: Interpreter, failures: &
                 }
                 if actual != expected && !update {
                     let place = format!("{}:{line}: {}", path.display(), command.name);
-                    writeln!(failures, "{place}\n{}", difference(&expected, &actual)).unwrap();
+                    writeln!(failures, "{place}\n{}", difference(&expected, &actual)).expect(GROWS);
                     // What follows in this file builds on what went wrong.
                     return;
                 }
@@ -103,7 +135,7 @@ fn run_file(path: &Path, update: bool, mut interpreter: Interpreter, failures: &
         }
     }
     if update {
-        fs::write(path, rewritten).unwrap();
+        fs::write(path, rewritten).expect("a script can be rewritten");
     }
 }
 
@@ -137,14 +169,14 @@ fn parse(text: &str) -> Vec<Piece> {
         let mut source = format!("{line}\n");
         let mut command = parse_command(line);
         for (_, line) in lines.by_ref().take_while(|(_, line)| *line != "----") {
-            writeln!(source, "{line}").unwrap();
-            writeln!(command.input, "{line}").unwrap();
+            writeln!(source, "{line}").expect(GROWS);
+            writeln!(command.input, "{line}").expect(GROWS);
         }
         let is_doubled = lines.next_if(|(_, line)| *line == "----").is_some();
         let mut expected = String::new();
         let is_end = |line: &str| if is_doubled { line == "----" } else { line.is_empty() };
         for (_, line) in lines.by_ref().take_while(|(_, line)| !is_end(line)) {
-            writeln!(expected, "{line}").unwrap();
+            writeln!(expected, "{line}").expect(GROWS);
         }
         if is_doubled {
             lines.next_if(|(_, line)| *line == "----");
@@ -164,7 +196,7 @@ fn parse_command(line: &str) -> Command {
             '(' => depth += 1,
             ')' => depth -= 1,
             ' ' if depth == 0 => words.push(String::new()),
-            _ => words.last_mut().unwrap().push(character),
+            _ => words.last_mut().expect("there is a word").push(character),
         }
     }
     let mut words = words.into_iter().filter(|word| !word.is_empty());
@@ -178,4 +210,34 @@ fn parse_command(line: &str) -> Command {
         }
     });
     Command { name, arguments: arguments.collect(), input: String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_arguments_and_input_are_told_apart() {
+        let pieces = parse("# why\n\nput a key=1 list=(2, 3) bare\nmore\n----\nok\n\nlast\n----\n");
+        let [Piece::Text(_), Piece::Text(_), Piece::Case { command, expected, line, .. }, last] =
+            &pieces[..]
+        else {
+            panic!("{pieces:?}")
+        };
+        assert_eq!((command.name.as_str(), command.input.as_str()), ("put", "more\n"));
+        assert_eq!(command.plain().collect::<Vec<_>>(), ["a", "bare"]);
+        assert_eq!((command.value("key"), command.values("list").len()), (Some(1), 2));
+        assert_eq!((expected.as_str(), *line), ("ok\n", 3));
+        assert!(matches!(last, Piece::Case { expected, .. } if expected.is_empty()));
+    }
+
+    #[test]
+    fn output_with_empty_lines_comes_back_as_it_was() {
+        let written = format!("show\n{}", enclosed("a\n\nb\n"));
+        let pieces = parse(&format!("{written}show\n----\n"));
+        let [Piece::Case { expected, .. }, Piece::Case { .. }] = &pieces[..] else {
+            panic!("{pieces:?}")
+        };
+        assert_eq!(expected, "a\n\nb\n");
+    }
 }
