@@ -1,0 +1,280 @@
+//! The write-ahead log and what may become of it, in golden scripts under `testdata/log`.
+//!
+//! A script begins without a log. It writes one, does to the files what power cuts, media and people do, and opens it
+//! again. `UPDATE=1` rewrites what is expected.
+
+#![expect(clippy::unwrap_used, reason = "a test fails that way")]
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use quorate_script::{Command, Interpreter, run_own};
+use quorate_storage::disk::{Disk, RealDisk};
+use quorate_storage::wal::{
+    self, Contents, Entry, HardState, Options, SnapshotMark, Wal, WalError, inspect,
+};
+
+/// Segments that a script fills with a few entries.
+const SEGMENT_BYTES: u64 = 4096;
+
+/// A log, and the directory it lies in.
+struct Log {
+    folder: tempfile::TempDir,
+    /// While it is open.
+    wal: Option<Wal>,
+    /// Its records when it was last sound.
+    records: Vec<Record>,
+}
+
+/// A record as a script names it, and where it lies.
+#[derive(Clone)]
+struct Record {
+    name: String,
+    segment: PathBuf,
+    /// Where it begins.
+    start: u64,
+    /// Where the next one begins.
+    end: u64,
+}
+
+impl Log {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), wal: None, records: Vec::new() }
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.folder.path().join("wal")
+    }
+
+    fn run(&mut self, command: &Command) -> String {
+        let text = match command.name.as_str() {
+            // create: a log of a new member
+            "create" => {
+                let metadata = Bytes::from_static(b"\x08\x2a\x10\x2b");
+                self.wal = Some(Wal::create(disk(), &self.dir(), metadata, options()).unwrap());
+                "ok".to_owned()
+            }
+            // save 1 2 term=1 vote=2 commit=1 bytes=900: entries, and a hard state if a vote is named
+            "save" => self.save(command),
+            // mark 5 term=1: that a snapshot exists
+            "mark" => {
+                let (index, term) = (number(command, 0), command.value("term").unwrap());
+                let conf_state = Some(Bytes::from_static(b"\x08\x2a\x28\x00"));
+                let mark = SnapshotMark { index, term, conf_state };
+                self.wal.as_mut().unwrap().save_snapshot(&mark).unwrap();
+                "ok".to_owned()
+            }
+            // close
+            "close" => {
+                self.wal.take().unwrap().close().unwrap();
+                "ok".to_owned()
+            }
+            // open from=5 term=1: goes on behind a snapshot
+            "open" => self.open(command),
+            // marks: the snapshots that a start may choose from
+            "marks" => self.marks(),
+            // show: all records
+            "show" => {
+                let records = self.records();
+                let place = |record: &Record| segment_number(&record.segment);
+                let lines = records.iter().map(|r| format!("{}: {}", place(r), r.name));
+                lines.collect::<Vec<_>>().join("\n")
+            }
+            // cut (entry,3) keep=20: the file ends so many bytes behind the record's begin
+            "cut" => {
+                let (record, keep) = self.damaged(command);
+                let file = OpenOptions::new().write(true).open(&record.segment).unwrap();
+                file.set_len(record.start + keep).unwrap();
+                "ok".to_owned()
+            }
+            // zero (entry,3) keep=20: from there to the record's end are zeros
+            "zero" => {
+                let (record, keep) = self.damaged(command);
+                let zeros = vec![0; usize::try_from(record.end - record.start - keep).unwrap()];
+                write_at(&record.segment, &zeros, record.start + keep);
+                "ok".to_owned()
+            }
+            // rot (entry,3) keep=20: one byte there is another
+            "rot" => {
+                let (record, keep) = self.damaged(command);
+                let mut bytes = fs::read(&record.segment).unwrap();
+                bytes[usize::try_from(record.start + keep).unwrap()] ^= 0x5a;
+                fs::write(&record.segment, bytes).unwrap();
+                "ok".to_owned()
+            }
+            // lose-segment 1
+            "lose-segment" => {
+                let names = wal::list(&RealDisk, &self.dir()).unwrap().segments;
+                let name = names.iter().find(|name| name.sequence == number(command, 0)).unwrap();
+                fs::remove_file(self.dir().join(name.file_name())).unwrap();
+                "ok".to_owned()
+            }
+            name => panic!("unknown command {name}"),
+        };
+        text.replace(&format!("{}/", self.folder.path().display()), "")
+    }
+
+    fn save(&mut self, command: &Command) -> String {
+        let term = command.value("term").unwrap();
+        let size = command.value("bytes").unwrap_or(4);
+        let data = Bytes::from(vec![b'x'; size]);
+        let entries: Vec<Entry> = command
+            .plain()
+            .map(|index| Entry { index: index.parse().unwrap(), term, kind: 0, data: data.clone() })
+            .collect();
+        let vote = command.value("vote");
+        let commit = command.value("commit").unwrap_or(0);
+        let state = vote.map(|vote| HardState { term, vote, commit });
+        let saved = self.wal.as_mut().unwrap().save(state.as_ref(), &entries).unwrap();
+        let synced = if saved.synced { "synced" } else { "not synced" };
+        match saved.new_segment {
+            Some(path) => format!("{synced}, goes on in segment {}", segment_number(&path)),
+            None => synced.to_owned(),
+        }
+    }
+
+    fn open(&mut self, command: &Command) -> String {
+        let start = SnapshotMark {
+            index: command.value("from").unwrap_or(0),
+            term: command.value("term").unwrap_or(0),
+            conf_state: None,
+        };
+        match Wal::open(disk(), &self.dir(), &start, options()) {
+            Ok((wal, contents)) => {
+                self.wal = Some(wal);
+                contents_text(&contents)
+            }
+            Err(error) => error_text(&error),
+        }
+    }
+
+    fn marks(&self) -> String {
+        match wal::snapshot_marks(&RealDisk, &self.dir()) {
+            Ok(marks) => {
+                let marks: Vec<String> = marks
+                    .iter()
+                    .map(|mark| format!("{} of term {}", mark.index, mark.term))
+                    .collect();
+                marks.join(", ")
+            }
+            Err(error) => error_text(&error),
+        }
+    }
+
+    /// All records of a log that is sound, or was.
+    fn records(&mut self) -> Vec<Record> {
+        let mut records: Vec<Record> = Vec::new();
+        let ending = inspect::visit(&RealDisk, &self.dir(), |place, content| {
+            let name = match content {
+                inspect::Content::Checksum(_) => "checksum".to_owned(),
+                inspect::Content::Metadata(_) => "metadata".to_owned(),
+                inspect::Content::Entry(entry) => {
+                    format!("entry {} of term {}", entry.index, entry.term)
+                }
+                inspect::Content::State(state) => {
+                    format!("term {}, vote {}, commit {}", state.term, state.vote, state.commit)
+                }
+                inspect::Content::Mark(mark) => {
+                    format!("mark {} of term {}", mark.index, mark.term)
+                }
+            };
+            if let Some(last) = records.last_mut().filter(|last| last.segment == place.path) {
+                last.end = place.offset;
+            }
+            let (segment, start) = (place.path.to_owned(), place.offset);
+            let end = fs::metadata(&segment).unwrap().len();
+            records.push(Record { name, segment, start, end });
+            Ok::<(), WalError>(())
+        });
+        if let Ok(ending) = ending {
+            records.last_mut().unwrap().end = ending.offset;
+            self.records = records;
+        }
+        self.records.clone()
+    }
+
+    /// The record that a command of damage is about, and how many of its bytes stay.
+    fn damaged(&mut self, command: &Command) -> (Record, u64) {
+        let name = command.plain().next().unwrap().replace(['(', ')'], "").replace(',', " ");
+        let found = self.records().into_iter().rfind(|record| record.name.starts_with(&name));
+        let record = found.unwrap_or_else(|| panic!("there is no record {name}"));
+        (record, command.value("keep").unwrap())
+    }
+}
+
+fn disk() -> Arc<dyn Disk> {
+    Arc::new(RealDisk)
+}
+
+fn options() -> Options {
+    Options {
+        segment_bytes: SEGMENT_BYTES,
+        sync: false,
+        zero_step_bytes: 1024,
+        zero_lead_bytes: 1024,
+        ..Options::default()
+    }
+}
+
+fn number(command: &Command, position: usize) -> u64 {
+    command.plain().nth(position).unwrap().parse().unwrap()
+}
+
+fn write_at(path: &Path, bytes: &[u8], offset: u64) {
+    OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, offset).unwrap();
+}
+
+/// Where a segment stands in the sequence.
+fn segment_number(path: &Path) -> u64 {
+    wal::SegmentName::parse(path.file_name().unwrap().to_str().unwrap()).unwrap().sequence
+}
+
+fn contents_text(contents: &Contents) -> String {
+    let HardState { term, vote, commit } = contents.hard_state;
+    let entries: Vec<String> = contents
+        .entries
+        .iter()
+        .map(|entry| format!("{} of term {}", entry.index, entry.term))
+        .collect();
+    let mut text = format!("term {term}, vote {vote}, commit {commit}");
+    text += &format!(
+        "\nentries: {}",
+        if entries.is_empty() { "none".into() } else { entries.join(", ") }
+    );
+    if contents.metadata.is_none() {
+        text += "\nwhose log it is, it does not say";
+    }
+    if !contents.start_marked {
+        text += "\nno mark of the snapshot";
+    }
+    if let Some(repair) = &contents.repaired {
+        let backup = repair.backup.as_ref().map(|path| segment_number(&path.with_extension("")));
+        text +=
+            &format!("\ncut off at {} of segment {}", repair.offset, segment_number(&repair.path));
+        text += if backup.is_some() { ", a copy is kept" } else { ", no copy" };
+    }
+    text
+}
+
+/// Checksums are left out: they say nothing to a reader.
+fn error_text(error: &WalError) -> String {
+    let error = error.to_string();
+    match error.split_once("expected: ") {
+        Some((before, after)) => {
+            let (_, place) = after.split_once(": in file").unwrap();
+            format!("{before}in file{place}")
+        }
+        None => error,
+    }
+}
+
+#[test]
+fn log_scenarios() {
+    run_own(env!("CARGO_MANIFEST_DIR"), "log", || -> Interpreter {
+        let mut log = Log::new();
+        Box::new(move |command| log.run(command))
+    });
+}
