@@ -52,6 +52,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("quorate-telemetry", &["quorate-gotext", "quorate-release"]),
     ("quorate-config", &["quorate-gotext", "quorate-release", "quorate-telemetry"]),
     ("quorate-random", &[]),
+    ("quorate-history", &["quorate-random"]),
     ("quorate-net", &["quorate-telemetry"]),
     (
         "quorate-core",
@@ -149,7 +150,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Folders of the crates that get time and chance as arguments.
-const PURE: [&str; 7] = [
+const PURE: [&str; 8] = [
     "crates/protobuf/",
     "crates/random/",
     "crates/raft/",
@@ -157,6 +158,7 @@ const PURE: [&str; 7] = [
     "crates/storage/",
     "crates/state/",
     "crates/core/",
+    "crates/history/",
 ];
 
 /// What the pure crates do without.
