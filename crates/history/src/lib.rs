@@ -28,14 +28,26 @@
 //! How histories are recorded, and hashes of what members hold. The crate knows no cluster, no clock and no
 //! file.
 
+#![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::wildcard_enum_match_arm)]
+
+mod answers;
+mod authors;
 mod chronicle;
 mod compactions;
 mod contradiction;
+mod leases;
+mod model;
 mod operation;
+mod refusals;
+#[cfg(test)]
+mod tests;
+mod time;
 mod watcher;
 mod watches;
 
+use authors::Authors;
 use compactions::Compactions;
+use time::Sights;
 
 pub use chronicle::{Chronicle, Disagreement};
 pub use contradiction::{Contradiction, Property};
@@ -74,6 +86,19 @@ pub struct Rules {
     /// How much earlier than promised a lease may end, in nanoseconds: members' clocks are not exact.
     /// Nothing where leases may end at any time (clocks that jump).
     pub lease_slack: Option<u64>,
+    /// A time at the end when nothing was broken: leases that nobody renews have to end.
+    pub calm: Option<Calm>,
+}
+
+/// A time when nothing was broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Calm {
+    /// From when on.
+    pub since: Moment,
+    /// When the chronicle was read.
+    pub until: Moment,
+    /// How much later than its time a lease may end, in nanoseconds.
+    pub lease_grace: u64,
 }
 
 /// How much was checked.
@@ -94,9 +119,12 @@ pub struct Counts {
 /// # Errors
 /// It cannot; the first reason that was found.
 pub fn check(history: &History, rules: &Rules) -> Result<Counts, Box<Contradiction>> {
-    let _ = rules;
-    let compactions = Compactions::new(history);
+    let (sights, compactions) = (Sights::new(history), Compactions::new(history));
+    let acknowledged = answers::check(history, &sights, &compactions)?;
+    let authors = Authors::find(history, &sights, &acknowledged)?;
+    refusals::check(history, &sights, &compactions, &authors)?;
     watches::check(history, &compactions)?;
+    leases::check(history, &sights, &authors, rules)?;
     Ok(count(history))
 }
 
