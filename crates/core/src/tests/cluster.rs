@@ -4,7 +4,7 @@
 
 use quorate_raft::{ConfChange, ConfChangeKind, SnapshotOutcome};
 use quorate_random::SplitMix64;
-use quorate_state::members::Member;
+use quorate_state::members::Member as Row;
 use quorate_state::units::MemberId;
 use quorate_storage::disk::FaultyDisk;
 
@@ -104,9 +104,9 @@ impl Cluster {
 
     /// Proposes that a learner joins, or leaves.
     pub(super) fn change_members(&mut self, kind: ConfChangeKind) {
-        let row = Member {
+        let row = Row {
             is_learner: true,
-            ..Member::new(MemberId(LEARNER), vec!["http://9:2380".to_owned()])
+            ..Row::new(MemberId(LEARNER), vec!["http://9:2380".to_owned()])
         };
         let context = row.to_json().into();
         let change = ConfChange { kind, node_id: LEARNER, context, ..ConfChange::default() };

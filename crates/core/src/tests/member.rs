@@ -16,7 +16,7 @@ use quorate_raft::{
 use quorate_random::SplitMix64;
 use quorate_state::apply::{Refusal, Request, Response, StateOptions};
 use quorate_state::backend::Backend;
-use quorate_state::members::Member;
+use quorate_state::members::Member as Row;
 use quorate_state::mvcc::StoreOptions;
 use quorate_state::units::{MemberId, Millis};
 use quorate_storage::bolt;
@@ -62,7 +62,7 @@ impl Folder {
         let entries: Vec<_> = (1..)
             .zip(voters)
             .map(|(index, id)| {
-                let row = Member::new(MemberId(*id), vec![format!("http://{id}:2380")]);
+                let row = Row::new(MemberId(*id), vec![format!("http://{id}:2380")]);
                 let change = ConfChange {
                     kind: ConfChangeKind::AddNode,
                     node_id: *id,

@@ -241,6 +241,8 @@ mod tests {
             std::future::pending::<()>().await;
         };
         tokio::select! {
+            // In this order they are looked at.
+            biased;
             () = slow => {}
             _ = places.is_wanted_from(Activity::default) => panic!("one place was enough"),
             _ = places.take() => {}
