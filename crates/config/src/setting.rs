@@ -71,17 +71,17 @@ impl Setting {
             }
             Self::Uint(place) | Self::Uint64(place) => {
                 *place(draft) =
-                    parse_uint(text, u64::MAX).map_err(|e| e.flag_reason().to_owned())?;
+                    parse_uint(text, 0, u64::MAX).map_err(|e| e.flag_reason().to_owned())?;
             }
             Self::Uint32(place) => {
-                let value = parse_uint(text, u64::from(u32::MAX)).map_err(|error| {
+                let value = parse_uint(text, 0, u64::from(u32::MAX)).map_err(|error| {
                     let reason = error.strconv_reason();
                     format!("strconv.ParseUint: parsing {}: {reason}", go_quote(text))
                 })?;
                 *place(draft) = u32::try_from(value).expect("the reader keeps to the maximum");
             }
             Self::Int(place) | Self::Int64(place) => {
-                *place(draft) = parse_int(text).map_err(|e| e.flag_reason().to_owned())?;
+                *place(draft) = parse_int(text, 0).map_err(|e| e.flag_reason().to_owned())?;
             }
             Self::Duration(place) => {
                 *place(draft) = text.parse().map_err(|_| "parse error".to_owned())?;

@@ -232,10 +232,10 @@ fn resolve(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> YamlValue {
         return YamlValue::Text(text.to_owned());
     }
     let plain = text.replace('_', "");
-    if let Ok(number) = parse_int(&plain) {
+    if let Ok(number) = parse_int(&plain, 0) {
         return YamlValue::Number(number.to_string());
     }
-    if let Ok(number) = parse_uint(&plain, u64::MAX) {
+    if let Ok(number) = parse_uint(&plain, 0, u64::MAX) {
         return YamlValue::Number(number.to_string());
     }
     let is_decimal =

@@ -4,7 +4,6 @@ use std::future::Future;
 use std::pin::Pin;
 
 use quorate_cli::command;
-pub(crate) use quorate_cli::command::find;
 
 use crate::failure::Failure;
 use crate::session::Session;
@@ -39,6 +38,8 @@ pub(crate) fn unknown(root: &Command, program: &str, word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use quorate_cli::command::find;
+
     use super::*;
     use crate::commands::ROOT;
 

@@ -10,8 +10,6 @@ pub(crate) mod exit {
     pub(crate) const BAD_FEATURE: u8 = 4;
     pub(crate) const INTERRUPTED: u8 = 5;
     pub(crate) const BAD_ARGS: u8 = 128;
-    /// What a shell calls the end by SIGPIPE.
-    pub(crate) const BROKEN_PIPE: u8 = 141;
 }
 
 /// The end of a command that did not succeed.

@@ -31,18 +31,18 @@ mod words;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{BufReader, Write};
-use std::os::unix::ffi::OsStringExt;
-use std::path::Path;
 use std::process::ExitCode;
 
+use quorate_cli::start::{self, Names};
 use quorate_cli::{flags, gotext, help, log};
 pub use session::Terminal;
 
-use crate::command::{Run, find, unknown};
+use crate::command::{Run, unknown};
 use crate::commands::ROOT;
-use crate::failure::{Failure, exit};
-use crate::flags::{FlagError, Matches};
+use crate::failure::Failure;
 use crate::session::Session;
+
+const NAMES: Names = Names { of_etcd: "etcdctl", own: "quorate ctl" };
 
 /// Runs the tool on the process's own terminal and environment; the first argument is its name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -54,12 +54,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         output: Box::new(std::io::stdout()),
         errors: Box::new(std::io::stderr()),
     };
-    let code = run(args, env, terminal);
-    if code == exit::BROKEN_PIPE {
-        // The quiet end that every tool in a pipe has. Should the signal not end it, the code tells the same.
-        drop(signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGPIPE));
-    }
-    ExitCode::from(code)
+    start::end(run(args, env, terminal))
 }
 
 /// Runs the tool and returns its exit code; the first argument is its name.
@@ -68,37 +63,16 @@ pub fn run(
     env: BTreeMap<String, String>,
     mut terminal: Terminal,
 ) -> u8 {
-    let mut args = args.into_iter();
-    let program = match args.next().as_ref().map(Path::new).and_then(Path::file_name) {
-        Some(name) if name == "etcdctl" => "etcdctl",
-        _ => "quorate ctl",
+    let unknown = |program: &str, word: &str| unknown(&ROOT, program, word);
+    let streams =
+        (&mut *terminal.output as &mut dyn Write, &mut *terminal.errors as &mut dyn Write);
+    let begun = match start::begin(NAMES, &ROOT, args, unknown, streams) {
+        Ok(begun) => begun,
+        Err(code) => return code,
     };
-    let line: Vec<Vec<u8>> = args.map(OsStringExt::into_vec).collect();
-    let found = match find(&ROOT, &line) {
-        Ok(found) => found,
-        Err(word) => {
-            let text = unknown(&ROOT, program, &word);
-            say(&mut *terminal.errors, &format!("Error: {text}\n"));
-            say(&mut *terminal.errors, &format!("Run '{program} --help' for usage.\n"));
-            return exit::ERROR;
-        }
-    };
-    let matches = match Matches::parse(&found.flags(), &found.line) {
-        Err(FlagError::Wrong(text)) => {
-            let usage = help::usage(program, &found);
-            say(&mut *terminal.errors, &format!("Error: {text}\n{usage}\n"));
-            return exit::ERROR;
-        }
-        Ok(matches) => Some(matches),
-        Err(FlagError::Help) => None,
-    };
-    let command = found.command();
-    let (Some(matches), Some(run)) = (matches, command.run) else {
-        say(&mut *terminal.output, &help::help(program, &found));
-        return 0;
-    };
-    match Session::new(program.to_owned(), command.is_local, matches, env, terminal) {
-        Ok(session) => conclude(&session, execute(run, &session)),
+    let (program, is_local) = (begun.program.to_owned(), begun.found.command().is_local);
+    match Session::new(program, is_local, begun.matches, env, terminal) {
+        Ok(session) => conclude(&session, execute(begun.run, &session)),
         Err(failure) => failure.code,
     }
 }
@@ -115,9 +89,4 @@ fn conclude(session: &Session, result: Result<(), Failure>) -> u8 {
         session.print_error(&format!("Error: {message}\n"));
     }
     code
-}
-
-/// Writes to a stream whose reader may be gone.
-fn say(stream: &mut dyn Write, text: &str) {
-    drop(stream.write_all(text.as_bytes()).and_then(|()| stream.flush()));
 }

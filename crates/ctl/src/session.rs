@@ -11,6 +11,8 @@ use std::io::{BufRead, ErrorKind, Write};
 use std::rc::Rc;
 use std::time::Duration;
 
+use quorate_cli::start::BROKEN_PIPE;
+
 use crate::client::{Client, Debug, Limits};
 use crate::failure::{Failure, exit};
 use crate::flags::{Flag, Kind, Matches};
@@ -176,7 +178,7 @@ impl Session {
         let output = &mut self.terminal.borrow_mut().output;
         output.write_all(bytes).and_then(|()| output.flush()).map_err(|error| match error.kind() {
             // Its reader has seen enough.
-            ErrorKind::BrokenPipe => Failure::silent(exit::BROKEN_PIPE),
+            ErrorKind::BrokenPipe => Failure::silent(BROKEN_PIPE),
             _ => error.into(),
         })
     }

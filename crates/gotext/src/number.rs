@@ -36,17 +36,19 @@ impl NumberError {
     }
 }
 
-/// Reads a number without a sign, in base 10 or behind `0x`, `0o`, `0b` or `0`.
-pub fn parse_uint(text: &str, max: u64) -> Result<u64, NumberError> {
+/// Reads a number without a sign; base 0 takes the base from the text: 10, or what `0x`, `0o`, `0b` or `0` says.
+pub fn parse_uint(text: &str, base: u32, max: u64) -> Result<u64, NumberError> {
     let lower = text.to_ascii_lowercase();
-    let (radix, digits, prefixed) = match lower.as_bytes() {
-        [b'0', b'x', ..] => (16, &lower[2..], true),
-        [b'0', b'o', ..] => (8, &lower[2..], true),
-        [b'0', b'b', ..] => (2, &lower[2..], true),
-        [b'0', _, ..] => (8, &lower[1..], true),
-        _ => (10, lower.as_str(), false),
+    let (radix, digits, prefixed) = match (base, lower.as_bytes()) {
+        (0, [b'0', b'x', ..]) => (16, &lower[2..], true),
+        (0, [b'0', b'o', ..]) => (8, &lower[2..], true),
+        (0, [b'0', b'b', ..]) => (2, &lower[2..], true),
+        (0, [b'0', _, ..]) => (8, &lower[1..], true),
+        (0, _) => (10, lower.as_str(), false),
+        (base, _) => (base, lower.as_str(), false),
     };
-    if digits.is_empty() || !underscores_separate(digits, prefixed) {
+    let may_be_separated = base == 0 && underscores_separate(digits, prefixed);
+    if digits.is_empty() || digits.contains('_') && !may_be_separated {
         return Err(NumberError::Syntax);
     }
     let mut value: u64 = 0;
@@ -62,13 +64,13 @@ pub fn parse_uint(text: &str, max: u64) -> Result<u64, NumberError> {
 }
 
 /// Reads a number with an optional sign.
-pub fn parse_int(text: &str) -> Result<i64, NumberError> {
+pub fn parse_int(text: &str, base: u32) -> Result<i64, NumberError> {
     let (negative, digits) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
         Some(b'+') => (false, &text[1..]),
         _ => (false, text),
     };
-    let magnitude = parse_uint(digits, u64::MAX)?;
+    let magnitude = parse_uint(digits, base, u64::MAX)?;
     let value =
         if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() };
     value.ok_or(NumberError::Range)
@@ -108,24 +110,29 @@ mod tests {
             ("-1", Err(NumberError::Syntax)),
             ("1.0", Err(NumberError::Syntax)),
         ] {
-            assert_eq!(parse_uint(text, u64::MAX), expected, "{text}");
+            assert_eq!(parse_uint(text, 0, u64::MAX), expected, "{text}");
         }
-        assert_eq!(parse_uint("4294967296", u64::from(u32::MAX)), Err(NumberError::Range));
-        assert_eq!(parse_int("-9223372036854775808"), Ok(i64::MIN));
-        assert_eq!(parse_int("9223372036854775808"), Err(NumberError::Range));
-        assert_eq!(parse_int("+0x10"), Ok(16));
-        assert_eq!(parse_int("--1"), Err(NumberError::Syntax));
+        assert_eq!(parse_uint("4294967296", 0, u64::from(u32::MAX)), Err(NumberError::Range));
+        assert_eq!(parse_int("-9223372036854775808", 0), Ok(i64::MIN));
+        assert_eq!(parse_int("9223372036854775808", 0), Err(NumberError::Range));
+        assert_eq!(parse_int("+0x10", 0), Ok(16));
+        assert_eq!(parse_int("--1", 0), Err(NumberError::Syntax));
+        assert_eq!(parse_int("-017", 10), Ok(-17));
+        assert_eq!(parse_int("7B", 16), Ok(123));
+        for other_base in ["0x10", "1_000"] {
+            assert_eq!(parse_int(other_base, 10), Err(NumberError::Syntax), "{other_base}");
+        }
     }
 
     proptest! {
         #[test]
         fn decimal_numbers_read_back(value in any::<i64>()) {
-            prop_assert_eq!(parse_int(&value.to_string()), Ok(value));
+            prop_assert_eq!(parse_int(&value.to_string(), 10), Ok(value));
         }
 
         #[test]
         fn any_text_is_read_or_refused_without_panic(text in "\\PC{0,12}") {
-            let _outcome = parse_int(&text);
+            let _outcome = parse_int(&text, 0);
         }
     }
 }

@@ -39,12 +39,79 @@ fn escape(text: &str, quoted: &mut String) {
             c if u32::from(c) < 0x20 || c == '\u{7f}' => {
                 write!(quoted, "\\x{:02x}", u32::from(c)).expect("a String takes any text");
             }
-            c if c.is_control() => {
+            c if is_printable(c) => quoted.push(c),
+            c if u32::from(c) < 0x1_0000 => {
                 write!(quoted, "\\u{:04x}", u32::from(c)).expect("a String takes any text");
             }
-            c => quoted.push(c),
+            c => write!(quoted, "\\U{:08x}", u32::from(c)).expect("a String takes any text"),
         }
     }
+}
+
+/// Letters, marks, numbers, punctuation and symbols; of spaces only the ASCII one.
+fn is_printable(c: char) -> bool {
+    matches!(c, ' ' | '\'')
+        || !c.is_control()
+            && !c.is_whitespace()
+            && (c.is_alphanumeric() || c.escape_debug().len() == 1)
+}
+
+/// Reads a Go string literal in double quotes at the front of `text`, and returns its value and what
+/// follows.
+pub fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let mut rest = text.strip_prefix(b"\"")?;
+    let mut out = Vec::new();
+    loop {
+        let (&byte, tail) = rest.split_first()?;
+        rest = tail;
+        match byte {
+            b'"' => return Some((out, rest)),
+            b'\n' => return None,
+            b'\\' => rest = unescape(rest, &mut out)?,
+            _ => out.push(byte),
+        }
+    }
+}
+
+fn unescape<'a>(rest: &'a [u8], out: &mut Vec<u8>) -> Option<&'a [u8]> {
+    let (&kind, rest) = rest.split_first()?;
+    let digits = |count, radix| {
+        let (digits, tail) = rest.split_at_checked(count)?;
+        let value = u32::from_str_radix(std::str::from_utf8(digits).ok()?, radix).ok()?;
+        Some((value, tail))
+    };
+    let plain = match kind {
+        b'a' => 7,
+        b'b' => 8,
+        b'f' => 12,
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        b'v' => 11,
+        b'\\' | b'"' => kind,
+        b'x' => {
+            let (value, tail) = digits(2, 16)?;
+            out.push(u8::try_from(value).ok()?);
+            return Some(tail);
+        }
+        b'u' | b'U' => {
+            let (value, tail) = digits(if kind == b'u' { 4 } else { 8 }, 16)?;
+            let c = char::from_u32(value)?;
+            out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+            return Some(tail);
+        }
+        b'0'..=b'7' => {
+            let (tail, value) = rest.split_at_checked(2).and_then(|(more, tail)| {
+                let more = u32::from_str_radix(std::str::from_utf8(more).ok()?, 8).ok()?;
+                Some((tail, u32::from(kind - b'0') * 64 + more))
+            })?;
+            out.push(u8::try_from(value).ok()?);
+            return Some(tail);
+        }
+        _ => return None,
+    };
+    out.push(plain);
+    Some(rest)
 }
 
 /// A system error in the words of the system alone: no number, no capital.
@@ -72,5 +139,22 @@ mod tests {
         let missing = std::fs::read("/nonexistent/file").unwrap_err();
         assert_eq!(go_reason(&missing), "no such file or directory");
         assert_eq!(go_reason(&std::io::Error::other("")), "");
+    }
+
+    #[test]
+    fn what_is_quoted_is_read_back() {
+        for (bytes, text) in [
+            (&b"it's a b"[..], r#""it's a b""#),
+            (b"\"\\\n\t\x00\x7f", r#""\"\\\n\t\x00\x7f""#),
+            ("é世\u{200b}\u{a0}".as_bytes(), r#""é世\u200b\u00a0""#),
+            (b"\xff\xc3", r#""\xff\xc3""#),
+        ] {
+            assert_eq!(go_quote_bytes(bytes), text);
+            assert_eq!(unquote(text.as_bytes()), Some((bytes.to_vec(), &b""[..])));
+        }
+        assert_eq!(unquote(br#""\101\u00e9" rest"#), Some(("Aé".into(), &b" rest"[..])));
+        for bad in [r#""open"#, r#""\q""#, r#""\x4""#, "plain", r#""\777""#] {
+            assert_eq!(unquote(bad.as_bytes()), None, "{bad}");
+        }
     }
 }

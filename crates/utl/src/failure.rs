@@ -7,6 +7,7 @@ mod status;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use quorate_cli::start::BROKEN_PIPE;
 use quorate_state::apply::RecoverError;
 use quorate_state::backend::{Fault, ImageFault};
 use quorate_state::mvcc::MvccError;
@@ -24,8 +25,6 @@ pub(crate) mod exit {
     pub(crate) const ERROR: u8 = 1;
     pub(crate) const BAD_FEATURE: u8 = 4;
     pub(crate) const BAD_ARGS: u8 = 128;
-    /// What a shell calls the end by SIGPIPE.
-    pub(crate) const BROKEN_PIPE: u8 = 141;
 }
 
 /// The end of a command that did not succeed.
@@ -145,7 +144,7 @@ impl Failure {
         match self {
             Self::Arguments(_) => exit::BAD_ARGS,
             Self::Format | Self::FormatOfThis(_) => exit::BAD_FEATURE,
-            Self::BrokenPipe => exit::BROKEN_PIPE,
+            Self::BrokenPipe => BROKEN_PIPE,
             Self::Required(_)
             | Self::Absent { .. }
             | Self::InUse { .. }

@@ -43,19 +43,18 @@ mod words;
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
-use std::os::unix::ffi::OsStringExt;
-use std::path::Path;
 use std::process::ExitCode;
 
-use quorate_cli::command::find;
-use quorate_cli::flags::{FlagError, Matches};
 use quorate_cli::help;
+use quorate_cli::start::{self, Begun, Names};
 
 pub use session::Terminal;
 
 use crate::commands::ROOT;
-use crate::failure::{Failure, exit};
+use crate::failure::Failure;
 use crate::session::Session;
+
+const NAMES: Names = Names { of_etcd: "etcdutl", own: "quorate utl" };
 
 /// Runs the tool on the process's own terminal; the first argument is its name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -63,44 +62,19 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         output: Box::new(BufWriter::new(std::io::stdout())),
         errors: Box::new(std::io::stderr()),
     };
-    let code = run(args, terminal);
-    if code == exit::BROKEN_PIPE {
-        // The quiet end that every tool in a pipe has. Should the signal not end it, the code tells the same.
-        drop(signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGPIPE));
-    }
-    ExitCode::from(code)
+    start::end(run(args, terminal))
 }
 
 /// Runs the tool and returns its exit code; the first argument is its name.
 pub fn run(args: impl IntoIterator<Item = OsString>, mut terminal: Terminal) -> u8 {
-    let mut args = args.into_iter();
-    let program = match args.next().as_ref().map(Path::new).and_then(Path::file_name) {
-        Some(name) if name == "etcdutl" => "etcdutl",
-        _ => "quorate utl",
-    };
-    let line: Vec<Vec<u8>> = args.map(OsStringExt::into_vec).collect();
-    let found = match find(&ROOT, &line) {
-        Ok(found) => found,
-        Err(word) => {
-            let text = ROOT.unknown(program, &word);
-            say(&mut *terminal.errors, &format!("Error: {text}\n"));
-            say(&mut *terminal.errors, &format!("Run '{program} --help' for usage.\n"));
-            return exit::ERROR;
-        }
-    };
-    let matches = match Matches::parse(&found.flags(), &found.line) {
-        Err(FlagError::Wrong(text)) => {
-            let usage = help::usage(program, &found);
-            say(&mut *terminal.errors, &format!("Error: {text}\n{usage}\n"));
-            return exit::ERROR;
-        }
-        Ok(matches) if found.command().run.is_some() => matches,
-        Ok(_) | Err(FlagError::Help) => {
-            say(&mut *terminal.output, &help::help(program, &found));
-            return 0;
-        }
-    };
-    let Some(run) = found.command().run else { return 0 };
+    let unknown = |program: &str, word: &str| ROOT.unknown(program, word);
+    let streams =
+        (&mut *terminal.output as &mut dyn Write, &mut *terminal.errors as &mut dyn Write);
+    let Begun { program, found, matches, run } =
+        match start::begin(NAMES, &ROOT, args, unknown, streams) {
+            Ok(begun) => begun,
+            Err(code) => return code,
+        };
     let usage = help::usage(program, &found);
     let session = Session::new(program, matches, terminal);
     let result = session.format().and_then(|_| run(&session));
@@ -111,9 +85,4 @@ pub fn run(args: impl IntoIterator<Item = OsString>, mut terminal: Terminal) -> 
         _ => session.print_error(&format!("Error: {failure}\n")),
     }
     failure.code()
-}
-
-/// Writes to a stream whose reader may be gone.
-fn say(stream: &mut dyn Write, text: &str) {
-    drop(stream.write_all(text.as_bytes()).and_then(|()| stream.flush()));
 }

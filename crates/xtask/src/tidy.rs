@@ -46,7 +46,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "quorate-state",
         &["quorate-api", "quorate-random", "quorate-release", "quorate-script", "quorate-storage"],
     ),
-    ("quorate-cli", &[]),
+    ("quorate-cli", &["quorate-gotext"]),
     ("quorate-gotext", &[]),
     ("quorate-release", &[]),
     ("quorate-telemetry", &["quorate-gotext", "quorate-release"]),
@@ -128,7 +128,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-telemetry",
         ],
     ),
-    ("quorate-ctl", &["quorate-api", "quorate-cli"]),
+    ("quorate-ctl", &["quorate-api", "quorate-cli", "quorate-release"]),
     ("quorate-bench", &["quorate-api", "quorate-protobuf", "quorate-random"]),
     (
         "quorate-utl",

@@ -1,7 +1,9 @@
 //! `help` and `options`: what the tool can do, and the flags of every command.
 
 use super::ROOT;
-use crate::command::{Command, find, group, unknown};
+use quorate_cli::command::find;
+
+use crate::command::{Command, group, unknown};
 use crate::failure::Failure;
 use crate::help::{flag_usages, help};
 use crate::security::SECURITY_FLAGS;

@@ -3,10 +3,7 @@
 use crate::command::{Command, group};
 use crate::failure::Failure;
 use crate::session::Session;
-
-/// The etcd release whose tool this one answers as.
-const ETCD_VERSION: &str = "3.7.1";
-const API_VERSION: &str = "3.7";
+use quorate_release::{ETCD_VERSION, Version};
 
 pub(crate) const VERSION: Command = Command {
     usage: "version",
@@ -18,5 +15,6 @@ pub(crate) const VERSION: Command = Command {
 };
 
 async fn run(session: &Session) -> Result<(), Failure> {
-    session.print(&format!("etcdctl version: {ETCD_VERSION}\nAPI version: {API_VERSION}\n"))
+    let Version { major, minor } = Version::OWN;
+    session.print(&format!("etcdctl version: {ETCD_VERSION}\nAPI version: {major}.{minor}\n"))
 }

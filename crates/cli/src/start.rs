@@ -1,0 +1,128 @@
+//! How a tool begins and ends: which command its line names, and with what, or what is said instead.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::command::{Command, Found, find};
+use crate::flags::{FlagError, Matches};
+use crate::help;
+
+/// The exit code of a line that is wrong.
+const MISTAKE: u8 = 1;
+
+/// The exit code of a tool whose reader has gone, which a shell gives what a signal has ended.
+pub const BROKEN_PIPE: u8 = 141;
+
+/// What a tool is called, by its users and by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Names {
+    /// The name of etcd's tool, for when this one is called by it.
+    pub of_etcd: &'static str,
+    /// Its own.
+    pub own: &'static str,
+}
+
+/// A command that is to be run.
+#[derive(Debug)]
+pub struct Begun<R: 'static> {
+    /// What the tool is called now.
+    pub program: &'static str,
+    /// The command.
+    pub found: Found<R>,
+    /// Its flags and arguments.
+    pub matches: Matches,
+    /// What runs it.
+    pub run: R,
+}
+
+/// Finds out what is to be run, or says what there is to say and returns the exit code. The first argument is the
+/// tool's name; `unknown` words what is no command.
+pub fn begin<R: Copy>(
+    names: Names,
+    root: &'static Command<R>,
+    args: impl IntoIterator<Item = OsString>,
+    unknown: impl FnOnce(&str, &str) -> String,
+    (output, errors): (&mut dyn Write, &mut dyn Write),
+) -> Result<Begun<R>, u8> {
+    let mut args = args.into_iter();
+    let program = match args.next().as_ref().map(Path::new).and_then(Path::file_name) {
+        Some(name) if name == names.of_etcd => names.of_etcd,
+        _ => names.own,
+    };
+    let line: Vec<Vec<u8>> = args.map(OsStringExt::into_vec).collect();
+    let found = find(root, &line).map_err(|word| {
+        let text = unknown(program, &word);
+        say(errors, &format!("Error: {text}\nRun '{program} --help' for usage.\n"));
+        MISTAKE
+    })?;
+    let matches = match Matches::parse(&found.flags(), &found.line) {
+        Err(FlagError::Wrong(text)) => {
+            let usage = help::usage(program, &found);
+            say(errors, &format!("Error: {text}\n{usage}\n"));
+            return Err(MISTAKE);
+        }
+        Ok(matches) => Some(matches),
+        Err(FlagError::Help) => None,
+    };
+    let (Some(matches), Some(run)) = (matches, found.command().run) else {
+        say(output, &help::help(program, &found));
+        return Err(0);
+    };
+    Ok(Begun { program, found, matches, run })
+}
+
+/// Ends the process with this code; where its reader has gone, with the quiet end that every tool in a pipe has.
+pub fn end(code: u8) -> ExitCode {
+    if code == BROKEN_PIPE {
+        // Should the signal not end it, the code tells the same.
+        drop(signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGPIPE));
+    }
+    ExitCode::from(code)
+}
+
+/// Writes to a stream whose reader may be gone.
+fn say(stream: &mut dyn Write, text: &str) {
+    drop(stream.write_all(text.as_bytes()).and_then(|()| stream.flush()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: Command<u8> = Command {
+        usage: "tool",
+        children: &[&Command { usage: "put <key>", run: Some(7), ..Command::EMPTY }],
+        ..Command::EMPTY
+    };
+    const NAMES: Names = Names { of_etcd: "etcdtool", own: "quorate tool" };
+
+    /// What becomes of a line: what is run, or the exit code, and what is said.
+    fn check(line: &str) -> (Result<(&'static str, u8), u8>, String) {
+        let (mut output, mut errors) = (Vec::new(), Vec::new());
+        let args = line.split(' ').map(OsString::from);
+        let unknown = |program: &str, word: &str| format!("no {word} in {program}");
+        let begun = begin(NAMES, &ROOT, args, unknown, (&mut output, &mut errors));
+        let said = String::from_utf8([output, errors].concat()).unwrap();
+        (begun.map(|begun| (begun.program, begun.run)), said)
+    }
+
+    #[test]
+    fn a_line_leads_to_its_command_or_to_what_is_said() {
+        assert_eq!(check("x put a"), (Ok(("quorate tool", 7)), String::new()));
+        assert_eq!(check("/usr/bin/etcdtool put a"), (Ok(("etcdtool", 7)), String::new()));
+        let (code, said) = check("etcdtool get a");
+        assert_eq!(code, Err(1));
+        assert_eq!(said, "Error: no get in etcdtool\nRun 'etcdtool --help' for usage.\n");
+        let (code, said) = check("x put --none");
+        assert_eq!(code, Err(1));
+        assert!(said.starts_with("Error: unknown flag: --none\n"), "{said}");
+        for help in ["x", "x put --help"] {
+            let (code, said) = check(help);
+            assert_eq!(code, Err(0), "{help}: {said}");
+            assert!(said.contains("quorate tool"), "{help}: {said}");
+        }
+    }
+}
