@@ -1,12 +1,12 @@
 //! What each page of a state is, for tools that show a file.
 
-use super::bucket::bucket_header;
+use super::DEPTH_MAX;
 use super::error::Result;
 use super::meta::NO_FREELIST;
 use super::page::{FLAG_FREELIST, PageKind, header};
+use super::reach::{Below, each_below};
 use super::read::ReadTx;
 use super::snapshot::Snapshot;
-use super::{DEPTH_MAX, PageId};
 
 /// What a page is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,21 +99,12 @@ fn reached(snapshot: &Snapshot) -> Result<Vec<PageFacts>> {
         };
         let overflow = (page.len() / snapshot.page_bytes()) as u64 - 1;
         found.push(PageFacts { id: id.0, usage, items: page.count(), overflow, depth });
-        for index in 0..page.count() {
-            match page.kind {
-                PageKind::Branch => {
-                    let child = page.child(index).map_err(|e| snapshot.fault(id, e))?;
-                    pending.push((child, depth + 1));
-                }
-                PageKind::Leaf => {
-                    let element = page.leaf_element(index).map_err(|e| snapshot.fault(id, e))?;
-                    let root = bucket_header(element.value).filter(|_| element.is_bucket);
-                    if let Some((root, _)) = root.filter(|(root, _)| *root != PageId(0)) {
-                        pending.push((root, 0));
-                    }
-                }
-            }
-        }
+        each_below(snapshot, id, &page, |below| {
+            pending.push(match below {
+                Below::Page(child) => (child, depth + 1),
+                Below::Bucket(root) => (root, 0),
+            });
+        })?;
     }
     Ok(found)
 }

@@ -57,23 +57,50 @@ pub(super) fn tree_pages(snapshot: &Snapshot, root: PageId) -> Result<Vec<Run>> 
             return Err(snapshot.corrupt(id, 0, TWICE));
         }
         runs.push(Run { start: id, count: (page.len() / snapshot.page_bytes()) as u64 });
-        for index in 0..page.count() {
-            match page.kind {
-                PageKind::Branch => {
-                    let child = page.child(index).map_err(|e| snapshot.fault(id, e))?;
-                    pending.push((child, depth + 1));
-                }
-                PageKind::Leaf => {
-                    let element = page.leaf_element(index).map_err(|e| snapshot.fault(id, e))?;
-                    let root = bucket_header(element.value).filter(|_| element.is_bucket);
-                    if let Some((root, _)) = root.filter(|(root, _)| *root != PageId(0)) {
-                        pending.push((root, depth + 1));
-                    }
+        each_below(snapshot, id, &page, |child| pending.push((child.id(), depth + 1)))?;
+    }
+    Ok(runs)
+}
+
+/// What a page of a tree leads to.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Below {
+    /// A page of the same tree.
+    Page(PageId),
+    /// The root of a bucket that has pages of its own.
+    Bucket(PageId),
+}
+
+impl Below {
+    pub(super) const fn id(self) -> PageId {
+        match self {
+            Self::Page(id) | Self::Bucket(id) => id,
+        }
+    }
+}
+
+/// Names each page and bucket that a page leads to, in order.
+pub(super) fn each_below(
+    snapshot: &Snapshot,
+    id: PageId,
+    page: &Page<'_>,
+    mut found: impl FnMut(Below),
+) -> Result<()> {
+    for index in 0..page.count() {
+        match page.kind {
+            PageKind::Branch => {
+                found(Below::Page(page.child(index).map_err(|e| snapshot.fault(id, e))?));
+            }
+            PageKind::Leaf => {
+                let element = page.leaf_element(index).map_err(|e| snapshot.fault(id, e))?;
+                let root = bucket_header(element.value).filter(|_| element.is_bucket);
+                if let Some((root, _)) = root.filter(|(root, _)| *root != PageId(0)) {
+                    found(Below::Bucket(root));
                 }
             }
         }
     }
-    Ok(runs)
+    Ok(())
 }
 
 struct Walk<'s> {
