@@ -15,14 +15,15 @@
 //!
 //! The rest of a head that is longer than a frame: it passes as it is.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 
 use super::field_section;
+use super::write_through::write_to_inner;
 
 /// Largest payload of a frame; the library takes no larger ones.
 const FRAME_BYTES_MAX: usize = 16 << 10;
@@ -115,35 +116,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for AnyAuthority<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for AnyAuthority<T> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, buf)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
-    }
-}
+write_to_inner!(AnyAuthority);
 
 /// Where in the stream of frames the connection is.
 #[derive(Debug)]

@@ -15,10 +15,11 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper::{Request, Response};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::Sleep;
 
 use super::requests::{AnswerBody, Requests};
+use super::write_through::write_to_inner;
 
 /// How often requests have begun and ended on a connection, told by the service to the connection: an odd number
 /// is the middle of one.
@@ -78,35 +79,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for HeadDeadline<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for HeadDeadline<T> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, buf)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
-    }
-}
+write_to_inner!(HeadDeadline);
 
 /// A service that tells the connection when a head is complete, when the next may come, and when an answer has left.
 #[derive(Clone, Debug)]

@@ -23,6 +23,7 @@ mod head_deadline;
 mod places;
 mod requests;
 mod silent_limit;
+mod write_through;
 
 use std::convert::Infallible;
 use std::future::Future;
