@@ -27,7 +27,7 @@ use tonic::codec::Streaming;
 use super::call::ResponseFuture;
 use super::request_body::RequestBody;
 use super::status::status;
-use super::streams;
+use super::streams::{self, Ending};
 use super::wording::in_grpc_gos_words;
 use crate::methods::Kind;
 use quorate_member::lease_holder::LeaseHolder;
@@ -64,7 +64,7 @@ impl KeepAliveService {
             renewal: None,
             end: self.streams.wait(streams::requires_leader(&head.headers)),
             chunk: BytesMut::new(),
-            ended: None,
+            ending: Ending::Open,
         })
     }
 }
@@ -81,8 +81,7 @@ struct Session {
     /// What ends the stream from this side.
     end: StreamEnd,
     chunk: BytesMut,
-    /// The status to end with, when everything before it has been sent; `Some(None)` after that.
-    ended: Option<Option<Status>>,
+    ending: Ending,
 }
 
 impl Session {
@@ -139,20 +138,14 @@ impl Body for Session {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = &mut *self;
-        if this.ended.is_none()
+        if this.ending.is_open()
             && let Poll::Ready(status) = this.poll_renewals(cx)
         {
-            this.ended = Some(Some(status));
+            this.ending = Ending::With(status);
         }
         if !this.chunk.is_empty() {
             return Poll::Ready(Some(Ok(Frame::data(this.chunk.split().freeze()))));
         }
-        match &mut this.ended {
-            None => Poll::Pending,
-            Some(status) => match status.take() {
-                Some(status) => Poll::Ready(Some(streams::trailers(&status))),
-                None => Poll::Ready(None),
-            },
-        }
+        this.ending.poll_frame()
     }
 }

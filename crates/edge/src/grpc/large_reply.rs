@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame};
 use parking_lot::Mutex;
 use prost::Message;
@@ -24,6 +24,7 @@ use quorate_api::etcdserverpb::{DeleteRangeResponse, RangeResponse, ResponseOp, 
 use quorate_api::record::KeyValue;
 use tonic::{Response, Status};
 
+use super::streams::{Ending, MESSAGE_HEAD_BYTES, message_head};
 use quorate_member::RequestError;
 use quorate_member::admission::{Bound, Room};
 
@@ -44,12 +45,6 @@ const FETCHED_AHEAD: usize = 8;
 const LINES_FETCHED_AHEAD: usize = 8;
 
 const CACHE_LINE_BYTES: usize = 64;
-
-/// What stands before a message on the wire.
-const MESSAGE_HEAD_BYTES: usize = 5;
-
-/// Largest message that clients can be told the length of.
-const MESSAGE_BYTES_MAX: usize = i32::MAX as usize;
 
 /// A part of a message.
 #[derive(Debug)]
@@ -145,16 +140,6 @@ fn take_apart_operation(operation: ResponseOp, parts: &mut Parts) {
 #[derive(Clone)]
 struct Deferred(Arc<Mutex<Option<LargeReply>>>);
 
-/// The length of a message as it stands before it, unless it is more than a client may be sent.
-pub(super) fn checked_len(len: usize) -> Result<u32, Status> {
-    if len > MESSAGE_BYTES_MAX {
-        let text =
-            format!("grpc: trying to send message larger than max ({len} vs. {MESSAGE_BYTES_MAX})");
-        return Err(Status::resource_exhausted(text));
-    }
-    Ok(u32::try_from(len).expect("the bound fits"))
-}
-
 /// A reply, and the places that it holds until the client has taken it.
 #[derive(Debug)]
 pub(super) struct Reply<M> {
@@ -202,19 +187,16 @@ impl<M: Large> Reply<M> {
         if len < COUNTED_BYTES_MIN {
             return Ok(Response::new(message));
         }
-        let head = checked_len(len)?;
+        let head = message_head(len)?;
         let mut parts = Parts::default();
-        parts.push(|encoded| {
-            encoded.put_u8(0);
-            encoded.put_u32(head);
-        });
+        parts.push(|encoded| encoded.extend_from_slice(&head));
         message.take_apart(&mut parts);
         let body = LargeReply {
             parts: parts.parts.into_iter(),
             current: None,
             apart: None,
             unsent: MESSAGE_HEAD_BYTES + len,
-            ended: false,
+            ending: Ending::With(Status::ok("")),
             places: Arc::new(Places { _list: list, _bytes: bytes }),
         };
         let mut response = Response::new(M::default());
@@ -293,7 +275,7 @@ struct LargeReply {
     /// A record whose head was the end of the last chunk.
     apart: Option<Bytes>,
     unsent: usize,
-    ended: bool,
+    ending: Ending,
     places: Arc<Places>,
 }
 
@@ -391,17 +373,13 @@ impl Body for LargeReply {
             let held = hold(chunk, Arc::clone(&self.places));
             return Poll::Ready(Some(Ok(Frame::data(held))));
         }
-        if std::mem::replace(&mut self.ended, true) {
-            return Poll::Ready(None);
-        }
-        let mut trailers = http::HeaderMap::new();
-        let added = Status::ok("").add_header(&mut trailers);
-        Poll::Ready(Some(added.map(|()| Frame::trailers(trailers))))
+        self.ending.poll_frame()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::BufMut;
     use http_body_util::BodyExt;
     use quorate_api::etcdserverpb::{PutResponse, ResponseHeader};
     use quorate_api::record::Fields;
@@ -514,15 +492,6 @@ mod tests {
                 check(txn).await;
             });
         }
-    }
-
-    #[test]
-    fn a_message_that_no_client_could_take_is_refused_in_the_words_of_the_library() {
-        assert_eq!(checked_len(MESSAGE_BYTES_MAX).unwrap(), 2_147_483_647);
-        let refused = checked_len(MESSAGE_BYTES_MAX + 1).unwrap_err();
-        assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
-        let text = "grpc: trying to send message larger than max (2147483648 vs. 2147483647)";
-        assert_eq!(refused.message(), text);
     }
 
     #[tokio::test]

@@ -32,7 +32,7 @@ use super::call::ResponseFuture;
 use super::large_reply::{COUNTED_BYTES_MIN, hold};
 use super::request_body::RequestBody;
 use super::status::status;
-use super::streams;
+use super::streams::{self, Ending};
 use super::wording::in_grpc_gos_words;
 use crate::methods::Kind;
 use quorate_member::{Handles, Profile, Reader, RequestError, StreamEnd, StreamEnds};
@@ -70,7 +70,7 @@ impl WatchService {
             progress: progress_timer(self.profile.limits().progress_interval),
             end: self.streams.wait(streams::requires_leader(&head.headers)),
             chunk: BytesMut::new(),
-            ended: None,
+            ending: Ending::Open,
         })
     }
 }
@@ -98,8 +98,7 @@ struct Session {
     /// What ends the stream from this side.
     end: StreamEnd,
     chunk: BytesMut,
-    /// The status to end with, when everything before it has been sent; `Some(None)` after that.
-    ended: Option<Option<Status>>,
+    ending: Ending,
 }
 
 impl Session {
@@ -113,10 +112,10 @@ impl Session {
                 Poll::Ready(None) => self.requests = None,
                 Poll::Ready(Some(Err(failure))) => {
                     self.requests = None;
-                    self.ended = Some(Some(match failure.code() {
+                    self.ending = Ending::With(match failure.code() {
                         Code::Cancelled => status(RequestError::WatchCanceled),
                         _ => in_grpc_gos_words(failure, Kind::BidiStream),
-                    }));
+                    });
                 }
                 Poll::Pending => return,
             }
@@ -168,16 +167,16 @@ impl Body for Session {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = &mut *self;
-        if this.ended.is_none() {
+        if this.ending.is_open() {
             this.take_requests(cx);
             while this.progress.poll_tick(cx).is_ready() {
                 this.stream.tick_progress();
             }
             if let Poll::Ready(why) = this.end.as_mut().poll(cx) {
-                this.ended = Some(Some(status(why)));
+                this.ending = Ending::With(status(why));
             }
             if let Err(status) = this.gather(cx) {
-                this.ended = Some(Some(status));
+                this.ending = Ending::With(status);
             }
         }
         if !this.chunk.is_empty() {
@@ -188,12 +187,6 @@ impl Body for Session {
             }
             return Poll::Ready(Some(Ok(Frame::data(chunk))));
         }
-        match &mut this.ended {
-            None => Poll::Pending,
-            Some(status) => match status.take() {
-                Some(status) => Poll::Ready(Some(streams::trailers(&status))),
-                None => Poll::Ready(None),
-            },
-        }
+        this.ending.poll_frame()
     }
 }
