@@ -25,9 +25,10 @@ use tonic::Status;
 use tonic::codec::Streaming;
 
 use super::call::ResponseFuture;
+use super::framing::{self, Ending};
 use super::request_body::RequestBody;
 use super::status::status;
-use super::streams::{self, Ending};
+use super::streams;
 use super::wording::in_grpc_gos_words;
 use crate::methods::Kind;
 use quorate_member::lease_holder::LeaseHolder;
@@ -123,7 +124,7 @@ impl Session {
     }
 
     fn put(&mut self, response: &LeaseKeepAliveResponse) -> Result<(), Status> {
-        streams::put_message(&mut self.chunk, response.encoded_len(), |chunk| {
+        framing::put_message(&mut self.chunk, response.encoded_len(), |chunk| {
             response.encode(chunk).expect("the chunk has room for the message");
         })
     }

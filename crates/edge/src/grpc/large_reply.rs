@@ -24,7 +24,7 @@ use quorate_api::etcdserverpb::{DeleteRangeResponse, RangeResponse, ResponseOp, 
 use quorate_api::record::KeyValue;
 use tonic::{Response, Status};
 
-use super::streams::{Ending, MESSAGE_HEAD_BYTES, message_head};
+use super::framing::{Ending, MESSAGE_HEAD_BYTES, message_head};
 use quorate_member::RequestError;
 use quorate_member::admission::{Bound, Room};
 

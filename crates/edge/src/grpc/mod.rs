@@ -13,6 +13,7 @@
 mod body;
 mod call;
 mod cluster;
+mod framing;
 mod head;
 mod health;
 mod keep_alive;

@@ -1,13 +1,13 @@
-//! What bodies that are made by hand share: how messages are framed, how a body ends, and, for streams of several
-//! messages, how requests are read and how they end from this side.
+//! What streams of several messages share: how they end from this side, and, for those whose bodies are made by
+//! hand, how requests are read and answers begin.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, header};
-use http_body::{Body, Frame};
+use http_body::Body;
 use hyper::body::Incoming;
 use prost::{Message, Name};
 use quorate_api::codec::Half;
@@ -20,12 +20,6 @@ use super::head::metadata;
 use super::request_body::RequestBody;
 use super::status::status;
 use quorate_member::StreamEnd;
-
-/// Header of a message on the wire: a flag and the length.
-pub(super) const MESSAGE_HEAD_BYTES: usize = 5;
-
-/// Largest message that clients can be told the length of.
-const MESSAGE_BYTES_MAX: usize = i32::MAX as usize;
 
 /// The messages that a client sends on its stream, and the head it began with.
 pub(super) fn requests<M: Message + Name + Default + 'static>(
@@ -54,61 +48,6 @@ pub(super) fn respond(
     Box::pin(std::future::ready(Ok(response)))
 }
 
-/// Adds a message of `len` bytes, which `encode` appends, to what is to be sent.
-pub(super) fn put_message(
-    chunk: &mut BytesMut,
-    len: usize,
-    encode: impl FnOnce(&mut BytesMut),
-) -> Result<(), Status> {
-    let head = message_head(len)?;
-    chunk.reserve(MESSAGE_HEAD_BYTES + len);
-    chunk.extend_from_slice(&head);
-    encode(chunk);
-    Ok(())
-}
-
-/// What stands before a message of `len` bytes, unless that is more than a client may be sent.
-pub(super) fn message_head(len: usize) -> Result<[u8; MESSAGE_HEAD_BYTES], Status> {
-    let told = u32::try_from(len).ok().filter(|_| len <= MESSAGE_BYTES_MAX);
-    let Some(told) = told else {
-        let text =
-            format!("grpc: trying to send message larger than max ({len} vs. {MESSAGE_BYTES_MAX})");
-        return Err(Status::resource_exhausted(text));
-    };
-    let [a, b, c, d] = told.to_be_bytes();
-    Ok([0, a, b, c, d])
-}
-
-/// How far a body is from its end: its last frame says how the call went.
-#[derive(Debug)]
-pub(super) enum Ending {
-    /// More may come.
-    Open,
-    /// What is gathered is still to be sent, and then this.
-    With(Status),
-    /// All has been sent.
-    Sent,
-}
-
-impl Ending {
-    pub(super) const fn is_open(&self) -> bool {
-        matches!(self, Self::Open)
-    }
-
-    /// The next frame, where there is nothing else to send.
-    pub(super) fn poll_frame(&mut self) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let status = match self {
-            Self::Open => return Poll::Pending,
-            Self::Sent => return Poll::Ready(None),
-            Self::With(status) => std::mem::replace(status, Status::ok("")),
-        };
-        *self = Self::Sent;
-        let mut trailers = HeaderMap::new();
-        let added = status.add_header(&mut trailers);
-        Poll::Ready(Some(added.map(|()| Frame::trailers(trailers))))
-    }
-}
-
 /// A stream that ends when the member says so, and with why, if it has not ended before.
 pub(super) fn until<T>(
     inner: impl Stream<Item = Result<T, Status>> + Send,
@@ -133,30 +72,5 @@ impl<T, S: Stream<Item = Result<T, Status>>> Stream for Until<S> {
             return Poll::Ready(Some(Err(status(why))));
         }
         self.inner.as_mut().poll_next(cx)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_message_that_no_client_could_take_is_refused_in_the_words_of_the_library() {
-        assert_eq!(message_head(MESSAGE_BYTES_MAX).unwrap(), [0, 0x7f, 0xff, 0xff, 0xff]);
-        let refused = message_head(MESSAGE_BYTES_MAX + 1).unwrap_err();
-        assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
-        let text = "grpc: trying to send message larger than max (2147483648 vs. 2147483647)";
-        assert_eq!(refused.message(), text);
-    }
-
-    #[test]
-    fn a_body_ends_once_with_its_status() {
-        let mut ending = Ending::Open;
-        assert!(ending.poll_frame().is_pending());
-        ending = Ending::With(Status::cancelled("why"));
-        let Poll::Ready(Some(Ok(frame))) = ending.poll_frame() else { panic!("no trailers") };
-        assert_eq!(frame.trailers_ref().unwrap()["grpc-message"], "why");
-        assert!(matches!(ending.poll_frame(), Poll::Ready(None)));
-        assert!(!ending.is_open());
     }
 }

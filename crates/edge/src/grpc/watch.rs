@@ -29,10 +29,11 @@ use tonic::codec::Streaming;
 use tonic::{Code, Status};
 
 use super::call::ResponseFuture;
+use super::framing::{self, Ending};
 use super::large_reply::{COUNTED_BYTES_MIN, hold};
 use super::request_body::RequestBody;
 use super::status::status;
-use super::streams::{self, Ending};
+use super::streams;
 use super::wording::in_grpc_gos_words;
 use crate::methods::Kind;
 use quorate_member::{Handles, Profile, Reader, RequestError, StreamEnd, StreamEnds};
@@ -144,7 +145,7 @@ impl Session {
             match self.stream.poll_next(cx, &header) {
                 Poll::Ready(Ok(frame)) => {
                     let len = frame.encoded_len();
-                    streams::put_message(&mut self.chunk, len, |chunk| frame.encode(chunk))?;
+                    framing::put_message(&mut self.chunk, len, |chunk| frame.encode(chunk))?;
                 }
                 Poll::Ready(Err(fault)) => {
                     let status = Status::unknown(fault.to_string());
