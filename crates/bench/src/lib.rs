@@ -49,7 +49,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let printed = error.print();
-            return ExitCode::from(if printed.is_err() { 1 } else { error.exit_code() as u8 });
+            let code = u8::try_from(error.exit_code()).ok().filter(|_| printed.is_ok());
+            return ExitCode::from(code.unwrap_or(1));
         }
     };
     match run::run(&cli) {

@@ -25,7 +25,7 @@ impl Progress {
         }
         let (stop, stopped) = channel();
         let thread = std::thread::spawn(move || {
-            let whole = total.or(duration.map(|duration| duration.as_millis() as u64));
+            let whole = total.or(duration.map(millis));
             let bar = ProgressBar::new(whole.unwrap_or_default());
             let template = "{bar:40} {percent}%  {msg}";
             if let Ok(style) = ProgressStyle::with_template(template) {
@@ -33,7 +33,7 @@ impl Progress {
             }
             while stopped.recv_timeout(REDRAW) == Err(RecvTimeoutError::Timeout) {
                 let (done, elapsed) = (pace.done(), pace.elapsed());
-                bar.set_position(if total.is_some() { done } else { elapsed.as_millis() as u64 });
+                bar.set_position(if total.is_some() { done } else { millis(elapsed) });
                 let rate = done as f64 / elapsed.as_secs_f64();
                 bar.set_message(format!("{done} operations, {rate:.0} per second"));
             }
@@ -51,4 +51,8 @@ impl Drop for Progress {
             drop(thread.join());
         }
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -41,12 +41,12 @@ impl SignedDuration {
 
     /// Makes a span of so many milliseconds; a span beyond the range becomes the longest there is.
     pub const fn from_millis(millis: i64) -> Self {
-        Self { nanos: millis.saturating_mul(NANOS_PER_MILLI as i64) }
+        Self { nanos: millis.saturating_mul(NANOS_PER_MILLI.cast_signed()) }
     }
 
     /// Makes a span of so many seconds; a span beyond the range becomes the longest there is.
     pub const fn from_secs(secs: i64) -> Self {
-        Self { nanos: secs.saturating_mul(NANOS_PER_SECOND as i64) }
+        Self { nanos: secs.saturating_mul(NANOS_PER_SECOND.cast_signed()) }
     }
 
     /// The span in nanoseconds.

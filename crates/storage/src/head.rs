@@ -32,10 +32,10 @@ impl Head {
 
     const fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
-            self.byte(value as u8 | 0x80);
+            self.byte((value & 0x7f) as u8 | 0x80);
             value >>= 7;
         }
-        self.byte(value as u8);
+        self.byte((value & 0x7f) as u8);
     }
 
     /// Adds a varint field; `number` is below 16.

@@ -25,5 +25,6 @@ mod format_file;
 mod head;
 pub mod lost_log;
 pub mod purge;
+mod size;
 pub mod snap;
 pub mod wal;

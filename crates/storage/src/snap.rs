@@ -216,7 +216,7 @@ pub fn read(disk: &dyn Disk, path: &Path) -> Result<Snapshot, SnapError> {
     let (mut expected, mut message) = (0, Bytes::new());
     for field in Fields::new(&bytes) {
         match field.map_err(|_: Malformed| SnapError::Malformed { path: path.to_path_buf() })? {
-            (1, Value::Varint(crc)) => expected = crc as u32,
+            (1, Value::Varint(crc)) => expected = (crc & 0xffff_ffff) as u32,
             (2, Value::Bytes(data)) => message = bytes.slice_ref(data),
             _ => {}
         }

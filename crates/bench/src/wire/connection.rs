@@ -395,7 +395,7 @@ impl<T> Connection<T> {
         payload: &[u8],
         each: &mut impl FnMut(Event<'_, T>),
     ) -> Result<(), WireError> {
-        let len = payload.len() as u32;
+        let len = u32::try_from(payload.len()).expect("a frame's length has 24 bits");
         self.received_bytes += len;
         if self.received_bytes >= WINDOW_REFILL_BYTES {
             put_window_update(0, self.received_bytes, &mut self.output);
@@ -439,7 +439,7 @@ impl<T> Connection<T> {
         let len = MESSAGE_PREFIX_LEN + message.len();
         let fits = self.blocked.is_empty()
             && len <= self.peer_frame_len_max
-            && len as i64 <= window.min(self.send_window);
+            && wide(len) <= window.min(self.send_window);
         let prefix = u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes();
         if fits {
             self.charge(stream, len);
@@ -456,16 +456,16 @@ impl<T> Connection<T> {
     }
 
     fn charge(&mut self, stream: StreamId, len: usize) {
-        self.send_window -= len as i64;
+        self.send_window -= wide(len);
         if let Some(stream) = self.streams.get_mut(&stream) {
-            stream.send_window -= len as i64;
+            stream.send_window -= wide(len);
         }
     }
 
     fn send_blocked(&mut self) {
         while let Some(mut first) = self.blocked.pop_front() {
             let Some(open) = self.streams.get(&first.stream) else { continue };
-            let window = open.send_window.min(self.send_window).max(0) as usize;
+            let window = usize::try_from(open.send_window.min(self.send_window)).unwrap_or(0);
             let rest = &first.data[first.sent..];
             let len = rest.len().min(window).min(self.peer_frame_len_max);
             if len == 0 {
@@ -566,6 +566,11 @@ fn percent_decoded(text: &str) -> String {
         rest = &rest[len..];
     }
     String::from_utf8_lossy(&decoded).into_owned()
+}
+
+/// A length as windows are counted, which may be below zero.
+fn wide(len: usize) -> i64 {
+    i64::try_from(len).expect("a length in memory has 63 bits")
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ impl Encoder {
         if let Some(position) = self.inserted.iter().position(|other| *other == literal) {
             let index = STATIC_COUNT + self.inserted.len() - position;
             assert!(index < 127, "a connection uses few paths");
-            out.push(0x80 | index as u8);
+            out.push(0x80 | index.to_le_bytes()[0]);
             return;
         }
         // A literal that enters the table, its name by static index where there is one.
@@ -90,15 +90,15 @@ impl Encoder {
 fn put_string(text: &str, out: &mut Vec<u8>) {
     let len = text.len();
     if len < 127 {
-        out.push(len as u8);
+        out.push(len.to_le_bytes()[0]);
     } else {
         out.push(127);
         let mut rest = len - 127;
         while rest >= 128 {
-            out.push(rest as u8 | 0x80);
+            out.push(rest.to_le_bytes()[0] | 0x80);
             rest >>= 7;
         }
-        out.push(rest as u8);
+        out.push(rest.to_le_bytes()[0]);
     }
     out.extend_from_slice(text.as_bytes());
 }

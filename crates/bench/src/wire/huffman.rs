@@ -45,7 +45,7 @@ const fn tables() -> Tables {
         let mut symbol = 0_usize;
         while symbol < 256 {
             if LENGTHS[symbol] as usize == len {
-                symbols[placed] = symbol as u8;
+                symbols[placed] = symbol.to_le_bytes()[0];
                 placed += 1;
                 code += 1;
                 lengths[len].count += 1;

@@ -64,7 +64,7 @@ const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 
 /// What clients may have on its way before it is looked at, over all connections with large windows.
-const WINDOW_BYTES_MAX: u64 = 1 << 30;
+const WINDOW_BYTES_MAX: usize = 1 << 30;
 
 /// Both windows of a connection for which there is no more of [`WINDOW_BYTES_MAX`]: HTTP/2's own.
 const SMALL_WINDOW_BYTES: u32 = (1 << 16) - 1;

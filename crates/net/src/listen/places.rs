@@ -25,7 +25,7 @@ const ASKED_EVERY: Duration = Duration::from_secs(1);
 const LOOKED_AT_MAX: usize = 64;
 
 /// Connections with large receive windows.
-const LARGE_WINDOWS_MAX: usize = (WINDOW_BYTES_MAX / CONNECTION_WINDOW_BYTES as u64) as usize;
+const LARGE_WINDOWS_MAX: usize = WINDOW_BYTES_MAX / CONNECTION_WINDOW_BYTES as usize;
 
 /// See the module.
 #[derive(Debug)]

@@ -25,7 +25,8 @@ pub(super) fn take_out(first: &mut Vec<u8>) {
         .flatten()
         .copied()
         .collect();
-    let [_, high, middle, low] = (settings.len() as u32).to_be_bytes();
+    let length = u32::try_from(settings.len()).expect("less than the frame's length, of 24 bits");
+    let [_, high, middle, low] = length.to_be_bytes();
     first[..3].copy_from_slice(&[high, middle, low]);
     first.splice(HEAD_BYTES..end, settings);
 }

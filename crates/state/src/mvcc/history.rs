@@ -154,7 +154,7 @@ impl Segment {
             self.records[slot].each_ref().map(|word| word.load(Ordering::Relaxed));
         Superseded {
             main: main.cast_signed(),
-            sub: (rest & u64::from(u32::MAX)) as u32,
+            sub: (rest & 0xffff_ffff) as u32,
             tombstone: rest & TOMBSTONE != 0,
             superseded_by: superseded_by.cast_signed(),
             previous,

@@ -87,7 +87,8 @@ impl Part {
 
     /// Whether every main revision of the part has exactly one record.
     fn is_plain(&self) -> bool {
-        self.first.sub == 0 && (self.first.main + self.filled as i64 - 1) == self.last_main
+        self.first.sub == 0
+            && self.first.main.wrapping_add_unsigned(self.filled as u64) == self.last_main + 1
     }
 
     fn record(&self, revision: Revision) -> Option<&Bytes> {

@@ -17,6 +17,7 @@ use super::meta::NO_FREELIST;
 use super::page::{self, FLAG_FREELIST, HEADER_BYTES, Page, PageFault, PageKind};
 use super::snapshot::Snapshot;
 use super::{DEPTH_MAX, PageId, Run};
+use crate::size::in_memory;
 
 /// A damaged file may have one finding per entry: more than this say nothing new.
 const PROBLEMS_MAX: usize = 200;
@@ -106,7 +107,7 @@ impl<'s> Check<'s> {
 
     /// Reads a page that `parent` refers to, unless something referred to it before.
     fn reach(&mut self, id: PageId, parent: PageId) -> Option<Page<'s>> {
-        let start = (id.0 as usize).checked_mul(self.snapshot.page_bytes());
+        let start = in_memory(id.0).checked_mul(self.snapshot.page_bytes());
         let bytes = start.and_then(|start| self.snapshot.data.get(start..));
         let Some(bytes) = bytes.filter(|_| id.0 >= 2) else {
             self.report(parent, 0, "refers to a page outside of the file");
@@ -218,7 +219,7 @@ impl<'s> Check<'s> {
         if id == NO_FREELIST {
             return None;
         }
-        let start = (id.0 as usize).saturating_mul(self.snapshot.page_bytes());
+        let start = in_memory(id.0).saturating_mul(self.snapshot.page_bytes());
         let bytes = self.snapshot.data.get(start..).unwrap_or_default();
         let header = page::header(bytes).map_err(|fault| self.report_fault(id, fault)).ok()?;
         if header.id != id || header.flags != FLAG_FREELIST {
@@ -230,7 +231,7 @@ impl<'s> Check<'s> {
             self.report(id, 12, "free list reaches beyond the last page");
             return None;
         }
-        let len = run.count as usize * self.snapshot.page_bytes();
+        let len = in_memory(run.count) * self.snapshot.page_bytes();
         let words = bytes[HEADER_BYTES..len].chunks_exact(8);
         let mut words = words.filter_map(|word| Some(u64::from_le_bytes(*word.first_chunk()?)));
         // A count that does not fit its field stands in front of the list.

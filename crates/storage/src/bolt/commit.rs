@@ -35,6 +35,7 @@ use super::tree::{Body, Link, Tree};
 use super::write::WriteTx;
 use super::{PageId, Run, TxId};
 use crate::disk::{Mapping, is_no_room, try_allocate};
+use crate::size::in_memory;
 
 /// Pages are collected into writes of about this size where their places are consecutive.
 pub(super) const WRITE_BYTES: usize = 1 << 20;
@@ -289,7 +290,7 @@ fn write(tx: &mut WriteTx<'_>, layout: &mut Layout, meta: &Meta) -> Result<()> {
         if placed.run.start != end || buffer.len() >= WRITE_BYTES {
             flush(&mut buffer, end)?;
         }
-        encode(&mut buffer, &tx.source, layout, placed, page_bytes as usize);
+        encode(&mut buffer, &tx.source, layout, placed, in_memory(page_bytes));
         end = placed.run.end();
     }
     flush(&mut buffer, end)?;
@@ -313,7 +314,7 @@ fn write(tx: &mut WriteTx<'_>, layout: &mut Layout, meta: &Meta) -> Result<()> {
 /// Appends one page, padded to its full size.
 fn encode(out: &mut Vec<u8>, source: &Source, layout: &Layout, placed: &Placed, page_bytes: usize) {
     let Placed { tree, node, run } = *placed;
-    let (ids, end) = (&layout.ids[tree], out.len() + run.count as usize * page_bytes);
+    let (ids, end) = (&layout.ids[tree], out.len() + in_memory(run.count) * page_bytes);
     out.reserve(end - out.len());
     let overflow = u32::try_from(run.count - 1).expect("keys and values are below 4 GiB together");
     match &layout.trees[tree].nodes[node].body {

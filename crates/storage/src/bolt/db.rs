@@ -25,6 +25,7 @@ use super::snapshot::Snapshot;
 use super::write::WriteTx;
 use super::{PageId, TxId};
 use crate::disk::{Disk, DiskFile, LockKind, OpenMode};
+use crate::size::in_memory;
 
 /// Permission bits of a new file, as etcd sets them.
 const FILE_MODE: u32 = 0o600;
@@ -220,7 +221,7 @@ fn lock(file: &dyn DiskFile, path: &Arc<Path>, options: &Options) -> Result<()> 
 
 /// What bbolt puts into a new file: metas of transactions 0 and 1, no free pages, no buckets.
 fn new_file(page_bytes: usize) -> Vec<u8> {
-    let mut content = Vec::with_capacity(NEW_FILE_PAGES as usize * page_bytes);
+    let mut content = Vec::with_capacity(in_memory(NEW_FILE_PAGES) * page_bytes);
     for index in 0..2 {
         let meta = Meta {
             page_bytes: u32::try_from(page_bytes)

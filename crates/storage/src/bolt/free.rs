@@ -19,6 +19,7 @@
 use std::collections::HashMap;
 
 use super::{PageId, Run, TxId};
+use crate::size::in_memory;
 
 const WORD_BITS: u64 = u64::BITS as u64;
 /// Sizes of runs for which the place to search from is remembered.
@@ -102,7 +103,7 @@ impl FreePages {
             let mark = self.high_water - trailing;
             self.clear(Run { start: PageId(mark), count: trailing });
             self.high_water = mark;
-            self.words.truncate(mark.div_ceil(WORD_BITS) as usize);
+            self.words.truncate(in_memory(mark.div_ceil(WORD_BITS)));
         }
     }
 
@@ -110,7 +111,7 @@ impl FreePages {
         if self.free_count < count {
             return None;
         }
-        let mut from = self.search_from[(count.clamp(1, HINTS as u64) - 1) as usize];
+        let mut from = self.search_from[in_memory(count.clamp(1, HINTS as u64) - 1)];
         loop {
             let Some(start) = self.next_free(from, self.high_water) else {
                 self.searched(count, self.high_water);
@@ -127,7 +128,7 @@ impl FreePages {
     /// Remembers that no free run of `count` pages starts below `from`.
     fn searched(&mut self, count: u64, from: u64) {
         // Runs longer than the table start from what is known about its longest.
-        if let Some(hint) = self.search_from.get_mut(count.saturating_sub(1) as usize) {
+        if let Some(hint) = self.search_from.get_mut(in_memory(count.saturating_sub(1))) {
             *hint = from;
         }
     }
@@ -182,7 +183,7 @@ impl FreePages {
 
     fn extend(&mut self, high_water: u64) {
         self.high_water = high_water;
-        self.words.resize(high_water.div_ceil(WORD_BITS) as usize, 0);
+        self.words.resize(in_memory(high_water.div_ceil(WORD_BITS)), 0);
     }
 
     /// Raises the mark; the pages in between become free.

@@ -24,6 +24,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::PageId;
+use crate::size::in_memory;
 
 /// Size of a page header, and of one element of either table.
 pub(super) const HEADER_BYTES: usize = 16;
@@ -279,7 +280,7 @@ impl<'a> Page<'a> {
             if end > self.bytes.len() as u64 {
                 return Err(PageFault::at(at, "element reaches beyond the page"));
             }
-            used = used.max(end as usize);
+            used = used.max(in_memory(end));
         }
         Ok(used)
     }
@@ -328,9 +329,9 @@ pub(super) fn put_leaf<'a>(
         let flags = if is_bucket { ELEMENT_IS_BUCKET } else { 0 };
         let mut element = [0; ELEMENT_BYTES];
         element[0..4].copy_from_slice(&flags.to_le_bytes());
-        element[4..8].copy_from_slice(&(pos as u32).to_le_bytes());
-        element[8..12].copy_from_slice(&(key.len() as u32).to_le_bytes());
-        element[12..16].copy_from_slice(&(value.len() as u32).to_le_bytes());
+        element[4..8].copy_from_slice(&u32_of(pos).to_le_bytes());
+        element[8..12].copy_from_slice(&u32_of(key.len()).to_le_bytes());
+        element[12..16].copy_from_slice(&u32_of(value.len()).to_le_bytes());
         out.extend_from_slice(&element);
         pos = pos + key.len() + value.len() - ELEMENT_BYTES;
     }
@@ -338,6 +339,12 @@ pub(super) fn put_leaf<'a>(
         out.extend_from_slice(key);
         out.extend_from_slice(value);
     }
+}
+
+/// A length or place within a page, as pages have it.
+pub(super) fn u32_of(length: usize) -> u32 {
+    u32::try_from(length)
+        .expect("keys and values are checked when they are put, and nodes are split")
 }
 
 /// Appends a branch page without padding. Entries come as key and child.
@@ -352,8 +359,8 @@ pub(super) fn put_branch<'a>(
     let mut pos = count * ELEMENT_BYTES;
     for (key, child) in entries.clone() {
         let mut element = [0; ELEMENT_BYTES];
-        element[0..4].copy_from_slice(&(pos as u32).to_le_bytes());
-        element[4..8].copy_from_slice(&(key.len() as u32).to_le_bytes());
+        element[0..4].copy_from_slice(&u32_of(pos).to_le_bytes());
+        element[4..8].copy_from_slice(&u32_of(key.len()).to_le_bytes());
         element[8..16].copy_from_slice(&child.0.to_le_bytes());
         out.extend_from_slice(&element);
         pos = pos + key.len() - ELEMENT_BYTES;

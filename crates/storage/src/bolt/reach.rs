@@ -17,6 +17,7 @@ use super::page::{self, FLAG_FREELIST, Page, PageKind};
 use super::snapshot::Snapshot;
 use super::window::Window;
 use super::{DEPTH_MAX, PageId, Run};
+use crate::size::in_memory;
 use std::sync::Arc;
 
 const TWICE: &str = "page is reached twice";
@@ -125,7 +126,7 @@ impl Walk<'_> {
         if start == NO_FREELIST {
             return Ok(None);
         }
-        let offset = start.0 as usize * self.snapshot.page_bytes();
+        let offset = in_memory(start.0) * self.snapshot.page_bytes();
         let header = self.snapshot.data.get(offset..).map(page::header);
         let count = match header {
             Some(Ok(header)) if header.flags == FLAG_FREELIST => u64::from(header.overflow) + 1,

@@ -19,6 +19,7 @@ use super::meta::{Meta, NO_FREELIST};
 use super::scan::Scanner;
 use super::snapshot::Snapshot;
 use super::{PageId, TxId};
+use crate::size::in_memory;
 
 /// A constant view of the last committed state at the time it was taken.
 #[derive(Clone, Debug)]
@@ -96,7 +97,7 @@ impl ReadTx {
         let mut done = 0;
         if offset < metas_len {
             let metas = image_metas(&snapshot.meta);
-            let rest = &metas[offset as usize..];
+            let rest = &metas[in_memory(offset)..];
             done = rest.len().min(buffer.len());
             buffer[..done].copy_from_slice(&rest[..done]);
         }

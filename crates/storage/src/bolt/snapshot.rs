@@ -18,6 +18,7 @@ use super::error::{BoltError, Result};
 use super::meta::Meta;
 use super::page::{HEADER_BYTES, Page, PageFault};
 use crate::disk::{DiskFile, Mapping};
+use crate::size::in_memory;
 
 /// A state that stays readable while it lives.
 #[derive(Debug)]
@@ -72,7 +73,7 @@ impl Snapshot {
     /// Reads a tree page.
     pub(super) fn page(&self, id: PageId) -> Result<Page<'_>> {
         // A number beyond the high-water mark is a place beyond `data`, whose length is a `usize`.
-        let start = (id.0 as usize).checked_mul(self.page_bytes());
+        let start = in_memory(id.0).checked_mul(self.page_bytes());
         let bytes = start.and_then(|start| self.data.get(start..)).filter(|_| id.0 >= 2);
         let Some(bytes) = bytes else {
             return Err(self.corrupt(id, 0, "page number lies outside of the file"));
@@ -95,7 +96,7 @@ impl Snapshot {
 
     /// Brings the beginning of a page into cache, if there is such a page.
     pub(super) fn touch(&self, id: PageId) {
-        let start = (id.0 as usize).checked_mul(self.page_bytes());
+        let start = in_memory(id.0).checked_mul(self.page_bytes());
         std::hint::black_box(start.and_then(|start| self.data.get(start)));
     }
 

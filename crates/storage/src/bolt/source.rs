@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::page::u32_of;
 use super::snapshot::Snapshot;
+use crate::size::in_memory;
 
 /// Everything that spans of one transaction refer to. Bytes are added and never taken away.
 #[derive(Debug)]
@@ -42,7 +44,7 @@ impl Source {
     }
 
     pub(super) fn bytes(&self, span: Span) -> &[u8] {
-        let at = span.at as usize;
+        let at = in_memory(span.at);
         match span.place {
             Place::Mapped => &self.snapshot.data[at..at + span.len as usize],
             Place::Keys => &self.keys[at..at + span.len as usize],
@@ -54,12 +56,12 @@ impl Source {
     pub(super) fn add_key(&mut self, key: &[u8]) -> Span {
         let at = self.keys.len() as u64;
         self.keys.extend_from_slice(key);
-        Span { at, len: key.len() as u32, place: Place::Keys }
+        Span { at, len: u32_of(key.len()), place: Place::Keys }
     }
 
     /// Keeps a value, whose length was checked.
     pub(super) fn add_value(&mut self, value: Bytes) -> Span {
-        let (at, len) = (self.values.len() as u64, value.len() as u32);
+        let (at, len) = (self.values.len() as u64, u32_of(value.len()));
         self.values.push(value);
         Span { at, len, place: Place::Values }
     }
@@ -67,7 +69,7 @@ impl Source {
     /// The span of a slice that the base snapshot handed out.
     pub(super) fn mapped(&self, slice: &[u8]) -> Span {
         let at = if slice.is_empty() { 0 } else { self.snapshot.offset_of(slice) as u64 };
-        Span { at, len: slice.len() as u32, place: Place::Mapped }
+        Span { at, len: u32_of(slice.len()), place: Place::Mapped }
     }
 }
 

@@ -9,6 +9,7 @@ use super::PageId;
 use super::error::Result;
 use super::page::{self, Page};
 use super::snapshot::Snapshot;
+use crate::size::in_memory;
 
 /// Most bytes that one call reads ahead.
 const WINDOW_BYTES: usize = 256 << 10;
@@ -45,7 +46,7 @@ impl Window {
             return Err(self.snapshot.corrupt(id, 0, "page number lies outside of the file"));
         }
         if let Some(at) = self.place_in_window(id)
-            && self.pages_at(at)? as usize * page_bytes + at <= self.bytes.len()
+            && in_memory(self.pages_at(at)?) * page_bytes + at <= self.bytes.len()
         {
             return Ok(at);
         }
@@ -55,7 +56,7 @@ impl Window {
             let reason = "overflow reaches beyond the last page";
             return Err(self.snapshot.corrupt(id, 12, reason));
         }
-        if pages as usize * page_bytes > self.bytes.len() {
+        if in_memory(pages) * page_bytes > self.bytes.len() {
             self.fill(id, pages)?;
         }
         Ok(0)
@@ -92,7 +93,7 @@ impl Window {
         let page_bytes = self.snapshot.page_bytes();
         self.start = id;
         self.bytes.clear();
-        self.bytes.resize(pages as usize * page_bytes, 0);
+        self.bytes.resize(in_memory(pages) * page_bytes, 0);
         let read = self.snapshot.read_exact(&mut self.bytes, id.0 * page_bytes as u64);
         if read.is_err() {
             self.bytes.clear();

@@ -79,13 +79,18 @@ fn try_flock(file: &File, operation: FlockOperation) -> io::Result<bool> {
     }
 }
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn short(constant: libc::c_int) -> libc::c_short {
+    libc::c_short::try_from(constant).expect("types of locks and places in files are small numbers")
+}
+
 /// Sets or clears a lock over the whole file; `false` means that another open file holds one.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn ofd_lock(file: &File, kind: libc::c_int) -> io::Result<bool> {
     // From the start to wherever the end will be, with the process id 0 that these locks demand.
     let range = libc::flock {
-        l_type: kind as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
+        l_type: short(kind),
+        l_whence: short(libc::SEEK_SET),
         l_start: 0,
         l_len: 0,
         l_pid: 0,

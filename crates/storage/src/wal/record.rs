@@ -157,7 +157,7 @@ impl RecordEncoder {
     /// Adds a record whose data is the two parts one after the other.
     fn push(&mut self, kind: i64, data: [&[u8]; 2]) {
         self.crc = crc32c_extend(crc32c_extend(self.crc, data[0]), data[1]);
-        let mut head = Head::new().number(1, kind as u64).number(2, u64::from(self.crc));
+        let mut head = Head::new().number(1, kind.cast_unsigned()).number(2, u64::from(self.crc));
         let data_bytes = data[0].len() + data[1].len();
         if data_bytes > 0 {
             head = head.bytes(3, data_bytes);
@@ -191,8 +191,8 @@ pub(super) fn decode_record(bytes: &[u8]) -> Option<Record<'_>> {
     let mut record = Record { kind: 0, crc: 0, data: &[] };
     for field in Fields::new(bytes) {
         match field.ok()? {
-            (1, Value::Varint(kind)) => record.kind = kind as i64,
-            (2, Value::Varint(crc)) => record.crc = crc as u32,
+            (1, Value::Varint(kind)) => record.kind = kind.cast_signed(),
+            (2, Value::Varint(crc)) => record.crc = (crc & 0xffff_ffff) as u32,
             (3, Value::Bytes(data)) => record.data = data,
             _ => {}
         }

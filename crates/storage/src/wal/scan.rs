@@ -20,6 +20,7 @@ use std::path::Path;
 use super::error::WalError;
 use super::record::{LENGTH_BYTES, Record, decode_record, kind, split_length};
 use super::segment::Segment;
+use crate::size::in_memory;
 
 /// How much is read at once; a longer record is still read whole.
 const READ_BYTES: usize = 256 * 1024;
@@ -131,7 +132,7 @@ impl<'s> Scanner<'s> {
             }
             // Bounded by the file's length, as just seen.
             let record_bytes = usize::try_from(record_bytes).map_err(|_| self.torn())?;
-            let frame_bytes = LENGTH_BYTES + record_bytes + padding as usize;
+            let frame_bytes = LENGTH_BYTES + record_bytes + in_memory(padding);
             if self.fill(frame_bytes)? < frame_bytes {
                 return Err(self.torn());
             }
@@ -162,10 +163,10 @@ impl<'s> Scanner<'s> {
 /// Tells whether some sector that `body`, which begins at `offset` of its file, reaches into shows
 /// only zeros of it.
 fn is_torn(body: &[u8], offset: u64) -> bool {
-    let to_boundary = (SECTOR_BYTES - offset % SECTOR_BYTES) as usize;
+    let to_boundary = in_memory(SECTOR_BYTES - offset % SECTOR_BYTES);
     let (first, rest) = body.split_at(to_boundary.min(body.len()));
     let is_zero = |part: &[u8]| !part.is_empty() && part.iter().all(|byte| *byte == 0);
-    is_zero(first) || rest.chunks(SECTOR_BYTES as usize).any(is_zero)
+    is_zero(first) || rest.chunks(in_memory(SECTOR_BYTES)).any(is_zero)
 }
 
 /// A stretch of the current file in memory.
@@ -200,7 +201,7 @@ impl Window {
         while self.bytes.len() < wanted {
             let held = self.bytes.len();
             let left = file_bytes.saturating_sub(self.file_offset).clamp(1, READ_BYTES as u64);
-            self.bytes.resize(held + (wanted - held).max(left as usize), 0);
+            self.bytes.resize(held + (wanted - held).max(in_memory(left)), 0);
             let count = segment.file.read_at(&mut self.bytes[held..], self.file_offset);
             self.bytes.truncate(held + count.as_ref().copied().unwrap_or(0));
             match count? {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use super::Options;
 use crate::disk::{DiskFile, is_no_room, reserve_ahead};
+use crate::size::in_memory;
 
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
@@ -169,6 +170,6 @@ fn zero_slices<'z>(count: u64) -> impl Iterator<Item = IoSlice<'z>> {
     let chunk = ZEROS.len() as u64;
     (0..count.div_ceil(chunk)).map(move |number| {
         let rest = (count - number * chunk).min(chunk);
-        IoSlice::new(&ZEROS[..rest as usize])
+        IoSlice::new(&ZEROS[..in_memory(rest)])
     })
 }

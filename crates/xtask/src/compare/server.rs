@@ -21,6 +21,7 @@ const QUOTA_BYTES: &str = "8589934592";
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Where servers listen.
 const PORTS: Range<u16> = 20_000..30_000;
+const PORTS_COUNT: u16 = PORTS.end - PORTS.start;
 const LOOK: Duration = Duration::from_millis(5);
 
 /// One of the two that are compared.
@@ -232,9 +233,10 @@ impl Drop for Server {
 /// connections, so that it is still free when a killed server comes back to it.
 fn free_address() -> Result<String, String> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = std::process::id() as u16 % PORTS.len() as u16;
+    let first = u16::try_from(std::process::id() % u32::from(PORTS_COUNT));
+    let first = first.expect("a remainder of 16 bits");
     for _ in PORTS {
-        let offset = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS.len() as u16;
+        let offset = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS_COUNT;
         let address = format!("127.0.0.1:{}", PORTS.start + offset);
         if TcpListener::bind(&address).is_ok() {
             return Ok(address);
