@@ -145,19 +145,19 @@ impl prost::Message for KeyValue {
         buf: &mut impl Buf,
         ctx: DecodeContext,
     ) -> Result<(), DecodeError> {
-        // The field is appended as it came; a later value of the same field wins when read.
+        // The field is appended as it came, a zero too: a later value of the same field wins when read.
         let mut out = BytesMut::from(std::mem::take(&mut self.encoded));
         match tag {
             1 | 5 => {
                 let mut value = Bytes::new();
                 bytes_field::merge(wire_type, &mut value, buf, ctx)?;
                 out.reserve(value.len() + 12);
-                put_bytes(tag, &value, &mut out);
+                quorate_protobuf::put_bytes(tag, &value, &mut out);
             }
             2 | 3 | 4 | 6 => {
                 let mut value = 0;
                 int64::merge(wire_type, &mut value, buf, ctx)?;
-                put_int64(tag, value, &mut out);
+                put_number(tag, value.cast_unsigned(), &mut out);
             }
             _ => prost::encoding::skip_field(wire_type, tag, buf, ctx)?,
         }
@@ -266,6 +266,14 @@ mod tests {
         assert_eq!(Fields::decode(b""), Some(Fields::default()));
         for bytes in [&b"\x0a\x05foo"[..], b"\x10\xff", b"\x42\x00", b"\x08\x01", b"\x0b\x0c"] {
             assert_eq!(Fields::decode(bytes), None, "{bytes:x?}");
+        }
+    }
+
+    #[test]
+    fn a_zero_takes_the_place_of_what_came_before_it() {
+        for bytes in [&b"\x10\x05\x10\x00"[..], b"\x0a\x01k\x0a\x00"] {
+            let received = KeyValue::decode(bytes).unwrap();
+            assert_eq!(received.try_fields(), Some(Fields::default()), "{bytes:x?}");
         }
     }
 
