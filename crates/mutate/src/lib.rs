@@ -1,0 +1,207 @@
+//! Bytes that are almost right: the bounded form of a fuzz target, for tests on stable Rust.
+//!
+//! A target is a function of bytes that panics where something is wrong, in the `fuzz` module of the crate whose
+//! reader it tries. [`bounded`] gives it the samples that are kept in `fuzz/seeds/<target>`, and then changed ones,
+//! each from a seed of its own. `cargo xtask fuzz` runs the same functions under a fuzzer that looks at which code was
+//! reached; this crate does not, and makes up for it by samples in which everything occurs.
+//!
+//! A test says what its samples are; `UPDATE=1` writes them where they are kept. What a fuzzer found is kept beside
+//! them. A failure names its seed: `QUORATE_SEED=<seed>` begins there, `QUORATE_FUZZ_CASES` sets how many follow.
+//!
+//! # Not here
+//!
+//! What bytes mean. This crate is for tests alone: it panics where a test fails.
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
+
+use quorate_random::{SplitMix64, mix};
+
+/// Longer inputs are cut: what matters fits.
+const INPUT_BYTES_MAX: usize = 64 << 10;
+
+/// Changes made to one input, at most.
+const CHANGES_MAX: usize = 6;
+
+/// Numbers that bounds are made of.
+const NUMBERS: [u64; 14] = [
+    0,
+    1,
+    2,
+    7,
+    0x7f,
+    0x80,
+    0xff,
+    0x7fff,
+    0xffff,
+    0x7fff_ffff,
+    0x8000_0000,
+    0xffff_ffff,
+    u64::MAX >> 1,
+    u64::MAX,
+];
+
+/// Runs a target on its samples and on `cases` inputs that are almost like them. A panic names the input.
+pub fn bounded(target: &str, samples: &[(&str, Vec<u8>)], cases: u64, check: impl Fn(&[u8])) {
+    let folder = seeds_folder(target);
+    if std::env::var_os("UPDATE").is_some() {
+        write_samples(&folder, samples);
+    }
+    let kept = read_samples(&folder);
+    for (name, _) in samples {
+        let is_kept = kept.iter().any(|(kept, _)| kept == name);
+        assert!(is_kept, "fuzz/seeds/{target}/{name} is missing: run the test with UPDATE=1");
+    }
+    for (name, input) in &kept {
+        attempt(&format!("fuzz/seeds/{target}/{name}"), input, &check);
+    }
+    let first = number_of("QUORATE_SEED").unwrap_or(0);
+    let cases = number_of("QUORATE_FUZZ_CASES").unwrap_or(cases);
+    for seed in first..first.saturating_add(cases) {
+        attempt(&format!("QUORATE_SEED={seed} of {target}"), &changed(&kept, seed), &check);
+    }
+}
+
+/// Gives the target an input, and says which one it was if it panics.
+fn attempt(name: &str, input: &[u8], check: &impl Fn(&[u8])) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| check(input))) {
+        let hex: String = input.iter().map(|byte| format!("{byte:02x}")).collect();
+        let place = std::env::temp_dir().join(format!("quorate-fuzz-{}", std::process::id()));
+        let kept =
+            fs::write(&place, input).map_or("nowhere".into(), |()| place.display().to_string());
+        let hex = hex.get(..400).unwrap_or(&hex);
+        tell(&format!("{name}: {} bytes, kept in {kept}, beginning {hex}", input.len()));
+        resume_unwind(panic);
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "a test tells which input it failed on")]
+fn tell(message: &str) {
+    eprintln!("{message}");
+}
+
+fn number_of(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+fn seeds_folder(target: &str) -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = own.ancestors().nth(2).expect("this crate lies two folders below the root");
+    root.join("fuzz/seeds").join(target)
+}
+
+fn write_samples(folder: &Path, samples: &[(&str, Vec<u8>)]) {
+    fs::create_dir_all(folder).expect("the folder of samples can be created");
+    for (name, bytes) in samples {
+        fs::write(folder.join(name), bytes).expect("a sample can be written");
+    }
+}
+
+/// All that is kept, in the order of names.
+fn read_samples(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let entries = fs::read_dir(folder)
+        .unwrap_or_else(|error| panic!("{} is readable: {error}", folder.display()));
+    let mut samples: Vec<_> = entries
+        .map(|entry| {
+            let path = entry.expect("a folder is listed to its end").path();
+            let name = path.file_name().expect("an entry has a name").to_string_lossy();
+            (name.into_owned(), fs::read(&path).expect("a sample can be read"))
+        })
+        .collect();
+    samples.sort();
+    assert!(!samples.is_empty(), "{} has samples", folder.display());
+    samples
+}
+
+/// One of the samples, changed as the seed says.
+fn changed(samples: &[(String, Vec<u8>)], seed: u64) -> Vec<u8> {
+    let mut random = SplitMix64::new(mix(seed));
+    let mut input = samples[random.position(samples.len())].1.clone();
+    for _ in 0..=random.position(CHANGES_MAX) {
+        let other = &samples[random.position(samples.len())].1;
+        change(&mut input, other, &mut random);
+    }
+    input.truncate(INPUT_BYTES_MAX);
+    input
+}
+
+/// Makes one change. `other` is where foreign pieces come from.
+fn change(input: &mut Vec<u8>, other: &[u8], random: &mut SplitMix64) {
+    let at = random.position(input.len() + 1);
+    let span = span(input.len() - at, random);
+    match random.below(11) {
+        0 | 1 => {
+            if let Some(byte) = input.get_mut(at) {
+                *byte ^= 1 << random.below(8);
+            }
+        }
+        2 => {
+            if let Some(byte) = input.get_mut(at) {
+                *byte = random.next_u64().to_le_bytes()[0];
+            }
+        }
+        // A number that is a bound, or next to one, in either order of bytes.
+        3 | 4 => {
+            let number = NUMBERS[random.position(NUMBERS.len())];
+            let number = number.wrapping_add(random.below(3)).wrapping_sub(1);
+            let width = 1 << random.below(4);
+            let (little, big) = (number.to_le_bytes(), number.to_be_bytes());
+            let bytes = if random.below(2) == 0 { &little[..width] } else { &big[8 - width..] };
+            for (place, byte) in input[at..].iter_mut().zip(bytes) {
+                *place = *byte;
+            }
+        }
+        5 => drop(input.drain(at..at + span)),
+        6 => input.truncate(at),
+        // Once more, and elsewhere.
+        7 => {
+            let piece = input[at..at + span].to_vec();
+            let to = random.position(input.len() + 1);
+            input.splice(to..to, piece);
+        }
+        8 => {
+            let piece = (0..span.max(1)).map(|_| random.next_u64().to_le_bytes()[0]);
+            input.splice(at..at, piece.collect::<Vec<u8>>());
+        }
+        9 => input[at..at + span].fill(if random.below(2) == 0 { 0 } else { 0xff }),
+        // A piece of another sample, in place of one of this.
+        _ => {
+            let from = random.position(other.len() + 1);
+            let piece = &other[from..from + self::span(other.len() - from, random)];
+            input.splice(at..at + span, piece.iter().copied());
+        }
+    }
+}
+
+/// How much of so much: mostly a little.
+fn span(room: usize, random: &mut SplitMix64) -> usize {
+    let bound = if random.below(4) == 0 { room } else { room.min(16) };
+    random.position(bound + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples() -> Vec<(String, Vec<u8>)> {
+        vec![("a".into(), vec![1; 40]), ("b".into(), (0..100).collect()), ("c".into(), Vec::new())]
+    }
+
+    #[test]
+    fn a_seed_makes_the_same_input_every_time() {
+        for seed in 0..500 {
+            assert_eq!(changed(&samples(), seed), changed(&samples(), seed));
+        }
+    }
+
+    #[test]
+    fn inputs_are_shorter_longer_and_other() {
+        let inputs: Vec<_> = (0..500).map(|seed| changed(&samples(), seed)).collect();
+        assert!(inputs.iter().any(|input| input.is_empty()));
+        assert!(inputs.iter().any(|input| input.len() > 100));
+        assert!(inputs.iter().any(|input| input.windows(8).any(|window| window == [0xff; 8])));
+        let all: std::collections::BTreeSet<_> = inputs.iter().collect();
+        assert!(all.len() > 300, "{} of 500 differ", all.len());
+    }
+}
