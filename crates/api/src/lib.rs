@@ -8,6 +8,8 @@
 //! Feature `grpc` adds client and server stubs. Nothing here decides anything.
 
 pub mod deep_txn;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod record;
 pub mod shape;
 

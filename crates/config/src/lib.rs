@@ -28,6 +28,8 @@ mod environment;
 mod features;
 mod file;
 mod flags;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod grammar;
 mod members;
 mod outcome;

@@ -40,6 +40,8 @@ mod consensus;
 mod contact;
 mod dial;
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod handshake;
 mod incoming;
 mod local;

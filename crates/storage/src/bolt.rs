@@ -41,6 +41,8 @@ mod cursor;
 mod db;
 mod error;
 mod free;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod meta;
 mod page;
 mod pages;

@@ -23,6 +23,8 @@
 //! `snap/tests.rs`: files written by etcd read and written again byte for byte, every kind of damage.
 
 mod database;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 
 use std::ffi::OsString;
 use std::io;

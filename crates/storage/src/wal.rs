@@ -29,6 +29,8 @@
 
 mod contents;
 mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod inspect;
 mod open;
 mod record;

@@ -19,6 +19,8 @@
 mod authority;
 mod buffered;
 mod field_section;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod head_deadline;
 mod places;
 mod requests;

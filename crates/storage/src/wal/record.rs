@@ -155,7 +155,7 @@ impl RecordEncoder {
     }
 
     /// Adds a record whose data is the two parts one after the other.
-    fn push(&mut self, kind: i64, data: [&[u8]; 2]) {
+    pub(super) fn push(&mut self, kind: i64, data: [&[u8]; 2]) {
         self.crc = crc32c_extend(crc32c_extend(self.crc, data[0]), data[1]);
         let mut head = Head::new().number(1, kind.cast_unsigned()).number(2, u64::from(self.crc));
         let data_bytes = data[0].len() + data[1].len();

@@ -1,0 +1,163 @@
+//! Targets of the fuzzer: what another member sends.
+
+use bytes::{Bytes, BytesMut};
+use prost::Message as _;
+use quorate_api::raftpb;
+use quorate_raft::Message;
+
+use crate::frame::{Decoder, Encoder, FrameError, StreamKind};
+use crate::wire;
+
+/// A message of any bytes: read as the generated decoder reads it, and the same after it was written again.
+pub fn message(data: &[u8]) {
+    let data = Bytes::copy_from_slice(data);
+    let decoded = wire::decode_message(&data);
+    if let Ok(message) = &decoded {
+        let mut out = BytesMut::new();
+        wire::put_message(message, &mut out);
+        assert_eq!(out.len(), wire::message_len(message));
+        assert_eq!(wire::decode_message(&out.freeze()).as_ref(), Ok(message));
+    }
+    let Ok(usual) = raftpb::Message::decode(data) else { return };
+    match decoded {
+        Ok(message) => same(&message, &usual),
+        Err(wire::WireError::EntryKind(_)) => {}
+        Err(error) => panic!("refused alone: {error}"),
+    }
+}
+
+/// Snapshots are not compared: of several the last one counts here, where others merge them.
+fn same(message: &Message, usual: &raftpb::Message) {
+    let numbers = [
+        (message.to, usual.to),
+        (message.from, usual.from),
+        (message.term, usual.term),
+        (message.log_term, usual.log_term),
+        (message.index, usual.index),
+        (message.commit, usual.commit),
+        (message.reject_hint, usual.reject_hint),
+        (u64::from(message.reject), usual.reject.map(u64::from)),
+    ];
+    for (ours, usual) in numbers {
+        assert_eq!(ours, usual.unwrap_or_default());
+    }
+    assert_eq!(message.context, usual.context.clone().unwrap_or_default());
+    assert_eq!(message.entries.len(), usual.entries.len());
+    for (entry, usual) in message.entries.iter().zip(&usual.entries) {
+        assert_eq!(entry.term, usual.term.unwrap_or_default());
+        assert_eq!(entry.index, usual.index.unwrap_or_default());
+        assert_eq!(entry.data, usual.data.clone().unwrap_or_default());
+    }
+}
+
+/// A stream of any bytes says the same in whatever pieces it comes. The first byte chooses the stream, the second how
+/// long the pieces are.
+pub fn stream(data: &[u8]) {
+    let [kind, piece, stream @ ..] = data else { return };
+    let kind = StreamKind::ALL[usize::from(kind % 2)];
+    let (whole, at_once) = read(kind, stream, stream.len().max(1));
+    let (pieces, in_pieces) = read(kind, stream, usize::from(*piece).max(1));
+    assert_eq!(at_once.is_ok(), in_pieces.is_ok());
+    assert_eq!(whole, pieces);
+    if kind == StreamKind::Message {
+        let mut encoder = Encoder::new(kind);
+        let mut out = BytesMut::new();
+        for message in &whole {
+            encoder.put(message, &mut out);
+        }
+        let (again, result) = read(kind, &out, 7);
+        assert_eq!(result, Ok(()));
+        assert_eq!(again, whole);
+    }
+}
+
+fn read(kind: StreamKind, stream: &[u8], piece: usize) -> (Vec<Message>, Result<(), FrameError>) {
+    let mut decoder = Decoder::new(kind, 2, 1);
+    let mut messages = Vec::new();
+    for bytes in stream.chunks(piece) {
+        let fed = decoder.feed(bytes, &mut messages);
+        if fed.is_err() {
+            return (messages, fed);
+        }
+    }
+    (messages, Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_mutate::bounded;
+    use quorate_raft::{Entry, MessageKind, Snapshot};
+
+    use super::*;
+
+    fn append(log_term: u64, index: u64) -> Message {
+        let entry = |index| Entry { term: 2, index, data: "data".into(), ..Entry::default() };
+        Message {
+            from: 2,
+            term: 2,
+            log_term,
+            index,
+            entries: vec![entry(index + 1), entry(index + 2)],
+            commit: 3,
+            ..Message::new(MessageKind::Append, 1)
+        }
+    }
+
+    fn snapshot() -> Message {
+        let mut snapshot = Snapshot { data: "{}".into(), ..Snapshot::default() };
+        snapshot.metadata.index = 300;
+        snapshot.metadata.term = 2;
+        snapshot.metadata.conf_state.voters = vec![1, 2];
+        snapshot.metadata.conf_state.learners = vec![3];
+        let snapshot = Some(Box::new(snapshot));
+        Message { from: 2, term: 2, snapshot, ..Message::new(MessageKind::Snapshot, 1) }
+    }
+
+    fn rejection() -> Message {
+        Message {
+            from: 2,
+            term: 2,
+            reject: true,
+            reject_hint: 9,
+            context: "context".into(),
+            ..Message::new(MessageKind::AppendResponse, 1)
+        }
+    }
+
+    fn encoded(message: &Message) -> Vec<u8> {
+        let mut out = BytesMut::new();
+        wire::put_message(message, &mut out);
+        out.to_vec()
+    }
+
+    fn streamed(kind: StreamKind, head: [u8; 2], messages: &[Message]) -> Vec<u8> {
+        let mut encoder = Encoder::new(kind);
+        let mut out = BytesMut::from(&head[..]);
+        for message in messages {
+            encoder.put(message, &mut out);
+            encoder.put_link_heartbeat(&mut out);
+        }
+        out.to_vec()
+    }
+
+    #[test]
+    fn any_message_is_read_or_refused() {
+        let samples = [
+            ("append", encoded(&append(1, 7))),
+            ("snapshot", encoded(&snapshot())),
+            ("rejection", encoded(&rejection())),
+        ];
+        bounded("peer_message", &samples, 20_000, message);
+    }
+
+    #[test]
+    fn any_stream_is_read_or_refused() {
+        let appends = [append(1, 7), append(2, 9), append(2, 11)];
+        let messages = [append(1, 7), snapshot(), rejection()];
+        let samples = [
+            ("appends", streamed(StreamKind::Append, [0, 3], &appends)),
+            ("messages", streamed(StreamKind::Message, [1, 200], &messages)),
+        ];
+        bounded("peer_stream", &samples, 20_000, stream);
+    }
+}
