@@ -28,6 +28,8 @@ mod cluster;
 mod compare;
 mod conf_change;
 mod fault;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod guard;
 mod keyspace;
 mod leases;

@@ -1,0 +1,219 @@
+//! Target of the fuzzer: entries of the log, as protobuf bytes.
+//!
+//! Two states get the same entries and stay equal, although one of them answers, and the other goes through its file
+//! now and then and clears garbage at its own pace. A simple model says what puts, deletions, ranges and transactions
+//! answer.
+
+mod model;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use quorate_api::deep_txn::STACK_BYTES;
+use quorate_api::etcdserverpb as pb;
+use quorate_api::record::KeyValue;
+use quorate_storage::bolt::Options;
+use quorate_storage::disk::{Disk, RealDisk};
+
+use self::model::Model;
+use super::{
+    Command, EntryMeta, Request, Response, State, StateOptions, check_delete_range, check_put,
+    check_range, check_txn,
+};
+use crate::backend::Backend;
+use crate::units::Millis;
+
+/// In front of an entry's length in two bytes, and of the entry. Everything but the next two is one.
+#[cfg(test)]
+const ENTRY: u8 = 0;
+/// The second state is built anew from its file.
+const RESTART: u8 = 1;
+/// Some garbage goes.
+const CLEAR: u8 = 2;
+
+/// Operations that a transaction may have.
+const TXN_OPS_MAX: usize = 128;
+
+/// Runs the steps that the bytes say, on a stack for the deepest transactions.
+pub fn entries(folder: &Path, data: &[u8]) {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+        let ran = thread.spawn_scoped(scope, || run(folder, data)).expect("a thread starts");
+        if let Err(panic) = ran.join() {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+fn run(folder: &Path, data: &[u8]) {
+    let mut pair = Pair::new();
+    let mut rest = data;
+    while let Some((&step, tail)) = rest.split_first() {
+        rest = match (step, tail) {
+            (RESTART, _) => {
+                pair.restart(folder);
+                tail
+            }
+            (CLEAR, _) => {
+                pair.clear_garbage();
+                tail
+            }
+            (_, [low, high, tail @ ..]) => {
+                let len = usize::from(u16::from_le_bytes([*low, *high])).min(tail.len());
+                let (entry, tail) = tail.split_at(len);
+                // One that cannot be carried out stops a member, and there is nothing after it.
+                match pair.apply(Bytes::copy_from_slice(entry)) {
+                    Applied::Whole => tail,
+                    Applied::Not => break,
+                    Applied::Stopped => return,
+                }
+            }
+            (_, _) => break,
+        };
+    }
+    pair.compare();
+    if pair.backend.is_some() {
+        pair.restart(folder);
+    }
+}
+
+/// What became of an entry.
+enum Applied {
+    /// It was carried out, or refused.
+    Whole,
+    /// It is no request.
+    Not,
+    /// Neither state may be used any more.
+    Stopped,
+}
+
+/// The two states, and what is expected of the first.
+struct Pair {
+    first: State,
+    second: State,
+    backend: Option<Backend>,
+    model: Model,
+    index: u64,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let [first, second] = [(); 2]
+            .map(|()| State::new(StateOptions { learner_count_max: 1, ..Default::default() }));
+        Self { first, second, backend: None, model: Model::new(), index: 0 }
+    }
+
+    /// Applies an entry to both.
+    fn apply(&mut self, data: Bytes) -> Applied {
+        let Ok(request) = Request::decode(data) else { return Applied::Not };
+        self.index += 1;
+        let meta = |reply_wanted| EntryMeta {
+            index: self.index,
+            term: 2,
+            now: Millis(self.index),
+            file_bytes: 0,
+            reply_wanted,
+        };
+        let command = request.command.clone();
+        let before = self.first.store().current_revision();
+        let applied = self.first.apply(meta(true), request.clone());
+        let other = self.second.apply(meta(false), request);
+        let (Ok(applied), Ok(other)) = (&applied, &other) else {
+            assert!(applied.is_err(), "only one of two can carry out an entry: {other:?}");
+            assert!(other.is_err(), "only one of two can carry out an entry: {applied:?}");
+            return Applied::Stopped;
+        };
+        self.first.publish();
+        let outcome = applied.outcome.as_ref().expect("an entry is applied once");
+        if !matches!(command, Command::Range(_)) {
+            let other = other.outcome.as_ref().expect("an entry is applied once");
+            assert_eq!(outcome.as_ref().err(), other.as_ref().err());
+        }
+        assert_eq!(applied.notice, other.notice);
+        match outcome {
+            Ok(response) if is_proposed(&command) => self.model.check(&command, response),
+            // No edge lets it through; another program's may.
+            Ok(_) => self.model.adopt(self.first.store().current_revision(), all(&self.first)),
+            Err(_) => assert_eq!(self.first.store().current_revision(), before),
+        }
+        assert_eq!(self.first.store().current_revision(), self.model.revision());
+        Applied::Whole
+    }
+
+    fn clear_garbage(&mut self) {
+        self.first.compaction_step(3);
+        self.first.publish();
+        while self.second.compaction_step(100).more {}
+    }
+
+    /// Commits what the second state has collected, and builds it anew from the file.
+    fn restart(&mut self, folder: &Path) {
+        let backend = self.backend.get_or_insert_with(|| {
+            let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+            let path = folder.join("db");
+            // Of the case before.
+            drop(RealDisk.remove_file(&path));
+            let mut options = Options::default();
+            (options.no_sync, options.growth_bytes, options.map_bytes_min) =
+                (true, 64 << 10, 1 << 20);
+            Backend::open(&disk, &path, options).expect("a new file can be opened")
+        });
+        let batch = self.second.take_batch();
+        backend.commit(&batch).expect("a batch can be committed");
+        let options = StateOptions { learner_count_max: 1, ..StateOptions::default() };
+        let recovered = State::recover(backend, options);
+        self.second = recovered.expect("what a state has written it can be built from");
+        self.compare();
+    }
+
+    /// Both states say the same of everything that is replicated.
+    fn compare(&mut self) {
+        self.first.publish();
+        self.second.publish();
+        assert_eq!(self.first.applied().0, self.index);
+        assert_eq!(self.second.applied().0, self.index);
+        assert_eq!(self.first.facts(), self.second.facts());
+        let (first, second) = (self.first.readers(), self.second.readers());
+        assert_eq!(all(&self.first), all(&self.second));
+        let hash = |view: &crate::mvcc::View| view.hash_kv(0).expect("the newest is hashed");
+        assert_eq!(hash(&first.view()), hash(&second.view()));
+        let ids = first.leases.list();
+        assert_eq!(ids, second.leases.list());
+        for id in ids {
+            assert_eq!(first.leases.keys(id), second.leases.keys(id));
+        }
+        assert_eq!(all(&self.first), self.model.records());
+    }
+}
+
+/// Every live record.
+fn all(state: &State) -> Vec<KeyValue> {
+    let key = Bytes::from_static(&[0]);
+    let request = pb::RangeRequest { range_end: key.clone(), key, ..Default::default() };
+    match state.range(&request) {
+        Ok(Ok(Response::Range(range))) => range.kvs,
+        other => panic!("the newest revision can be read: {other:?}"),
+    }
+}
+
+/// Whether an edge would have proposed it.
+fn is_proposed(command: &Command) -> bool {
+    match command {
+        Command::Range(request) => check_range(request).is_ok(),
+        Command::Put(request) => check_put(request).is_ok(),
+        Command::DeleteRange(request) => check_delete_range(request).is_ok(),
+        Command::Txn(request) => check_txn(request, TXN_OPS_MAX).is_ok(),
+        Command::Compaction(_)
+        | Command::LeaseGrant(_)
+        | Command::LeaseRevoke(_)
+        | Command::LeaseCheckpoint(_)
+        | Command::Alarm(_)
+        | Command::Auth(_)
+        | Command::Cluster(_)
+        | Command::Nothing => true,
+    }
+}
+
+#[cfg(test)]
+mod tests;
