@@ -12,6 +12,13 @@ pub mod methods;
 mod peer_port;
 mod snapshot_stream;
 
+/// Targets of the fuzzer.
+#[cfg(any(test, fuzzing))]
+pub mod fuzz {
+    pub use crate::grpc::fuzz::{body, head};
+    pub use crate::http::fuzz::request;
+}
+
 pub use client_http::{HttpService, MemberProbe};
 pub use grpc::Router;
 pub use http::{Access, Endpoints, Surface};

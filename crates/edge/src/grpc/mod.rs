@@ -14,6 +14,8 @@ mod body;
 mod call;
 mod cluster;
 mod framing;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod head;
 mod health;
 mod keep_alive;

@@ -28,6 +28,9 @@ use quorate_member::RequestError;
 use quorate_member::admission::CallRoom;
 use quorate_net::pace::Pace;
 
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzz;
+
 /// A message's head: a flag and the length.
 const HEAD_BYTES: usize = 5;
 

@@ -10,6 +10,8 @@
 //! not found until there is one.
 
 mod access;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod health;
 mod query;
 pub(crate) mod reply;
