@@ -5,6 +5,7 @@
 //! the protocol buffer compiler that `etcd-client` asks for when it is built (see [`protoc`]).
 
 mod compare;
+mod fuzz;
 mod protoc;
 mod provision;
 mod tally;
@@ -25,6 +26,8 @@ usage: cargo xtask <chore>
   tidy                  check the rules that no lint knows
   provision [SUITE]     fetch Debian's etcd for the interop tests and print where it is
                         (suites: trixie, the default; bookworm; sid)
+  fuzz [TARGET] [--seconds N]
+                        run the fuzzer's targets, all or one, for so long each (60)
   compare [ARGS]        race the server against Debian's etcd and print the ratios
 ";
 
@@ -56,6 +59,7 @@ fn run(chore: &str, args: &[String]) -> Outcome {
         "tidy" => tidy::run(),
         "provision" => provision::run(args),
         "compare" => compare::run(args),
+        "fuzz" => fuzz::run(args),
         _ => Err(format!("unknown chore {chore}\n\n{USAGE}")),
     }
 }

@@ -37,23 +37,38 @@ const LONG_FILES: &[(&str, usize)] = &[];
 /// Each package and those of ours it may depend on. Arrows point down only.
 const ARROWS: &[(&str, &[&str])] = &[
     ("quorate-protobuf", &[]),
-    ("quorate-api", &["quorate-protobuf"]),
+    ("quorate-api", &["quorate-mutate", "quorate-protobuf"]),
+    // For tests alone: golden scripts, and bytes that are almost right.
     ("quorate-script", &[]),
+    ("quorate-mutate", &["quorate-random"]),
     ("quorate-raft", &["quorate-protobuf", "quorate-random", "quorate-script"]),
     ("quorate-node", &["quorate-raft", "quorate-random"]),
-    ("quorate-storage", &["quorate-protobuf", "quorate-random", "quorate-script"]),
+    (
+        "quorate-storage",
+        &["quorate-mutate", "quorate-protobuf", "quorate-random", "quorate-script"],
+    ),
     (
         "quorate-state",
-        &["quorate-api", "quorate-random", "quorate-release", "quorate-script", "quorate-storage"],
+        &[
+            "quorate-api",
+            "quorate-mutate",
+            "quorate-random",
+            "quorate-release",
+            "quorate-script",
+            "quorate-storage",
+        ],
     ),
     ("quorate-cli", &["quorate-gotext"]),
     ("quorate-gotext", &[]),
     ("quorate-release", &[]),
     ("quorate-telemetry", &["quorate-gotext", "quorate-release"]),
-    ("quorate-config", &["quorate-gotext", "quorate-release", "quorate-telemetry"]),
+    (
+        "quorate-config",
+        &["quorate-gotext", "quorate-mutate", "quorate-release", "quorate-telemetry"],
+    ),
     ("quorate-random", &[]),
     ("quorate-history", &["quorate-random"]),
-    ("quorate-net", &["quorate-telemetry"]),
+    ("quorate-net", &["quorate-mutate", "quorate-telemetry"]),
     (
         "quorate-core",
         &[
@@ -69,6 +84,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "quorate-peer",
         &[
             "quorate-api",
+            "quorate-mutate",
             "quorate-net",
             "quorate-protobuf",
             "quorate-raft",
@@ -101,6 +117,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-config",
             "quorate-gotext",
             "quorate-member",
+            "quorate-mutate",
             "quorate-net",
             "quorate-peer",
             "quorate-release",
@@ -146,6 +163,18 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["quorate-bench", "quorate-ctl", "quorate-release", "quorate-server", "quorate-utl"],
     ),
     ("quorate-tests", &["quorate-api", "quorate-protobuf", "quorate-random"]),
+    (
+        "quorate-fuzz",
+        &[
+            "quorate-api",
+            "quorate-config",
+            "quorate-edge",
+            "quorate-net",
+            "quorate-peer",
+            "quorate-state",
+            "quorate-storage",
+        ],
+    ),
     ("xtask", &[]),
 ];
 

@@ -85,7 +85,10 @@ fn is_used(sources: &[Source], folder: &str, kind: Kind, dependency: &str) -> bo
         .filter(|source| source.path.ends_with(".rs"))
         .filter_map(|source| Some((source.path.strip_prefix(folder)?, source)))
         .filter(|(path, _)| match kind {
-            Kind::Production => path.starts_with("src/") && !is_test_file(path),
+            Kind::Production => {
+                let is_built = path.starts_with("src/") || path.starts_with("fuzz_targets/");
+                is_built && !is_test_file(path)
+            }
             Kind::Tests => true,
             Kind::Build => path.starts_with("build"),
             Kind::Workspace => false,

@@ -46,7 +46,9 @@ fn is_text(path: &Path) -> bool {
 }
 
 pub(super) fn is_test_file(path: &str) -> bool {
-    path.ends_with("/tests.rs") || path.contains("/tests/") || path.contains("/benches/")
+    // Targets of the fuzzer are compiled for it and for tests alone.
+    let is_fuzz = path.ends_with("/fuzz.rs") || path.contains("/fuzz/");
+    is_fuzz || path.ends_with("/tests.rs") || path.contains("/tests/") || path.contains("/benches/")
 }
 
 /// The numbered lines of code that are no comment and no test. A test module is one that is marked

@@ -1,0 +1,7 @@
+//! Target: a log of any bytes.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| quorate_storage::wal::fuzz::bytes(
+    quorate_fuzz::scratch(),
+    data
+));
