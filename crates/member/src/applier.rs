@@ -13,7 +13,6 @@
 //! What is done in which order: [`quorate_core::StateMachine`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
@@ -31,7 +30,7 @@ use quorate_state::quota::Quota;
 use quorate_state::versions::Version;
 
 use crate::batch_queue::{Nothing, Receiver};
-use crate::channels::{Done, DriverHandle, Input, Job, Order};
+use crate::channels::{Done, DriverHandle, Input, Job, NoRoomNotice, Order};
 use crate::clock::Clock;
 use crate::completion::{Completer, CompletionBatch};
 use crate::fatal::FaultReports;
@@ -51,8 +50,7 @@ pub(crate) struct Neighbours {
     pub(crate) driver: DriverHandle,
     pub(crate) peers: Arc<Peers>,
     pub(crate) committer: Sender<Order>,
-    /// Whether [`Job::NoRoom`] is on its way here.
-    pub(crate) no_room_told: Arc<AtomicBool>,
+    pub(crate) no_room: NoRoomNotice,
     pub(crate) pending: Arc<PendingProposals>,
     pub(crate) standing: Arc<Standing>,
     pub(crate) faults: FaultReports,
@@ -134,7 +132,7 @@ impl Applier {
             return self.install_snapshot(snapshot);
         }
         if matches!(job, Job::NoRoom) {
-            self.carrier.neighbours.no_room_told.store(false, Ordering::Relaxed);
+            self.carrier.neighbours.no_room.note_heard();
         }
         let now = self.carrier.now();
         self.carrier.finished = now.instant;

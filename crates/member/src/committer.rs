@@ -10,7 +10,6 @@
 //! What is done in which order: [`quorate_core::BackendWriter`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
@@ -18,21 +17,22 @@ use quorate_core::{BackendError, BackendWriter, CompactionEnd, Defragmented, Rep
 use quorate_storage::wal::SnapshotMark;
 
 use crate::batch_queue::Sender;
-use crate::channels::{Done, DriverHandle, Input, Job, Order};
+use crate::channels::{Done, DriverHandle, Input, Job, NoRoomNotice, Order};
 use crate::fatal::FaultReports;
 use quorate_peer::{OutgoingSnapshot, Peers};
 use quorate_telemetry::log;
-use quorate_telemetry::metrics::Metrics;
+use quorate_telemetry::metrics::{Histogram, Metrics};
 
 /// How soon a batch is tried again that has found no room on the disk.
 const ROOM_LOOKED_FOR: Duration = Duration::from_secs(1);
 
+type Writer = BackendWriter<Done<()>, Done<Defragmented>>;
+
 /// The thread's state.
 pub(crate) struct Committer {
-    pub(crate) writer: BackendWriter<Done<()>, Done<Defragmented>>,
+    pub(crate) writer: Writer,
     pub(crate) orders: Receiver<Order>,
-    /// Set while the applier has still to hear that there is no room.
-    pub(crate) no_room_told: Arc<AtomicBool>,
+    pub(crate) no_room: NoRoomNotice,
     /// Yields when the member ends: then nobody waits for room on a disk.
     pub(crate) ending: Receiver<()>,
     pub(crate) applier: Sender<Job>,
@@ -60,7 +60,9 @@ impl Committer {
                     None => self.orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 };
                 match received {
-                    Ok(order) => self.take(order),
+                    Ok(order) => {
+                        take_in(&mut self.writer, order, &self.metrics.snapshot.marshalling);
+                    }
                     Err(RecvTimeoutError::Timeout) => self.writer.reclaim(Instant::now())?,
                     Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 }
@@ -69,20 +71,8 @@ impl Committer {
                 return Ok(());
             }
             if self.writer.lacks_room() {
-                self.tell_no_room();
+                self.no_room.tell(&self.applier);
             }
-        }
-    }
-
-    /// Takes an order in. What a snapshot says is encoded there.
-    fn take(&mut self, order: Order) {
-        let started = Instant::now();
-        let is_snapshot = |then: &Then<Done<()>>| matches!(then, Then::Snapshot(_));
-        let has_snapshot =
-            matches!(&order, Order::Commit { then, .. } if then.iter().any(is_snapshot));
-        self.writer.take(order, started);
-        if has_snapshot {
-            self.metrics.snapshot.marshalling.observe(started.elapsed());
         }
     }
 
@@ -94,14 +84,6 @@ impl Committer {
                 log::warn!("ending without room for the backend file; the log has what it lacks");
                 self.writer.give_up();
             }
-        }
-    }
-
-    /// Tells the applier, who may have heard it before: somebody may have taken the alarm back since, or made this
-    /// member the leader. An applier that waits for this thread is told once, and hears it when it goes on.
-    fn tell_no_room(&self) {
-        if !self.no_room_told.swap(true, Ordering::Relaxed) {
-            _ = self.applier.send(Job::NoRoom);
         }
     }
 
@@ -179,5 +161,45 @@ impl Committer {
             "current-db-size-bytes" = backend.size_bytes(),
             "current-db-size-in-use-bytes" = backend.size_in_use_bytes()
         );
+    }
+}
+
+/// Takes an order in. What a snapshot says is encoded there, which takes what is measured.
+fn take_in(writer: &mut Writer, order: Order, marshalling: &Histogram) {
+    let started = Instant::now();
+    let is_snapshot = |then: &Then<Done<()>>| matches!(then, Then::Snapshot(_));
+    let has_snapshot = matches!(&order, Order::Commit { then, .. } if then.iter().any(is_snapshot));
+    writer.take(order, started);
+    if has_snapshot {
+        marshalling.observe(started.elapsed());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::SnapshotOrder;
+    use quorate_state::backend::{Backend, Batch};
+    use quorate_state::members::Members;
+    use quorate_state::versions::Versions;
+    use quorate_storage::bolt::Options;
+    use quorate_storage::disk::{Disk, RealDisk};
+
+    use super::*;
+
+    #[test]
+    fn what_encoding_a_snapshot_takes_is_measured_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let backend = Backend::open(&disk, &folder.path().join("db"), Options::default()).unwrap();
+        let mut writer = Writer::new(backend, disk, folder.path().to_owned());
+        let metrics = Metrics::new(&[], quorate_telemetry::metrics::MetricsLevel::Basic);
+        let marshalling = &metrics.snapshot.marshalling;
+        let snapshot = SnapshotOrder::new(7, 1, &Members::default(), &Versions::default());
+        let commit = |then| Order::Commit { batch: Batch::default(), then };
+        let told: Done<()> = Box::new(|()| {});
+        take_in(&mut writer, commit(vec![Then::Tell(told)]), marshalling);
+        assert_eq!(marshalling.count(), 0);
+        take_in(&mut writer, commit(vec![Then::Snapshot(snapshot)]), marshalling);
+        assert_eq!(marshalling.count(), 1);
     }
 }

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -21,7 +20,8 @@ use quorate_telemetry::metrics::Metrics;
 use crate::applier::{self, Applier};
 use crate::batch_queue;
 use crate::channels::{
-    Done, DriverHandle, DriverInputs, Input, JOBS_QUEUED_MAX, Job, ORDERS_QUEUED_MAX, Order,
+    Done, DriverHandle, DriverInputs, Input, JOBS_QUEUED_MAX, Job, NoRoomNotice, ORDERS_QUEUED_MAX,
+    Order,
 };
 use crate::clock::Clock;
 use crate::committer::Committer;
@@ -124,7 +124,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
     let (applier_jobs, applier_receiver) = batch_queue::bounded(JOBS_QUEUED_MAX);
     let (backend_orders, backend_receiver) = crossbeam_channel::bounded(ORDERS_QUEUED_MAX);
     let (backend_ending, ending) = crossbeam_channel::bounded(1);
-    let no_room_told = Arc::new(AtomicBool::new(false));
+    let no_room = NoRoomNotice::default();
 
     let driver = Driver::new(
         start.node,
@@ -155,7 +155,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
             driver: driver_handle.clone(),
             peers: Arc::clone(&peers),
             committer: backend_orders.clone(),
-            no_room_told: Arc::clone(&no_room_told),
+            no_room: no_room.clone(),
             pending: Arc::clone(&pending),
             standing: Arc::clone(&standing),
             faults: faults.clone(),
@@ -166,7 +166,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
     let committer = Committer {
         writer: BackendWriter::new(backend.clone(), disk, snap_dir),
         orders: backend_receiver,
-        no_room_told,
+        no_room,
         ending,
         applier: applier_jobs.clone(),
         driver: driver_handle.clone(),
