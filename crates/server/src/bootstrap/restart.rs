@@ -18,7 +18,7 @@ use quorate_state::units::MemberId;
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::Disk;
 use quorate_storage::lost_log;
-use quorate_storage::wal::{self, Wal};
+use quorate_storage::wal::{self, SnapshotMark, Wal};
 
 use super::alone::go_on_alone;
 use super::error::BootError;
@@ -45,19 +45,8 @@ pub(super) async fn restart(
     let Recovered { marks, backend, mut state } = recovered;
     check_held_version(config, &state)?;
     let applied = state.applied().0;
-    let (mut wal, contents) = start::open_log(disk, &dirs, &mark, wal_options(config))?;
-    if let Some(repair) = &contents.repaired {
-        log::warn!(
-            "repaired the write-ahead log",
-            "path" = repair.path.display().to_string(),
-            "offset" = repair.offset,
-            "backup" = repair.backup.as_ref().map_or_else(
-                || "none: no room for a copy of the segment".to_owned(),
-                |path| path.display().to_string()
-            )
-        );
-    }
-    start::check_log(&**disk, &dirs, &contents, applied)?;
+    let options = wal_options(config);
+    let (mut wal, contents) = open_log(disk, &dirs, &mark, options, applied, tell_repaired)?;
     let identity = identity_of(config, contents.metadata.as_deref())?;
     log::info!(
         "restarting local member",
@@ -95,6 +84,36 @@ pub(super) async fn restart(
     }
     let node = node_at(start, config, &identity, &dirs)?;
     Ok(Booted { identity, dirs, wal, backend, state, node, peers })
+}
+
+/// Opens the log, and makes sure that it reaches as far as what is applied. What had to be cut off is told before
+/// that: it may be why the log does not.
+pub(super) fn open_log(
+    disk: &Arc<dyn Disk>,
+    dirs: &DataDir,
+    mark: &SnapshotMark,
+    options: wal::Options,
+    applied: u64,
+    tell: impl FnOnce(&wal::Repair),
+) -> Result<(Wal, wal::Contents), BootError> {
+    let (wal, contents) = start::open_log(disk, dirs, mark, options)?;
+    if let Some(repair) = &contents.repaired {
+        tell(repair);
+    }
+    start::check_log(&**disk, dirs, &contents, applied)?;
+    Ok((wal, contents))
+}
+
+fn tell_repaired(repair: &wal::Repair) {
+    log::warn!(
+        "repaired the write-ahead log",
+        "path" = repair.path.display().to_string(),
+        "offset" = repair.offset,
+        "backup" = repair.backup.as_ref().map_or_else(
+            || "none: no room for a copy of the segment".to_owned(),
+            |path| path.display().to_string()
+        )
+    );
 }
 
 /// Takes the mark of a lost log away from a member that goes on alone, once no later start could have it take

@@ -58,6 +58,30 @@ fn a_backend_file_without_its_log_is_refused() {
 }
 
 #[test]
+fn what_was_cut_off_a_log_is_told_before_it_is_found_to_lack_entries() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(&folder);
+    lived(&config);
+    let founding = log_of(&config).entries.remove(0);
+    let dirs = DataDir::new(Path::new(&config.data_dir), None);
+    let segment = wal::list(&RealDisk, dirs.wal()).unwrap().segments.remove(0);
+    let path = dirs.wal().join(segment.file_name());
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = bytes.windows(founding.data.len()).position(|part| part == founding.data).unwrap();
+    bytes.truncate(at + 1);
+    std::fs::write(&path, bytes).unwrap();
+    let mut told = None;
+    let tell = |repair: &wal::Repair| told = Some(repair.clone());
+    let start = SnapshotMark::default();
+    let options = wal::Options::default();
+    let refused = super::super::restart::open_log(&real_disk(), &dirs, &start, options, 1, tell);
+    assert!(matches!(refused, Err(BootError::LogLost { last_index: 0, applied: 1, .. })));
+    let repair = told.expect("the torn entry was cut off");
+    assert_eq!(repair.path, path);
+    assert!(repair.backup.is_some_and(|copy| copy.exists()));
+}
+
+#[test]
 fn a_first_start_that_got_no_further_than_its_backend_file_is_repeated() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
