@@ -369,6 +369,12 @@ impl Carrier {
             | Response::LeaseCheckpoint(_)
             | Response::Alarm(_)
             | Response::AuthStatus(_)
+            | Response::Authenticated { .. }
+            | Response::AuthUserGet(_)
+            | Response::AuthUserList(_)
+            | Response::AuthRoleGet(_)
+            | Response::AuthRoleList(_)
+            | Response::AuthDone(_)
             | Response::Empty => {}
         }
     }

@@ -4,7 +4,7 @@
 //! byte: peers compare hashes over it. Nothing here reads a clock, draws a random number, starts a thread
 //! or waits: time arrives as an argument, and the server owns the threads.
 //!
-//! `schema` ← `backend` ← `mvcc` ← `watch`; `backend` ← `alarm`, `members`, `versions`; `lease` and `quota`
+//! `schema` ← `backend` ← `mvcc` ← `watch`; `backend` ← `alarm`, `auth`, `members`, `versions`; `lease` and `quota`
 //! stand alone; `apply` uses all of them and is used by none. Nothing below knows what is above it, and
 //! what one must tell another (a key its lease, a change its watchers) `apply` carries.
 //!
@@ -16,6 +16,7 @@
 
 pub mod alarm;
 pub mod apply;
+pub mod auth;
 pub mod backend;
 pub mod lease;
 pub mod members;

@@ -1,13 +1,42 @@
 //! What stands between an entry and its effect, in the order in which it is asked.
 
-use super::{Command, Refusal, Request, State};
+use super::{Command, Permission, Refusal, Request, State};
+use crate::auth::{Access, Caller};
 use crate::quota;
+use crate::units::LeaseId;
 
 impl State {
-    /// Asks all guards. What authentication forbids will be asked after the alarms.
+    /// Asks all guards.
     pub(super) fn guard(&self, request: &Request) -> Result<(), Refusal> {
         self.refuse_if_corrupt(&request.command)?;
-        self.refuse_if_out_of_space(&request.command)
+        self.refuse_if_out_of_space(&request.command)?;
+        if self.auth.view().is_enabled() { self.refuse_if_forbidden(request) } else { Ok(()) }
+    }
+
+    /// What the caller may not do has no effect on any member, as users and roles are by now.
+    fn refuse_if_forbidden(&self, request: &Request) -> Result<(), Refusal> {
+        let caller = Caller { name: &request.username, revision: request.auth_revision };
+        let auth = self.auth.view();
+        let permission = Permission { auth, caller, leases: &self.readers.leases };
+        let checked = match &request.command {
+            Command::Range(range) => permission.check_range(range),
+            Command::Put(put) => permission.check_put(put),
+            Command::DeleteRange(delete) => permission.check_delete_range(delete),
+            Command::Txn(txn) => permission.check_txn(txn),
+            Command::LeaseRevoke(revoke) => {
+                permission.check_lease(Access::Write, LeaseId(revoke.id))
+            }
+            Command::Auth(command) if command.is_for_admins() => auth.check_admin(caller),
+            // What the member that was asked has looked at, or members say among themselves.
+            Command::Auth(_)
+            | Command::Compaction(_)
+            | Command::LeaseGrant(_)
+            | Command::LeaseCheckpoint(_)
+            | Command::Alarm(_)
+            | Command::Cluster(_)
+            | Command::Nothing => Ok(()),
+        };
+        Ok(checked?)
     }
 
     /// While members disagree about the data, nothing touches it.

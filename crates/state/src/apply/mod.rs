@@ -23,6 +23,7 @@
 //!
 //! Who waits for outcomes, when batches are committed, what becomes of a notice (the server).
 
+mod auth;
 mod check;
 mod cluster;
 mod compare;
@@ -33,6 +34,7 @@ pub mod fuzz;
 mod guard;
 mod keyspace;
 mod leases;
+mod permission;
 mod published;
 mod read;
 mod recover;
@@ -50,12 +52,15 @@ use quorate_api::etcdserverpb as pb;
 pub use self::check::{check_delete_range, check_put, check_range, check_txn};
 pub use self::conf_change::ConfChangeApplied;
 pub use self::fault::Fault;
+pub use self::permission::Permission;
 pub use self::published::{Facts, Readers};
 pub use self::read::{is_read_only, is_serializable, read_range, read_txn};
 pub use self::recover::RecoverError;
-pub use self::refusal::{AuthRefusal, Refusal, RequestRefusal};
+pub use self::refusal::{Refusal, RequestRefusal};
 pub use self::request::{AuthCommand, ClusterCommand, Command, Request, RequestFault};
 use crate::alarm::Alarms;
+pub use crate::auth::AuthRefusal;
+use crate::auth::{Auth, Caller};
 use crate::backend::Batch;
 use crate::lease::{Lessor, LessorOptions};
 use crate::members::Members;
@@ -80,6 +85,8 @@ pub struct StateOptions {
     pub learner_count_max: usize,
     /// What is read and kept for watchers.
     pub watch: WatchLimits,
+    /// How long a client's token is good after it was last shown, in milliseconds; 0 for the usual time.
+    pub token_ttl_millis: u64,
 }
 
 /// What comes with an entry besides its data.
@@ -146,6 +153,17 @@ pub enum Response {
     LeaseCheckpoint(pb::LeaseCheckpointResponse),
     Alarm(pb::AlarmResponse),
     AuthStatus(pb::AuthStatusResponse),
+    /// The token is empty where the entry gave none out. The revision is that at which the user was told apart.
+    Authenticated {
+        response: pb::AuthenticateResponse,
+        auth_revision: u64,
+    },
+    AuthUserGet(pb::AuthUserGetResponse),
+    AuthUserList(pb::AuthUserListResponse),
+    AuthRoleGet(pb::AuthRoleGetResponse),
+    AuthRoleList(pb::AuthRoleListResponse),
+    /// A change of users, roles or the switch.
+    AuthDone(Option<pb::ResponseHeader>),
     /// Nothing to say.
     Empty,
 }
@@ -160,7 +178,7 @@ pub struct State {
     versions: Versions,
     hub: Hub,
     quota: Quota,
-    auth_revision: u64,
+    auth: Auth,
     options: StateOptions,
     /// Index and term of the last entry applied.
     applied: (u64, u64),
@@ -186,7 +204,7 @@ impl State {
         let mut notice = None;
         let outcome = match self.guard(&request) {
             Err(refusal) => Err(refusal),
-            Ok(()) => self.execute(&entry, request.command, &mut notice)?,
+            Ok(()) => self.execute(&entry, request, &mut notice)?,
         };
         if outcome == Err(Refusal::NoSpace) && !self.alarms.is_out_of_space() {
             notice = Some(Notice::OutOfSpace);
@@ -212,6 +230,12 @@ impl State {
     #[must_use]
     pub const fn members(&self) -> &Members {
         &self.members
+    }
+
+    /// Users, roles and the switch as applied.
+    #[must_use]
+    pub const fn auth(&self) -> &Auth {
+        &self.auth
     }
 
     /// The versions as applied.
@@ -269,9 +293,10 @@ impl State {
     fn execute(
         &mut self,
         entry: &EntryMeta,
-        command: Command,
+        request: Request,
         notice: &mut Option<Notice>,
     ) -> Result<Result<Response, Refusal>, Fault> {
+        let Request { username, auth_revision, command, .. } = request;
         let outcome = match command {
             Command::Range(request) => {
                 if !entry.reply_wanted {
@@ -287,7 +312,10 @@ impl State {
             Command::LeaseRevoke(request) => self.lease_revoke(&request),
             Command::LeaseCheckpoint(request) => Ok(self.lease_checkpoint(entry, &request)),
             Command::Alarm(request) => Ok(self.alarm(&request)),
-            Command::Auth(command) => self.auth(entry.index, &command)?,
+            Command::Auth(command) => {
+                let caller = Caller { name: &username, revision: auth_revision };
+                self.apply_auth(entry, caller, &command)?
+            }
             Command::Cluster(command) => {
                 *notice = self.set_cluster_fact(command, true)?;
                 Ok(Response::Empty)
@@ -295,38 +323,6 @@ impl State {
             Command::Nothing => Ok(Response::Empty),
         };
         Ok(outcome)
-    }
-
-    /// Users and roles: this version keeps none, and proposes no change of any. One that another server
-    /// left in the log cannot be carried out, and passing over it would lose it, or leave open what was
-    /// meant to be guarded: the member stops.
-    fn auth(&self, index: u64, command: &AuthCommand) -> Result<Result<Response, Refusal>, Fault> {
-        if command.changes_users() {
-            return Err(Fault::Auth { index });
-        }
-        Ok(match command {
-            AuthCommand::Authenticate(_) => Err(AuthRefusal::NotEnabled.into()),
-            AuthCommand::Status => Ok(Response::AuthStatus(pb::AuthStatusResponse {
-                header: self.header(),
-                enabled: false,
-                auth_revision: self.auth_revision,
-            })),
-            AuthCommand::Enable
-            | AuthCommand::Disable
-            | AuthCommand::UserAdd(_)
-            | AuthCommand::UserDelete(_)
-            | AuthCommand::UserGet(_)
-            | AuthCommand::UserChangePassword(_)
-            | AuthCommand::UserGrantRole(_)
-            | AuthCommand::UserRevokeRole(_)
-            | AuthCommand::UserList
-            | AuthCommand::RoleAdd(_)
-            | AuthCommand::RoleDelete(_)
-            | AuthCommand::RoleGet(_)
-            | AuthCommand::RoleGrantPermission(_)
-            | AuthCommand::RoleRevokePermission(_)
-            | AuthCommand::RoleList => Ok(Response::Empty),
-        })
     }
 
     /// What an entry that is in the file already still does: facts about the cluster are taken over

@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 
 use super::State;
 use crate::alarm::Alarms;
+use crate::auth::AuthReader;
 use crate::lease::Leases;
 use crate::members::Members;
 use crate::mvcc::{StoreReader, View};
@@ -30,6 +31,8 @@ pub struct Facts {
 pub struct Readers {
     /// Leases; these are not published but always current.
     pub leases: Leases,
+    /// Users, what they may do, and their tokens.
+    pub auth: AuthReader,
     /// Watchers.
     pub hub: Hub,
     /// The effective quota.
@@ -82,6 +85,7 @@ impl State {
     /// Makes everything applied so far visible, and tells watchers. Call it after each batch of entries,
     /// before their outcomes are given out.
     pub fn publish(&mut self) {
+        self.auth.begin_publication();
         let mut publication = self.hub.publication();
         self.store.publish();
         for changes in self.unpublished.drain(..) {
@@ -91,6 +95,7 @@ impl State {
         if std::mem::take(&mut self.facts_changed) {
             self.readers.facts.store(Arc::new(self.facts()));
         }
+        self.auth.publish();
         let (index, term) = self.applied;
         self.readers.applied.term.store(term, Ordering::Release);
         self.readers.applied.index.store(index, Ordering::Release);

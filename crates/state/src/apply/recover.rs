@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::published::Readers;
 use super::{State, StateOptions};
 use crate::alarm::Alarms;
+use crate::auth::{Auth, View as AuthView};
 use crate::backend::{Backend, BackendView, Batch, Fault};
 use crate::lease::{LeaseRecord, Lessor};
 use crate::members::{Members, MembershipFault, conf_state_json};
@@ -36,6 +37,9 @@ pub enum RecoverError {
     /// It was written by a server too far from this one.
     #[error(transparent)]
     StorageVersion(#[from] StorageVersionError),
+    /// Its users and permissions would not be honoured.
+    #[error("the data was written with authentication enabled, which this version cannot enforce")]
+    AuthEnabled,
     /// The cluster has moved on without this server.
     #[error(
         "invalid downgrade; server version is lower than determined cluster version: {own} < {cluster}"
@@ -46,9 +50,6 @@ pub enum RecoverError {
         /// The cluster's.
         cluster: Version,
     },
-    /// Its users and permissions would not be honoured.
-    #[error("the data was written with authentication enabled, which this version cannot enforce")]
-    AuthEnabled,
 }
 
 /// What a file holds besides the keyspace's window.
@@ -60,7 +61,8 @@ struct Loaded {
     alarms: Alarms,
     members: Members,
     versions: Versions,
-    auth_revision: Option<u64>,
+    auth: AuthView,
+    has_auth_revision: bool,
     applied: (u64, u64),
 }
 
@@ -75,7 +77,8 @@ impl State {
             alarms: Alarms::default(),
             members: Members::default(),
             versions: Versions::default(),
-            auth_revision: None,
+            auth: AuthView::empty(),
+            has_auth_revision: false,
             applied: (0, 0),
         };
         Self::assemble(loaded, options)
@@ -99,7 +102,7 @@ impl State {
         self.alarms = loaded.alarms;
         self.members = loaded.members;
         self.versions = loaded.versions;
-        self.auth_revision = loaded.auth_revision.unwrap_or(1);
+        self.auth.replace(loaded.auth);
         self.applied = loaded.applied;
         self.facts_changed = true;
         self.readers.store.store(Arc::new(self.store.reader()));
@@ -122,17 +125,19 @@ impl State {
         let lessor = Lessor::recover(loaded.leases, loaded.attachments, options.lessor);
         let store = loaded.store;
         let mut batch = Batch::new();
-        if loaded.auth_revision.is_none() {
+        if !loaded.has_auth_revision {
             // The first revision is written by whoever opens a file without one.
-            let first = Bytes::copy_from_slice(&1_u64.to_be_bytes());
+            let first = Bytes::copy_from_slice(&loaded.auth.revision().to_be_bytes());
             batch.put(Bucket::Auth, auth::REVISION, first);
         }
         let source = Arc::new(store.reader());
         let hub = Hub::new(source, store.current_revision(), options.watch);
         let quota = Quota::new(options.quota_bytes);
+        let auth = Auth::new(loaded.auth, options.token_ttl_millis);
         let readers = Readers {
             store: Arc::new(ArcSwap::from_pointee(store.reader())),
             leases: lessor.reader(),
+            auth: auth.reader(),
             hub: hub.clone(),
             quota,
             facts: Arc::default(),
@@ -146,7 +151,7 @@ impl State {
             versions: loaded.versions,
             hub,
             quota,
-            auth_revision: loaded.auth_revision.unwrap_or(1),
+            auth,
             options,
             applied: loaded.applied,
             batch,
@@ -161,9 +166,6 @@ impl State {
 
 fn load(backend: &Backend, options: StateOptions) -> Result<Loaded, RecoverError> {
     let file = backend.read();
-    if file.get(Bucket::Auth, auth::ENABLED)?.is_some_and(|value| value[..] == [1]) {
-        return Err(RecoverError::AuthEnabled);
-    }
     let applied = file.consistent_index()?;
     let versions = load_versions(&file, applied.1)?;
     let members = file.entries(Bucket::Members)?;
@@ -182,15 +184,24 @@ fn load(backend: &Backend, options: StateOptions) -> Result<Loaded, RecoverError
         })?;
         leases.push(lease);
     }
-    let auth_revision = file
-        .get(Bucket::Auth, auth::REVISION)?
-        .map(|value| <[u8; 8]>::try_from(&value[..]).map(u64::from_be_bytes))
-        .transpose()
-        .map_err(|_| file.corrupt(Bucket::Auth, 0, auth::REVISION, "the value is no number"))?;
+    let (auth, has_auth_revision) = AuthView::load(&file)?;
+    if auth.is_enabled() {
+        return Err(RecoverError::AuthEnabled);
+    }
     let (store, recovered) = Store::recover(backend, options.store)?;
     let attachments =
         recovered.leases.into_iter().map(|(key, lease)| (key, LeaseId(lease))).collect();
-    Ok(Loaded { store, leases, attachments, alarms, members, versions, auth_revision, applied })
+    Ok(Loaded {
+        store,
+        leases,
+        attachments,
+        alarms,
+        members,
+        versions,
+        auth,
+        has_auth_revision,
+        applied,
+    })
 }
 
 fn load_versions(file: &BackendView, term: u64) -> Result<Versions, RecoverError> {

@@ -1,5 +1,6 @@
 //! Why an entry, or a request before it becomes one, is turned down: the same answer on every member.
 
+use crate::auth::AuthRefusal;
 use crate::lease::LeaseRefusal;
 use crate::mvcc::MvccRefusal;
 
@@ -65,12 +66,4 @@ pub enum RequestRefusal {
     /// A transaction that writes a key twice.
     #[error("etcdserver: duplicate key given in txn request")]
     DuplicateKey,
-}
-
-/// About users, roles and permissions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AuthRefusal {
-    /// Authentication is off.
-    #[error("etcdserver: authentication is not enabled")]
-    NotEnabled,
 }

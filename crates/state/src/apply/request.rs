@@ -77,27 +77,53 @@ pub enum AuthCommand {
 }
 
 impl AuthCommand {
-    /// Whether it changes users, roles or the switch of authentication.
+    /// Whether only who administers may ask for it. The others decide by themselves whom they answer.
     #[must_use]
-    pub const fn changes_users(&self) -> bool {
+    pub const fn is_for_admins(&self) -> bool {
         match self {
             Self::Enable
+            | Self::Disable
             | Self::UserAdd(_)
             | Self::UserDelete(_)
             | Self::UserChangePassword(_)
             | Self::UserGrantRole(_)
             | Self::UserRevokeRole(_)
+            | Self::UserList
             | Self::RoleAdd(_)
             | Self::RoleDelete(_)
             | Self::RoleGrantPermission(_)
-            | Self::RoleRevokePermission(_) => true,
-            // Without authentication there is nothing to be switched off.
-            Self::Disable
-            | Self::Authenticate(_)
+            | Self::RoleRevokePermission(_)
+            | Self::RoleList => true,
+            Self::Authenticate(_) | Self::Status | Self::UserGet(_) | Self::RoleGet(_) => false,
+        }
+    }
+
+    /// Whether it sets a password that is not hashed. Members since 3.5 hash before they propose, and this one
+    /// cannot carry it out.
+    #[must_use]
+    pub fn has_plain_password(&self) -> bool {
+        match self {
+            Self::UserAdd(request) => {
+                let needs_one = !request.options.is_some_and(|options| options.no_password);
+                needs_one && !request.password.is_empty() && request.hashed_password.is_empty()
+            }
+            Self::UserChangePassword(request) => {
+                !request.password.is_empty() && request.hashed_password.is_empty()
+            }
+            Self::Authenticate(_)
+            | Self::Enable
+            | Self::Disable
             | Self::Status
+            | Self::UserDelete(_)
             | Self::UserGet(_)
+            | Self::UserGrantRole(_)
+            | Self::UserRevokeRole(_)
             | Self::UserList
+            | Self::RoleAdd(_)
+            | Self::RoleDelete(_)
             | Self::RoleGet(_)
+            | Self::RoleGrantPermission(_)
+            | Self::RoleRevokePermission(_)
             | Self::RoleList => false,
         }
     }

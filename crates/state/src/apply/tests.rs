@@ -302,29 +302,3 @@ fn conf_changes_are_judged_and_applied() {
     log.state.publish();
     assert_eq!(log.state.readers().facts().members.iter().len(), 1);
 }
-
-#[test]
-fn users_and_roles_are_not_kept() {
-    let mut log = Log::new();
-    let mut outcome = |command| log.outcome(Command::Auth(command));
-    assert_eq!(outcome(AuthCommand::UserList), Ok(Response::Empty));
-    let token = pb::InternalAuthenticateRequest::default();
-    assert_eq!(outcome(AuthCommand::Authenticate(token)), Err(AuthRefusal::NotEnabled.into()));
-    assert_eq!(outcome(AuthCommand::Disable), Ok(Response::Empty));
-    let Ok(Response::AuthStatus(status)) = outcome(AuthCommand::Status) else { panic!() };
-    assert_eq!((status.enabled, status.auth_revision), (false, 1));
-}
-
-#[test]
-fn a_switch_of_authentication_left_in_the_log_is_not_passed_over() {
-    let mut log = Log::new();
-    let meta = log.meta();
-    let request = Request {
-        id: 1,
-        username: String::new(),
-        auth_revision: 0,
-        command: Command::Auth(AuthCommand::Enable),
-    };
-    let stopped = log.state.apply(meta, request);
-    assert!(matches!(stopped, Err(Fault::Auth { index }) if index == meta.index));
-}

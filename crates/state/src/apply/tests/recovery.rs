@@ -83,7 +83,7 @@ fn a_restart_finds_what_was_applied() {
     let state = recovered(&backend);
     assert_eq!(state.facts(), log.state.facts());
     assert_eq!(state.applied(), log.state.applied());
-    assert_eq!(state.auth_revision, 1);
+    assert_eq!(state.auth.view().revision(), 1);
     let (before, after) = (log.state.readers(), state.readers());
     assert_eq!(after.view().current_revision(), before.view().current_revision());
     assert_eq!(after.view().compacted_revision(), 3);

@@ -1,0 +1,163 @@
+//! A set of keys that permissions make up: ranges that neither overlap nor touch, in order.
+//!
+//! Whether a range lies in the union of many is then whether it lies in one of these, which a binary search
+//! finds. The set is made once, when a permission changes, and asked by every request.
+//!
+//! A range is told by its first key and its end, as requests tell it: no end is the key alone, an end of one
+//! zero byte is everything from the key on. The empty key is the key of nothing.
+
+use bytes::Bytes;
+
+/// Where a range ends. The order is that of the keyspace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum End {
+    Before(Bytes),
+    Unbounded,
+}
+
+impl End {
+    /// Reads an end as requests tell it; `None` if the range has no keys.
+    fn of(key: &[u8], range_end: &[u8]) -> Option<Self> {
+        match range_end {
+            _ if key.is_empty() => None,
+            [] => Some(Self::Before([key, &[0]].concat().into())),
+            [0] => Some(Self::Unbounded),
+            end if key < end => Some(Self::Before(Bytes::copy_from_slice(end))),
+            _ => None,
+        }
+    }
+
+    fn is_after(&self, key: &[u8]) -> bool {
+        match self {
+            Self::Before(end) => key < &end[..],
+            Self::Unbounded => true,
+        }
+    }
+
+    /// Whether a range that begins at this key leaves no key out after one that ends here.
+    fn meets(&self, key: &[u8]) -> bool {
+        match self {
+            Self::Before(end) => key <= &end[..],
+            Self::Unbounded => true,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct KeySet {
+    /// First keys and ends.
+    ranges: Vec<(Bytes, End)>,
+}
+
+impl KeySet {
+    /// The union of ranges, each a key and an end. One without keys adds nothing.
+    pub(super) fn union<'a>(ranges: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Self {
+        let mut sorted: Vec<(Bytes, End)> = ranges
+            .into_iter()
+            .filter_map(|(key, end)| Some((Bytes::copy_from_slice(key), End::of(key, end)?)))
+            .collect();
+        sorted.sort_unstable();
+        let mut ranges: Vec<(Bytes, End)> = Vec::with_capacity(sorted.len());
+        for (key, end) in sorted {
+            match ranges.last_mut() {
+                Some((_, last)) if last.meets(&key) => {
+                    if end > *last {
+                        *last = end;
+                    }
+                }
+                Some(_) | None => ranges.push((key, end)),
+            }
+        }
+        Self { ranges }
+    }
+
+    /// Whether all keys of a range are in the set. A range that has none is in no set.
+    pub(super) fn covers(&self, key: &[u8], range_end: &[u8]) -> bool {
+        let Some((_, last)) = self.last_from(key) else { return false };
+        if range_end.is_empty() {
+            return last.is_after(key);
+        }
+        End::of(key, range_end).is_some_and(|end| end <= *last)
+    }
+
+    /// The last range that begins at this key or before it.
+    fn last_from(&self, key: &[u8]) -> Option<&(Bytes, End)> {
+        let after = self.ranges.partition_point(|(first, _)| first[..] <= *key);
+        self.ranges.get(after.checked_sub(1)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn set(ranges: &[(&str, &str)]) -> KeySet {
+        KeySet::union(ranges.iter().map(|(key, end)| (key.as_bytes(), end.as_bytes())))
+    }
+
+    #[test]
+    fn ranges_that_touch_are_one() {
+        let set = set(&[("m", "p"), ("a", "c"), ("c", "f"), ("e", ""), ("x", "\0"), ("z", "zz")]);
+        assert_eq!(set.ranges.len(), 3);
+        for (key, end, covered) in [
+            ("a", "f", true),
+            ("b", "e", true),
+            ("a", "g", false),
+            ("e", "", true),
+            ("f", "", false),
+            ("o", "p", true),
+            ("o", "x", false),
+            ("x", "\0", true),
+            ("w", "\0", false),
+            ("y", "yy", true),
+            // Nothing is no part of anything.
+            ("b", "b", false),
+            ("b", "a", false),
+            ("", "", false),
+            ("", "\0", false),
+        ] {
+            assert_eq!(set.covers(key.as_bytes(), end.as_bytes()), covered, "{key:?} {end:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_a_range_of_itself_and_nothing_after_it() {
+        let set = set(&[("a", "")]);
+        assert!(set.covers(b"a", b""));
+        assert!(set.covers(b"a", b"a\0"));
+        assert!(!set.covers(b"a\0", b""));
+        assert!(!set.covers(b"a", b"\0"), "everything from the key on is more than the key");
+    }
+
+    #[test]
+    fn permissions_without_keys_grant_nothing() {
+        let set = set(&[("", ""), ("", "\0"), ("b", "a"), ("b", "b")]);
+        assert_eq!(set, KeySet::default());
+        assert!(!set.covers(b"b", b""));
+    }
+
+    /// Keys of one byte, `a` to `h`, so that a model can list them.
+    fn key_of(letter: u8) -> Vec<u8> {
+        vec![b'a' + letter]
+    }
+
+    proptest! {
+        #[test]
+        fn a_set_covers_what_its_ranges_cover_together(
+            ranges in proptest::collection::vec((0_u8..8, 0_u8..9), 0..6),
+            asked in (0_u8..8, 0_u8..9),
+        ) {
+            let owned: Vec<_> =
+                ranges.iter().map(|(key, end)| (key_of(*key), key_of(*end))).collect();
+            let set = KeySet::union(owned.iter().map(|(key, end)| (&key[..], &end[..])));
+            let is_granted =
+                |letter| ranges.iter().any(|(key, end)| *key <= letter && letter < *end);
+            let expected = asked.0 < asked.1 && (asked.0..asked.1).all(is_granted);
+            prop_assert_eq!(set.covers(&key_of(asked.0), &key_of(asked.1)), expected);
+            prop_assert_eq!(set.covers(&key_of(asked.0), b""), is_granted(asked.0));
+        }
+    }
+}

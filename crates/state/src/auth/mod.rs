@@ -1,0 +1,393 @@
+//! Who may do what: users, their roles, what roles permit, and the switch.
+//!
+//! [`Auth`] is the applier's half: each change is stored as etcd stores it, and every member makes the same. All
+//! others hold an [`AuthReader`]: the [`View`] that is published, and the [`Tokens`] that clients show.
+//!
+//! # Invariants
+//!
+//! * The revision goes up with every change to users and roles, and when the switch is turned off.
+//! * Passwords come as hashes, from the member that was asked: here nothing is hashed and nothing drawn.
+//! * While the switch is on, the user root exists and holds the role root.
+//!
+//! # Not here
+//!
+//! Which rights a request needs (`apply::permission`), passwords and signed tokens (the shell).
+
+mod key_set;
+mod record;
+mod refusal;
+mod shared;
+mod tokens;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use bytes::Bytes;
+use quorate_api::authpb;
+use quorate_api::etcdserverpb as pb;
+
+pub use self::refusal::AuthRefusal;
+pub use self::shared::{AuthReader, Stamp};
+pub use self::tokens::{Token, Tokens};
+pub use self::view::{Access, Caller, ROOT, User, View};
+use crate::backend::Batch;
+use crate::schema::{Bucket, auth};
+
+/// How hashes of passwords travel. What the last letter has too much does not matter, as in Go.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
+);
+
+/// The revision before the first change.
+const FIRST_REVISION: u64 = 1;
+
+/// A password in the log itself, which only members before 3.5 put there.
+#[derive(Debug, thiserror::Error)]
+#[error("a password that is not hashed, which members before 3.5 leave to each other")]
+pub struct PlainPassword;
+
+/// What a change comes to: it may be turned down, or not be one that can be made.
+pub(crate) type Changed = Result<Result<(), AuthRefusal>, PlainPassword>;
+
+/// The applier's half; see the module.
+#[derive(Debug)]
+pub struct Auth {
+    view: Arc<View>,
+    is_changed: bool,
+    reader: AuthReader,
+}
+
+impl Auth {
+    /// What is stored, or nothing yet. Tokens live for so many milliseconds after they were last shown.
+    #[must_use]
+    pub(crate) fn new(stored: View, token_ttl_millis: u64) -> Self {
+        let view = Arc::new(stored);
+        let reader = AuthReader::new(Arc::clone(&view), token_ttl_millis);
+        Self { view, is_changed: false, reader }
+    }
+
+    /// Puts what another file holds in place of it. Tokens that were given out stay good, unless the switch is
+    /// off there.
+    pub(crate) fn replace(&mut self, stored: View) {
+        self.view = Arc::new(stored);
+        self.is_changed = true;
+        if !self.view.is_enabled {
+            self.reader.tokens().withdraw_all();
+        }
+    }
+
+    /// As applied.
+    #[must_use]
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// The handle for everybody else.
+    #[must_use]
+    pub fn reader(&self) -> AuthReader {
+        self.reader.clone()
+    }
+
+    /// Has everybody wait who would read data by permissions that may no longer go with them, if something has
+    /// changed. [`Auth::publish`] follows when the data is published.
+    pub(crate) fn begin_publication(&self) {
+        if self.is_changed {
+            self.reader.close();
+        }
+    }
+
+    /// Makes what was changed visible.
+    pub(crate) fn publish(&mut self) {
+        if std::mem::take(&mut self.is_changed) {
+            self.reader.open(Arc::clone(&self.view));
+        }
+    }
+
+    pub(crate) fn enable(&mut self, batch: &mut Batch) -> Result<(), AuthRefusal> {
+        if self.view.is_enabled {
+            return Ok(());
+        }
+        let root = self.view.user(ROOT).ok_or(AuthRefusal::RootUserNotExist)?;
+        if !root.roles().iter().any(|role| role == ROOT) {
+            return Err(AuthRefusal::RootRoleNotExist);
+        }
+        self.change().is_enabled = true;
+        batch.put(Bucket::Auth, auth::ENABLED, Bytes::from_static(&[1]));
+        Ok(())
+    }
+
+    pub(crate) fn disable(&mut self, batch: &mut Batch) {
+        if !self.view.is_enabled {
+            return;
+        }
+        self.change().is_enabled = false;
+        batch.put(Bucket::Auth, auth::ENABLED, Bytes::from_static(&[0]));
+        self.count_change(batch);
+        self.reader.tokens().withdraw_all();
+    }
+
+    pub(crate) fn add_user(
+        &mut self,
+        request: &pb::AuthUserAddRequest,
+        batch: &mut Batch,
+    ) -> Changed {
+        if request.name.is_empty() {
+            return Ok(Err(AuthRefusal::UserEmpty));
+        }
+        if self.view.user(&request.name).is_some() {
+            return Ok(Err(AuthRefusal::UserAlreadyExists));
+        }
+        let options = request.options.unwrap_or_default();
+        let password = if options.no_password {
+            Bytes::new()
+        } else {
+            match stored_password(&request.password, &request.hashed_password)? {
+                Ok(password) => password,
+                Err(refusal) => return Ok(Err(refusal)),
+            }
+        };
+        let name = Bytes::copy_from_slice(request.name.as_bytes());
+        let user = authpb::User { name, password, roles: Vec::new(), options: Some(options) };
+        self.put_user(&request.name, user, batch);
+        self.count_change(batch);
+        Ok(Ok(()))
+    }
+
+    pub(crate) fn delete_user(&mut self, name: &str, batch: &mut Batch) -> Result<(), AuthRefusal> {
+        if self.view.is_enabled && name == ROOT {
+            return Err(AuthRefusal::InvalidManagement);
+        }
+        self.view.user(name).ok_or(AuthRefusal::UserNotFound)?;
+        self.change().users.remove(name);
+        batch.delete(Bucket::AuthUsers, Bytes::copy_from_slice(name.as_bytes()));
+        self.count_change(batch);
+        self.reader.tokens().withdraw_of(name);
+        Ok(())
+    }
+
+    pub(crate) fn change_password(
+        &mut self,
+        request: &pb::AuthUserChangePasswordRequest,
+        batch: &mut Batch,
+    ) -> Changed {
+        let Some(user) = self.view.user(&request.name) else {
+            return Ok(Err(AuthRefusal::UserNotFound));
+        };
+        let mut record = user.record.clone();
+        record.password = if user.has_no_password() {
+            Bytes::new()
+        } else {
+            match stored_password(&request.password, &request.hashed_password)? {
+                Ok(password) => password,
+                Err(refusal) => return Ok(Err(refusal)),
+            }
+        };
+        self.put_user(&request.name, record, batch);
+        self.count_change(batch);
+        self.reader.tokens().withdraw_of(&request.name);
+        Ok(Ok(()))
+    }
+
+    pub(crate) fn grant_role(
+        &mut self,
+        name: &str,
+        role: &str,
+        batch: &mut Batch,
+    ) -> Result<(), AuthRefusal> {
+        let user = self.view.user(name).ok_or(AuthRefusal::UserNotFound)?;
+        if role != ROOT && !self.view.roles.contains_key(role) {
+            return Err(AuthRefusal::RoleNotFound);
+        }
+        if user.roles().iter().any(|held| held == role) {
+            return Ok(());
+        }
+        let mut record = user.record.clone();
+        record.roles.push(role.to_owned());
+        record.roles.sort_unstable();
+        self.put_user(name, record, batch);
+        self.count_change(batch);
+        Ok(())
+    }
+
+    pub(crate) fn revoke_role(
+        &mut self,
+        name: &str,
+        role: &str,
+        batch: &mut Batch,
+    ) -> Result<(), AuthRefusal> {
+        if self.view.is_enabled && name == ROOT && role == ROOT {
+            return Err(AuthRefusal::InvalidManagement);
+        }
+        let user = self.view.user(name).ok_or(AuthRefusal::UserNotFound)?;
+        let Some(record) = without_role(&user.record, role) else {
+            return Err(AuthRefusal::RoleNotGranted);
+        };
+        self.put_user(name, record, batch);
+        self.count_change(batch);
+        Ok(())
+    }
+
+    pub(crate) fn add_role(&mut self, name: &str, batch: &mut Batch) -> Result<(), AuthRefusal> {
+        if name.is_empty() {
+            return Err(AuthRefusal::RoleEmpty);
+        }
+        if self.view.roles.contains_key(name) {
+            return Err(AuthRefusal::RoleAlreadyExists);
+        }
+        let stored_name = Bytes::copy_from_slice(name.as_bytes());
+        let role = authpb::Role { name: stored_name, key_permission: Vec::new() };
+        self.put_role(name, role, batch);
+        self.count_change(batch);
+        Ok(())
+    }
+
+    /// Takes the role away from everybody who holds it, too.
+    pub(crate) fn delete_role(&mut self, name: &str, batch: &mut Batch) -> Result<(), AuthRefusal> {
+        if self.view.is_enabled && name == ROOT {
+            return Err(AuthRefusal::InvalidManagement);
+        }
+        if !self.view.roles.contains_key(name) {
+            return Err(AuthRefusal::RoleNotFound);
+        }
+        self.change().roles.remove(name);
+        batch.delete(Bucket::AuthRoles, Bytes::copy_from_slice(name.as_bytes()));
+        let losing = |(user_name, user): (&String, &Arc<User>)| {
+            Some((user_name.clone(), without_role(&user.record, name)?))
+        };
+        let changed: Vec<_> = self.view.users.iter().filter_map(losing).collect();
+        for (user_name, record) in changed {
+            self.put_user(&user_name, record, batch);
+        }
+        self.count_change(batch);
+        Ok(())
+    }
+
+    /// Replaces the permission for the same range, if it is the first of those that begin where it does; else
+    /// adds one, which may then be there twice.
+    pub(crate) fn grant_permission(
+        &mut self,
+        name: &str,
+        permission: Option<&authpb::Permission>,
+        batch: &mut Batch,
+    ) -> Result<(), AuthRefusal> {
+        let permission = permission.ok_or(AuthRefusal::PermissionNotGiven)?;
+        if !is_valid_range(&permission.key, &permission.range_end) {
+            return Err(AuthRefusal::InvalidManagement);
+        }
+        let mut role = self.view.roles.get(name).ok_or(AuthRefusal::RoleNotFound)?.clone();
+        let held = &mut role.key_permission;
+        let at = held.partition_point(|held| held.key < permission.key);
+        match held.get_mut(at) {
+            Some(first)
+                if first.key == permission.key && first.range_end == permission.range_end =>
+            {
+                first.perm_type = permission.perm_type;
+            }
+            Some(_) | None => {
+                held.push(authpb::Permission {
+                    perm_type: permission.perm_type,
+                    // What is kept must not keep the request's whole buffer.
+                    key: Bytes::copy_from_slice(&permission.key),
+                    range_end: Bytes::copy_from_slice(&permission.range_end),
+                });
+                held.sort_by(|one, other| one.key.cmp(&other.key));
+            }
+        }
+        self.put_role(name, role, batch);
+        self.count_change(batch);
+        Ok(())
+    }
+
+    pub(crate) fn revoke_permission(
+        &mut self,
+        request: &pb::AuthRoleRevokePermissionRequest,
+        batch: &mut Batch,
+    ) -> Result<(), AuthRefusal> {
+        let name = &request.role;
+        let mut role = self.view.roles.get(name).ok_or(AuthRefusal::RoleNotFound)?.clone();
+        let count = role.key_permission.len();
+        role.key_permission
+            .retain(|held| held.key != request.key || held.range_end != request.range_end);
+        if role.key_permission.len() == count {
+            return Err(AuthRefusal::PermissionNotGranted);
+        }
+        self.put_role(name, role, batch);
+        self.count_change(batch);
+        Ok(())
+    }
+
+    fn change(&mut self) -> &mut View {
+        self.is_changed = true;
+        Arc::make_mut(&mut self.view)
+    }
+
+    fn count_change(&mut self, batch: &mut Batch) {
+        let view = self.change();
+        view.revision += 1;
+        let stored = Bytes::copy_from_slice(&view.revision.to_be_bytes());
+        batch.put(Bucket::Auth, auth::REVISION, stored);
+    }
+
+    fn put_user(&mut self, name: &str, record: authpb::User, batch: &mut Batch) {
+        record::put_user(&record, batch);
+        self.change().insert_user(name.to_owned(), record);
+    }
+
+    fn put_role(&mut self, name: &str, role: authpb::Role, batch: &mut Batch) {
+        record::put_role(&role, batch);
+        let view = self.change();
+        view.roles.insert(name.to_owned(), role);
+        view.refresh_holders(name);
+    }
+}
+
+impl View {
+    /// Nobody and nothing, with the switch off.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self {
+            is_enabled: false,
+            revision: FIRST_REVISION,
+            users: BTreeMap::new(),
+            roles: BTreeMap::new(),
+        }
+    }
+}
+
+/// The user without the role, or `None` if it does not hold it.
+fn without_role(user: &authpb::User, role: &str) -> Option<authpb::User> {
+    let holds = user.roles.iter().any(|held| held == role);
+    holds.then(|| {
+        let mut user = user.clone();
+        user.roles.retain(|held| held != role);
+        user
+    })
+}
+
+/// A key alone, everything from a key on, or a range that has keys.
+fn is_valid_range(key: &[u8], range_end: &[u8]) -> bool {
+    !key.is_empty() && (range_end.is_empty() || range_end == [0] || key < range_end)
+}
+
+/// The hash that a request brings, as it is stored.
+fn stored_password(
+    password: &str,
+    hashed: &str,
+) -> Result<Result<Bytes, AuthRefusal>, PlainPassword> {
+    if hashed.is_empty() && !password.is_empty() {
+        return Err(PlainPassword);
+    }
+    // Go reads over ends of lines.
+    let hashed: String = hashed.chars().filter(|letter| !matches!(letter, '\r' | '\n')).collect();
+    Ok(BASE64.decode(hashed).map(Bytes::from).map_err(|_| AuthRefusal::NoPasswordUser))
+}

@@ -1,0 +1,75 @@
+//! Users and roles as the file holds them, and reading them back.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use prost::Message;
+use quorate_api::authpb;
+
+use super::View;
+use crate::backend::{BackendView, Batch, Fault};
+use crate::schema::{Bucket, auth};
+
+/// What is wrong with a stored user or role.
+type RecordFault = &'static str;
+
+pub(super) fn put_user(user: &authpb::User, batch: &mut Batch) {
+    batch.put(Bucket::AuthUsers, user.name.clone(), user.encode_to_vec());
+}
+
+pub(super) fn put_role(role: &authpb::Role, batch: &mut Batch) {
+    batch.put(Bucket::AuthRoles, role.name.clone(), role.encode_to_vec());
+}
+
+impl View {
+    /// Reads what the file holds. Says also whether it holds a revision; it has none before the first server has
+    /// opened it.
+    pub(crate) fn load(file: &BackendView) -> Result<(Self, bool), Fault> {
+        let mut view = Self::empty();
+        let enabled = file.get(Bucket::Auth, auth::ENABLED)?;
+        view.is_enabled = enabled.is_some_and(|value| value[..] == [1]);
+        let revision = file.get(Bucket::Auth, auth::REVISION)?;
+        let has_revision = revision.is_some();
+        if let Some(value) = revision {
+            let bytes = value[..].try_into().map_err(|_| {
+                file.corrupt(Bucket::Auth, 0, auth::REVISION, "the value is no number")
+            })?;
+            view.revision = u64::from_be_bytes(bytes);
+        }
+        for (position, (key, value)) in (0..).zip(file.entries(Bucket::AuthRoles)?) {
+            let (name, role) = read_role(&key, &value)
+                .map_err(|problem| file.corrupt(Bucket::AuthRoles, position, &key, problem))?;
+            view.roles.insert(name, role);
+        }
+        let mut users = BTreeMap::new();
+        for (position, (key, value)) in (0..).zip(file.entries(Bucket::AuthUsers)?) {
+            let (name, user) = read_user(&key, &value)
+                .map_err(|problem| file.corrupt(Bucket::AuthUsers, position, &key, problem))?;
+            users.insert(name, user);
+        }
+        for (name, user) in users {
+            view.insert_user(name, user);
+        }
+        Ok((view, has_revision))
+    }
+}
+
+/// The name is that of the entry.
+fn read_user(key: &Bytes, value: &Bytes) -> Result<(String, authpb::User), RecordFault> {
+    let user = authpb::User::decode(value.clone()).map_err(|_| "the value is no user")?;
+    let name = read_name(key, &user.name)?;
+    Ok((name, user))
+}
+
+fn read_role(key: &Bytes, value: &Bytes) -> Result<(String, authpb::Role), RecordFault> {
+    let role = authpb::Role::decode(value.clone()).map_err(|_| "the value is no role")?;
+    let name = read_name(key, &role.name)?;
+    Ok((name, role))
+}
+
+fn read_name(key: &Bytes, stored: &Bytes) -> Result<String, RecordFault> {
+    if key != stored {
+        return Err("the value is that of another name");
+    }
+    String::from_utf8(key.to_vec()).map_err(|_| "the name is no text")
+}

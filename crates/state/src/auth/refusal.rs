@@ -1,0 +1,43 @@
+//! Why a request about users, or for want of permission, is turned down: the same answer on every member.
+
+/// In etcd's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it, in etcd's words")]
+pub enum AuthRefusal {
+    #[error("etcdserver: authentication is not enabled")]
+    NotEnabled,
+    #[error("etcdserver: root user does not exist")]
+    RootUserNotExist,
+    #[error("etcdserver: root user does not have root role")]
+    RootRoleNotExist,
+    #[error("etcdserver: user name already exists")]
+    UserAlreadyExists,
+    #[error("etcdserver: user name is empty")]
+    UserEmpty,
+    #[error("etcdserver: user name not found")]
+    UserNotFound,
+    #[error("etcdserver: role name already exists")]
+    RoleAlreadyExists,
+    #[error("etcdserver: role name not found")]
+    RoleNotFound,
+    #[error("etcdserver: role name is empty")]
+    RoleEmpty,
+    #[error("etcdserver: authentication failed, invalid user ID or password")]
+    AuthenticationFailed,
+    /// A user without a password, or one that cannot be read.
+    #[error("auth: authentication failed, password was given for no password user")]
+    NoPasswordUser,
+    #[error("etcdserver: permission not given")]
+    PermissionNotGiven,
+    #[error("etcdserver: permission denied")]
+    PermissionDenied,
+    #[error("etcdserver: role is not granted to the user")]
+    RoleNotGranted,
+    #[error("etcdserver: permission is not granted to the role")]
+    PermissionNotGranted,
+    #[error("etcdserver: invalid auth management")]
+    InvalidManagement,
+    /// Users or roles have changed since the client authenticated, or meanwhile.
+    #[error("etcdserver: revision of auth store is old")]
+    OldRevision,
+}

@@ -1,0 +1,168 @@
+//! What is stored, what is published, and that both are the same after a restart.
+
+use std::sync::Arc;
+
+use quorate_storage::bolt::Options;
+use quorate_storage::disk::{Disk, RealDisk};
+
+use super::*;
+use crate::backend::Backend;
+
+fn hashed(name: &str, hash: &str) -> pb::AuthUserAddRequest {
+    let (name, hashed_password) = (name.to_owned(), hash.to_owned());
+    pb::AuthUserAddRequest { name, hashed_password, ..pb::AuthUserAddRequest::default() }
+}
+
+/// Root, a user with a role, and the switch on.
+fn busy(batch: &mut Batch) -> Auth {
+    let mut auth = Auth::new(View::empty(), 0);
+    auth.add_user(&hashed("root", "aGFzaA=="), batch).unwrap().unwrap();
+    auth.grant_role("root", "root", batch).unwrap();
+    auth.add_user(&hashed("ann", ""), batch).unwrap().unwrap();
+    auth.add_role("app", batch).unwrap();
+    let keys = authpb::Permission {
+        perm_type: 2,
+        key: Bytes::from_static(b"k"),
+        range_end: Bytes::from_static(b"l"),
+    };
+    auth.grant_permission("app", Some(&keys), batch).unwrap();
+    auth.grant_role("ann", "app", batch).unwrap();
+    auth.enable(batch).unwrap();
+    auth
+}
+
+fn stored(batch: &Batch) -> (tempfile::TempDir, Backend) {
+    let folder = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let backend = Backend::open(&disk, &folder.path().join("db"), Options::default()).unwrap();
+    backend.commit(batch).unwrap();
+    (folder, backend)
+}
+
+#[test]
+fn rows_are_those_of_etcd() {
+    let mut batch = Batch::new();
+    busy(&mut batch);
+    let (_folder, backend) = stored(&batch);
+    let file = backend.read();
+    let rows = |bucket| file.entries(bucket).unwrap();
+    // Options that say nothing are there nevertheless, as etcd 3.5 writes them.
+    let ann: &[u8] = b"\x0a\x03ann\x1a\x03app\x22\x00";
+    let root: &[u8] = b"\x0a\x04root\x12\x04hash\x1a\x04root\x22\x00";
+    assert_eq!(rows(Bucket::AuthUsers), [("ann".into(), ann.into()), ("root".into(), root.into())]);
+    let app: &[u8] = b"\x0a\x03app\x12\x08\x08\x02\x12\x01k\x1a\x01l";
+    assert_eq!(rows(Bucket::AuthRoles), [(Bytes::from("app"), Bytes::from_static(app))]);
+    let switch = [("authEnabled".into(), Bytes::from_static(&[1]))];
+    let revision = [("authRevision".into(), Bytes::from_static(&[0, 0, 0, 0, 0, 0, 0, 7]))];
+    assert_eq!(rows(Bucket::Auth), [switch, revision].concat());
+}
+
+#[test]
+fn a_restart_finds_the_same() {
+    let mut batch = Batch::new();
+    let mut auth = busy(&mut batch);
+    let (_folder, backend) = stored(&batch);
+    let (view, has_revision) = View::load(&backend.read()).unwrap();
+    assert!(has_revision);
+    assert_eq!(view, *auth.view());
+    let mut batch = Batch::new();
+    auth.disable(&mut batch);
+    auth.delete_role("app", &mut batch).unwrap();
+    auth.delete_user("root", &mut batch).unwrap();
+    backend.commit(&batch).unwrap();
+    assert_eq!(View::load(&backend.read()).unwrap().0, *auth.view());
+    assert_eq!(auth.view().revision(), 10);
+}
+
+#[test]
+fn what_is_no_user_or_role_is_named() {
+    for (bucket, key, value, problem) in [
+        (Bucket::AuthUsers, "ann", &b"\xff"[..], "no user"),
+        (Bucket::AuthUsers, "ann", b"\x0a\x03bob", "another name"),
+        (Bucket::AuthRoles, "app", b"\x0a", "no role"),
+        (Bucket::AuthRoles, "app", b"", "another name"),
+        (Bucket::Auth, "authRevision", b"short", "no number"),
+    ] {
+        let mut batch = Batch::new();
+        batch.put(bucket, key, value);
+        let (_folder, backend) = stored(&batch);
+        let fault = View::load(&backend.read()).unwrap_err().to_string();
+        assert!(fault.contains(problem), "{fault}");
+    }
+}
+
+#[test]
+fn a_change_is_seen_when_it_is_published_and_not_before() {
+    let mut auth = busy(&mut Batch::new());
+    let reader = auth.reader();
+    let before = reader.stamp().unwrap();
+    assert!(!before.is_enabled() && !reader.may_be_enabled());
+    auth.begin_publication();
+    assert_eq!(reader.stamp(), None, "data and permissions do not go together now");
+    assert!(reader.may_be_enabled());
+    assert!(!reader.view().is_enabled());
+    auth.publish();
+    let after = reader.stamp().unwrap();
+    assert!(after.is_enabled() && after != before);
+    assert_eq!(*reader.view().as_ref(), *auth.view());
+    // Without a change nobody has to look again.
+    auth.begin_publication();
+    auth.publish();
+    assert_eq!(reader.stamp(), Some(after));
+}
+
+#[test]
+fn tokens_end_with_the_user_the_password_or_the_switch() {
+    let mut batch = Batch::new();
+    let mut auth = busy(&mut batch);
+    let tokens = auth.reader().tokens().clone();
+    let now = crate::units::Millis(1);
+    for (text, user) in [("a.1", "ann"), ("r.2", "root")] {
+        tokens.add(text, user, now);
+    }
+    let is_good = |text: &str| tokens.find(text.as_bytes()).is_some_and(|t| t.show(now).is_some());
+    auth.revoke_role("ann", "app", &mut batch).unwrap();
+    assert!(is_good("a.1"));
+    auth.delete_user("ann", &mut batch).unwrap();
+    assert!(!is_good("a.1") && is_good("r.2"));
+    let request = pb::AuthUserChangePasswordRequest {
+        name: "root".into(),
+        hashed_password: "aGFzaA==".into(),
+        ..pb::AuthUserChangePasswordRequest::default()
+    };
+    auth.change_password(&request, &mut batch).unwrap().unwrap();
+    assert!(!is_good("r.2"));
+    tokens.add("r.3", "root", now);
+    auth.disable(&mut batch);
+    assert!(!is_good("r.3"));
+}
+
+#[test]
+fn a_password_that_is_not_hashed_is_not_hashed_here() {
+    let mut auth = busy(&mut Batch::new());
+    let request = pb::AuthUserAddRequest {
+        name: "old".into(),
+        password: "plain".into(),
+        ..pb::AuthUserAddRequest::default()
+    };
+    assert!(auth.add_user(&request, &mut Batch::new()).is_err());
+}
+
+#[test]
+fn hashes_are_read_as_go_reads_them() {
+    let read = |hashed: &str| stored_password("", hashed).unwrap();
+    assert_eq!(read("aGFz\r\naA=="), Ok(Bytes::from_static(b"hash")));
+    assert_eq!(read("aGFzaB=="), Ok(Bytes::from_static(b"hash")));
+    assert_eq!(read(""), Ok(Bytes::new()));
+    for bad in ["aGFzaA", "aGFzaA=", "aGFza-==", "=", "aGFzaA==a"] {
+        assert_eq!(read(bad), Err(AuthRefusal::NoPasswordUser), "{bad}");
+    }
+}
+
+#[test]
+fn no_hash_is_printed() {
+    let auth = busy(&mut Batch::new());
+    let printed = format!("{auth:?}");
+    assert!(printed.contains("ann") && !printed.contains("hash\""), "{printed}");
+    assert!(!printed.contains("104, 97, 115, 104"), "{printed}");
+}

@@ -1,0 +1,270 @@
+//! Tokens that were given to clients through the log, until they run out.
+//!
+//! A token is a random text and the index of the entry that gave it out, so every member has it, whichever
+//! was asked. It lives in memory alone, and runs out where it was not shown for a while: each member
+//! counts by itself. Whoever has found one once keeps it, and asks it without a lock from then on.
+//!
+//! # Invariants
+//!
+//! * A token that was withdrawn is not good again, whatever others do at that moment.
+//! * Neither the texts of tokens nor anything to be made of them is held: they are known by their digests, so that how
+//!   long a search takes says nothing of them.
+//!
+//! # Bound
+//!
+//! [`TOKENS_MAX`] at one time; then the oldest go, and their clients authenticate again.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
+
+use crate::units::Millis;
+
+/// Tokens that are good at one time.
+const TOKENS_MAX: usize = 1 << 20;
+
+/// How many of the oldest tokens are looked at when one is added.
+const SWEEP_STEP: usize = 4;
+
+/// How much sooner a token may run out than it would if every use of it were noted.
+const NOTED_EVERY_MILLIS: u64 = 500;
+
+/// The lifetime where none is configured.
+const TTL_MILLIS_DEFAULT: u64 = 300_000;
+
+/// The deadline of a token that was withdrawn.
+const WITHDRAWN: u64 = 0;
+
+/// What a token's text is known by.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    fn of(text: &[u8]) -> Self {
+        Self(Sha256::digest(text).into())
+    }
+}
+
+/// A token that somebody showed.
+pub struct Token {
+    user: Arc<str>,
+    /// When it runs out, in milliseconds of the caller's clock.
+    deadline: AtomicU64,
+    ttl_millis: u64,
+}
+
+impl Token {
+    /// Whose it is, if it is good still; from now on it is for its whole lifetime.
+    pub fn show(&self, now: Millis) -> Option<&Arc<str>> {
+        let deadline = self.deadline.load(Ordering::Acquire);
+        if deadline <= now.0 {
+            return None;
+        }
+        let renewed = now.plus(self.ttl_millis).0;
+        if deadline.saturating_add(NOTED_EVERY_MILLIS) < renewed {
+            // Fails where somebody else renewed it meanwhile, or withdrew it.
+            let noted = self.deadline.compare_exchange(
+                deadline,
+                renewed,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            if noted == Err(WITHDRAWN) {
+                return None;
+            }
+        }
+        Some(&self.user)
+    }
+
+    fn withdraw(&self) {
+        self.deadline.store(WITHDRAWN, Ordering::Release);
+    }
+}
+
+/// Whose it is, and nothing of what it is.
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct Table {
+    tokens: BTreeMap<Fingerprint, Arc<Token>>,
+    /// Each of them once, roughly by age, with when it is to be looked at.
+    queue: VecDeque<(u64, Fingerprint)>,
+}
+
+/// A handle to the tokens, for any thread.
+#[derive(Clone)]
+pub struct Tokens {
+    table: Arc<Mutex<Table>>,
+    ttl_millis: u64,
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tokens").field("ttl_millis", &self.ttl_millis).finish_non_exhaustive()
+    }
+}
+
+impl Tokens {
+    /// None yet. A lifetime of nothing is the usual one.
+    pub(super) fn new(ttl_millis: u64) -> Self {
+        let ttl_millis = if ttl_millis == 0 { TTL_MILLIS_DEFAULT } else { ttl_millis };
+        Self { table: Arc::default(), ttl_millis }
+    }
+
+    /// The text of the token that the entry at this index gives out.
+    #[must_use]
+    pub fn text(prefix: &str, index: u64) -> String {
+        format!("{prefix}.{index}")
+    }
+
+    /// The index of the entry that gave a token out; `None` if the text is none of a token.
+    #[must_use]
+    pub fn index(text: &str) -> Option<u64> {
+        let (_, index) = text.split_once('.')?;
+        let is_number = !index.is_empty() && index.bytes().all(|byte| byte.is_ascii_digit());
+        if is_number { index.parse().ok() } else { None }
+    }
+
+    /// Makes a token good for a user.
+    pub(crate) fn add(&self, text: &str, user: &str, now: Millis) {
+        let fingerprint = Fingerprint::of(text.as_bytes());
+        let deadline = now.plus(self.ttl_millis).0;
+        let token =
+            Token { user: user.into(), deadline: deadline.into(), ttl_millis: self.ttl_millis };
+        let mut table = self.table.lock();
+        table.sweep(now);
+        // An entry that is applied again gives out what it did.
+        if table.tokens.insert(fingerprint, Arc::new(token)).is_none() {
+            table.queue.push_back((deadline, fingerprint));
+        }
+    }
+
+    /// Looks a token up by its text. Whether it is good, it says itself.
+    #[must_use]
+    pub fn find(&self, text: &[u8]) -> Option<Arc<Token>> {
+        let fingerprint = Fingerprint::of(text);
+        self.table.lock().tokens.get(&fingerprint).cloned()
+    }
+
+    /// Withdraws the tokens of a user.
+    pub(super) fn withdraw_of(&self, user: &str) {
+        let mut table = self.table.lock();
+        table.tokens.retain(|_, token| {
+            let stays = *token.user != *user;
+            if !stays {
+                token.withdraw();
+            }
+            stays
+        });
+    }
+
+    /// Withdraws all tokens.
+    pub(super) fn withdraw_all(&self) {
+        let mut table = self.table.lock();
+        for token in table.tokens.values() {
+            token.withdraw();
+        }
+        *table = Table::default();
+    }
+}
+
+impl Table {
+    /// Lets go of what has run out, a few at a time, and of the oldest where there are too many.
+    fn sweep(&mut self, now: Millis) {
+        for _ in 0..SWEEP_STEP {
+            let is_full = self.tokens.len() >= TOKENS_MAX;
+            let Some((look_at, fingerprint)) = self.queue.front().copied() else { return };
+            if look_at > now.0 && !is_full {
+                return;
+            }
+            self.queue.pop_front();
+            let Some(token) = self.tokens.get(&fingerprint) else { continue };
+            let deadline = token.deadline.load(Ordering::Acquire);
+            if deadline > now.0 && !is_full {
+                self.queue.push_back((deadline, fingerprint));
+            } else {
+                token.withdraw();
+                self.tokens.remove(&fingerprint);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens() -> Tokens {
+        Tokens::new(1000)
+    }
+
+    fn user_of(tokens: &Tokens, text: &str, now: u64) -> Option<String> {
+        Some(tokens.find(text.as_bytes())?.show(Millis(now))?.to_string())
+    }
+
+    #[test]
+    fn a_token_lives_as_long_as_it_is_shown() {
+        let tokens = tokens();
+        tokens.add("abc.7", "ann", Millis(100));
+        assert_eq!(user_of(&tokens, "abc.7", 1099).as_deref(), Some("ann"));
+        assert_eq!(user_of(&tokens, "abc.7", 2098).as_deref(), Some("ann"));
+        assert_eq!(user_of(&tokens, "abc.7", 3098), None);
+        assert_eq!(user_of(&tokens, "abc.8", 3098), None);
+    }
+
+    #[test]
+    fn a_withdrawn_token_is_not_good_for_whoever_holds_it() {
+        let tokens = tokens();
+        tokens.add("a.1", "ann", Millis(0));
+        tokens.add("b.2", "bob", Millis(0));
+        let (ann, bob) = (tokens.find(b"a.1").unwrap(), tokens.find(b"b.2").unwrap());
+        tokens.withdraw_of("ann");
+        assert!(ann.show(Millis(1)).is_none());
+        assert!(tokens.find(b"a.1").is_none());
+        assert!(bob.show(Millis(1)).is_some());
+        tokens.withdraw_all();
+        assert!(bob.show(Millis(1)).is_none());
+        assert!(tokens.find(b"b.2").is_none());
+    }
+
+    #[test]
+    fn what_has_run_out_is_let_go_of_when_others_come() {
+        let tokens = tokens();
+        for index in 0..100 {
+            tokens.add(&Tokens::text("old", index), "ann", Millis(0));
+        }
+        // This one is shown, and stays.
+        assert!(user_of(&tokens, "old.0", 999).is_some());
+        for index in 100..200 {
+            tokens.add(&Tokens::text("new", index), "ann", Millis(1500));
+        }
+        assert_eq!(tokens.table.lock().tokens.len(), 101);
+        assert!(user_of(&tokens, "old.0", 1500).is_some());
+    }
+
+    #[test]
+    fn a_tokens_text_tells_its_entry() {
+        assert_eq!(Tokens::index(&Tokens::text("AbC", 42)), Some(42));
+        for bad in
+            ["", "abc", "abc.", "abc.x", "a.b.1", "abc.-1", "abc.+1", "abc.99999999999999999999"]
+        {
+            assert_eq!(Tokens::index(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn nothing_of_a_token_is_printed() {
+        let tokens = tokens();
+        tokens.add("secret.1", "ann", Millis(0));
+        let printed = format!("{tokens:?} {:?}", tokens.find(b"secret.1"));
+        assert!(printed.contains("ann") && !printed.contains("secret"), "{printed}");
+    }
+}

@@ -1,0 +1,230 @@
+//! Users, roles and the switch at one moment, and what they permit.
+//!
+//! # Invariants
+//!
+//! * What a user may read and write is worked out when a role or a user changes, and never while somebody waits.
+//! * Nothing is permitted but what a line here permits.
+//!
+//! # Not here
+//!
+//! Which keys and rights a request asks for (`apply::permission`).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use quorate_api::authpb;
+use quorate_api::authpb::permission::Type;
+
+use super::AuthRefusal;
+use super::key_set::KeySet;
+
+/// The role that permits everything, and the user that cannot lose it while authentication is on.
+pub const ROOT: &str = "root";
+
+/// Who asks, and as of which revision of users and roles he was told apart. Revision 0 is nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller<'a> {
+    /// The user's name.
+    pub name: &'a str,
+    /// The revision.
+    pub revision: u64,
+}
+
+impl Caller<'_> {
+    /// Somebody who showed nothing.
+    pub const NOBODY: Self = Caller { name: "", revision: 0 };
+}
+
+/// What is done to keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Looked at.
+    Read,
+    /// Put or deleted.
+    Write,
+}
+
+/// A user.
+#[derive(Clone, PartialEq)]
+pub struct User {
+    /// As stored.
+    pub(super) record: authpb::User,
+    is_root: bool,
+    reads: KeySet,
+    writes: KeySet,
+}
+
+impl User {
+    /// The hash of its password, bcrypt as text; empty where no password fits.
+    #[must_use]
+    pub fn password_hash(&self) -> &[u8] {
+        &self.record.password
+    }
+
+    /// Whether it was made to have no password.
+    #[must_use]
+    pub fn has_no_password(&self) -> bool {
+        self.record.options.is_some_and(|options| options.no_password)
+    }
+
+    /// The roles it was granted, ascending.
+    #[must_use]
+    pub fn roles(&self) -> &[String] {
+        &self.record.roles
+    }
+
+    fn may(&self, access: Access, key: &[u8], range_end: &[u8]) -> bool {
+        let keys = match access {
+            Access::Read => &self.reads,
+            Access::Write => &self.writes,
+        };
+        self.is_root || keys.covers(key, range_end)
+    }
+}
+
+/// Without the password's hash.
+impl fmt::Debug for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("User")
+            .field("roles", &self.record.roles)
+            .field("has_no_password", &self.has_no_password())
+            .finish_non_exhaustive()
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct View {
+    pub(super) is_enabled: bool,
+    pub(super) revision: u64,
+    pub(super) users: BTreeMap<String, Arc<User>>,
+    pub(super) roles: BTreeMap<String, authpb::Role>,
+}
+
+impl View {
+    /// Whether anything is asked of anybody.
+    #[must_use]
+    pub const fn is_enabled(&self) -> bool {
+        self.is_enabled
+    }
+
+    /// Counts the changes to users and roles.
+    #[must_use]
+    pub const fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// A user by name.
+    #[must_use]
+    pub fn user(&self, name: &str) -> Option<&User> {
+        self.users.get(name).map(|user| &**user)
+    }
+
+    /// The names of all users, ascending.
+    pub fn user_names(&self) -> impl Iterator<Item = &str> {
+        self.users.keys().map(String::as_str)
+    }
+
+    /// The names of all roles, ascending.
+    pub fn role_names(&self) -> impl Iterator<Item = &str> {
+        self.roles.keys().map(String::as_str)
+    }
+
+    /// What a role permits, as it is shown. The role of root has one permission, whatever it was granted.
+    #[must_use]
+    pub fn role_permissions(&self, name: &str) -> Option<Vec<authpb::Permission>> {
+        let role = self.roles.get(name)?;
+        if name != ROOT {
+            return Some(role.key_permission.clone());
+        }
+        Some(vec![authpb::Permission {
+            perm_type: Type::Readwrite.into(),
+            key: bytes::Bytes::new(),
+            range_end: bytes::Bytes::from_static(&[0]),
+        }])
+    }
+
+    /// Whether the caller has a role.
+    #[must_use]
+    pub fn has_role(&self, caller: Caller<'_>, role: &str) -> bool {
+        self.user(caller.name).is_some_and(|user| user.roles().iter().any(|held| held == role))
+    }
+
+    /// Whether the caller may do this to all keys of a range.
+    pub fn check_keys(
+        &self,
+        caller: Caller<'_>,
+        access: Access,
+        key: &[u8],
+        range_end: &[u8],
+    ) -> Result<(), AuthRefusal> {
+        if !self.is_enabled {
+            return Ok(());
+        }
+        if caller.revision == 0 {
+            return Err(AuthRefusal::UserEmpty);
+        }
+        if caller.revision < self.revision {
+            return Err(AuthRefusal::OldRevision);
+        }
+        match self.user(caller.name) {
+            Some(user) if user.may(access, key, range_end) => Ok(()),
+            Some(_) | None => Err(AuthRefusal::PermissionDenied),
+        }
+    }
+
+    /// Whether the caller may administer: who holds the role of root, as of whichever revision.
+    pub fn check_admin(&self, caller: Caller<'_>) -> Result<(), AuthRefusal> {
+        if !self.is_enabled {
+            return Ok(());
+        }
+        if caller.name.is_empty() {
+            return Err(AuthRefusal::UserEmpty);
+        }
+        match self.user(caller.name) {
+            None => Err(AuthRefusal::UserNotFound),
+            Some(user) if user.is_root => Ok(()),
+            Some(_) => Err(AuthRefusal::PermissionDenied),
+        }
+    }
+
+    /// Whether the caller has told who he is.
+    pub const fn check_authenticated(&self, caller: Caller<'_>) -> Result<(), AuthRefusal> {
+        if self.is_enabled && caller.revision == 0 { Err(AuthRefusal::UserEmpty) } else { Ok(()) }
+    }
+
+    /// Puts a user in, with what its roles permit.
+    pub(super) fn insert_user(&mut self, name: String, record: authpb::User) {
+        let user = self.work_out(record);
+        self.users.insert(name, Arc::new(user));
+    }
+
+    /// Works out anew what those who hold a role may do.
+    pub(super) fn refresh_holders(&mut self, role: &str) {
+        let holders: Vec<(String, authpb::User)> = self
+            .users
+            .iter()
+            .filter(|(_, user)| user.roles().iter().any(|held| held == role))
+            .map(|(name, user)| (name.clone(), user.record.clone()))
+            .collect();
+        for (name, record) in holders {
+            self.insert_user(name, record);
+        }
+    }
+
+    /// A role that does not exist permits nothing, and so does a kind of permission that is not known.
+    fn work_out(&self, record: authpb::User) -> User {
+        let roles = record.roles.iter().filter_map(|role| self.roles.get(role));
+        let permissions: Vec<_> = roles.flat_map(|role| &role.key_permission).collect();
+        let keys_of = |kind: Type| {
+            let both = Type::Readwrite as i32;
+            let of_kind = permissions
+                .iter()
+                .filter(|held| held.perm_type == kind as i32 || held.perm_type == both);
+            KeySet::union(of_kind.map(|held| (&held.key[..], &held.range_end[..])))
+        };
+        let (reads, writes) = (keys_of(Type::Read), keys_of(Type::Write));
+        User { is_root: record.roles.iter().any(|role| role == ROOT), record, reads, writes }
+    }
+}

@@ -1,0 +1,65 @@
+//! Scripts of users, roles, permissions and requests, with what comes of each beside it.
+//!
+//! ```text
+//! # A comment.
+//! caller  command argument argument  => outcome
+//! ```
+//!
+//! The caller is a user's name, as of the newest revision of users and roles or, `ann@3`, of an older one; `-` is
+//! somebody who showed nothing. A range is `a`, `a..c`, `a..` for everything from a on, or `all`. A change of the
+//! revision is told behind the outcome. Every line goes through the log, as an entry of its own, but for `watch`
+//! and `admin`, which members ask by themselves. `UPDATE=1` rewrites the outcomes.
+
+#![expect(clippy::unwrap_used, reason = "a test fails that way")]
+
+mod commands;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use commands::Cluster;
+
+/// Where outcomes begin, at least.
+const OUTCOME_COLUMN: usize = 52;
+
+#[test]
+fn scripts_come_out_as_they_say() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/auth");
+    let mut paths: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(!paths.is_empty(), "there are scripts");
+    let mut failures = String::new();
+    for path in paths {
+        let script = fs::read_to_string(&path).unwrap();
+        let played = play(&script);
+        if std::env::var_os("UPDATE").is_some() {
+            fs::write(&path, played).unwrap();
+            continue;
+        }
+        let differs = |(_, (expected, actual)): &(usize, (&str, &str))| expected != actual;
+        let lines = (1..).zip(script.lines().zip(played.lines()));
+        for (number, (expected, actual)) in lines.filter(differs) {
+            let place = format!("{}:{number}", path.display());
+            writeln!(failures, "{place}\n  expected {expected}\n  actual   {actual}").unwrap();
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+}
+
+/// The script with what comes of it.
+fn play(script: &str) -> String {
+    let mut cluster = Cluster::new();
+    let mut played = String::new();
+    for line in script.lines() {
+        let request = line.split("=>").next().unwrap_or_default().trim_end();
+        if request.is_empty() || request.starts_with('#') {
+            writeln!(played, "{line}").unwrap();
+            continue;
+        }
+        let outcome = cluster.ask(request);
+        writeln!(played, "{request:<OUTCOME_COLUMN$} => {outcome}").unwrap();
+    }
+    played
+}
