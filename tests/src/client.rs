@@ -12,8 +12,9 @@ use quorate_api::etcdserverpb::maintenance_client::MaintenanceClient;
 use quorate_api::etcdserverpb::watch_client::WatchClient;
 use quorate_api::healthpb::health_client::HealthClient;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Extensions, Request, Status, Streaming};
 
 /// Checks that a request was refused, with this code and exactly this text.
 #[track_caller]
@@ -28,6 +29,8 @@ pub fn refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code, text: 
 #[derive(Clone, Debug)]
 pub struct Client {
     channel: Channel,
+    /// What is shown with each request.
+    token: Option<AsciiMetadataValue>,
 }
 
 macro_rules! calls {
@@ -35,6 +38,7 @@ macro_rules! calls {
         $(
             $(#[doc = $doc])*
             pub async fn $name(&self, request: $request) -> Result<$response, Status> {
+                let request = self.signed(request);
                 self.$service().$name(request).await.map(tonic::Response::into_inner)
             }
         )*
@@ -46,7 +50,35 @@ impl Client {
     #[must_use]
     pub fn new(port: u16) -> Self {
         let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
-        Self { channel: endpoint.connect_lazy() }
+        Self { channel: endpoint.connect_lazy(), token: None }
+    }
+
+    /// The same connection, with a token to show.
+    #[must_use]
+    pub fn with_token(&self, token: &str) -> Self {
+        Self { channel: self.channel(), token: Some(token.parse().unwrap()) }
+    }
+
+    /// The same connection, for a user, who logs in.
+    pub async fn log_in(&self, name: &str, password: &str) -> Result<Self, Status> {
+        let (name, password) = (name.to_owned(), password.to_owned());
+        let request = pb::AuthenticateRequest { name, password };
+        Ok(self.with_token(&self.authenticate(request).await?.token))
+    }
+
+    /// What goes along with every request.
+    #[must_use]
+    pub fn metadata(&self) -> MetadataMap {
+        let mut metadata = MetadataMap::new();
+        if let Some(token) = &self.token {
+            metadata.insert("token", token.clone());
+        }
+        metadata
+    }
+
+    /// A request with what goes along.
+    pub fn signed<T>(&self, message: T) -> Request<T> {
+        Request::from_parts(self.metadata(), Extensions::default(), message)
     }
 
     /// The connection, for a stub with settings of its own.
@@ -138,6 +170,45 @@ impl Client {
         member_update: cluster, pb::MemberUpdateRequest => pb::MemberUpdateResponse;
         /// `MemberList`.
         member_list: cluster, pb::MemberListRequest => pb::MemberListResponse;
+        /// Downgrade.
+        downgrade: maintenance, pb::DowngradeRequest => pb::DowngradeResponse;
+        /// Authenticate.
+        authenticate: auth, pb::AuthenticateRequest => pb::AuthenticateResponse;
+        /// `AuthEnable`.
+        auth_enable: auth, pb::AuthEnableRequest => pb::AuthEnableResponse;
+        /// `AuthDisable`.
+        auth_disable: auth, pb::AuthDisableRequest => pb::AuthDisableResponse;
+        /// `AuthStatus`.
+        auth_status: auth, pb::AuthStatusRequest => pb::AuthStatusResponse;
+        /// `UserAdd`.
+        user_add: auth, pb::AuthUserAddRequest => pb::AuthUserAddResponse;
+        /// `UserGet`.
+        user_get: auth, pb::AuthUserGetRequest => pb::AuthUserGetResponse;
+        /// `UserList`.
+        user_list: auth, pb::AuthUserListRequest => pb::AuthUserListResponse;
+        /// `UserDelete`.
+        user_delete: auth, pb::AuthUserDeleteRequest => pb::AuthUserDeleteResponse;
+        /// `UserChangePassword`.
+        user_change_password: auth,
+            pb::AuthUserChangePasswordRequest => pb::AuthUserChangePasswordResponse;
+        /// `UserGrantRole`.
+        user_grant_role: auth, pb::AuthUserGrantRoleRequest => pb::AuthUserGrantRoleResponse;
+        /// `UserRevokeRole`.
+        user_revoke_role: auth, pb::AuthUserRevokeRoleRequest => pb::AuthUserRevokeRoleResponse;
+        /// `RoleAdd`.
+        role_add: auth, pb::AuthRoleAddRequest => pb::AuthRoleAddResponse;
+        /// `RoleGet`.
+        role_get: auth, pb::AuthRoleGetRequest => pb::AuthRoleGetResponse;
+        /// `RoleList`.
+        role_list: auth, pb::AuthRoleListRequest => pb::AuthRoleListResponse;
+        /// `RoleDelete`.
+        role_delete: auth, pb::AuthRoleDeleteRequest => pb::AuthRoleDeleteResponse;
+        /// `RoleGrantPermission`.
+        role_grant_permission: auth,
+            pb::AuthRoleGrantPermissionRequest => pb::AuthRoleGrantPermissionResponse;
+        /// `RoleRevokePermission`.
+        role_revoke_permission: auth,
+            pb::AuthRoleRevokePermissionRequest => pb::AuthRoleRevokePermissionResponse;
     }
 
     /// All messages of a `RangeStream`.
@@ -145,14 +216,15 @@ impl Client {
         &self,
         request: pb::RangeRequest,
     ) -> Result<Vec<pb::RangeResponse>, Status> {
-        let stream = self.kv().range_stream(request).await?.into_inner();
+        let stream = self.kv().range_stream(self.signed(request)).await?.into_inner();
         let messages = collect(stream).await?;
         Ok(messages.into_iter().map(|message| message.range_response.unwrap()).collect())
     }
 
     /// All messages of a Snapshot.
     pub async fn snapshot(&self) -> Result<Vec<pb::SnapshotResponse>, Status> {
-        collect(self.maintenance().snapshot(pb::SnapshotRequest {}).await?.into_inner()).await
+        let request = self.signed(pb::SnapshotRequest {});
+        collect(self.maintenance().snapshot(request).await?.into_inner()).await
     }
 
     /// The current revision.
@@ -179,7 +251,7 @@ impl Client {
 
     /// Renews a lease once, and says for how long it lives then: 0 if it is gone.
     pub async fn renew(&self, id: i64) -> Result<i64, Status> {
-        let request = tokio_stream::once(pb::LeaseKeepAliveRequest { id });
+        let request = self.signed(tokio_stream::once(pb::LeaseKeepAliveRequest { id }));
         let mut answers = self.lease().lease_keep_alive(request).await?.into_inner();
         let answer = answers.message().await?;
         Ok(answer.ok_or_else(|| Status::unavailable("the stream ended"))?.ttl)
@@ -195,7 +267,7 @@ impl Client {
         let mut grpc = tonic::client::Grpc::new(self.channel());
         grpc.ready().await.map_err(|error| Status::unknown(error.to_string()))?;
         let path = tonic::codegen::http::uri::PathAndQuery::from_static(method);
-        let request = tonic::Request::new(crate::bytes(body));
+        let request = self.signed(crate::bytes(body));
         let answer = grpc.unary(request, path, RawCodec::default()).await?;
         Ok(answer.into_inner())
     }

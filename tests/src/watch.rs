@@ -35,7 +35,7 @@ impl Watch {
     /// Opens a stream.
     #[must_use]
     pub fn open(client: &Client) -> Self {
-        Self::open_with(client, MetadataMap::new())
+        Self::open_with(client, client.metadata())
     }
 
     /// Opens a stream with metadata.

@@ -52,7 +52,7 @@ impl fmt::Display for Reason {
         const LACKS: &str = "not supported by this version of Quorate";
         match self {
             Self::Tls => write!(f, "TLS is {LACKS}, which serves in plaintext only"),
-            Self::Auth => write!(f, "authentication is {LACKS}, which serves whoever connects"),
+            Self::Auth => write!(f, "signed tokens are {LACKS}, which gives out simple ones"),
             Self::Feature(what) => write!(f, "{LACKS}: {what}"),
             Self::Replaced(by) => {
                 write!(f, "no flag of etcd 3.7 any more, which has --{by} instead")?;
@@ -223,8 +223,6 @@ pub(super) static ABSENT: &[Absent] = &[
     text("tls-min-version", Tls).idle(&["TLS1.2"]),
     text("tls-max-version", Tls),
     text("auth-token", Auth).idle(&["simple"]),
-    text("auth-token-ttl", Auth).idle(&["300"]),
-    text("bcrypt-cost", Auth).idle(&["10"]),
     text("bootstrap-defrag-threshold-megabytes", Feature("nothing is defragmented at start"))
         .idle(&["0"]),
     text("compact-hash-check-time", CORRUPTION).idle(&["1m", "1m0s", "60s", "60000000000"]),

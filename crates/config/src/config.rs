@@ -136,6 +136,10 @@ pub struct Config {
     pub auto_compaction_mode: CompactionMode,
     /// How much it keeps, as given; see [`Config::auto_compaction`].
     pub auto_compaction_retention: String,
+    /// Seconds for which a token is good after it was last shown; see [`Config::auth_token_ttl`].
+    pub auth_token_ttl_secs: u64,
+    /// What hashing a password costs, as bcrypt counts.
+    pub bcrypt_cost: u64,
     /// Learners the cluster may have.
     pub max_learners: i64,
     /// How a new member finds the others through a cluster that already runs.
@@ -230,6 +234,8 @@ impl Default for Config {
             initial_cluster_token: "etcd-cluster".to_owned(),
             auto_compaction_mode: CompactionMode::Periodic,
             auto_compaction_retention: "0".to_owned(),
+            auth_token_ttl_secs: 300,
+            bcrypt_cost: 10,
             max_learners: 1,
             discovery: Discovery::default(),
             discovery_srv: String::new(),
@@ -278,6 +284,15 @@ impl Config {
     /// How long a request may take in all: five seconds and two elections.
     pub fn request_timeout(&self) -> Duration {
         Duration::from_secs(5) + 2 * Duration::from_millis(self.election_timeout_ms)
+    }
+
+    /// For how long a token is good after it was last shown. None is good for no time at all.
+    pub fn auth_token_ttl(&self) -> Duration {
+        Duration::from_secs(if self.auth_token_ttl_secs == 0 {
+            300
+        } else {
+            self.auth_token_ttl_secs
+        })
     }
 
     /// The backend's size limit, `None` for no limit.

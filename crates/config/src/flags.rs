@@ -101,13 +101,14 @@ const MEMBER: &str = "Member";
 const CLUSTERING: &str = "Clustering";
 const ACCESS: &str = "Access";
 const MONITORING: &str = "Monitoring and logging";
+const AUTH: &str = "Auth";
 const FEATURES: &str = "Features";
 const UNSAFE: &str = "Unsafe";
 const SPECIAL: &str = "Special";
 
 /// The headings of help, in order.
 pub(super) const SECTIONS: &[&str] =
-    &[MEMBER, CLUSTERING, ACCESS, MONITORING, FEATURES, UNSAFE, SPECIAL];
+    &[MEMBER, CLUSTERING, ACCESS, AUTH, MONITORING, FEATURES, UNSAFE, SPECIAL];
 
 /// Every flag; within a heading, in the order in which help shows them.
 pub(super) static FLAGS: &[Flag] = &[
@@ -537,6 +538,18 @@ pub(super) static FLAGS: &[Flag] = &[
         "feature-gates",
         Gates(|d| &mut d.config.feature_gates),
         "Behaviour that is not settled, switched gate by gate.",
+    ),
+    flag(
+        AUTH,
+        "auth-token-ttl",
+        Uint(|d| &mut d.config.auth_token_ttl_secs),
+        "Seconds for which a token is good after it was last shown.",
+    ),
+    flag(
+        AUTH,
+        "bcrypt-cost",
+        Uint(|d| &mut d.config.bcrypt_cost),
+        "What hashing a password costs, from 4 to 31; each step doubles it.",
     ),
     flag(
         UNSAFE,

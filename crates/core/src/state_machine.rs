@@ -147,7 +147,6 @@ impl ApplyError {
             Fault::Store(_) | Fault::ServerTooOld { .. } => Self::Other(fault),
             Fault::Request(_)
             | Fault::Membership(_)
-            | Fault::Auth { .. }
             | Fault::PlainPassword { .. }
             | Fault::ClusterVersion(_) => Self::Entry { index, term, kind, fault },
         }
@@ -281,9 +280,6 @@ impl<T> StateMachine<T> {
                     let Begun { ticket, reply_wanted, kind } = outlet.begin(&request);
                     let meta = meta(&entry, reply_wanted);
                     let applied = self.state.apply(meta, request).map_err(unfit(kind))?;
-                    if self.state.auth().view().is_enabled() {
-                        return Err(unfit(kind)(Fault::Auth { index }));
-                    }
                     let Applied { outcome, notice, .. } = applied;
                     outlet.finish(ticket, outcome);
                     if let Some(notice) = notice {

@@ -1,6 +1,8 @@
-//! The methods of every gRPC service on the client port, and their kinds.
+//! The methods of every gRPC service on the client port: their kinds, and what each needs where authentication is
+//! on.
 //!
-//! Routing, metrics and the "unknown method" answers read this one table.
+//! Routing, metrics, the "unknown method" answers and the gate read this one table. A method without a line is not
+//! known, and a line without a need does not compile.
 
 use quorate_telemetry::metrics::GrpcService;
 
@@ -23,98 +25,133 @@ impl Kind {
     }
 }
 
+/// What a method needs before it does anything, where authentication is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// Nothing; a token is not looked at.
+    Nothing,
+    /// A user, whatever he may.
+    User,
+    /// Somebody who administers.
+    Admin,
+    /// What every member judges alike, when it applies the request. A token that is shown has to be good.
+    Judged,
+    /// What its messages say: rights to keys, or more for some than for others. The service asks.
+    Message,
+}
+
+/// One method.
+#[derive(Debug)]
+pub(crate) struct Method {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) needs: Needs,
+}
+
 /// One service.
 #[derive(Debug)]
 pub(crate) struct ServiceMethods {
     pub(crate) name: &'static str,
-    pub(crate) methods: &'static [(&'static str, Kind)],
+    pub(crate) methods: &'static [Method],
+}
+
+const fn method(name: &'static str, kind: Kind, needs: Needs) -> Method {
+    Method { name, kind, needs }
 }
 
 use Kind::{BidiStream, ServerStream, Unary};
+use Needs::{Admin, Judged, Message, Nothing, User};
 
 /// All services. Elsewhere a service and a method are named by their positions here.
 pub(crate) const SERVICES: &[ServiceMethods] = &[
     ServiceMethods {
         name: "etcdserverpb.KV",
         methods: &[
-            ("Range", Unary),
-            ("RangeStream", ServerStream),
-            ("Put", Unary),
-            ("DeleteRange", Unary),
-            ("Txn", Unary),
-            ("Compact", Unary),
+            method("Range", Unary, Message),
+            method("RangeStream", ServerStream, Message),
+            method("Put", Unary, Judged),
+            method("DeleteRange", Unary, Judged),
+            method("Txn", Unary, Message),
+            method("Compact", Unary, Admin),
         ],
     },
-    ServiceMethods { name: "etcdserverpb.Watch", methods: &[("Watch", BidiStream)] },
+    ServiceMethods { name: "etcdserverpb.Watch", methods: &[method("Watch", BidiStream, Message)] },
     ServiceMethods {
         name: "etcdserverpb.Lease",
         methods: &[
-            ("LeaseGrant", Unary),
-            ("LeaseRevoke", Unary),
-            ("LeaseKeepAlive", BidiStream),
-            ("LeaseTimeToLive", Unary),
-            ("LeaseLeases", Unary),
+            method("LeaseGrant", Unary, Message),
+            method("LeaseRevoke", Unary, Judged),
+            method("LeaseKeepAlive", BidiStream, Message),
+            method("LeaseTimeToLive", Unary, Message),
+            method("LeaseLeases", Unary, Message),
         ],
     },
     ServiceMethods {
         name: "etcdserverpb.Cluster",
         methods: &[
-            ("MemberAdd", Unary),
-            ("MemberRemove", Unary),
-            ("MemberUpdate", Unary),
-            ("MemberList", Unary),
-            ("MemberPromote", Unary),
+            method("MemberAdd", Unary, Message),
+            method("MemberRemove", Unary, Admin),
+            method("MemberUpdate", Unary, Admin),
+            method("MemberList", Unary, User),
+            method("MemberPromote", Unary, Admin),
         ],
     },
     ServiceMethods {
         name: "etcdserverpb.Maintenance",
         methods: &[
-            ("Alarm", Unary),
-            ("Status", Unary),
-            ("Defragment", Unary),
-            ("Hash", Unary),
-            ("HashKV", Unary),
-            ("Snapshot", ServerStream),
-            ("MoveLeader", Unary),
-            ("Downgrade", Unary),
+            method("Alarm", Unary, Message),
+            method("Status", Unary, User),
+            method("Defragment", Unary, Admin),
+            method("Hash", Unary, Admin),
+            method("HashKV", Unary, Admin),
+            method("Snapshot", ServerStream, Admin),
+            method("MoveLeader", Unary, Admin),
+            method("Downgrade", Unary, Admin),
         ],
     },
     ServiceMethods {
         name: "etcdserverpb.Auth",
         methods: &[
-            ("AuthEnable", Unary),
-            ("AuthDisable", Unary),
-            ("AuthStatus", Unary),
-            ("Authenticate", Unary),
-            ("UserAdd", Unary),
-            ("UserGet", Unary),
-            ("UserList", Unary),
-            ("UserDelete", Unary),
-            ("UserChangePassword", Unary),
-            ("UserGrantRole", Unary),
-            ("UserRevokeRole", Unary),
-            ("RoleAdd", Unary),
-            ("RoleGet", Unary),
-            ("RoleList", Unary),
-            ("RoleDelete", Unary),
-            ("RoleGrantPermission", Unary),
-            ("RoleRevokePermission", Unary),
+            method("AuthEnable", Unary, Judged),
+            method("AuthDisable", Unary, Judged),
+            method("AuthStatus", Unary, Judged),
+            method("Authenticate", Unary, Nothing),
+            method("UserAdd", Unary, Judged),
+            method("UserGet", Unary, Judged),
+            method("UserList", Unary, Judged),
+            method("UserDelete", Unary, Judged),
+            method("UserChangePassword", Unary, Judged),
+            method("UserGrantRole", Unary, Judged),
+            method("UserRevokeRole", Unary, Judged),
+            method("RoleAdd", Unary, Judged),
+            method("RoleGet", Unary, Judged),
+            method("RoleList", Unary, Judged),
+            method("RoleDelete", Unary, Judged),
+            method("RoleGrantPermission", Unary, Judged),
+            method("RoleRevokePermission", Unary, Judged),
         ],
     },
-    ServiceMethods { name: "v3lockpb.Lock", methods: &[("Lock", Unary), ("Unlock", Unary)] },
+    ServiceMethods {
+        name: "v3lockpb.Lock",
+        methods: &[method("Lock", Unary, Message), method("Unlock", Unary, Message)],
+    },
     ServiceMethods {
         name: "v3electionpb.Election",
         methods: &[
-            ("Campaign", Unary),
-            ("Proclaim", Unary),
-            ("Leader", Unary),
-            ("Observe", ServerStream),
-            ("Resign", Unary),
+            method("Campaign", Unary, Message),
+            method("Proclaim", Unary, Message),
+            method("Leader", Unary, Message),
+            method("Observe", ServerStream, Message),
+            method("Resign", Unary, Message),
         ],
     },
     ServiceMethods {
         name: "grpc.health.v1.Health",
-        methods: &[("Check", Unary), ("Watch", ServerStream), ("List", Unary)],
+        methods: &[
+            method("Check", Unary, Nothing),
+            method("Watch", ServerStream, Nothing),
+            method("List", Unary, Nothing),
+        ],
     },
 ];
 
@@ -122,7 +159,7 @@ pub(crate) const SERVICES: &[ServiceMethods] = &[
 pub fn counted() -> Vec<GrpcService> {
     let counted = |service: &ServiceMethods| GrpcService {
         name: service.name,
-        methods: service.methods.iter().map(|(name, kind)| (*name, kind.label())).collect(),
+        methods: service.methods.iter().map(|one| (one.name, one.kind.label())).collect(),
     };
     SERVICES.iter().map(counted).collect()
 }
@@ -155,10 +192,10 @@ pub(crate) fn route(path: &str) -> Route<'_> {
         return Route::UnknownService(service_name);
     };
     let methods = SERVICES[service].methods;
-    let Some(method) = methods.iter().position(|(name, _)| *name == method_name) else {
+    let Some(method) = methods.iter().position(|one| one.name == method_name) else {
         return Route::UnknownMethod { service: service_name, method: method_name };
     };
-    Route::Method { service, method, kind: methods[method].1 }
+    Route::Method { service, method, kind: methods[method].kind }
 }
 
 impl Route<'_> {
@@ -178,6 +215,25 @@ impl Route<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_these_answer_whoever_asks() {
+        let mut open = Vec::new();
+        for service in SERVICES {
+            for one in service.methods.iter().filter(|one| one.needs == Nothing) {
+                open.push(format!("{}/{}", service.name, one.name));
+            }
+        }
+        assert_eq!(
+            open,
+            [
+                "etcdserverpb.Auth/Authenticate",
+                "grpc.health.v1.Health/Check",
+                "grpc.health.v1.Health/Watch",
+                "grpc.health.v1.Health/List"
+            ]
+        );
+    }
 
     #[test]
     fn paths_lead_to_methods_or_to_grpc_gos_words() {

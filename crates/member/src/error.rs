@@ -28,6 +28,12 @@ pub enum RequestError {
     NoLeader,
     #[error("etcdserver: not leader")]
     NotLeader,
+    #[error("etcdserver: invalid auth token")]
+    InvalidAuthToken,
+    #[error("bcrypt: password length exceeds 72 bytes")]
+    PasswordTooLong,
+    #[error("auth: token signing attempted with verify-only key")]
+    VerifyOnlyKey,
     #[error("etcdserver: leader changed")]
     LeaderChanged,
     #[error("etcdserver: server stopped")]

@@ -19,6 +19,8 @@ use quorate_state::apply::Readers;
 use quorate_state::backend::Backend;
 use quorate_telemetry::metrics::Metrics;
 
+use crate::access::Gate;
+use crate::accounts::Accounts;
 use crate::administrator::Administrator;
 use crate::admission::Admission;
 use crate::batch_queue;
@@ -27,6 +29,7 @@ use crate::clock::Clock;
 use crate::fatal::FaultReports;
 use crate::identity::Identity;
 use crate::limits::Limits;
+use crate::passwords::Passwords;
 use crate::pending_proposals::PendingProposals;
 use crate::profile::Profile;
 use crate::proposer::Proposer;
@@ -59,10 +62,14 @@ pub(crate) struct Parts {
 pub struct Handles {
     /// To look at.
     pub profile: Arc<Profile>,
+    /// To be passed by requests of clients.
+    pub gate: Arc<Gate>,
     /// To read.
     pub reader: Arc<Reader>,
     /// To change.
     pub proposer: Arc<Proposer>,
+    /// To log in by, and to change users.
+    pub accounts: Arc<Accounts>,
     /// To give orders to the threads.
     pub administrator: Arc<Administrator>,
     /// To be told when a stream has to end.
@@ -82,6 +89,11 @@ impl Handles {
             readers: parts.readers.clone(),
             metrics: parts.metrics,
         });
+        let gate = Arc::new(Gate {
+            profile: Arc::clone(&profile),
+            readers: parts.readers.clone(),
+            admission: Arc::clone(&admission),
+        });
         let reader = Reader {
             profile: Arc::clone(&profile),
             readers: parts.readers.clone(),
@@ -92,6 +104,7 @@ impl Handles {
         };
         let proposer = Proposer {
             profile: Arc::clone(&profile),
+            gate: Arc::clone(&gate),
             driver: parts.driver.clone(),
             pending: parts.pending,
             request_ids: parts.request_ids,
@@ -110,10 +123,20 @@ impl Handles {
             defragmentation_count: Mutex::new(0),
             serving: tokio::sync::watch::Sender::new(true),
         };
+        let (reader, proposer) = (Arc::new(reader), Arc::new(proposer));
+        let accounts = Accounts {
+            profile: Arc::clone(&profile),
+            gate: Arc::clone(&gate),
+            reader: Arc::clone(&reader),
+            proposer: Arc::clone(&proposer),
+            passwords: Passwords::new(profile.limits().bcrypt_cost),
+        };
         Self {
             profile,
-            reader: Arc::new(reader),
-            proposer: Arc::new(proposer),
+            gate,
+            reader,
+            proposer,
+            accounts: Arc::new(accounts),
             administrator: Arc::new(administrator),
             streams: Arc::default(),
             peers: parts.peers,

@@ -119,7 +119,7 @@ async fn tell_attributes(handles: &Handles, attributes: &Attributes) -> Result<(
         cluster_member_attr_set: Some(set),
         ..InternalRaftRequest::default()
     };
-    handles.proposer.propose(request, RequestKind::ClusterMemberAttrSet).await.map(drop)
+    handles.proposer.propose_as_member(request, RequestKind::ClusterMemberAttrSet).await.map(drop)
 }
 
 /// Follows changes of leadership: metrics, log lines, the clock of timeouts.
@@ -269,7 +269,7 @@ pub async fn compact_automatically(handles: Arc<Handles>, retention: Retention) 
             compaction: Some(CompactionRequest { revision: target, physical: false }),
             ..InternalRaftRequest::default()
         };
-        match handles.proposer.propose(request, RequestKind::Compaction).await {
+        match handles.proposer.propose_as_member(request, RequestKind::Compaction).await {
             Ok(_) | Err(RequestError::Refused(Refusal::Compacted)) => {
                 compactor.compacted(target);
                 log::info!(

@@ -25,9 +25,12 @@ use quorate_api::etcdserverpb::{
     LeaseKeepAliveResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, ResponseHeader,
 };
 use quorate_api::leasepb::{LeaseInternalRequest, LeaseInternalResponse};
+use quorate_state::apply::Permission;
+use quorate_state::auth::Access;
 use quorate_state::lease::Renewal;
 use quorate_state::units::LeaseId;
 
+use crate::access::{Gate, Shown};
 use crate::leadership::{LeaderWatch, RETRY_PAUSE};
 use crate::{Handles, Profile, Proposer, Reader, RequestError};
 use quorate_peer::call::{Call, CallError};
@@ -71,6 +74,7 @@ enum Unanswered {
 #[derive(Debug)]
 pub struct LeaseHolder {
     profile: Arc<Profile>,
+    gate: Arc<Gate>,
     reader: Arc<Reader>,
     proposer: Arc<Proposer>,
     leader: LeaderWatch,
@@ -83,6 +87,7 @@ impl LeaseHolder {
     pub fn new(handles: &Handles) -> Self {
         Self {
             profile: Arc::clone(&handles.profile),
+            gate: Arc::clone(&handles.gate),
             reader: Arc::clone(&handles.reader),
             proposer: Arc::clone(&handles.proposer),
             leader: LeaderWatch::new(handles),
@@ -90,14 +95,15 @@ impl LeaseHolder {
         }
     }
 
-    /// Renews a lease, here or at the leader. Returns its lifetime in seconds, or `None` if there is no such
-    /// lease any more.
-    pub async fn renew(&self, id: LeaseId) -> Result<Option<i64>, RequestError> {
+    /// Renews a lease for who may write all its keys, here or at the leader. Returns its lifetime in seconds, or `None`
+    /// if there is no such lease any more.
+    pub async fn renew(&self, client: &Shown, id: LeaseId) -> Result<Option<i64>, RequestError> {
         if self.profile.standing().leads() {
             // One that is not known here may just have been granted, by an entry that is not applied yet.
             if !self.profile.limits().renews_at_once || !self.reader.leases().contains(id) {
                 self.reader.wait_applied().await?;
             }
+            self.check_renewal(client, id).await?;
             match self.renew_here(id).await? {
                 Renewed::For(ttl_secs) => return Ok(Some(ttl_secs)),
                 Renewed::Gone => return Ok(None),
@@ -108,6 +114,7 @@ impl LeaseHolder {
         let deadline = Instant::now() + self.profile.limits().request_timeout;
         loop {
             let leader = self.leader.wait_for_leader(deadline).await?;
+            self.check_renewal(client, id).await?;
             if leader.id == self.profile.id() {
                 match self.renew_here(id).await? {
                     Renewed::For(ttl_secs) => return Ok(Some(ttl_secs)),
@@ -130,7 +137,19 @@ impl LeaseHolder {
         }
     }
 
-    /// Renews a lease if its clock runs here. Waits for one that is being revoked to be gone. The renewal of a
+    async fn check_renewal(&self, client: &Shown, id: LeaseId) -> Result<(), RequestError> {
+        if self.gate.is_open() {
+            return Ok(());
+        }
+        let check = |may: Permission<'_>| {
+            may.check_user()?;
+            may.check_lease(Access::Write, id)
+        };
+        let pass = self.gate.pass(client, check).await?;
+        self.gate.confirm(pass).await
+    }
+
+    /// Renews a lease if its clock runs here. Whoever asks has been found to be allowed to. Waits for one that is being revoked to be gone. The renewal of a
     /// leader that may have been deposed meanwhile is an error: another one's clock decides.
     pub async fn renew_here(&self, id: LeaseId) -> Result<Renewed, RequestError> {
         let mut is_confirmed = false;
@@ -160,7 +179,7 @@ impl LeaseHolder {
                         lease_checkpoint: Some(LeaseCheckpointRequest { checkpoints }),
                         ..InternalRaftRequest::default()
                     };
-                    self.proposer.propose(request, RequestKind::LeaseCheckpoint).await?;
+                    self.proposer.propose_as_member(request, RequestKind::LeaseCheckpoint).await?;
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! A member at work: its threads, what they tell one another, and the handles that others have of it.
 //!
-//! [`start`] sets the threads going and gives a [`Handles`]: a [`Profile`] to look at, a [`Reader`],
-//! a [`Proposer`], an [`Administrator`], and [`StreamEnds`]. What is built on those stands beside them: who leads
+//! [`start`] sets the threads going and gives [`Handles`]: a [`Profile`] to look at, a [`Reader`], a [`Proposer`],
+//! an [`Administrator`], and [`StreamEnds`]. A client's requests pass the gate of `access`. What is built on those stands beside them: who leads
 //! (`leadership`), renewing leases (`lease_holder`), changing the members (`membership`), agreeing on versions
 //! (`versions`), what a member does by itself (`housekeeping`).
 //!
@@ -10,6 +10,8 @@
 //! In which order things are made durable and carried out (`core`); how members reach one another (`peer`); how
 //! clients do (`edge`), and how a member comes to life (`server`).
 
+pub mod access;
+pub mod accounts;
 mod administrator;
 pub mod admission;
 mod applier;
@@ -31,6 +33,7 @@ mod limit_notices;
 mod limits;
 pub mod membership;
 mod outcome;
+mod passwords;
 mod pending_proposals;
 mod persist;
 mod profile;

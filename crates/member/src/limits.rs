@@ -19,6 +19,8 @@ pub struct Limits {
     pub progress_interval: Duration,
     /// Backend size limit in bytes as status reports it; negative for none.
     pub quota_configured: i64,
+    /// What hashing a password costs, as bcrypt counts.
+    pub bcrypt_cost: u32,
     /// How long followers wait for a leader before they elect another.
     pub election_timeout: Duration,
     /// Whether changes of the membership that could cost the quorum are refused.

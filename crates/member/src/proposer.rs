@@ -13,6 +13,7 @@ use quorate_raft::ConfChange;
 use quorate_state::apply::{Readers, Refusal, Response};
 use quorate_state::backend::Backend;
 
+use crate::access::{Author, Gate, Shown};
 use crate::channels::{DriverHandle, Input};
 use crate::completion;
 use crate::error::RequestError;
@@ -32,6 +33,7 @@ const CONF_CHANGE_PATIENCE: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub struct Proposer {
     pub(crate) profile: Arc<Profile>,
+    pub(crate) gate: Arc<Gate>,
     pub(crate) driver: DriverHandle,
     pub(crate) pending: Arc<PendingProposals>,
     pub(crate) request_ids: Arc<RequestIds>,
@@ -53,13 +55,24 @@ impl Proposer {
         self.request_ids.next_lease()
     }
 
-    /// Sends a request through the log and waits for its outcome.
-    pub async fn propose(
+    /// Sends a client's request through the log and waits for its outcome. Whether he may is judged when it is
+    /// applied; a token that he shows has to be good.
+    pub async fn propose_for(
+        &self,
+        client: &Shown,
+        request: InternalRaftRequest,
+        kind: RequestKind,
+    ) -> Result<Response, RequestError> {
+        self.propose_by(Input::Propose, Author::Client(client), request, kind).await
+    }
+
+    /// The same for what this member does by itself, which is permitted.
+    pub async fn propose_as_member(
         &self,
         request: InternalRaftRequest,
         kind: RequestKind,
     ) -> Result<Response, RequestError> {
-        self.propose_by(Input::Propose, request, kind).await
+        self.propose_by(Input::Propose, Author::Member, request, kind).await
     }
 
     /// The same for what a leader finds out by its own clocks: fails unless it leads in that term still when
@@ -71,12 +84,13 @@ impl Proposer {
         kind: RequestKind,
     ) -> Result<Response, RequestError> {
         let input = |proposal| Input::ProposeAsLeader { term, proposal };
-        self.propose_by(input, request, kind).await
+        self.propose_by(input, Author::Member, request, kind).await
     }
 
     async fn propose_by(
         &self,
         input: impl FnOnce(Proposal) -> Input,
+        author: Author<'_>,
         request: InternalRaftRequest,
         kind: RequestKind,
     ) -> Result<Response, RequestError> {
@@ -86,7 +100,8 @@ impl Proposer {
             return Err(RequestError::TooManyRequests);
         }
         let request_id = self.request_ids.next();
-        let header = RequestHeader { id: request_id, ..RequestHeader::default() };
+        let (username, auth_revision) = self.gate.sign(author)?;
+        let header = RequestHeader { id: request_id, username, auth_revision };
         let data = InternalRaftRequest { header: Some(header), ..request }.encode_to_vec();
         if data.len() > self.profile.limits().request_bytes_max {
             return Err(RequestError::TooLarge);
@@ -153,7 +168,7 @@ impl Proposer {
         };
         let request = InternalRaftRequest { alarm: Some(alarm), ..InternalRaftRequest::default() };
         // Whether or not that works out, there is no room.
-        drop(self.propose(request, RequestKind::Alarm).await);
+        drop(self.propose_as_member(request, RequestKind::Alarm).await);
         Err(RequestError::Refused(Refusal::NoSpace))
     }
 

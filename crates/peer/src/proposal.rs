@@ -5,7 +5,7 @@
 use prost::Message as _;
 use quorate_api::raftpb::ConfChange;
 use quorate_raft::{Entry, EntryKind};
-use quorate_state::apply::{AuthCommand, Command, Request, RequestFault};
+use quorate_state::apply::{Command, Request, RequestFault};
 
 /// Why an entry is not to be stored.
 #[derive(Debug, thiserror::Error)]
@@ -14,8 +14,6 @@ pub(crate) enum Unfit {
     Request(#[from] RequestFault),
     #[error("the membership change is not readable: {0}")]
     Change(#[from] prost::DecodeError),
-    #[error("this version cannot switch authentication on")]
-    Auth,
     #[error("it sets a password that is not hashed")]
     PlainPassword,
     #[error("membership changes of this form are not made")]
@@ -27,13 +25,10 @@ pub(crate) fn check(entry: &Entry) -> Result<(), Unfit> {
     match entry.kind {
         EntryKind::Normal if entry.data.is_empty() => {}
         EntryKind::Normal => {
-            if let Command::Auth(command) = Request::decode(entry.data.clone())?.command {
-                if command == AuthCommand::Enable {
-                    return Err(Unfit::Auth);
-                }
-                if command.has_plain_password() {
-                    return Err(Unfit::PlainPassword);
-                }
+            if let Command::Auth(command) = Request::decode(entry.data.clone())?.command
+                && command.has_plain_password()
+            {
+                return Err(Unfit::PlainPassword);
             }
         }
         EntryKind::ConfChange => drop(ConfChange::decode(entry.data.clone())?),

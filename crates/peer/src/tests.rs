@@ -14,7 +14,7 @@ use prost::Message as _;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use quorate_api::deep_txn;
 use quorate_api::etcdserverpb::{
-    AuthEnableRequest, InternalRaftRequest, PutRequest, RequestHeader,
+    AuthUserAddRequest, InternalRaftRequest, PutRequest, RequestHeader,
 };
 use quorate_raft::{
     ConfState, Entry, EntryKind, MemberId, Message, MessageKind, Snapshot, SnapshotMetadata,

@@ -268,5 +268,6 @@ fn state_options(config: &Config) -> StateOptions {
         quota_bytes: config.quota_backend_bytes,
         learner_count_max: usize::try_from(config.max_learners).unwrap_or_default(),
         watch: WatchLimits::default(),
+        token_ttl_millis: u64::try_from(config.auth_token_ttl().as_millis()).unwrap_or(u64::MAX),
     }
 }

@@ -27,6 +27,7 @@ pub(crate) fn plug_in(metrics: &Metrics, handles: &Arc<Handles>, budget: &Budget
             keys: count(view.live_key_count()),
             current_revision: view.current_revision(),
             compact_revision: view.compacted_revision(),
+            auth_revision: bytes(handles.gate.revision()),
             watch_streams: count(watches.stream_count),
             watchers: count(watches.watcher_count),
             slow_watchers: count(watches.slow_watcher_count),

@@ -448,6 +448,7 @@ fn limits(config: &Config) -> Limits {
             0 => 2 << 30,
             given => given,
         },
+        bcrypt_cost: u32::try_from(config.bcrypt_cost).unwrap_or(u32::MAX),
         election_timeout: Duration::from_millis(config.election_timeout_ms),
         checks_reconfigurations: config.strict_reconfig_check,
         held_version: config.hold_cluster_version,

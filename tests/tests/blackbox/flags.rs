@@ -87,13 +87,13 @@ async fn what_would_secure_it_is_refused(kind: Kind) {
     let first = ended.stderr.lines().next().unwrap();
     assert_eq!(first, "flag provided but not defined: -cert-file");
     assert!(ended.stderr.contains("--cert-file, --key-file: TLS is not supported"), "{ended:?}");
-    assert!(ended.stderr.contains("--auth-token: authentication is not supported"), "{ended:?}");
+    assert!(ended.stderr.contains("--auth-token: signed tokens are not supported"), "{ended:?}");
 
     let variables = [("ETCD_CLIENT_CERT_AUTH", "true"), ("ETCD_AUTH_TOKEN", "jwt,x")];
     let ended = ends(kind, &[], &variables);
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.contains("ETCD_CLIENT_CERT_AUTH: TLS is not supported"), "{ended:?}");
-    assert!(ended.stderr.contains("ETCD_AUTH_TOKEN: authentication is not"), "{ended:?}");
+    assert!(ended.stderr.contains("ETCD_AUTH_TOKEN: signed tokens are not"), "{ended:?}");
 
     let home = TempDir::new().unwrap();
     let file = home.path().join("etcd.yml");

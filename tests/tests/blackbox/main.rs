@@ -10,6 +10,7 @@
 )]
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
+mod auth;
 mod cluster_tools;
 mod crash;
 mod damage;

@@ -62,15 +62,11 @@ const SECURITY: &[(&str, &str, &str, &[&str])] = &[
         "Auth-Token: jwt,SECRET",
         &["simple"],
     ),
-    ("auth-token-ttl", "60", "auth-token-ttl: 60", &["300"]),
-    ("bcrypt-cost", "12", "bcrypt-cost: 12", &["10"]),
 ];
 
 fn lacks(flag: &str) -> &'static str {
     match flag {
-        "auth-token" | "auth-token-ttl" | "bcrypt-cost" => {
-            "authentication is not supported by this version of Quorate"
-        }
+        "auth-token" => "signed tokens are not supported by this version of Quorate",
         _ => "TLS is not supported by this version of Quorate",
     }
 }
@@ -184,8 +180,8 @@ fn everything_that_is_missing_is_told_at_once() {
             "flag provided but not defined: -cert-file",
             "--cert-file, --client-cert-auth, --key-file: TLS is not supported by this version of Quorate, \
              which serves in plaintext only",
-            "--auth-token: authentication is not supported by this version of Quorate, which serves whoever \
-             connects",
+            "--auth-token: signed tokens are not supported by this version of Quorate, which gives out simple \
+             ones",
             "--enable-v2: no flag of etcd 3.7 any more: there is no v2 API",
         ]
     );
@@ -194,7 +190,7 @@ fn everything_that_is_missing_is_told_at_once() {
     assert!(text.starts_with("ETCD_CERT_FILE, ETCD_KEY_FILE: TLS is not supported"), "{text}");
     let both = file("auth-token: jwt\nclient-transport-security: {auto-tls: true}").unwrap_err();
     let both = refusal(&both);
-    assert!(both.contains("auth-token: authentication is not supported"), "{both}");
+    assert!(both.contains("auth-token: signed tokens are not supported"), "{both}");
     assert!(both.contains("; client-transport-security.auto-tls: TLS is not"), "{both}");
 }
 

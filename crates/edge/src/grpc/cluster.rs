@@ -12,6 +12,7 @@ use quorate_state::members::Member;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
+use super::access::shown;
 use super::large_reply::counted;
 use super::status::status;
 use quorate_member::membership::Membership;
@@ -41,9 +42,10 @@ impl Cluster for ClusterService {
         &self,
         request: Request<MemberAddRequest>,
     ) -> Result<Response<MemberAddResponse>, Status> {
+        let client = shown(&request);
         let request = request.get_ref();
-        let (row, rows) =
-            self.membership.add(&request.peer_urls, request.is_learner).await.map_err(status)?;
+        let added = self.membership.add(&client, &request.peer_urls, request.is_learner).await;
+        let (row, rows) = added.map_err(status)?;
         Ok(Response::new(MemberAddResponse {
             header: Some(self.profile.header(0)),
             member: Some(to_message(row)),

@@ -24,6 +24,7 @@ use tokio_stream::Stream;
 use tonic::Status;
 use tonic::codec::Streaming;
 
+use super::access::shown_by;
 use super::call::ResponseFuture;
 use super::framing::{self, Ending};
 use super::request_body::RequestBody;
@@ -31,6 +32,7 @@ use super::status::status;
 use super::streams;
 use super::wording::in_grpc_gos_words;
 use crate::methods::Kind;
+use quorate_member::access::Shown;
 use quorate_member::lease_holder::LeaseHolder;
 use quorate_member::{Handles, Reader, StreamEnd, StreamEnds};
 
@@ -60,6 +62,7 @@ impl KeepAliveService {
         let (head, requests) = streams::requests(request, self.message_bytes_max);
         streams::respond(Session {
             requests,
+            client: Arc::new(shown_by(&head)),
             reader: Arc::clone(&self.reader),
             leases: Arc::clone(&self.leases),
             renewal: None,
@@ -75,6 +78,8 @@ type Renewal = Pin<Box<dyn Future<Output = Result<LeaseKeepAliveResponse, Status
 /// One client's stream, as a response body.
 struct Session {
     requests: Streaming<LeaseKeepAliveRequest>,
+    /// Who began it; what he may is asked for each renewal.
+    client: Arc<Shown>,
     reader: Arc<Reader>,
     leases: Arc<LeaseHolder>,
     /// The one under way.
@@ -114,11 +119,12 @@ impl Session {
 
     fn renew(&self, id: i64) -> Renewal {
         let (reader, leases) = (Arc::clone(&self.reader), Arc::clone(&self.leases));
+        let client = Arc::clone(&self.client);
         Box::pin(async move {
             // The revision is that before the renewal.
             let header = Some(reader.current_header());
             // A lease that is gone is told by a lifetime of nothing.
-            let ttl = leases.renew(LeaseId(id)).await.map_err(status)?.unwrap_or_default();
+            let ttl = leases.renew(&client, LeaseId(id)).await.map_err(status)?.unwrap_or_default();
             Ok(LeaseKeepAliveResponse { header, id, ttl })
         })
     }

@@ -20,11 +20,13 @@ use quorate_state::quota::{put_cost, txn_cost};
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
+use super::access::shown;
 use super::large_reply::{COUNTED_BYTES_MIN, Large, Reply, StreamRooms};
 use super::range_stream::ChunkedRange;
 use super::request_body;
 use super::status::status;
 use super::unexpected;
+use quorate_member::access::{Gate, Pass, Shown};
 use quorate_member::admission::{Bound, Room};
 use quorate_member::{
     Administrator, Handles, Profile, Proposer, Reader, RequestError, StreamEnds, Weight,
@@ -36,6 +38,7 @@ use quorate_telemetry::metrics::RequestKind;
 #[derive(Debug)]
 pub(crate) struct Kv {
     profile: Arc<Profile>,
+    gate: Arc<Gate>,
     reader: Arc<Reader>,
     proposer: Arc<Proposer>,
     administrator: Arc<Administrator>,
@@ -46,6 +49,7 @@ impl Kv {
     pub(super) fn new(handles: &Handles) -> Self {
         Self {
             profile: Arc::clone(&handles.profile),
+            gate: Arc::clone(&handles.gate),
             reader: Arc::clone(&handles.reader),
             proposer: Arc::clone(&handles.proposer),
             administrator: Arc::clone(&handles.administrator),
@@ -57,20 +61,24 @@ impl Kv {
     /// there is, read again.
     async fn read_range(
         &self,
+        client: &Shown,
         request: &RangeRequest,
     ) -> Result<Reply<RangeResponse>, RequestError> {
         if !request.serializable {
             self.reader.read_barrier().await?;
         }
         let query = to_query(request)?;
+        let pass = self.gate.pass(client, |may| may.check_range(request)).await?;
         let replies = &self.reader.admission().replies;
-        match self.gather_range(&query).await?.admit(replies) {
-            Ok(reply) => Ok(reply),
+        let reply = match self.gather_range(&query).await?.admit(replies) {
+            Ok(reply) => reply,
             Err(bytes) => {
                 let room = self.wait_for_room(bytes).await?;
-                Ok(self.gather_range(&query).await?.admit_to(room))
+                self.gather_range(&query).await?.admit_to(room)
             }
-        }
+        };
+        self.gate.confirm(pass).await?;
+        Ok(reply)
     }
 
     async fn gather_range(&self, query: &RangeQuery) -> Result<Reply<RangeResponse>, RequestError> {
@@ -88,19 +96,26 @@ impl Kv {
     }
 
     /// The same for a transaction.
-    async fn read_txn(&self, request: TxnRequest) -> Result<Reply<TxnResponse>, RequestError> {
+    async fn read_txn(
+        &self,
+        client: &Shown,
+        request: TxnRequest,
+    ) -> Result<Reply<TxnResponse>, RequestError> {
         if !is_serializable(&request) {
             self.reader.read_barrier().await?;
         }
+        let pass = self.gate.pass(client, |may| may.check_txn(&request)).await?;
         let request = Arc::new(request);
         let replies = &self.reader.admission().replies;
-        match self.gather_txn(&request).await?.admit(replies) {
-            Ok(reply) => Ok(reply),
+        let reply = match self.gather_txn(&request).await?.admit(replies) {
+            Ok(reply) => reply,
             Err(bytes) => {
                 let room = self.wait_for_room(bytes).await?;
-                Ok(self.gather_txn(&request).await?.admit_to(room))
+                self.gather_txn(&request).await?.admit_to(room)
             }
-        }
+        };
+        self.gate.confirm(pass).await?;
+        Ok(reply)
     }
 
     async fn gather_txn(
@@ -127,19 +142,24 @@ impl Kv {
     }
 
     /// A range in chunks, each read when it is asked for. What a chunk takes is counted until it has been
-    /// sent; where there is no room for it the stream ends.
+    /// sent; where there is no room for it, or users and roles have changed, the stream ends.
     fn chunks(
         &self,
         query: RangeQuery,
+        pass: Pass,
         rooms: StreamRooms,
     ) -> impl Iterator<Item = Result<RangeStreamResponse, Status>> + use<> {
         let (profile, reader) = (Arc::clone(&self.profile), Arc::clone(&self.reader));
+        let gate = Arc::clone(&self.gate);
         let mut range = ChunkedRange::new(query, profile.limits().request_bytes_max);
         let mut next = move || {
             let mut chunk = match range.next(|query| reader.range(query))? {
                 Ok(chunk) => chunk,
                 Err(error) => return Some(Err(status(error))),
             };
+            if let Err(error) = gate.still_holds(pass) {
+                return Some(Err(status(error)));
+            }
             if chunk.header.is_some() {
                 chunk.header = profile.complete(chunk.header);
             }
@@ -200,13 +220,14 @@ impl kv_server::Kv for Kv {
         &self,
         request: Request<RangeRequest>,
     ) -> Result<Response<RangeResponse>, Status> {
+        let client = shown(&request);
         let request = request_body::take_in(request)?;
         if !request.serializable && self.profile.is_learner() {
             return Err(status(RequestError::NotSupportedForLearner));
         }
         check_range(&request).map_err(status)?;
         let started = Instant::now();
-        let result = self.read_range(&request).await;
+        let result = self.read_range(&client, &request).await;
         let took = started.elapsed();
         self.profile.metrics().server.request_duration.observe(
             RequestKind::Range,
@@ -220,6 +241,7 @@ impl kv_server::Kv for Kv {
         &self,
         request: Request<RangeRequest>,
     ) -> Result<Response<BoxStream<RangeStreamResponse>>, Status> {
+        let client = shown(&request);
         let request = request_body::take_in(request)?;
         let query = to_query(&request).map_err(status)?;
         let in_key_order = query.sort_order == SortOrder::None
@@ -237,9 +259,11 @@ impl kv_server::Kv for Kv {
         if !request.serializable {
             self.reader.read_barrier().await.map_err(status)?;
         }
+        let pass = self.gate.pass(&client, |may| may.check_range(&request)).await;
+        let pass = pass.map_err(status)?;
         let end = self.streams.wait(false);
         let rooms = StreamRooms::default();
-        let mut chunks = self.chunks(query, rooms.clone());
+        let mut chunks = self.chunks(query, pass, rooms.clone());
         // The first chunk is read now: its refusal is the call's.
         let mut first = chunks.next().transpose()?;
         let chunks = std::iter::from_fn(move || first.take().map(Ok).or_else(|| chunks.next()));
@@ -250,11 +274,12 @@ impl kv_server::Kv for Kv {
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
+        let client = shown(&request);
         let put = request_body::take_in(request)?;
         self.proposer.check_quota(put_cost(&put)).await.map_err(status)?;
         check_put(&put).map_err(status)?;
         let request = InternalRaftRequest { put: Some(put), ..InternalRaftRequest::default() };
-        match self.proposer.propose(request, RequestKind::Put).await.map_err(status)? {
+        match self.proposer.propose_for(&client, request, RequestKind::Put).await.map_err(status)? {
             Outcome::Put(mut response) => {
                 response.header = self.profile.complete(response.header);
                 Ok(Response::new(response))
@@ -267,11 +292,17 @@ impl kv_server::Kv for Kv {
         &self,
         request: Request<DeleteRangeRequest>,
     ) -> Result<Response<DeleteRangeResponse>, Status> {
+        let client = shown(&request);
         let delete = request_body::take_in(request)?;
         check_delete_range(&delete).map_err(status)?;
         let request =
             InternalRaftRequest { delete_range: Some(delete), ..InternalRaftRequest::default() };
-        match self.proposer.propose(request, RequestKind::DeleteRange).await.map_err(status)? {
+        match self
+            .proposer
+            .propose_for(&client, request, RequestKind::DeleteRange)
+            .await
+            .map_err(status)?
+        {
             Outcome::DeleteRange(mut response) => {
                 response.header = self.profile.complete(response.header);
                 self.reply_regardless(response)
@@ -281,18 +312,19 @@ impl kv_server::Kv for Kv {
     }
 
     async fn txn(&self, request: Request<TxnRequest>) -> Result<Response<TxnResponse>, Status> {
+        let client = shown(&request);
         let txn = request_body::take_in(request)?;
         self.proposer.check_quota(txn_cost(&txn)).await.map_err(status)?;
         check_txn(&txn, self.profile.limits().txn_ops_max).map_err(status)?;
         if is_read_only(&txn) {
             let started = Instant::now();
-            let result = self.read_txn(txn).await;
+            let result = self.read_txn(&client, txn).await;
             let (kind, took) = (RequestKind::ReadonlyTxn, started.elapsed());
             self.profile.metrics().server.request_duration.observe(kind, result.is_ok(), took);
             return result.map_err(status)?.into_response();
         }
         let request = InternalRaftRequest { txn: Some(txn), ..InternalRaftRequest::default() };
-        match self.proposer.propose(request, RequestKind::Txn).await.map_err(status)? {
+        match self.proposer.propose_for(&client, request, RequestKind::Txn).await.map_err(status)? {
             Outcome::Txn(mut response) => {
                 response.header = self.profile.complete(response.header);
                 self.reply_regardless(response)
@@ -305,11 +337,12 @@ impl kv_server::Kv for Kv {
         &self,
         request: Request<CompactionRequest>,
     ) -> Result<Response<CompactionResponse>, Status> {
+        let client = shown(&request);
         let compaction = request.into_inner();
         let is_physical = compaction.physical;
         let request =
             InternalRaftRequest { compaction: Some(compaction), ..InternalRaftRequest::default() };
-        let outcome = self.proposer.propose(request, RequestKind::Compaction).await;
+        let outcome = self.proposer.propose_for(&client, request, RequestKind::Compaction).await;
         if is_physical {
             // Also when somebody else had compacted: the answer says that the history is gone.
             self.administrator.wait_compacted().await.map_err(status)?;

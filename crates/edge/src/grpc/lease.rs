@@ -9,12 +9,16 @@ use quorate_api::etcdserverpb::{
     LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
 };
 use quorate_state::apply::Response as Outcome;
+use quorate_state::auth::Access;
 use quorate_state::quota::LEASE_COST;
+use quorate_state::units::LeaseId;
 use tonic::{Request, Response, Status};
 
+use super::access::shown;
 use super::large_reply::counted;
 use super::status::status;
 use super::unexpected;
+use quorate_member::access::Gate;
 use quorate_member::lease_holder::LeaseHolder;
 use quorate_member::{Handles, Profile, Proposer, Reader};
 use quorate_telemetry::metrics::RequestKind;
@@ -23,6 +27,7 @@ use quorate_telemetry::metrics::RequestKind;
 #[derive(Debug)]
 pub(crate) struct LeaseService {
     profile: Arc<Profile>,
+    gate: Arc<Gate>,
     reader: Arc<Reader>,
     proposer: Arc<Proposer>,
     leases: Arc<LeaseHolder>,
@@ -32,6 +37,7 @@ impl LeaseService {
     pub(super) fn new(handles: &Handles, leases: Arc<LeaseHolder>) -> Self {
         Self {
             profile: Arc::clone(&handles.profile),
+            gate: Arc::clone(&handles.gate),
             reader: Arc::clone(&handles.reader),
             proposer: Arc::clone(&handles.proposer),
             leases,
@@ -45,14 +51,21 @@ impl Lease for LeaseService {
         &self,
         request: Request<LeaseGrantRequest>,
     ) -> Result<Response<LeaseGrantResponse>, Status> {
+        let client = shown(&request);
         let mut grant = request.into_inner();
         self.proposer.check_quota(LEASE_COST).await.map_err(status)?;
+        self.gate.check_user(&client).map_err(status)?;
         if grant.id == 0 {
             grant.id = self.proposer.next_lease_id();
         }
         let request =
             InternalRaftRequest { lease_grant: Some(grant), ..InternalRaftRequest::default() };
-        match self.proposer.propose(request, RequestKind::LeaseGrant).await.map_err(status)? {
+        match self
+            .proposer
+            .propose_for(&client, request, RequestKind::LeaseGrant)
+            .await
+            .map_err(status)?
+        {
             Outcome::LeaseGrant(mut response) => {
                 response.header = self.profile.complete(response.header);
                 self.profile.metrics().lease.granted.inc();
@@ -68,11 +81,18 @@ impl Lease for LeaseService {
         &self,
         request: Request<LeaseRevokeRequest>,
     ) -> Result<Response<LeaseRevokeResponse>, Status> {
+        let client = shown(&request);
+        self.gate.check_user(&client).map_err(status)?;
         let request = InternalRaftRequest {
             lease_revoke: Some(request.into_inner()),
             ..InternalRaftRequest::default()
         };
-        match self.proposer.propose(request, RequestKind::LeaseRevoke).await.map_err(status)? {
+        match self
+            .proposer
+            .propose_for(&client, request, RequestKind::LeaseRevoke)
+            .await
+            .map_err(status)?
+        {
             Outcome::LeaseRevoke(mut response) => {
                 response.header = self.profile.complete(response.header);
                 self.profile.metrics().lease.revoked.inc();
@@ -86,8 +106,18 @@ impl Lease for LeaseService {
         &self,
         request: Request<LeaseTimeToLiveRequest>,
     ) -> Result<Response<LeaseTimeToLiveResponse>, Status> {
+        let client = shown(&request);
         let request = request.into_inner();
+        let id = LeaseId(request.id);
+        let pass = self.gate.pass(&client, |may| {
+            may.check_user()?;
+            if request.keys { may.check_lease(Access::Read, id) } else { Ok(()) }
+        });
+        let pass = pass.await.map_err(status)?;
         let found = self.leases.time_to_live(&request).await.map_err(status)?;
+        if request.keys {
+            self.gate.confirm(pass).await.map_err(status)?;
+        }
         let response = found.unwrap_or_else(|| LeaseTimeToLiveResponse {
             id: request.id,
             ttl: -1,
@@ -100,9 +130,17 @@ impl Lease for LeaseService {
 
     async fn lease_leases(
         &self,
-        _: Request<LeaseLeasesRequest>,
+        request: Request<LeaseLeasesRequest>,
     ) -> Result<Response<LeaseLeasesResponse>, Status> {
+        let client = shown(&request);
+        let pass = self.gate.pass(&client, |may| {
+            may.check_user()?;
+            let all = self.reader.leases().list();
+            all.into_iter().try_for_each(|id| may.check_lease(Access::Read, id))
+        });
+        let pass = pass.await.map_err(status)?;
         let ids = self.reader.leases().list();
+        self.gate.confirm(pass).await.map_err(status)?;
         let response = LeaseLeasesResponse {
             header: Some(self.reader.current_header()),
             leases: ids.into_iter().map(|id| LeaseStatus { id: id.0 }).collect(),

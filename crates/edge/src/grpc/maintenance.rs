@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use quorate_api::etcdserverpb::alarm_request::AlarmAction;
 use quorate_api::etcdserverpb::downgrade_request::DowngradeAction;
 use quorate_api::etcdserverpb::maintenance_server::Maintenance;
 use quorate_api::etcdserverpb::{
@@ -16,9 +17,11 @@ use quorate_state::apply::Response as Outcome;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
+use super::access::shown;
 use super::status::status;
 use super::unexpected;
 use crate::snapshot_stream::{STREAM_BYTES, SnapshotStream};
+use quorate_member::access::Gate;
 use quorate_member::admission::Bound;
 use quorate_member::versions::Downgrades;
 use quorate_member::{Administrator, Handles, Profile, Proposer, Reader, RequestError, StreamEnds};
@@ -30,6 +33,7 @@ use quorate_telemetry::metrics::RequestKind;
 #[derive(Debug)]
 pub(crate) struct MaintenanceService {
     profile: Arc<Profile>,
+    gate: Arc<Gate>,
     reader: Arc<Reader>,
     proposer: Arc<Proposer>,
     administrator: Arc<Administrator>,
@@ -41,6 +45,7 @@ impl MaintenanceService {
     pub(super) fn new(handles: &Handles) -> Self {
         Self {
             profile: Arc::clone(&handles.profile),
+            gate: Arc::clone(&handles.gate),
             reader: Arc::clone(&handles.reader),
             proposer: Arc::clone(&handles.proposer),
             administrator: Arc::clone(&handles.administrator),
@@ -56,11 +61,24 @@ impl Maintenance for MaintenanceService {
         &self,
         request: Request<AlarmRequest>,
     ) -> Result<Response<AlarmResponse>, Status> {
+        let client = shown(&request);
+        let checked = match AlarmAction::try_from(request.get_ref().action) {
+            Ok(AlarmAction::Get) => self.gate.check_user(&client),
+            Ok(AlarmAction::Activate | AlarmAction::Deactivate) | Err(_) => {
+                self.gate.check_admin(&client)
+            }
+        };
+        checked.map_err(status)?;
         let request = InternalRaftRequest {
             alarm: Some(request.into_inner()),
             ..InternalRaftRequest::default()
         };
-        match self.proposer.propose(request, RequestKind::Alarm).await.map_err(status)? {
+        match self
+            .proposer
+            .propose_for(&client, request, RequestKind::Alarm)
+            .await
+            .map_err(status)?
+        {
             Outcome::Alarm(mut response) => {
                 response.header = Some(self.reader.current_header());
                 Ok(Response::new(response))

@@ -2,7 +2,7 @@
 //!
 //! A request passes, in this order: the checks of its head, routing (unknown names are refused with grpc-go's
 //! words), the compression, the checks of [`Router::admit`], the wait for a leader where the client requires one, the
-//! service's own file. Every call is counted when it starts and exactly
+//! gate (`access`), the service's own file. Every call is counted when it starts and exactly
 //! once when it ends, however it ends. A deadline that came with the call ends it with grpc-go's words, as long as
 //! nothing of it has been answered.
 //!
@@ -10,6 +10,8 @@
 //!
 //! What a request does (`member`, `state`); the words and codes of errors (`status`).
 
+mod access;
+mod auth;
 mod body;
 mod call;
 mod cluster;
@@ -52,8 +54,9 @@ use self::head::{Encoding, Head};
 use self::observe::CallStats;
 use self::request_body::RequestBody;
 use self::status::status;
-use crate::methods::{Route, SERVICES, route};
+use crate::methods::{Needs, Route, SERVICES, route};
 use quorate_gotext::quote::go_quote_bytes;
+use quorate_member::access::{Gate, Remembered, Shown};
 use quorate_member::admission::{CallRoom, Caller, Full};
 use quorate_member::leadership::LeaderWatch;
 use quorate_member::lease_holder::LeaseHolder;
@@ -68,8 +71,6 @@ const MESSAGE_OVERHEAD_BYTES: usize = 512 * 1024;
 struct Later;
 
 #[tonic::async_trait]
-impl quorate_api::etcdserverpb::auth_server::Auth for Later {}
-#[tonic::async_trait]
 impl quorate_api::v3lockpb::lock_server::Lock for Later {}
 #[tonic::async_trait]
 impl quorate_api::v3electionpb::election_server::Election for Later {}
@@ -80,11 +81,14 @@ pub struct Router {
     services: Arc<Services>,
     /// The connection that asks.
     caller: Arc<Caller>,
+    /// Who it was last.
+    remembered: Arc<Remembered>,
 }
 
 #[derive(Debug)]
 struct Services {
     profile: Arc<Profile>,
+    gate: Arc<Gate>,
     leader: LeaderWatch,
     message_bytes_max: usize,
     kv: KvServer<kv::Kv>,
@@ -93,7 +97,7 @@ struct Services {
     keep_alive: keep_alive::KeepAliveService,
     cluster: ClusterServer<cluster::ClusterService>,
     maintenance: MaintenanceServer<maintenance::MaintenanceService>,
-    auth: AuthServer<Later>,
+    auth: AuthServer<auth::AuthService>,
     lock: LockServer<Later>,
     election: ElectionServer<Later>,
     health: HealthServer<health::HealthService>,
@@ -120,15 +124,16 @@ impl Router {
             keep_alive: keep_alive::KeepAliveService::new(handles, leases, bytes_max),
             cluster: server!(ClusterServer, cluster::ClusterService::new(handles)),
             maintenance: server!(MaintenanceServer, maintenance::MaintenanceService::new(handles)),
-            auth: server!(AuthServer, Later),
+            auth: server!(AuthServer, auth::AuthService::new(handles)),
             lock: server!(LockServer, Later),
             election: server!(ElectionServer, Later),
             health: server!(HealthServer, health::HealthService::new(handles)),
             profile: Arc::clone(&handles.profile),
+            gate: Arc::clone(&handles.gate),
             leader: LeaderWatch::new(handles),
             message_bytes_max: bytes_max,
         };
-        Self { services: Arc::new(services), caller }
+        Self { services: Arc::new(services), caller, remembered: Arc::default() }
     }
 
     /// Takes a place for a call whose head has so many bytes.
@@ -156,22 +161,54 @@ impl Router {
         Ok(())
     }
 
-    /// Starts the call, once there is a leader if it requires one.
+    /// Starts the call, once there is a leader if it requires one, and the gate has let it pass.
     fn start(
         &self,
         method: (usize, usize),
         request: Request<RequestBody<Incoming>>,
     ) -> ResponseFuture {
         if !streams::requires_leader(request.headers()) || self.services.profile.has_leader() {
-            return self.services.dispatch(method, request);
+            return self.enter(method, request);
         }
-        let services = Arc::clone(&self.services);
+        let router = self.clone();
         Box::pin(async move {
-            match services.leader.require_leader().await {
-                Ok(()) => services.dispatch(method, request).await,
+            match router.services.leader.require_leader().await {
+                Ok(()) => router.enter(method, request).await,
                 Err(error) => Ok(status(error).into_http()),
             }
         })
+    }
+
+    /// Lets the call in, if whoever asks has what its line in the table says. What its messages need the service
+    /// asks.
+    fn enter(
+        &self,
+        method: (usize, usize),
+        mut request: Request<RequestBody<Incoming>>,
+    ) -> ResponseFuture {
+        let needs = SERVICES[method.0].methods[method.1].needs;
+        let gate = &self.services.gate;
+        if needs == Needs::Nothing || gate.is_open() {
+            return self.services.dispatch(method, request);
+        }
+        match gate.recall(request.headers(), &self.remembered) {
+            unread @ Shown::Unread(_) => {
+                let router = self.clone();
+                Box::pin(async move {
+                    let shown = router.services.gate.read(unread, &router.remembered).await;
+                    match access::admit(&router.services.gate, needs, &mut request, shown) {
+                        Ok(()) => router.services.dispatch(method, request).await,
+                        Err(error) => Ok(status(error).into_http()),
+                    }
+                })
+            }
+            shown @ (Shown::Nothing | Shown::Given(_) | Shown::Invalid) => {
+                match access::admit(gate, needs, &mut request, shown) {
+                    Ok(()) => self.services.dispatch(method, request),
+                    Err(error) => Box::pin(std::future::ready(Ok(status(error).into_http()))),
+                }
+            }
+        }
     }
 }
 
@@ -180,7 +217,7 @@ impl Router {
 fn learner_answers(service: usize, method: usize) -> bool {
     let service = &SERVICES[service];
     matches!(
-        (service.name, service.methods[method].0),
+        (service.name, service.methods[method].name),
         ("etcdserverpb.KV", "Range") | ("etcdserverpb.Maintenance", "Status" | "Snapshot")
     )
 }
@@ -196,7 +233,7 @@ impl Services {
         match service.name {
             "etcdserverpb.KV" => self.kv.clone().call(request),
             "etcdserverpb.Watch" => self.watch.call(request),
-            "etcdserverpb.Lease" if service.methods[method].0 == "LeaseKeepAlive" => {
+            "etcdserverpb.Lease" if service.methods[method].name == "LeaseKeepAlive" => {
                 self.keep_alive.call(request)
             }
             "etcdserverpb.Lease" => self.lease.clone().call(request),
@@ -213,7 +250,11 @@ impl Services {
 
 impl Http2Service for Router {
     fn for_connection(&self) -> Self {
-        Self { services: Arc::clone(&self.services), caller: Arc::new(self.caller.another()) }
+        Self {
+            services: Arc::clone(&self.services),
+            caller: Arc::new(self.caller.another()),
+            remembered: Arc::default(),
+        }
     }
 
     fn activity(&self) -> Activity {

@@ -82,7 +82,7 @@ impl CallStats {
     #[cold]
     fn log_stats(&self, took: Duration) {
         let service = &SERVICES[self.service];
-        let method = format!("/{}/{}", service.name, service.methods[self.method].0);
+        let method = format!("/{}/{}", service.name, service.methods[self.method].name);
         let started = SystemTime::now() - took;
         if took > self.slow {
             log::warn!(

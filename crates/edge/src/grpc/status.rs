@@ -42,6 +42,7 @@ const fn code(error: &RequestError) -> Code {
         | RequestError::ClusterVersionUnavailable
         | RequestError::DowngradeInProgress
         | RequestError::NoDowngradeInProgress => Code::FailedPrecondition,
+        RequestError::InvalidAuthToken => Code::Unauthenticated,
         RequestError::WatchCanceled => Code::Cancelled,
         RequestError::DeadlineExceeded => Code::DeadlineExceeded,
         RequestError::TooManyRequests
@@ -50,6 +51,8 @@ const fn code(error: &RequestError) -> Code {
         | RequestError::UnknownMethod
         | RequestError::ProposalDropped
         | RequestError::NotPrimaryLessor
+        | RequestError::PasswordTooLong
+        | RequestError::VerifyOnlyKey
         | RequestError::Fault(_) => Code::Unknown,
     }
 }
@@ -84,9 +87,52 @@ const fn refusal_code(refusal: &Refusal) -> Code {
             LeaseRefusal::Exists => Code::FailedPrecondition,
             LeaseRefusal::TtlTooLarge => Code::OutOfRange,
         },
-        Refusal::Auth(auth) => match auth {
-            AuthRefusal::NotEnabled => Code::FailedPrecondition,
-        },
+        Refusal::Auth(auth) => auth_code(*auth),
+    }
+}
+
+const fn auth_code(refusal: AuthRefusal) -> Code {
+    match refusal {
+        AuthRefusal::NotEnabled
+        | AuthRefusal::RootUserNotExist
+        | AuthRefusal::RootRoleNotExist
+        | AuthRefusal::UserAlreadyExists
+        | AuthRefusal::UserNotFound
+        | AuthRefusal::RoleAlreadyExists
+        | AuthRefusal::RoleNotFound
+        | AuthRefusal::RoleNotGranted
+        | AuthRefusal::PermissionNotGranted => Code::FailedPrecondition,
+        AuthRefusal::UserEmpty
+        | AuthRefusal::RoleEmpty
+        | AuthRefusal::AuthenticationFailed
+        | AuthRefusal::PermissionNotGiven
+        | AuthRefusal::InvalidManagement
+        | AuthRefusal::OldRevision => Code::InvalidArgument,
+        AuthRefusal::PermissionDenied => Code::PermissionDenied,
+        AuthRefusal::NoPasswordUser => Code::Unknown,
+    }
+}
+
+/// The name of a code, as Go writes it.
+pub(super) const fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "Canceled",
+        Code::Unknown => "Unknown",
+        Code::InvalidArgument => "InvalidArgument",
+        Code::DeadlineExceeded => "DeadlineExceeded",
+        Code::NotFound => "NotFound",
+        Code::AlreadyExists => "AlreadyExists",
+        Code::PermissionDenied => "PermissionDenied",
+        Code::ResourceExhausted => "ResourceExhausted",
+        Code::FailedPrecondition => "FailedPrecondition",
+        Code::Aborted => "Aborted",
+        Code::OutOfRange => "OutOfRange",
+        Code::Unimplemented => "Unimplemented",
+        Code::Internal => "Internal",
+        Code::Unavailable => "Unavailable",
+        Code::DataLoss => "DataLoss",
+        Code::Unauthenticated => "Unauthenticated",
     }
 }
 
@@ -100,6 +146,7 @@ mod tests {
         let refused = |refusal: Refusal| RequestError::Refused(refusal);
         let request = |refusal: RequestRefusal| refused(Refusal::Request(refusal));
         let lease = |refusal: LeaseRefusal| refused(Refusal::Lease(refusal));
+        let auth = |refusal: AuthRefusal| refused(Refusal::Auth(refusal));
         let member = |refusal: MembershipRefusal| RequestError::Membership(refusal);
         for (error, code, text) in [
             (request(RequestRefusal::EmptyKey), 3, "etcdserver: key is not provided"),
@@ -134,6 +181,42 @@ mod tests {
             (lease(LeaseRefusal::NotFound), 5, "etcdserver: requested lease not found"),
             (lease(LeaseRefusal::Exists), 9, "etcdserver: lease already exists"),
             (lease(LeaseRefusal::TtlTooLarge), 11, "etcdserver: too large lease TTL"),
+            (auth(AuthRefusal::NotEnabled), 9, "etcdserver: authentication is not enabled"),
+            (auth(AuthRefusal::RootUserNotExist), 9, "etcdserver: root user does not exist"),
+            (
+                auth(AuthRefusal::RootRoleNotExist),
+                9,
+                "etcdserver: root user does not have root role",
+            ),
+            (auth(AuthRefusal::UserAlreadyExists), 9, "etcdserver: user name already exists"),
+            (auth(AuthRefusal::UserEmpty), 3, "etcdserver: user name is empty"),
+            (auth(AuthRefusal::UserNotFound), 9, "etcdserver: user name not found"),
+            (auth(AuthRefusal::RoleAlreadyExists), 9, "etcdserver: role name already exists"),
+            (auth(AuthRefusal::RoleNotFound), 9, "etcdserver: role name not found"),
+            (auth(AuthRefusal::RoleEmpty), 3, "etcdserver: role name is empty"),
+            (
+                auth(AuthRefusal::AuthenticationFailed),
+                3,
+                "etcdserver: authentication failed, invalid user ID or password",
+            ),
+            (
+                auth(AuthRefusal::NoPasswordUser),
+                2,
+                "auth: authentication failed, password was given for no password user",
+            ),
+            (auth(AuthRefusal::PermissionNotGiven), 3, "etcdserver: permission not given"),
+            (auth(AuthRefusal::PermissionDenied), 7, "etcdserver: permission denied"),
+            (auth(AuthRefusal::RoleNotGranted), 9, "etcdserver: role is not granted to the user"),
+            (
+                auth(AuthRefusal::PermissionNotGranted),
+                9,
+                "etcdserver: permission is not granted to the role",
+            ),
+            (auth(AuthRefusal::InvalidManagement), 3, "etcdserver: invalid auth management"),
+            (auth(AuthRefusal::OldRevision), 3, "etcdserver: revision of auth store is old"),
+            (RequestError::InvalidAuthToken, 16, "etcdserver: invalid auth token"),
+            (RequestError::PasswordTooLong, 2, "bcrypt: password length exceeds 72 bytes"),
+            (RequestError::VerifyOnlyKey, 2, "auth: token signing attempted with verify-only key"),
             (RequestError::TooLarge, 3, "etcdserver: request is too large"),
             (RequestError::TooManyRequests, 2, "etcdserver: too many requests"),
             (RequestError::NoLeader, 14, "etcdserver: no leader"),

@@ -28,15 +28,18 @@ use tokio_stream::Stream;
 use tonic::codec::Streaming;
 use tonic::{Code, Status};
 
+use super::access::shown_by;
 use super::call::ResponseFuture;
 use super::framing::{self, Ending};
 use super::large_reply::{COUNTED_BYTES_MIN, hold};
 use super::request_body::RequestBody;
-use super::status::status;
+use super::status::{code_name, status};
 use super::streams;
 use super::wording::in_grpc_gos_words;
 use crate::methods::Kind;
+use quorate_member::access::{Gate, Shown};
 use quorate_member::{Handles, Profile, Reader, RequestError, StreamEnd, StreamEnds};
+use quorate_state::apply::{AuthRefusal, Refusal};
 
 /// Bytes gathered before they are handed to the transport.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -44,6 +47,7 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// The service.
 #[derive(Debug)]
 pub(crate) struct WatchService {
+    gate: Arc<Gate>,
     profile: Arc<Profile>,
     reader: Arc<Reader>,
     streams: Arc<StreamEnds>,
@@ -53,6 +57,7 @@ pub(crate) struct WatchService {
 impl WatchService {
     pub(crate) fn new(handles: &Handles, message_bytes_max: usize) -> Self {
         Self {
+            gate: Arc::clone(&handles.gate),
             profile: Arc::clone(&handles.profile),
             reader: Arc::clone(&handles.reader),
             streams: Arc::clone(&handles.streams),
@@ -65,6 +70,8 @@ impl WatchService {
         let stream = self.reader.hub().open_stream(self.message_bytes_max);
         streams::respond(Session {
             stream,
+            client: shown_by(&head),
+            gate: Arc::clone(&self.gate),
             requests: Some(requests),
             profile: Arc::clone(&self.profile),
             reader: Arc::clone(&self.reader),
@@ -91,6 +98,9 @@ fn progress_timer(interval: Duration) -> Interval {
 /// One client's watch stream, as a response body.
 struct Session {
     stream: WatchStream,
+    /// Who began it. What he may is asked for each watcher when it is created, and never again.
+    client: Shown,
+    gate: Arc<Gate>,
     /// `None` once the client has closed its side; events go on.
     requests: Option<Streaming<WatchRequest>>,
     profile: Arc<Profile>,
@@ -126,7 +136,10 @@ impl Session {
     fn take_request(&mut self, request: WatchRequest) {
         match request.request_union {
             Some(RequestUnion::CreateRequest(create)) => {
-                self.stream.create(create, |_, _| Ok(()));
+                let (gate, client) = (&self.gate, &self.client);
+                self.stream.create(create, |key, end| {
+                    gate.check_watch(client, key, end).map_err(|error| denial(&error))
+                });
             }
             Some(RequestUnion::CancelRequest(cancel)) => self.stream.cancel(cancel.watch_id),
             Some(RequestUnion::ProgressRequest(_)) => self.stream.request_progress(),
@@ -157,6 +170,19 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// Why a watcher is not created, as etcd has it: a status in words. What is none of the others is a denial.
+fn denial(error: &RequestError) -> String {
+    let refused = status(error.clone());
+    let told = match error {
+        RequestError::InvalidAuthToken => refused,
+        RequestError::Refused(Refusal::Auth(AuthRefusal::OldRevision | AuthRefusal::UserEmpty)) => {
+            refused
+        }
+        _ => status(AuthRefusal::PermissionDenied),
+    };
+    format!("rpc error: code = {} desc = {}", code_name(told.code()), told.message())
 }
 
 impl Body for Session {

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::{CLUSTER_ID, JSON, PeerService, read_body};
 use crate::http::{Reply, reply};
 use quorate_member::RequestError;
+use quorate_member::access::{Remembered, Shown};
 use quorate_member::membership::peer_text;
 use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
@@ -34,7 +35,14 @@ impl PeerService {
             return self.named(reply::error(StatusCode::NOT_FOUND, &text));
         };
         let token = headers.get(header::AUTHORIZATION).and_then(|token| token.to_str().ok());
-        let answer = match self.membership.promote(number, token).await {
+        // The member that passes it on shows what its client did.
+        let shown = Shown::passed_on(headers.get(header::AUTHORIZATION));
+        let shown = self.gate.read(shown, &Remembered::default()).await;
+        let promoted = match self.gate.check_admin(&shown) {
+            Ok(()) => self.membership.promote(number, token).await,
+            Err(error) => Err(error),
+        };
+        let answer = match promoted {
             Ok(rows) => reply::typed(JSON, rows_json(&rows)),
             Err(error) => {
                 log::warn!(

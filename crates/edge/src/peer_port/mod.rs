@@ -30,6 +30,7 @@ use quorate_state::members::Member;
 
 use self::route::{Endpoint, Routed, route};
 use crate::http::{Reply, reply};
+use quorate_member::access::Gate;
 use quorate_member::lease_holder::LeaseHolder;
 use quorate_member::membership::Membership;
 use quorate_member::{Handles, Profile, Reader};
@@ -48,6 +49,7 @@ const CLUSTER_ID: &str = "x-etcd-cluster-id";
 #[derive(Clone, Debug)]
 pub struct PeerService {
     profile: Arc<Profile>,
+    gate: Arc<Gate>,
     reader: Arc<Reader>,
     leases: Arc<LeaseHolder>,
     membership: Arc<Membership>,
@@ -61,6 +63,7 @@ impl PeerService {
     pub fn new(handles: &Handles, known_at_start: Arc<[Member]>) -> Self {
         Self {
             profile: Arc::clone(&handles.profile),
+            gate: Arc::clone(&handles.gate),
             reader: Arc::clone(&handles.reader),
             leases: Arc::new(LeaseHolder::new(handles)),
             membership: Arc::new(Membership::new(handles)),

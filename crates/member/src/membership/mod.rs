@@ -20,6 +20,7 @@ use quorate_state::units::MemberId;
 
 use self::checks::{Danger, Link, Voter};
 pub use self::forwarding::PROMOTE_PATH;
+use crate::access::{Gate, Shown};
 use crate::leadership::LeaderWatch;
 use crate::{Administrator, Handles, Profile, Proposer, Reader, RequestError};
 use quorate_config::Url;
@@ -33,6 +34,7 @@ const STEADY_AFTER: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Membership {
     profile: Arc<Profile>,
+    gate: Arc<Gate>,
     reader: Arc<Reader>,
     proposer: Arc<Proposer>,
     administrator: Arc<Administrator>,
@@ -45,6 +47,7 @@ impl Membership {
     pub fn new(handles: &Handles) -> Self {
         Self {
             profile: Arc::clone(&handles.profile),
+            gate: Arc::clone(&handles.gate),
             reader: Arc::clone(&handles.reader),
             proposer: Arc::clone(&handles.proposer),
             administrator: Arc::clone(&handles.administrator),
@@ -53,13 +56,16 @@ impl Membership {
         }
     }
 
-    /// Adds a member with these peer URLs. Returns its row and, after it, those of all members.
+    /// Adds a member with these peer URLs, for who administers: URLs that are none are told to everybody. Returns its
+    /// row and, after it, those of all members.
     pub async fn add(
         &self,
+        client: &Shown,
         peer_urls: &[String],
         is_learner: bool,
     ) -> Result<(Member, Vec<Member>), RequestError> {
         let mut peer_urls = parse_urls(peer_urls)?;
+        self.gate.check_admin(client)?;
         peer_urls.sort();
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let id = member_id(&peer_urls, "", Some(since_epoch.as_secs()));

@@ -97,7 +97,7 @@ impl Downgrades {
     async fn set(&self, set: DowngradeInfoSetRequest) -> Result<(), RequestError> {
         let request =
             InternalRaftRequest { downgrade_info_set: Some(set), ..InternalRaftRequest::default() };
-        self.proposer.propose(request, RequestKind::DowngradeInfoSet).await.map(drop)
+        self.proposer.propose_as_member(request, RequestKind::DowngradeInfoSet).await.map(drop)
     }
 }
 

@@ -131,7 +131,7 @@ async fn propose(handles: &Handles, from: Option<Version>, to: Version) {
     let set = ClusterVersionSetRequest { ver: to.to_string() };
     let request =
         InternalRaftRequest { cluster_version_set: Some(set), ..InternalRaftRequest::default() };
-    match handles.proposer.propose(request, RequestKind::ClusterVersionSet).await {
+    match handles.proposer.propose_as_member(request, RequestKind::ClusterVersionSet).await {
         Ok(_) | Err(RequestError::Stopped) => {}
         Err(error) => {
             log::warn!("failed to update cluster version", "error" = error.to_string());

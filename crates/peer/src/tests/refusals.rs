@@ -26,7 +26,11 @@ fn proposals_that_could_not_be_carried_out_are_left_out() {
     let deep = entry(EntryKind::Normal, deep);
     let auth = InternalRaftRequest {
         header: header.clone(),
-        auth_enable: Some(AuthEnableRequest::default()),
+        auth_user_add: Some(AuthUserAddRequest {
+            name: "old".into(),
+            password: "not hashed".into(),
+            ..Default::default()
+        }),
         ..Default::default()
     };
     let auth = entry(EntryKind::Normal, auth.encode_to_vec());

@@ -27,12 +27,6 @@ pub enum Fault {
         /// The cluster's.
         cluster: Version,
     },
-    /// The log turns authentication on, which this version cannot enforce.
-    #[error("entry {index} turns authentication on, which this version cannot enforce")]
-    Auth {
-        /// The entry.
-        index: u64,
-    },
     /// A password that the log holds as it is. Hashing it here would draw another salt on every member.
     #[error(
         "entry {index} sets a password that is not hashed, which members before 3.5 leave to each other"

@@ -26,6 +26,11 @@ pub struct Permission<'a> {
 }
 
 impl Permission<'_> {
+    /// What any user may.
+    pub const fn check_user(&self) -> Result<(), AuthRefusal> {
+        self.auth.check_authenticated(self.caller)
+    }
+
     /// A range, by itself or in a transaction.
     pub fn check_range(&self, request: &RangeRequest) -> Result<(), AuthRefusal> {
         self.check(Access::Read, &request.key, &request.range_end)

@@ -37,9 +37,6 @@ pub enum RecoverError {
     /// It was written by a server too far from this one.
     #[error(transparent)]
     StorageVersion(#[from] StorageVersionError),
-    /// Its users and permissions would not be honoured.
-    #[error("the data was written with authentication enabled, which this version cannot enforce")]
-    AuthEnabled,
     /// The cluster has moved on without this server.
     #[error(
         "invalid downgrade; server version is lower than determined cluster version: {own} < {cluster}"
@@ -185,9 +182,6 @@ fn load(backend: &Backend, options: StateOptions) -> Result<Loaded, RecoverError
         leases.push(lease);
     }
     let (auth, has_auth_revision) = AuthView::load(&file)?;
-    if auth.is_enabled() {
-        return Err(RecoverError::AuthEnabled);
-    }
     let (store, recovered) = Store::recover(backend, options.store)?;
     let attachments =
         recovered.leases.into_iter().map(|(key, lease)| (key, LeaseId(lease))).collect();

@@ -74,6 +74,12 @@ impl User {
         &self.record.roles
     }
 
+    /// As the file has it.
+    #[cfg(test)]
+    pub(crate) fn to_row(&self) -> Vec<u8> {
+        prost::Message::encode_to_vec(&self.record)
+    }
+
     fn may(&self, access: Access, key: &[u8], range_end: &[u8]) -> bool {
         let keys = match access {
             Access::Read => &self.reads,

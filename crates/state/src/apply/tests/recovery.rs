@@ -160,7 +160,7 @@ fn a_file_from_the_leader_takes_the_place_of_ones_own() {
 fn files_that_cannot_be_taken_over_are_refused() {
     let version = crate::schema::meta::STORAGE_VERSION;
     let cases: [(Bucket, &'static [u8], &'static [u8], &str); 8] = [
-        (Bucket::Auth, b"authEnabled", b"\x01", "authentication"),
+        (Bucket::AuthUsers, b"u", b"\xff", "no user"),
         (Bucket::Auth, b"authRevision", b"short", "no number"),
         (Bucket::Meta, version, b"3.8.0", "version \"3.8.0\" is not supported"),
         (Bucket::Cluster, b"clusterVersion", b"3.8.0", "invalid downgrade"),

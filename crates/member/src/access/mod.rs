@@ -1,0 +1,269 @@
+//! Who asks, and whether he may: the gate that every request of a client passes.
+//!
+//! What a request shows ([`Shown`]) is turned into a user here, by the tokens that the log has given out, and held
+//! against users and roles as they are published. What goes through the log is judged once more by every
+//! member, when it is applied; what a member answers from its own state is judged here alone.
+//!
+//! # Invariants
+//!
+//! * Nothing is permitted to who shows nothing, while the switch is on.
+//! * Data is not read by permissions that no longer went with it: [`Gate::pass`] comes before a read, and
+//!   [`Gate::confirm`] after it.
+//!
+//! # Cost
+//!
+//! With the switch off, one look at a number. With it on no lock: a connection remembers the token that it showed last.
+//!
+//! # Not here
+//!
+//! What each method needs (`edge::methods`), what users may (`state::auth`), passwords (`login`).
+
+mod shown;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use arc_swap::Guard;
+use http::{HeaderMap, HeaderValue};
+use quorate_state::apply::{AuthRefusal, Permission, Readers, Refusal};
+use quorate_state::auth::{Access, Caller, ROOT, Stamp, Tokens, View};
+
+use self::shown::text_of;
+pub use self::shown::{Remembered, Shown};
+use crate::admission::Admission;
+use crate::completion;
+use crate::error::RequestError;
+use crate::outcome::AWAITING;
+use crate::profile::Profile;
+
+/// Whose a proposal is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Author<'a> {
+    /// This member's own: what it has to do may not fail for want of permission.
+    Member,
+    /// A client's.
+    Client(&'a Shown),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Gate {
+    pub(crate) profile: Arc<Profile>,
+    pub(crate) readers: Readers,
+    pub(crate) admission: Arc<Admission>,
+}
+
+/// What a read was begun by.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct Pass(Stamp);
+
+impl From<AuthRefusal> for RequestError {
+    fn from(refusal: AuthRefusal) -> Self {
+        Self::Refused(Refusal::Auth(refusal))
+    }
+}
+
+impl Gate {
+    /// Whether nothing is asked of anybody.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        !self.readers.auth.may_be_enabled()
+    }
+
+    /// What a request shows, where that needs no waiting: nothing, or what the connection has shown before.
+    #[must_use]
+    pub fn recall(&self, headers: &HeaderMap, remembered: &Remembered) -> Shown {
+        match Shown::in_head(headers) {
+            Shown::Unread(value) => remembered.recall(&value).unwrap_or(Shown::Unread(value)),
+            shown @ (Shown::Nothing | Shown::Given(_) | Shown::Invalid) => shown,
+        }
+    }
+
+    /// Looks at a token that nobody has looked at: waits until the entry that gave it out is applied here.
+    pub async fn read(&self, shown: Shown, remembered: &Remembered) -> Shown {
+        let Shown::Unread(value) = shown else { return shown };
+        let index = std::str::from_utf8(text_of(&value)).ok().and_then(Tokens::index);
+        let Some(index) = index else { return Shown::Invalid };
+        if !self.wait_applied(index).await {
+            return Shown::Invalid;
+        }
+        let found = self.find(&value);
+        if let Shown::Given(_) = &found {
+            remembered.remember(value, &found);
+        }
+        found
+    }
+
+    fn find(&self, value: &HeaderValue) -> Shown {
+        self.readers.auth.tokens().find(text_of(value)).map_or(Shown::Invalid, Shown::Given)
+    }
+
+    /// Waits until an entry is applied, no longer than a request may take. One that nobody will write is waited for in
+    /// vain.
+    async fn wait_applied(&self, index: u64) -> bool {
+        let standing = self.profile.standing();
+        if standing.applied() >= index {
+            return true;
+        }
+        let Ok(_place) = self.admission.reads.take(1) else { return false };
+        let deadline = Instant::now() + self.profile.limits().request_timeout;
+        let Some((completer, waiting)) = completion::wait(&AWAITING, deadline) else {
+            return false;
+        };
+        standing.when_applied(index, completer);
+        waiting.await.is_some()
+    }
+
+    /// Does something with who asks.
+    fn with_caller<T>(
+        &self,
+        view: &View,
+        shown: &Shown,
+        take: impl FnOnce(Caller<'_>) -> T,
+    ) -> Result<T, RequestError> {
+        let found;
+        let shown = match shown {
+            Shown::Unread(value) => {
+                found = self.find(value);
+                &found
+            }
+            Shown::Nothing | Shown::Given(_) | Shown::Invalid => shown,
+        };
+        match shown {
+            Shown::Nothing => Ok(take(Caller::NOBODY)),
+            Shown::Given(token) => {
+                let user = token.show(self.profile.now()).ok_or(RequestError::InvalidAuthToken)?;
+                Ok(take(Caller { name: user, revision: view.revision() }))
+            }
+            Shown::Invalid | Shown::Unread(_) => Err(RequestError::InvalidAuthToken),
+        }
+    }
+
+    /// Asks something of users and roles as they are now, of whatever does not read data.
+    fn ask(
+        &self,
+        shown: &Shown,
+        check: impl FnOnce(&View, Caller<'_>) -> Result<(), AuthRefusal>,
+    ) -> Result<(), RequestError> {
+        if self.is_open() {
+            return Ok(());
+        }
+        let view = self.readers.auth.view();
+        if !view.is_enabled() {
+            return Ok(());
+        }
+        Ok(self.with_caller(&view, shown, |caller| check(&view, caller))??)
+    }
+
+    /// Users and roles as they are.
+    pub(crate) fn view(&self) -> Guard<Arc<View>> {
+        self.readers.auth.view()
+    }
+
+    /// The revision of users and roles.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.view().revision()
+    }
+
+    /// The name of who asks; empty for who shows nothing.
+    pub(crate) fn user_of(&self, shown: &Shown) -> String {
+        self.with_caller(&self.view(), shown, |caller| caller.name.to_owned()).unwrap_or_default()
+    }
+
+    /// Whether who asks may administer.
+    pub fn check_admin(&self, shown: &Shown) -> Result<(), RequestError> {
+        self.ask(shown, View::check_admin)
+    }
+
+    /// Whether who asks has told who he is.
+    pub fn check_user(&self, shown: &Shown) -> Result<(), RequestError> {
+        self.ask(shown, View::check_authenticated)
+    }
+
+    /// Whether who asks may read a range from now on.
+    pub fn check_watch(
+        &self,
+        shown: &Shown,
+        key: &[u8],
+        range_end: &[u8],
+    ) -> Result<(), RequestError> {
+        self.ask(shown, |view, caller| view.check_keys(caller, Access::Read, key, range_end))
+    }
+
+    /// Lets a read begin that this check permits.
+    pub async fn pass(
+        &self,
+        shown: &Shown,
+        check: impl Fn(Permission<'_>) -> Result<(), AuthRefusal>,
+    ) -> Result<Pass, RequestError> {
+        loop {
+            let stamp = self.stamp().await;
+            if !stamp.is_enabled() {
+                return Ok(Pass(stamp));
+            }
+            let checked = {
+                let view = self.readers.auth.view();
+                let leases = &self.readers.leases;
+                self.with_caller(&view, shown, |caller| {
+                    check(Permission { auth: &view, caller, leases })?;
+                    // Who was told apart at another time reads by no permissions of today.
+                    let is_of_now = caller.revision == 0 || caller.revision == view.revision();
+                    if is_of_now { Ok(()) } else { Err(AuthRefusal::OldRevision) }
+                })
+            };
+            // Those that were published meanwhile are looked at instead.
+            if self.readers.auth.stamp() == Some(stamp) {
+                checked??;
+                return Ok(Pass(stamp));
+            }
+        }
+    }
+
+    /// Says after a read whether the permissions that it was begun by held all the time.
+    pub async fn confirm(&self, Pass(begun): Pass) -> Result<(), RequestError> {
+        if self.readers.auth.stamp() == Some(begun) {
+            return Ok(());
+        }
+        let now = self.stamp().await;
+        if begun.is_enabled() || now.is_enabled() {
+            return Err(AuthRefusal::OldRevision.into());
+        }
+        Ok(())
+    }
+
+    /// The same for each part of a long read: where others are being published, the permissions are taken not to hold.
+    pub fn still_holds(&self, Pass(begun): Pass) -> Result<(), RequestError> {
+        let holds =
+            self.readers.auth.stamp() == Some(begun) || !begun.is_enabled() && self.is_open();
+        if holds { Ok(()) } else { Err(AuthRefusal::OldRevision.into()) }
+    }
+
+    /// Which permissions hold. Others that are just being published are waited for: that takes no time to speak of.
+    async fn stamp(&self) -> Stamp {
+        loop {
+            match self.readers.auth.stamp() {
+                Some(stamp) => return stamp,
+                None => tokio::task::yield_now().await,
+            }
+        }
+    }
+
+    /// The name and revision that a proposal carries.
+    pub(crate) fn sign(&self, author: Author<'_>) -> Result<(String, u64), RequestError> {
+        if self.is_open() {
+            return Ok((String::new(), 0));
+        }
+        let view = self.readers.auth.view();
+        if !view.is_enabled() {
+            return Ok((String::new(), 0));
+        }
+        match author {
+            Author::Member => Ok((ROOT.to_owned(), view.revision())),
+            Author::Client(shown) => {
+                self.with_caller(&view, shown, |caller| (caller.name.to_owned(), caller.revision))
+            }
+        }
+    }
+}

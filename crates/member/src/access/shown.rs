@@ -1,0 +1,119 @@
+//! What a request shows of who sent it.
+//!
+//! It is read from the head of a request, and judged when something is asked for: a stream that goes on for days
+//! shows the same token all the time, which may run out meanwhile.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use http::{HeaderMap, HeaderValue};
+use quorate_state::auth::Token;
+
+/// What may stand before a token.
+const BEARER: &[u8] = b"Bearer ";
+
+/// See the module.
+#[derive(Clone)]
+pub enum Shown {
+    /// Nothing at all.
+    Nothing,
+    /// A token that nobody has looked at yet.
+    Unread(HeaderValue),
+    /// A token that was given out through the log. Whether it is good still, it says itself.
+    Given(Arc<Token>),
+    /// What is no token.
+    Invalid,
+}
+
+/// The text of a token is a secret.
+impl fmt::Debug for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("Nothing"),
+            Self::Unread(_) => f.write_str("Unread"),
+            Self::Given(token) => f.debug_tuple("Given").field(token).finish(),
+            Self::Invalid => f.write_str("Invalid"),
+        }
+    }
+}
+
+impl Shown {
+    /// The token in the head of a request, under either of its names.
+    #[must_use]
+    pub fn in_head(headers: &HeaderMap) -> Self {
+        match headers.get("token").or_else(|| headers.get(http::header::AUTHORIZATION)) {
+            None => Self::Nothing,
+            Some(value) => Self::Unread(value.clone()),
+        }
+    }
+
+    /// The token of a request that a member passes on.
+    #[must_use]
+    pub fn passed_on(value: Option<&HeaderValue>) -> Self {
+        value.map_or(Self::Nothing, |value| Self::Unread(value.clone()))
+    }
+}
+
+/// A token as it was written, without what may stand before it.
+pub(super) fn text_of(value: &HeaderValue) -> &[u8] {
+    let text = value.as_bytes();
+    text.strip_prefix(BEARER).unwrap_or(text)
+}
+
+/// The last good token that a connection has shown, which it will mostly show again.
+#[derive(Default)]
+pub struct Remembered(ArcSwapOption<(HeaderValue, Shown)>);
+
+impl fmt::Debug for Remembered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remembered").finish_non_exhaustive()
+    }
+}
+
+impl Remembered {
+    /// What it is known as, if it is this one.
+    pub(super) fn recall(&self, value: &HeaderValue) -> Option<Shown> {
+        let remembered = self.0.load();
+        let (known, shown) = &**remembered.as_ref()?;
+        (known == value).then(|| shown.clone())
+    }
+
+    pub(super) fn remember(&self, value: HeaderValue, shown: &Shown) {
+        self.0.store(Some(Arc::new((value, shown.clone()))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_has_two_names_and_perhaps_a_word_before_it() {
+        let mut headers = HeaderMap::new();
+        assert!(matches!(Shown::in_head(&headers), Shown::Nothing));
+        headers.insert("authorization", HeaderValue::from_static("Bearer second.2"));
+        let text = |headers: &HeaderMap| match Shown::in_head(headers) {
+            Shown::Unread(value) => String::from_utf8(text_of(&value).to_vec()).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(text(&headers), "second.2");
+        headers.append("token", HeaderValue::from_static("first.1"));
+        headers.append("token", HeaderValue::from_static("third.3"));
+        assert_eq!(text(&headers), "first.1");
+        headers.clear();
+        headers.insert("token", HeaderValue::from_static("bearer x.1"));
+        assert_eq!(text(&headers), "bearer x.1");
+    }
+
+    #[test]
+    fn a_token_is_not_printed() {
+        let shown = Shown::Unread(HeaderValue::from_static("secret.1"));
+        let remembered = Remembered::default();
+        remembered.remember(HeaderValue::from_static("secret.1"), &shown);
+        let printed = format!("{shown:?} {remembered:?}");
+        assert!(!printed.contains("secret"), "{printed}");
+        assert!(remembered.recall(&HeaderValue::from_static("secret.1")).is_some());
+        assert!(remembered.recall(&HeaderValue::from_static("secret.2")).is_none());
+    }
+}

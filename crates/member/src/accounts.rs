@@ -1,0 +1,167 @@
+//! Logging in, and changing users, for clients of this member: what has to be done before the log is asked.
+//!
+//! A password is looked at by the member that was asked, and hashed by it: the log holds hashes alone. Whether
+//! anything changed while that took its time is asked afterwards.
+//!
+//! # Not here
+//!
+//! Whether who asks may (`state::apply`, by every member alike), and the service (`grpc::auth`).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use quorate_api::etcdserverpb::{
+    AuthUserAddRequest, AuthUserChangePasswordRequest, AuthenticateResponse,
+    InternalAuthenticateRequest, InternalRaftRequest,
+};
+use quorate_state::apply::{AuthRefusal, Response};
+use quorate_telemetry::metrics::RequestKind;
+
+use crate::access::{Gate, Shown};
+use crate::error::RequestError;
+use crate::passwords::Passwords;
+use crate::profile::Profile;
+use crate::proposer::Proposer;
+use crate::reader::Reader;
+
+/// Letters of the part of a token that nobody can guess.
+const PREFIX_LETTERS: usize = 16;
+
+/// The letters.
+const ALPHABET: &[u8; 52] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+/// See the module.
+#[derive(Debug)]
+pub struct Accounts {
+    pub(crate) profile: Arc<Profile>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) reader: Arc<Reader>,
+    pub(crate) proposer: Arc<Proposer>,
+    pub(crate) passwords: Passwords,
+}
+
+impl Accounts {
+    /// Gives a token to who knows the password of a user.
+    pub async fn authenticate(
+        &self,
+        name: &str,
+        password: &str,
+    ) -> Result<AuthenticateResponse, RequestError> {
+        let deadline = Instant::now() + self.profile.limits().request_timeout;
+        loop {
+            self.reader.read_barrier().await?;
+            let revision = self.check_password(name, password).await?;
+            let authenticate = InternalAuthenticateRequest {
+                name: name.to_owned(),
+                password: String::new(),
+                simple_token: token_prefix()?,
+            };
+            let request = InternalRaftRequest {
+                authenticate: Some(authenticate),
+                ..InternalRaftRequest::default()
+            };
+            let kind = RequestKind::Authenticate;
+            let outcome = self.proposer.propose_for(&Shown::Nothing, request, kind).await?;
+            let Response::Authenticated { response, .. } = outcome else {
+                unreachable!("logging in is answered by a token")
+            };
+            // Who was told apart by a password that is one no more begins anew.
+            if self.gate.revision() == revision {
+                return Ok(response);
+            }
+            if Instant::now() >= deadline {
+                return Err(RequestError::Timeout);
+            }
+        }
+    }
+
+    /// Looks at a password. Returns the revision of users as of which it is right.
+    async fn check_password(&self, name: &str, password: &str) -> Result<u64, RequestError> {
+        let (hash, revision) = {
+            let view = self.gate.view();
+            if !view.is_enabled() {
+                return Err(AuthRefusal::NotEnabled.into());
+            }
+            let user = view.user(name);
+            if user.is_some_and(|user| user.has_no_password()) {
+                return Err(AuthRefusal::NoPasswordUser.into());
+            }
+            (user.map(|user| user.password_hash().to_vec()), view.revision())
+        };
+        if self.passwords.fits(name, password, hash.as_deref()).await? {
+            Ok(revision)
+        } else {
+            Err(AuthRefusal::AuthenticationFailed.into())
+        }
+    }
+
+    /// Puts a hash in place of a new user's password.
+    pub async fn hash_new(
+        &self,
+        client: &Shown,
+        request: &mut AuthUserAddRequest,
+    ) -> Result<(), RequestError> {
+        let password = std::mem::take(&mut request.password);
+        if request.options.is_some_and(|options| options.no_password) {
+            return Ok(());
+        }
+        request.hashed_password = self.hash(client, &password).await?;
+        Ok(())
+    }
+
+    /// Puts a hash in place of a user's other password. Without one, the hash that the request brings counts.
+    pub async fn hash_other(
+        &self,
+        client: &Shown,
+        request: &mut AuthUserChangePasswordRequest,
+    ) -> Result<(), RequestError> {
+        let password = std::mem::take(&mut request.password);
+        if !password.is_empty() {
+            request.hashed_password = self.hash(client, &password).await?;
+        }
+        Ok(())
+    }
+
+    /// Hashes a password as it travels in the log, for who may change users: others are to cost nothing.
+    async fn hash(&self, client: &Shown, password: &str) -> Result<String, RequestError> {
+        if self.gate.check_admin(client).is_err() {
+            // He may have been made an administrator a moment ago, by another member.
+            self.reader.read_barrier().await?;
+            self.gate.check_admin(client)?;
+        }
+        let user = self.gate.user_of(client);
+        let hash = self.passwords.hash(&user, password).await?;
+        Ok(BASE64_STANDARD.encode(hash))
+    }
+}
+
+/// Letters that nobody can guess, for a token.
+fn token_prefix() -> Result<String, RequestError> {
+    let mut prefix = String::with_capacity(PREFIX_LETTERS);
+    let mut bytes = [0; 2 * PREFIX_LETTERS];
+    // Bytes beyond are passed over, so that all letters are as likely.
+    let beyond = u8::MAX - u8::MAX % 52;
+    while prefix.len() < PREFIX_LETTERS {
+        getrandom::fill(&mut bytes)
+            .map_err(|error| RequestError::Fault(format!("no random bytes: {error}").into()))?;
+        let letters = bytes.iter().filter(|byte| **byte < beyond);
+        let left = PREFIX_LETTERS - prefix.len();
+        prefix.extend(letters.take(left).map(|byte| char::from(ALPHABET[usize::from(byte % 52)])));
+    }
+    Ok(prefix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_are_letters_and_differ() {
+        let [one, other] = [(); 2].map(|()| token_prefix().unwrap());
+        assert_eq!(one.len(), PREFIX_LETTERS);
+        assert!(one.bytes().all(|byte| byte.is_ascii_alphabetic()), "{one}");
+        assert_ne!(one, other);
+    }
+}

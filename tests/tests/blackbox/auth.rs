@@ -1,0 +1,681 @@
+//! Users, roles and permissions: what each method needs, how one logs in, and for how long that holds.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use quorate_api::authpb;
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::{
+    Client, Cluster, ClusterOptions, DEADLINE, Kind, Options, Watch, delete, eventually,
+    eventually_ok, from_key, get_op, key, on_both_servers, on_quorate, put, put_leased, put_op,
+    refused, txn, watch_key,
+};
+use tempfile::TempDir;
+use tonic::{Code, Status};
+
+on_both_servers! {
+    every_method_asks_for_what_it_needs,
+    nothing_is_asked_while_it_is_off,
+    the_switch_needs_a_root,
+    logging_in,
+    what_is_no_password,
+    a_token_ends_with_its_user_and_not_with_a_role,
+    permissions_are_those_of_now,
+    watching_is_reading,
+    a_watcher_stays_when_the_permission_goes,
+    a_lease_expires_under_authentication,
+}
+
+on_both_servers! {
+    alone:
+    users_survive_a_restart,
+    a_token_runs_out,
+    a_token_is_good_on_every_member,
+    a_cluster_goes_on_without_its_leader,
+    one_takes_over_from_the_other,
+}
+
+on_quorate! {
+    alone:
+    both_in_one_cluster,
+    who_logs_in_all_the_time_keeps_nobody_waiting,
+    no_secret_is_told,
+}
+
+const NOBODY: &str = "etcdserver: user name is empty";
+const BAD: &str = "etcdserver: invalid auth token";
+const DENIED: &str = "etcdserver: permission denied";
+const OLD: &str = "etcdserver: revision of auth store is old";
+const WRONG: &str = "etcdserver: authentication failed, invalid user ID or password";
+
+/// Hashing is to be cheap here.
+fn options(kind: Kind) -> Options {
+    Options::new(kind).flag("--bcrypt-cost=4")
+}
+
+fn user(name: &str) -> pb::AuthUserAddRequest {
+    pb::AuthUserAddRequest {
+        name: name.to_owned(),
+        password: format!("{name}-password"),
+        ..pb::AuthUserAddRequest::default()
+    }
+}
+
+async fn add_user(client: &Client, name: &str) {
+    client.user_add(user(name)).await.unwrap();
+}
+
+async fn log_in(client: &Client, name: &str) -> Client {
+    client.log_in(name, &format!("{name}-password")).await.unwrap()
+}
+
+async fn grant(client: &Client, user: &str, role: &str) {
+    let (user, role) = (user.to_owned(), role.to_owned());
+    client.user_grant_role(pb::AuthUserGrantRoleRequest { user, role }).await.unwrap();
+}
+
+async fn revoke(client: &Client, name: &str, role: &str) {
+    let (name, role) = (name.to_owned(), role.to_owned());
+    client.user_revoke_role(pb::AuthUserRevokeRoleRequest { name, role }).await.unwrap();
+}
+
+fn permission(role: &str, kind: i32, key: &str, end: &str) -> pb::AuthRoleGrantPermissionRequest {
+    let perm = authpb::Permission {
+        perm_type: kind,
+        key: key.to_owned().into(),
+        range_end: end.to_owned().into(),
+    };
+    pb::AuthRoleGrantPermissionRequest { name: role.to_owned(), perm: Some(perm) }
+}
+
+/// A role, and a user of the same name with `-er` behind it, that may read and write from one key to another.
+async fn allow(client: &Client, name: &str, role: &str, key: &str, end: &str) {
+    client.role_add(pb::AuthRoleAddRequest { name: role.to_owned() }).await.unwrap();
+    client.role_grant_permission(permission(role, 2, key, end)).await.unwrap();
+    add_user(client, name).await;
+    grant(client, name, role).await;
+}
+
+/// Root, ann who may read and write a to b, eve who may nothing, and the switch on. Returns root.
+async fn guard(client: &Client) -> Client {
+    allow(client, "ann", "app", "a", "b").await;
+    add_user(client, "eve").await;
+    add_user(client, "root").await;
+    grant(client, "root", "root").await;
+    client.auth_enable(pb::AuthEnableRequest {}).await.unwrap();
+    log_in(client, "root").await
+}
+
+async fn revision(client: &Client) -> u64 {
+    client.auth_status(pb::AuthStatusRequest {}).await.unwrap().auth_revision
+}
+
+type Answer = Pin<Box<dyn Future<Output = Result<(), Status>>>>;
+
+/// A method, how it is called, and what it tells five callers: nobody, somebody with a bad token, eve, ann, root.
+type Row = (&'static str, Box<dyn Fn(Client) -> Answer>, [&'static str; 5]);
+
+macro_rules! row {
+    ($what:literal, $told:expr, |$client:ident| $call:expr) => {
+        (
+            $what,
+            Box::new(move |$client: Client| {
+                Box::pin(async move { $call.await.map(drop) }) as Answer
+            }) as Box<dyn Fn(Client) -> Answer>,
+            $told,
+        )
+    };
+}
+
+/// Whoever administers.
+const ADMIN: [&str; 5] = [NOBODY, BAD, DENIED, DENIED, ""];
+/// Whoever may read and write the key.
+const KEYS: [&str; 5] = [NOBODY, BAD, DENIED, "", ""];
+/// Any user.
+const USER: [&str; 5] = [NOBODY, BAD, "", "", ""];
+
+fn key_methods() -> Vec<Row> {
+    let empty = || pb::TxnRequest::default();
+    let lease = |id, keys| pb::LeaseTimeToLiveRequest { id, keys };
+    vec![
+        row!("Range", KEYS, |c| c.range(key("a1"))),
+        row!("Range beyond", ADMIN, |c| c.range(from_key("a1"))),
+        row!("Put", KEYS, |c| c.put(put("a1", "v"))),
+        row!("Put with a lease", KEYS, |c| c.put(put_leased("a2", "v", 1))),
+        row!("DeleteRange", KEYS, |c| c.delete_range(delete("a5", "a9"))),
+        row!("Txn that writes", KEYS, |c| c.txn(txn(vec![put_op("a3", "v")]))),
+        row!("Txn that reads", KEYS, |c| c.txn(txn(vec![get_op("a3")]))),
+        row!("Txn of nothing", ["", BAD, "", "", ""], |c| c.txn(empty())),
+        row!("Compact", ADMIN, |c| c
+            .compact(pb::CompactionRequest { revision: 1, physical: false })),
+        row!("LeaseGrant", USER, |c| c.lease_grant(pb::LeaseGrantRequest { id: 0, ttl: 60 })),
+        row!("LeaseKeepAlive", KEYS, |c| c.renew(1)),
+        row!("LeaseKeepAlive of none", USER, |c| c.renew(99)),
+        row!("LeaseTimeToLive", USER, |c| c.lease_time_to_live(lease(1, false))),
+        row!("LeaseTimeToLive, keys", KEYS, |c| c.lease_time_to_live(lease(1, true))),
+        row!("LeaseLeases", KEYS, |c| c.lease_leases(pb::LeaseLeasesRequest {})),
+        row!("LeaseRevoke", KEYS, |c| c.lease_revoke(pb::LeaseRevokeRequest { id: 2 })),
+    ]
+}
+
+fn cluster_methods(peer_url: String) -> Vec<Row> {
+    let alarm = |action| pb::AlarmRequest { action, member_id: 0, alarm: 0 };
+    let add = move || pb::MemberAddRequest { peer_urls: vec![peer_url.clone()], is_learner: false };
+    let update = || pb::MemberUpdateRequest { id: 9, peer_urls: vec!["http://127.0.0.1:1".into()] };
+    vec![
+        (
+            "MemberAdd",
+            Box::new(move |c: Client| {
+                let request = add();
+                Box::pin(async move { c.member_add(request).await.map(drop) }) as Answer
+            }) as Box<dyn Fn(Client) -> Answer>,
+            ADMIN,
+        ),
+        row!("MemberRemove", ADMIN, |c| c.member_remove(pb::MemberRemoveRequest { id: 9 })),
+        row!("MemberUpdate", ADMIN, |c| c.member_update(update())),
+        row!("MemberPromote", ADMIN, |c| c.member_promote(pb::MemberPromoteRequest { id: 9 })),
+        row!("MemberList", USER, |c| c.member_list(pb::MemberListRequest { linearizable: true })),
+        row!("Alarm, get", USER, |c| c.alarm(alarm(0))),
+        row!("Alarm, take back", ADMIN, |c| c.alarm(alarm(2))),
+        row!("Status", USER, |c| c.status(pb::StatusRequest {})),
+        row!("Defragment", ADMIN, |c| c.defragment(pb::DefragmentRequest {})),
+        row!("Hash", ADMIN, |c| c.hash(pb::HashRequest {})),
+        row!("HashKV", ADMIN, |c| c.hash_kv(pb::HashKvRequest { revision: 0 })),
+        row!("Snapshot", ADMIN, |c| c.snapshot()),
+        row!("MoveLeader", ADMIN, |c| c.move_leader(pb::MoveLeaderRequest { target_id: 9 })),
+        row!("Downgrade", ADMIN, |c| c
+            .downgrade(pb::DowngradeRequest { action: 0, version: "9.9.0".into() })),
+    ]
+}
+
+fn user_methods() -> Vec<Row> {
+    let ghost = || "ghost".to_owned();
+    vec![
+        row!("AuthEnable", ADMIN, |c| c.auth_enable(pb::AuthEnableRequest {})),
+        row!("UserAdd", ADMIN, |c| c.user_add(user("ann"))),
+        row!("UserGet", KEYS, |c| c.user_get(pb::AuthUserGetRequest { name: "ann".into() })),
+        row!("UserList", ADMIN, |c| c.user_list(pb::AuthUserListRequest {})),
+        row!("UserDelete", ADMIN, |c| c.user_delete(pb::AuthUserDeleteRequest { name: ghost() })),
+        row!("UserChangePassword", ADMIN, |c| c.user_change_password(
+            pb::AuthUserChangePasswordRequest {
+                name: ghost(),
+                password: "p".into(),
+                ..pb::AuthUserChangePasswordRequest::default()
+            }
+        )),
+        row!("UserGrantRole", ADMIN, |c| c
+            .user_grant_role(pb::AuthUserGrantRoleRequest { user: ghost(), role: "app".into() })),
+        row!("UserRevokeRole", ADMIN, |c| c
+            .user_revoke_role(pb::AuthUserRevokeRoleRequest { name: ghost(), role: "app".into() })),
+        row!("RoleAdd", ADMIN, |c| c.role_add(pb::AuthRoleAddRequest { name: "app".into() })),
+        row!("RoleGet", KEYS, |c| c.role_get(pb::AuthRoleGetRequest { role: "app".into() })),
+        row!("RoleList", ADMIN, |c| c.role_list(pb::AuthRoleListRequest {})),
+        row!("RoleDelete", ADMIN, |c| c.role_delete(pb::AuthRoleDeleteRequest { role: ghost() })),
+        row!("RoleGrantPermission", ADMIN, |c| c
+            .role_grant_permission(permission("ghost", 0, "k", ""))),
+        row!("RoleRevokePermission", ADMIN, |c| c.role_revoke_permission(
+            pb::AuthRoleRevokePermissionRequest { role: ghost(), ..Default::default() }
+        )),
+    ]
+}
+
+/// Something refused for want of the right to ask, and how; empty for every other answer.
+fn refusal(answer: Result<(), Status>) -> String {
+    let Err(status) = answer else { return String::new() };
+    let code = match status.message() {
+        NOBODY | OLD => Code::InvalidArgument,
+        BAD => Code::Unauthenticated,
+        DENIED => Code::PermissionDenied,
+        // Whoever is told anything else was let in.
+        _ => return String::new(),
+    };
+    assert_eq!(status.code(), code, "{status}");
+    status.message().to_owned()
+}
+
+async fn every_method_asks_for_what_it_needs(kind: Kind) {
+    let server = options(kind).start().await;
+    let client = server.client();
+    for (lease, name) in [(1, "a1"), (2, "a4")] {
+        client.grant(lease, 600).await;
+        client.put(put_leased(name, "v", lease)).await.unwrap();
+    }
+    let root = guard(&client).await;
+    let (ann, eve) = (log_in(&client, "ann").await, log_in(&client, "eve").await);
+    let bad = client.with_token("nobodygavethisout.1");
+    let callers = [client.clone(), bad, eve, ann, root];
+    // Before 3.7 only who administers was told whether it is on.
+    let status = if server.is_3_7() { ["", BAD, "", "", ""] } else { ADMIN };
+    let mut rows = key_methods();
+    rows.extend(cluster_methods(server.peer_url()));
+    rows.extend(user_methods());
+    rows.push(row!("AuthStatus", status, |c| c.auth_status(pb::AuthStatusRequest {})));
+    if server.is_3_7() {
+        rows.push(row!("RangeStream", KEYS, |c| c.range_stream(key("a1"))));
+    }
+    let mut differences = Vec::new();
+    for (what, call, expected) in &rows {
+        let names = ["nobody", "a bad token", "eve", "ann", "root"];
+        for ((caller, name), expected) in callers.iter().zip(names).zip(expected) {
+            let told = refusal(call(caller.clone()).await);
+            if told != *expected {
+                differences.push(format!("{what} by {name}: {told:?} and not {expected:?}"));
+            }
+        }
+    }
+    assert!(differences.is_empty(), "{differences:#?}");
+}
+
+async fn nothing_is_asked_while_it_is_off(kind: Kind) {
+    let server = options(kind).start().await;
+    let client = server.client();
+    client.grant(1, 600).await;
+    client.put(put_leased("a1", "v", 1)).await.unwrap();
+    let root = guard(&client).await;
+    root.auth_disable(pb::AuthDisableRequest {}).await.unwrap();
+    let bad = client.with_token("nobodygavethisout.1");
+    for (what, call, _) in key_methods().into_iter().chain(user_methods()) {
+        // This would turn it on.
+        if what == "AuthEnable" {
+            continue;
+        }
+        for caller in [client.clone(), bad.clone()] {
+            assert_eq!(refusal(call(caller).await), "", "{what}");
+        }
+    }
+    let off = "etcdserver: authentication is not enabled";
+    refused(client.log_in("ann", "ann-password").await, Code::FailedPrecondition, off);
+}
+
+async fn the_switch_needs_a_root(kind: Kind) {
+    let server = options(kind).start().await;
+    let client = server.client();
+    let enable = async || client.auth_enable(pb::AuthEnableRequest {}).await;
+    let (no_user, no_role) =
+        ("etcdserver: root user does not exist", "etcdserver: root user does not have root role");
+    refused(enable().await, Code::FailedPrecondition, no_user);
+    add_user(&client, "root").await;
+    refused(enable().await, Code::FailedPrecondition, no_role);
+    grant(&client, "root", "root").await;
+    let before = revision(&client).await;
+    enable().await.unwrap();
+    let root = log_in(&client, "root").await;
+    assert_eq!(revision(&root).await, before);
+    for refusal in [
+        root.user_delete(pb::AuthUserDeleteRequest { name: "root".into() }).await.map(drop),
+        root.role_delete(pb::AuthRoleDeleteRequest { role: "root".into() }).await.map(drop),
+        root.user_revoke_role(pb::AuthUserRevokeRoleRequest {
+            name: "root".into(),
+            role: "root".into(),
+        })
+        .await
+        .map(drop),
+    ] {
+        refused(refusal, Code::InvalidArgument, "etcdserver: invalid auth management");
+    }
+    root.auth_disable(pb::AuthDisableRequest {}).await.unwrap();
+    assert_eq!(revision(&client).await, before + 1);
+    // Once more is nothing.
+    client.auth_disable(pb::AuthDisableRequest {}).await.unwrap();
+    assert_eq!(revision(&client).await, before + 1);
+}
+
+async fn logging_in(kind: Kind) {
+    let server = options(kind).start().await;
+    let client = server.client();
+    let options = Some(authpb::UserAddOptions { no_password: true });
+    client.user_add(pb::AuthUserAddRequest { options, ..user("tim") }).await.unwrap();
+    client
+        .user_add(pb::AuthUserAddRequest { password: String::new(), ..user("blank") })
+        .await
+        .unwrap();
+    guard(&client).await;
+    for (name, password) in
+        [("ann", "wrong"), ("ann", ""), ("ghost", "x"), ("", ""), ("blank", "x")]
+    {
+        refused(client.log_in(name, password).await, Code::InvalidArgument, WRONG);
+    }
+    client.log_in("blank", "").await.unwrap();
+    refused(
+        client.log_in("tim", "tim-password").await,
+        Code::Unknown,
+        "auth: authentication failed, password was given for no password user",
+    );
+    let (name, password) = ("ann".to_owned(), "ann-password".to_owned());
+    let answer = client.authenticate(pb::AuthenticateRequest { name, password }).await.unwrap();
+    let (prefix, index) = answer.token.split_once('.').unwrap();
+    assert!(prefix.len() == 16 && prefix.bytes().all(|byte| byte.is_ascii_alphabetic()));
+    assert!(index.parse::<u64>().unwrap() > 0);
+    // Under either name, with the word before it or without.
+    for (name, value) in [
+        ("token", answer.token.clone()),
+        ("authorization", answer.token.clone()),
+        ("authorization", format!("Bearer {}", answer.token)),
+        ("token", format!("Bearer {}", answer.token)),
+    ] {
+        let mut request = tonic::Request::new(put("a1", "v"));
+        request.metadata_mut().insert(name, value.parse().unwrap());
+        client.kv().put(request).await.unwrap();
+    }
+    for bad in ["", "x", "x.y", "x.1", &format!("bearer {}", answer.token), &(answer.token + "1")] {
+        let answer = client.with_token(bad).put(put("a1", "v")).await;
+        refused(answer, Code::Unauthenticated, BAD);
+    }
+}
+
+async fn what_is_no_password(kind: Kind) {
+    let server = options(kind).start().await;
+    let client = server.client();
+    let add = async |length| {
+        let password = "x".repeat(length);
+        client.user_add(pb::AuthUserAddRequest { password, ..user(&format!("u{length}")) }).await
+    };
+    add(72).await.unwrap();
+    refused(add(73).await, Code::Unknown, "bcrypt: password length exceeds 72 bytes");
+    let nameless = client.user_add(user("")).await;
+    refused(nameless, Code::InvalidArgument, "etcdserver: user name is empty");
+}
+
+async fn a_token_ends_with_its_user_and_not_with_a_role(kind: Kind) {
+    let server = options(kind).start().await;
+    let client = server.client();
+    let root = guard(&client).await;
+    let (ann, eve) = (log_in(&client, "ann").await, log_in(&client, "eve").await);
+    grant(&root, "eve", "app").await;
+    eve.range(key("a1")).await.unwrap();
+    revoke(&root, "eve", "app").await;
+    refused(eve.range(key("a1")).await, Code::PermissionDenied, DENIED);
+    let change = pb::AuthUserChangePasswordRequest {
+        name: "ann".into(),
+        password: "another".into(),
+        ..pb::AuthUserChangePasswordRequest::default()
+    };
+    root.user_change_password(change).await.unwrap();
+    refused(ann.range(key("a1")).await, Code::Unauthenticated, BAD);
+    refused(client.log_in("ann", "ann-password").await, Code::InvalidArgument, WRONG);
+    let ann = client.log_in("ann", "another").await.unwrap();
+    ann.range(key("a1")).await.unwrap();
+    root.user_delete(pb::AuthUserDeleteRequest { name: "ann".into() }).await.unwrap();
+    refused(ann.put(put("a1", "v")).await, Code::Unauthenticated, BAD);
+    root.auth_disable(pb::AuthDisableRequest {}).await.unwrap();
+    client.auth_enable(pb::AuthEnableRequest {}).await.unwrap();
+    refused(root.status(pb::StatusRequest {}).await, Code::Unauthenticated, BAD);
+}
+
+async fn permissions_are_those_of_now(kind: Kind) {
+    let server = options(kind).start().await;
+    let client = server.client();
+    let root = guard(&client).await;
+    let ann = log_in(&client, "ann").await;
+    // What touches adds up.
+    refused(ann.put(put("b", "v")).await, Code::PermissionDenied, DENIED);
+    root.role_grant_permission(permission("app", 2, "b", "c")).await.unwrap();
+    ann.put(put("b", "v")).await.unwrap();
+    ann.delete_range(delete("a", "c")).await.unwrap();
+    refused(ann.delete_range(delete("a", "d")).await, Code::PermissionDenied, DENIED);
+    // To write is not to read.
+    root.role_grant_permission(permission("app", 1, "x", "")).await.unwrap();
+    ann.put(put("x", "v")).await.unwrap();
+    refused(ann.range(key("x")).await, Code::PermissionDenied, DENIED);
+    let previous = pb::PutRequest { prev_kv: true, ..put("x", "v") };
+    refused(ann.put(previous).await, Code::PermissionDenied, DENIED);
+    let before = revision(&root).await;
+    let revoked = pb::AuthRoleRevokePermissionRequest {
+        role: "app".into(),
+        key: "b".into(),
+        range_end: "c".into(),
+    };
+    root.role_revoke_permission(revoked).await.unwrap();
+    assert_eq!(revision(&root).await, before + 1);
+    refused(ann.put(put("b", "v")).await, Code::PermissionDenied, DENIED);
+    root.role_delete(pb::AuthRoleDeleteRequest { role: "app".into() }).await.unwrap();
+    refused(ann.range(key("a1")).await, Code::PermissionDenied, DENIED);
+}
+
+async fn watching_is_reading(kind: Kind) {
+    let server = options(kind).start().await;
+    let client = server.client();
+    let root = guard(&client).await;
+    root.role_grant_permission(permission("app", 0, "x", "")).await.unwrap();
+    let ann = log_in(&client, "ann").await;
+    let bad = client.with_token("nobodygavethisout.1");
+    let from = |name: &str| pb::WatchCreateRequest { range_end: vec![0].into(), ..watch_key(name) };
+    let told = |code: &str, text: &str| format!("rpc error: code = {code} desc = {text}");
+    let mut cases = vec![
+        (&client, watch_key("a1"), told("InvalidArgument", NOBODY)),
+        (&bad, watch_key("a1"), told("Unauthenticated", BAD)),
+        (&ann, watch_key("b1"), told("PermissionDenied", DENIED)),
+        (&ann, from("b1"), told("PermissionDenied", DENIED)),
+    ];
+    if server.is_3_7() {
+        // From the key on is more than the key. Older releases did not see to that.
+        cases.push((&ann, from("x"), told("PermissionDenied", DENIED)));
+    } else {
+        cases.iter_mut().for_each(|case| case.2 = DENIED.to_owned());
+    }
+    for (caller, request, reason) in cases {
+        let mut watch = Watch::open(caller);
+        let answer = watch.create(request.clone()).await;
+        assert!(answer.canceled && answer.created && answer.watch_id == -1, "{answer:?}");
+        assert!(answer.cancel_reason.ends_with(&reason), "{request:?}: {}", answer.cancel_reason);
+        // The stream goes on.
+        let again = watch.create(request).await;
+        assert!(again.canceled);
+    }
+    for request in [watch_key("a1"), watch_key("x")] {
+        assert!(!Watch::open(&ann).create(request).await.canceled);
+    }
+    assert!(!Watch::open(&root).create(from("\0")).await.canceled);
+}
+
+async fn a_watcher_stays_when_the_permission_goes(kind: Kind) {
+    let server = options(kind).start().await;
+    let client = server.client();
+    let root = guard(&client).await;
+    let ann = log_in(&client, "ann").await;
+    let mut watch = Watch::open(&ann);
+    assert!(!watch.create(watch_key("a1")).await.canceled);
+    revoke(&root, "ann", "app").await;
+    root.put(put("a1", "later")).await.unwrap();
+    let events = watch.events(1).await;
+    assert_eq!(events[0].kv.as_ref().unwrap().value(), b"later");
+    assert!(watch.create(watch_key("a1")).await.canceled, "the next one is asked for");
+}
+
+async fn a_lease_expires_under_authentication(kind: Kind) {
+    let server = options(kind).start().await;
+    let client = server.client();
+    let root = guard(&client).await;
+    let ann = log_in(&client, "ann").await;
+    let lease = ann.grant(0, 1).await;
+    ann.put(put_leased("a1", "v", lease)).await.unwrap();
+    gone(&root, "a1").await;
+}
+
+async fn users_survive_a_restart(kind: Kind) {
+    let mut server = options(kind).start().await;
+    let client = server.client();
+    let root = guard(&client).await;
+    let ann = log_in(&client, "ann").await;
+    ann.put(put("a1", "v")).await.unwrap();
+    let before = revision(&root).await;
+    server.kill();
+    server.start_again().await;
+    let client = server.client();
+    refused(client.range(key("a1")).await, Code::InvalidArgument, NOBODY);
+    let root = log_in(&client, "root").await;
+    assert_eq!(revision(&root).await, before);
+    let ann = log_in(&client, "ann").await;
+    assert_eq!(ann.read("a1").await.unwrap(), b"v");
+    refused(ann.range(key("b")).await, Code::PermissionDenied, DENIED);
+}
+
+async fn a_token_runs_out(kind: Kind) {
+    let server = options(kind).flag("--auth-token-ttl=1").start().await;
+    let client = server.client();
+    let root = guard(&client).await;
+    let ann = log_in(&client, "ann").await;
+    ann.range(key("a1")).await.unwrap();
+    // A lease tells that time has passed; to ask for the token would make it last.
+    let lease = root.grant(0, 4).await;
+    root.put(put_leased("k", "v", lease)).await.unwrap();
+    gone(&root, "k").await;
+    refused(ann.range(key("a1")).await, Code::Unauthenticated, BAD);
+}
+
+async fn gone(client: &Client, name: &str) {
+    let gone = async || client.read(name).await.is_none().then_some(());
+    eventually("the lease has expired", gone).await;
+}
+
+async fn a_token_is_good_on_every_member(kind: Kind) {
+    let cluster = ClusterOptions::new(kind, 3).flag("--bcrypt-cost=4").start().await;
+    let leader = cluster.leader().await;
+    guard(&cluster.client(leader)).await;
+    for member in cluster.members() {
+        let ann = log_in(&cluster.client(member), "ann").await;
+        let token = ann.metadata().get("token").unwrap().to_str().unwrap().to_owned();
+        for other in cluster.members() {
+            let ann = cluster.client(other).with_token(&token);
+            ann.put(put("a1", "v")).await.unwrap();
+            ann.range(key("a1")).await.unwrap();
+            ann.renew(99).await.unwrap();
+            refused(ann.range(key("b")).await, Code::PermissionDenied, DENIED);
+        }
+    }
+}
+
+/// The permissions of all members are the same, whoever leads.
+async fn check_permissions(cluster: &Cluster) {
+    for member in cluster.running() {
+        let client = cluster.client(member);
+        let log_in = async || client.log_in("ann", "ann-password").await;
+        let ann = eventually_ok(DEADLINE, "ann logs in", log_in).await;
+        ann.put(put("a1", "v")).await.unwrap();
+        refused(ann.put(put("b", "v")).await, Code::PermissionDenied, DENIED);
+        refused(client.range(key("a1")).await, Code::InvalidArgument, NOBODY);
+    }
+}
+
+async fn a_cluster_goes_on_without_its_leader(kind: Kind) {
+    let mut cluster = ClusterOptions::new(kind, 3).flag("--bcrypt-cost=4").start().await;
+    let leader = cluster.leader().await;
+    guard(&cluster.client(leader)).await;
+    cluster.kill(leader);
+    check_permissions(&cluster).await;
+    cluster.restart(leader).await;
+    check_permissions(&cluster).await;
+}
+
+async fn one_takes_over_from_the_other(kind: Kind) {
+    if !Kind::Etcd.is_present() {
+        return;
+    }
+    let place = TempDir::new().unwrap();
+    let data = place.path().join("data");
+    let other = if kind == Kind::Etcd { Kind::Quorate } else { Kind::Etcd };
+    let mut before = 0;
+    // There and back.
+    for (round, kind) in [kind, other, kind].into_iter().enumerate() {
+        let version = if kind == Kind::Quorate { &["--hold-cluster-version=3.5"][..] } else { &[] };
+        let options = version.iter().fold(options(kind), |options, flag| options.flag(*flag));
+        let mut server = options.data(&data).start().await;
+        let client = server.client();
+        let root = if round == 0 { guard(&client).await } else { log_in(&client, "root").await };
+        if round > 0 {
+            assert_eq!(revision(&root).await, before);
+            add_user(&root, &format!("user-of-round-{round}")).await;
+        }
+        let ann = log_in(&client, "ann").await;
+        ann.put(put("a1", "v")).await.unwrap();
+        refused(ann.put(put("b", "v")).await, Code::PermissionDenied, DENIED);
+        before = revision(&root).await;
+        let users = root.user_list(pb::AuthUserListRequest {}).await.unwrap().users;
+        assert_eq!(users.len(), 3 + round, "{users:?}");
+        // Once what there is stands in the log alone.
+        if round == 1 {
+            server.kill();
+        } else {
+            server.stop().await;
+        }
+    }
+}
+
+/// Who leads, as root is told.
+async fn leader(cluster: &Cluster) -> usize {
+    let running = cluster.running();
+    let ask = async || {
+        let root = cluster.client(running[0]).log_in("root", "root-password").await.ok()?;
+        cluster.by_id(root.status(pb::StatusRequest {}).await.ok()?.leader)
+    };
+    eventually("a leader", ask).await
+}
+
+async fn both_in_one_cluster(ours: Kind) {
+    if !Kind::Etcd.is_present() {
+        return;
+    }
+    let mut options = ClusterOptions::new(Kind::Etcd, 3).flag("--bcrypt-cost=4");
+    options = options.member(1, |one| one.kind(ours).flag("--hold-cluster-version=3.5"));
+    let mut cluster = options.start().await;
+    // Users are made by either, and known to both.
+    let root = guard(&cluster.client(0)).await;
+    check_permissions(&cluster).await;
+    let token = root.metadata().get("token").unwrap().to_str().unwrap().to_owned();
+    let root = cluster.client(1).with_token(&token);
+    add_user(&root, "new").await;
+    grant(&root, "new", "app").await;
+    let new = log_in(&cluster.client(2), "new").await;
+    new.put(put("a1", "v")).await.unwrap();
+    let mut told = Vec::new();
+    for member in cluster.members() {
+        told.push(revision(&cluster.client(member).with_token(&token)).await);
+    }
+    assert!(told.iter().all(|revision| *revision == told[0]), "{told:?}");
+    // And whoever leads, all of them judge alike.
+    for _ in 0..2 {
+        let leader = leader(&cluster).await;
+        cluster.kill(leader);
+        check_permissions(&cluster).await;
+        cluster.restart(leader).await;
+    }
+    check_permissions(&cluster).await;
+}
+
+async fn who_logs_in_all_the_time_keeps_nobody_waiting(kind: Kind) {
+    let server = Options::new(kind).flag("--bcrypt-cost=8").start().await;
+    let client = server.client();
+    let root = guard(&client).await;
+    let mut flood = tokio::task::JoinSet::new();
+    for _ in 0..400 {
+        let client = client.clone();
+        flood.spawn(async move { client.log_in("eve", "wrong").await.unwrap_err() });
+    }
+    // Whoever logs in besides is next, and who is logged in notices nothing.
+    log_in(&client, "ann").await;
+    root.put(put("k", "v")).await.unwrap();
+    let mut refused_early = 0;
+    let mut answered = 0;
+    while let Some(ended) = flood.join_next().await {
+        match ended.unwrap().message() {
+            WRONG => answered += 1,
+            "etcdserver: too many requests" => refused_early += 1,
+            other => panic!("{other}"),
+        }
+    }
+    assert!(answered > 0 && refused_early > 0, "{answered} answered, {refused_early} refused");
+}
+
+async fn no_secret_is_told(kind: Kind) {
+    let server = options(kind).flag("--log-level=debug").start().await;
+    let client = server.client();
+    let root = guard(&client).await;
+    let token = root.metadata().get("token").unwrap().to_str().unwrap().to_owned();
+    refused(client.log_in("ann", "Wr0ng-secret").await, Code::InvalidArgument, WRONG);
+    let bad = client.with_token("VerySecretLetters.1");
+    refused(bad.put(put("k", "v")).await, Code::Unauthenticated, BAD);
+    let told = server.log() + &server.get("/metrics").text();
+    for secret in ["ann-password", "root-password", "Wr0ng", "VerySecret", "$2a$", &token] {
+        assert!(!told.contains(secret), "{secret} is told");
+    }
+}
