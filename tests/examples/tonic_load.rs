@@ -7,12 +7,6 @@
 //!
 //! It is an example so that its client stays a dependency of tests alone.
 
-#![expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "what tests count is small"
-)]
-
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

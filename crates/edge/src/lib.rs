@@ -5,8 +5,6 @@
 //!
 //! Accepting connections (`net::listen`), and what a request does (`member`).
 
-#![cfg_attr(test, expect(clippy::cast_possible_wrap, reason = "what tests count is small"))]
-
 mod client_http;
 mod grpc;
 mod http;

@@ -5,8 +5,6 @@
 //!
 //! What is said on a connection: services are handed in.
 
-#![cfg_attr(test, expect(clippy::cast_possible_truncation, reason = "what tests count is small"))]
-
 pub mod descriptors;
 pub mod listen;
 pub mod pace;

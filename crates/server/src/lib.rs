@@ -2,15 +2,6 @@
 //!
 //! See `ARCHITECTURE.md` for the threads and how a request travels through them.
 
-#![cfg_attr(
-    test,
-    expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        reason = "what tests count is small"
-    )
-)]
-
 mod bootstrap;
 mod meters;
 mod remedy;

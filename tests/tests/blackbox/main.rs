@@ -2,12 +2,6 @@
 //!
 //! One module per concern. See the library beside this for how a test is run.
 
-#![expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    reason = "what tests count is small"
-)]
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
 mod auth;

@@ -4,11 +4,6 @@
 //! them in an order that chance decides. What the clients of the load must be able to say afterwards
 //! is told at [`quorate_tests::Load`]. See the library beside this for how a test is run.
 
-#![expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "what tests count is small"
-)]
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
 mod clock;
