@@ -34,7 +34,7 @@ use std::time::SystemTime;
 pub(crate) use ahead::{is_no_room, reserve_ahead, try_allocate};
 pub use faulty::{Fault, FaultyDisk, Operation};
 pub use mapping::Mapping;
-pub use real::RealDisk;
+pub use real::{RealDisk, unnamed_file};
 
 /// How [`Disk::open`] treats an existing or a missing file.
 ///

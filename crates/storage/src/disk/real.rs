@@ -70,6 +70,28 @@ impl Disk for RealDisk {
     }
 }
 
+/// Makes a file without a name, whose bytes are in memory and which can be mapped as any other: what a disk that is
+/// all in memory keeps its mapped files in.
+///
+/// # Errors
+///
+/// The system has no such files, or none to give.
+pub fn unnamed_file() -> io::Result<Arc<dyn DiskFile>> {
+    let file = unnamed()?;
+    Ok(Arc::new(RealFile { file: Arc::new(OpenFile::new(file)) }))
+}
+
+#[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
+fn unnamed() -> io::Result<File> {
+    let file = rustix::fs::memfd_create("quorate", rustix::fs::MemfdFlags::CLOEXEC)?;
+    Ok(File::from(file))
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
+fn unnamed() -> io::Result<File> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// An open file of the machine.
 #[derive(Debug)]
 struct RealFile {

@@ -162,3 +162,16 @@ fn faults_strike_where_they_were_armed() {
     assert!(disk.metadata(&root.path().join("f")).unwrap().is_some());
     assert_eq!(&fs::read(root.path().join("f")).unwrap()[..3], b"FGr");
 }
+
+#[test]
+fn a_file_without_a_name_is_mapped_as_any_other() {
+    let file = unnamed_file().unwrap();
+    file.write_all_at(b"abc", 0).unwrap();
+    let map = file.map(8192).unwrap();
+    assert_eq!(&map[..], b"abc");
+    file.write_all_at(b"xyz", 2).unwrap();
+    map.refresh().unwrap();
+    assert_eq!(&map[..], b"abxyz");
+    file.set_len(1).unwrap();
+    assert_eq!(file.len().unwrap(), 1);
+}
