@@ -135,6 +135,11 @@ impl<'a> Walk<'a> {
             let what = format!("told to have seen all up to {revision}, but not {missing:?}");
             return Err(Contradiction::new(Property::Progress, what));
         }
+        let start = self.request.start_revision;
+        if revision + 1 < start {
+            let what = format!("told of progress to {revision}, before it begins at {start}");
+            return Err(Contradiction::new(Property::Progress, what));
+        }
         self.known = self.known.max(revision + 1);
         Ok(())
     }

@@ -290,6 +290,16 @@ fn a_watcher_that_fell_behind_a_compaction_is_told_so() {
 }
 
 #[test]
+fn a_watcher_of_the_future_hears_of_no_progress_before() {
+    let mut tale = Tale::default();
+    tale.put(0, 1, kv("a", "1", 2, 2, 1));
+    let request =
+        WatchRequest { keys: KeyRange::ALL, start_revision: 9, ..WatchRequest::default() };
+    let told = vec![(at(5), Told::Progress { revision: 2 })];
+    tale.watched(request, told).bad(Property::Progress);
+}
+
+#[test]
 fn an_event_makes_its_revision_known() {
     let mut tale = Tale::default();
     tale.put(0, 90, kv("a", "1", 2, 2, 1));
