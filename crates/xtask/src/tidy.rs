@@ -145,6 +145,20 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-telemetry",
         ],
     ),
+    (
+        "quorate-sim",
+        &[
+            "quorate-api",
+            "quorate-core",
+            "quorate-history",
+            "quorate-node",
+            "quorate-raft",
+            "quorate-random",
+            "quorate-state",
+            "quorate-storage",
+        ],
+    ),
+    ("quorate-simulate", &["quorate-sim"]),
     ("quorate-ctl", &["quorate-api", "quorate-cli", "quorate-release"]),
     ("quorate-bench", &["quorate-api", "quorate-protobuf", "quorate-random"]),
     (
@@ -179,7 +193,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Folders of the crates that get time and chance as arguments.
-const PURE: [&str; 8] = [
+const PURE: [&str; 9] = [
     "crates/protobuf/",
     "crates/random/",
     "crates/raft/",
@@ -188,6 +202,7 @@ const PURE: [&str; 8] = [
     "crates/state/",
     "crates/core/",
     "crates/history/",
+    "crates/sim/",
 ];
 
 /// What the pure crates do without.

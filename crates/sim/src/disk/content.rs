@@ -1,0 +1,308 @@
+//! What one file holds: its bytes, the changes that no sync has made durable, and what a power cut makes of them.
+//!
+//! A file that somebody maps moves into an unnamed file of the machine, so that maps show later writes.
+
+use std::io;
+use std::sync::Arc;
+
+use quorate_random::SplitMix64;
+use quorate_storage::disk::{DiskFile, Mapping, unnamed_file};
+
+use super::Mercy;
+
+const SECTOR_BYTES: u64 = 512;
+
+/// A change that is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Change<'a> {
+    Write { offset: u64, bytes: &'a [u8] },
+    Resize(u64),
+}
+
+impl<'a> Change<'a> {
+    pub(super) const fn write(offset: u64, bytes: &'a [u8]) -> Self {
+        Self::Write { offset, bytes }
+    }
+
+    pub(super) const fn resize(len: u64) -> Self {
+        Self::Resize(len)
+    }
+
+    /// The file's length after it.
+    pub(super) fn len_after(&self, len_before: u64) -> u64 {
+        match self {
+            Self::Write { offset, bytes } => len_before.max(offset + bytes.len() as u64),
+            Self::Resize(len) => *len,
+        }
+    }
+}
+
+/// A change that was made, with what it takes to undo it.
+#[derive(Clone, Debug)]
+struct Made {
+    offset: u64,
+    before: Vec<u8>,
+    /// Empty for a change of length.
+    after: Vec<u8>,
+    len_before: u64,
+    len_after: u64,
+}
+
+/// The bytes.
+#[derive(Debug)]
+enum Content {
+    Plain(Vec<u8>),
+    Mapped(Arc<dyn DiskFile>),
+}
+
+impl Content {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Plain(bytes) => bytes.len() as u64,
+            Self::Mapped(file) => file.len().expect("an unnamed file has a length"),
+        }
+    }
+
+    fn read(&self, buffer: &mut [u8], offset: u64) -> usize {
+        match self {
+            Self::Plain(bytes) => {
+                let rest = bytes.get(position(offset)..).unwrap_or_default();
+                let count = rest.len().min(buffer.len());
+                buffer[..count].copy_from_slice(&rest[..count]);
+                count
+            }
+            Self::Mapped(file) => {
+                file.read_at(buffer, offset).expect("an unnamed file can be read")
+            }
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8], offset: u64) {
+        match self {
+            Self::Plain(content) => put(content, position(offset), bytes),
+            Self::Mapped(file) => {
+                file.write_all_at(bytes, offset).expect("an unnamed file can be written");
+            }
+        }
+    }
+
+    fn resize(&mut self, len: u64) {
+        match self {
+            Self::Plain(bytes) => bytes.resize(position(len), 0),
+            Self::Mapped(file) => file.set_len(len).expect("an unnamed file takes any length"),
+        }
+    }
+
+    fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; position(self.len())];
+        let count = self.read(&mut bytes, 0);
+        bytes.truncate(count);
+        bytes
+    }
+}
+
+/// Who has locked a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Lock {
+    #[default]
+    Free,
+    Exclusive(u64),
+    Shared(Vec<u64>),
+}
+
+/// One file.
+#[derive(Debug)]
+pub(super) struct File {
+    content: Content,
+    /// Changes that are not durable, in their order.
+    unsynced: Vec<Made>,
+    /// So many of them no later sync makes durable, because theirs has failed.
+    doomed: usize,
+    lock: Lock,
+    pub(super) mode: u32,
+}
+
+impl File {
+    pub(super) const fn new(bytes: Vec<u8>, mode: u32) -> Self {
+        Self {
+            content: Content::Plain(bytes),
+            unsynced: Vec::new(),
+            doomed: 0,
+            lock: Lock::Free,
+            mode,
+        }
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.content.len()
+    }
+
+    pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        Ok(self.content.read(buffer, offset))
+    }
+
+    pub(super) fn apply(&mut self, change: Change<'_>) {
+        let len_before = self.len();
+        let len_after = change.len_after(len_before);
+        let (offset, count, after) = match change {
+            Change::Write { offset, bytes } => (offset, bytes.len() as u64, bytes.to_vec()),
+            Change::Resize(len) => (len, len_before.saturating_sub(len), Vec::new()),
+        };
+        let end = (offset + count).min(len_before);
+        let mut before = vec![0; position(end.saturating_sub(offset))];
+        self.content.read(&mut before, offset);
+        match change {
+            Change::Write { bytes, .. } => self.content.write(bytes, offset),
+            Change::Resize(len) => self.content.resize(len),
+        }
+        self.unsynced.push(Made { offset, before, after, len_before, len_after });
+    }
+
+    pub(super) fn sync(&mut self) {
+        self.unsynced.truncate(self.doomed);
+    }
+
+    pub(super) const fn doom(&mut self) {
+        self.doomed = self.unsynced.len();
+    }
+
+    pub(super) fn map(&mut self, len: usize) -> io::Result<Mapping> {
+        if let Content::Plain(bytes) = &self.content {
+            let file = unnamed_file()?;
+            file.write_all_at(bytes, 0)?;
+            self.content = Content::Mapped(file);
+        }
+        match &self.content {
+            Content::Mapped(file) => file.map(len),
+            Content::Plain(_) => unreachable!("it was moved"),
+        }
+    }
+
+    pub(super) fn flip(&mut self, offset: u64, bit: u32) -> bool {
+        let mut byte = [0];
+        if self.content.read(&mut byte, offset) == 0 {
+            return false;
+        }
+        byte[0] ^= 1 << (bit % 8);
+        self.content.write(&byte, offset);
+        true
+    }
+
+    pub(super) fn lock(&mut self, handle: u64, is_shared: bool) -> bool {
+        let (granted, lock) = match (&self.lock, is_shared) {
+            (Lock::Free, true) => (true, Lock::Shared(vec![handle])),
+            (Lock::Free, false) => (true, Lock::Exclusive(handle)),
+            (Lock::Exclusive(holder), _) => (*holder == handle, self.lock.clone()),
+            (Lock::Shared(holders), true) => {
+                (true, Lock::Shared([&holders[..], &[handle]].concat()))
+            }
+            (Lock::Shared(_), false) => (false, self.lock.clone()),
+        };
+        self.lock = lock;
+        granted
+    }
+
+    pub(super) fn unlock(&mut self, handle: u64) {
+        match &mut self.lock {
+            Lock::Exclusive(holder) if *holder == handle => self.lock = Lock::Free,
+            Lock::Shared(holders) => {
+                holders.retain(|holder| *holder != handle);
+                if holders.is_empty() {
+                    self.lock = Lock::Free;
+                }
+            }
+            Lock::Free | Lock::Exclusive(_) => {}
+        }
+    }
+
+    pub(super) fn release_locks(&mut self) {
+        self.lock = Lock::Free;
+    }
+
+    /// What the medium holds when the power has gone.
+    pub(super) fn after_power_cut(&self, fate: &mut Fate<'_>) -> Self {
+        let mut bytes = self.content.to_vec();
+        if fate.mercy != Mercy::All {
+            for made in self.unsynced.iter().rev() {
+                undo(&mut bytes, made);
+            }
+            for made in &self.unsynced {
+                redo(&mut bytes, made, fate);
+            }
+        }
+        Self::new(bytes, self.mode)
+    }
+}
+
+fn undo(bytes: &mut Vec<u8>, made: &Made) {
+    bytes.resize(position(made.len_before), 0);
+    let at = position(made.offset);
+    if let Some(place) = bytes.get_mut(at..at + made.before.len()) {
+        place.copy_from_slice(&made.before);
+    }
+}
+
+/// Lets a change arrive as far as fate has it.
+fn redo(bytes: &mut Vec<u8>, made: &Made, fate: &mut Fate<'_>) {
+    let whole = fate.spares();
+    if made.after.is_empty() {
+        if whole {
+            bytes.resize(position(made.len_after), 0);
+        }
+        return;
+    }
+    // The length is the file system's, the sectors are the device's: each may come without the other.
+    if fate.spares() && bytes.len() < position(made.len_after) {
+        bytes.resize(position(made.len_after), 0);
+    }
+    let torn = !whole && fate.spares();
+    let mut at = 0;
+    while at < made.after.len() {
+        let offset = made.offset + at as u64;
+        let room = position(SECTOR_BYTES - offset % SECTOR_BYTES);
+        let piece = &made.after[at..made.after.len().min(at + room)];
+        if whole || (torn && fate.spares()) {
+            put(bytes, position(offset), piece);
+        }
+        at += piece.len();
+    }
+}
+
+fn put(content: &mut Vec<u8>, at: usize, bytes: &[u8]) {
+    let end = at + bytes.len();
+    if content.len() < end {
+        content.resize(end, 0);
+    }
+    content[at..end].copy_from_slice(bytes);
+}
+
+/// What becomes of the changes that are not durable.
+#[derive(Debug)]
+pub(super) struct Fate<'a> {
+    pub(super) mercy: Mercy,
+    pub(super) draw: &'a mut SplitMix64,
+}
+
+impl Fate<'_> {
+    pub(super) fn spares(&mut self) -> bool {
+        match self.mercy {
+            Mercy::None => false,
+            Mercy::All => true,
+            Mercy::Drawn => self.draw.below(2) == 0,
+        }
+    }
+
+    /// How many of so many ordered changes are spared.
+    pub(super) fn prefix(&mut self, count: usize) -> usize {
+        match self.mercy {
+            Mercy::None => 0,
+            Mercy::All => count,
+            Mercy::Drawn => self.draw.position(count + 1),
+        }
+    }
+}
+
+/// An offset in a file that fits in memory, as all do here.
+fn position(offset: u64) -> usize {
+    usize::try_from(offset).expect("a simulated file fits in memory")
+}

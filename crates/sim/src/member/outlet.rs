@@ -1,0 +1,137 @@
+//! What comes out of a member's state machine, on its way to the other machines and to those who wait.
+//!
+//! Outcomes are kept back until what they tell of is published, as in production.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use quorate_api::etcdserverpb::{AlarmRequest, AlarmType, InternalRaftRequest, alarm_request};
+use quorate_core::{Begun, Order, Outlet, Output};
+use quorate_node::{Event, Leadership};
+use quorate_raft::{LogIndex, Role, Term};
+use quorate_state::apply::{Refusal, Request, Response};
+use quorate_state::members::{Members, MembershipRefusal};
+
+use super::input::Input;
+use super::{ORDERS_QUEUED_MAX, Told, Waiter};
+
+/// What became of something that went through the log.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Applied(Result<Response, Refusal>),
+    Changed(Result<(), MembershipRefusal>),
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    pub(super) inputs: VecDeque<Input>,
+    pub(super) orders: VecDeque<Order<Told, Told>>,
+    /// Who waits for which request.
+    pub(super) waiters: BTreeMap<u64, Waiter>,
+    /// Of what is applied and not published yet.
+    pub(super) held: Vec<(Waiter, Outcome)>,
+    /// To be told.
+    pub(super) outcomes: Vec<(Waiter, Outcome)>,
+    pub(super) published: LogIndex,
+    pub(super) published_term: Term,
+    pub(super) leadership: Leadership,
+    pub(super) told: Vec<Told>,
+    pub(super) members: Option<Members>,
+    pub(super) is_removed: bool,
+    /// The state was replaced by a leader's.
+    pub(super) was_installed: bool,
+    /// Alarms to be raised.
+    pub(super) proposals: Vec<InternalRaftRequest>,
+    pub(super) own_id: u64,
+    pub(super) seen: Vec<&'static str>,
+}
+
+impl Said {
+    pub(super) fn leads(&self) -> bool {
+        self.leadership.role == Role::Leader
+    }
+
+    fn raise_no_space(&mut self) {
+        let alarm = AlarmRequest {
+            action: alarm_request::AlarmAction::Activate.into(),
+            member_id: self.own_id,
+            alarm: AlarmType::Nospace.into(),
+        };
+        self.proposals
+            .push(InternalRaftRequest { alarm: Some(alarm), ..InternalRaftRequest::default() });
+    }
+
+    fn publish(&mut self, index: LogIndex, term: Term) {
+        assert!(index >= self.published, "what was published stays published");
+        self.published = index;
+        self.published_term = term;
+        self.outcomes.append(&mut self.held);
+    }
+}
+
+impl Outlet for Said {
+    type Ticket = Option<Waiter>;
+    type Told = Told;
+
+    fn begin(&mut self, request: &Request) -> Begun<Self::Ticket> {
+        let waiter = self.waiters.remove(&request.id);
+        Begun { reply_wanted: waiter.is_some(), ticket: waiter, kind: "request" }
+    }
+
+    fn finish(&mut self, ticket: Self::Ticket, outcome: Option<Result<Response, Refusal>>) {
+        if let (Some(waiter), Some(outcome)) = (ticket, outcome) {
+            self.held.push((waiter, Outcome::Applied(outcome)));
+        }
+    }
+
+    fn leads_in(&self, term: Term) -> bool {
+        self.leads() && self.leadership.term == term
+    }
+
+    fn is_backend_behind(&self) -> bool {
+        self.orders.len() >= ORDERS_QUEUED_MAX
+    }
+
+    fn put(&mut self, output: Output<Told>) {
+        match output {
+            Output::Decided { index, change } => {
+                self.inputs.push_back(Input::Event(Event::ConfChangeDecided { index, change }));
+            }
+            Output::Members(members) => self.members = Some(members),
+            Output::ChangeRefused(_) => self.seen.push("a membership change is refused by the log"),
+            Output::Removed => self.is_removed = true,
+            Output::ChangeAnswered { request_id, outcome } => {
+                if let Some(waiter) = self.waiters.remove(&request_id) {
+                    self.held.push((waiter, Outcome::Changed(outcome)));
+                }
+            }
+            Output::Published { index, term, members_changed } => {
+                self.publish(index, term);
+                if members_changed {
+                    self.inputs.push_back(Input::Applied);
+                }
+            }
+            Output::ClusterVersion { from, to } => {
+                if from.is_some_and(|from| to < from) {
+                    self.seen.push("the cluster version is lowered");
+                }
+            }
+            Output::StorageVersion { .. } | Output::TakingSnapshot { .. } => {}
+            Output::StorageVersionStays(_) => self.seen.push("the storage version stays behind"),
+            Output::OverQuota { .. } => self.raise_no_space(),
+            Output::NoRoom => {
+                if self.leads() {
+                    self.raise_no_space();
+                }
+            }
+            Output::Commit { batch, then } => self.orders.push_back(Order::Commit { batch, then }),
+            Output::Install { index } => self.orders.push_back(Order::Install { index, told: 0 }),
+            Output::Installed { index, term, .. } => {
+                self.was_installed = true;
+                self.publish(index, term);
+                self.inputs.push_back(Input::Applied);
+            }
+            Output::Tell(told) => self.told.push(told),
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! What clients ask of a member, from the question to the answer, by the course that production's handles take:
+//! checked, proposed or held behind a barrier, answered when the index is there.
+//!
+//! # Not here
+//!
+//! Questions about leases that only the leader can answer (`lease_holder`).
+
+use prost::Message as _;
+use quorate_api::etcdserverpb::{InternalRaftRequest, RequestHeader, WatchCreateRequest};
+use quorate_core::Job;
+use quorate_node::Proposal;
+use quorate_raft::{ConfChange, LogIndex};
+use quorate_state::apply::{
+    Refusal, Response, check_delete_range, check_put, check_range, check_txn, is_read_only,
+    is_serializable, read_range, read_txn,
+};
+use quorate_state::quota::{LEASE_COST, put_cost, txn_cost};
+use quorate_state::units::MemberId;
+
+use super::input::Input;
+use super::lease_holder::LeaseTask;
+use super::outlet::Outcome;
+use super::question::{Ask, Failure, OpId, Reply};
+use super::{Out, Process, Reader, Waiter};
+use crate::clock::Micros;
+
+impl Process {
+    /// Takes a question. Its answer comes out as [`Out::Reply`], or never.
+    pub fn ask(&mut self, op: OpId, ask: Ask, now: Micros) {
+        self.now = now;
+        if let Err(reply) = self.begin(op, ask) {
+            self.out.push(Out::Reply(op, reply));
+        }
+        self.gather();
+    }
+
+    fn begin(&mut self, op: OpId, ask: Ask) -> Result<(), Reply> {
+        let refused = |refusal| Reply::Refused(Refusal::Request(refusal));
+        let none = InternalRaftRequest::default;
+        let request = match ask {
+            Ask::Range(range) => {
+                check_range(&range).map_err(refused)?;
+                self.begin_read(op, range.serializable, Ask::Range(range));
+                return Ok(());
+            }
+            Ask::Put(put) => {
+                self.check_quota(put_cost(&put))?;
+                check_put(&put).map_err(refused)?;
+                InternalRaftRequest { put: Some(put), ..none() }
+            }
+            Ask::Delete(delete) => {
+                check_delete_range(&delete).map_err(refused)?;
+                InternalRaftRequest { delete_range: Some(delete), ..none() }
+            }
+            Ask::Txn(txn) => {
+                self.check_quota(txn_cost(&txn))?;
+                check_txn(&txn, self.settings.txn_ops_max).map_err(refused)?;
+                if is_read_only(&txn) {
+                    self.begin_read(op, is_serializable(&txn), Ask::Txn(txn));
+                    return Ok(());
+                }
+                InternalRaftRequest { txn: Some(txn), ..none() }
+            }
+            Ask::Compact(compaction) => {
+                if compaction.physical {
+                    self.asked.insert(op, Ask::Compact(compaction));
+                }
+                InternalRaftRequest { compaction: Some(compaction), ..none() }
+            }
+            Ask::LeaseGrant(mut grant) => {
+                self.check_quota(LEASE_COST)?;
+                if grant.id == 0 {
+                    grant.id = (self.next_id() & (u64::MAX >> 1)).cast_signed();
+                }
+                InternalRaftRequest { lease_grant: Some(grant), ..none() }
+            }
+            Ask::LeaseRevoke(revoke) => {
+                InternalRaftRequest { lease_revoke: Some(revoke), ..none() }
+            }
+            Ask::LeaseKeepAlive(id) => {
+                self.begin_task(op, LeaseTask::renew(id));
+                return Ok(());
+            }
+            Ask::LeaseTimeToLive { id, keys } => {
+                self.begin_task(op, LeaseTask::look(id, keys));
+                return Ok(());
+            }
+            Ask::Change(change) => {
+                self.propose_change(op, change);
+                return Ok(());
+            }
+            Ask::Defragment => {
+                self.said.orders.push_back(super::defragment(op));
+                return Ok(());
+            }
+            Ask::Internal(request) => *request,
+            Ask::Watch(create) => {
+                self.open_stream(op, create);
+                return Ok(());
+            }
+        };
+        self.propose(request, Waiter::Op(op), Some(op));
+        Ok(())
+    }
+
+    fn next_id(&mut self) -> u64 {
+        self.next_request += 1;
+        self.next_request
+    }
+
+    /// Refuses a write for which there is no room, and has everybody told.
+    fn check_quota(&mut self, cost: u64) -> Result<(), Reply> {
+        if self.readers.quota.allows(self.backend.size_bytes(), cost) {
+            return Ok(());
+        }
+        self.out.push(Out::Seen("a write finds the quota exceeded"));
+        self.raise_no_space();
+        Err(Reply::Failed(Failure::Never("no space")))
+    }
+
+    fn raise_no_space(&mut self) {
+        use quorate_api::etcdserverpb::{AlarmRequest, AlarmType, alarm_request};
+        let alarm = AlarmRequest {
+            action: alarm_request::AlarmAction::Activate.into(),
+            member_id: self.id,
+            alarm: AlarmType::Nospace.into(),
+        };
+        let request = InternalRaftRequest { alarm: Some(alarm), ..InternalRaftRequest::default() };
+        self.propose(request, Waiter::Nobody, None);
+    }
+
+    /// Sends a request through the log; its outcome goes to the waiter.
+    pub(super) fn propose(
+        &mut self,
+        request: InternalRaftRequest,
+        waiter: Waiter,
+        op: Option<OpId>,
+    ) {
+        let Some(proposal) = self.proposal(request, waiter, op) else { return };
+        self.inputs.push_back(Input::Propose(proposal));
+    }
+
+    /// The same for what only the leader of a term may want.
+    pub(super) fn propose_as_leader(&mut self, term: u64, request: InternalRaftRequest) {
+        let Some(proposal) = self.proposal(request, Waiter::Nobody, None) else { return };
+        self.inputs.push_back(Input::ProposeAsLeader { term, proposal });
+    }
+
+    fn proposal(
+        &mut self,
+        request: InternalRaftRequest,
+        waiter: Waiter,
+        op: Option<OpId>,
+    ) -> Option<Proposal> {
+        let request_id = self.next_id();
+        let header = RequestHeader { id: request_id, ..RequestHeader::default() };
+        let data = InternalRaftRequest { header: Some(header), ..request }.encode_to_vec();
+        if data.len() > self.settings.request_bytes_max {
+            self.fail_waiter(waiter, Failure::Never("request is too large"));
+            return None;
+        }
+        self.said.waiters.insert(request_id, waiter);
+        if let Some(op) = op {
+            self.proposed.insert(op, request_id);
+        }
+        Some(Proposal { request_id, data: data.into() })
+    }
+
+    fn propose_change(&mut self, op: OpId, change: ConfChange) {
+        let id = self.next_id();
+        self.said.waiters.insert(id, Waiter::Op(op));
+        self.proposed.insert(op, id);
+        self.inputs.push_back(Input::Change(ConfChange { id, ..change }));
+    }
+
+    fn begin_read(&mut self, op: OpId, is_serializable: bool, ask: Ask) {
+        self.asked.insert(op, ask);
+        if is_serializable || self.standing.reads_need_no_barrier(&self.said) {
+            self.answer_read(op);
+        } else {
+            self.inputs.push_back(Input::Barrier(Reader::Op(op)));
+        }
+    }
+
+    /// Reads what is published now.
+    fn answer_read(&mut self, op: OpId) {
+        let view = self.readers.view();
+        let reply = match self.asked.remove(&op) {
+            Some(Ask::Range(range)) => match read_range(&view, &range) {
+                Ok(Ok(mut response)) => {
+                    let header = response.header.get_or_insert_default();
+                    header.revision = view.current_revision();
+                    Reply::Range(response)
+                }
+                Ok(Err(refusal)) => Reply::Refused(refusal),
+                Err(_) => Reply::Failed(Failure::Never("a fault of the disk")),
+            },
+            Some(Ask::Txn(txn)) => match read_txn(&view, &txn) {
+                Ok(Ok(response)) => Reply::Txn(response),
+                Ok(Err(refusal)) => Reply::Refused(refusal),
+                Err(_) => Reply::Failed(Failure::Never("a fault of the disk")),
+            },
+            Some(_) | None => return,
+        };
+        self.out.push(Out::Reply(op, reply));
+    }
+
+    pub(super) fn when_applied(&mut self, index: LogIndex, reader: Reader) {
+        self.waiting.entry(index).or_default().push(reader);
+    }
+
+    /// Lets those go on whose index can be read.
+    pub(super) fn release_readers(&mut self) {
+        while let Some(first) = self.waiting.first_entry() {
+            if *first.key() > self.said.published {
+                return;
+            }
+            for reader in first.remove() {
+                match reader {
+                    Reader::Op(op) => self.answer_read(op),
+                    Reader::Task(op) => self.resume_task(op, true),
+                    Reader::Ends { doubt, ids } => self.end_leases(doubt, &ids),
+                }
+            }
+        }
+    }
+
+    pub(super) fn fail_reader(&mut self, reader: &Reader) {
+        match reader {
+            Reader::Op(op) => {
+                self.asked.remove(op);
+                let failure = Failure::Never("the leader has changed");
+                self.out.push(Out::Reply(*op, Reply::Failed(failure)));
+            }
+            Reader::Task(op) => self.resume_task(*op, false),
+            Reader::Ends { .. } => {}
+        }
+    }
+
+    pub(super) fn fail_waiter(&mut self, waiter: Waiter, failure: Failure) {
+        match waiter {
+            Waiter::Op(op) => self.out.push(Out::Reply(op, Reply::Failed(failure))),
+            Waiter::Task(op) => self.resume_task(op, false),
+            Waiter::Nobody => {}
+        }
+    }
+
+    /// Hands out what is published, and what was waited for.
+    pub(super) fn tell_outcomes(&mut self) {
+        for (waiter, outcome) in std::mem::take(&mut self.said.outcomes) {
+            match waiter {
+                Waiter::Op(op) => self.tell_outcome(op, outcome),
+                Waiter::Task(op) => {
+                    let is_done = matches!(outcome, Outcome::Applied(Ok(_)));
+                    self.resume_task(op, is_done);
+                }
+                Waiter::Nobody => {}
+            }
+        }
+        for op in std::mem::take(&mut self.said.told) {
+            if op != 0 {
+                self.out.push(Out::Reply(op, Reply::Done(Response::Empty)));
+            }
+        }
+    }
+
+    fn tell_outcome(&mut self, op: OpId, outcome: Outcome) {
+        self.proposed.remove(&op);
+        let reply = match outcome {
+            // What is physical waits for the records to be gone.
+            Outcome::Applied(Ok(Response::Compaction(_))) if self.asked.remove(&op).is_some() => {
+                self.jobs.push_back(Job::AwaitCompactions(op));
+                return;
+            }
+            Outcome::Applied(Ok(response)) => Reply::Done(response),
+            Outcome::Applied(Err(Refusal::NoSpace)) => Reply::Failed(Failure::Unknown("no space")),
+            Outcome::Applied(Err(refusal)) => Reply::Refused(refusal),
+            Outcome::Changed(Ok(())) => Reply::Changed,
+            Outcome::Changed(Err(_)) => Reply::Failed(Failure::Never("refused by the members")),
+        };
+        self.out.push(Out::Reply(op, reply));
+    }
+
+    /// The client waits no more.
+    pub fn give_up(&mut self, op: OpId) {
+        self.asked.remove(&op);
+        self.tasks.remove(&op);
+        self.streams.remove(&op);
+        if let Some(request) = self.proposed.remove(&op)
+            && self.said.waiters.remove(&request).is_some()
+        {
+            self.withdrawn.insert(request, self.reign);
+        }
+    }
+
+    /// Forgets proposals that nobody waits for: all, or, where this member leads, those from before its reign.
+    pub(super) fn forget_withdrawn(&mut self, leads: bool) -> Vec<u64> {
+        let reign = self.reign;
+        let all = std::mem::take(&mut self.withdrawn);
+        let (kept, forgotten) = all.into_iter().partition(|(_, taken)| leads && *taken == reign);
+        self.withdrawn = kept;
+        forgotten.into_keys().collect()
+    }
+
+    fn open_stream(&mut self, op: OpId, create: WatchCreateRequest) {
+        let mut stream = self.readers.hub.open_stream(self.settings.fragment_bytes_max);
+        stream.create(create, |_, _| Ok(()));
+        self.streams.insert(op, stream);
+    }
+
+    /// Tells the cluster this member's name, unless it knows, and a cluster that has no version its first.
+    pub fn keep_house(&mut self, name: &str, version: &str, now: Micros) {
+        use quorate_api::membershippb::{
+            Attributes, ClusterMemberAttrSetRequest, ClusterVersionSetRequest,
+        };
+        self.now = now;
+        let facts = self.readers.facts();
+        if self.said.leadership.leader == quorate_raft::NONE {
+            return;
+        }
+        let is_quiet = !self.said.waiters.values().any(|waiter| *waiter == Waiter::Nobody);
+        let own = facts.members.get(MemberId(self.id));
+        if is_quiet && own.is_some_and(|own| own.client_urls.is_empty()) {
+            let attributes = Attributes {
+                name: name.to_owned(),
+                client_urls: vec![format!("http://{name}:2379")],
+            };
+            let set = ClusterMemberAttrSetRequest {
+                member_id: self.id,
+                member_attributes: Some(attributes),
+            };
+            let request = InternalRaftRequest {
+                cluster_member_attr_set: Some(set),
+                ..InternalRaftRequest::default()
+            };
+            self.propose(request, Waiter::Nobody, None);
+        }
+        if is_quiet && self.said.leads() && facts.versions.cluster().is_none() {
+            let set = ClusterVersionSetRequest { ver: version.to_owned() };
+            let request = InternalRaftRequest {
+                cluster_version_set: Some(set),
+                ..InternalRaftRequest::default()
+            };
+            self.propose(request, Waiter::Nobody, None);
+        }
+        self.jobs.push_back(Job::FollowClusterVersion);
+        self.gather();
+    }
+}

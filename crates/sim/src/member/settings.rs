@@ -1,0 +1,141 @@
+//! What a member is told at its start: the flags that may matter, and the sizes of its files.
+
+use std::time::Duration;
+
+use quorate_core::Pace;
+use quorate_node::SnapshotPolicy;
+use quorate_state::apply::StateOptions;
+use quorate_state::lease::LessorOptions;
+use quorate_state::mvcc::StoreOptions;
+use quorate_state::watch::{CatchUpLimits, QueueLimits, WatchLimits};
+use quorate_storage::{bolt, wal};
+
+use crate::clock::{MILLI, Micros};
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Between two ticks.
+    pub tick: Micros,
+    /// Ticks without a leader before an election.
+    pub election_ticks: u32,
+    /// Whether a candidate asks first.
+    pub pre_vote: bool,
+    /// Whether the first election is not waited for in full.
+    pub initial_tick_advance: bool,
+    /// Whether a member gives way while its disk is stuck.
+    pub fences_stalled_disk: bool,
+    /// Without ticks for so long a leader doubts that it leads.
+    pub silence_max: Micros,
+    /// When to take snapshots.
+    pub snapshot_policy: SnapshotPolicy,
+    /// How batches and compactions are paced.
+    pub pace: Pace,
+    /// The log's files.
+    pub wal: wal::Options,
+    /// Bytes that the backend file grows by.
+    pub growth_bytes: u64,
+    /// Its page size, if it has to be created.
+    pub page_bytes: usize,
+    /// The quota; negative for none.
+    pub quota_bytes: i64,
+    /// How many learners there may be.
+    pub learner_max: usize,
+    /// Records kept in memory.
+    pub window_bytes: usize,
+    /// Whether the leader writes down what is left of leases.
+    pub checkpoints: bool,
+    /// Snapshot files that are kept.
+    pub snapshots_max: usize,
+    /// Segments that are kept.
+    pub segments_max: usize,
+    /// Operations of a transaction.
+    pub txn_ops_max: usize,
+    /// Bytes of a request.
+    pub request_bytes_max: usize,
+    /// Watch responses are split at this size.
+    pub fragment_bytes_max: usize,
+    /// What may wait on one stream of watchers.
+    pub queue: QueueLimits,
+    /// Changes that one pass reads for watchers who are behind.
+    pub pass_changes: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            tick: 100 * MILLI,
+            election_ticks: 10,
+            pre_vote: true,
+            initial_tick_advance: true,
+            fences_stalled_disk: true,
+            silence_max: 1_000 * MILLI,
+            snapshot_policy: SnapshotPolicy {
+                entry_count: 100,
+                catch_up_count: 50,
+                catch_up_bytes: 64 << 10,
+            },
+            pace: Pace {
+                batch_interval: Duration::from_millis(100),
+                batch_ops_max: 100,
+                compaction_step: 20,
+                compaction_pause: Duration::from_millis(10),
+                lease_extension_millis: 1000,
+            },
+            wal: wal::Options {
+                segment_bytes: 32 << 10,
+                zero_lead_bytes: 4 << 10,
+                zero_step_bytes: 2 << 10,
+                kept_free_bytes: 16 << 10,
+                ..wal::Options::default()
+            },
+            growth_bytes: 32 << 10,
+            page_bytes: 4096,
+            quota_bytes: -1,
+            learner_max: 1,
+            window_bytes: 1 << 20,
+            checkpoints: false,
+            snapshots_max: 2,
+            segments_max: 2,
+            txn_ops_max: 128,
+            request_bytes_max: 1 << 20,
+            fragment_bytes_max: 1 << 20,
+            queue: QueueLimits::default(),
+            pass_changes: 50_000,
+        }
+    }
+}
+
+impl Settings {
+    pub(super) fn state_options(&self) -> StateOptions {
+        let watch = WatchLimits {
+            queue: self.queue,
+            catch_up: CatchUpLimits { pass_changes: self.pass_changes, ..CatchUpLimits::default() },
+            ..WatchLimits::default()
+        };
+        StateOptions {
+            store: StoreOptions {
+                window_bytes_max: self.window_bytes,
+                recovered_bytes_max: self.window_bytes,
+            },
+            lessor: LessorOptions {
+                ttl_secs_min: 1,
+                checkpoints: self.checkpoints,
+                checkpoint_interval_secs: 5,
+                resubmit_millis: 2_000,
+            },
+            checkpoint_persist: false,
+            quota_bytes: self.quota_bytes,
+            learner_count_max: self.learner_max,
+            watch,
+        }
+    }
+
+    pub(super) fn bolt_options(&self) -> bolt::Options {
+        let mut options = bolt::Options::default();
+        options.growth_bytes = self.growth_bytes;
+        options.page_bytes_new = self.page_bytes;
+        options.map_bytes_min = 1 << 20;
+        options
+    }
+}

@@ -1,0 +1,126 @@
+//! The network between hosts: what is lost, late, twice, out of order, or cut off in one direction or both.
+//!
+//! Streams of production keep their order as long as they stand, so a message overtakes another only where the run
+//! has reordering. What is on its way when a link is cut is lost, or not.
+
+use std::collections::BTreeSet;
+
+use quorate_random::SplitMix64;
+
+use crate::clock::Micros;
+use crate::plan::{Kind, Plan};
+
+/// How many messages may be on their way from one host to another. More are dropped, as a full queue does.
+pub const IN_FLIGHT_MAX: usize = 4_096;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Network {
+    /// Directions in which nothing comes through.
+    cut: BTreeSet<(usize, usize)>,
+    /// When the last message of a direction arrives.
+    last: Vec<Vec<Micros>>,
+    in_flight: Vec<Vec<usize>>,
+    is_calm: bool,
+}
+
+impl Network {
+    /// A network of so many hosts, in which all is well.
+    #[must_use]
+    pub fn new(hosts: usize) -> Self {
+        Self {
+            cut: BTreeSet::new(),
+            last: vec![vec![0; hosts]; hosts],
+            in_flight: vec![vec![0; hosts]; hosts],
+            is_calm: false,
+        }
+    }
+
+    /// Whether anything comes through in this direction.
+    #[must_use]
+    pub fn is_open(&self, from: usize, to: usize) -> bool {
+        !self.cut.contains(&(from, to))
+    }
+
+    /// Cuts one direction.
+    pub fn cut(&mut self, from: usize, to: usize) {
+        self.cut.insert((from, to));
+    }
+
+    /// Cuts a host off from all others.
+    pub fn isolate(&mut self, host: usize) {
+        for other in 0..self.last.len() {
+            self.cut.insert((host, other));
+            self.cut.insert((other, host));
+        }
+    }
+
+    /// Mends what is cut.
+    pub fn mend(&mut self) {
+        self.cut.clear();
+    }
+
+    /// From now on nothing is lost, late or twice.
+    pub fn calm(&mut self) {
+        self.mend();
+        self.is_calm = true;
+    }
+
+    /// Whether anything is cut.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.cut.is_empty()
+    }
+
+    /// When a message that is sent now arrives: never, once or, if it is of a kind that may, twice. What members pass on
+    /// to their leader is carried out as often as it arrives; production's streams carry it once.
+    pub fn send(
+        &mut self,
+        (from, to): (usize, usize),
+        may_repeat: bool,
+        now: Micros,
+        plan: &Plan,
+        draw: &mut SplitMix64,
+    ) -> Vec<Micros> {
+        let is_lossy = plan.has(Kind::Loss) && !self.is_calm;
+        let is_lost = is_lossy && draw.below(plan.loss) == 0;
+        if !self.is_open(from, to) || is_lost || self.in_flight[from][to] >= IN_FLIGHT_MAX {
+            return Vec::new();
+        }
+        let mut arrivals = vec![self.arrival((from, to), now, plan, draw)];
+        let repeats = plan.has(Kind::Duplicates) && may_repeat && !self.is_calm;
+        if repeats && draw.below(20) == 0 {
+            arrivals.push(self.arrival((from, to), now, plan, draw));
+        }
+        self.in_flight[from][to] += arrivals.len();
+        arrivals
+    }
+
+    /// A message has arrived, or has come to nothing.
+    pub fn note_arrival(&mut self, from: usize, to: usize) {
+        self.in_flight[from][to] -= 1;
+    }
+
+    fn arrival(
+        &mut self,
+        (from, to): (usize, usize),
+        now: Micros,
+        plan: &Plan,
+        draw: &mut SplitMix64,
+    ) -> Micros {
+        let (least, most) = plan.delay;
+        let mut at = now + least + draw.below(most - least + 1);
+        if self.is_calm {
+            at = now + least;
+        } else if plan.has(Kind::SlowNetwork) && draw.below(50) == 0 {
+            at += draw.below(most * 100 + 1);
+        }
+        let last = &mut self.last[from][to];
+        let may_overtake = plan.has(Kind::Reordering) && !self.is_calm && draw.below(4) == 0;
+        if may_overtake {
+            return at;
+        }
+        *last = at.max(*last);
+        *last
+    }
+}

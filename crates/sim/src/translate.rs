@@ -1,0 +1,198 @@
+//! Between what histories are written in and what the API says.
+
+use quorate_api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use quorate_api::etcdserverpb::request_op::Request as PbRequest;
+use quorate_api::etcdserverpb::response_op::Response as PbResponse;
+use quorate_api::etcdserverpb::{
+    Compare as PbCompare, DeleteRangeRequest, PutRequest, RangeRequest, RangeResponse, RequestOp,
+    ResponseOp, TxnRequest, TxnResponse, WatchCreateRequest, WatchResponse,
+    watch_create_request::FilterType,
+};
+use quorate_api::mvccpb;
+use quorate_history::{
+    Compare, Delete, Event, KeyValue, KvAnswer, KvRequest, Operand, Put, Range, Relation, Told,
+    Txn, WatchRequest,
+};
+
+/// A store of a value.
+#[must_use]
+pub fn put(put: &Put) -> PutRequest {
+    PutRequest {
+        key: put.key.clone(),
+        value: put.value.clone(),
+        lease: put.lease,
+        prev_kv: put.prev_kv,
+        ignore_value: put.ignore_value,
+        ignore_lease: put.ignore_lease,
+    }
+}
+
+/// A deletion.
+#[must_use]
+pub fn delete(delete: &Delete) -> DeleteRangeRequest {
+    DeleteRangeRequest {
+        key: delete.keys.key.clone(),
+        range_end: delete.keys.end.clone(),
+        prev_kv: delete.prev_kv,
+    }
+}
+
+/// A read.
+#[must_use]
+pub fn range(range: &Range) -> RangeRequest {
+    RangeRequest {
+        key: range.keys.key.clone(),
+        range_end: range.keys.end.clone(),
+        revision: range.revision,
+        limit: range.limit,
+        serializable: range.serializable,
+        keys_only: range.keys_only,
+        count_only: range.count_only,
+        ..RangeRequest::default()
+    }
+}
+
+/// A transaction.
+#[must_use]
+pub fn txn(txn: &Txn) -> TxnRequest {
+    TxnRequest {
+        compare: txn.compares.iter().map(compare).collect(),
+        success: txn.success.iter().map(operation).collect(),
+        failure: txn.failure.iter().map(operation).collect(),
+    }
+}
+
+fn operation(request: &KvRequest) -> RequestOp {
+    let request = match request {
+        KvRequest::Put(one) => PbRequest::RequestPut(put(one)),
+        KvRequest::Delete(one) => PbRequest::RequestDeleteRange(delete(one)),
+        KvRequest::Range(one) => PbRequest::RequestRange(range(one)),
+        KvRequest::Txn(one) => PbRequest::RequestTxn(txn(one)),
+    };
+    RequestOp { request: Some(request) }
+}
+
+fn compare(compare: &Compare) -> PbCompare {
+    let result = match compare.relation {
+        Relation::Equal => CompareResult::Equal,
+        Relation::NotEqual => CompareResult::NotEqual,
+        Relation::Greater => CompareResult::Greater,
+        Relation::Less => CompareResult::Less,
+    };
+    let (target, union) = match &compare.operand {
+        Operand::Value(value) => (CompareTarget::Value, TargetUnion::Value(value.clone())),
+        Operand::Version(number) => (CompareTarget::Version, TargetUnion::Version(*number)),
+        Operand::CreateRevision(number) => {
+            (CompareTarget::Create, TargetUnion::CreateRevision(*number))
+        }
+        Operand::ModRevision(number) => (CompareTarget::Mod, TargetUnion::ModRevision(*number)),
+        Operand::Lease(number) => (CompareTarget::Lease, TargetUnion::Lease(*number)),
+    };
+    PbCompare {
+        result: result.into(),
+        target: target.into(),
+        key: compare.keys.key.clone(),
+        range_end: compare.keys.end.clone(),
+        target_union: Some(union),
+    }
+}
+
+/// What was read.
+#[must_use]
+pub fn read(response: &RangeResponse) -> KvAnswer {
+    let kvs = response.kvs.iter().map(record).collect();
+    KvAnswer::Range { kvs, count: response.count, more: response.more }
+}
+
+fn record(kv: &quorate_api::record::KeyValue) -> KeyValue {
+    let fields = kv.fields();
+    KeyValue {
+        key: fields.key.to_vec().into(),
+        value: fields.value.to_vec().into(),
+        create_revision: fields.create_revision,
+        mod_revision: fields.mod_revision,
+        version: fields.version,
+        lease: fields.lease,
+    }
+}
+
+/// What a transaction has come to.
+#[must_use]
+pub fn done(response: &TxnResponse) -> KvAnswer {
+    let answers = response.responses.iter().filter_map(answer).collect();
+    KvAnswer::Txn { succeeded: response.succeeded, answers }
+}
+
+fn answer(operation: &ResponseOp) -> Option<KvAnswer> {
+    Some(match operation.response.as_ref()? {
+        PbResponse::ResponseRange(response) => read(response),
+        PbResponse::ResponsePut(response) => stored(response),
+        PbResponse::ResponseDeleteRange(response) => deleted(response),
+        PbResponse::ResponseTxn(response) => done(response),
+    })
+}
+
+/// What a store has come to.
+#[must_use]
+pub fn stored(response: &quorate_api::etcdserverpb::PutResponse) -> KvAnswer {
+    KvAnswer::Put { previous: response.prev_kv.as_ref().map(record) }
+}
+
+/// What a deletion has come to.
+#[must_use]
+pub fn deleted(response: &quorate_api::etcdserverpb::DeleteRangeResponse) -> KvAnswer {
+    let previous = response.prev_kvs.iter().map(record).collect();
+    KvAnswer::Delete { deleted: response.deleted, previous }
+}
+
+/// A watcher's request.
+#[must_use]
+pub fn watch(request: &WatchRequest, fragment: bool, progress: bool) -> WatchCreateRequest {
+    let mut filters = Vec::new();
+    if request.no_put {
+        filters.push(FilterType::Noput.into());
+    }
+    if request.no_delete {
+        filters.push(FilterType::Nodelete.into());
+    }
+    WatchCreateRequest {
+        key: request.keys.key.clone(),
+        range_end: request.keys.end.clone(),
+        start_revision: request.start_revision,
+        progress_notify: progress,
+        filters,
+        prev_kv: request.prev_kv,
+        watch_id: 0,
+        fragment,
+    }
+}
+
+/// What a watcher is told.
+#[must_use]
+pub fn told(response: &WatchResponse) -> Told {
+    let revision = response.header.as_ref().map_or(0, |header| header.revision);
+    if response.canceled {
+        return match response.compact_revision {
+            0 => Told::Cancelled,
+            revision => Told::Compacted { revision },
+        };
+    }
+    if response.created {
+        return Told::Created { revision };
+    }
+    if response.events.is_empty() {
+        return Told::Progress { revision };
+    }
+    let events = response.events.iter().map(event).collect();
+    Told::Events { events, is_fragment: response.fragment }
+}
+
+/// One change of one key.
+#[must_use]
+pub fn event(event: &mvccpb::Event) -> Event {
+    Event {
+        kv: event.kv.as_ref().map(record).unwrap_or_default(),
+        is_delete: event.r#type == i32::from(mvccpb::event::EventType::Delete),
+        previous: event.prev_kv.as_ref().map(record),
+    }
+}

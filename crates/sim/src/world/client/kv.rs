@@ -1,0 +1,154 @@
+//! What clients ask of the key space: mostly small things of few keys, so that they meet, and now and then something
+//! large, odd or beyond a bound.
+
+use bytes::Bytes;
+use quorate_history::{
+    Compare, Delete, KeyRange, KvRequest, Operand, Put, Range, Relation, Request, Txn,
+};
+
+use super::super::World;
+use crate::plan::Kind;
+
+impl World {
+    pub(super) fn draw_request(&mut self, client: usize) -> Request {
+        if self.plan.has(Kind::Leases) && self.one_in(5) {
+            return self.draw_lease_request();
+        }
+        if self.plan.has(Kind::Compaction) && self.one_in(25) {
+            let known = self.clients[client].revision;
+            let back = i64::try_from(self.draw.below(20)).unwrap_or(0);
+            // Now and then one that was compacted before, or is yet to come.
+            return Request::Compact { revision: (known + 2 - back).max(1) };
+        }
+        let request = match self.draw.below(20) {
+            0..8 => KvRequest::Put(self.draw_put()),
+            8..10 => KvRequest::Delete(self.draw_delete()),
+            10..16 => KvRequest::Range(self.draw_range(client)),
+            _ => KvRequest::Txn(self.draw_txn(client, 0)),
+        };
+        Request::Kv(request)
+    }
+
+    pub(super) fn draw_key(&mut self) -> Bytes {
+        format!("k{:02}", self.draw.below(self.plan.keys)).into()
+    }
+
+    /// One key, several, or all.
+    pub(super) fn draw_keys(&mut self) -> KeyRange {
+        let key = self.draw_key();
+        match self.draw.below(6) {
+            0 => KeyRange::ALL,
+            1 => KeyRange { key, end: Bytes::from_static(b"\0") },
+            // Perhaps one without keys.
+            2 => KeyRange { key, end: self.draw_key() },
+            _ => KeyRange::one(key),
+        }
+    }
+
+    fn draw_value(&mut self) -> Bytes {
+        let number = self.number();
+        let is_large = self.plan.has(Kind::LargeValues) && self.one_in(8);
+        let length = match self.draw.below(20) {
+            0 => return Bytes::new(),
+            // Up to what a request may be, and a little more.
+            _ if is_large => {
+                let most = self.plan.settings.request_bytes_max as u64 + 10;
+                self.draw.below(most)
+            }
+            1 => self.draw.below(2_000),
+            _ => self.draw.below(40),
+        };
+        let length = usize::try_from(length).unwrap_or(0);
+        format!("{number:0length$}").into()
+    }
+
+    fn draw_put(&mut self) -> Put {
+        let (key, value) = (self.draw_key(), self.draw_value());
+        let lease = if self.one_in(3) { self.draw_lease().unwrap_or(0) } else { 0 };
+        let put = Put { key, value, lease, prev_kv: self.one_in(3), ..Put::default() };
+        match self.draw.below(20) {
+            0 => Put { value: Bytes::new(), ignore_value: true, ..put },
+            1 => Put { lease: 0, ignore_lease: true, ..put },
+            _ => put,
+        }
+    }
+
+    fn draw_delete(&mut self) -> Delete {
+        Delete { keys: self.draw_keys(), prev_kv: self.one_in(2) }
+    }
+
+    fn draw_range(&mut self, client: usize) -> Range {
+        let known = self.clients[client].revision;
+        let revision = match self.draw.below(6) {
+            0 => (known - i64::try_from(self.draw.below(20)).unwrap_or(0)).max(0),
+            1 if self.one_in(5) => known + 3,
+            _ => 0,
+        };
+        Range {
+            keys: self.draw_keys(),
+            revision,
+            limit: if self.one_in(4) { 1 + i64::from(self.one_in(2)) } else { 0 },
+            serializable: self.one_in(4),
+            keys_only: self.one_in(8),
+            count_only: self.one_in(8),
+        }
+    }
+
+    fn draw_txn(&mut self, client: usize, depth: u32) -> Txn {
+        let compares = (0..self.draw.below(3)).map(|_| self.draw_compare(client)).collect();
+        let success = self.draw_operations(client, depth);
+        let failure = self.draw_operations(client, depth);
+        Txn { compares, success, failure }
+    }
+
+    /// Operations of which no two write one key, most of the time.
+    fn draw_operations(&mut self, client: usize, depth: u32) -> Vec<KvRequest> {
+        let mut written = std::collections::BTreeSet::new();
+        let mut operations = Vec::new();
+        for _ in 0..self.draw.below(4) {
+            let operation = match self.draw.below(10) {
+                0..5 => {
+                    let put = self.draw_put();
+                    if !written.insert(put.key.clone()) && !self.one_in(20) {
+                        continue;
+                    }
+                    KvRequest::Put(put)
+                }
+                5 => {
+                    let key = self.draw_key();
+                    if !written.insert(key.clone()) {
+                        continue;
+                    }
+                    KvRequest::Delete(Delete { keys: KeyRange::one(key), prev_kv: self.one_in(2) })
+                }
+                6 if depth == 0 => KvRequest::Txn(self.draw_txn(client, 1)),
+                _ => {
+                    let range = self.draw_range(client);
+                    // The truth of the judge remembers what a member has forgotten.
+                    KvRequest::Range(Range { revision: 0, ..range })
+                }
+            };
+            operations.push(operation);
+        }
+        operations
+    }
+
+    fn draw_compare(&mut self, client: usize) -> Compare {
+        let relation = match self.draw.below(4) {
+            0 => Relation::Equal,
+            1 => Relation::NotEqual,
+            2 => Relation::Greater,
+            _ => Relation::Less,
+        };
+        let known = self.clients[client].revision;
+        let near = (known - i64::try_from(self.draw.below(5)).unwrap_or(0)).max(0);
+        let operand = match self.draw.below(6) {
+            0 => Operand::Value(self.draw_value()),
+            1 => Operand::Version(i64::try_from(self.draw.below(4)).unwrap_or(0)),
+            2 => Operand::CreateRevision(if self.one_in(2) { 0 } else { near }),
+            3 => Operand::Lease(self.draw_lease().unwrap_or(0)),
+            _ => Operand::ModRevision(near),
+        };
+        Compare { keys: self.draw_keys(), relation, operand }
+    }
+}

@@ -1,0 +1,181 @@
+//! What goes wrong with machines, disks, clocks and links, one thing at a time, as the plan has it.
+
+use super::hosts::Down;
+use super::{Event, World};
+use crate::clock::{MILLI, Micros, SECOND};
+use crate::disk::{Faults, Operation};
+use crate::plan::Kind;
+
+/// Kinds that strike now and then. The others are there all the time, or are acts of the operator and of clients.
+const STRIKING: [Kind; 12] = [
+    Kind::Kill,
+    Kind::PowerCut,
+    Kind::PowerCutInAStep,
+    Kind::DiskFailure,
+    Kind::DiskFull,
+    Kind::DiskStall,
+    Kind::Cut,
+    Kind::OneWayCut,
+    Kind::Flap,
+    Kind::Pause,
+    Kind::ClockJump,
+    Kind::Transfer,
+];
+
+impl World {
+    /// Something goes wrong.
+    pub(super) fn strike(&mut self) {
+        if self.is_calm() {
+            return;
+        }
+        let at = self.about(self.plan.fault_every);
+        self.queue.put(at, Event::Strike);
+        let kinds: Vec<Kind> = STRIKING.into_iter().filter(|kind| self.plan.has(*kind)).collect();
+        if kinds.is_empty() {
+            return;
+        }
+        let kind = kinds[self.draw.position(kinds.len())];
+        let host = self.draw.position(self.hosts.len());
+        self.tell(|| format!("{kind} strikes h{host}"));
+        self.trace.count(kind as u64);
+        if matches!(kind, Kind::Cut | Kind::OneWayCut | Kind::Flap) {
+            self.cut_links(kind, host);
+        } else if kind == Kind::Transfer {
+            self.hand_over(host);
+        } else if self.hosts[host].process.is_some() {
+            self.strike_host(kind, host);
+        }
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the kinds of hosts, of those that strike")]
+    fn strike_host(&mut self, kind: Kind, at: usize) {
+        match kind {
+            Kind::Kill => self.end_process(at, crate::disk::Struck::default()),
+            Kind::PowerCut => {
+                self.cut_power(at);
+                // Of one power line hang more than one.
+                while self.one_in(3) {
+                    let other = self.draw.position(self.hosts.len());
+                    if self.hosts[other].process.is_some() {
+                        self.cut_power(other);
+                    }
+                }
+            }
+            Kind::PowerCutInAStep => {
+                let after = Some(self.draw.below(40));
+                self.add_faults(at, |faults| faults.power_cut_after = after);
+            }
+            Kind::DiskFailure => {
+                let kinds = [
+                    Operation::Open,
+                    Operation::Write,
+                    Operation::Resize,
+                    Operation::Sync,
+                    Operation::SyncDir,
+                    Operation::Name,
+                ];
+                let fails = Some((kinds[self.draw.position(kinds.len())], self.draw.below(10)));
+                self.add_faults(at, |faults| faults.fails = fails);
+            }
+            Kind::DiskFull => {
+                let room = if self.one_in(2) { Some(self.draw.below(60_000)) } else { None };
+                self.add_faults(at, |faults| faults.room = room);
+            }
+            Kind::DiskStall => {
+                let until = self.now + self.drawn_span();
+                self.hosts[at].stalled_until = until;
+            }
+            Kind::Pause => {
+                let until = self.now + self.drawn_span();
+                self.hosts[at].paused_until = until;
+            }
+            Kind::ClockJump => {
+                let by = self.drawn_span();
+                if let Some(process) = self.hosts[at].process.as_mut() {
+                    process.clock_mut().jump(by);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Mostly short, sometimes longer than any timeout.
+    fn drawn_span(&mut self) -> Micros {
+        match self.draw.below(4) {
+            0 => self.draw.below(8 * SECOND),
+            1 => self.draw.below(2 * SECOND),
+            _ => self.draw.below(300 * MILLI),
+        }
+    }
+
+    fn add_faults(&self, at: usize, add: impl FnOnce(&mut Faults)) {
+        let disk = &self.hosts[at].disk;
+        let mut faults = disk.faults();
+        add(&mut faults);
+        disk.set_faults(faults);
+    }
+
+    /// When the power goes during a start, if it does.
+    pub(super) fn drawn_power_cut(&mut self, one_in: u64) -> Option<u64> {
+        let has = self.plan.has(Kind::PowerCutInAStep) && !self.is_calm();
+        (has && self.one_in(one_in)).then(|| self.draw.below(30))
+    }
+
+    fn cut_links(&mut self, kind: Kind, at: usize) {
+        if !self.network.is_whole() && self.one_in(2) {
+            self.network.mend();
+        }
+        if kind == Kind::Cut && self.one_in(2) {
+            // Two parts.
+            self.seen.note("two parts of the cluster are cut apart");
+            let side: Vec<bool> = self.hosts.iter().map(|_| self.draw.below(2) == 0).collect();
+            for from in 0..side.len() {
+                for to in 0..side.len() {
+                    if side[from] != side[to] {
+                        self.network.cut(from, to);
+                    }
+                }
+            }
+        } else if kind == Kind::OneWayCut {
+            let other = self.draw.position(self.hosts.len());
+            if other != at {
+                self.network.cut(at, other);
+            }
+        } else {
+            self.network.isolate(at);
+        }
+        let span = match kind == Kind::Flap {
+            true => self.draw.below(200 * MILLI),
+            false => self.drawn_span() + SECOND / 2,
+        };
+        let again = if kind == Kind::Flap { 1 + self.draw.below(4) } else { 1 };
+        for round in 1..=again {
+            self.queue.put(self.now + span * round, Event::Mend);
+        }
+    }
+
+    fn hand_over(&mut self, to: usize) {
+        let id = self.hosts[to].id;
+        for host in &mut self.hosts {
+            if let Some(process) = host.process.as_mut() {
+                process.transfer_leadership(id);
+            }
+        }
+        self.seen.note("the lead is handed over");
+        (0..self.hosts.len()).for_each(|at| self.schedule(at));
+    }
+
+    /// Nothing goes wrong from now on, and what went wrong with machines is mended.
+    pub(super) fn mend_machines(&mut self) {
+        self.network.calm();
+        for at in 0..self.hosts.len() {
+            let host = &mut self.hosts[at];
+            host.paused_until = 0;
+            host.stalled_until = 0;
+            host.disk.set_faults(Faults::default());
+            if host.process.is_none() && host.down == Down::Ended {
+                self.queue.put(self.now + 10 * MILLI, Event::Start(at));
+            }
+        }
+    }
+}

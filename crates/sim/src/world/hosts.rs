@@ -1,0 +1,607 @@
+//! Hosts: a disk, and on it a process that starts, has its turns, and comes to its end one way or another.
+
+use quorate_node::LogFault;
+use quorate_raft::{Message, MessageKind, NONE, Role};
+use quorate_state::members::Members;
+use quorate_storage::lost_log;
+
+use super::{Event, World};
+use crate::clock::{LocalClock, MILLI, Micros, SECOND};
+use crate::disk::{Faults, Mercy, SimDisk, Struck};
+use crate::member::boot::{self, Flags, Others, boot};
+use crate::member::{Failure, Fatal, Out, Process, Promised, Refused, Reply, TURNS, Turn};
+use crate::plan::{Kind, Plan};
+use quorate_random::SplitMix64;
+
+/// Between two looks after leases, as in production.
+const HOUSE_EVERY: Micros = 500 * MILLI;
+
+/// Why there is no process on a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Down {
+    /// None was started yet, or the operator has ended it.
+    Off,
+    /// It has ended, and is started again by whoever looks after processes.
+    Ended,
+    /// It refuses to start, or would end again: somebody has to do something about its files.
+    Broken,
+    /// The member was removed.
+    Removed,
+}
+
+/// A machine that a member may run on.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) flags: Flags,
+    pub(super) disk: SimDisk,
+    pub(super) process: Option<Box<Process>>,
+    pub(super) down: Down,
+    /// Counts the processes that there were.
+    pub(super) life: u64,
+    /// Until when the process stands still.
+    pub(super) paused_until: Micros,
+    /// Until when its disk does.
+    pub(super) stalled_until: Micros,
+    /// What the last process had promised.
+    promised: Promised,
+    /// The member's id when it last ran.
+    pub(super) id: u64,
+    /// When each machine has its next turn.
+    due: [Option<Micros>; TURNS.len()],
+    /// What its clock counts in a second.
+    pace: u64,
+    /// A copy of the directory, of another day.
+    pub(super) yesterday: Option<SimDisk>,
+    /// Somebody has done something to its files.
+    pub(super) is_tampered: bool,
+}
+
+impl Host {
+    pub(super) fn new(at: usize, plan: &Plan, draw: &mut SplitMix64) -> Self {
+        let name = format!("h{at}");
+        let initial = (0..plan.founders).map(|at| (format!("h{at}"), url_of(at))).collect();
+        let pace = match plan.has(Kind::Drift) {
+            true => 990_000 + draw.below(20_001),
+            false => 1_000_000,
+        };
+        Self {
+            flags: Flags {
+                name,
+                initial,
+                joins: false,
+                token: "sim".to_owned(),
+                settings: plan.settings_of(draw),
+            },
+            disk: SimDisk::default(),
+            process: None,
+            down: Down::Off,
+            life: 0,
+            paused_until: 0,
+            stalled_until: 0,
+            promised: Promised::default(),
+            id: 0,
+            due: [None; TURNS.len()],
+            pace,
+            yesterday: None,
+            is_tampered: false,
+        }
+    }
+
+    /// Forgets what was promised: the memory of it is gone.
+    pub(super) fn forget(&mut self) {
+        self.promised = Promised::default();
+    }
+}
+
+/// Where peers reach a host.
+pub(super) fn url_of(host: usize) -> String {
+    format!("http://h{host}:2380")
+}
+
+/// The host at this URL.
+pub(super) fn host_at(url: &str) -> Option<usize> {
+    url.strip_prefix("http://h")?.strip_suffix(":2380")?.parse().ok()
+}
+
+/// Who answers a process that starts.
+struct Neighbours<'a> {
+    world: &'a World,
+    asker: usize,
+}
+
+impl Others for Neighbours<'_> {
+    fn clusters(&self, urls: &[String]) -> Vec<(u64, Members)> {
+        let answers = |url: &String| {
+            let at = host_at(url)?;
+            let host = self.world.hosts.get(at)?;
+            let network = &self.world.network;
+            let hears = network.is_open(self.asker, at) && network.is_open(at, self.asker);
+            let process = host.process.as_ref().filter(|_| hears)?;
+            let members = process.readers().facts().members.clone();
+            let knows_any = members.iter().len() > 0;
+            knows_any.then_some((process.cluster_id, members))
+        };
+        urls.iter().filter_map(answers).collect()
+    }
+}
+
+impl World {
+    /// Starts a process, if there is none.
+    pub(super) fn start(&mut self, at: usize) {
+        if self.hosts[at].process.is_some() {
+            return;
+        }
+        let (flags, disk) = (self.hosts[at].flags.clone(), self.hosts[at].disk.clone());
+        let seed = self.draw.next_u64();
+        disk.set_faults(Faults { power_cut_after: self.drawn_power_cut(20), ..disk.faults() });
+        let booted = boot(&disk, &flags, &Neighbours { world: self, asker: at }, seed);
+        let struck = disk.take_struck();
+        let (booted, found) = match booted {
+            Ok(booted) => booted,
+            Err(refused) => return self.note_refusal(at, &refused, struck),
+        };
+        let host = &mut self.hosts[at];
+        host.life += 1;
+        let (id, life) = (booted.id(), host.life);
+        let promised = host.promised;
+        host.id = id;
+        self.places.insert(id, at);
+        self.tell(|| {
+            let applied = booted.state().applied().0;
+            format!("h{at} starts as {id:x}, applied {applied}, {found:?}")
+        });
+        self.trace.count(found.last_index);
+        if found.term < promised.term || found.last_index < promised.log {
+            self.judge.object(|| format!("h{at} has promised {promised:?} and has {found:?}"));
+        }
+        let applied = booted.state().applied();
+        if applied.0 > 0 {
+            self.judge.note_published(at, applied.0, &booted.state().readers());
+            self.judge.compare(at, &booted.state().readers(), 0);
+        }
+        let clock = LocalClock::new(self.origin, self.now, self.hosts[at].pace);
+        let process = Process::start(booted, clock, self.now, life);
+        let tick = flags.settings.tick;
+        let host = &mut self.hosts[at];
+        host.process = Some(Box::new(process));
+        host.due = [None; TURNS.len()];
+        if applied.0 == 0 && flags.joins {
+            self.seen.note("a member joins");
+        }
+        let first = self.draw.below(tick);
+        self.queue.put(self.now + first, Event::Tick { host: at, life });
+        self.queue.put(self.now + first / 2, Event::House { host: at, life });
+        let purge = self.about(5 * SECOND);
+        self.queue.put(purge, Event::Purge { host: at, life });
+        self.after_step(at, Ok(()));
+    }
+
+    fn note_refusal(&mut self, at: usize, refused: &Refused, struck: Struck) {
+        self.tell(|| format!("h{at} refuses to start: {refused}"));
+        self.trace.count(at as u64);
+        if struck.power_cut || struck.failure || struck.no_room {
+            return self.end_process(at, struck);
+        }
+        self.hosts[at].disk.end_process();
+        // Asking again may help.
+        if matches!(refused, Refused::NobodyAnswers) {
+            self.hosts[at].down = Down::Ended;
+            return self.queue.put(self.now + SECOND, Event::Start(at));
+        }
+        self.seen.note("a member refuses to start");
+        if matches!(refused, Refused::Start(_)) {
+            self.seen.note("a damaged file is found at the start");
+        }
+        self.hosts[at].down =
+            if matches!(refused, Refused::Removed) { Down::Removed } else { Down::Broken };
+        self.judge_refusal(at, refused);
+    }
+
+    /// The process of that life, unless it has ended.
+    fn process(&mut self, at: usize, life: u64) -> Option<&mut Process> {
+        let host = self.hosts.get_mut(at).filter(|host| host.life == life)?;
+        host.process.as_deref_mut()
+    }
+
+    /// Whether something that would happen now has to wait, because the process stands still.
+    fn waits(&mut self, at: usize, event: impl FnOnce() -> Event) -> bool {
+        let until = self.hosts[at].paused_until;
+        let is_paused = until > self.now;
+        if is_paused {
+            self.queue.put(until, event());
+        }
+        is_paused
+    }
+
+    pub(super) fn take_turn(&mut self, host: usize, life: u64, turn: Turn) {
+        if self.waits(host, || Event::Turn { host, life, turn }) {
+            return;
+        }
+        let stalled = self.hosts[host].stalled_until;
+        if stalled > self.now && matches!(turn, Turn::Sync | Turn::Backend) {
+            return self.queue.put(stalled, Event::Turn { host, life, turn });
+        }
+        let now = self.now;
+        if self.process(host, life).is_none() {
+            return;
+        }
+        self.hosts[host].due[turn as usize] = None;
+        let Some(process) = self.process(host, life) else { return };
+        if process.wants(turn, now).is_none_or(|at| at > now) {
+            // What it was for has come to nothing, or is not due yet.
+            return self.schedule(host);
+        }
+        let done = process.take_turn(turn, now);
+        self.trace.count((host as u64) << 8 | turn as u64);
+        self.after_step(host, done);
+    }
+
+    pub(super) fn tick(&mut self, host: usize, life: u64) {
+        if self.waits(host, || Event::Tick { host, life }) {
+            return;
+        }
+        let now = self.now;
+        let pace = self.hosts[host].pace;
+        let Some(process) = self.process(host, life) else { return };
+        let next = now + process.settings.tick * 1_000_000 / pace;
+        let done = process.tick(now);
+        self.queue.put(next, Event::Tick { host, life });
+        self.after_step(host, done);
+    }
+
+    pub(super) fn keep_house(&mut self, host: usize, life: u64) {
+        if self.waits(host, || Event::House { host, life }) {
+            return;
+        }
+        let (now, version) = (self.now, self.plan.version);
+        let name = self.hosts[host].flags.name.clone();
+        let Some(process) = self.process(host, life) else { return };
+        process.look_after_leases(now);
+        process.keep_house(&name, version, now);
+        self.queue.put(now + HOUSE_EVERY, Event::House { host, life });
+        self.after_step(host, Ok(()));
+    }
+
+    pub(super) fn purge(&mut self, host: usize, life: u64) {
+        if self.waits(host, || Event::Purge { host, life }) {
+            return;
+        }
+        let Some(process) = self.process(host, life) else { return };
+        let done = process.purge();
+        let at = self.about(5 * SECOND);
+        self.queue.put(at, Event::Purge { host, life });
+        self.after_step(host, done.map(drop));
+    }
+
+    /// Carries what a process has let out to where it belongs, and lets its machines have their next turns.
+    pub(super) fn after_step(&mut self, at: usize, done: Result<(), Fatal>) {
+        let Some(process) = self.hosts[at].process.as_mut() else { return };
+        let out = process.take_out();
+        let life = self.hosts[at].life;
+        // Of what a turn has let out that came to a bad end, others may have heard, or not.
+        let is_heard = done.is_ok() || self.one_in(2);
+        if is_heard {
+            for out in out {
+                self.carry(at, out);
+            }
+        }
+        if self.process(at, life).is_none() {
+            return;
+        }
+        let struck = self.hosts[at].disk.take_struck();
+        if let Err(fatal) = done {
+            self.tell(|| format!("h{at} ends: {fatal} {struck:?}"));
+            if struck == Struck::default() {
+                self.judge.object(|| format!("h{at} ends: {fatal}"));
+            }
+            return self.end_process(at, struck);
+        }
+        if struck.power_cut {
+            // It has struck where nobody looks at what came of it.
+            return self.end_process(at, struck);
+        }
+        self.schedule(at);
+    }
+
+    fn carry(&mut self, at: usize, out: Out) {
+        match out {
+            Out::Send(message) => self.send(at, message),
+            Out::Image { message, image } => self.begin_transfer(at, message, image),
+            Out::Reply(op, reply) => self.reply(op, reply),
+            Out::Applying(entries) => self.judge.note_committed(at, &entries),
+            Out::Published(index) => self.note_published(at, index),
+            Out::Installed => {
+                self.seen.note("a leader's snapshot is installed");
+                self.tell(|| format!("h{at} has installed a snapshot"));
+                if let Some(process) = &self.hosts[at].process {
+                    self.judge.compare(at, process.readers(), 0);
+                }
+            }
+            Out::Members(members) => self.tell(|| {
+                let rows = members
+                    .iter()
+                    .map(|one| format!("{:x}{}", one.id.0, if one.is_learner { "?" } else { "" }));
+                format!("h{at} knows members {}", rows.collect::<Vec<_>>().join(" "))
+            }),
+            Out::Leadership(leadership) => {
+                self.tell(|| format!("h{at} {leadership:?}"));
+                self.trace.count(leadership.term);
+                if leadership.role == Role::Leader {
+                    let id = self.hosts[at].id;
+                    self.judge.note_leader(leadership.term, id);
+                }
+                if leadership.leader != NONE && leadership.term > 2 {
+                    self.seen.note("leadership changes");
+                }
+            }
+            Out::Removed => self.remove_process(at),
+            Out::Fault(fault) => self.note_fault(at, &fault),
+            Out::Seen(what) => self.seen.note(what),
+        }
+    }
+
+    fn note_published(&mut self, at: usize, index: u64) {
+        self.trace.count(index);
+        let Some(process) = &self.hosts[at].process else { return };
+        self.judge.note_published(at, index, process.readers());
+        let life = self.hosts[at].life;
+        let soon = self.now + self.draw.below(5 * MILLI);
+        if self.plan.has(Kind::Watches) {
+            self.queue.put(soon, Event::CatchUp { host: at, life });
+        }
+    }
+
+    /// Ends the process of a member that was removed, in order.
+    fn remove_process(&mut self, at: usize) {
+        self.tell(|| format!("h{at} was removed, and ends"));
+        self.stop_process(at);
+        self.hosts[at].down = Down::Removed;
+    }
+
+    fn note_fault(&mut self, at: usize, fault: &LogFault) {
+        self.tell(|| format!("h{at} ends: {fault:?}"));
+        self.seen.note("a member that has lost its log is told so");
+        self.judge_log_fault(at, fault);
+        let host = &mut self.hosts[at];
+        if let (LogFault::LogLost(_), Some(process)) = (fault, &host.process) {
+            // As production does before it ends. What fails here the next start finds out again.
+            drop(lost_log::mark(&**process.disk(), process.dirs(), "lost"));
+        }
+        self.end_process(at, Struck::default());
+        self.hosts[at].down = Down::Broken;
+    }
+
+    /// Ends a process in order.
+    pub(super) fn stop_process(&mut self, at: usize) {
+        let now = self.now;
+        let host = &mut self.hosts[at];
+        let Some(process) = host.process.take() else { return };
+        host.promised = process.promised;
+        let stopped = process.stop(now);
+        let struck = host.disk.take_struck();
+        if let Err(fatal) = stopped
+            && struck == Struck::default()
+        {
+            self.judge.object(|| format!("h{at} does not stop in order: {fatal}"));
+        }
+        self.hosts[at].down = Down::Off;
+        self.clean_after(at, struck);
+    }
+
+    /// Ends a process at once, with or without the power of its disk.
+    pub(super) fn end_process(&mut self, at: usize, struck: Struck) {
+        let host = &mut self.hosts[at];
+        if let Some(process) = host.process.take() {
+            host.promised = process.promised;
+        }
+        host.down = Down::Ended;
+        if struck.power_cut {
+            self.seen.note("a power cut strikes in a step");
+        }
+        if struck.failure {
+            self.seen.note("the disk fails in a step");
+        }
+        if struck.no_room {
+            self.seen.note("a full disk ends a process");
+        }
+        self.clean_after(at, struck);
+    }
+
+    fn clean_after(&mut self, at: usize, struck: Struck) {
+        // After a failed sync the machine is started anew: what it shows of the file need not be on the medium, and a
+        // member that went on from that could lose it with the next power cut.
+        let fails = struck.failure && self.one_in(2);
+        let reboots = struck.power_cut || struck.sync_failure || fails;
+        let mercy = match self.draw.below(3) {
+            0 => Mercy::None,
+            1 => Mercy::All,
+            _ => Mercy::Drawn,
+        };
+        let host = &mut self.hosts[at];
+        match reboots {
+            true => host.disk.cut_power(mercy, &mut self.draw),
+            false => host.disk.end_process(),
+        }
+        host.paused_until = 0;
+        host.stalled_until = 0;
+        let life = host.life;
+        self.break_transfers(at);
+        self.break_ops(at, life);
+        self.tell_peers_gone(at);
+        let restart = self.now + 10 * MILLI + self.draw.below(4 * SECOND);
+        if self.hosts[at].down == Down::Ended {
+            self.queue.put(restart, Event::Start(at));
+        }
+    }
+
+    /// Cuts the power of a host.
+    pub(super) fn cut_power(&mut self, at: usize) {
+        self.end_process(at, Struck { power_cut: true, ..Struck::default() });
+    }
+
+    /// Peers that see connections break and nobody listen know that a process has ended.
+    fn tell_peers_gone(&mut self, gone: usize) {
+        let id = self.hosts[gone].id;
+        for host in 0..self.hosts.len() {
+            let hears = self.network.is_open(gone, host) && self.network.is_open(host, gone);
+            if host != gone && hears && self.hosts[host].process.is_some() && !self.one_in(3) {
+                let at = self.now + self.draw.below(50 * MILLI);
+                let life = self.hosts[host].life;
+                self.queue.put(at, Event::Gone { host, life, peer: id });
+            }
+        }
+    }
+
+    pub(super) fn note_gone(&mut self, host: usize, life: u64, peer: u64) {
+        if let Some(process) = self.process(host, life) {
+            process.note_gone(peer);
+            self.schedule(host);
+        }
+    }
+
+    pub(super) fn note_removed(&mut self, host: usize, life: u64) {
+        if self.process(host, life).is_some() {
+            self.remove_process(host);
+        }
+    }
+
+    /// Gives machines that have something to do their next turns.
+    pub(super) fn schedule(&mut self, at: usize) {
+        let life = self.hosts[at].life;
+        for turn in TURNS {
+            let Some(process) = self.hosts[at].process.as_deref() else { return };
+            let Some(wanted) = process.wants(turn, self.now) else { continue };
+            let due = self.hosts[at].due[turn as usize];
+            if due.is_some_and(|due| due <= wanted.max(self.now)) {
+                continue;
+            }
+            let longest = match turn {
+                Turn::Sync | Turn::Backend => self.plan.sync_max,
+                Turn::Consensus | Turn::Append | Turn::Machine => self.plan.step_max,
+            };
+            let when = wanted.max(self.now) + 1 + self.draw.below(longest);
+            if due.is_some_and(|due| due <= when) {
+                continue;
+            }
+            self.hosts[at].due[turn as usize] = Some(when);
+            self.queue.put(when, Event::Turn { host: at, life, turn });
+        }
+    }
+
+    /// Where a message goes.
+    fn send(&mut self, from: usize, message: Message) {
+        self.trace.count(message.kind.to_wire().unsigned_abs().into());
+        self.trace.count(message.index ^ message.term << 32);
+        self.judge.note_sent(&message);
+        let Some(to) = self.places.get(&message.to).copied() else {
+            return self.note_lost(from, message.to);
+        };
+        let may_repeat = message.kind != MessageKind::Propose;
+        let (now, link) = (self.now, (from, to));
+        let arrivals = self.network.send(link, may_repeat, now, &self.plan, &mut self.draw);
+        if arrivals.is_empty() {
+            return self.note_lost(from, message.to);
+        }
+        for at in arrivals {
+            let message = Box::new(message.clone());
+            self.queue.put(at, Event::Message { from, to, message });
+        }
+    }
+
+    pub(super) fn note_lost(&mut self, from: usize, peer: u64) {
+        if let Some(process) = self.hosts[from].process.as_mut() {
+            process.note_lost(peer);
+        }
+    }
+
+    pub(super) fn deliver(&mut self, from: usize, to: usize, message: Message) {
+        let until = self.hosts[to].paused_until;
+        if until > self.now {
+            let message = Box::new(message);
+            return self.queue.put(until, Event::Message { from, to, message });
+        }
+        self.network.note_arrival(from, to);
+        // What was on its way when the link was cut may come to nothing.
+        if !self.network.is_open(from, to) && self.one_in(2) {
+            return;
+        }
+        if !self.admits(from, to, &message) {
+            return;
+        }
+        if let Some(process) = self.hosts[to].process.as_mut() {
+            process.receive(message);
+            self.schedule(to);
+        }
+    }
+
+    /// Whether the receiver listens to the sender: members, and those who are shown to be.
+    pub(super) fn admits(&mut self, from: usize, to: usize, message: &Message) -> bool {
+        let cluster = self.hosts[from].process.as_ref().map(|process| process.cluster_id);
+        let Some(receiver) = self.hosts[to].process.as_deref() else { return false };
+        if receiver.id != message.to || cluster.is_some_and(|id| id != receiver.cluster_id) {
+            return false;
+        }
+        if receiver.removed.contains(&message.from) {
+            // It is told, and ends.
+            let life = self.hosts[from].life;
+            if self.network.is_open(to, from) && self.hosts[from].id == message.from {
+                let at = self.now + self.draw.below(20 * MILLI);
+                self.queue.put(at, Event::ToldRemoved { host: from, life });
+            }
+            return false;
+        }
+        if receiver.members.contains(&message.from) {
+            return true;
+        }
+        let lists = |id| {
+            let sender = self.hosts[from].process.as_ref();
+            let members = sender.map(|process| process.readers().facts().members.clone());
+            let id = quorate_state::units::MemberId(id);
+            members.is_some_and(|members| members.get(id).is_some())
+        };
+        lists(message.from) && lists(message.to)
+    }
+
+    /// Looks at somebody's state, at a revision of chance.
+    pub(super) fn inspect(&mut self) {
+        let at = self.draw.position(self.hosts.len());
+        let next = self.now + SECOND / 2 + self.draw.below(SECOND);
+        self.queue.put(next, Event::Inspect);
+        let back = i64::try_from(self.draw.below(30)).unwrap_or(0);
+        let Some(process) = self.hosts[at].process.as_deref() else { return };
+        let current = process.readers().view().current_revision();
+        self.judge.compare(at, process.readers(), (current - back).max(1));
+        self.judge.compare_rest(at, process.state());
+        self.judge.compare_hash(at, process.readers(), current);
+        self.judge.compare_hash(at, process.readers(), (current - back).max(1));
+    }
+
+    /// Fails what clients have asked of a process that has ended.
+    fn break_ops(&mut self, at: usize, life: u64) {
+        let broken: Vec<u64> = self
+            .ops
+            .iter()
+            .filter(|(_, op)| op.host == at && op.life == life)
+            .map(|(id, _)| *id)
+            .collect();
+        for op in broken {
+            let failure = Failure::Unknown("the connection has broken");
+            self.reply(op, Reply::Failed(failure));
+        }
+        self.break_watchers(at, life);
+    }
+
+    /// A bare directory for a member to come.
+    pub(super) fn wipe(&mut self, at: usize) {
+        let host = &mut self.hosts[at];
+        host.disk.wipe();
+        host.disk.set_faults(Faults::default());
+        host.forget();
+        host.yesterday = None;
+    }
+
+    /// Where the files of a host's member are.
+    pub(super) fn dirs() -> quorate_storage::data_dir::DataDir {
+        boot::dirs()
+    }
+}

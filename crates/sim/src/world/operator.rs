@@ -1,0 +1,488 @@
+//! The operator: who adds, promotes, removes and replaces members, looks after the store, and makes mistakes.
+//!
+//! What is to be done next follows from what there is: members, hosts, processes. So whatever fails is tried again in
+//! another shape, and the same acts bring a broken cluster back at the end of a run.
+//!
+//! # Mistakes
+//!
+//! A directory wiped and started again as if nothing had been, put back from another day, damaged; a process started
+//! twice. What no cluster could survive is not done: memory is only lost where all other voters have it, and follow
+//! one leader (`may_lose`). What the real program refuses, it must refuse here ([`World::judge_refusal`]).
+
+use quorate_api::etcdserverpb::{
+    AlarmRequest, AlarmType, CompactionRequest, InternalRaftRequest, alarm_request,
+};
+use quorate_api::membershippb::{ClusterVersionSetRequest, DowngradeInfoSetRequest};
+use quorate_node::LogFault;
+use quorate_raft::{ConfChange, ConfChangeKind, Role};
+use quorate_state::members::{ChangeContext, Member as Row, member_id};
+use quorate_state::units::MemberId;
+use quorate_storage::disk::Disk as _;
+
+use super::client::Asker;
+use super::hosts::{Down, host_at, url_of};
+use super::{Event, World};
+use crate::clock::{MILLI, SECOND};
+use crate::disk::SimDisk;
+use crate::member::boot::{Others, boot};
+use crate::member::{Ask, OpId, Refused, Reply};
+use crate::plan::Kind;
+
+/// Between two acts while a cluster is brought back.
+const MEND_EVERY: u64 = 200 * MILLI;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Operator {
+    /// What it waits for, and what is noted when that is done.
+    waiting: Option<(OpId, &'static str)>,
+    /// Seconds of the wall clock that ids were made of.
+    last_id_second: u64,
+}
+
+/// Nobody answers.
+struct Alone;
+
+impl Others for Alone {
+    fn clusters(&self, _: &[String]) -> Vec<(u64, quorate_state::members::Members)> {
+        Vec::new()
+    }
+}
+
+impl World {
+    /// The operator does the next thing.
+    pub(super) fn operate(&mut self) {
+        let next = match self.is_calm() {
+            true => self.now + MEND_EVERY,
+            false => self.about(self.plan.operate_every),
+        };
+        self.queue.put(next, Event::Operate);
+        if self.operator.waiting.is_some() || self.ending.is_settling {
+            return;
+        }
+        if self.bring_back() || self.promote() {
+            return;
+        }
+        if self.is_calm() {
+            self.make_room();
+        } else {
+            self.act_at_will();
+        }
+    }
+
+    /// An answer has come.
+    pub(super) fn note_operated(&mut self, id: OpId, reply: &Reply) {
+        if let Some((_, what)) = self.operator.waiting.take_if(|(op, _)| *op == id)
+            && matches!(reply, Reply::Changed | Reply::Done(_))
+            && !what.is_empty()
+        {
+            self.seen.note(what);
+        }
+    }
+
+    /// The row of the member that is, or is to be, on a host.
+    pub(super) fn row_of(&self, host: usize) -> Option<Row> {
+        let url = url_of(host);
+        self.judge.members().iter().find(|row| row.peer_urls.contains(&url)).cloned()
+    }
+
+    /// Voters with a process that is at work, and all voters.
+    fn voters_at_work(&self) -> (Vec<usize>, usize) {
+        let voters = self.judge.members().iter().filter(|row| !row.is_learner);
+        let all: Vec<usize> = voters.filter_map(|row| host_at(row.peer_urls.first()?)).collect();
+        let count = all.len();
+        let at_work = |at: &usize| {
+            let row = self.row_of(*at).map(|row| row.id.0);
+            let process = self.hosts[*at].process.as_ref();
+            process.is_some_and(|process| Some(process.id) == row)
+        };
+        (all.into_iter().filter(at_work).collect(), count)
+    }
+
+    /// Whether what is left of the voters could go on for ever, if those that can run do.
+    pub(super) fn has_quorum_for_good(&self) -> bool {
+        let voters = self.judge.members().iter().filter(|row| !row.is_learner);
+        let hosts: Vec<Option<usize>> =
+            voters.map(|row| row.peer_urls.first().and_then(|url| host_at(url))).collect();
+        let can_run = |host: &Option<usize>| {
+            host.is_some_and(|at| {
+                let host = &self.hosts[at];
+                let runs = self.row_of(at).is_some_and(|row| row.id.0 == host.id);
+                host.process.is_some() && runs || host.down == Down::Ended
+            })
+        };
+        hosts.iter().filter(|host| can_run(host)).count() > hosts.len() / 2
+    }
+
+    /// Somebody to ask: a voter's host.
+    fn somebody(&mut self) -> Option<usize> {
+        let (at_work, _) = self.voters_at_work();
+        let leads = |at: &usize| {
+            let process = self.hosts[*at].process.as_ref();
+            process.is_some_and(|process| process.leadership().role == Role::Leader)
+        };
+        if let Some(leader) = at_work.iter().find(|at| leads(at))
+            && !self.one_in(3)
+        {
+            return Some(*leader);
+        }
+        (!at_work.is_empty()).then(|| at_work[self.draw.position(at_work.len())])
+    }
+
+    fn order(&mut self, ask: Ask, what: &'static str) {
+        let Some(host) = self.somebody() else { return };
+        self.tell(|| format!("the operator asks h{host} for {ask:?}"));
+        let op = self.question(Asker::Operator, host, ask, None);
+        self.operator.waiting = Some((op, what));
+    }
+
+    fn change(&mut self, kind: ConfChangeKind, id: u64, context: String, what: &'static str) {
+        let change = ConfChange { id: 0, kind, node_id: id, context: context.into() };
+        self.order(Ask::Change(change), what);
+    }
+
+    /// Does the next thing for a host that has no member at work; says whether there was any.
+    fn bring_back(&mut self) -> bool {
+        for at in 0..self.hosts.len() {
+            if self.hosts[at].process.is_some() || self.hosts[at].down == Down::Ended {
+                continue;
+            }
+            let (down, id) = (self.hosts[at].down, self.hosts[at].id);
+            match self.row_of(at) {
+                Some(row) if row.id.0 != id && !self.is_initialised(at) => {
+                    self.start_joining(at);
+                    return true;
+                }
+                // Of another life of this host: the member that is to come has a bare directory.
+                Some(row) if row.id.0 != id => self.wipe(at),
+                Some(_) if down == Down::Off => {
+                    if id != 0 || self.now > SECOND {
+                        self.queue.put(self.now + MILLI, Event::Start(at));
+                    }
+                }
+                Some(row) => {
+                    if self.may_remove(at) {
+                        let id = row.id.0;
+                        let kind = ConfChangeKind::RemoveNode;
+                        self.change(kind, id, String::new(), "a member is removed");
+                        return true;
+                    }
+                }
+                None if self.is_initialised(at) => self.wipe(at),
+                None => {
+                    if self.wants_more() {
+                        self.add(at);
+                        return true;
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    fn is_initialised(&self, at: usize) -> bool {
+        Self::dirs().is_initialised(&self.hosts[at].disk)
+    }
+
+    /// Whether the voters that are left can decide without this one.
+    fn may_remove(&self, at: usize) -> bool {
+        let (mut at_work, count) = self.voters_at_work();
+        let is_learner = self.row_of(at).is_some_and(|row| row.is_learner);
+        at_work.retain(|host| *host != at);
+        let rest = if is_learner { count } else { count - 1 };
+        rest > 0 && at_work.len() > rest / 2
+    }
+
+    fn wants_more(&mut self) -> bool {
+        let (at_work, count) = self.voters_at_work();
+        let all = self.judge.members().iter().len();
+        // One that is not there yet counts as one that is down.
+        let may_grow = count > 0 && at_work.len() > count.div_ceil(2);
+        let wanted = self.plan.founders;
+        let is_short = all < wanted || !self.is_calm() && self.one_in(4);
+        may_grow && is_short && (self.plan.has(Kind::Membership) || all < wanted)
+    }
+
+    fn add(&mut self, at: usize) {
+        // A request of another second makes another id.
+        let second = (self.now / SECOND).max(self.operator.last_id_second + 1);
+        self.operator.last_id_second = second;
+        let urls = vec![url_of(at)];
+        let id = member_id(&urls, "", Some(second));
+        let learners = self.judge.members().iter().filter(|row| row.is_learner).count();
+        let is_learner = learners < self.plan.settings.learner_max && self.one_in(2);
+        let row = Row { is_learner, ..Row::new(id, urls) };
+        let kind = match is_learner {
+            true => ConfChangeKind::AddLearnerNode,
+            false => ConfChangeKind::AddNode,
+        };
+        self.change(kind, id.0, row.to_json(), "a member is added");
+    }
+
+    fn start_joining(&mut self, at: usize) {
+        let rows = self.judge.members().iter();
+        let initial = rows
+            .filter_map(|row| {
+                let url = row.peer_urls.first()?;
+                Some((format!("h{}", host_at(url)?), url.clone()))
+            })
+            .collect();
+        let host = &mut self.hosts[at];
+        host.flags.joins = true;
+        host.flags.initial = initial;
+        host.is_tampered = false;
+        host.down = Down::Off;
+        self.queue.put(self.now + MILLI, Event::Start(at));
+    }
+
+    /// Has a learner promoted that has caught up; says whether there is one.
+    fn promote(&mut self) -> bool {
+        let learner = self.judge.members().iter().find(|row| row.is_learner).map(|row| row.id);
+        let Some(MemberId(id)) = learner else { return false };
+        if !self.is_calm() && self.one_in(2) {
+            return false;
+        }
+        let leader = self.hosts.iter().filter_map(|host| host.process.as_ref());
+        let mut leader = leader.filter(|process| process.leadership().role == Role::Leader);
+        let is_ready = leader.any(|process| {
+            let status = process.status();
+            let index_of = |id| status.progress.get(&id).map_or(0, |one| one.match_index);
+            index_of(id) * 10 >= index_of(process.id) * 9 && index_of(id) > 0
+        });
+        if is_ready {
+            let context = ChangeContext::promotion_json(MemberId(id));
+            self.change(ConfChangeKind::AddNode, id, context, "a member is promoted");
+        }
+        is_ready
+    }
+
+    /// Gives room back to a store that has run out of it.
+    fn make_room(&mut self) {
+        if self.judge.is_out_of_space() {
+            match self.draw.below(3) {
+                0 => self.compact_everything(),
+                1 => self.defragment(),
+                _ => self.disarm(),
+            }
+        }
+    }
+
+    fn compact_everything(&mut self) {
+        let revision = self.judge.revision();
+        // Clients may be told of it.
+        self.judge.history.operations.push(quorate_history::Operation {
+            client: u64::MAX,
+            member: 0,
+            called: self.moment(),
+            request: quorate_history::Request::Compact { revision },
+            outcome: quorate_history::Outcome::Unknown,
+        });
+        self.order(Ask::Compact(CompactionRequest { revision, physical: true }), "");
+    }
+
+    fn defragment(&mut self) {
+        let at = self.draw.position(self.hosts.len());
+        if self.hosts[at].process.is_some() {
+            let op = self.question(Asker::Operator, at, Ask::Defragment, None);
+            self.operator.waiting = Some((op, "space is given back"));
+        }
+    }
+
+    fn disarm(&mut self) {
+        let ids: Vec<u64> = self.judge.members().iter().map(|row| row.id.0).collect();
+        if ids.is_empty() {
+            return;
+        }
+        let alarm = AlarmRequest {
+            action: alarm_request::AlarmAction::Deactivate.into(),
+            member_id: ids[self.draw.position(ids.len())],
+            alarm: AlarmType::Nospace.into(),
+        };
+        let request = InternalRaftRequest { alarm: Some(alarm), ..InternalRaftRequest::default() };
+        self.order(Ask::Internal(Box::new(request)), "an alarm is disarmed");
+    }
+
+    fn act_at_will(&mut self) {
+        match self.draw.below(6) {
+            0 if self.plan.has(Kind::Membership) => self.remove_somebody(),
+            1 if self.plan.has(Kind::Defragmentation) => self.defragment(),
+            2 if self.plan.has(Kind::Versions) => self.change_version(),
+            3 if self.judge.is_out_of_space() => self.disarm(),
+            4..6 if self.plan.has(Kind::Mistakes) => self.make_mistake(),
+            _ => {}
+        }
+    }
+
+    fn remove_somebody(&mut self) {
+        let at = self.draw.position(self.hosts.len());
+        if let Some(row) = self.row_of(at).filter(|_| self.may_remove(at)) {
+            let kind = ConfChangeKind::RemoveNode;
+            self.change(kind, row.id.0, String::new(), "a member is removed");
+        }
+    }
+
+    fn change_version(&mut self) {
+        let mut request = InternalRaftRequest::default();
+        let set = |ver: &str| Some(ClusterVersionSetRequest { ver: ver.to_owned() });
+        match self.draw.below(4) {
+            0 => request.cluster_version_set = set("3.6.0"),
+            1 => request.cluster_version_set = set("3.7.0"),
+            enabled => {
+                let set =
+                    DowngradeInfoSetRequest { enabled: enabled == 2, ver: "3.6.0".to_owned() };
+                request.downgrade_info_set = Some(set);
+            }
+        }
+        self.order(Ask::Internal(Box::new(request)), "");
+    }
+
+    /// Does something that it should not have done.
+    fn make_mistake(&mut self) {
+        let at = self.draw.position(self.hosts.len());
+        if self.hosts[at].process.is_none() {
+            return;
+        }
+        match self.draw.below(5) {
+            0 => self.start_twice(at),
+            1 => self.hosts[at].yesterday = Some(self.hosts[at].disk.copy()),
+            act => {
+                self.stop_process(at);
+                if self.may_lose(at) {
+                    self.tamper(at, act);
+                }
+                self.queue.put(self.now + 20 * MILLI, Event::Start(at));
+            }
+        }
+    }
+
+    fn start_twice(&mut self, at: usize) {
+        self.seen.note("a process is started twice");
+        let (disk, flags) = (self.hosts[at].disk.clone(), self.hosts[at].flags.clone());
+        let seed = self.draw.next_u64();
+        let booted = boot(&disk, &flags, &Alone, seed);
+        if let Ok((booted, _)) = booted {
+            let id = booted.id();
+            self.judge.object(|| format!("h{at}: {id:x} starts beside the one that runs"));
+        }
+        self.after_step(at, Ok(()));
+    }
+
+    /// Whether the memory of a member that does not run may be lost: all other voters have all that is committed, and
+    /// follow one leader in one term, so that it does not matter what this one had promised.
+    fn may_lose(&self, at: usize) -> bool {
+        let Some(row) = self.row_of(at).filter(|row| row.id.0 == self.hosts[at].id) else {
+            return false;
+        };
+        let (at_work, count) = self.voters_at_work();
+        let others = if row.is_learner { count } else { count - 1 };
+        if others < 2 || at_work.len() < others || !self.network.is_whole() {
+            return false;
+        }
+        let processes: Vec<_> =
+            at_work.iter().filter_map(|at| self.hosts[*at].process.as_deref()).collect();
+        let Some(leader) = processes.iter().find(|one| one.leadership().role == Role::Leader)
+        else {
+            return false;
+        };
+        let status = leader.status();
+        let term = leader.leadership().term;
+        processes.iter().all(|one| {
+            let progress = status.progress.get(&one.id);
+            let index = progress.map_or(0, |progress| progress.match_index);
+            let follows = one.leadership().term == term && one.leadership().leader == leader.id;
+            follows && index >= self.judge.committed() && index >= leader.committed()
+        }) && at_work.iter().all(|at| self.hosts[*at].paused_until <= self.now)
+    }
+
+    fn tamper(&mut self, at: usize, act: u64) {
+        let id = self.hosts[at].id;
+        let is_done = match act {
+            2 => {
+                self.tell(|| format!("h{at} is wiped and started again"));
+                self.hosts[at].disk.wipe();
+                true
+            }
+            3 => match self.hosts[at].yesterday.take() {
+                Some(yesterday) => {
+                    self.tell(|| format!("h{at} gets its old directory back"));
+                    self.seen.note("an old directory is put back");
+                    self.hosts[at].disk.become_copy_of(&yesterday);
+                    true
+                }
+                None => false,
+            },
+            _ => self.rot(at),
+        };
+        if is_done {
+            self.hosts[at].is_tampered = true;
+            self.hosts[at].forget();
+            self.judge.forget_votes(id);
+        }
+    }
+
+    /// Flips a bit in a file with checksums that is not the log's last one: what is at the end of that may be torn
+    /// without anybody's fault, and cannot be told from it.
+    fn rot(&mut self, at: usize) -> bool {
+        let disk: SimDisk = self.hosts[at].disk.clone();
+        let dirs = Self::dirs();
+        let list = |dir: &std::path::Path, suffix: &str| -> Vec<std::path::PathBuf> {
+            let names = disk.read_dir(dir).unwrap_or_default();
+            let names = names.into_iter().filter(|name| name.to_string_lossy().ends_with(suffix));
+            names.map(|name| dir.join(name)).collect()
+        };
+        let mut files = list(dirs.wal(), ".wal");
+        files.pop();
+        files.extend(list(&dirs.snap(), ".snap"));
+        if files.is_empty() {
+            return false;
+        }
+        let path = &files[self.draw.position(files.len())];
+        let facts = disk.metadata(path).ok().flatten();
+        let len = facts.map_or(0, |facts| facts.len).max(1);
+        let (offset, bit) = (self.draw.below(len), self.draw.below(8));
+        self.tell(|| format!("h{at}: a bit of {} flips at {offset}", path.display()));
+        disk.rot(path, offset, u32::try_from(bit).unwrap_or(0))
+    }
+
+    /// Whether a refusal to start is right: only what somebody has done to a member's files may keep it from starting.
+    pub(super) fn judge_refusal(&mut self, at: usize, refused: &Refused) {
+        let host = &mut self.hosts[at];
+        match refused {
+            // The cluster is another one by now: it is asked again.
+            Refused::Mismatch | Refused::NobodyAnswers => host.down = Down::Off,
+            Refused::TooManyLearners => host.down = Down::Off,
+            Refused::Removed => {
+                let id = MemberId(host.id);
+                if !self.judge.members().is_removed(id) {
+                    self.judge.object(|| format!("h{at} believes that it was removed"));
+                }
+            }
+            Refused::Start(_)
+            | Refused::Directory(_)
+            | Refused::Snapshot(_)
+            | Refused::Wal(_)
+            | Refused::Backend(_)
+            | Refused::State(_)
+            | Refused::Node(_)
+            | Refused::MarkedLost(_)
+            | Refused::LogMissing(_)
+            | Refused::Published(_)
+            | Refused::NoMetadata => {
+                if !host.is_tampered {
+                    self.judge.object(|| format!("h{at} does not start: {refused}"));
+                }
+            }
+        }
+    }
+
+    /// Whether a member that stops because its log lacks something is right.
+    pub(super) fn judge_log_fault(&mut self, at: usize, fault: &LogFault) {
+        let is_excused = match fault {
+            LogFault::LogLost(_) => self.hosts[at].is_tampered,
+            LogFault::GroupLost(_) => self.hosts.iter().any(|host| host.is_tampered),
+        };
+        if !is_excused {
+            self.judge.object(|| format!("h{at} stops without a cause: {fault}"));
+        }
+    }
+}

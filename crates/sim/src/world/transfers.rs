@@ -1,0 +1,185 @@
+//! Snapshots on their way: a piece at a time, while everything else goes on, and perhaps not to their end.
+//!
+//! The receiver's rules are production's (`peer::snapshot_in`): who sends is looked at before a byte is stored, the
+//! file is checked and durable before consensus hears of it, and what breaks off leaves nothing behind.
+
+use std::sync::Arc;
+
+use quorate_raft::{Message, SnapshotOutcome};
+use quorate_state::backend::check_image;
+use quorate_storage::bolt::ReadTx;
+use quorate_storage::snap::{IncomingDatabase, SnapError};
+
+use super::{Event, World};
+use crate::clock::{MILLI, Micros};
+use crate::plan::Kind;
+
+/// Snapshots that one member receives at a time, as in production.
+const INCOMING_MAX: usize = 4;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    from: (usize, u64),
+    to: (usize, u64),
+    message: Message,
+    image: ReadTx,
+    sent: u64,
+    incoming: Option<IncomingDatabase>,
+}
+
+/// Why a transfer comes to its end.
+#[derive(Debug, thiserror::Error)]
+enum BrokenOff {
+    #[error("the connection has broken")]
+    Connection,
+    #[error("it is not admitted")]
+    NotAdmitted,
+    #[error("it is of no use")]
+    Unfit,
+    #[error(transparent)]
+    Snap(#[from] SnapError),
+}
+
+impl World {
+    pub(super) fn begin_transfer(&mut self, from: usize, message: Message, image: ReadTx) {
+        let Some(to) = self.places.get(&message.to).copied() else {
+            return self.end_transfer((from, self.hosts[from].life), message.to, false);
+        };
+        self.seen.note("a follower is sent a snapshot");
+        self.tell(|| format!("h{from} sends h{to} a snapshot of {} bytes", image.image_len()));
+        let number = self.number();
+        let (from, to) = ((from, self.hosts[from].life), (to, self.hosts[to].life));
+        let transfer = Transfer { from, to, message, image, sent: 0, incoming: None };
+        self.transfers.insert(number, transfer);
+        let at = self.piece_at();
+        self.queue.put(at, Event::Piece(number));
+    }
+
+    fn piece_at(&mut self) -> Micros {
+        let (least, most) = self.plan.delay;
+        self.now + least + self.draw.below(most + self.plan.sync_max)
+    }
+
+    /// The connection of these transfers breaks.
+    pub(super) fn break_transfers(&mut self, host: usize) {
+        let broken: Vec<u64> = self
+            .transfers
+            .iter()
+            .filter(|(_, transfer)| transfer.from.0 == host || transfer.to.0 == host)
+            .map(|(number, _)| *number)
+            .collect();
+        for number in broken {
+            if let Some(transfer) = self.transfers.remove(&number) {
+                self.end_transfer(transfer.from, transfer.message.to, false);
+            }
+        }
+    }
+
+    /// Has the sender told how it went.
+    fn end_transfer(&mut self, (from, life): (usize, u64), peer: u64, is_done: bool) {
+        let host = &mut self.hosts[from];
+        let Some(process) = host.process.as_mut().filter(|_| host.life == life) else { return };
+        let outcome = match is_done {
+            true => SnapshotOutcome::Finished,
+            false => SnapshotOutcome::Failed,
+        };
+        process.note_snapshot(peer, outcome);
+        self.schedule(from);
+    }
+
+    pub(super) fn carry_piece(&mut self, number: u64) {
+        let Some(mut transfer) = self.transfers.remove(&number) else { return };
+        let until =
+            self.hosts[transfer.from.0].paused_until.max(self.hosts[transfer.to.0].paused_until);
+        if until > self.now {
+            self.transfers.insert(number, transfer);
+            return self.queue.put(until + MILLI, Event::Piece(number));
+        }
+        match self.take_piece(&mut transfer) {
+            Ok(false) => {
+                self.transfers.insert(number, transfer);
+                let at = self.piece_at();
+                self.queue.put(at, Event::Piece(number));
+            }
+            Ok(true) => {
+                let Transfer { from, to, message, .. } = transfer;
+                self.tell(|| format!("h{} has received a snapshot", to.0));
+                self.end_transfer(from, message.to, true);
+                if let Some(process) = self.hosts[to.0].process.as_mut() {
+                    process.receive(message);
+                }
+                self.after_step(to.0, Ok(()));
+            }
+            Err(why) => {
+                self.tell(|| format!("h{} receives no snapshot: {why}", transfer.to.0));
+                self.seen.note("a snapshot breaks off on its way");
+                if let Some(incoming) = &transfer.incoming {
+                    // If that fails too, the next start removes it.
+                    drop(incoming.discard());
+                }
+                let (from, to, peer) = (transfer.from, transfer.to.0, transfer.message.to);
+                drop(transfer);
+                self.end_transfer(from, peer, false);
+                // The disk may have failed under it.
+                self.after_step(to, Ok(()));
+            }
+        }
+    }
+
+    /// Takes the next piece in; says whether it was the last.
+    fn take_piece(&mut self, transfer: &mut Transfer) -> Result<bool, BrokenOff> {
+        let ((from, _), (to, _)) = (transfer.from, transfer.to);
+        let breaks = self.plan.has(Kind::BrokenSnapshots) && !self.is_calm() && self.one_in(8);
+        let is_open = self.network.is_open(from, to) && self.network.is_open(to, from);
+        if breaks || !is_open || self.hosts[to].life != transfer.to.1 {
+            return Err(BrokenOff::Connection);
+        }
+        if transfer.incoming.is_none() {
+            self.check_snapshot(transfer)?;
+        }
+        let number = self.number();
+        let (disk, dirs) = match &self.hosts[to].process {
+            Some(process) => (Arc::clone(process.disk()), process.dirs().clone()),
+            None => return Err(BrokenOff::Connection),
+        };
+        let mut incoming = match transfer.incoming.take() {
+            Some(incoming) => incoming,
+            None => IncomingDatabase::create(Arc::clone(&disk), &dirs.snap(), number)?,
+        };
+        let index = transfer.message.snapshot.as_ref().map_or(0, |one| one.metadata.index);
+        let mut piece = vec![0; 1 << (10 + self.draw.below(7))];
+        let count = transfer
+            .image
+            .read_image_at(transfer.sent, &mut piece)
+            .map_err(|_| BrokenOff::Connection)?;
+        if count > 0 {
+            transfer.sent += count as u64;
+            let written = incoming.write(&piece[..count]);
+            transfer.incoming = Some(incoming);
+            written?;
+            return Ok(false);
+        }
+        if check_image(&disk, incoming.path(), index).is_err() {
+            transfer.incoming = Some(incoming);
+            return Err(BrokenOff::Unfit);
+        }
+        incoming.finish(index)?;
+        Ok(true)
+    }
+
+    fn check_snapshot(&mut self, transfer: &Transfer) -> Result<(), BrokenOff> {
+        let ((from, _), (to, _)) = (transfer.from, transfer.to);
+        let others = self.transfers.values();
+        let count = others.filter(|one| one.to.0 == to && one.incoming.is_some()).count();
+        let metadata = transfer.message.snapshot.as_ref().map(|one| &one.metadata);
+        let names_it = metadata.is_some_and(|metadata| {
+            let state = &metadata.conf_state;
+            state.voters.iter().chain(&state.learners).any(|id| *id == transfer.message.to)
+        });
+        if !names_it || count >= INCOMING_MAX || !self.admits(from, to, &transfer.message) {
+            return Err(BrokenOff::NotAdmitted);
+        }
+        Ok(())
+    }
+}
