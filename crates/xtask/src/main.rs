@@ -8,6 +8,7 @@ mod compare;
 mod fuzz;
 mod protoc;
 mod provision;
+mod sim;
 mod tally;
 mod test;
 mod tidy;
@@ -24,6 +25,7 @@ usage: cargo xtask <chore>
   test [--long] [ARGS]  build the server and run every test; ARGS go to the black-box tests
   ci [ARGS]             formatting, tidy, lints, and then test with ARGS
   tidy                  check the rules that no lint knows
+  sim [ARGS]            break whole clusters in virtual time, from seeds; `--help` tells more
   provision [SUITE]     fetch Debian's etcd for the interop tests and print where it is
                         (suites: trixie, the default; bookworm; sid)
   fuzz [TARGET] [--seconds N]
@@ -57,6 +59,7 @@ fn run(chore: &str, args: &[String]) -> Outcome {
         "test" => test::run(args),
         "ci" => test::ci(args),
         "tidy" => tidy::run(),
+        "sim" => sim::run(args),
         "provision" => provision::run(args),
         "compare" => compare::run(args),
         "fuzz" => fuzz::run(args),

@@ -1,6 +1,6 @@
 //! `test` runs every test there is, and `ci` what a change must pass.
 //!
-//! The server is built first, in the profile for black-box tests, and its path handed to them; a
+//! The simulator runs for two minutes. The server is built first, in the profile for black-box tests, and its path handed to them; a
 //! Debian etcd is provisioned, so that the same tests prove themselves on the original. The black-box
 //! package runs last: its summary is the last thing on the screen. Its suite runs three times: against a
 //! member that is alone, at the leader of three, and at a follower. `QUORATE_GOLDEN` and `RAFT_TESTDATA`,
@@ -15,7 +15,7 @@ use std::process::Command;
 
 use crate::tally::Tally;
 use crate::workspace::{cargo, status, target};
-use crate::{Outcome, protoc, provision, say, tidy};
+use crate::{Outcome, protoc, provision, say, sim, tidy};
 
 const BLACK_BOX: &str = "quorate-tests";
 
@@ -59,6 +59,8 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         &mut prepare(cargo(&["test", "--workspace", "--exclude", BLACK_BOX, "--no-fail-fast"])),
         &[],
     );
+
+    outcome = outcome.and(sim::run_for_a_while());
 
     let mut black_box = |args: &[&str], place: Option<&str>, filters: &[&str]| {
         let args = [&["test", "--package", BLACK_BOX, "--no-fail-fast"], args].concat();
