@@ -6,6 +6,7 @@
 
 mod compare;
 mod fuzz;
+mod plants;
 mod protoc;
 mod provision;
 mod sim;
@@ -30,6 +31,9 @@ usage: cargo xtask <chore>
                         (suites: trixie, the default; bookworm; sid)
   fuzz [TARGET] [--seconds N]
                         run the fuzzer's targets, all or one, for so long each (60)
+  plants [NAME…] [--minutes N] [--first SEED]
+                        plant the defects of crates/sim/plants, one at a time, and print after how many
+                        seeds the simulator finds each (10 minutes at most)
   compare [ARGS]        race the server against Debian's etcd and print the ratios
 ";
 
@@ -63,6 +67,7 @@ fn run(chore: &str, args: &[String]) -> Outcome {
         "provision" => provision::run(args),
         "compare" => compare::run(args),
         "fuzz" => fuzz::run(args),
+        "plants" => plants::run(args),
         _ => Err(format!("unknown chore {chore}\n\n{USAGE}")),
     }
 }

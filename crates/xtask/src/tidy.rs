@@ -9,6 +9,7 @@
 //! * Rings 0 and 1 have no clock, thread, environment or ambient randomness: time and seeds are arguments.
 //! * The crates of these rings have one `clippy.toml`: the root's with bans added. Clippy takes the nearest
 //!   file alone, so each has a copy.
+//! * Every planted defect (`crates/sim/plants`) still applies to the code that it spoils.
 //! * Nothing is left unfinished, and no file names a path of somebody's machine.
 //!
 //! Tests of the pure crates are free to use the environment; what counts as a test is said at
@@ -23,7 +24,7 @@ mod tests;
 mod tokens;
 
 use crate::workspace::root;
-use crate::{Outcome, say};
+use crate::{Outcome, plants, say};
 use circles::check_circles;
 use manifest::{check_arrows, check_used};
 use source::{Source, is_letter, is_test_file, production, read_all};
@@ -217,7 +218,8 @@ const LOCAL_PATHS: [&str; 1] = [concat!("/wo", "rk/")];
 
 /// Prints every broken rule, and fails when there is one.
 pub(crate) fn run() -> Outcome {
-    let complaints = check(&read_all(&root())?);
+    let mut complaints = check(&read_all(&root())?);
+    complaints.extend(plants::check(&root()));
     for complaint in &complaints {
         say(complaint);
     }

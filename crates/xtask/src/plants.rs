@@ -1,0 +1,273 @@
+//! `plants`: the simulator is proven by what it catches.
+//!
+//! `crates/sim/plants` holds defects: each a patch against production code, with a header that says which
+//! invariant it breaks, and who relies on it. This chore plants them one at a time in a copy of the tree,
+//! builds the simulator there, and runs seeds until one fails or the time is up. The table that it prints is
+//! the one in `docs/testing.md`.
+//!
+//! The copy and what is built from it stay in the target folder, so that a plant costs the crates that it
+//! touches and those above, not the whole build.
+
+mod copy;
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use crate::workspace::{output, root, target};
+use crate::{Outcome, say};
+
+/// Where the patches are, from the root.
+const FOLDER: &str = "crates/sim/plants";
+
+/// How long seeds are drawn for one plant, unless the command says otherwise.
+const MINUTES: u64 = 10;
+
+/// How the simulator is built.
+const PROFILE: &str = "sim";
+
+/// More seeds than can be run in any time.
+const SEEDS: &str = "1000000000";
+
+/// How a line begins that tells of a seed which failed.
+const FAILED: (&str, &str) = ("seed ", " fails: ");
+
+/// Characters of what the checker said that the table shows.
+const SAID_MAX: usize = 160;
+
+/// A defect to be planted.
+#[derive(Debug)]
+struct Plant {
+    name: String,
+    path: PathBuf,
+    breaks: String,
+}
+
+/// What became of it.
+struct Found {
+    seed: u64,
+    said: String,
+}
+
+/// What the command asks for.
+struct Wanted {
+    names: Vec<String>,
+    limit: Duration,
+    first: u64,
+}
+
+/// Plants all defects, or those that are named, and prints what the simulator says of each.
+pub(crate) fn run(args: &[String]) -> Outcome {
+    let wanted = read(args)?;
+    let mut plants = all(&root())?;
+    if let Some(unknown) = wanted.names.iter().find(|name| plants.iter().all(|p| p.name != **name))
+    {
+        return Err(format!("there is no plant {unknown} in {FOLDER}"));
+    }
+    plants.retain(|plant| wanted.names.is_empty() || wanted.names.contains(&plant.name));
+    let folder = target()?.join("plants");
+    let mut missed = Vec::new();
+    print("| plant | found after | time | what was said |\n|---|---|---|---|");
+    for plant in &plants {
+        let start = Instant::now();
+        let found = try_plant(plant, &folder, &wanted)?;
+        let secs = start.elapsed().as_secs();
+        match found {
+            Some((Found { seed, said }, time)) => {
+                let seeds = seed - wanted.first + 1;
+                let time = time.as_secs_f64();
+                print(&format!("| {} | {seeds} seeds | {time:.1} s | {said} |", plant.name));
+            }
+            None => {
+                print(&format!("| {} | not found | {secs} s | |", plant.name));
+                missed.push(plant);
+            }
+        }
+    }
+    for plant in &missed {
+        say(&format!("not found: {}: {}", plant.name, plant.breaks));
+    }
+    match missed.len() {
+        0 => Ok(()),
+        count => Err(format!("{count} of {} planted defects were not found", plants.len())),
+    }
+}
+
+fn read(args: &[String]) -> Result<Wanted, String> {
+    let mut wanted =
+        Wanted { names: Vec::new(), limit: Duration::from_secs(60 * MINUTES), first: 1 };
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let mut number = || {
+            let value = args.next().ok_or(format!("{arg} needs a number"))?;
+            value.parse::<u64>().map_err(|_| format!("{arg}: {value} is no number"))
+        };
+        match arg.as_str() {
+            "--minutes" => wanted.limit = Duration::from_secs(60 * number()?),
+            "--first" => wanted.first = number()?,
+            name if name.starts_with('-') => return Err(format!("plants: unknown option {name}")),
+            name => wanted.names.push(name.to_owned()),
+        }
+    }
+    Ok(wanted)
+}
+
+/// Builds the simulator with the defect and runs it. Returns what it found, and how long it ran for that.
+fn try_plant(
+    plant: &Plant,
+    folder: &Path,
+    wanted: &Wanted,
+) -> Result<Option<(Found, Duration)>, String> {
+    let (tree, build) = (folder.join("tree"), folder.join("build"));
+    copy::refresh(&root(), &tree)?;
+    apply(&tree, &plant.path)?;
+    say(&format!("{}: building", plant.name));
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.current_dir(&tree).env("CARGO_TARGET_DIR", &build).env("CARGO_INCREMENTAL", "1");
+    command.args(["build", "--profile", PROFILE, "--package", "quorate-simulate"]);
+    // Quietly: a defect may leave something unused.
+    output(&mut command).map_err(|why| format!("{}: {why}", plant.name))?;
+    let start = Instant::now();
+    let mut simulator = Command::new(build.join(PROFILE).join("quorate-simulate"));
+    simulator.args(["--first", &wanted.first.to_string(), "--seeds", SEEDS]);
+    let found = run_until_failure(&mut simulator, wanted.limit)?;
+    Ok(found.map(|found| (found, start.elapsed())))
+}
+
+/// Runs the simulator until it tells of a seed that failed, or the time is up.
+fn run_until_failure(simulator: &mut Command, limit: Duration) -> Result<Option<Found>, String> {
+    let failed = |error: std::io::Error| format!("quorate-simulate: {error}");
+    simulator.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut process = simulator.spawn().map_err(failed)?;
+    let stdout = process.stdout.take().expect("it is piped");
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let lines = BufReader::new(stdout).lines().map_while(Result::ok);
+        let found = lines.filter_map(|line| read_failure(&line)).next();
+        // Nobody listens any more once the time is up.
+        drop(tell.send(found));
+    });
+    let found = told.recv_timeout(limit);
+    drop(process.kill());
+    process.wait().map_err(failed)?;
+    match found {
+        Ok(Some(found)) => Ok(Some(found)),
+        Ok(None) => Err("quorate-simulate ended before its time, and told of no seed".to_owned()),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Reads a line that tells of a seed which failed.
+fn read_failure(line: &str) -> Option<Found> {
+    let (seed, said) = line.strip_prefix(FAILED.0)?.split_once(FAILED.1)?;
+    let said: String = said.chars().take(SAID_MAX).collect();
+    // What would end a cell of the table.
+    Some(Found { seed: seed.parse().ok()?, said: said.replace('|', "/") })
+}
+
+/// Changes the copy. It lies in a folder of a repository, of which `git` is to know nothing.
+fn apply(tree: &Path, patch: &Path) -> Outcome {
+    let ceiling = tree.parent().expect("the copy lies in a folder");
+    let mut git = Command::new("git");
+    git.current_dir(tree).env("GIT_CEILING_DIRECTORIES", ceiling).arg("apply").arg(patch);
+    output(&mut git).map(drop)
+}
+
+/// All plants, by name.
+fn all(root: &Path) -> Result<Vec<Plant>, String> {
+    let folder = root.join(FOLDER);
+    let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let mut plants = Vec::new();
+    for entry in std::fs::read_dir(&folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|extension| extension == "patch") {
+            plants.push(plant(path)?);
+        }
+    }
+    plants.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(plants)
+}
+
+fn plant(path: PathBuf) -> Result<Plant, String> {
+    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{name}: {error}"))?;
+    let header = |key: &str| {
+        let line = text.lines().take_while(|line| !line.starts_with("--- "));
+        let value = line.filter_map(|line| line.strip_prefix(key)).next();
+        value.map(str::to_owned).ok_or(format!("{FOLDER}/{name}.patch: no line begins `{key}`"))
+    };
+    let breaks = header("Breaks: ")?;
+    header("Relied on by: ")?;
+    Ok(Plant { name, path, breaks })
+}
+
+/// Says which plants are no longer fit to be planted: they have to follow the code.
+pub(crate) fn check(root: &Path) -> Vec<String> {
+    let plants = match all(root) {
+        Ok(plants) => plants,
+        Err(why) => return vec![why],
+    };
+    let mut complaints = Vec::new();
+    for plant in plants {
+        let mut git = Command::new("git");
+        git.current_dir(root).args(["apply", "--check"]).arg(&plant.path);
+        if let Err(why) = output(&mut git) {
+            complaints.push(format!("{FOLDER}/{}.patch: does not apply: {why}", plant.name));
+        }
+    }
+    complaints
+}
+
+#[expect(clippy::print_stdout, reason = "the table is the chore's answer")]
+fn print(line: &str) {
+    println!("{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_plant_applies_and_says_what_it_breaks() {
+        assert_eq!(check(&root()), Vec::<String>::new());
+        assert!(all(&root()).unwrap().len() >= 31, "one for each invariant, and six of old");
+    }
+
+    #[test]
+    fn a_seed_that_failed_is_read_from_its_line() {
+        let found = read_failure("seed 17 fails: RealTime: a|b").unwrap();
+        assert_eq!((found.seed, &found.said[..]), (17, "RealTime: a/b"));
+        assert!(read_failure("17 seeds, 0.1 cluster-hours, 0 failures").is_none());
+        assert!(read_failure("seed x fails: y").is_none());
+    }
+
+    #[test]
+    fn the_simulator_is_stopped_when_it_has_failed_or_its_time_is_up() {
+        let shell = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            command
+        };
+        let long = Duration::from_secs(60);
+        let found = run_until_failure(&mut shell("echo 'seed 3 fails: x'; exec sleep 60"), long);
+        assert_eq!(found.unwrap().unwrap().seed, 3);
+        let found = run_until_failure(&mut shell("exec sleep 60"), Duration::from_millis(10));
+        assert!(found.unwrap().is_none());
+        assert!(run_until_failure(&mut shell("exit 0"), long).is_err());
+    }
+
+    #[test]
+    fn options_are_read() {
+        let args = |args: &[&str]| args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>();
+        let wanted = read(&args(&["a", "--minutes", "3", "--first", "9"])).unwrap();
+        assert_eq!(
+            (&wanted.names[..], wanted.limit.as_secs(), wanted.first),
+            (&["a".to_owned()][..], 180, 9)
+        );
+        assert!(read(&args(&["--minutes"])).is_err());
+        assert!(read(&args(&["--hours", "1"])).is_err());
+    }
+}
