@@ -128,6 +128,8 @@ impl Settings {
             quota_bytes: self.quota_bytes,
             learner_count_max: self.learner_max,
             watch,
+            // Nobody logs in.
+            ..StateOptions::default()
         }
     }
 

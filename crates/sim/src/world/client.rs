@@ -304,6 +304,12 @@ fn told(request: &Request, reply: Reply) -> Said {
             Response::LeaseCheckpoint(_)
             | Response::Alarm(_)
             | Response::AuthStatus(_)
+            | Response::Authenticated { .. }
+            | Response::AuthUserGet(_)
+            | Response::AuthUserList(_)
+            | Response::AuthRoleGet(_)
+            | Response::AuthRoleList(_)
+            | Response::AuthDone(_)
             | Response::Empty => Said::Unknown,
         },
         Reply::Renewed(ttl_secs) => Said::Answer(None, Answer::LeaseKeptAlive { ttl_secs }),
