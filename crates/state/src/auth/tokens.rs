@@ -1,6 +1,6 @@
 //! Tokens that were given to clients through the log, until they run out.
 //!
-//! A token is a random text and the index of the entry that gave it out, so every member has it, whichever
+//! A token is a random text and a number that tells the entry which gave it out, so every member has it, whichever
 //! was asked. It lives in memory alone, and runs out where it was not shown for a while: each member
 //! counts by itself. Whoever has found one once keeps it, and asks it without a lock from then on.
 //!
@@ -119,10 +119,11 @@ impl Tokens {
         Self { table: Arc::default(), ttl_millis }
     }
 
-    /// The text of the token that the entry at this index gives out.
+    /// The text of the token that the entry at this index gives out. Its number is that of the entry before: so
+    /// members of etcd count, for whom an entry is done when it has been carried out.
     #[must_use]
     pub fn text(prefix: &str, index: u64) -> String {
-        format!("{prefix}.{index}")
+        format!("{prefix}.{}", index.saturating_sub(1))
     }
 
     /// The index of the entry that gave a token out; `None` if the text is none of a token.
@@ -130,7 +131,7 @@ impl Tokens {
     pub fn index(text: &str) -> Option<u64> {
         let (_, index) = text.split_once('.')?;
         let is_number = !index.is_empty() && index.bytes().all(|byte| byte.is_ascii_digit());
-        if is_number { index.parse().ok() } else { None }
+        if is_number { index.parse::<u64>().ok()?.checked_add(1) } else { None }
     }
 
     /// Makes a token good for a user.
@@ -239,12 +240,12 @@ mod tests {
     fn what_has_run_out_is_let_go_of_when_others_come() {
         let tokens = tokens();
         for index in 0..100 {
-            tokens.add(&Tokens::text("old", index), "ann", Millis(0));
+            tokens.add(&Tokens::text("old", index + 1), "ann", Millis(0));
         }
         // This one is shown, and stays.
         assert!(user_of(&tokens, "old.0", 999).is_some());
         for index in 100..200 {
-            tokens.add(&Tokens::text("new", index), "ann", Millis(1500));
+            tokens.add(&Tokens::text("new", index + 1), "ann", Millis(1500));
         }
         assert_eq!(tokens.table.lock().tokens.len(), 101);
         assert!(user_of(&tokens, "old.0", 1500).is_some());
@@ -252,6 +253,7 @@ mod tests {
 
     #[test]
     fn a_tokens_text_tells_its_entry() {
+        assert_eq!(Tokens::text("AbC", 42), "AbC.41");
         assert_eq!(Tokens::index(&Tokens::text("AbC", 42)), Some(42));
         for bad in
             ["", "abc", "abc.", "abc.x", "a.b.1", "abc.-1", "abc.+1", "abc.99999999999999999999"]
