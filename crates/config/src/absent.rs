@@ -2,13 +2,13 @@
 //!
 //! Three kinds, and how each is met on the command line, in the environment and in the file:
 //!
-//! * What **secures** etcd (TLS, authentication) is refused wherever it stands: a server that passes it over is
+//! * What **secures** etcd (TLS) is refused wherever it stands: a server that passes it over is
 //!   open where its operator believes it closed.
 //! * A **feature** that is not there yet is refused on the command line, as any unknown flag is. Elsewhere, where
 //!   etcd too passes over what it does not know, a warning says so.
 //! * A flag **of etcd 3.4 to 3.6** that 3.7 dropped is met like a feature, and its successor is named.
 //!
-//! A value that asks for nothing (`--client-cert-auth=false`, `--auth-token=simple`, an empty text) is accepted
+//! A value that asks for nothing (`--client-cert-auth=false`, an empty text) is accepted
 //! for the first two: the operator gets what it says.
 //!
 //! # Invariants
@@ -17,7 +17,7 @@
 
 use std::fmt;
 
-use self::Reason::{Auth, Dropped, Feature, Replaced, Tls};
+use self::Reason::{Dropped, Feature, Replaced, Tls};
 use quorate_gotext::number::parse_bool;
 
 use super::yaml::YamlValue;
@@ -27,8 +27,6 @@ use super::yaml::YamlValue;
 pub(super) enum Reason {
     /// It secures connections.
     Tls,
-    /// It secures access.
-    Auth,
     /// It belongs to a feature, named here, that is not there yet.
     Feature(&'static str),
     /// etcd 3.7 has this instead.
@@ -41,7 +39,7 @@ impl Reason {
     /// Whether to start without it would leave open what is meant to be closed.
     pub(super) fn secures(self) -> bool {
         match self {
-            Self::Tls | Self::Auth => true,
+            Self::Tls => true,
             Self::Feature(_) | Self::Replaced(_) | Self::Dropped(_) => false,
         }
     }
@@ -52,7 +50,6 @@ impl fmt::Display for Reason {
         const LACKS: &str = "not supported by this version of Quorate";
         match self {
             Self::Tls => write!(f, "TLS is {LACKS}, which serves in plaintext only"),
-            Self::Auth => write!(f, "signed tokens are {LACKS}, which gives out simple ones"),
             Self::Feature(what) => write!(f, "{LACKS}: {what}"),
             Self::Replaced(by) => {
                 write!(f, "no flag of etcd 3.7 any more, which has --{by} instead")?;
@@ -107,7 +104,7 @@ impl Absent {
     /// Whether etcd 3.7 has the flag. It refuses the others whatever their value.
     pub(super) fn is_of_this_release(&self) -> bool {
         match self.reason {
-            Tls | Auth | Feature(_) => true,
+            Tls | Feature(_) => true,
             Replaced(_) | Dropped(_) => false,
         }
     }
@@ -222,7 +219,6 @@ pub(super) static ABSENT: &[Absent] = &[
     text("cipher-suites", Tls),
     text("tls-min-version", Tls).idle(&["TLS1.2"]),
     text("tls-max-version", Tls),
-    text("auth-token", Auth).idle(&["simple"]),
     text("bootstrap-defrag-threshold-megabytes", Feature("nothing is defragmented at start"))
         .idle(&["0"]),
     text("compact-hash-check-time", CORRUPTION).idle(&["1m", "1m0s", "60s", "60000000000"]),

@@ -136,7 +136,9 @@ pub struct Config {
     pub auto_compaction_mode: CompactionMode,
     /// How much it keeps, as given; see [`Config::auto_compaction`].
     pub auto_compaction_retention: String,
-    /// Seconds for which a token is good after it was last shown; see [`Config::auth_token_ttl`].
+    /// The type of tokens, as given; see [`AuthToken::parse`](super::AuthToken::parse).
+    pub auth_token: String,
+    /// Seconds for which a simple token is good after it was last shown; see [`Config::auth_token_ttl`].
     pub auth_token_ttl_secs: u64,
     /// What hashing a password costs, as bcrypt counts.
     pub bcrypt_cost: u64,
@@ -234,6 +236,7 @@ impl Default for Config {
             initial_cluster_token: "etcd-cluster".to_owned(),
             auto_compaction_mode: CompactionMode::Periodic,
             auto_compaction_retention: "0".to_owned(),
+            auth_token: "simple".to_owned(),
             auth_token_ttl_secs: 300,
             bcrypt_cost: 10,
             max_learners: 1,

@@ -69,6 +69,8 @@ impl Flag {
     /// A value of this flag as a log may show it: without what is secret.
     pub(super) fn told<'a>(&self, value: &'a str) -> Cow<'a, str> {
         match (self.name, value.split_once(':')) {
+            // Files, unless somebody takes them for the keys themselves.
+            ("auth-token", _) if value.contains(',') => Cow::Borrowed(WITHHELD),
             ("discovery-password", _) if !value.is_empty() => Cow::Borrowed(WITHHELD),
             ("discovery-user", Some((name, _))) => Cow::Owned(format!("{name}:{WITHHELD}")),
             _ => Cow::Borrowed(value),
@@ -541,9 +543,15 @@ pub(super) static FLAGS: &[Flag] = &[
     ),
     flag(
         AUTH,
+        "auth-token",
+        Text(|d| &mut d.config.auth_token),
+        "Type of tokens: simple, or jwt,sign-method=METHOD,pub-key=FILE,priv-key=FILE,ttl=DURATION.",
+    ),
+    flag(
+        AUTH,
         "auth-token-ttl",
         Uint(|d| &mut d.config.auth_token_ttl_secs),
-        "Seconds for which a token is good after it was last shown.",
+        "Seconds for which a simple token is good after it was last shown.",
     ),
     flag(
         AUTH,

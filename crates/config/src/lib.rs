@@ -21,6 +21,7 @@
 //! against a member's own name (`members`).
 
 mod absent;
+mod auth_token;
 mod config;
 mod discovery;
 mod draft;
@@ -48,6 +49,7 @@ mod tests;
 
 pub use quorate_telemetry::metrics::MetricsLevel;
 
+pub use auth_token::{AuthToken, AuthTokenFault, Jwt};
 pub use config::{ClusterState, CompactionMode, Config, FreelistType, Retention};
 pub use discovery::Discovery;
 pub use features::{FeatureGateError, FeatureGates, Gate, Stage};

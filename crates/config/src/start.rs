@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use super::auth_token::{AuthToken, AuthTokenFault};
 use super::config::Config;
 use super::url::Url;
 use super::validate::RetentionError;
@@ -31,6 +32,9 @@ pub enum StartRefusal {
     /// Less than no learners.
     #[error("membership: too many learner members in cluster")]
     Learners,
+    /// Tokens that cannot be had.
+    #[error(transparent)]
+    AuthToken(#[from] AuthTokenFault),
     /// A retention without meaning.
     #[error(transparent)]
     Retention(#[from] RetentionError),
@@ -61,6 +65,7 @@ impl Config {
         if let Some(flag) = self.discovery.tls_flag() {
             return Err(StartRefusal::DiscoveryTls(flag));
         }
+        AuthToken::parse(&self.auth_token)?;
         if self.max_learners < 0 {
             return Err(StartRefusal::Learners);
         }

@@ -16,10 +16,11 @@ use quorate_api::etcdserverpb::{
     AuthUserAddRequest, AuthUserChangePasswordRequest, AuthenticateResponse,
     InternalAuthenticateRequest, InternalRaftRequest,
 };
+use quorate_jwt::SignFault;
 use quorate_state::apply::{AuthRefusal, Response};
 use quorate_telemetry::metrics::RequestKind;
 
-use crate::access::{Gate, Shown};
+use crate::access::{Gate, Provider, Shown};
 use crate::error::RequestError;
 use crate::passwords::Passwords;
 use crate::profile::Profile;
@@ -46,27 +47,32 @@ impl Accounts {
     /// Gives a token to who knows the password of a user.
     pub async fn authenticate(
         &self,
-        name: &str,
+        user: &str,
         password: &str,
     ) -> Result<AuthenticateResponse, RequestError> {
         let deadline = Instant::now() + self.profile.limits().request_timeout;
         loop {
             self.reader.read_barrier().await?;
-            let revision = self.check_password(name, password).await?;
-            let authenticate = InternalAuthenticateRequest {
-                name: name.to_owned(),
-                password: String::new(),
-                simple_token: token_prefix()?,
+            let revision = self.check_password(user, password).await?;
+            let simple_token = match &self.gate.provider {
+                Provider::Simple => token_prefix()?,
+                Provider::Signed(_) => String::new(),
+                Provider::Nothing => return Err(AuthRefusal::AuthenticationFailed.into()),
             };
+            let (name, password) = (user.to_owned(), String::new());
+            let authenticate = InternalAuthenticateRequest { name, password, simple_token };
             let request = InternalRaftRequest {
                 authenticate: Some(authenticate),
                 ..InternalRaftRequest::default()
             };
             let kind = RequestKind::Authenticate;
             let outcome = self.proposer.propose_for(&Shown::Nothing, request, kind).await?;
-            let Response::Authenticated { response, .. } = outcome else {
+            let Response::Authenticated { mut response, auth_revision } = outcome else {
                 unreachable!("logging in is answered by a token")
             };
+            if let Provider::Signed(_) = &self.gate.provider {
+                response.token = self.sign(&user, auth_revision).await?;
+            }
             // Who was told apart by a password that is one no more begins anew.
             if self.gate.revision() == revision {
                 return Ok(response);
@@ -75,6 +81,19 @@ impl Accounts {
                 return Err(RequestError::Timeout);
             }
         }
+    }
+
+    /// Signs a token, where passwords are looked at: it takes a while, too.
+    async fn sign(&self, user: &str, revision: u64) -> Result<String, RequestError> {
+        let (gate, name) = (Arc::clone(&self.gate), user.to_owned());
+        let sign = move || match &gate.provider {
+            Provider::Signed(signer) => signer.sign(&name, revision),
+            Provider::Simple | Provider::Nothing => Err(SignFault::Failed),
+        };
+        self.passwords.have_done(user, move |_| sign()).await?.map_err(|fault| match fault {
+            SignFault::VerifyOnly => RequestError::VerifyOnlyKey,
+            SignFault::Failed => RequestError::Fault(fault.to_string().into()),
+        })
     }
 
     /// Looks at a password. Returns the revision of users as of which it is right.

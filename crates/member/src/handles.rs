@@ -19,7 +19,7 @@ use quorate_state::apply::Readers;
 use quorate_state::backend::Backend;
 use quorate_telemetry::metrics::Metrics;
 
-use crate::access::Gate;
+use crate::access::{Gate, Provider};
 use crate::accounts::Accounts;
 use crate::administrator::Administrator;
 use crate::admission::Admission;
@@ -55,6 +55,7 @@ pub(crate) struct Parts {
     pub(crate) faults: FaultReports,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) request_ids: Arc<RequestIds>,
+    pub(crate) provider: Provider,
 }
 
 /// The handles of one member.
@@ -93,6 +94,7 @@ impl Handles {
             profile: Arc::clone(&profile),
             readers: parts.readers.clone(),
             admission: Arc::clone(&admission),
+            provider: parts.provider,
         });
         let reader = Reader {
             profile: Arc::clone(&profile),

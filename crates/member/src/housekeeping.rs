@@ -23,6 +23,7 @@ use quorate_state::units::{LeaseId, MemberId};
 use tokio::sync::Semaphore;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::access::KEYS_READ_EVERY;
 use crate::compactor::Compactor;
 use crate::fatal::FaultReports;
 use crate::leadership::LeaderWatch;
@@ -232,6 +233,17 @@ async fn propose_checkpoints(handles: &Handles, term: u64) {
     };
     // What is lost is proposed again an interval later.
     drop(handles.proposer.propose_as_leader(term, request, RequestKind::LeaseCheckpoint).await);
+}
+
+/// Looks whether the keys of tokens have changed, as long as there are any.
+pub async fn reload_keys(handles: Arc<Handles>) {
+    let mut ticks = interval(KEYS_READ_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while handles.gate.has_keys() {
+        ticks.tick().await;
+        let gate = Arc::clone(&handles.gate);
+        blocking(move || gate.reload_keys()).await;
+    }
 }
 
 /// Serves watchers that are behind the present from history.

@@ -41,7 +41,7 @@ const COSTS: std::ops::RangeInclusive<u32> = 4..=31;
 /// The cost where another one makes no sense.
 const COST_DEFAULT: u32 = 10;
 
-type Work = Box<dyn FnOnce(&Shared) + Send>;
+pub(crate) type Work = Box<dyn FnOnce(&Shared) + Send>;
 
 /// See the module.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub(crate) struct Passwords {
     are_running: OnceLock<()>,
 }
 
-struct Shared {
+pub(crate) struct Shared {
     cost: u32,
     /// What no password fits, for users that do not exist.
     nobody: OnceLock<String>,
@@ -164,7 +164,8 @@ impl Passwords {
         self.have_done(user, check).await
     }
 
-    async fn have_done<T: Send + 'static>(
+    /// Has something done that takes long, on behalf of a user.
+    pub(crate) async fn have_done<T: Send + 'static>(
         &self,
         user: &str,
         work: impl FnOnce(&Shared) -> T + Send + 'static,

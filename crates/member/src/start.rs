@@ -17,6 +17,7 @@ use quorate_storage::disk::Disk;
 use quorate_storage::wal::Wal;
 use quorate_telemetry::metrics::Metrics;
 
+use crate::access::Provider;
 use crate::applier::{self, Applier};
 use crate::batch_queue;
 use crate::channels::{
@@ -90,6 +91,8 @@ pub struct Start {
     pub peers: Arc<Peers>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// What clients' tokens are.
+    pub provider: Provider,
 }
 
 /// The threads of a member at work.
@@ -189,6 +192,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
         faults,
         metrics,
         request_ids,
+        provider: start.provider,
     }));
     let threads = [
         spawn("raft", move || driver.run())?,

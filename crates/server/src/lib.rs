@@ -9,6 +9,7 @@ mod scrape;
 mod server;
 pub mod signals;
 pub mod systemd;
+mod tokens;
 mod transport;
 
 pub use server::main;

@@ -28,6 +28,7 @@ use tokio::sync::{mpsc, watch};
 use crate::bootstrap::{self, Booted};
 use crate::meters;
 use quorate_config::{Config, Gate, ProcessSurroundings, Url};
+use quorate_member::access::Provider;
 use quorate_member::fatal::{End, Fatal, FaultReports};
 use quorate_member::housekeeping;
 use quorate_member::{Entrance, Handles, Identity, Limits, Running, Start, log_limits};
@@ -40,6 +41,7 @@ use crate::remedy;
 use crate::scrape;
 use crate::signals::{self, StopSignal, StopSignals};
 use crate::systemd;
+use crate::tokens;
 use crate::transport;
 use quorate_member::versions;
 use quorate_net::runtime::{Runtimes, Threads};
@@ -148,6 +150,8 @@ enum StartError {
     #[error(transparent)]
     Config(#[from] quorate_config::StartRefusal),
     #[error(transparent)]
+    Tokens(#[from] tokens::TokenFault),
+    #[error(transparent)]
     Boot(#[from] bootstrap::BootError),
     #[error("failed to start a thread: {0}")]
     Thread(#[source] std::io::Error),
@@ -159,6 +163,7 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     let mut stop_signals = StopSignals::install().map_err(StartError::Signals)?;
     config.check_start()?;
     let budget = descriptors::divide(core_count() + RUNTIMES_BESIDE_CORES)?;
+    let provider = tokens::provider(config)?;
     let retention = config.auto_compaction().unwrap_or_default();
     let listeners = Listeners::bind(config)?;
     let metrics = Arc::new(meters::made_for(config));
@@ -175,7 +180,8 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
         booted => booted?,
     };
     metrics.set_member_id(&format!("{:x}", booted.identity.member_id));
-    let core = Core::start(config, booted, &disk, &metrics).map_err(StartError::Thread)?;
+    let core =
+        Core::start(config, booted, provider, &disk, &metrics).map_err(StartError::Thread)?;
     stop_signals.take_over();
     let handles = Arc::clone(&core.handles);
     scrape::plug_in(&metrics, &handles, &budget);
@@ -342,6 +348,7 @@ fn duties(
         Box::pin(versions::keep_storage_version(handles())),
         Box::pin(versions::end_downgrade(handles())),
         Box::pin(housekeeping::end_leases(handles())),
+        Box::pin(housekeeping::reload_keys(handles())),
         Box::pin(housekeeping::catch_up_watchers(handles(), core.faults.clone())),
         Box::pin(housekeeping::purge_files(purger, core.faults.clone())),
     ];
@@ -369,6 +376,7 @@ impl Core {
     fn start(
         config: &Config,
         booted: Booted,
+        provider: Provider,
         disk: &Arc<dyn Disk>,
         metrics: &Arc<Metrics>,
     ) -> std::io::Result<Self> {
@@ -396,6 +404,7 @@ impl Core {
             node,
             peers,
             metrics: Arc::clone(metrics),
+            provider,
         };
         let running = quorate_member::start(start, entrance)?;
         let stack_bytes = deep_txn::STACK_BYTES;

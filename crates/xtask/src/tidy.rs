@@ -61,6 +61,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("quorate-cli", &["quorate-gotext"]),
     ("quorate-gotext", &[]),
+    ("quorate-jwt", &[]),
     ("quorate-release", &[]),
     ("quorate-telemetry", &["quorate-gotext", "quorate-release"]),
     (
@@ -101,6 +102,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-api",
             "quorate-config",
             "quorate-core",
+            "quorate-jwt",
             "quorate-net",
             "quorate-node",
             "quorate-peer",
@@ -135,6 +137,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-core",
             "quorate-edge",
             "quorate-gotext",
+            "quorate-jwt",
             "quorate-member",
             "quorate-net",
             "quorate-node",

@@ -82,23 +82,20 @@ async fn help_is_given(kind: Kind) {
 }
 
 async fn what_would_secure_it_is_refused(kind: Kind) {
-    let ended = ends(kind, &["--cert-file=/c", "--key-file", "/k", "--auth-token=jwt,x"], &[]);
+    let ended = ends(kind, &["--cert-file=/c", "--key-file", "/k"], &[]);
     assert_eq!(ended.code, Some(2));
     let first = ended.stderr.lines().next().unwrap();
     assert_eq!(first, "flag provided but not defined: -cert-file");
     assert!(ended.stderr.contains("--cert-file, --key-file: TLS is not supported"), "{ended:?}");
-    assert!(ended.stderr.contains("--auth-token: signed tokens are not supported"), "{ended:?}");
 
-    let variables = [("ETCD_CLIENT_CERT_AUTH", "true"), ("ETCD_AUTH_TOKEN", "jwt,x")];
+    let variables = [("ETCD_CLIENT_CERT_AUTH", "true")];
     let ended = ends(kind, &[], &variables);
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.contains("ETCD_CLIENT_CERT_AUTH: TLS is not supported"), "{ended:?}");
-    assert!(ended.stderr.contains("ETCD_AUTH_TOKEN: signed tokens are not"), "{ended:?}");
 
     let home = TempDir::new().unwrap();
     let file = home.path().join("etcd.yml");
-    std::fs::write(&file, "client-transport-security: {cert-file: /c}\nauth-token: jwt,x\n")
-        .unwrap();
+    std::fs::write(&file, "client-transport-security: {cert-file: /c}\n").unwrap();
     let ended = ends(kind, &[&format!("--config-file={}", file.display())], &[]);
     assert_eq!(ended.code, Some(1));
     let text = "client-transport-security.cert-file: TLS is not supported";

@@ -56,17 +56,10 @@ const SECURITY: &[(&str, &str, &str, &[&str])] = &[
     ("cipher-suites", "SECRET", "cipher-suites: [SECRET]", &[""]),
     ("tls-min-version", "TLS1.3", "tls-min-version: TLS1.3", &["", "TLS1.2"]),
     ("tls-max-version", "TLS1.3", "tls-max-version: TLS1.3", &[""]),
-    (
-        "auth-token",
-        "jwt,pub-key=SECRET,priv-key=SECRET,sign-method=RS256",
-        "Auth-Token: jwt,SECRET",
-        &["simple"],
-    ),
 ];
 
 fn lacks(flag: &str) -> &'static str {
     match flag {
-        "auth-token" => "signed tokens are not supported by this version of Quorate",
         _ => "TLS is not supported by this version of Quorate",
     }
 }
@@ -169,29 +162,30 @@ fn a_security_setting_that_asks_for_nothing_is_accepted() {
 
 #[test]
 fn everything_that_is_missing_is_told_at_once() {
-    let exit = exit(
-        "--cert-file=/c --name x --auth-token jwt,x --enable-v2 --client-cert-auth -key-file /k",
-    );
+    let exit = exit("--cert-file=/c --name x --enable-v2 --client-cert-auth -key-file /k");
     assert_eq!(exit.code, 2);
-    let lines: Vec<&str> = exit.stderr.lines().take(4).collect();
+    let lines: Vec<&str> = exit.stderr.lines().take(3).collect();
     assert_eq!(
         lines,
         [
             "flag provided but not defined: -cert-file",
             "--cert-file, --client-cert-auth, --key-file: TLS is not supported by this version of Quorate, \
              which serves in plaintext only",
-            "--auth-token: signed tokens are not supported by this version of Quorate, which gives out simple \
-             ones",
             "--enable-v2: no flag of etcd 3.7 any more: there is no v2 API",
         ]
     );
     let world = World::with_environment(&[("ETCD_KEY_FILE", "/k"), ("ETCD_CERT_FILE", "/c")]);
     let text = refusal(&world.run("").unwrap_err());
     assert!(text.starts_with("ETCD_CERT_FILE, ETCD_KEY_FILE: TLS is not supported"), "{text}");
-    let both = file("auth-token: jwt\nclient-transport-security: {auto-tls: true}").unwrap_err();
+    let both = file(
+        "peer-transport-security: {auto-tls: true}\nclient-transport-security: {auto-tls: true}",
+    )
+    .unwrap_err();
     let both = refusal(&both);
-    assert!(both.contains("auth-token: signed tokens are not supported"), "{both}");
-    assert!(both.contains("; client-transport-security.auto-tls: TLS is not"), "{both}");
+    assert!(
+        both.contains("client-transport-security.auto-tls, peer-transport-security.auto-tls"),
+        "{both}"
+    );
 }
 
 #[test]

@@ -202,12 +202,10 @@ impl Router {
                     }
                 })
             }
-            shown @ (Shown::Nothing | Shown::Given(_) | Shown::Invalid) => {
-                match access::admit(gate, needs, &mut request, shown) {
-                    Ok(()) => self.services.dispatch(method, request),
-                    Err(error) => Box::pin(std::future::ready(Ok(status(error).into_http()))),
-                }
-            }
+            shown => match access::admit(gate, needs, &mut request, shown) {
+                Ok(()) => self.services.dispatch(method, request),
+                Err(error) => Box::pin(std::future::ready(Ok(status(error).into_http()))),
+            },
         }
     }
 }

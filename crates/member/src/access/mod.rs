@@ -18,6 +18,7 @@
 //!
 //! What each method needs (`edge::methods`), what users may (`state::auth`), passwords (`login`).
 
+mod provider;
 mod shown;
 
 use std::sync::Arc;
@@ -25,11 +26,14 @@ use std::time::Instant;
 
 use arc_swap::Guard;
 use http::{HeaderMap, HeaderValue};
+use quorate_jwt::Claims;
 use quorate_state::apply::{AuthRefusal, Permission, Readers, Refusal};
 use quorate_state::auth::{Access, Caller, ROOT, Stamp, Tokens, View};
 
+use self::provider::now;
+pub use self::provider::{KEYS_READ_EVERY, KeySource, Provider, Signer, SourceFault};
 use self::shown::text_of;
-pub use self::shown::{Remembered, Shown};
+pub use self::shown::{Remembered, Shown, Signed};
 use crate::admission::Admission;
 use crate::completion;
 use crate::error::RequestError;
@@ -51,6 +55,7 @@ pub struct Gate {
     pub(crate) profile: Arc<Profile>,
     pub(crate) readers: Readers,
     pub(crate) admission: Arc<Admission>,
+    pub(crate) provider: Provider,
 }
 
 /// What a read was begun by.
@@ -76,27 +81,53 @@ impl Gate {
     pub fn recall(&self, headers: &HeaderMap, remembered: &Remembered) -> Shown {
         match Shown::in_head(headers) {
             Shown::Unread(value) => remembered.recall(&value).unwrap_or(Shown::Unread(value)),
-            shown @ (Shown::Nothing | Shown::Given(_) | Shown::Invalid) => shown,
+            shown => shown,
         }
     }
 
     /// Looks at a token that nobody has looked at: waits until the entry that gave it out is applied here.
     pub async fn read(&self, shown: Shown, remembered: &Remembered) -> Shown {
         let Shown::Unread(value) = shown else { return shown };
-        let index = std::str::from_utf8(text_of(&value)).ok().and_then(Tokens::index);
-        let Some(index) = index else { return Shown::Invalid };
-        if !self.wait_applied(index).await {
-            return Shown::Invalid;
+        if let Provider::Simple = self.provider {
+            let index = std::str::from_utf8(text_of(&value)).ok().and_then(Tokens::index);
+            let Some(index) = index else { return Shown::Invalid };
+            if !self.wait_applied(index).await {
+                return Shown::Invalid;
+            }
         }
         let found = self.find(&value);
-        if let Shown::Given(_) = &found {
+        if let Shown::Given(_) | Shown::Signed(_) = &found {
             remembered.remember(value, &found);
         }
         found
     }
 
+    /// Looks at a token as it is now.
     fn find(&self, value: &HeaderValue) -> Shown {
-        self.readers.auth.tokens().find(text_of(value)).map_or(Shown::Invalid, Shown::Given)
+        let text = text_of(value);
+        match &self.provider {
+            Provider::Simple => {
+                self.readers.auth.tokens().find(text).map_or(Shown::Invalid, Shown::Given)
+            }
+            Provider::Signed(signer) => {
+                let keys = Arc::clone(&signer.keys());
+                let claims = std::str::from_utf8(text).ok().and_then(|text| signer.read(text));
+                claims.map_or(Shown::Invalid, |claims| {
+                    Shown::Signed(Arc::new(Signed { text: value.clone(), keys, claims }))
+                })
+            }
+            Provider::Nothing => Shown::Invalid,
+        }
+    }
+
+    /// Whether what a token said when it was looked at holds still: by the keys of now, at this time.
+    fn holds(&self, signed: &Signed) -> bool {
+        match &self.provider {
+            Provider::Signed(signer) => {
+                Arc::ptr_eq(&signer.keys(), &signed.keys) && signed.claims.are_good_at(now())
+            }
+            Provider::Simple | Provider::Nothing => false,
+        }
     }
 
     /// Waits until an entry is applied, no longer than a request may take. One that nobody will write is waited for in
@@ -128,13 +159,21 @@ impl Gate {
                 found = self.find(value);
                 &found
             }
-            Shown::Nothing | Shown::Given(_) | Shown::Invalid => shown,
+            Shown::Signed(signed) if !self.holds(signed) => {
+                found = self.find(&signed.text);
+                &found
+            }
+            Shown::Nothing | Shown::Given(_) | Shown::Signed(_) | Shown::Invalid => shown,
         };
         match shown {
             Shown::Nothing => Ok(take(Caller::NOBODY)),
             Shown::Given(token) => {
                 let user = token.show(self.profile.now()).ok_or(RequestError::InvalidAuthToken)?;
                 Ok(take(Caller { name: user, revision: view.revision() }))
+            }
+            Shown::Signed(signed) => {
+                let Claims { username, revision, .. } = &signed.claims;
+                Ok(take(Caller { name: username, revision: *revision }))
             }
             Shown::Invalid | Shown::Unread(_) => Err(RequestError::InvalidAuthToken),
         }
@@ -154,6 +193,18 @@ impl Gate {
             return Ok(());
         }
         Ok(self.with_caller(&view, shown, |caller| check(&view, caller))??)
+    }
+
+    /// Whether tokens are signed.
+    pub(crate) const fn has_keys(&self) -> bool {
+        matches!(self.provider, Provider::Signed(_))
+    }
+
+    /// Takes over keys of tokens that have changed.
+    pub(crate) fn reload_keys(&self) {
+        if let Provider::Signed(signer) = &self.provider {
+            signer.reload();
+        }
     }
 
     /// Users and roles as they are.

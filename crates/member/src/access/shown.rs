@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use http::{HeaderMap, HeaderValue};
+use quorate_jwt::{Claims, Keys};
 use quorate_state::auth::Token;
 
 /// What may stand before a token.
@@ -22,8 +23,24 @@ pub enum Shown {
     Unread(HeaderValue),
     /// A token that was given out through the log. Whether it is good still, it says itself.
     Given(Arc<Token>),
+    /// A signed token, as it was when it was looked at.
+    Signed(Arc<Signed>),
     /// What is no token.
     Invalid,
+}
+
+/// What a signed token said, by which keys.
+pub struct Signed {
+    pub(super) text: HeaderValue,
+    pub(super) keys: Arc<Keys>,
+    pub(super) claims: Claims,
+}
+
+/// Whose it is, and nothing of what it is.
+impl fmt::Debug for Signed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Signed").field("user", &self.claims.username).finish_non_exhaustive()
+    }
 }
 
 /// The text of a token is a secret.
@@ -33,6 +50,7 @@ impl fmt::Debug for Shown {
             Self::Nothing => f.write_str("Nothing"),
             Self::Unread(_) => f.write_str("Unread"),
             Self::Given(token) => f.debug_tuple("Given").field(token).finish(),
+            Self::Signed(signed) => signed.fmt(f),
             Self::Invalid => f.write_str("Invalid"),
         }
     }

@@ -1,0 +1,134 @@
+//! What `--auth-token` says: the type of tokens, and for signed ones the keys and how they are used.
+//!
+//! ```text
+//! simple
+//! jwt,sign-method=RS256,pub-key=FILE,priv-key=FILE,ttl=5m
+//! ```
+//!
+//! # Not here
+//!
+//! Which methods there are, and what the files hold (`jwt`).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use quorate_gotext::duration::SignedDuration;
+
+/// The type of tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuthToken {
+    /// Texts that the log gives out.
+    Simple,
+    /// Signed ones.
+    Jwt(Jwt),
+    /// None: nobody can log in.
+    Nothing,
+}
+
+/// How tokens are signed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Jwt {
+    /// The method's name.
+    pub sign_method: String,
+    /// Where the public key is.
+    pub public_key: Option<PathBuf>,
+    /// Where the private key is.
+    pub private_key: Option<PathBuf>,
+    /// For how long a token is good.
+    pub ttl: Duration,
+    /// Options that mean nothing.
+    pub unknown: Vec<String>,
+}
+
+/// It says nothing that can be done. What it says may be a secret, and is not repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuthTokenFault {
+    /// The options.
+    #[error("auth: invalid auth options")]
+    Options,
+}
+
+const OPTIONS: [&str; 4] = ["sign-method", "pub-key", "priv-key", "ttl"];
+
+/// How long a token is good where nothing is said.
+const TTL: Duration = Duration::from_secs(300);
+
+impl AuthToken {
+    /// Reads the setting.
+    pub fn parse(text: &str) -> Result<Self, AuthTokenFault> {
+        let mut items = text.split(',');
+        let kind = items.next().unwrap_or_default();
+        let mut options = BTreeMap::new();
+        for item in items {
+            let (key, value) = item.split_once('=').ok_or(AuthTokenFault::Options)?;
+            if value.contains('=') || options.insert(key, value).is_some() {
+                return Err(AuthTokenFault::Options);
+            }
+        }
+        match kind {
+            "simple" => Ok(Self::Simple),
+            "jwt" => Jwt::read(&options).map(Self::Jwt),
+            "" => Ok(Self::Nothing),
+            _ => Err(AuthTokenFault::Options),
+        }
+    }
+}
+
+impl Jwt {
+    fn read(options: &BTreeMap<&str, &str>) -> Result<Self, AuthTokenFault> {
+        let given = |name: &str| options.get(name).copied().filter(|value| !value.is_empty());
+        let ttl = match given("ttl") {
+            None => TTL,
+            Some(text) => {
+                let ttl: SignedDuration = text.parse().map_err(|_| AuthTokenFault::Options)?;
+                // A token of the past is good for no time.
+                ttl.positive().unwrap_or_default()
+            }
+        };
+        let unknown = options.keys().filter(|key| !OPTIONS.contains(key));
+        Ok(Self {
+            sign_method: given("sign-method").ok_or(AuthTokenFault::Options)?.to_owned(),
+            public_key: given("pub-key").map(PathBuf::from),
+            private_key: given("priv-key").map(PathBuf::from),
+            ttl,
+            unknown: unknown.map(|key| (*key).to_owned()).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_grammar_is_that_of_etcd() {
+        assert_eq!(AuthToken::parse("simple"), Ok(AuthToken::Simple));
+        assert_eq!(AuthToken::parse(""), Ok(AuthToken::Nothing));
+        let jwt = AuthToken::parse("jwt,pub-key=a,priv-key=b,sign-method=RS256,ttl=10m,x=y");
+        let expected = Jwt {
+            sign_method: "RS256".into(),
+            public_key: Some("a".into()),
+            private_key: Some("b".into()),
+            ttl: Duration::from_secs(600),
+            unknown: vec!["x".into()],
+        };
+        assert_eq!(jwt, Ok(AuthToken::Jwt(expected)));
+        let AuthToken::Jwt(short) = AuthToken::parse("jwt,sign-method=HS256").unwrap() else {
+            panic!("signed tokens")
+        };
+        assert_eq!((short.ttl, short.private_key), (TTL, None));
+        for bad in [
+            "jwt",
+            "jwt,sign-method",
+            "jwt,sign-method=",
+            "jwt,sign-method=RS256,ttl=x",
+            "jwt,sign-method=RS256,sign-method=RS256",
+            "jwt,sign-method=RS256=",
+            "paper",
+            "simple,x",
+        ] {
+            assert_eq!(AuthToken::parse(bad), Err(AuthTokenFault::Options), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Signed tokens (JSON Web Tokens) as etcd gives them out and takes them: a user, and the revision of users and roles
+//! at which he was told apart.
+//!
+//! # Invariants
+//!
+//! * A token is taken only if it is signed by the method that the keys are for: what it says of its own method never
+//!   chooses how it is looked at.
+//! * Nothing of a key or a token is printed.
+//!
+//! # Not here
+//!
+//! Files and clocks: keys are bytes, and time is an argument. Which setting says what (`config`).
+
+mod keys;
+mod pem;
+
+#[cfg(test)]
+mod tests;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+
+pub use keys::{KeyFault, Keys};
+
+/// How tokens are signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of RFC 7518")]
+pub enum Method {
+    Hs256,
+    Hs384,
+    Hs512,
+    Rs256,
+    Rs384,
+    Rs512,
+    Ps256,
+    Ps384,
+    Ps512,
+    Es256,
+    Es384,
+    Es512,
+    EdDsa,
+}
+
+impl Method {
+    /// All of them.
+    pub const ALL: [Self; 13] = [
+        Self::Hs256,
+        Self::Hs384,
+        Self::Hs512,
+        Self::Rs256,
+        Self::Rs384,
+        Self::Rs512,
+        Self::Ps256,
+        Self::Ps384,
+        Self::Ps512,
+        Self::Es256,
+        Self::Es384,
+        Self::Es512,
+        Self::EdDsa,
+    ];
+
+    /// Its name, as tokens and settings have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hs256 => "HS256",
+            Self::Hs384 => "HS384",
+            Self::Hs512 => "HS512",
+            Self::Rs256 => "RS256",
+            Self::Rs384 => "RS384",
+            Self::Rs512 => "RS512",
+            Self::Ps256 => "PS256",
+            Self::Ps384 => "PS384",
+            Self::Ps512 => "PS512",
+            Self::Es256 => "ES256",
+            Self::Es384 => "ES384",
+            Self::Es512 => "ES512",
+            Self::EdDsa => "EdDSA",
+        }
+    }
+
+    /// The method of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|method| method.name() == name)
+    }
+}
+
+/// What a token says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claims {
+    /// Whose it is.
+    pub username: String,
+    /// The revision of users and roles when it was given out.
+    pub revision: u64,
+    /// From when on it is good, in seconds since 1970; `None` for always.
+    pub not_before: Option<i64>,
+    /// From when on it is good no more.
+    pub expires: Option<i64>,
+}
+
+impl Claims {
+    /// Whether it is good at this second.
+    #[must_use]
+    pub fn are_good_at(&self, now: i64) -> bool {
+        self.not_before.is_none_or(|since| since <= now)
+            && self.expires.is_none_or(|until| now < until)
+    }
+}
+
+/// Why a token cannot be signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SignFault {
+    /// Only the public key is known.
+    #[error("auth: token signing attempted with verify-only key")]
+    VerifyOnly,
+    /// The key does not do it.
+    #[error("auth: the token could not be signed")]
+    Failed,
+}
+
+/// Signs a token for a user, good until that second.
+pub fn sign(keys: &Keys, username: &str, revision: u64, expires: i64) -> Result<String, SignFault> {
+    let head = json!({"alg": keys.method().name(), "typ": "JWT"}).to_string();
+    let claims = json!({"exp": expires, "revision": revision, "username": username}).to_string();
+    let (head, claims) =
+        (BASE64_URL_SAFE_NO_PAD.encode(head), BASE64_URL_SAFE_NO_PAD.encode(claims));
+    let signed = format!("{head}.{claims}");
+    let signature = keys.sign(signed.as_bytes())?;
+    Ok(format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature)))
+}
+
+/// Reads a token, or `None` if it is not one of these keys'. Whether it is good now is left to [`Claims`].
+#[must_use]
+pub fn read(keys: &Keys, token: &str) -> Option<Claims> {
+    let (signed, signature) = token.rsplit_once('.')?;
+    let (head, claims) = signed.split_once('.')?;
+    let decode = |part: &str| BASE64_URL_SAFE_NO_PAD.decode(part).ok();
+    let parse = |part: &str| serde_json::from_slice::<Value>(&decode(part)?).ok();
+    if parse(head)?.get("alg")?.as_str()? != keys.method().name() {
+        return None;
+    }
+    if !keys.verify(signed.as_bytes(), &decode(signature)?) {
+        return None;
+    }
+    let claims = parse(claims)?;
+    Some(Claims {
+        username: claims.get("username")?.as_str()?.to_owned(),
+        revision: revision(claims.get("revision")?)?,
+        not_before: seconds(claims.get("nbf"))?,
+        expires: seconds(claims.get("exp"))?,
+    })
+}
+
+/// A number, of which Go takes the whole part. None is below zero.
+fn revision(claim: &Value) -> Option<u64> {
+    claim.as_u64().or_else(|| {
+        let number = claim.as_f64().filter(|number| *number >= 0.0)?;
+        format!("{:.0}", number.trunc()).parse().ok()
+    })
+}
+
+/// A time that is left out is none; one that cannot be read makes the token bad.
+#[expect(clippy::option_option, reason = "absent, bad and given are three things")]
+fn seconds(claim: Option<&Value>) -> Option<Option<i64>> {
+    let Some(claim) = claim else { return Some(None) };
+    let whole = claim.as_i64().or_else(|| format!("{:.0}", claim.as_f64()?.trunc()).parse().ok());
+    whole.map(Some)
+}

@@ -1,0 +1,49 @@
+//! Keys in text: what stands between the lines that begin and end one.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+
+const BEGIN: &str = "-----BEGIN ";
+const END: &str = "-----END ";
+const DASHES: &str = "-----";
+
+/// The first piece of a file: what it is, and its bytes. `None` if there is none.
+pub(crate) fn first(text: &[u8]) -> Option<(String, Vec<u8>)> {
+    let text = std::str::from_utf8(text).ok()?;
+    let mut lines = text.lines().map(str::trim);
+    let label = lines.find_map(|line| line.strip_prefix(BEGIN)?.strip_suffix(DASHES))?;
+    let mut body = String::new();
+    for line in lines {
+        if let Some(end) = line.strip_prefix(END) {
+            let is_whole = end.strip_suffix(DASHES) == Some(label);
+            let bytes = BASE64_STANDARD.decode(body).ok()?;
+            return is_whole.then(|| (label.to_owned(), bytes));
+        }
+        // What is said about the piece, as `DEK-Info`, is not a part of it.
+        if !line.contains(':') {
+            body.push_str(line);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_whole_piece_counts() {
+        let text = b"text\n-----BEGIN A KEY-----\nAAEC\nAwQ=\n-----END A KEY-----\nmore\n";
+        assert_eq!(first(text), Some(("A KEY".to_owned(), vec![0, 1, 2, 3, 4])));
+        for bad in [
+            &b""[..],
+            b"no key",
+            b"-----BEGIN A-----\nAAEC\n",
+            b"-----BEGIN A-----\n!!\n-----END A-----",
+            b"-----BEGIN A-----\nAAEC\n-----END B-----",
+            b"\xff\xfe",
+        ] {
+            assert_eq!(first(bad), None);
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! What tokens are: texts that the log gives out, or signed ones that each member gives out by itself.
+//!
+//! Keys of signed tokens are read again when their files change. Files that are no keys then, as they are while
+//! somebody writes them, leave the old ones in force, and are told of once.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
+use quorate_jwt::{Claims, KeyFault, Keys, Method, SignFault};
+use quorate_telemetry::log;
+
+/// How often the files of keys are looked at.
+pub const KEYS_READ_EVERY: Duration = Duration::from_secs(5);
+
+/// See the module.
+#[derive(Debug)]
+pub enum Provider {
+    /// Texts that the log gives out.
+    Simple,
+    /// Signed ones.
+    Signed(Signer),
+    /// None are given out, and none are taken.
+    Nothing,
+}
+
+/// Where keys are, and what they are for.
+#[derive(Clone, Debug)]
+pub struct KeySource {
+    /// The method.
+    pub method: Method,
+    /// The file of the private key.
+    pub private: Option<PathBuf>,
+    /// The file of the public key.
+    pub public: Option<PathBuf>,
+}
+
+/// Keys cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceFault {
+    /// A file cannot be read. etcd says no more either; the file is named in the log.
+    #[error("auth: invalid auth options: {path}: {source}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The files hold no keys.
+    #[error(transparent)]
+    Keys(#[from] KeyFault),
+}
+
+/// What the files held.
+#[derive(PartialEq, Eq)]
+struct Texts {
+    private: Option<Vec<u8>>,
+    public: Option<Vec<u8>>,
+}
+
+/// Gives tokens out, and reads them.
+pub struct Signer {
+    source: KeySource,
+    ttl: Duration,
+    keys: ArcSwap<Keys>,
+    /// What was read last, keys or not.
+    seen: Mutex<Texts>,
+}
+
+impl std::fmt::Debug for Signer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Signer").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+impl KeySource {
+    fn texts(&self) -> Result<Texts, SourceFault> {
+        let read = |path: &Option<PathBuf>| {
+            let read = path.as_ref().map(|path| {
+                std::fs::read(path).map_err(|source| SourceFault::File {
+                    path: path.display().to_string(),
+                    source,
+                })
+            });
+            read.transpose()
+        };
+        Ok(Texts { private: read(&self.private)?, public: read(&self.public)? })
+    }
+
+    fn keys(&self, texts: &Texts) -> Result<Keys, KeyFault> {
+        Keys::read(self.method, texts.private.as_deref(), texts.public.as_deref())
+    }
+}
+
+impl Signer {
+    /// Reads the keys. Tokens will be good for this long.
+    pub fn new(source: KeySource, ttl: Duration) -> Result<Self, SourceFault> {
+        let texts = source.texts()?;
+        let keys = ArcSwap::from_pointee(source.keys(&texts)?);
+        Ok(Self { source, ttl, keys, seen: Mutex::new(texts) })
+    }
+
+    pub(super) fn keys(&self) -> Guard<Arc<Keys>> {
+        self.keys.load()
+    }
+
+    /// Signs a token for a user.
+    pub(crate) fn sign(&self, username: &str, revision: u64) -> Result<String, SignFault> {
+        let ttl = i64::try_from(self.ttl.as_secs()).unwrap_or(i64::MAX);
+        quorate_jwt::sign(&self.keys.load(), username, revision, now().saturating_add(ttl))
+    }
+
+    /// Reads a token, should it be good now.
+    pub(super) fn read(&self, text: &str) -> Option<Claims> {
+        quorate_jwt::read(&self.keys.load(), text).filter(|claims| claims.are_good_at(now()))
+    }
+
+    /// Looks whether the files hold other keys.
+    pub fn reload(&self) {
+        let reloaded = self.source.texts().and_then(|texts| {
+            let mut seen = self.seen.lock();
+            if texts == *seen {
+                return Ok(false);
+            }
+            let keys = self.source.keys(&texts);
+            *seen = texts;
+            self.keys.store(Arc::new(keys?));
+            Ok(true)
+        });
+        match reloaded {
+            Ok(true) => log::info!("keys of tokens have changed"),
+            Ok(false) => {}
+            Err(fault @ SourceFault::Keys(_)) => log::warn!(
+                "the files of keys hold none; tokens stay those of the keys before",
+                "error" = fault.to_string()
+            ),
+            // It may be about to be put there.
+            Err(fault @ SourceFault::File { .. }) => {
+                log::debug!("a file of keys cannot be read", "error" = fault.to_string());
+            }
+        }
+    }
+}
+
+/// Seconds since 1970.
+pub(super) fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_change_are_taken_over_and_broken_ones_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        std::fs::write(&path, "first").unwrap();
+        let source = KeySource { method: Method::Hs256, private: Some(path.clone()), public: None };
+        let signer = Signer::new(source, Duration::from_secs(60)).unwrap();
+        let token = signer.sign("ann", 3).unwrap();
+        let is_good = || signer.read(&token).is_some();
+        assert!(is_good());
+        // Empty, as while it is being written: what was read before counts.
+        std::fs::write(&path, "").unwrap();
+        signer.reload();
+        assert!(is_good());
+        std::fs::remove_file(&path).unwrap();
+        signer.reload();
+        assert!(is_good());
+        std::fs::write(&path, "second").unwrap();
+        signer.reload();
+        assert!(!is_good());
+        let token = signer.sign("ann", 3).unwrap();
+        assert_eq!(signer.read(&token).unwrap().revision, 3);
+    }
+
+    #[test]
+    fn a_token_runs_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        std::fs::write(&path, "s").unwrap();
+        let source = KeySource { method: Method::Hs256, private: Some(path), public: None };
+        let signer = Signer::new(source, Duration::ZERO).unwrap();
+        assert!(signer.read(&signer.sign("ann", 3).unwrap()).is_none());
+    }
+}

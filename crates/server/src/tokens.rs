@@ -1,0 +1,64 @@
+//! What clients' tokens are, as the flags have it: files of keys are read here, and a member does not start without.
+
+use quorate_config::{AuthToken, AuthTokenFault};
+use quorate_jwt::Method;
+
+use quorate_config::Config;
+use quorate_member::access::{KeySource, Provider, Signer, SourceFault};
+use quorate_telemetry::log;
+
+/// Tokens cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TokenFault {
+    #[error(transparent)]
+    Setting(#[from] AuthTokenFault),
+    #[error(transparent)]
+    Keys(#[from] SourceFault),
+}
+
+/// What gives tokens out, and reads them.
+pub(crate) fn provider(config: &Config) -> Result<Provider, TokenFault> {
+    let jwt = match AuthToken::parse(&config.auth_token)? {
+        AuthToken::Simple => {
+            log::warn!("simple token is not cryptographically signed");
+            return Ok(Provider::Simple);
+        }
+        AuthToken::Nothing => return Ok(Provider::Nothing),
+        AuthToken::Jwt(jwt) => jwt,
+    };
+    if !jwt.unknown.is_empty() {
+        log::warn!("unknown JWT options", "keys" = jwt.unknown);
+    }
+    let method = Method::named(&jwt.sign_method).ok_or(AuthTokenFault::Options)?;
+    let source = KeySource { method, private: jwt.private_key, public: jwt.public_key };
+    Ok(Provider::Signed(Signer::new(source, jwt.ttl)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(auth_token: &str) -> String {
+        let config = Config { auth_token: auth_token.to_owned(), ..Config::default() };
+        provider(&config).map_or_else(|fault| fault.to_string(), |_| "ok".to_owned())
+    }
+
+    #[test]
+    fn a_member_starts_with_keys_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        std::fs::write(&path, "s").unwrap();
+        let file = path.display();
+        assert_eq!(told("simple"), "ok");
+        assert_eq!(told(""), "ok");
+        assert_eq!(told(&format!("jwt,sign-method=HS256,priv-key={file}")), "ok");
+        assert_eq!(told("jwt,sign-method=HS256"), "auth: missing key data");
+        let options = "auth: invalid auth options";
+        for bad in ["paper", "jwt", "jwt,sign-method=none", "jwt,sign-method=HS1"] {
+            assert_eq!(told(bad), options, "{bad}");
+        }
+        assert!(told("jwt,sign-method=HS256,priv-key=/nowhere/at/all").starts_with(options));
+        let unfit = told(&format!("jwt,sign-method=RS256,priv-key={file}"));
+        assert_eq!(unfit, "auth: the private key is no key for the sign-method");
+    }
+}
