@@ -29,7 +29,7 @@ pub enum KeyFault {
 }
 
 enum Signing {
-    Hmac(hmac::Key),
+    Hmac(Box<hmac::Key>),
     Rsa(Box<RsaKeyPair>, &'static dyn RsaEncoding),
     Ecdsa(Box<EcdsaKeyPair>),
     Ed25519(Box<Ed25519KeyPair>),
@@ -61,7 +61,11 @@ impl Keys {
         let public = public.filter(|bytes| !bytes.is_empty());
         if let Some(algorithm) = hmac_of(method) {
             let key = hmac::Key::new(algorithm, private.ok_or(KeyFault::Missing)?);
-            return Ok(Self { method, signing: Some(Signing::Hmac(key)), verifying: None });
+            return Ok(Self {
+                method,
+                signing: Some(Signing::Hmac(Box::new(key))),
+                verifying: None,
+            });
         }
         let signing = private
             .map(|text| read_private(method, text).ok_or(KeyFault::Unreadable("private")))

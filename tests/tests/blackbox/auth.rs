@@ -33,6 +33,7 @@ on_both_servers! {
     a_token_is_good_on_every_member,
     a_cluster_goes_on_without_its_leader,
     one_takes_over_from_the_other,
+    signed_tokens,
 }
 
 on_quorate! {
@@ -40,6 +41,7 @@ on_quorate! {
     both_in_one_cluster,
     who_logs_in_all_the_time_keeps_nobody_waiting,
     no_secret_is_told,
+    keys_of_tokens_change_under_way,
 }
 
 const NOBODY: &str = "etcdserver: user name is empty";
@@ -698,4 +700,52 @@ async fn no_secret_is_told(kind: Kind) {
     for secret in ["ann-password", "root-password", "Wr0ng", "VerySecret", "$2a$", &token] {
         assert!(!told.contains(secret), "{secret} is told");
     }
+}
+
+async fn signed_tokens(kind: Kind) {
+    let place = TempDir::new().unwrap();
+    let secret = place.path().join("secret");
+    std::fs::write(&secret, "not much of a secret").unwrap();
+    let flag = format!("--auth-token=jwt,sign-method=HS256,priv-key={}", secret.display());
+    let server = options(kind).flag(flag).start().await;
+    let client = server.client();
+    let root = guard(&client).await;
+    let ann = log_in(&client, "ann").await;
+    let token = ann.metadata().get("token").unwrap().to_str().unwrap().to_owned();
+    assert_eq!(token.split('.').count(), 3);
+    ann.put(put("a1", "v")).await.unwrap();
+    ann.range(key("a1")).await.unwrap();
+    refused(ann.range(key("b")).await, Code::PermissionDenied, DENIED);
+    // One that was touched, or signed by nobody.
+    let (head, rest) = token.split_once('.').unwrap();
+    let (claims, _) = rest.split_once('.').unwrap();
+    for bad in [format!("{token}x"), format!("{head}.{claims}."), "a.b.c".into(), "a.1".into()] {
+        let answer = client.with_token(&bad).put(put("a1", "v")).await;
+        refused(answer, Code::Unauthenticated, BAD);
+    }
+    // It tells the revision at which it was given out: any change of users makes it old for keys.
+    add_user(&root, "new").await;
+    refused(ann.range(key("a1")).await, Code::InvalidArgument, OLD);
+    refused(ann.put(put("a1", "v")).await, Code::InvalidArgument, OLD);
+    root.user_list(pb::AuthUserListRequest {}).await.unwrap();
+    let ann = log_in(&client, "ann").await;
+    ann.put(put("a1", "v")).await.unwrap();
+}
+
+async fn keys_of_tokens_change_under_way(kind: Kind) {
+    let place = TempDir::new().unwrap();
+    let secret = place.path().join("secret");
+    std::fs::write(&secret, "the first").unwrap();
+    let flag = format!("--auth-token=jwt,sign-method=HS512,priv-key={}", secret.display());
+    let server = options(kind).flag(flag).start().await;
+    let client = server.client();
+    guard(&client).await;
+    let ann = log_in(&client, "ann").await;
+    std::fs::write(&secret, "the second").unwrap();
+    let is_old = async || {
+        let answer = ann.range(key("a1")).await;
+        answer.is_err_and(|status| status.message() == BAD).then_some(())
+    };
+    eventually("the first key counts no more", is_old).await;
+    log_in(&client, "ann").await.put(put("a1", "v")).await.unwrap();
 }

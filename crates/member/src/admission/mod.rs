@@ -28,6 +28,8 @@
 //! | entries that a leader has not applied | `node::limits::UNCOMMITTED_BYTES_MAX` | refused |
 //! | the log that a follower has not applied | `node::limits::LOG_BYTES_MAX` | appends are dropped |
 //! | entries on their way to the applier | `node::limits::APPLYING_BYTES_MAX` | they wait in the log |
+//! | passwords to be hashed or looked at | `passwords` | refused |
+//! | tokens that are good | `state::auth::tokens` | the oldest go |
 //! | changes on their way to the backend file | `applier`, `committer` | the applier waits |
 //! | what peers are sent, and what has come from them | `peer::outgoing`, `peer::backlog` | dropped; reading pauses |
 //!

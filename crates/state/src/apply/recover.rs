@@ -100,6 +100,8 @@ impl State {
         self.members = loaded.members;
         self.versions = loaded.versions;
         self.auth.replace(loaded.auth);
+        // Nobody reads the new store by the old permissions.
+        self.auth.begin_publication();
         self.applied = loaded.applied;
         self.facts_changed = true;
         self.readers.store.store(Arc::new(self.store.reader()));

@@ -137,7 +137,13 @@ fn a_file_from_the_leader_takes_the_place_of_ones_own() {
 
     let theirs = open(theirs.path());
     commit(&mut busy(), &theirs);
+    let before = readers.auth.stamp().unwrap();
     log.state.install(&theirs).unwrap();
+    let after = readers.auth.stamp();
+    assert!(
+        after.is_some_and(|after| after != before),
+        "reads under way look at permissions again"
+    );
     assert_eq!(log.state.take_batch().op_count(), 0);
     assert_eq!(log.state.applied(), (14, 2));
     assert_eq!(readers.view().current_revision(), 6);
