@@ -253,7 +253,7 @@ impl<T, R> BackendWriter<T, R> {
     pub fn step(&mut self) -> Result<Option<Report<T, R>>, BackendError> {
         let Some(step) = self.steps.pop_front() else { return Ok(None) };
         let report = match step {
-            Step::Commit(batch) => match self.backend.commit(&batch) {
+            Step::Commit(batch) => match self.commit(&batch) {
                 Ok(committed) => Report::Committed { committed, generation: self.generation },
                 Err(error) => return self.keep(Step::Commit(batch), error.into()),
             },
@@ -276,6 +276,15 @@ impl<T, R> BackendWriter<T, R> {
             self.steps.push_front(Step::Report(Report::RoomAgain));
         }
         Ok(Some(report))
+    }
+
+    /// Commits a batch, which never takes the file back.
+    fn commit(&self, batch: &Batch) -> Result<Committed, Fault> {
+        if let Some((index, _)) = batch.consistent_index() {
+            let (before, _) = self.backend.read().consistent_index()?;
+            assert!(index >= before, "the file is a prefix of the log, and grows");
+        }
+        self.backend.commit(batch)
     }
 
     /// Keeps a step that has only found no room. Told once, until there is room again.

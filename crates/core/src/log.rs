@@ -78,6 +78,8 @@ impl Log {
 
     /// Takes in what consensus wants made durable. Nothing is, before the next [`Log::sync`].
     pub fn append(&mut self, persist: &Persist) -> Result<(), LogError> {
+        let is_next = self.unsynced.is_none_or(|before| before < persist.token);
+        assert!(is_next, "orders to persist come one after the other");
         if let Some(snapshot) = &persist.snapshot {
             self.begin_at(snapshot)?;
         }

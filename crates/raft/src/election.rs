@@ -84,6 +84,7 @@ impl<S: Storage> Raft<S> {
 
     /// Forgets what belongs to a role or a term.
     fn reset(&mut self, term: Term) {
+        assert!(term >= self.term, "a member never goes back to an earlier term");
         if self.term != term {
             self.term = term;
             self.vote = NONE;

@@ -163,6 +163,7 @@ impl Progress {
         }
         self.match_index = acked;
         self.next_index = self.next_index.max(acked + 1);
+        assert!(self.match_index < self.next_index, "what is acknowledged is not sent again");
         self.is_flow_paused = false;
         true
     }

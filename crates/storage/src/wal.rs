@@ -173,12 +173,17 @@ impl Wal {
         let bytes_before = self.encoder.buffer.len();
         let mut sync_needed = false;
         for entry in entries {
+            // One that has lost its beginning does not know where it ended.
+            let last = self.last_index;
+            let follows = last == 0 || entry.index <= last.saturating_add(1);
+            assert!(follows, "an entry follows the last one, or replaces what was there");
             self.encoder.push_entry(entry);
             self.last_index = entry.index;
             sync_needed = true;
         }
         if let Some(state) = hard_state.filter(|state| !state.is_empty()) {
             let known = self.hard_state;
+            assert!(state.term >= known.term, "a member never goes back to an earlier term");
             sync_needed |= state.vote != known.vote || state.term != known.term;
             self.encoder.push_state(state);
             self.hard_state = *state;

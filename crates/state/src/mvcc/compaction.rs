@@ -107,6 +107,8 @@ impl Compactor {
             while step.deleted_count < count_max
                 && let Some(mut run) = runs.peek_mut()
             {
+                let due = run.0.next.revision.main <= revision;
+                assert!(due, "a compaction deletes nothing beyond its revision");
                 batch.delete_record(run.0.next);
                 step.deleted_count += 1;
                 match run.0.rest.pop() {

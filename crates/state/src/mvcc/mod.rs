@@ -263,8 +263,10 @@ impl Store {
     /// file holds now may leave memory. Readers follow with the next publication, and until then keep the
     /// file's former state in place.
     pub fn committed(&mut self, committed: Committed) {
+        let newest = committed.last_revision.unwrap_or(0);
+        assert!(newest <= self.current, "the file holds nothing that was not applied");
         self.file = Some(committed.view);
-        self.persisted = self.persisted.max(committed.last_revision.unwrap_or(0));
+        self.persisted = self.persisted.max(newest);
         self.window.trim(self.persisted);
     }
 

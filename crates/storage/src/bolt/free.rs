@@ -72,6 +72,7 @@ impl FreePages {
             self.extend_free(start + count);
             start
         });
+        assert!(start >= 2, "the meta pages are never given out");
         let run = Run { start: PageId(start), count };
         self.clear(run);
         self.searched(count, run.end().0);
