@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use quorate_node::SnapshotPolicy;
 use quorate_random::SplitMix64;
-use quorate_state::watch::QueueLimits;
+use quorate_state::watch::{CatchUpLimits, QueueLimits};
 
 use crate::clock::{MILLI, Micros, SECOND};
 use crate::member::Settings;
@@ -233,8 +233,14 @@ fn draw_settings(draw: &mut SplitMix64, kinds: &BTreeSet<Kind>) -> Settings {
         snapshots_max: one_of(draw, &[1, 2, 5]),
         segments_max: one_of(draw, &[1, 2, 5]),
         fragment_bytes_max: one_of(draw, &[200, 2_000, 1 << 20]),
-        pass_changes: one_of(draw, &[1, 10, 50_000]),
         ..Settings::default()
+    };
+    settings.catch_up = CatchUpLimits {
+        response_revisions_max: one_of(draw, &[1, 10, 1_000]),
+        response_bytes: one_of(draw, &[100, 2_000, 1 << 20]),
+        pass_changes: one_of(draw, &[1, 10, 50_000]),
+        locked_revisions_max: one_of(draw, &[1, 10, 64]),
+        locked_bytes_max: one_of(draw, &[100, 2_000, 1 << 20]),
     };
     settings.wal.segment_bytes = one_of(draw, &[1_000, 4_000, 32 << 10, 256 << 10]);
     settings.wal.zero_lead_bytes = one_of(draw, &[0, 4 << 10]);

@@ -57,8 +57,8 @@ pub struct Settings {
     pub fragment_bytes_max: usize,
     /// What may wait on one stream of watchers.
     pub queue: QueueLimits,
-    /// Changes that one pass reads for watchers who are behind.
-    pub pass_changes: usize,
+    /// How watchers who are behind are served.
+    pub catch_up: CatchUpLimits,
 }
 
 impl Default for Settings {
@@ -101,18 +101,15 @@ impl Default for Settings {
             request_bytes_max: 1 << 20,
             fragment_bytes_max: 1 << 20,
             queue: QueueLimits::default(),
-            pass_changes: 50_000,
+            catch_up: CatchUpLimits::default(),
         }
     }
 }
 
 impl Settings {
     pub(super) fn state_options(&self) -> StateOptions {
-        let watch = WatchLimits {
-            queue: self.queue,
-            catch_up: CatchUpLimits { pass_changes: self.pass_changes, ..CatchUpLimits::default() },
-            ..WatchLimits::default()
-        };
+        let watch =
+            WatchLimits { queue: self.queue, catch_up: self.catch_up, ..WatchLimits::default() };
         StateOptions {
             store: StoreOptions {
                 window_bytes_max: self.window_bytes,

@@ -28,15 +28,15 @@ impl World {
     fn draw_grant(&mut self) -> Request {
         let id = match self.draw.below(4) {
             0 => 0,
-            // Sometimes one that is there.
-            1 => self.draw_lease().unwrap_or(0),
-            _ => 1_000 + i64::try_from(self.draw.below(50)).unwrap_or(0),
+            // Sometimes one that is there, or was. What has several lives can be judged less.
+            1 if self.one_in(4) => self.draw_lease().unwrap_or(0),
+            _ => 1_000 + i64::try_from(self.number()).unwrap_or(0),
         };
         // A name comes back with the time that it had.
         let ttl_secs = match self.draw.below(20) {
             0 => 9_000_000_001,
             // Those that a member has named.
-            _ if !(1..10_000).contains(&id) => 4,
+            _ if !(1..1 << 32).contains(&id) => 4,
             _ => 1 + id % 13,
         };
         Request::LeaseGrant { id, ttl_secs }

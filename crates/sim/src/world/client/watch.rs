@@ -4,7 +4,7 @@ use std::task::{Context, Poll, Waker};
 
 use prost::Message as _;
 use quorate_api::etcdserverpb::WatchResponse;
-use quorate_history::{Told, WatchRequest, Watcher};
+use quorate_history::{Operation, Outcome, Request, Told, WatchRequest, Watcher};
 use quorate_state::watch::HeaderFields;
 
 use super::super::{Event, World};
@@ -69,10 +69,12 @@ impl World {
             true => WatchRequest { start_revision: last.next, ..last.watcher.request.clone() },
             false => {
                 let current = self.judge.revision();
-                let start_revision = match self.draw.below(4) {
+                let start_revision = match self.draw.below(5) {
                     0 => 0,
                     1 => 1,
                     2 => current + 1 + i64::try_from(self.draw.below(5)).unwrap_or(0),
+                    // Where the history that is left begins.
+                    3 => self.last_compaction().unwrap_or(1),
                     _ => (current - i64::try_from(self.draw.below(30)).unwrap_or(0)).max(1),
                 };
                 WatchRequest {
@@ -103,6 +105,18 @@ impl World {
             process.ask(stream, Ask::Watch(create), self.now);
         }
         self.after_step(host, Ok(()));
+    }
+
+    /// The newest revision that a client was told is compacted.
+    fn last_compaction(&self) -> Option<i64> {
+        self.judge.history.operations.iter().rev().find_map(|operation| match operation {
+            Operation {
+                request: Request::Compact { revision },
+                outcome: Outcome::Answered { .. },
+                ..
+            } => Some(*revision),
+            _ => None,
+        })
     }
 
     /// Takes what there is.
