@@ -158,7 +158,7 @@ impl Plan {
         let one_in = one_of(draw, &[2, 3, 4, 8]);
         let kinds: BTreeSet<Kind> =
             Kind::ALL.into_iter().filter(|_| draw.below(one_in) == 0).collect();
-        let founders = one_of(draw, &[1, 3, 3, 3, 3, 3, 5]);
+        let founders = one_of(draw, &[1, 2, 3, 3, 3, 3, 4, 5]);
         let mut duration = one_of(draw, &[10, 20, 30, 30, 45, 60, 90]) * SECOND;
         if let Some(seconds) = less.seconds_max {
             duration = duration.min(seconds * SECOND);
