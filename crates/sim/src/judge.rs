@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use prost::Message as _;
-use quorate_api::etcdserverpb::{RangeRequest, WatchCreateRequest, WatchResponse};
+use quorate_api::etcdserverpb::{AlarmType, RangeRequest, WatchCreateRequest, WatchResponse};
 use quorate_api::raftpb;
 use quorate_history::{Event, History, Rules};
 use quorate_raft::{Entry, EntryKind, LogIndex, Message, MessageKind, Term};
@@ -116,10 +116,11 @@ impl Judge {
         self.truth.members()
     }
 
-    /// Whether an alarm is raised.
+    /// A member that has raised the alarm that there is no space, if any has.
     #[must_use]
-    pub fn is_out_of_space(&self) -> bool {
-        self.truth.alarms().is_out_of_space()
+    pub fn out_of_space(&self) -> Option<u64> {
+        let kind = AlarmType::Nospace.into();
+        self.truth.alarms().of_kind(kind).next().map(|alarm| alarm.member.0)
     }
 
     /// A member says that these are committed.

@@ -163,6 +163,11 @@ impl Plan {
         if let Some(seconds) = less.seconds_max {
             duration = duration.min(seconds * SECOND);
         }
+        let think_max = one_of(draw, &[5, 50, 200, 1_000]) * MILLI;
+        if think_max < 10 * MILLI {
+            // As many events as in a longer run.
+            duration = duration.min(15 * SECOND);
+        }
         let mut plan = Self {
             seed,
             duration,
@@ -172,7 +177,7 @@ impl Plan {
             operate_every: one_of(draw, &[500, 2_000, 5_000]) * MILLI,
             clients: 1 + draw.position(6),
             watchers: 1 + draw.position(5),
-            think_max: one_of(draw, &[5, 50, 200, 1_000]) * MILLI,
+            think_max,
             keys: one_of(draw, &[1, 3, 10, 50]),
             delay: (50, one_of(draw, &[300, 2 * MILLI, 10 * MILLI, 50 * MILLI])),
             loss: one_of(draw, &[10, 30, 100, 1_000]),

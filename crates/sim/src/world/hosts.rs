@@ -52,6 +52,8 @@ pub(super) struct Host {
     pace: u64,
     /// A copy of the directory, of another day.
     pub(super) yesterday: Option<SimDisk>,
+    /// Its directory is bare, and the cluster has no place for it yet.
+    pub(super) awaits_place: bool,
     /// Somebody has done something to its files.
     pub(super) is_tampered: bool,
 }
@@ -83,6 +85,7 @@ impl Host {
             due: [None; TURNS.len()],
             pace,
             yesterday: None,
+            awaits_place: false,
             is_tampered: false,
         }
     }
@@ -128,7 +131,7 @@ impl Others for Neighbours<'_> {
 impl World {
     /// Starts a process, if there is none.
     pub(super) fn start(&mut self, at: usize) {
-        if self.hosts[at].process.is_some() {
+        if self.hosts[at].process.is_some() || self.hosts[at].awaits_place {
             return;
         }
         let (flags, disk) = (self.hosts[at].flags.clone(), self.hosts[at].disk.clone());
@@ -214,16 +217,18 @@ impl World {
     }
 
     pub(super) fn take_turn(&mut self, host: usize, life: u64, turn: Turn) {
-        if self.waits(host, || Event::Turn { host, life, turn }) {
-            return;
-        }
-        let stalled = self.hosts[host].stalled_until;
-        if stalled > self.now && matches!(turn, Turn::Sync | Turn::Backend) {
-            return self.queue.put(stalled, Event::Turn { host, life, turn });
-        }
         let now = self.now;
-        if self.process(host, life).is_none() {
+        let is_due = self.hosts[host].due[turn as usize] == Some(now);
+        if !is_due || self.process(host, life).is_none() {
+            // It was given an earlier turn instead.
             return;
+        }
+        let stalls = matches!(turn, Turn::Sync | Turn::Backend);
+        let stalled = if stalls { self.hosts[host].stalled_until } else { 0 };
+        let until = self.hosts[host].paused_until.max(stalled);
+        if until > now {
+            self.hosts[host].due[turn as usize] = Some(until);
+            return self.queue.put(until, Event::Turn { host, life, turn });
         }
         self.hosts[host].due[turn as usize] = None;
         let Some(process) = self.process(host, life) else { return };
@@ -598,6 +603,8 @@ impl World {
         host.disk.set_faults(Faults::default());
         host.forget();
         host.yesterday = None;
+        host.awaits_place = true;
+        host.down = Down::Off;
     }
 
     /// Where the files of a host's member are.

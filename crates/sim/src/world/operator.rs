@@ -231,6 +231,7 @@ impl World {
         host.flags.joins = true;
         host.flags.initial = initial;
         host.is_tampered = false;
+        host.awaits_place = false;
         host.down = Down::Off;
         self.queue.put(self.now + MILLI, Event::Start(at));
     }
@@ -258,7 +259,7 @@ impl World {
 
     /// Gives room back to a store that has run out of it.
     fn make_room(&mut self) {
-        if self.judge.is_out_of_space() {
+        if self.judge.out_of_space().is_some() {
             match self.draw.below(3) {
                 0 => self.compact_everything(),
                 1 => self.defragment(),
@@ -289,13 +290,10 @@ impl World {
     }
 
     fn disarm(&mut self) {
-        let ids: Vec<u64> = self.judge.members().iter().map(|row| row.id.0).collect();
-        if ids.is_empty() {
-            return;
-        }
+        let Some(member_id) = self.judge.out_of_space() else { return };
         let alarm = AlarmRequest {
             action: alarm_request::AlarmAction::Deactivate.into(),
-            member_id: ids[self.draw.position(ids.len())],
+            member_id,
             alarm: AlarmType::Nospace.into(),
         };
         let request = InternalRaftRequest { alarm: Some(alarm), ..InternalRaftRequest::default() };
@@ -307,7 +305,7 @@ impl World {
             0 if self.plan.has(Kind::Membership) => self.remove_somebody(),
             1 if self.plan.has(Kind::Defragmentation) => self.defragment(),
             2 if self.plan.has(Kind::Versions) => self.change_version(),
-            3 if self.judge.is_out_of_space() => self.disarm(),
+            3 if self.judge.out_of_space().is_some() => self.disarm(),
             4..6 if self.plan.has(Kind::Mistakes) => self.make_mistake(),
             _ => {}
         }
@@ -448,9 +446,11 @@ impl World {
     pub(super) fn judge_refusal(&mut self, at: usize, refused: &Refused) {
         let host = &mut self.hosts[at];
         match refused {
-            // The cluster is another one by now: it is asked again.
-            Refused::Mismatch | Refused::NobodyAnswers => host.down = Down::Off,
-            Refused::TooManyLearners => host.down = Down::Off,
+            // The cluster is another one by now: it is asked again. A wiped one has flags of another day for ever.
+            Refused::Mismatch if host.is_tampered => {}
+            Refused::Mismatch | Refused::NobodyAnswers | Refused::TooManyLearners => {
+                host.down = Down::Off;
+            }
             Refused::Removed => {
                 let id = MemberId(host.id);
                 if !self.judge.members().is_removed(id) {
