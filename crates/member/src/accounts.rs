@@ -71,7 +71,7 @@ impl Accounts {
                 unreachable!("logging in is answered by a token")
             };
             if let Provider::Signed(_) = &self.gate.provider {
-                response.token = self.sign(&user, auth_revision).await?;
+                response.token = self.sign(user, auth_revision).await?;
             }
             // Who was told apart by a password that is one no more begins anew.
             if self.gate.revision() == revision {

@@ -68,7 +68,7 @@ impl Kv {
             self.reader.read_barrier().await?;
         }
         let query = to_query(request)?;
-        let pass = self.gate.pass(client, |may| may.check_range(request)).await?;
+        let pass = self.gate.pass_to_read(client, |may| may.check_range(request)).await?;
         let replies = &self.reader.admission().replies;
         let reply = match self.gather_range(&query).await?.admit(replies) {
             Ok(reply) => reply,
@@ -104,7 +104,7 @@ impl Kv {
         if !is_serializable(&request) {
             self.reader.read_barrier().await?;
         }
-        let pass = self.gate.pass(client, |may| may.check_txn(&request)).await?;
+        let pass = self.gate.pass_to_read(client, |may| may.check_txn(&request)).await?;
         let request = Arc::new(request);
         let replies = &self.reader.admission().replies;
         let reply = match self.gather_txn(&request).await?.admit(replies) {
@@ -259,7 +259,7 @@ impl kv_server::Kv for Kv {
         if !request.serializable {
             self.reader.read_barrier().await.map_err(status)?;
         }
-        let pass = self.gate.pass(&client, |may| may.check_range(&request)).await;
+        let pass = self.gate.pass_to_read(&client, |may| may.check_range(&request)).await;
         let pass = pass.map_err(status)?;
         let end = self.streams.wait(false);
         let rooms = StreamRooms::default();

@@ -6,9 +6,9 @@ use quorate_api::etcdserverpb::lease_server::Lease;
 use quorate_api::etcdserverpb::{
     InternalRaftRequest, LeaseGrantRequest, LeaseGrantResponse, LeaseLeasesRequest,
     LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus,
-    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
+    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, RangeRequest,
 };
-use quorate_state::apply::Response as Outcome;
+use quorate_state::apply::{Permission, Response as Outcome};
 use quorate_state::auth::Access;
 use quorate_state::quota::LEASE_COST;
 use quorate_state::units::LeaseId;
@@ -116,6 +116,14 @@ impl Lease for LeaseService {
         let pass = pass.await.map_err(status)?;
         let found = self.leases.time_to_live(&request).await.map_err(status)?;
         if request.keys {
+            self.gate.confirm(pass).await.map_err(status)?;
+            // The leader may know of keys that have not come here yet.
+            let keys = found.iter().flat_map(|found| &found.keys);
+            let reads: Vec<_> = keys
+                .map(|key| RangeRequest { key: key.clone(), ..RangeRequest::default() })
+                .collect();
+            let again = |may: Permission<'_>| reads.iter().try_for_each(|one| may.check_range(one));
+            let pass = self.gate.pass(&client, again).await.map_err(status)?;
             self.gate.confirm(pass).await.map_err(status)?;
         }
         let response = found.unwrap_or_else(|| LeaseTimeToLiveResponse {

@@ -258,10 +258,7 @@ impl Gate {
                 let view = self.readers.auth.view();
                 let leases = &self.readers.leases;
                 self.with_caller(&view, shown, |caller| {
-                    check(Permission { auth: &view, caller, leases })?;
-                    // Who was told apart at another time reads by no permissions of today.
-                    let is_of_now = caller.revision == 0 || caller.revision == view.revision();
-                    if is_of_now { Ok(()) } else { Err(AuthRefusal::OldRevision) }
+                    check(Permission { auth: &view, caller, leases })
                 })
             };
             // Those that were published meanwhile are looked at instead.
@@ -270,6 +267,21 @@ impl Gate {
                 return Ok(Pass(stamp));
             }
         }
+    }
+
+    /// The same for a read of keys and values: who was told apart at another time reads by no permissions of today,
+    /// not even where the check asks for nothing.
+    pub async fn pass_to_read(
+        &self,
+        shown: &Shown,
+        check: impl Fn(Permission<'_>) -> Result<(), AuthRefusal>,
+    ) -> Result<Pass, RequestError> {
+        let check = |may: Permission<'_>| {
+            check(may)?;
+            let is_of_now = [0, may.auth.revision()].contains(&may.caller.revision);
+            if is_of_now { Ok(()) } else { Err(AuthRefusal::OldRevision) }
+        };
+        self.pass(shown, check).await
     }
 
     /// Says after a read whether the permissions that it was begun by held all the time.
