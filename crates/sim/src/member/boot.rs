@@ -131,7 +131,7 @@ pub fn dirs() -> DataDir {
 }
 
 /// What a log begins with that says where it ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Where the log ends.
     pub last_index: u64,
@@ -139,6 +139,8 @@ pub struct Found {
     pub term: u64,
     /// The hard state's commit index.
     pub commit: u64,
+    /// Whether a leader's snapshot had arrived and was still to be installed.
+    pub was_installed: bool,
 }
 
 /// Starts a member from its disk. The seed is for its elections.
@@ -181,6 +183,10 @@ fn restart(
 ) -> Result<(Booted, Found), Refused> {
     let settings = &flags.settings;
     let open = || Backend::open(&disk, &dirs.backend(), settings.bolt_options());
+    let marks = wal::snapshot_marks(&*disk, dirs.wal())?;
+    let newest = marks.last().map_or(0, |mark| mark.index);
+    let waits = || snap::find_database(&*disk, &dirs.snap(), newest).is_ok();
+    let had_waited = waits();
     let recovered = start::recover(&disk, &dirs, settings.state_options(), open)?;
     let mark = recovered.mark();
     let (backend, state) = (recovered.backend, recovered.state);
@@ -196,6 +202,7 @@ fn restart(
         last_index: contents.last_index,
         term: contents.hard_state.term,
         commit: contents.hard_state.commit,
+        was_installed: had_waited && !waits(),
     };
     let is_blank = contents.hard_state.is_empty() && mark.index == 0 && applied == 0;
     let (start, members) = if is_blank {
@@ -289,7 +296,7 @@ fn create(
     let settings = settings.clone();
     let booted =
         Booted { id, cluster_id, settings, disk, dirs, wal, backend, state, node, members };
-    Ok((booted, Found { last_index: 0, term: 0, commit: 0 }))
+    Ok((booted, Found::default()))
 }
 
 /// Asks the cluster for this member's place in it.

@@ -103,6 +103,9 @@ impl Process {
                 }
             }
             Step::Ask(stage) => {
+                if matches!(stage, Stage::Renewed { .. }) {
+                    self.out.push(Out::Seen("a leader doubts that it leads"));
+                }
                 task.stage = stage;
                 self.tasks.insert(op, task);
                 self.inputs.push_back(Input::Barrier(Reader::Task(op)));

@@ -201,8 +201,12 @@ impl World {
                 Outcome::Answered { at, revision, answer }
             }
             Said::Refusal(refusal) => {
-                if refusal == Told::Compacted {
-                    self.seen.note("a read is refused: compacted");
+                match (&request, refusal) {
+                    (_, Told::Compacted) => self.seen.note("a read is refused: compacted"),
+                    (Request::LeaseKeepAlive { .. }, _) => {
+                        self.seen.note("a renewal finds no lease");
+                    }
+                    _ => {}
                 }
                 Outcome::Refused { at, refusal }
             }

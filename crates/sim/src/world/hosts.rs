@@ -154,6 +154,9 @@ impl World {
             format!("h{at} starts as {id:x}, applied {applied}, {found:?}")
         });
         self.trace.count(found.last_index);
+        if found.was_installed {
+            self.seen.note("a start finds a snapshot to be installed");
+        }
         if found.term < promised.term || found.last_index < promised.log {
             self.judge.object(|| format!("h{at} has promised {promised:?} and has {found:?}"));
         }
