@@ -241,11 +241,12 @@ impl World {
         let revision = self.judge.revision();
         for at in 0..self.watching.len() {
             loop {
-                let heard = self.read_stream(at);
                 let Some((_, host, _)) = self.watching[at].stream else { break };
                 let process = self.hosts[host].process.as_ref();
                 let hub = process.map(|process| process.readers().hub.clone());
                 let goes_on = hub.is_some_and(|hub| hub.catch_up().unwrap_or(false));
+                // Read afterwards: what was told last is not left behind.
+                let heard = self.read_stream(at);
                 if matches!(heard, Heard::Nothing) && !goes_on {
                     self.watching[at].watcher.complete_to = Some(revision);
                     self.end_stream(at);
