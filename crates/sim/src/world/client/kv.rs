@@ -96,6 +96,12 @@ impl World {
 
     fn draw_txn(&mut self, client: usize, depth: u32) -> Txn {
         let compares = (0..self.draw.below(3)).map(|_| self.draw_compare(client)).collect();
+        if depth == 0 && self.one_in(5) {
+            // One that only reads is no entry of the log, and may name what was compacted.
+            let mut reads = || KvRequest::Range(self.draw_range(client));
+            let (success, failure) = (vec![reads(), reads()], vec![reads()]);
+            return Txn { compares, success, failure };
+        }
         let success = self.draw_operations(client, depth);
         let failure = self.draw_operations(client, depth);
         Txn { compares, success, failure }
