@@ -109,6 +109,12 @@ impl Wal {
             held.push(segment);
         }
         remove_reserved(&*disk, dir);
+        if options.sync {
+            // A process that ended between giving a name and syncing it has left one that the medium need not have.
+            for names in [parent(dir), dir] {
+                disk.sync_dir(names).map_err(WalError::io("sync", names))?;
+            }
+        }
         let (contents, end) = read_or_repair(&*disk, &held, start, options.sync)?;
         let last = held.last().expect("at least one segment was selected");
         zero_behind(last, end.offset, options.sync)?;

@@ -57,6 +57,30 @@ fn try_live(disk: &FaultyDisk, dir: &Path, done: &mut Progress) -> Result<(), Wa
     wal.close()
 }
 
+#[test]
+fn a_segment_whose_name_was_not_synced_before_a_process_ended_is_not_lost_by_the_next() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("wal");
+    let disk = FaultyDisk::new(root.path()).unwrap();
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let mut wal = Wal::create(Arc::clone(&shared), &dir, metadata(), small_options()).unwrap();
+    disk.inject(Fault::nth(Operation::SyncDir, 0, 5).on("wal"));
+    let large = vec![7; 1500];
+    let mut last = 0;
+    while wal.save(None, &[entry(last + 1, 1, &large)]).is_ok() {
+        last += 1;
+    }
+    drop(wal);
+    let start = SnapshotMark::default();
+    let (mut wal, found) = Wal::open(shared, &dir, &start, small_options()).unwrap();
+    let next = found.last_index + 1;
+    assert!(wal.save(None, &[entry(next, 1, b"acknowledged")]).unwrap().synced);
+    let after = tempfile::tempdir().unwrap();
+    disk.crash(0, after.path()).unwrap();
+    let (_, survived) = open(&after.path().join("wal")).unwrap();
+    assert_eq!(survived.last_index, next);
+}
+
 /// Checks that a log after a power cut opens and holds what was promised.
 fn check_survivor(dir: &Path, done: &Progress, what: &str) {
     if !exists(&RealDisk, dir) {
