@@ -144,18 +144,25 @@ impl World {
     /// Does the next thing for a host that has no member at work; says whether there was any.
     fn bring_back(&mut self) -> bool {
         for at in 0..self.hosts.len() {
+            if self.is_calm() && self.hosts[at].process.is_some() && self.row_of(at).is_none() {
+                // Nobody is left whom it knows, and who could tell it that it was removed.
+                self.stop_process(at);
+            }
             if self.hosts[at].process.is_some() || self.hosts[at].down == Down::Ended {
                 continue;
             }
             let (down, id) = (self.hosts[at].down, self.hosts[at].id);
             match self.row_of(at) {
-                Some(row) if row.id.0 != id && !self.is_initialised(at) => {
+                // One that has told its name had a directory, which is gone.
+                Some(row)
+                    if row.id.0 != id && !self.is_initialised(at) && row.client_urls.is_empty() =>
+                {
                     self.start_joining(at);
                     return true;
                 }
                 // Of another life of this host: the member that is to come has a bare directory.
-                Some(row) if row.id.0 != id => self.wipe(at),
-                Some(_) if down == Down::Off => {
+                Some(row) if row.id.0 != id && self.is_initialised(at) => self.wipe(at),
+                Some(row) if down == Down::Off && (row.id.0 == id || id == 0) => {
                     if id != 0 || self.now > SECOND {
                         self.queue.put(self.now + MILLI, Event::Start(at));
                     }
