@@ -35,8 +35,14 @@ const CLEAR: u8 = 2;
 /// Operations that a transaction may have.
 const TXN_OPS_MAX: usize = 128;
 
+/// What is so short is nested no deeper than any stack takes: a thread for each would make the fuzzer slow.
+const SHALLOW_BYTES_MAX: usize = 400;
+
 /// Runs the steps that the bytes say, on a stack for the deepest transactions.
 pub fn entries(folder: &Path, data: &[u8]) {
+    if data.len() <= SHALLOW_BYTES_MAX {
+        return run(folder, data);
+    }
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
         let ran = thread.spawn_scoped(scope, || run(folder, data)).expect("a thread starts");
