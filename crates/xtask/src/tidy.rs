@@ -70,7 +70,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("quorate-random", &[]),
     ("quorate-history", &["quorate-random"]),
-    ("quorate-net", &["quorate-mutate", "quorate-telemetry"]),
+    ("quorate-tls", &["quorate-telemetry"]),
+    ("quorate-net", &["quorate-mutate", "quorate-telemetry", "quorate-tls"]),
     (
         "quorate-core",
         &[

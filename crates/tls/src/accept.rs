@@ -1,0 +1,230 @@
+//! The server's side: handshakes of connections that were accepted.
+//!
+//! A handshake has [`HANDSHAKE_TIME_MAX`], whoever waits meanwhile; each is its connection's own task's affair. One that
+//! fails is told in the log in etcd's words, a line a second at most, with how many were left out; one whose client just
+//! went away only to who debugs.
+//!
+//! Sessions are not resumed: that would pass over what has become of the client's certificate since.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorate_telemetry::log;
+use rustls::server::NoServerSessionStorage;
+use rustls::{CertificateError, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::authorities::{Authorities, Trust};
+use crate::identity::{Identity, Pair, Side};
+use crate::names::{Allowed, Names};
+use crate::origin::{self, SystemResolver};
+use crate::protocols::{Protocols, SetupError};
+use crate::revocation::Revocations;
+use crate::throttle::LogThrottle;
+use crate::verify::ClientVerifier;
+
+/// How long a handshake may take.
+pub(crate) const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+
+const HTTP2: &[u8] = b"h2";
+const HTTP1: &[u8] = b"http/1.1";
+
+/// Which clients are let in.
+#[derive(Clone, Debug)]
+pub struct ClientCheck {
+    /// Whose signatures count.
+    pub trust: Trust,
+    /// Who, of those with a certificate that is in order.
+    pub allowed: Allowed,
+    /// A file of revoked serials.
+    pub revocations: Option<PathBuf>,
+    /// Whether the certificate's names have to fit where the connection comes from.
+    pub checks_origin: bool,
+    /// Whether the common name says who asks, for those who have to know.
+    pub names_users: bool,
+}
+
+/// How a listener does TLS.
+#[derive(Clone, Debug)]
+pub struct AcceptorSettings {
+    /// What is shown to clients.
+    pub pair: Pair,
+    /// Versions and suites.
+    pub protocols: Protocols,
+    /// `None` asks clients for no certificate.
+    pub clients: Option<ClientCheck>,
+    /// Whether HTTP/2 can be agreed on.
+    pub http2: bool,
+    /// Whose port it is, for the log: `client` or `peer`.
+    pub endpoint: &'static str,
+}
+
+/// What the verified certificate of a client says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCertificate {
+    /// The subject's common name; empty where it has none.
+    pub common_name: String,
+}
+
+/// A connection whose handshake is done.
+#[derive(Debug)]
+pub struct Accepted<S> {
+    /// What was said on it since.
+    pub stream: TlsStream<S>,
+    /// Whether HTTP/2 was agreed on.
+    pub is_http2: bool,
+    /// Who asks, if the listener is to tell.
+    pub client: Option<Arc<ClientCertificate>>,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Acceptor {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: Arc<ServerConfig>,
+    checks_origin: bool,
+    names_users: bool,
+    endpoint: &'static str,
+    warnings: LogThrottle,
+}
+
+/// Why a connection is not accepted.
+#[derive(Debug, thiserror::Error)]
+enum Rejection {
+    #[error("{}", reason(.0))]
+    Handshake(#[from] io::Error),
+    #[error("tls: the handshake took too long")]
+    Timeout,
+    #[error(transparent)]
+    Elsewhere(#[from] origin::ElsewhereError),
+    #[error("the client's certificate cannot be read")]
+    Unreadable,
+}
+
+/// What a handshake failed of: our own reason, where there is one, instead of the library's wrapping of it.
+fn reason(error: &io::Error) -> String {
+    let library = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match library {
+        Some(rustls::Error::InvalidCertificate(CertificateError::Other(own))) => own.0.to_string(),
+        Some(_) | None => error.to_string(),
+    }
+}
+
+impl Acceptor {
+    /// Reads all files once.
+    ///
+    /// # Errors
+    ///
+    /// One of them cannot be used, or the suites cannot be.
+    pub fn new(settings: AcceptorSettings) -> Result<Self, SetupError> {
+        let AcceptorSettings { pair, protocols, clients, http2, endpoint } = settings;
+        let provider = protocols.provider()?;
+        let identity = Identity::load(pair, Side::Server, &provider)?;
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&protocols.versions.supported())?;
+        let (checks_origin, names_users) = clients
+            .as_ref()
+            .map_or((false, false), |check| (check.checks_origin, check.names_users));
+        let builder = match clients {
+            None => builder.with_no_client_auth(),
+            Some(check) => builder.with_client_cert_verifier(Arc::new(ClientVerifier {
+                authorities: Authorities::load(&check.trust, &provider)?,
+                allowed: check.allowed,
+                revocations: check.revocations.as_deref().map(Revocations::new),
+                algorithms: provider.signature_verification_algorithms,
+            })),
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(identity));
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        let offered = if http2 { vec![HTTP2, HTTP1] } else { vec![HTTP1] };
+        config.alpn_protocols = offered.into_iter().map(<[u8]>::to_vec).collect();
+        let (config, warnings) = (Arc::new(config), LogThrottle::default());
+        let shared = Shared { config, checks_origin, names_users, endpoint, warnings };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Does the handshake. `from` is where the connection comes from, if that is a host.
+    ///
+    /// Returns nothing where the connection was rejected, which has been told then.
+    pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+        from: Option<IpAddr>,
+    ) -> Option<Accepted<S>> {
+        let mut server_name = String::new();
+        let mut names = Names::default();
+        let handshake = self.shake_hands(stream, from, &mut server_name, &mut names);
+        let outcome = tokio::time::timeout(HANDSHAKE_TIME_MAX, handshake).await;
+        match outcome.unwrap_or(Err(Rejection::Timeout)) {
+            Ok(accepted) => Some(accepted),
+            Err(rejection) => {
+                self.tell(&rejection, from, &server_name, &names);
+                None
+            }
+        }
+    }
+
+    async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+        from: Option<IpAddr>,
+        server_name: &mut String,
+        names: &mut Names,
+    ) -> Result<Accepted<S>, Rejection> {
+        let shared = &self.shared;
+        let stream = TlsAcceptor::from(Arc::clone(&shared.config)).accept(stream).await?;
+        let connection = stream.get_ref().1;
+        server_name.push_str(connection.server_name().unwrap_or_default());
+        if let Some(shown) = connection.peer_certificates().and_then(<[_]>::first) {
+            *names = Names::of(shown).ok_or(Rejection::Unreadable)?;
+            if let Some(from) = from.filter(|_| shared.checks_origin) {
+                check_origin(names, from).await?;
+            }
+        }
+        let is_http2 = connection.alpn_protocol() == Some(HTTP2);
+        let is_verified = connection.peer_certificates().is_some();
+        let client = (is_verified && shared.names_users)
+            .then(|| Arc::new(ClientCertificate { common_name: names.common.clone() }));
+        Ok(Accepted { stream, is_http2, client })
+    }
+
+    fn tell(&self, rejection: &Rejection, from: Option<IpAddr>, server_name: &str, names: &Names) {
+        let text = format!("rejected connection on {} endpoint", self.shared.endpoint);
+        let from = from.map(|from| from.to_string()).unwrap_or_default();
+        if matches!(rejection, Rejection::Handshake(error) if error.kind() == io::ErrorKind::UnexpectedEof)
+        {
+            log::debug!(&text, "remote-addr" = from, "error" = "EOF");
+            return;
+        }
+        let Some(left_out) = self.shared.warnings.admits() else { return };
+        let ips: Vec<String> = names.ips.iter().map(ToString::to_string).collect();
+        log::warn!(
+            &text,
+            "remote-addr" = from,
+            "server-name" = server_name,
+            "ip-addresses" = ips,
+            "dns-names" = names.dns,
+            "error" = rejection.to_string(),
+            "lines-left-out" = left_out
+        );
+    }
+}
+
+async fn check_origin(names: &Names, from: IpAddr) -> Result<(), Rejection> {
+    if !origin::needs_lookup(names, from) {
+        return Ok(origin::check(names, from, &SystemResolver)?);
+    }
+    let names = names.clone();
+    let checked = tokio::task::spawn_blocking(move || origin::check(&names, from, &SystemResolver));
+    Ok(checked.await.map_err(|error| io::Error::other(error.to_string()))??)
+}

@@ -1,0 +1,134 @@
+//! Whose signatures count: the certificates of a file, or those that the system trusts.
+//!
+//! The file is read again when it changes, for the handshakes from then on. A file that cannot be read keeps in force
+//! what it said before.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use quorate_telemetry::log;
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::CertificateDer;
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+
+use crate::material::{self, MaterialError};
+use crate::throttle::LogThrottle;
+use crate::watched::Watched;
+
+/// Certificates that are trusted, and what verifies others by them.
+#[derive(Debug)]
+pub(crate) struct Trusted {
+    roots: Vec<CertificateDer<'static>>,
+    pub(crate) of_clients: Arc<dyn ClientCertVerifier>,
+    pub(crate) of_servers: Arc<dyn ServerCertVerifier>,
+}
+
+impl Trusted {
+    fn new(
+        found: Vec<CertificateDer<'static>>,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Self, String> {
+        let mut store = RootCertStore::empty();
+        // As in Go, what cannot be read among others is passed over.
+        let roots: Vec<_> =
+            found.into_iter().filter(|root| store.add(root.clone()).is_ok()).collect();
+        let store = Arc::new(store);
+        let of_clients =
+            WebPkiClientVerifier::builder_with_provider(Arc::clone(&store), Arc::clone(provider))
+                .build()
+                .map_err(|error| error.to_string())?;
+        let of_servers = WebPkiServerVerifier::builder_with_provider(store, Arc::clone(provider))
+            .build()
+            .map_err(|error| error.to_string())?;
+        Ok(Self { roots, of_clients, of_servers })
+    }
+
+    /// Whether a certificate is itself one of those that are trusted.
+    pub(crate) fn has(&self, certificate: &CertificateDer<'_>) -> bool {
+        self.roots.iter().any(|root| root == certificate)
+    }
+}
+
+/// Where trust comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// PEM: certificates of authorities.
+    File(PathBuf),
+    /// What the system trusts, as of the start.
+    System,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Authorities {
+    source: Source,
+    warnings: LogThrottle,
+}
+
+#[derive(Debug)]
+enum Source {
+    File { path: PathBuf, provider: Arc<CryptoProvider>, kept: Watched<Trusted> },
+    System(Arc<Trusted>),
+}
+
+impl Authorities {
+    /// A file has to be right now.
+    pub(crate) fn load(
+        trust: &Trust,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Self, MaterialError> {
+        let source = match trust {
+            Trust::File(path) => Source::File {
+                path: path.clone(),
+                provider: Arc::clone(provider),
+                kept: Watched::new(vec![path.clone()]),
+            },
+            Trust::System => Source::System(Arc::new(system(provider)?)),
+        };
+        let authorities = Self { source, warnings: LogThrottle::default() };
+        authorities.read()?;
+        Ok(authorities)
+    }
+
+    fn read(&self) -> Result<Arc<Trusted>, MaterialError> {
+        match &self.source {
+            Source::System(trusted) => Ok(Arc::clone(trusted)),
+            Source::File { path, provider, kept } => kept.get(|| {
+                let found = material::certificates(path)?;
+                Trusted::new(found, provider).map_err(|reason| material::content(path, reason))
+            }),
+        }
+    }
+
+    /// Those in force.
+    pub(crate) fn trusted(&self) -> Result<Arc<Trusted>, MaterialError> {
+        let read = self.read();
+        let last = match &self.source {
+            Source::File { kept, .. } => kept.last(),
+            Source::System(_) => None,
+        };
+        match (read, last) {
+            (Err(error), Some(last)) => {
+                if self.warnings.admits().is_some() {
+                    log::warn!(
+                        "certificate authorities cannot be read; those read before stay in force",
+                        "error" = error.to_string()
+                    );
+                }
+                Ok(last)
+            }
+            (read, _) => read,
+        }
+    }
+}
+
+fn system(provider: &Arc<CryptoProvider>) -> Result<Trusted, MaterialError> {
+    let found = rustls_native_certs::load_native_certs();
+    let reason = found.errors.first().map_or_else(String::new, ToString::to_string);
+    Trusted::new(found.certs, provider)
+        .map_err(|none| MaterialError::System(if reason.is_empty() { none } else { reason }))
+}

@@ -1,0 +1,47 @@
+//! TLS, on both sides of a connection: with which certificate a listener serves, whose certificates it accepts, and how
+//! servers are dialed.
+//!
+//! The rules are etcd's, as are the words for what goes wrong. Certificates, keys, authorities and revocation lists are
+//! files; each handshake goes by what they hold then.
+//!
+//! # Invariants
+//!
+//! * TLS 1.2 and 1.3, nothing older.
+//! * A client that has to show a certificate is verified in each handshake; there is no way around, none by resuming a
+//!   session either.
+//! * No key stands in an error, a log line or a `Debug` output.
+//!
+//! # Not here
+//!
+//! Flags (`config`), sockets (`net`, `peer`), and what the name in a certificate entitles to.
+
+mod accept;
+mod authorities;
+mod connect;
+mod identity;
+mod material;
+mod names;
+mod origin;
+mod protocols;
+mod revocation;
+mod self_signed;
+mod suites;
+mod throttle;
+mod verify;
+mod versions;
+mod watched;
+
+pub use accept::{Accepted, Acceptor, AcceptorSettings, ClientCertificate, ClientCheck};
+pub use authorities::Trust;
+pub use connect::{ConnectError, Connector, ConnectorSettings};
+pub use identity::Pair;
+pub use material::{MaterialError, check_pair};
+pub use names::Allowed;
+pub use protocols::{Protocols, SetupError};
+pub use self_signed::{SelfSignedError, find_or_make};
+pub use suites::{SuiteError, Suites};
+pub use tokio_rustls::{client, server};
+pub use versions::{Version, Versions};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! Certificates, keys and revocation lists as files hold them.
+//!
+//! Every failure names its file. What is in a key never stands in an error or a log.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+
+/// Why a file is of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum MaterialError {
+    /// It cannot be read.
+    #[error("open {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// It does not hold what it should.
+    #[error("{}: {reason}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Certificate and key do not belong together, or cannot be used.
+    #[error("tls: {}, {}: {reason}", cert.display(), key.display())]
+    Pair {
+        /// The certificate's file.
+        cert: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The system's trusted certificates cannot be found.
+    #[error("the system names no certificate authority to trust: {0}")]
+    System(String),
+}
+
+impl MaterialError {
+    /// Whether a file is not there.
+    pub(crate) fn is_missing(&self) -> bool {
+        match self {
+            Self::Read { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            Self::Content { .. } | Self::Pair { .. } | Self::System(_) => false,
+        }
+    }
+}
+
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, MaterialError> {
+    std::fs::read(path).map_err(|source| MaterialError::Read { path: path.to_owned(), source })
+}
+
+pub(crate) fn content(path: &Path, reason: impl ToString) -> MaterialError {
+    MaterialError::Content { path: path.to_owned(), reason: reason.to_string() }
+}
+
+/// All certificates of a file, at least one.
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, MaterialError> {
+    let bytes = read(path)?;
+    let found: Vec<_> = CertificateDer::pem_slice_iter(&bytes)
+        .collect::<Result<_, _>>()
+        .map_err(|error| content(path, error))?;
+    if found.is_empty() {
+        return Err(content(path, "tls: failed to find any PEM data in certificate input"));
+    }
+    Ok(found)
+}
+
+/// A chain of certificates, the own one first, and the key to it, in PKCS#1, SEC1 or PKCS#8.
+pub(crate) fn certified_key(
+    cert: &Path,
+    key: &Path,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, MaterialError> {
+    let chain = certificates(cert)?;
+    let secret = PrivateKeyDer::from_pem_slice(&read(key)?)
+        .map_err(|_| content(key, "tls: failed to find a private key in PEM data"))?;
+    CertifiedKey::from_der(chain, secret, provider).map_err(|error| MaterialError::Pair {
+        cert: cert.to_owned(),
+        key: key.to_owned(),
+        reason: error.to_string(),
+    })
+}
+
+/// Reads a pair once, to say at a start what is wrong with it.
+///
+/// # Errors
+///
+/// One of the files cannot be used, or they do not belong together.
+pub fn check_pair(cert: &Path, key: &Path) -> Result<(), MaterialError> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    certified_key(cert, key, &provider).map(drop)
+}

@@ -1,0 +1,80 @@
+//! Whom a certificate names: its common name and its alternative names.
+
+use std::net::IpAddr;
+
+use rustls::client::verify_server_name;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::ParsedCertificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// The names of a certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Names {
+    /// Empty where there is none.
+    pub(crate) common: String,
+    pub(crate) dns: Vec<String>,
+    pub(crate) ips: Vec<IpAddr>,
+}
+
+impl Names {
+    /// Reads them; a certificate that cannot be read names nobody.
+    pub(crate) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
+        let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+        // Of several, Go takes the last.
+        let common = parsed.subject().iter_common_name().last();
+        let common = common.map_or(Ok(""), |name| name.as_str()).ok()?.to_owned();
+        let mut names = Self { common, ..Self::default() };
+        let alternatives = parsed.subject_alternative_name().ok()?;
+        for name in alternatives.iter().flat_map(|extension| &extension.value.general_names) {
+            match name {
+                GeneralName::DNSName(name) => names.dns.push((*name).to_owned()),
+                GeneralName::IPAddress(bytes) => names.ips.extend(to_ip(bytes)),
+                _ => {}
+            }
+        }
+        Some(names)
+    }
+}
+
+fn to_ip(bytes: &[u8]) -> Option<IpAddr> {
+    if let Ok(four) = <[u8; 4]>::try_from(bytes) {
+        return Some(four.into());
+    }
+    <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from)
+}
+
+/// Whose certificates are accepted, of those that are in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Allowed {
+    /// Everybody's.
+    #[default]
+    All,
+    /// Those with one of these common names.
+    CommonNames(Vec<String>),
+    /// Those with an alternative name that stands for one of these hosts or addresses.
+    Hosts(Vec<String>),
+}
+
+impl Allowed {
+    /// Whether a certificate is among them.
+    pub(crate) fn allows(&self, certificate: &CertificateDer<'_>) -> bool {
+        match self {
+            Self::All => true,
+            Self::CommonNames(allowed) => {
+                Names::of(certificate).is_some_and(|names| allowed.contains(&names.common))
+            }
+            Self::Hosts(allowed) => allowed.iter().any(|host| stands_for(certificate, host)),
+        }
+    }
+}
+
+/// Whether an alternative name of a certificate stands for a host or an address.
+fn stands_for(certificate: &CertificateDer<'_>, host: &str) -> bool {
+    let (Ok(parsed), Ok(host)) =
+        (ParsedCertificate::try_from(certificate), ServerName::try_from(host))
+    else {
+        return false;
+    };
+    verify_server_name(&parsed, &host).is_ok()
+}

@@ -1,0 +1,208 @@
+//! Cipher suites by the names that etcd's flag takes: those of IANA, as Go knows them.
+//!
+//! The choice is one of TLS 1.2: the suites of 1.3 are not for choosing, and their names have no effect. A name that Go
+//! does not know is refused with etcd's text; one that Go knows and rustls does not speak (those without forward
+//! secrecy or with CBC) is refused as well, by name: a server must not quietly speak other suites than were asked for.
+//!
+//! # Not here
+//!
+//! An order: the peers find a common suite by the server's own preference, as in Go.
+
+use rustls::CipherSuite;
+use rustls::crypto::CryptoProvider;
+
+use crate::versions::{Version, Versions};
+
+/// Suites of TLS 1.2 that both programs speak. Two of them have older names.
+const SPOKEN: &[(&str, CipherSuite)] = &[
+    (
+        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+    ),
+    (
+        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+    ),
+    (
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+    ),
+    (
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+    ),
+    ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256),
+    ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384),
+    (
+        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305",
+        CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+    ),
+    (
+        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+        CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+    ),
+];
+
+/// Suites of TLS 1.3, which are always spoken with that version.
+const NOT_FOR_CHOOSING: &[&str] =
+    &["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"];
+
+/// Suites that Go speaks, most of them only when asked to, and rustls does not.
+const NOT_SPOKEN: &[&str] = &[
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
+    "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_RC4_128_SHA",
+    "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA256",
+    "TLS_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_RSA_WITH_RC4_128_SHA",
+];
+
+/// Suites of which HTTP/2 over TLS 1.2 demands one.
+const HTTP2_SUITES: [CipherSuite; 2] = [
+    CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+    CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+];
+
+/// A choice of suites that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SuiteError {
+    /// Nobody knows the name.
+    #[error("unexpected TLS cipher suite {0:?}")]
+    Unknown(String),
+    /// etcd speaks it, this program does not.
+    #[error(
+        "TLS cipher suite {0:?} is not supported: leave it out, or choose one with ECDHE and GCM or CHACHA20"
+    )]
+    NotSpoken(String),
+    /// Only names without effect were given.
+    #[error(
+        "none of the TLS cipher suites can be chosen with TLS1.2; choose one of it, or set the least version to TLS1.3"
+    )]
+    Nothing,
+    /// HTTP/2 could not be served.
+    #[error(
+        "http2: TLSConfig.CipherSuites is missing an HTTP/2-required AES_128_GCM_SHA256 cipher (need at least one of \
+         TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 or TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256)"
+    )]
+    NoneForHttp2,
+}
+
+/// Suites of TLS 1.2 that were chosen; none chosen are all that are spoken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Suites {
+    chosen: Vec<CipherSuite>,
+    are_named: bool,
+}
+
+impl Suites {
+    /// Reads names.
+    ///
+    /// # Errors
+    ///
+    /// A name is unknown, or the suite is not spoken.
+    pub fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, SuiteError> {
+        let mut suites = Self::default();
+        for name in names {
+            suites.are_named = true;
+            if let Some((_, suite)) = SPOKEN.iter().find(|(spoken, _)| *spoken == name) {
+                suites.chosen.push(*suite);
+            } else if NOT_SPOKEN.contains(&name) {
+                return Err(SuiteError::NotSpoken(name.to_owned()));
+            } else if !NOT_FOR_CHOOSING.contains(&name) {
+                return Err(SuiteError::Unknown(name.to_owned()));
+            }
+        }
+        Ok(suites)
+    }
+
+    /// Checks that HTTP/2 can be served with these.
+    ///
+    /// # Errors
+    ///
+    /// Suites were chosen, and none of those that it demands.
+    pub fn check_http2(&self, versions: Versions) -> Result<(), SuiteError> {
+        let is_choice = self.are_named && versions.include(Version::Tls12);
+        let demanded = HTTP2_SUITES.iter().any(|suite| self.chosen.contains(suite));
+        if is_choice && !demanded { Err(SuiteError::NoneForHttp2) } else { Ok(()) }
+    }
+
+    /// The provider of cryptography with these suites only, and those of TLS 1.3.
+    pub(crate) fn provider(&self, versions: Versions) -> Result<CryptoProvider, SuiteError> {
+        let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+        if self.are_named {
+            provider
+                .cipher_suites
+                .retain(|suite| suite.tls13().is_some() || self.chosen.contains(&suite.suite()));
+        }
+        let speaks_12 = provider.cipher_suites.iter().any(|suite| suite.tls13().is_none());
+        let is_mute = !speaks_12 && !versions.include(Version::Tls13);
+        if is_mute { Err(SuiteError::Nothing) } else { Ok(provider) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOTH: Versions = Versions { min: Version::Tls12, max: Version::Tls13 };
+
+    #[test]
+    fn names_choose_among_suites_of_tls_1_2() {
+        let chosen = |names: &[&str]| {
+            let provider = Suites::named(names.iter().copied()).unwrap().provider(BOTH).unwrap();
+            provider.cipher_suites.iter().filter(|suite| suite.tls13().is_none()).count()
+        };
+        assert_eq!(chosen(&[]), 6);
+        assert_eq!(chosen(&["TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"]), 1);
+        let twice = "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305";
+        assert_eq!(chosen(&[twice, &format!("{twice}_SHA256")]), 1);
+        assert_eq!(chosen(NOT_FOR_CHOOSING), 0);
+    }
+
+    #[test]
+    fn each_name_that_is_spoken_has_an_implementation() {
+        let provider = Suites::default().provider(BOTH).unwrap();
+        for (name, suite) in SPOKEN {
+            assert!(provider.cipher_suites.iter().any(|found| found.suite() == *suite), "{name}");
+        }
+    }
+
+    #[test]
+    fn other_names_are_refused() {
+        let refusal = |name| Suites::named([name]).unwrap_err().to_string();
+        assert_eq!(refusal("x"), "unexpected TLS cipher suite \"x\"");
+        for name in NOT_SPOKEN {
+            assert!(
+                refusal(name).starts_with(&format!("TLS cipher suite \"{name}\" is not supported"))
+            );
+        }
+    }
+
+    #[test]
+    fn http2_demands_one_of_two() {
+        let suites = Suites::named(["TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"]).unwrap();
+        assert_eq!(suites.check_http2(BOTH), Err(SuiteError::NoneForHttp2));
+        let newest = Versions { min: Version::Tls13, ..BOTH };
+        assert_eq!(suites.check_http2(newest), Ok(()));
+        let demanded = Suites::named(["TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"]).unwrap();
+        assert_eq!(demanded.check_http2(BOTH), Ok(()));
+        assert_eq!(Suites::default().check_http2(BOTH), Ok(()));
+    }
+
+    #[test]
+    fn a_choice_that_leaves_nothing_is_refused() {
+        let oldest = Versions { max: Version::Tls12, ..BOTH };
+        let suites = Suites::named(["TLS_AES_128_GCM_SHA256"]).unwrap();
+        assert_eq!(suites.provider(oldest).unwrap_err(), SuiteError::Nothing);
+    }
+}

@@ -1,0 +1,419 @@
+//! Handshakes over a pipe, with certificates made here.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
+    PKCS_ECDSA_P521_SHA512, PKCS_RSA_SHA256, RevokedCertParams, SerialNumber, SignatureAlgorithm,
+};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+use crate::*;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Files in a folder of their own, signed by one authority.
+struct Files {
+    dir: TempDir,
+    authority: CertifiedIssuer<'static, KeyPair>,
+}
+
+/// What a certificate says.
+struct Said<'a> {
+    name: &'a str,
+    hosts: &'a [&'a str],
+    usage: ExtendedKeyUsagePurpose,
+    serial: u64,
+    from: SystemTime,
+    until: SystemTime,
+    algorithm: &'static SignatureAlgorithm,
+}
+
+impl Default for Said<'_> {
+    fn default() -> Self {
+        Self {
+            name: "",
+            hosts: &["localhost", "127.0.0.1"],
+            usage: ExtendedKeyUsagePurpose::ServerAuth,
+            serial: 1,
+            from: SystemTime::now() - DAY,
+            until: SystemTime::now() + DAY,
+            algorithm: &PKCS_ECDSA_P256_SHA256,
+        }
+    }
+}
+
+fn client(name: &str) -> Said<'_> {
+    Said { name, usage: ExtendedKeyUsagePurpose::ClientAuth, ..Said::default() }
+}
+
+impl Files {
+    fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let key = KeyPair::generate().unwrap();
+        let authority = CertifiedIssuer::self_signed(params, key).unwrap();
+        let files = Self { dir: tempfile::tempdir().unwrap(), authority };
+        std::fs::write(files.path("ca.pem"), files.authority.pem()).unwrap();
+        files
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Writes a certificate and its key.
+    fn pair(&self, file: &str, said: &Said<'_>) -> Pair {
+        let hosts: Vec<String> = said.hosts.iter().map(|host| (*host).to_owned()).collect();
+        let mut params = CertificateParams::new(hosts).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        if !said.name.is_empty() {
+            params.distinguished_name.push(DnType::CommonName, said.name);
+        }
+        params.extended_key_usages = vec![said.usage.clone()];
+        params.serial_number = Some(SerialNumber::from(said.serial));
+        params.not_before = said.from.into();
+        params.not_after = said.until.into();
+        let key = KeyPair::generate_for(said.algorithm).unwrap();
+        let certificate = params.signed_by(&key, &self.authority).unwrap();
+        let pair = Pair::new(self.path(&format!("{file}.pem")), self.path(&format!("{file}.key")));
+        std::fs::write(&pair.cert, certificate.pem()).unwrap();
+        std::fs::write(&pair.key, key.serialize_pem()).unwrap();
+        pair
+    }
+
+    /// A list of revoked serials.
+    fn revoke(&self, serial: u64) -> rcgen::CertificateRevocationList {
+        let revoked = RevokedCertParams {
+            serial_number: SerialNumber::from(serial),
+            revocation_time: (SystemTime::now() - DAY).into(),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: (SystemTime::now() - DAY).into(),
+            next_update: (SystemTime::now() + DAY).into(),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: vec![revoked],
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.authority).unwrap()
+    }
+
+    fn trust(&self) -> Trust {
+        Trust::File(self.path("ca.pem"))
+    }
+
+    fn check(&self) -> ClientCheck {
+        ClientCheck {
+            trust: self.trust(),
+            allowed: Allowed::All,
+            revocations: None,
+            checks_origin: false,
+            names_users: true,
+        }
+    }
+
+    fn connector(&self, pair: Option<Pair>) -> ConnectorSettings {
+        ConnectorSettings {
+            pair,
+            protocols: Protocols::default(),
+            trust: Some(self.trust()),
+            allowed: Allowed::All,
+            http2: true,
+            server_name: None,
+        }
+    }
+}
+
+fn acceptor(pair: Pair, clients: Option<ClientCheck>) -> AcceptorSettings {
+    let protocols = Protocols::default();
+    AcceptorSettings { pair, protocols, clients, http2: true, endpoint: "client" }
+}
+
+/// One connection; returns what each side makes of it. A byte goes back, for the client of TLS 1.3 hears only then
+/// that it was refused.
+async fn meet(
+    acceptor: &Acceptor,
+    connector: &Connector,
+) -> (Option<Accepted<DuplexStream>>, Result<(), String>) {
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let from = Some(IpAddr::from([127, 0, 0, 1]));
+    let serve = async {
+        let mut accepted = acceptor.accept(far, from).await?;
+        accepted.stream.write_all(b"!").await.ok()?;
+        accepted.stream.flush().await.ok()?;
+        Some(accepted)
+    };
+    let ask = async {
+        let connected = connector.connect(Some("localhost"), near).await;
+        let mut stream = connected.map_err(|error| error.to_string())?;
+        let read: io::Result<u8> = stream.read_u8().await;
+        read.map(drop).map_err(|error| error.to_string())
+    };
+    tokio::join!(serve, ask)
+}
+
+async fn passes(acceptor: AcceptorSettings, connector: ConnectorSettings) -> bool {
+    let (acceptor, connector) =
+        (Acceptor::new(acceptor).unwrap(), Connector::new(connector).unwrap());
+    let (accepted, connected) = meet(&acceptor, &connector).await;
+    assert_eq!(accepted.is_some(), connected.is_ok(), "{connected:?}");
+    connected.is_ok()
+}
+
+#[tokio::test]
+async fn keys_of_every_kind_serve() {
+    let files = Files::new();
+    for algorithm in [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P521_SHA512, &PKCS_RSA_SHA256] {
+        let server = files.pair("server", &Said { algorithm, ..Said::default() });
+        let client = files.pair("client", &Said { algorithm, ..client("") });
+        assert!(passes(acceptor(server, Some(files.check())), files.connector(Some(client))).await);
+    }
+}
+
+#[tokio::test]
+async fn versions_and_suites_have_to_agree() {
+    let files = Files::new();
+    let server = files.pair("server", &Said::default());
+    let settings = |min, max, names: &[&str]| {
+        let suites = Suites::named(names.iter().copied()).unwrap();
+        let protocols = Protocols { versions: Versions { min, max }, suites };
+        AcceptorSettings { protocols, ..acceptor(server.clone(), None) }
+    };
+    let newest = settings(Version::Tls13, Version::Tls13, &[]);
+    let oldest = ConnectorSettings {
+        protocols: Protocols {
+            versions: Versions { min: Version::Tls12, max: Version::Tls12 },
+            suites: Suites::named(["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"]).unwrap(),
+        },
+        ..files.connector(None)
+    };
+    assert!(passes(newest.clone(), files.connector(None)).await);
+    assert!(!passes(newest, oldest.clone()).await);
+    let both = |name| settings(Version::Tls12, Version::Tls13, &[name]);
+    assert!(passes(both("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"), oldest.clone()).await);
+    assert!(!passes(both("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"), oldest).await);
+}
+
+#[tokio::test]
+async fn a_client_has_to_show_a_certificate_that_is_in_order() {
+    let (files, strangers) = (Files::new(), Files::new());
+    let server = files.pair("server", &Said::default());
+    let now = SystemTime::now();
+    for (why, pair, is_in_order) in [
+        ("right", Some(files.pair("right", &client("root"))), true),
+        ("none", None, false),
+        ("a stranger's", Some(strangers.pair("stranger", &client("root"))), false),
+        ("expired", Some(files.pair("old", &Said { until: now - DAY / 2, ..client("") })), false),
+        ("not yet", Some(files.pair("new", &Said { from: now + DAY / 2, ..client("") })), false),
+        ("for servers", Some(files.pair("usage", &Said::default())), false),
+    ] {
+        let settings = acceptor(server.clone(), Some(files.check()));
+        assert_eq!(passes(settings, files.connector(pair)).await, is_in_order, "{why}");
+    }
+}
+
+#[tokio::test]
+async fn the_name_in_a_clients_certificate_is_told_where_it_counts() {
+    let files = Files::new();
+    let server = files.pair("server", &Said::default());
+    let pair = files.pair("root", &client("root"));
+    let connector = Connector::new(files.connector(Some(pair))).unwrap();
+    for names_users in [true, false] {
+        let check = ClientCheck { names_users, ..files.check() };
+        let acceptor = Acceptor::new(acceptor(server.clone(), Some(check))).unwrap();
+        let accepted = meet(&acceptor, &connector).await.0.unwrap();
+        let name = accepted.client.map(|client| client.common_name.clone());
+        assert_eq!(name.as_deref(), names_users.then_some("root"));
+        assert!(accepted.is_http2);
+    }
+}
+
+#[tokio::test]
+async fn only_the_allowed_are_let_in() {
+    let files = Files::new();
+    let server = files.pair("server", &Said::default());
+    let list = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+    for (allowed, is_let_in) in [
+        (Allowed::CommonNames(list(&["a", "me"])), true),
+        (Allowed::CommonNames(list(&["a", "m", "me2", "*"])), false),
+        (Allowed::Hosts(list(&["x.example.com"])), true),
+        (Allowed::Hosts(list(&["127.0.0.9", "127.0.0.2"])), true),
+        (Allowed::Hosts(list(&["127.0.0.9", "example.com", "y.x.example.com", "me", ""])), false),
+    ] {
+        let pair =
+            files.pair("me", &Said { hosts: &["*.example.com", "127.0.0.2"], ..client("me") });
+        let check = ClientCheck { allowed: allowed.clone(), ..files.check() };
+        let settings = acceptor(server.clone(), Some(check));
+        assert_eq!(passes(settings, files.connector(Some(pair))).await, is_let_in, "{allowed:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_revoked_are_not_let_in_from_the_moment_the_list_says_so() {
+    let files = Files::new();
+    let server = files.pair("server", &Said::default());
+    let list = files.path("list");
+    let check = ClientCheck { revocations: Some(list.clone()), ..files.check() };
+    let acceptor = Acceptor::new(acceptor(server, Some(check))).unwrap();
+    let pair = files.pair("client", &Said { serial: 0xfe, ..client("") });
+    let connector = Connector::new(files.connector(Some(pair))).unwrap();
+    let is_let_in = async || meet(&acceptor, &connector).await.1.is_ok();
+    assert!(!is_let_in().await, "who was revoked is not known");
+    std::fs::write(&list, files.revoke(0xff).der()).unwrap();
+    assert!(is_let_in().await);
+    std::fs::write(&list, files.revoke(0xfe).der()).unwrap();
+    assert!(!is_let_in().await);
+    let pem = format!("{}{}", files.revoke(0xff).pem().unwrap(), files.revoke(0xfe).pem().unwrap());
+    std::fs::write(&list, pem).unwrap();
+    assert!(!is_let_in().await, "the second list counts too");
+    std::fs::write(&list, "nonsense").unwrap();
+    assert!(!is_let_in().await);
+}
+
+#[tokio::test]
+async fn a_certificate_comes_from_where_it_says() {
+    let files = Files::new();
+    let server = files.pair("server", &Said::default());
+    let check = ClientCheck { checks_origin: true, ..files.check() };
+    for (hosts, is_let_in) in
+        [(&["127.0.0.1"][..], true), (&["127.0.0.2"], false), (&["localhost"], true), (&[], true)]
+    {
+        let pair = files.pair("client", &Said { hosts, ..client("") });
+        let acceptor = Acceptor::new(acceptor(server.clone(), Some(check.clone()))).unwrap();
+        let connector = Connector::new(files.connector(Some(pair))).unwrap();
+        assert_eq!(meet(&acceptor, &connector).await.0.is_some(), is_let_in, "{hosts:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_has_to_be_who_was_dialed() {
+    let (files, strangers) = (Files::new(), Files::new());
+    for (why, pair, is_right) in [
+        ("right", files.pair("right", &Said::default()), true),
+        (
+            "elsewhere",
+            files.pair("other", &Said { hosts: &["example.com"], ..Said::default() }),
+            false,
+        ),
+        ("a stranger's", strangers.pair("right", &Said::default()), false),
+        ("for clients", files.pair("usage", &client("localhost")), false),
+    ] {
+        assert_eq!(
+            passes(acceptor(pair.clone(), None), files.connector(None)).await,
+            is_right,
+            "{why}"
+        );
+        let trusting = ConnectorSettings { trust: None, ..files.connector(None) };
+        assert!(passes(acceptor(pair, None), trusting).await, "{why}");
+    }
+    let named =
+        ConnectorSettings { server_name: Some("example.com".to_owned()), ..files.connector(None) };
+    let pair = files.pair("other", &Said { hosts: &["example.com"], ..Said::default() });
+    assert!(passes(acceptor(pair, None), named).await);
+}
+
+#[tokio::test]
+async fn a_certificate_made_for_itself_is_trusted_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("fixtures/client");
+    let pair = find_or_make(&folder, &["127.0.0.1", "localhost"], 1).unwrap();
+    let connector = ConnectorSettings {
+        pair: None,
+        protocols: Protocols::default(),
+        trust: Some(Trust::File(pair.cert.clone())),
+        allowed: Allowed::All,
+        http2: true,
+        server_name: None,
+    };
+    assert!(passes(acceptor(pair.clone(), None), connector.clone()).await);
+    let elsewhere =
+        ConnectorSettings { server_name: Some("example.com".to_owned()), ..connector.clone() };
+    assert!(!passes(acceptor(pair.clone(), None), elsewhere).await);
+    // It is one for servers.
+    let files = Files::new();
+    let check = ClientCheck { trust: Trust::File(pair.cert.clone()), ..files.check() };
+    let shown = ConnectorSettings { pair: Some(pair.clone()), ..connector };
+    assert!(!passes(acceptor(pair.clone(), Some(check)), shown).await);
+    let before = std::fs::read(&pair.cert).unwrap();
+    assert_eq!(find_or_make(&folder, &["elsewhere"], 1).unwrap(), pair);
+    assert_eq!(std::fs::read(&pair.cert).unwrap(), before, "what is there is used again");
+    assert!(matches!(find_or_make(&folder, &[], 0), Err(SelfSignedError::Validity)));
+}
+
+#[tokio::test]
+async fn files_are_replaced_while_serving() {
+    let files = Files::new();
+    let pair = files.pair("server", &Said::default());
+    let acceptor = Acceptor::new(acceptor(pair.clone(), Some(files.check()))).unwrap();
+    let shown = files.pair("client", &client("one"));
+    let connector = Connector::new(files.connector(Some(shown))).unwrap();
+    let met = async || {
+        let accepted = meet(&acceptor, &connector).await.0?;
+        Some(accepted.client.unwrap().common_name.clone())
+    };
+    assert_eq!(met().await.as_deref(), Some("one"));
+    files.pair("client", &client("two"));
+    assert_eq!(met().await.as_deref(), Some("two"));
+    // A key without its certificate, and a file that is gone.
+    let key = std::fs::read(&pair.key).unwrap();
+    files.pair("server", &Said::default());
+    std::fs::write(&pair.key, &key).unwrap();
+    assert_eq!(met().await, None);
+    std::fs::remove_file(&pair.key).unwrap();
+    assert_eq!(met().await, None);
+    files.pair("server", &Said::default());
+    assert_eq!(met().await.as_deref(), Some("two"));
+    // Authorities: what cannot be read changes nothing.
+    let authority = std::fs::read(files.path("ca.pem")).unwrap();
+    std::fs::write(files.path("ca.pem"), "").unwrap();
+    assert_eq!(met().await.as_deref(), Some("two"));
+    let others = Files::new();
+    std::fs::write(files.path("ca.pem"), others.authority.pem()).unwrap();
+    assert_eq!(met().await, None);
+    std::fs::write(files.path("ca.pem"), [authority, others.authority.pem().into()].concat())
+        .unwrap();
+    assert_eq!(met().await.as_deref(), Some("two"));
+}
+
+#[test]
+fn files_have_to_be_right_at_the_start() {
+    let files = Files::new();
+    let (one, other) = (files.pair("one", &Said::default()), files.pair("other", &client("")));
+    let refusal =
+        |pair: &Pair| Acceptor::new(acceptor(pair.clone(), None)).unwrap_err().to_string();
+    let missing = Pair::new(files.path("none"), &one.key);
+    assert!(refusal(&missing).contains("none: No such file"), "{}", refusal(&missing));
+    let mixed = Pair::new(&one.cert, &other.key);
+    assert!(refusal(&mixed).starts_with("tls: "), "{}", refusal(&mixed));
+    assert!(refusal(&Pair::new(&one.key, &one.key)).contains("failed to find any PEM data"));
+    assert!(refusal(&Pair::new(&one.cert, &one.cert)).contains("private key"));
+    assert!(check_pair(&one.cert, &one.key).is_ok());
+    let check = ClientCheck { trust: Trust::File(one.key.clone()), ..files.check() };
+    assert!(Acceptor::new(acceptor(one, Some(check))).is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handshake_that_does_not_go_on_ends() {
+    let files = Files::new();
+    let acceptor = Acceptor::new(acceptor(files.pair("server", &Said::default()), None)).unwrap();
+    for said in [&b""[..], b"\x16", b"\x16\x03\x01\x02\x00\x01"] {
+        let (mut near, far) = tokio::io::duplex(1000);
+        near.write_all(said).await.unwrap();
+        assert!(acceptor.accept(far, None).await.is_none());
+    }
+    let (mut near, far) = tokio::io::duplex(1000);
+    near.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    assert!(acceptor.accept(far, None).await.is_none());
+    let (near, far) = tokio::io::duplex(1000);
+    drop(near);
+    assert!(acceptor.accept(far, None).await.is_none());
+}

@@ -1,0 +1,50 @@
+//! A throttle on log lines about something that goes on: one now, the next when some seconds have passed.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// Between two lines of one matter.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Decides about the lines of one matter.
+#[derive(Debug, Default)]
+pub(crate) struct LogThrottle {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last: Option<Instant>,
+    left_out: u64,
+}
+
+impl LogThrottle {
+    /// Whether to write a line now; then how many were left out since the last.
+    pub(crate) fn admits(&self) -> Option<u64> {
+        self.admits_at(Instant::now())
+    }
+
+    fn admits_at(&self, now: Instant) -> Option<u64> {
+        let mut state = self.state.lock();
+        if state.last.is_some_and(|last| now.duration_since(last) < INTERVAL) {
+            state.left_out += 1;
+            return None;
+        }
+        state.last = Some(now);
+        Some(std::mem::take(&mut state.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_in_between_are_counted() {
+        let (throttle, start) = (LogThrottle::default(), Instant::now());
+        assert_eq!(throttle.admits_at(start), Some(0));
+        assert_eq!(throttle.admits_at(start + INTERVAL / 2), None);
+        assert_eq!(throttle.admits_at(start + INTERVAL), Some(1));
+    }
+}

@@ -1,0 +1,195 @@
+//! Whether a certificate that the other side shows is accepted.
+//!
+//! It has to lead to a trusted authority, be valid now, and be meant for the purpose; a server's has to stand for the
+//! host that was dialed; and if only some are allowed, it has to be one of those. Clients' certificates may also have
+//! been revoked.
+//!
+//! A certificate that is itself trusted needs no other, authority or not: those that members make for themselves are
+//! both, and Go takes them. The library refuses an authority's certificate in that place.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::verify_server_name;
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
+};
+use x509_parser::prelude::{ASN1Time, ExtendedKeyUsage, FromDer, X509Certificate};
+
+use crate::authorities::Authorities;
+use crate::names::Allowed;
+use crate::revocation::Revocations;
+
+/// Not one of those that are allowed; in etcd's words for both sides.
+#[derive(Debug, thiserror::Error)]
+#[error("client certificate authentication failed")]
+struct NotAllowed;
+
+fn other(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    CertificateError::Other(OtherError(Arc::new(error))).into()
+}
+
+/// Checks a trusted certificate by itself: now, and for this purpose.
+fn check_alone(
+    certificate: &CertificateDer<'_>,
+    now: UnixTime,
+    is_for_purpose: fn(&ExtendedKeyUsage<'_>) -> bool,
+) -> Result<(), CertificateError> {
+    let encoding = |_| CertificateError::BadEncoding;
+    let (_, parsed) = X509Certificate::from_der(certificate).map_err(encoding)?;
+    let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    let now = ASN1Time::from_timestamp(now).map_err(|_| CertificateError::BadEncoding)?;
+    if now < parsed.validity().not_before {
+        return Err(CertificateError::NotValidYet);
+    }
+    if now > parsed.validity().not_after {
+        return Err(CertificateError::Expired);
+    }
+    let usage = parsed.extended_key_usage().map_err(|_| CertificateError::BadEncoding)?;
+    match usage {
+        Some(usage) if !usage.value.any && !is_for_purpose(usage.value) => {
+            Err(CertificateError::InvalidPurpose)
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Verifies clients.
+#[derive(Debug)]
+pub(crate) struct ClientVerifier {
+    pub(crate) authorities: Authorities,
+    pub(crate) allowed: Allowed,
+    pub(crate) revocations: Option<Revocations>,
+    pub(crate) algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ClientCertVerifier for ClientVerifier {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        // None named is any: authorities change while this stays.
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let trusted = self.authorities.trusted().map_err(other)?;
+        if trusted.has(end_entity) {
+            check_alone(end_entity, now, |usage| usage.client_auth)?;
+        } else {
+            trusted.of_clients.verify_client_cert(end_entity, intermediates, now)?;
+        }
+        if !self.allowed.allows(end_entity) {
+            return Err(other(NotAllowed));
+        }
+        if let Some(revocations) = &self.revocations {
+            let chain = std::iter::once(end_entity).chain(intermediates);
+            revocations.check(chain).map_err(other)?;
+        }
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// Verifies servers.
+#[derive(Debug)]
+pub(crate) struct ServerVerifier {
+    /// `None`: whoever it is.
+    pub(crate) authorities: Option<Authorities>,
+    pub(crate) allowed: Allowed,
+    pub(crate) algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerVerifier {
+    pub(crate) fn new(
+        authorities: Option<Authorities>,
+        allowed: Allowed,
+        provider: &CryptoProvider,
+    ) -> Self {
+        Self { authorities, allowed, algorithms: provider.signature_verification_algorithms }
+    }
+}
+
+impl ServerCertVerifier for ServerVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let Some(authorities) = &self.authorities else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        let trusted = authorities.trusted().map_err(other)?;
+        if trusted.has(end_entity) {
+            check_alone(end_entity, now, |usage| usage.server_auth)?;
+            verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+        } else {
+            let verifier = &trusted.of_servers;
+            verifier.verify_server_cert(
+                end_entity,
+                intermediates,
+                server_name,
+                ocsp_response,
+                now,
+            )?;
+        }
+        if !self.allowed.allows(end_entity) {
+            return Err(other(NotAllowed));
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}

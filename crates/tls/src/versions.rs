@@ -1,0 +1,55 @@
+//! Versions of the protocol: 1.2 and 1.3, and what an operator may narrow them to.
+
+use rustls::SupportedProtocolVersion;
+use rustls::version::{TLS12, TLS13};
+
+/// A version of TLS. Older ones are not spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// 1.2, whose suites can be chosen.
+    Tls12,
+    /// 1.3.
+    Tls13,
+}
+
+/// The versions between two, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Versions {
+    /// The lowest.
+    pub min: Version,
+    /// The highest.
+    pub max: Version,
+}
+
+impl Default for Versions {
+    fn default() -> Self {
+        Self { min: Version::Tls12, max: Version::Tls13 }
+    }
+}
+
+impl Versions {
+    pub(crate) fn include(self, version: Version) -> bool {
+        (self.min..=self.max).contains(&version)
+    }
+
+    pub(crate) fn supported(self) -> Vec<&'static SupportedProtocolVersion> {
+        [(Version::Tls12, &TLS12), (Version::Tls13, &TLS13)]
+            .into_iter()
+            .filter(|(version, _)| self.include(*version))
+            .map(|(_, supported)| supported)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_can_be_narrowed_to_one() {
+        let count = |min, max| Versions { min, max }.supported().len();
+        assert_eq!(count(Version::Tls12, Version::Tls13), 2);
+        assert_eq!(count(Version::Tls13, Version::Tls13), 1);
+        assert_eq!(count(Version::Tls12, Version::Tls12), 1);
+    }
+}
