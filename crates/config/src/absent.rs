@@ -1,15 +1,13 @@
 //! The flags that operators of etcd know and this program does not have, each with the reason.
 //!
-//! Three kinds, and how each is met on the command line, in the environment and in the file:
+//! Two kinds, and how each is met on the command line, in the environment and in the file:
 //!
-//! * What **secures** etcd (TLS) is refused wherever it stands: a server that passes it over is
-//!   open where its operator believes it closed.
 //! * A **feature** that is not there yet is refused on the command line, as any unknown flag is. Elsewhere, where
 //!   etcd too passes over what it does not know, a warning says so.
 //! * A flag **of etcd 3.4 to 3.6** that 3.7 dropped is met like a feature, and its successor is named.
 //!
-//! A value that asks for nothing (`--client-cert-auth=false`, an empty text) is accepted
-//! for the first two: the operator gets what it says.
+//! A value that asks for nothing (`--enable-pprof=false`, an empty text) is accepted
+//! for the first: the operator gets what it says.
 //!
 //! # Invariants
 //!
@@ -17,7 +15,7 @@
 
 use std::fmt;
 
-use self::Reason::{Dropped, Feature, Replaced, Tls};
+use self::Reason::{Dropped, Feature, Replaced};
 use quorate_gotext::number::parse_bool;
 
 use super::yaml::YamlValue;
@@ -25,8 +23,6 @@ use super::yaml::YamlValue;
 /// Why there is no such flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// It secures connections.
-    Tls,
     /// It belongs to a feature, named here, that is not there yet.
     Feature(&'static str),
     /// etcd 3.7 has this instead.
@@ -35,21 +31,10 @@ pub(super) enum Reason {
     Dropped(&'static str),
 }
 
-impl Reason {
-    /// Whether to start without it would leave open what is meant to be closed.
-    pub(super) fn secures(self) -> bool {
-        match self {
-            Self::Tls => true,
-            Self::Feature(_) | Self::Replaced(_) | Self::Dropped(_) => false,
-        }
-    }
-}
-
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const LACKS: &str = "not supported by this version of Quorate";
         match self {
-            Self::Tls => write!(f, "TLS is {LACKS}, which serves in plaintext only"),
             Self::Feature(what) => write!(f, "{LACKS}: {what}"),
             Self::Replaced(by) => {
                 write!(f, "no flag of etcd 3.7 any more, which has --{by} instead")?;
@@ -104,7 +89,7 @@ impl Absent {
     /// Whether etcd 3.7 has the flag. It refuses the others whatever their value.
     pub(super) fn is_of_this_release(&self) -> bool {
         match self.reason {
-            Tls | Feature(_) => true,
+            Feature(_) => true,
             Replaced(_) | Dropped(_) => false,
         }
     }
@@ -139,8 +124,7 @@ pub(super) fn find(name: &str) -> Option<&'static Absent> {
     ABSENT.iter().find(|absent| absent.name == name)
 }
 
-/// What a file asks for that is not there: by the names of flags, which etcd reads whatever their case, and in
-/// the sections that hold etcd's certificates. There everything counts, known or not, that is not empty.
+/// What a file asks for that is not there: by the names of flags, which etcd reads whatever their case.
 pub(super) fn in_file<'a>(
     top: impl IntoIterator<Item = (&'a String, &'a YamlValue)>,
 ) -> Vec<Demand> {
@@ -150,23 +134,8 @@ pub(super) fn in_file<'a>(
         if let Some(absent) = found.filter(|absent| !absent.is_idle_value(node)) {
             demands.push(Demand { setting: key.clone(), reason: absent.reason });
         }
-        if is_security_section(key)
-            && let YamlValue::Map(entries) = node
-        {
-            let asked = entries.iter().filter(|(_, value)| !value.is_empty());
-            demands.extend(
-                asked.map(|(inner, _)| Demand { setting: format!("{key}.{inner}"), reason: Tls }),
-            );
-        }
     }
     demands
-}
-
-/// Whether a key of the file opens one of the two sections for certificates.
-pub(super) fn is_security_section(key: &str) -> bool {
-    ["client-transport-security", "peer-transport-security"]
-        .iter()
-        .any(|section| section.eq_ignore_ascii_case(key))
 }
 
 const fn text(name: &'static str, reason: Reason) -> Absent {
@@ -195,30 +164,6 @@ const PROXY: Reason = Dropped("there is no v2 proxy");
 
 /// Every such flag.
 pub(super) static ABSENT: &[Absent] = &[
-    text("cert-file", Tls),
-    text("key-file", Tls),
-    text("client-cert-file", Tls),
-    text("client-key-file", Tls),
-    switch("client-cert-auth", Tls),
-    text("client-cert-allowed-hostname", Tls),
-    text("client-crl-file", Tls),
-    text("trusted-ca-file", Tls),
-    switch("auto-tls", Tls),
-    text("peer-cert-file", Tls),
-    text("peer-key-file", Tls),
-    text("peer-client-cert-file", Tls),
-    text("peer-client-key-file", Tls),
-    switch("peer-client-cert-auth", Tls),
-    text("peer-cert-allowed-cn", Tls),
-    text("peer-cert-allowed-hostname", Tls),
-    text("peer-crl-file", Tls),
-    text("peer-trusted-ca-file", Tls),
-    switch("peer-auto-tls", Tls),
-    switch("peer-skip-client-san-verification", Tls),
-    text("self-signed-cert-validity", Tls).idle(&["1"]),
-    text("cipher-suites", Tls),
-    text("tls-min-version", Tls).idle(&["TLS1.2"]),
-    text("tls-max-version", Tls),
     text("bootstrap-defrag-threshold-megabytes", Feature("nothing is defragmented at start"))
         .idle(&["0"]),
     text("compact-hash-check-time", CORRUPTION).idle(&["1m", "1m0s", "60s", "60000000000"]),

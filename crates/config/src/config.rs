@@ -13,6 +13,7 @@ use quorate_telemetry::metrics::MetricsLevel;
 
 use super::discovery::Discovery;
 use super::features::{FeatureGates, Gate};
+use super::security::Security;
 use super::url::{self, Url};
 
 /// Whether a member without data founds a cluster or joins one.
@@ -157,6 +158,10 @@ pub struct Config {
     /// The highest cluster version that this member takes part in, where that is not its own.
     pub hold_cluster_version: Option<Version>,
 
+    // Security.
+    /// How connections are secured.
+    pub security: Security,
+
     // Access over HTTP.
     /// Origins that browsers are told about; `*` for all.
     pub cors: BTreeSet<String>,
@@ -246,6 +251,7 @@ impl Default for Config {
             strict_reconfig_check: true,
             downgrade_check_time: SignedDuration::from_secs(5),
             hold_cluster_version: None,
+            security: Security::default(),
             cors: any(),
             host_whitelist: any(),
             metrics: MetricsLevel::Basic,

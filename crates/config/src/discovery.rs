@@ -68,20 +68,12 @@ impl Discovery {
         (!name.is_empty()).then(|| (name.to_owned(), password.to_owned()))
     }
 
-    /// The flag that asks for encryption, which this version does not have.
-    pub(super) fn tls_flag(&self) -> Option<&'static str> {
-        let is_tls = |endpoint: &String| {
-            endpoint.starts_with("https://") || endpoint.starts_with("unixs://")
-        };
-        [
-            ("discovery-endpoints", self.endpoints.iter().any(is_tls)),
-            ("discovery-insecure-transport", !self.insecure_transport),
-            ("discovery-cert", !self.cert.is_empty()),
-            ("discovery-key", !self.key.is_empty()),
-            ("discovery-cacert", !self.cacert.is_empty()),
-        ]
-        .into_iter()
-        .find_map(|(flag, is_set)| is_set.then_some(flag))
+    /// Whether connections to an endpoint are encrypted.
+    pub fn is_secured(&self, endpoint: &str) -> bool {
+        let given = [&self.cert, &self.key, &self.cacert].iter().any(|path| !path.is_empty());
+        let scheme = endpoint.split_once("://").map(|(scheme, _)| scheme);
+        matches!(scheme, Some("https" | "unixs"))
+            || (!matches!(scheme, Some("http" | "unix")) && (given || !self.insecure_transport))
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::absent::Demand;
 use super::config::Config;
+use super::security::TlsVersion;
 
 /// What flags, environment and file write into; [`super::validate`] makes a [`Config`] of it.
 #[derive(Clone, Debug)]
@@ -20,6 +21,10 @@ pub(super) struct Draft {
     pub(super) discovery_fallback: String,
     /// A version of two numbers, or empty.
     pub(super) hold_cluster_version: String,
+    /// The name of a version of TLS, once checked.
+    pub(super) tls_min_version: String,
+    /// The same, or empty.
+    pub(super) tls_max_version: String,
     /// `periodic` or `revision`, once checked.
     pub(super) auto_compaction_mode: String,
     /// `array`, or anything else for the map.
@@ -51,6 +56,8 @@ impl Default for Draft {
             initial_cluster_state: "new".to_owned(),
             discovery_fallback: "exit".to_owned(),
             hold_cluster_version: String::new(),
+            tls_min_version: TlsVersion::default().name().to_owned(),
+            tls_max_version: String::new(),
             auto_compaction_mode: "periodic".to_owned(),
             backend_freelist_type: String::new(),
             metrics: "basic".to_owned(),

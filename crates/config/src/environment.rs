@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use quorate_gotext::quote::go_quote;
 use quorate_telemetry::log;
 
-use super::absent::{self, ABSENT, Absent, Demand};
+use super::absent::{ABSENT, Absent};
 use super::draft::Draft;
 use super::flags::{FLAGS, Flag};
 use super::outcome::{Pending, Stop};
@@ -68,37 +68,19 @@ pub(super) fn read(
         }
         used.insert(name);
     }
-    let demands = review_absent(&environment, &on_command_line, &mut used);
+    used.extend(idle(&environment, &on_command_line));
     review(&environment, &used, &on_command_line, lines)?;
-    if !demands.is_empty() {
-        return Err(Stop::Refused(absent::told(&demands).join("; ")));
-    }
     refusal.map_or(Ok(()), |text| Err(Stop::Refused(text)))
 }
 
-/// What is asked for to secure the server and is not there. It counts as used, and so does a variable that asks
-/// for nothing.
-fn review_absent(
-    environment: &[(String, String)],
-    on_command_line: &BTreeSet<String>,
-    used: &mut BTreeSet<String>,
-) -> Vec<Demand> {
-    let mut demands = Vec::new();
-    for absent in ABSENT {
+/// Variables of flags that are not there which ask for nothing: they count as used.
+fn idle(environment: &[(String, String)], on_command_line: &BTreeSet<String>) -> Vec<String> {
+    let is_idle = |absent: &&Absent| {
         let name = environment_name(absent.name);
-        let Some(value) = value_of(environment, &name) else { continue };
-        if on_command_line.contains(&name) {
-            continue;
-        }
-        let is_idle = absent.is_idle(value);
-        if is_idle || absent.reason.secures() {
-            used.insert(name.clone());
-        }
-        if !is_idle && absent.reason.secures() {
-            demands.push(Demand { setting: name, reason: absent.reason });
-        }
-    }
-    demands
+        !on_command_line.contains(&name)
+            && value_of(environment, &name).is_some_and(|value| absent.is_idle(value))
+    };
+    ABSENT.iter().filter(is_idle).map(|absent| environment_name(absent.name)).collect()
 }
 
 /// The value of a variable, `None` where it is empty.

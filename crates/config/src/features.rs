@@ -91,7 +91,6 @@ impl Gate {
             Self::InitialCorruptCheck => Some(
                 "members are not compared before they serve; `endpoint hashkv --cluster` compares them once",
             ),
-            Self::SetMemberLocalAddr => Some("peers see the address that the system chooses"),
             Self::TxnModeWriteWithSharedBuffer => Some("there is no buffer to share or to copy"),
             Self::AllAlpha
             | Self::AllBeta
@@ -99,6 +98,7 @@ impl Gate {
             | Self::LeaseCheckpoint
             | Self::LeaseCheckpointPersist
             | Self::PriorityRequest
+            | Self::SetMemberLocalAddr
             | Self::StopGRPCServiceOnDefrag => None,
         }
     }

@@ -4,8 +4,8 @@
 //! Spans of time are whole nanoseconds here. What the flags take as one text between commas (URLs,
 //! origins, host names, gates) is one text here too; lists are lists.
 //!
-//! Keys that etcd knows and this version does not act on are refused where they would secure the server, and
-//! named in a warning otherwise, so that nobody believes them to be in force.
+//! Keys that etcd knows and this version does not act on are named in a warning, so that nobody believes them to be in
+//! force; in the sections that secure connections every key is, or is refused.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use quorate_telemetry::log;
 
 use super::absent;
 use super::draft::Draft;
-use super::flags::{FLAGS, FileKey, Flag};
+use super::flags::{FILE_ONLY, FLAGS, FileKey, Flag};
 use super::outcome::{Pending, Stop};
 use super::setting::Setting;
 use super::yaml::{self, YamlValue};
@@ -29,10 +29,17 @@ const SECTIONS: &[(&str, &str)] = &[
     ("discovery-config.client", "clientv3.ConfigSpec"),
     ("discovery-config.client.secure", "clientv3.SecureConfig"),
     ("discovery-config.client.auth", "clientv3.AuthConfig"),
+    ("client-transport-security", "embed.securityConfig"),
+    ("peer-transport-security", "embed.securityConfig"),
 ];
 
 /// Sections in which no key is passed over.
-const SECURING: &[&str] = &["discovery-config.client.secure", "discovery-config.client.auth"];
+const SECURING: &[&str] = &[
+    "discovery-config.client.secure",
+    "discovery-config.client.auth",
+    "client-transport-security",
+    "peer-transport-security",
+];
 
 /// Reads the bytes of the file into the draft.
 pub(super) fn read(bytes: &[u8], draft: &mut Draft, lines: &mut Vec<Pending>) -> Result<(), Stop> {
@@ -51,9 +58,11 @@ pub(super) fn read(bytes: &[u8], draft: &mut Draft, lines: &mut Vec<Pending>) ->
     if top.get("peer-transport-security") == Some(&YamlValue::Null) {
         return Err(Stop::Refused("invalid peer-transport-security".to_owned()));
     }
-    review_absent(&top, lines)?;
+    review_absent(&top, lines);
     apply_urls(&coded, draft)?;
     apply_lists(&coded, draft)?;
+    let years = &mut draft.config.security.self_signed_cert_validity;
+    *years = (*years).max(1);
     if draft.initial_cluster_state.is_empty() {
         "new".clone_into(&mut draft.initial_cluster_state);
     }
@@ -67,17 +76,14 @@ fn decode<'a>(
 ) -> Result<BTreeMap<&'static str, &'a str>, Stop> {
     let mut coded = BTreeMap::new();
     for (key, node) in top {
-        if absent::is_security_section(key) {
-            if !matches!(node, YamlValue::Map(_) | YamlValue::Null) {
-                let place = format!("struct field {CODED}.{key} of type embed.securityConfig");
-                return Err(mismatch(node, &place));
-            }
-            continue;
-        }
         if let Some(flag) = flag_of_key(top, key) {
             decode_one(flag, key, node, draft, &mut coded)?;
-        } else if let Some((_, type_name)) = section_at(key) {
-            decode_section((key, type_name), node, draft, &mut coded)?;
+        } else if let Some(section) = section_at(key) {
+            decode_section(section, node, draft, &mut coded)?;
+        } else if let Some(place) = nested_place(key)
+            && !node.is_empty()
+        {
+            return Err(Stop::Refused(format!("{key}: no key of the file; write it as {place}")));
         }
     }
     Ok(coded)
@@ -92,6 +98,15 @@ fn flag_of_key(siblings: &BTreeMap<String, YamlValue>, key: &str) -> Option<&'st
     })
 }
 
+/// Where a flag that secures connections stands in the file, if not under its name. etcd passes it over there.
+fn nested_place(key: &str) -> Option<&'static str> {
+    let flag = FLAGS.iter().find(|flag| flag.name.eq_ignore_ascii_case(key))?;
+    match flag.file {
+        FileKey::Nested(place) if place.contains("-transport-security.") => Some(place),
+        FileKey::Nested(_) | FileKey::Name | FileKey::None => None,
+    }
+}
+
 /// The section of that path, whatever its case, and its type.
 fn section_at(path: &str) -> Option<(&'static str, &'static str)> {
     SECTIONS.iter().find(|(section, _)| section.eq_ignore_ascii_case(path)).copied()
@@ -103,7 +118,7 @@ fn flag_at(path: &str) -> Option<&'static Flag> {
         FileKey::Nested(place) => place.eq_ignore_ascii_case(path),
         FileKey::Name | FileKey::None => false,
     };
-    FLAGS.iter().find(is_there)
+    FLAGS.iter().chain(FILE_ONLY).find(is_there)
 }
 
 fn decode_section<'a>(
@@ -116,7 +131,8 @@ fn decode_section<'a>(
         YamlValue::Map(entries) => entries,
         YamlValue::Null => return Ok(()),
         other => {
-            let place = format!("struct field {PLAIN}.{section} of type {type_name}");
+            let root = root_of(section);
+            let place = format!("struct field {root}.{section} of type {type_name}");
             return Err(mismatch(other, &place));
         }
     };
@@ -127,8 +143,8 @@ fn decode_section<'a>(
         } else if let Some(inner) = section_at(&path) {
             decode_section(inner, value, draft, coded)?;
         } else if SECURING.contains(&section) && !value.is_empty() {
-            let why = "not supported by this version of Quorate, and nothing that secures the way to the \
-                       discovery cluster is passed over";
+            let why = "not supported by this version of Quorate, and nothing that secures connections is \
+                       passed over";
             return Err(Stop::Refused(format!("{path}: {why}")));
         }
     }
@@ -145,7 +161,8 @@ fn decode_one<'a>(
     if matches!(node, YamlValue::Null) {
         return Ok(());
     }
-    let (root, type_name) = go_type(&flag.setting);
+    let (of_type, type_name) = go_type(&flag.setting);
+    let root = if root_of(path) == CODED { CODED } else { of_type };
     let wrong = || mismatch(node, &format!("struct field {root}.{path} of type {type_name}"));
     let wrong_number = |number: &str| {
         let place = format!("struct field {root}.{path} of type {type_name}");
@@ -175,7 +192,7 @@ fn decode_one<'a>(
             let nanos = number.parse().map_err(|_| wrong_number(number))?;
             *place(draft) = quorate_gotext::duration::SignedDuration::from_nanos(nanos);
         }
-        (Setting::UniqueTexts(place), YamlValue::List(values)) => {
+        (Setting::Texts(place) | Setting::UniqueTexts(place), YamlValue::List(values)) => {
             let mut texts = Vec::with_capacity(values.len());
             for value in values {
                 match value {
@@ -194,6 +211,15 @@ fn decode_one<'a>(
     Ok(())
 }
 
+/// Where Go's decoder keeps a section.
+fn root_of(path: &str) -> &'static str {
+    let is_secured = path
+        .split('.')
+        .next()
+        .is_some_and(|section| section.to_ascii_lowercase().ends_with("-transport-security"));
+    if is_secured { CODED } else { PLAIN }
+}
+
 /// Where Go's decoder keeps a flag of this type, and under which type.
 fn go_type(setting: &Setting) -> (&'static str, &'static str) {
     match setting {
@@ -208,7 +234,7 @@ fn go_type(setting: &Setting) -> (&'static str, &'static str) {
         Setting::Int(_) => (PLAIN, "int"),
         Setting::Int64(_) => (PLAIN, "int64"),
         Setting::Duration(_) => (PLAIN, "time.Duration"),
-        Setting::UniqueTexts(_) | Setting::SomeOf(..) => (PLAIN, "[]string"),
+        Setting::Texts(_) | Setting::UniqueTexts(_) | Setting::SomeOf(..) => (PLAIN, "[]string"),
     }
 }
 
@@ -279,14 +305,9 @@ fn coded_flags<'a>(
         .filter_map(|(name, text)| super::flags::find(name).map(|flag| (flag, *text)))
 }
 
-/// Refuses what would secure the server, and names whatever else is not there.
-fn review_absent(top: &BTreeMap<String, YamlValue>, lines: &mut Vec<Pending>) -> Result<(), Stop> {
-    let (securing, others): (Vec<_>, Vec<_>) =
-        absent::in_file(top).into_iter().partition(|demand| demand.reason.secures());
-    if !securing.is_empty() {
-        return Err(Stop::Refused(absent::told(&securing).join("; ")));
-    }
-    lines.extend(others.into_iter().map(|demand| {
+/// Names what is not there.
+fn review_absent(top: &BTreeMap<String, YamlValue>, lines: &mut Vec<Pending>) {
+    lines.extend(absent::in_file(top).into_iter().map(|demand| {
         Pending::configured(log::pending!(
             Warn,
             "ignoring configuration key that has no effect in this version",
@@ -294,5 +315,4 @@ fn review_absent(top: &BTreeMap<String, YamlValue>, lines: &mut Vec<Pending>) ->
             "reason" = demand.reason.to_string()
         ))
     }));
-    Ok(())
 }

@@ -11,8 +11,8 @@ use std::borrow::Cow;
 
 use super::draft::Draft;
 use super::setting::Setting::{
-    self, Bool, Duration, Gates, Hosts, Ignored, Int, Int64, OneOf, Origins, SomeOf, Text, Uint,
-    Uint32, Uint64, UniqueTexts, Urls,
+    self, Bool, Duration, Gates, Hosts, Ignored, Int, Int64, OneOf, Origins, SomeOf, Text, Texts,
+    Uint, Uint32, Uint64, UniqueTexts, Urls,
 };
 
 /// Where a flag's value stands in the configuration file.
@@ -101,6 +101,7 @@ const V2_STAGES: &[&str] = &["write-only", "write-only-skip-check", "write-only-
 
 const MEMBER: &str = "Member";
 const CLUSTERING: &str = "Clustering";
+const SECURITY: &str = "Security";
 const ACCESS: &str = "Access";
 const MONITORING: &str = "Monitoring and logging";
 const AUTH: &str = "Auth";
@@ -108,9 +109,27 @@ const FEATURES: &str = "Features";
 const UNSAFE: &str = "Unsafe";
 const SPECIAL: &str = "Special";
 
+/// What only the file can set.
+pub(super) static FILE_ONLY: &[Flag] = &[
+    flag(
+        SECURITY,
+        "client-transport-security.allowed-cn",
+        Texts(|d| &mut d.config.security.client.allowed_cns),
+        "",
+    )
+    .file_key("client-transport-security.allowed-cn"),
+    flag(
+        SECURITY,
+        "client-transport-security.skip-client-san-verification",
+        Bool(|d| &mut d.config.security.client.skip_client_san_verification),
+        "",
+    )
+    .file_key("client-transport-security.skip-client-san-verification"),
+];
+
 /// The headings of help, in order.
 pub(super) const SECTIONS: &[&str] =
-    &[MEMBER, CLUSTERING, ACCESS, AUTH, MONITORING, FEATURES, UNSAFE, SPECIAL];
+    &[MEMBER, CLUSTERING, SECURITY, ACCESS, AUTH, MONITORING, FEATURES, UNSAFE, SPECIAL];
 
 /// Every flag; within a heading, in the order in which help shows them.
 pub(super) static FLAGS: &[Flag] = &[
@@ -366,35 +385,35 @@ pub(super) static FLAGS: &[Flag] = &[
         CLUSTERING,
         "discovery-insecure-transport",
         Bool(|d| &mut d.config.discovery.insecure_transport),
-        "Talk to the discovery cluster without TLS, which this version does not have.",
+        "Talk to the discovery cluster without TLS, unless a certificate or authority is named.",
     )
     .file_key("discovery-config.client.secure.insecure-transport"),
     flag(
         CLUSTERING,
         "discovery-insecure-skip-tls-verify",
         Bool(|d| &mut d.config.discovery.insecure_skip_tls_verify),
-        "Without effect: there is no TLS whose certificates could be verified.",
+        "Take the discovery cluster for who it says it is.",
     )
     .file_key("discovery-config.client.secure.insecure-skip-tls-verify"),
     flag(
         CLUSTERING,
         "discovery-cert",
         Text(|d| &mut d.config.discovery.cert),
-        "Not supported by this version: client certificate for the discovery cluster.",
+        "Client certificate for the discovery cluster.",
     )
     .file_key("discovery-config.client.secure.cert"),
     flag(
         CLUSTERING,
         "discovery-key",
         Text(|d| &mut d.config.discovery.key),
-        "Not supported by this version: key of that certificate.",
+        "Key of that certificate.",
     )
     .file_key("discovery-config.client.secure.key"),
     flag(
         CLUSTERING,
         "discovery-cacert",
         Text(|d| &mut d.config.discovery.cacert),
-        "Not supported by this version: authorities trusted for the discovery cluster.",
+        "Authorities trusted for the discovery cluster.",
     )
     .file_key("discovery-config.client.secure.cacert"),
     flag(
@@ -461,6 +480,168 @@ pub(super) static FLAGS: &[Flag] = &[
         "Without effect. Deprecated.",
     )
     .flag_only(),
+    flag(
+        SECURITY,
+        "cert-file",
+        Text(|d| &mut d.config.security.client.cert_file),
+        "Certificate to show to clients, PEM.",
+    )
+    .file_key("client-transport-security.cert-file"),
+    flag(
+        SECURITY,
+        "key-file",
+        Text(|d| &mut d.config.security.client.key_file),
+        "Key of that certificate, PEM.",
+    )
+    .file_key("client-transport-security.key-file"),
+    flag(
+        SECURITY,
+        "client-cert-file",
+        Text(|d| &mut d.config.security.client.client_cert_file),
+        "Certificate to show when dialing a client port; checked, as no such port is dialed.",
+    )
+    .file_key("client-transport-security.client-cert-file"),
+    flag(
+        SECURITY,
+        "client-key-file",
+        Text(|d| &mut d.config.security.client.client_key_file),
+        "Key of that certificate.",
+    )
+    .file_key("client-transport-security.client-key-file"),
+    flag(
+        SECURITY,
+        "client-cert-auth",
+        Bool(|d| &mut d.config.security.client.client_cert_auth),
+        "Let in only clients with a certificate, whose common name is a user's.",
+    )
+    .file_key("client-transport-security.client-cert-auth"),
+    flag(
+        SECURITY,
+        "client-cert-allowed-hostname",
+        Texts(|d| &mut d.config.security.client.allowed_hostnames),
+        "Comma-separated hosts, one of which clients' certificates have to stand for.",
+    )
+    .file_key("client-transport-security.allowed-hostname"),
+    flag(
+        SECURITY,
+        "client-crl-file",
+        Text(|d| &mut d.config.security.client.crl_file),
+        "List of revoked certificates of clients, DER or PEM.",
+    ),
+    flag(
+        SECURITY,
+        "trusted-ca-file",
+        Text(|d| &mut d.config.security.client.trusted_ca_file),
+        "Authorities of clients' certificates, PEM; clients have to show one then.",
+    )
+    .file_key("client-transport-security.trusted-ca-file"),
+    flag(
+        SECURITY,
+        "auto-tls",
+        Bool(|d| &mut d.config.security.client.auto_tls),
+        "Serve clients with a certificate made here.",
+    )
+    .file_key("client-transport-security.auto-tls"),
+    flag(
+        SECURITY,
+        "peer-cert-file",
+        Text(|d| &mut d.config.security.peer.cert_file),
+        "Certificate to show to peers, PEM.",
+    )
+    .file_key("peer-transport-security.cert-file"),
+    flag(
+        SECURITY,
+        "peer-key-file",
+        Text(|d| &mut d.config.security.peer.key_file),
+        "Key of that certificate, PEM.",
+    )
+    .file_key("peer-transport-security.key-file"),
+    flag(
+        SECURITY,
+        "peer-client-cert-file",
+        Text(|d| &mut d.config.security.peer.client_cert_file),
+        "Certificate to show to peers that are dialed, if it is another.",
+    )
+    .file_key("peer-transport-security.client-cert-file"),
+    flag(
+        SECURITY,
+        "peer-client-key-file",
+        Text(|d| &mut d.config.security.peer.client_key_file),
+        "Key of that certificate.",
+    )
+    .file_key("peer-transport-security.client-key-file"),
+    flag(
+        SECURITY,
+        "peer-client-cert-auth",
+        Bool(|d| &mut d.config.security.peer.client_cert_auth),
+        "Let in only peers with a certificate.",
+    )
+    .file_key("peer-transport-security.client-cert-auth"),
+    flag(
+        SECURITY,
+        "peer-trusted-ca-file",
+        Text(|d| &mut d.config.security.peer.trusted_ca_file),
+        "Authorities of peers' certificates, PEM; peers have to show one then.",
+    )
+    .file_key("peer-transport-security.trusted-ca-file"),
+    flag(
+        SECURITY,
+        "peer-cert-allowed-cn",
+        Texts(|d| &mut d.config.security.peer.allowed_cns),
+        "Comma-separated common names that peers' certificates may have.",
+    )
+    .file_key("peer-transport-security.allowed-cn"),
+    flag(
+        SECURITY,
+        "peer-cert-allowed-hostname",
+        Texts(|d| &mut d.config.security.peer.allowed_hostnames),
+        "Comma-separated hosts, one of which peers' certificates have to stand for.",
+    )
+    .file_key("peer-transport-security.allowed-hostname"),
+    flag(
+        SECURITY,
+        "peer-auto-tls",
+        Bool(|d| &mut d.config.security.peer.auto_tls),
+        "Talk to peers with a certificate made here, and do not look at theirs.",
+    )
+    .file_key("peer-transport-security.auto-tls"),
+    flag(
+        SECURITY,
+        "self-signed-cert-validity",
+        Uint(|d| &mut d.config.security.self_signed_cert_validity),
+        "Years for which certificates are made here.",
+    ),
+    flag(
+        SECURITY,
+        "peer-crl-file",
+        Text(|d| &mut d.config.security.peer.crl_file),
+        "List of revoked certificates of peers, DER or PEM.",
+    ),
+    flag(
+        SECURITY,
+        "peer-skip-client-san-verification",
+        Bool(|d| &mut d.config.security.peer.skip_client_san_verification),
+        "Do not compare the names in a peer's certificate with where it comes from.",
+    )
+    .file_key("peer-transport-security.skip-client-san-verification"),
+    flag(
+        SECURITY,
+        "cipher-suites",
+        Texts(|d| &mut d.config.security.cipher_suites),
+        "Comma-separated cipher suites for TLS 1.2; all that are sound if none.",
+    ),
+    flag(
+        SECURITY,
+        "tls-min-version",
+        Text(|d| &mut d.tls_min_version),
+        "Lowest version: TLS1.2 or TLS1.3.",
+    ),
+    flag(
+        SECURITY,
+        "tls-max-version",
+        Text(|d| &mut d.tls_max_version),
+        "Highest version: TLS1.2 or TLS1.3; the highest there is if empty.",
+    ),
     flag(
         ACCESS,
         "cors",

@@ -216,16 +216,10 @@ impl Reading<'_> {
 
     /// Names the flags that are taken for etcd's sake and change nothing here.
     fn warn_of_inert(&mut self, draft: &Draft) {
-        const INERT: [(&str, &str); 2] = [
-            (
-                "backend-bbolt-freelist-type",
-                "free pages are kept in one way only; files of either kind can be read",
-            ),
-            (
-                "discovery-insecure-skip-tls-verify",
-                "there is no TLS whose certificates could be verified",
-            ),
-        ];
+        const INERT: [(&str, &str); 1] = [(
+            "backend-bbolt-freelist-type",
+            "free pages are kept in one way only; files of either kind can be read",
+        )];
         for (flag, reason) in INERT {
             if draft.explicit.contains(flag) {
                 let message = "this flag has no effect";

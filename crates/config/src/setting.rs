@@ -36,6 +36,8 @@ pub(super) enum Setting {
     Duration(Place<SignedDuration>),
     /// URLs between commas; an empty text changes nothing.
     Urls(Place<Vec<Url>>),
+    /// Strings between commas in their order, without empty ones.
+    Texts(Place<Vec<String>>),
     /// Strings between commas, sorted, each once.
     UniqueTexts(Place<Vec<String>>),
     /// The same, kept as a set.
@@ -91,6 +93,10 @@ impl Setting {
                     *place(draft) = url::parse_list(text).map_err(|error| error.to_string())?;
                 }
             }
+            Self::Texts(place) => {
+                let texts = text.split(',').filter(|text| !text.is_empty());
+                *place(draft) = texts.map(str::to_owned).collect();
+            }
             Self::UniqueTexts(place) => {
                 let unique: BTreeSet<&str> = text.split(',').collect();
                 *place(draft) = unique.into_iter().map(str::to_owned).collect();
@@ -127,7 +133,9 @@ impl Setting {
             Self::Int(place) | Self::Int64(place) => place(draft).to_string(),
             Self::Duration(place) => place(draft).to_string(),
             Self::Urls(place) => url::joined(place(draft)),
-            Self::UniqueTexts(place) | Self::SomeOf(_, place) => place(draft).join(","),
+            Self::Texts(place) | Self::UniqueTexts(place) | Self::SomeOf(_, place) => {
+                place(draft).join(",")
+            }
             Self::Hosts(place) | Self::Origins(place) => {
                 place(draft).iter().map(String::as_str).collect::<Vec<_>>().join(",")
             }

@@ -3,32 +3,68 @@
 
 use std::collections::BTreeSet;
 
+use quorate_gotext::quote::go_quote;
+
 use super::auth_token::{AuthToken, AuthTokenFault};
 use super::config::Config;
+use super::security::{Security, Transport};
 use super::url::Url;
 use super::validate::RetentionError;
 
 /// Why a member with this configuration cannot start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartRefusal {
-    /// A listener with TLS, which this version does not have.
-    #[error("--{flag} {url}: TLS is not supported by this version; use {plain}://")]
-    Tls {
-        /// The flag of the listener.
-        flag: &'static str,
+    /// A listener with TLS and no certificate.
+    #[error("{flags} must be provided for {what} {url} with {scheme} scheme", scheme = url.scheme().name().to_uppercase())]
+    NoCertificate {
+        /// The flags that would name one.
+        flags: &'static str,
+        /// What the URL is.
+        what: &'static str,
         /// Its URL.
         url: Url,
-        /// The scheme that works.
-        plain: &'static str,
     },
+    /// The same for metrics.
+    #[error(
+        "client TLS key/cert (--cert-file, --key-file) must be provided for metrics secure url"
+    )]
+    NoCertificateForMetrics,
+    /// Half of a pair.
+    #[error("KeyFile and CertFile must both be present[key: {key}, cert: {cert}]")]
+    HalfPair {
+        /// What is given of the key.
+        key: String,
+        /// What is given of the certificate.
+        cert: String,
+    },
+    /// The same of those for dialing.
+    #[error(
+        "ClientKeyFile and ClientCertFile must both be present or both absent: key: {key}, cert: {cert}]"
+    )]
+    HalfClientPair {
+        /// What is given of the key.
+        key: String,
+        /// What is given of the certificate.
+        cert: String,
+    },
+    /// Two ways to say who is let in.
+    #[error(
+        "AllowedCNs and AllowedHostnames are mutually exclusive (cns={cns}, hostnames={hostnames})"
+    )]
+    TwoLists {
+        /// Common names.
+        cns: String,
+        /// Hosts.
+        hostnames: String,
+    },
+    /// Certificates that are never valid.
+    #[error("selfSignedCertValidity is invalid,it should be greater than 0")]
+    Validity,
     /// One address for gRPC and for HTTP alone.
     #[error(
         "cannot bind both --listen-client-urls and --listen-client-http-urls on the same url {0}"
     )]
     SharedUrl(Url),
-    /// A discovery cluster behind TLS, which this version does not have.
-    #[error("--{0}: TLS is not supported by this version")]
-    DiscoveryTls(&'static str),
     /// Less than no learners.
     #[error("membership: too many learner members in cluster")]
     Learners,
@@ -43,17 +79,7 @@ pub enum StartRefusal {
 impl Config {
     /// Checks what needs neither the data directory nor the network.
     pub fn check_start(&self) -> Result<(), StartRefusal> {
-        for (flag, urls) in [
-            ("listen-peer-urls", &self.listen_peer_urls),
-            ("listen-client-urls", &self.listen_client_urls),
-            ("listen-client-http-urls", &self.listen_client_http_urls),
-            ("listen-metrics-urls", &self.listen_metrics_urls),
-        ] {
-            if let Some(url) = urls.iter().find(|url| url.scheme().is_tls()) {
-                let plain = if url.scheme().is_unix() { "unix" } else { "http" };
-                return Err(StartRefusal::Tls { flag, url: url.clone(), plain });
-            }
-        }
+        self.check_certificates()?;
         let client: BTreeSet<&str> = self.listen_client_urls.iter().map(Url::authority).collect();
         let shared = self
             .listen_client_http_urls
@@ -62,9 +88,6 @@ impl Config {
         if let Some(url) = shared {
             return Err(StartRefusal::SharedUrl(url.clone()));
         }
-        if let Some(flag) = self.discovery.tls_flag() {
-            return Err(StartRefusal::DiscoveryTls(flag));
-        }
         AuthToken::parse(&self.auth_token)?;
         if self.max_learners < 0 {
             return Err(StartRefusal::Learners);
@@ -72,6 +95,54 @@ impl Config {
         self.auto_compaction()?;
         Ok(())
     }
+
+    /// Whoever listens with TLS has a certificate, or makes one.
+    fn check_certificates(&self) -> Result<(), StartRefusal> {
+        let Security { client, peer, self_signed_cert_validity, .. } = &self.security;
+        let without = |transport: &Transport| transport.is_empty() && !transport.auto_tls;
+        let secured = |urls: &[Url]| urls.iter().find(|url| url.scheme().is_tls()).cloned();
+        if let Some(url) = secured(&self.listen_peer_urls).filter(|_| without(peer)) {
+            let flags = "TLS key/cert (--peer-cert-file, --peer-key-file)";
+            return Err(StartRefusal::NoCertificate { flags, what: "peer url", url });
+        }
+        let for_clients = [&self.listen_client_urls, &self.listen_client_http_urls];
+        let secured_client = for_clients.into_iter().find_map(|urls| secured(urls));
+        if let Some(url) = secured_client.filter(|_| without(client)) {
+            let flags = "TLS key/cert (--cert-file, --key-file)";
+            return Err(StartRefusal::NoCertificate { flags, what: "client url", url });
+        }
+        if secured(&self.listen_metrics_urls).is_some() && without(client) {
+            return Err(StartRefusal::NoCertificateForMetrics);
+        }
+        for transport in [client, peer] {
+            check_transport(transport)?;
+        }
+        if (client.auto_tls || peer.auto_tls) && *self_signed_cert_validity == 0 {
+            return Err(StartRefusal::Validity);
+        }
+        Ok(())
+    }
+}
+
+fn check_transport(transport: &Transport) -> Result<(), StartRefusal> {
+    let (cert, key) = (transport.cert_file.clone(), transport.key_file.clone());
+    if cert.is_empty() != key.is_empty() {
+        return Err(StartRefusal::HalfPair { key, cert });
+    }
+    let (cert, key) = (transport.client_cert_file.clone(), transport.client_key_file.clone());
+    if cert.is_empty() != key.is_empty() {
+        return Err(StartRefusal::HalfClientPair { key, cert });
+    }
+    let (cns, hostnames) = (&transport.allowed_cns, &transport.allowed_hostnames);
+    if !cns.is_empty() && !hostnames.is_empty() {
+        let listed = |texts: &[String]| {
+            let quoted: Vec<String> = texts.iter().map(|text| go_quote(text)).collect();
+            format!("[{}]", quoted.join(" "))
+        };
+        let (cns, hostnames) = (listed(cns), listed(hostnames));
+        return Err(StartRefusal::TwoLists { cns, hostnames });
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -86,13 +157,42 @@ mod tests {
         assert_eq!(Config::default().check_start(), Ok(()));
         let tls = urls("http://localhost:1,https://localhost:2");
         assert_eq!(
-            refused(Config { listen_client_urls: tls, ..Config::default() }),
-            "--listen-client-urls https://localhost:2: TLS is not supported by this version; use \
-             http://"
+            refused(Config { listen_client_urls: tls.clone(), ..Config::default() }),
+            "TLS key/cert (--cert-file, --key-file) must be provided for client url https://localhost:2 with HTTPS \
+             scheme"
         );
         assert_eq!(
             refused(Config { listen_peer_urls: urls("unixs://x"), ..Config::default() }),
-            "--listen-peer-urls unixs://x: TLS is not supported by this version; use unix://"
+            "TLS key/cert (--peer-cert-file, --peer-key-file) must be provided for peer url unixs://x with UNIXS \
+             scheme"
+        );
+        assert_eq!(
+            refused(Config { listen_metrics_urls: tls.clone(), ..Config::default() }),
+            "client TLS key/cert (--cert-file, --key-file) must be provided for metrics secure url"
+        );
+        let with = |client: Transport, self_signed_cert_validity| Config {
+            listen_client_urls: tls.clone(),
+            security: Security { client, self_signed_cert_validity, ..Security::default() },
+            ..Config::default()
+        };
+        let pair =
+            Transport { cert_file: "c".into(), key_file: "k".into(), ..Transport::default() };
+        assert_eq!(with(pair.clone(), 1).check_start(), Ok(()));
+        let auto = Transport { auto_tls: true, ..Transport::default() };
+        assert_eq!(with(auto.clone(), 1).check_start(), Ok(()));
+        assert_eq!(with(auto, 0).check_start(), Err(StartRefusal::Validity));
+        assert_eq!(
+            refused(with(Transport { key_file: String::new(), ..pair.clone() }, 1)),
+            "KeyFile and CertFile must both be present[key: , cert: c]"
+        );
+        assert_eq!(
+            refused(with(Transport { client_key_file: "ck".into(), ..pair.clone() }, 1)),
+            "ClientKeyFile and ClientCertFile must both be present or both absent: key: ck, cert: ]"
+        );
+        let (allowed_cns, allowed_hostnames) = (vec!["a".into(), "b".into()], vec!["c".into()]);
+        assert_eq!(
+            refused(with(Transport { allowed_cns, allowed_hostnames, ..pair }, 1)),
+            "AllowedCNs and AllowedHostnames are mutually exclusive (cns=[\"a\" \"b\"], hostnames=[\"c\"])"
         );
         let same = urls("http://localhost:2379");
         assert_eq!(
@@ -103,11 +203,6 @@ mod tests {
         assert_eq!(
             refused(Config { max_learners: -1, ..Config::default() }),
             "membership: too many learner members in cluster"
-        );
-        let discovery = super::super::Discovery { cert: "/c".to_owned(), ..Default::default() };
-        assert_eq!(
-            refused(Config { discovery, ..Config::default() }),
-            "--discovery-cert: TLS is not supported by this version"
         );
         let retention = "x".to_owned();
         assert_eq!(

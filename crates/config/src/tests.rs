@@ -1,8 +1,6 @@
 //! The whole of configuration, from arguments to a configuration or an exit.
 
-use std::collections::BTreeMap;
-use std::io;
-use std::time::Duration;
+use std::{collections::BTreeMap, io, time::Duration};
 
 use quorate_gotext::duration::SignedDuration;
 use quorate_telemetry::log::{Format, Level, Output};
@@ -16,6 +14,7 @@ use super::{
 };
 
 mod absent;
+mod security;
 
 /// A world of its own for each test.
 #[derive(Clone, Debug, Default)]

@@ -13,6 +13,7 @@ use super::config::{ClusterState, CompactionMode, Config, DEFAULT_NAME, Freelist
 use super::draft::Draft;
 use super::features::Gate;
 use super::outcome::Pending;
+use super::security::{Security, TlsVersion};
 use super::url::{self, Url};
 
 const ELECTION_TIMEOUT_MS_MAX: u64 = 50_000;
@@ -89,6 +90,12 @@ pub(super) enum Refusal {
          LeaseCheckpoint"
     )]
     PersistWithoutCheckpoint,
+    #[error("unexpected TLS version {} (must be one of: TLS1.2, TLS1.3)", go_quote(.0))]
+    TlsVersion(String),
+    #[error("min version ({}) is greater than max version ({})", min.name(), max.name())]
+    TlsVersions { min: TlsVersion, max: TlsVersion },
+    #[error("cipher suites cannot be configured when only TLS1.3 is enabled")]
+    SuitesOfTls13,
 }
 
 /// A refusal, and the log that was already known to be right.
@@ -161,6 +168,7 @@ fn check_rest(draft: &Draft, log: &Settings, lines: &mut Vec<Pending>) -> Result
         other => return Err(Refusal::CompactionMode(other.to_owned())),
     };
     check_gates(&config, lines)?;
+    check_tls(&mut config.security, draft)?;
     config.hold_cluster_version = held_version(&draft.hold_cluster_version)?;
     if config.name == DEFAULT_NAME {
         lines.push(Pending::configured(log::pending!(
@@ -259,6 +267,28 @@ fn check_gates(config: &Config, lines: &mut Vec<Pending>) -> Result<(), Refusal>
         )));
     }
     if persist && !checkpoint { Err(Refusal::PersistWithoutCheckpoint) } else { Ok(()) }
+}
+
+fn check_tls(security: &mut Security, draft: &Draft) -> Result<(), Refusal> {
+    let min = tls_version(&draft.tls_min_version)?.unwrap_or_default();
+    let max = tls_version(&draft.tls_max_version)?;
+    if let Some(max) = max.filter(|max| min > *max) {
+        return Err(Refusal::TlsVersions { min, max });
+    }
+    if min == TlsVersion::Tls13 && !security.cipher_suites.is_empty() {
+        return Err(Refusal::SuitesOfTls13);
+    }
+    (security.tls_min_version, security.tls_max_version) = (min, max);
+    Ok(())
+}
+
+fn tls_version(name: &str) -> Result<Option<TlsVersion>, Refusal> {
+    match name {
+        "" => Ok(None),
+        "TLS1.2" => Ok(Some(TlsVersion::Tls12)),
+        "TLS1.3" => Ok(Some(TlsVersion::Tls13)),
+        _ => Err(Refusal::TlsVersion(name.to_owned())),
+    }
 }
 
 /// Replaces values that stand for a default, or that are below what makes sense.

@@ -129,6 +129,7 @@ impl hyper::service::Service<Request<Incoming>> for HttpService {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (endpoints, surface) = (Arc::clone(&self.endpoints), self.surface);
-        Box::pin(async move { Ok(endpoints.answer(&request, surface, false).await) })
+        let is_tls = request.extensions().get::<listen::Encrypted>().is_some();
+        Box::pin(async move { Ok(endpoints.answer(&request, surface, is_tls).await) })
     }
 }

@@ -89,6 +89,7 @@ impl Handles {
             standing: parts.standing,
             readers: parts.readers.clone(),
             metrics: parts.metrics,
+            dialer: parts.peers.dialer().clone(),
         });
         let gate = Arc::new(Gate {
             profile: Arc::clone(&profile),

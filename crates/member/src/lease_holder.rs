@@ -33,6 +33,7 @@ use quorate_state::units::LeaseId;
 use crate::access::{Gate, Shown};
 use crate::leadership::{LeaderWatch, RETRY_PAUSE};
 use crate::{Handles, Profile, Proposer, Reader, RequestError};
+use quorate_peer::Dialer;
 use quorate_peer::call::{Call, CallError};
 use quorate_peer::pool::ConnectionPool;
 use quorate_telemetry::log;
@@ -123,7 +124,13 @@ impl LeaseHolder {
                 }
             } else {
                 for url in &leader.peer_urls {
-                    let asking = ask(&self.to_leader, url, RENEW_PATH, &body, deadline);
+                    let asking = ask(
+                        (&self.to_leader, self.profile.dialer()),
+                        url,
+                        RENEW_PATH,
+                        &body,
+                        deadline,
+                    );
                     let Some(answer) = self.leader.while_leading(leader.id, asking).await else {
                         break;
                     };
@@ -213,7 +220,13 @@ impl LeaseHolder {
                 return self.time_to_live_here(request).await;
             }
             for url in &leader.peer_urls {
-                let asking = ask(&self.to_leader, url, TIME_TO_LIVE_PATH, &body, deadline);
+                let asking = ask(
+                    (&self.to_leader, self.profile.dialer()),
+                    url,
+                    TIME_TO_LIVE_PATH,
+                    &body,
+                    deadline,
+                );
                 let Some(answer) = self.leader.while_leading(leader.id, asking).await else {
                     break;
                 };
@@ -270,7 +283,7 @@ fn note_failure(id: LeaseId, url: &str, error: &Unanswered) {
 }
 
 async fn ask(
-    pool: &ConnectionPool,
+    (pool, dialer): (&ConnectionPool, &Dialer),
     url: &str,
     path: &str,
     body: &Bytes,
@@ -282,7 +295,7 @@ async fn ask(
     call.headers.push(("content-type", "application/protobuf".to_owned()));
     call.body = body.clone();
     call.bytes_max = ANSWER_BYTES_MAX;
-    Ok(call.send_over(pool).await?)
+    Ok(call.send_over(pool, dialer).await?)
 }
 
 /// The body of a good answer; `None` if there is no such lease.

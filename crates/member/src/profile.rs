@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::identity::Identity;
 use crate::limits::Limits;
 use crate::standing::Standing;
+use quorate_peer::Dialer;
 use quorate_release::reported_version;
 use quorate_telemetry::metrics::Metrics;
 
@@ -26,6 +27,8 @@ pub struct Profile {
     pub(crate) standing: Arc<Standing>,
     pub(crate) readers: Readers,
     pub(crate) metrics: Arc<Metrics>,
+    /// How other members are asked.
+    pub(crate) dialer: Dialer,
 }
 
 impl Profile {
@@ -37,6 +40,11 @@ impl Profile {
     /// The cluster's id.
     pub const fn cluster_id(&self) -> u64 {
         self.identity.cluster_id
+    }
+
+    /// How other members are asked.
+    pub(crate) const fn dialer(&self) -> &Dialer {
+        &self.dialer
     }
 
     /// This member's id.

@@ -19,6 +19,7 @@ use quorate_raft::MemberId;
 use serde::Deserialize;
 
 use crate::call::Call;
+use crate::dialer::Dialer;
 use crate::handshake::CLUSTER_ID;
 
 /// Between two questions to the same stranger.
@@ -112,13 +113,15 @@ impl Acquaintances {
         id: MemberId,
         url: &str,
         cluster: &str,
-        timeout: Duration,
+        (dialer, timeout): (&Dialer, Duration),
     ) -> bool {
         #[derive(Deserialize)]
         struct Row {
             id: MemberId,
         }
-        let Ok(answer) = Call::get(url, "/members", timeout).send().await else { return false };
+        let Ok(answer) = Call::get(url, "/members", timeout).send(dialer).await else {
+            return false;
+        };
         if answer.headers().get(CLUSTER_ID).is_none_or(|named| named != cluster) {
             return false;
         }

@@ -11,12 +11,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Response, Uri, header};
+use http::{Method, Request, Response, header};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::client::conn::http1::{self, Connection};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 
+use crate::dialer::{Dialer, PeerStream, Target};
 use crate::pool::{self, ConnectionPool};
 
 /// Why a peer gave no answer.
@@ -26,10 +26,10 @@ pub enum CallError {
     #[error("{0}: not a URL that can be called")]
     Url(String),
     /// There is no connection.
-    #[error("dial tcp {authority}: {source}")]
+    #[error("dial {target}: {source}")]
     Dial {
-        /// `host:port`.
-        authority: String,
+        /// The network and the address there.
+        target: String,
         /// What the system says.
         source: std::io::Error,
     },
@@ -65,12 +65,12 @@ pub enum CallError {
     },
 }
 
-/// A request to `base` (a peer URL: `http://host:port`) and what its answer may cost.
+/// A request to `base` (a peer URL) and what its answer may cost.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// The method, mostly GET.
     pub method: Method,
-    /// `http://host:port`, as members advertise it.
+    /// A URL as members advertise it.
     pub base: String,
     /// From `/` on.
     pub path: String,
@@ -99,26 +99,35 @@ impl Call {
     }
 
     /// Makes the call, whatever status the answer has.
-    pub async fn send(self) -> Result<Response<Bytes>, CallError> {
+    pub async fn send(self, dialer: &Dialer) -> Result<Response<Bytes>, CallError> {
         let (url, timeout) = (format!("{}{}", self.base, self.path), self.timeout);
-        match tokio::time::timeout(timeout, self.send_unhurried(&url)).await {
+        match tokio::time::timeout(timeout, self.send_unhurried(&url, dialer)).await {
             Ok(answer) => answer,
             Err(_) => Err(CallError::Deadline { url }),
         }
     }
 
     /// The same over a connection that is kept for the next call. The call may reach the peer twice.
-    pub async fn send_over(self, pool: &ConnectionPool) -> Result<Response<Bytes>, CallError> {
+    pub async fn send_over(
+        self,
+        pool: &ConnectionPool,
+        dialer: &Dialer,
+    ) -> Result<Response<Bytes>, CallError> {
         let (url, timeout) = (format!("{}{}", self.base, self.path), self.timeout);
-        match tokio::time::timeout(timeout, self.send_pooled(&url, pool)).await {
+        match tokio::time::timeout(timeout, self.send_pooled(&url, pool, dialer)).await {
             Ok(answer) => answer,
             Err(_) => Err(CallError::Deadline { url }),
         }
     }
 
-    async fn send_unhurried(self, url: &str) -> Result<Response<Bytes>, CallError> {
-        let authority = authority(url)?;
-        let (mut sender, connection) = connect(&authority, url).await?;
+    async fn send_unhurried(
+        self,
+        url: &str,
+        dialer: &Dialer,
+    ) -> Result<Response<Bytes>, CallError> {
+        let target = target(url, &self.base)?;
+        let (mut sender, connection) = connect(dialer, &target, url).await?;
+        let authority = target.authority().to_owned();
         let mut answer = std::pin::pin!(self.exchange(url, authority, &mut sender));
         // The connection works only while it is polled; it ends when the answer is complete.
         let mut connection = std::pin::pin!(connection);
@@ -136,9 +145,11 @@ impl Call {
         self,
         url: &str,
         pool: &ConnectionPool,
+        dialer: &Dialer,
     ) -> Result<Response<Bytes>, CallError> {
-        let authority = authority(url)?;
-        if let Some(mut sender) = pool.take(&authority)
+        let target = target(url, &self.base)?;
+        let authority = target.authority().to_owned();
+        if let Some(mut sender) = pool.take(&self.base)
             && sender.ready().await.is_ok()
         {
             match self.exchange(url, authority.clone(), &mut sender).await {
@@ -146,17 +157,17 @@ impl Call {
                 Err(CallError::Http { .. }) => {}
                 answered => {
                     if answered.is_ok() {
-                        pool.put(authority, sender);
+                        pool.put(self.base, sender);
                     }
                     return answered;
                 }
             }
         }
-        let (mut sender, connection) = connect(&authority, url).await?;
+        let (mut sender, connection) = connect(dialer, &target, url).await?;
         // Who waits for an answer sees the failure there.
         tokio::spawn(async move { drop(connection.await) });
-        let answer = self.exchange(url, authority.clone(), &mut sender).await?;
-        pool.put(authority, sender);
+        let answer = self.exchange(url, authority, &mut sender).await?;
+        pool.put(self.base, sender);
         Ok(answer)
     }
 
@@ -189,29 +200,19 @@ impl Call {
     }
 }
 
-fn authority(url: &str) -> Result<String, CallError> {
-    let uri: Option<Uri> = url.parse().ok();
-    uri.and_then(|uri| authority_of(&uri)).ok_or_else(|| CallError::Url(url.to_owned()))
+fn target(url: &str, base: &str) -> Result<Target, CallError> {
+    Target::of(base).ok_or_else(|| CallError::Url(url.to_owned()))
 }
 
 async fn connect(
-    authority: &str,
+    dialer: &Dialer,
+    target: &Target,
     url: &str,
-) -> Result<(pool::Sender, Connection<TokioIo<TcpStream>, Full<Bytes>>), CallError> {
-    let dial = |source| CallError::Dial { authority: authority.to_owned(), source };
-    let stream = TcpStream::connect(authority).await.map_err(dial)?;
-    stream.set_nodelay(true).map_err(dial)?;
+) -> Result<(pool::Sender, Connection<TokioIo<PeerStream>, Full<Bytes>>), CallError> {
+    let dial = |source| CallError::Dial { target: target.to_string(), source };
+    let stream = dialer.connect(target, None).await.map_err(dial)?;
     let opened = http1::handshake(TokioIo::new(stream)).await;
     opened.map_err(|source| CallError::Http { url: url.to_owned(), source })
-}
-
-/// `host:port`, the port being the scheme's where none is named.
-pub(crate) fn authority_of(uri: &Uri) -> Option<String> {
-    let host = uri.host()?;
-    if uri.scheme_str() != Some("http") {
-        return None;
-    }
-    Some(format!("{host}:{}", uri.port_u16().unwrap_or(80)))
 }
 
 #[cfg(test)]
@@ -235,7 +236,8 @@ mod tests {
         let mut call = Call::get(&base, "/members", Duration::from_secs(5));
         call.bytes_max = bytes_max;
         call.headers.push(("x-etcd-cluster-id", "abc".to_owned()));
-        let (asked, answered) = tokio::join!(answer(listener, bytes), call.send());
+        let dialer = Dialer::default();
+        let (asked, answered) = tokio::join!(answer(listener, bytes), call.send(&dialer));
         (String::from_utf8(asked).unwrap(), answered.map(Response::into_body))
     }
 
@@ -283,7 +285,10 @@ mod tests {
         let asking = async {
             for _ in 0..5 {
                 let call = Call::get(&base, "/leases", Duration::from_secs(5));
-                assert_eq!(call.send_over(&pool).await.unwrap().into_body(), "ok");
+                assert_eq!(
+                    call.send_over(&pool, &Dialer::default()).await.unwrap().into_body(),
+                    "ok"
+                );
             }
         };
         let (connections, ()) = tokio::join!(answer_twice_each(listener, 5), asking);
@@ -291,9 +296,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_plain_http_is_called() {
-        for base in ["https://127.0.0.1:1", "unix://x", "nonsense"] {
-            let answered = Call::get(base, "/", Duration::from_secs(1)).send().await;
+    async fn what_is_no_url_of_a_member_is_not_called() {
+        for base in ["ftp://127.0.0.1:1", "unix://", "nonsense"] {
+            let call = Call::get(base, "/", Duration::from_secs(1));
+            let answered = call.send(&Dialer::default()).await;
             assert!(matches!(answered, Err(CallError::Url(_))), "{base}: {answered:?}");
         }
     }

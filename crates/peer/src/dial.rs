@@ -4,17 +4,16 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body::Body;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 
 use crate::body::BoxError;
-use crate::call::authority_of;
 use crate::contact::Contact;
+use crate::dialer::{PeerStream, Target};
 use crate::handshake::{CLUSTER_ID, Mismatch};
 use crate::local::Local;
 use quorate_telemetry::log;
@@ -22,18 +21,15 @@ use quorate_telemetry::log;
 /// The longest answer that is read; those of peers are a line.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-const KEEPALIVE: Duration = Duration::from_secs(30);
-
 /// Why a peer cannot be reached.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DialError {
-    /// TLS and unix sockets among them.
-    #[error("{url:?}: peers are reached by http URLs only")]
+    #[error("{url:?}: peers are reached by http, https, unix and unixs URLs only")]
     Url { url: String },
-    #[error("dial tcp {authority}: {source}")]
-    Connect { authority: String, source: io::Error },
-    #[error("dial tcp {authority}: i/o timeout")]
-    Timeout { authority: String },
+    #[error("dial {target}: {source}")]
+    Connect { target: Target, source: io::Error },
+    #[error("dial {target}: i/o timeout")]
+    Timeout { target: Target },
     #[error("{}", log::error_chain(.0))]
     Http(#[from] hyper::Error),
 }
@@ -68,23 +64,24 @@ pub(crate) enum PostError {
     Status(StatusCode),
 }
 
-/// Checks that this member can dial the URL; returns `host:port`.
-pub(crate) fn authority(url: &str) -> Result<String, DialError> {
-    let authority = url.parse::<Uri>().ok().and_then(|uri| authority_of(&uri));
-    authority.ok_or_else(|| DialError::Url { url: url.to_owned() })
+/// Checks that this member can dial the URL.
+pub(crate) fn target(url: &str) -> Result<Target, DialError> {
+    Target::of(url).ok_or_else(|| DialError::Url { url: url.to_owned() })
 }
 
-/// Connects to a URL.
-pub(crate) async fn connect(local: &Local, url: &str) -> Result<(TcpStream, String), DialError> {
-    let authority = authority(url)?;
-    let failed = |source| DialError::Connect { authority: authority.clone(), source };
-    let connected = tokio::time::timeout(local.dial_timeout, TcpStream::connect(&authority)).await;
-    let Ok(stream) = connected else { return Err(DialError::Timeout { authority }) };
-    let stream = stream.map_err(failed)?;
-    stream.set_nodelay(true).map_err(failed)?;
-    let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
-    socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive).map_err(failed)?;
-    Ok((stream, authority))
+/// Connects to a URL; returns what requests to there name as their host, too.
+pub(crate) async fn connect(
+    local: &Local,
+    url: &str,
+    patience: Option<Duration>,
+) -> Result<(PeerStream, String), DialError> {
+    let target = target(url)?;
+    let connecting = local.dialer.connect(&target, patience);
+    match tokio::time::timeout(local.dial_timeout, connecting).await {
+        Ok(Ok(stream)) => Ok((stream, target.authority().to_owned())),
+        Ok(Err(source)) => Err(DialError::Connect { target, source }),
+        Err(_) => Err(DialError::Timeout { target }),
+    }
 }
 
 /// A connection for one request after the other. It ends when this is dropped.
@@ -102,10 +99,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> Channel<B> {
         url: &str,
         patience: Duration,
     ) -> Result<Self, DialError> {
-        let (stream, authority) = connect(local, url).await?;
-        socket2::SockRef::from(&stream)
-            .set_tcp_user_timeout(Some(patience))
-            .map_err(|source| DialError::Connect { authority: authority.clone(), source })?;
+        let (stream, authority) = connect(local, url, Some(patience)).await?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         local.runtime.spawn(async move {
             // Who waits for an answer sees the failure there.
@@ -179,19 +173,5 @@ pub(crate) fn refusal(
             PostError::Removed
         }
         status => PostError::Status(status),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_http_urls_are_dialed() {
-        assert_eq!(authority("http://a:2380").unwrap(), "a:2380");
-        assert_eq!(authority("http://[::1]:2380").unwrap(), "[::1]:2380");
-        for url in ["https://a:2380", "unix://a:2380", "unixs://a", "", "a"] {
-            assert!(matches!(authority(url), Err(DialError::Url { .. })), "{url}");
-        }
     }
 }

@@ -24,11 +24,11 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use quorate_raft::Message;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 use crate::contact::Contact;
 use crate::dial::{self, DialError, PostError};
+use crate::dialer::PeerStream;
 use crate::frame::{Decoder, FrameError, StreamKind};
 use crate::handshake::Introduction;
 use crate::local::Local;
@@ -166,7 +166,7 @@ pub(crate) async fn read_stream(local: Arc<Local>, contact: Arc<Contact>, kind: 
 struct Stream {
     kind: StreamKind,
     /// Works only while it is polled, which reading the body does.
-    connection: http1::Connection<TokioIo<TcpStream>, Empty<Bytes>>,
+    connection: http1::Connection<TokioIo<PeerStream>, Empty<Bytes>>,
     is_connection_done: bool,
     body: Incoming,
     decoder: Decoder,
@@ -182,7 +182,7 @@ impl Stream {
         kind: StreamKind,
         url: &str,
     ) -> Result<Self, StreamError> {
-        let (stream, authority) = dial::connect(local, url).await?;
+        let (stream, authority) = dial::connect(local, url, None).await?;
         let request = Request::get(format!("{}{}", kind.path(), local.introduction.member))
             .header(header::HOST, authority.as_str());
         let request = Introduction::address(local.introduction.introduce(request), &contact.name);
@@ -324,7 +324,7 @@ impl std::fmt::Debug for Stream {
 
 /// Waits for something that comes through the connection, which works meanwhile.
 async fn drive<T>(
-    connection: &mut http1::Connection<TokioIo<TcpStream>, Empty<Bytes>>,
+    connection: &mut http1::Connection<TokioIo<PeerStream>, Empty<Bytes>>,
     outcome: impl Future<Output = T>,
 ) -> T {
     let mut outcome = std::pin::pin!(outcome);

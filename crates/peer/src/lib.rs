@@ -26,11 +26,11 @@
 //!
 //! `transport` is what the rest of a member holds, `service` what the peer port answers; both work on the `table` of
 //! peers. `acquaintance` and `proposal` decide what comes through to the core. `call` and `pool` are for requests of
-//! other parts of a member. Imports run one way.
+//! other parts of a member; `dialer` is the way there. Imports run one way.
 //!
 //! # Not here
 //!
-//! What is said and what follows from it (`raft`, `node`); the threads of the member; the peer port's other paths; TLS.
+//! What is said and what follows from it (`raft`, `node`); the threads of the member; the peer port's other paths; certificates (`tls`).
 
 mod acquaintance;
 mod backlog;
@@ -39,6 +39,7 @@ pub mod call;
 mod consensus;
 mod contact;
 mod dial;
+mod dialer;
 mod frame;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -68,5 +69,6 @@ mod tests;
 pub use backlog::Received;
 pub use body::PeerBody;
 pub use consensus::Consensus;
+pub use dialer::Dialer;
 pub use snapshot_out::OutgoingSnapshot;
 pub use transport::{Parts, Peers};

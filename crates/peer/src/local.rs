@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use crate::acquaintance::{Acquaintance, Acquaintances};
 use crate::backlog::Backlog;
 use crate::consensus::Consensus;
+use crate::dialer::Dialer;
 use crate::handshake::Introduction;
 use crate::proposal;
 use crate::settings::SharedSettings;
@@ -24,6 +25,7 @@ pub(crate) struct Local {
     pub(crate) id: MemberId,
     pub(crate) introduction: Introduction,
     pub(crate) settings: SharedSettings,
+    pub(crate) dialer: Dialer,
     pub(crate) dial_timeout: Duration,
     pub(crate) read_timeout: Duration,
     pub(crate) write_timeout: Duration,

@@ -34,10 +34,10 @@ pub struct ConnectionPool {
 }
 
 impl ConnectionPool {
-    /// Takes out a connection to this `host:port` that looks open: the one that was used last.
-    pub(crate) fn take(&self, authority: &str) -> Option<Sender> {
+    /// Takes out a connection to this peer URL that looks open: the one that was used last.
+    pub(crate) fn take(&self, base: &str) -> Option<Sender> {
         let mut idle = self.idle.lock();
-        let waiting = idle.get_mut(authority)?;
+        let waiting = idle.get_mut(base)?;
         while let Some((sender, since)) = waiting.pop() {
             if !sender.is_closed() && since.elapsed() < IDLE_TIME_MAX {
                 return Some(sender);
@@ -47,14 +47,14 @@ impl ConnectionPool {
     }
 
     /// Gives back a connection whose last answer is complete.
-    pub(crate) fn put(&self, authority: String, sender: Sender) {
+    pub(crate) fn put(&self, base: String, sender: Sender) {
         let mut idle = self.idle.lock();
         // Leaders change; what is kept for the last one is not taken out any more.
         idle.retain(|_, waiting| {
             waiting.retain(|(_, since)| since.elapsed() < IDLE_TIME_MAX);
             !waiting.is_empty()
         });
-        let waiting = idle.entry(authority).or_default();
+        let waiting = idle.entry(base).or_default();
         if waiting.len() < IDLE_MAX {
             waiting.push((sender, Instant::now()));
         }

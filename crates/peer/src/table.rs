@@ -147,7 +147,7 @@ impl Table {
             "remote-peer-id" = peer.contact.name,
             "remote-peer-urls" = peer_urls
         );
-        let unusable = peer_urls.iter().find_map(|url| dial::authority(url).err());
+        let unusable = peer_urls.iter().find_map(|url| dial::target(url).err());
         if let Some(error) = unusable {
             log::warn!(
                 "a peer cannot be dialed",
@@ -169,7 +169,7 @@ impl Table {
         self.local.runtime.spawn(async move {
             let (known, cluster) = (&local.acquaintances, &local.introduction.cluster);
             let url = remote.contact.urls.pick();
-            if known.is_listed(id, &url, cluster, local.dial_timeout).await {
+            if known.is_listed(id, &url, cluster, (&local.dialer, local.dial_timeout)).await {
                 known.confirm(id);
                 log::info!(
                     "a member that the log has not told of yet is listened to",

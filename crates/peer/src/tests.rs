@@ -35,6 +35,7 @@ mod refusals;
 use super::*;
 use crate::acquaintance::Acquaintance;
 use crate::call::Call;
+use crate::dialer::Dialer;
 use quorate_net::listen::{
     Activity, ConnectionLimits, Http2Service, Listener, Patience, Places, Reuse, Services,
 };
@@ -156,13 +157,14 @@ impl TestMember {
 
     fn start_in(id: MemberId, cluster_id: u64, timeout: Duration) -> Self {
         let listener = Listener::bind(([127, 0, 0, 1], 0).into(), Reuse::default()).unwrap();
-        let url = format!("http://{}", listener.address());
+        let url = format!("http://{listener}");
         let threads = Threads { name: "peers", count: 1, stack_bytes: deep_txn::STACK_BYTES };
         let runtimes = Runtimes::start(threads, |_| std::future::pending()).unwrap();
         let (sender, reported) = blocking_mpsc::channel();
         let (reports, dir) = (Reports(sender), TempDir::new().unwrap());
         let metrics = Arc::new(Metrics::new(&[], MetricsLevel::default()));
         let peers = Peers::new(Parts {
+            dialer: Dialer::default(),
             member_id: id,
             cluster_id,
             peer_urls: vec![url.clone()],
@@ -256,7 +258,7 @@ impl TestMember {
     fn ask(&self, method: Method, path: &str, headers: &[(&'static str, &str)]) -> (u16, String) {
         let headers = headers.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
         let call = Call { method, headers, ..Call::get(&self.url, path, Duration::from_secs(10)) };
-        let answer = block_on(call.send()).unwrap();
+        let answer = block_on(call.send(&Dialer::default())).unwrap();
         (answer.status().as_u16(), String::from_utf8(answer.into_body().to_vec()).unwrap())
     }
 }

@@ -16,6 +16,7 @@ use crate::acquaintance::Acquaintances;
 use crate::backlog::Backlog;
 use crate::body::PeerBody;
 use crate::consensus::Consensus;
+use crate::dialer::Dialer;
 use crate::handshake::Introduction;
 use crate::local::Local;
 use crate::service::Service;
@@ -46,6 +47,8 @@ pub struct Parts {
     pub server_version: String,
     /// What all members should have alike: names and values, of letters, digits and hyphens.
     pub shared_settings: Vec<(&'static str, String)>,
+    /// How others are reached.
+    pub dialer: Dialer,
     /// How long others wait before they elect anew.
     pub election_timeout: Duration,
     /// How long a peer may be silent while something of it is read.
@@ -85,6 +88,7 @@ impl Peers {
                 &parts.peer_urls,
             ),
             settings: SharedSettings::new(parts.shared_settings),
+            dialer: parts.dialer,
             dial_timeout: DIAL_TIMEOUT_MIN + parts.election_timeout,
             read_timeout: parts.read_timeout,
             write_timeout: parts.write_timeout,
@@ -124,6 +128,11 @@ impl Peers {
     pub fn reconnect(&self) {
         self.local.reconnects.send_modify(|count| *count += 1);
         self.table.end_streams();
+    }
+
+    /// How others are reached, also for what is asked of them beside consensus.
+    pub fn dialer(&self) -> &Dialer {
+        &self.local.dialer
     }
 
     /// Sends messages in their order. What cannot be sent is dropped, and its recipient reported as

@@ -63,10 +63,11 @@ use quorate_storage::wal::{self, Wal};
 pub(crate) use self::error::BootError;
 use self::founding::Founding;
 use self::joining::Joining;
-use self::names::{Names, SystemNames};
+use self::names::{Outside, SystemNames};
 use self::start::node_at;
 use quorate_config::{ClusterState, Config, Gate};
 use quorate_member::Identity;
+use quorate_peer::Dialer;
 use quorate_telemetry::log;
 
 /// How long the backend file's lock is waited for before it is worth a word.
@@ -87,14 +88,18 @@ pub(crate) struct Booted {
 }
 
 /// Opens or creates a member. Other members may be asked on the way, which takes its time.
-pub(crate) fn boot(config: &Config, disk: &Arc<dyn Disk>) -> Result<Booted, BootError> {
-    boot_with(config, disk, &SystemNames)
+pub(crate) fn boot(
+    config: &Config,
+    disk: &Arc<dyn Disk>,
+    dialer: &Dialer,
+) -> Result<Booted, BootError> {
+    boot_with(config, disk, Outside { names: &SystemNames, dialer })
 }
 
 fn boot_with(
     config: &Config,
     disk: &Arc<dyn Disk>,
-    names: &dyn Names,
+    outside: Outside<'_>,
 ) -> Result<Booted, BootError> {
     let wal_dir = (!config.wal_dir.is_empty()).then(|| Path::new(&config.wal_dir));
     let dirs = DataDir::new(Path::new(&config.data_dir), wal_dir);
@@ -130,9 +135,9 @@ fn boot_with(
         .map_err(BootError::Runtime)?;
     let booted = runtime.block_on(async {
         if dirs.is_initialised(&**disk) {
-            restart::restart(config, disk, dirs, names).await
+            restart::restart(config, disk, dirs, outside).await
         } else {
-            create(config, disk, dirs, names).await
+            create(config, disk, dirs, outside).await
         }
     });
     // Whoever is still looking a name up is not waited for.
@@ -175,17 +180,17 @@ async fn create(
     config: &Config,
     disk: &Arc<dyn Disk>,
     dirs: DataDir,
-    names: &dyn Names,
+    outside: Outside<'_>,
 ) -> Result<Booted, BootError> {
     check_no_log_lost(config, disk, &dirs)?;
     let (identity, founding, peers) = match config.initial_cluster_state {
         ClusterState::New => {
-            let founding = Founding::prepare(config, names).await?;
+            let founding = Founding::prepare(config, outside).await?;
             let peers = founding.others();
             (founding.identity.clone(), Some(founding), peers)
         }
         ClusterState::Existing => {
-            let joining = Joining::prepare(config, names).await?;
+            let joining = Joining::prepare(config, outside).await?;
             (joining.identity, None, joining.others)
         }
     };

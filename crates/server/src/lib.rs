@@ -3,9 +3,11 @@
 //! See `ARCHITECTURE.md` for the threads and how a request travels through them.
 
 mod bootstrap;
+mod listeners;
 mod meters;
 mod remedy;
 mod scrape;
+mod security;
 mod server;
 pub mod signals;
 pub mod systemd;

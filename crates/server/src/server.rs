@@ -9,7 +9,6 @@
 //!
 //! What any of the parts does. This file owns them and shuts them down.
 
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,19 +25,22 @@ use quorate_storage::lost_log;
 use tokio::sync::{mpsc, watch};
 
 use crate::bootstrap::{self, Booted};
+use crate::listeners::{BindError, ClientListeners, Listeners, tell};
 use crate::meters;
-use quorate_config::{Config, Gate, ProcessSurroundings, Url};
+use quorate_config::{Config, Gate, ProcessSurroundings};
 use quorate_member::access::Provider;
 use quorate_member::fatal::{End, Fatal, FaultReports};
 use quorate_member::housekeeping;
 use quorate_member::{Entrance, Handles, Identity, Limits, Running, Start, log_limits};
 use quorate_net::descriptors;
-use quorate_net::listen::{ConnectionLimits, Listener, Patience, Places, Reuse, Services};
+use quorate_net::listen::{ConnectionLimits, Listener, Patience, Places, Services};
+use quorate_peer::Dialer;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
 
 use crate::remedy;
 use crate::scrape;
+use crate::security::{Security, SecurityError};
 use crate::signals::{self, StopSignal, StopSignals};
 use crate::systemd;
 use crate::tokens;
@@ -141,10 +143,10 @@ impl Ended {
 /// Why a member did not start.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
-    #[error("listen tcp {address}: bind: {source}")]
-    Bind { address: String, source: std::io::Error },
-    #[error("{url}: {reason}")]
-    Url { url: String, reason: &'static str },
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error(transparent)]
+    Security(#[from] SecurityError),
     #[error(transparent)]
     Descriptors(#[from] descriptors::TooFew),
     #[error(transparent)]
@@ -165,12 +167,13 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     let budget = descriptors::divide(core_count() + RUNTIMES_BESIDE_CORES)?;
     let provider = tokens::provider(config)?;
     let retention = config.auto_compaction().unwrap_or_default();
-    let listeners = Listeners::bind(config)?;
+    let security = Security::prepare(config)?;
+    let listeners = Listeners::bind(config, &security)?;
     let metrics = Arc::new(meters::made_for(config));
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     log_start(config);
     log_limits(config);
-    let booted = match bootstrap::boot(config, &disk) {
+    let booted = match bootstrap::boot(config, &disk, &security.dialer) {
         // The end that this member has come to already: no failure that a supervisor should answer by
         // another start.
         Err(bootstrap::BootError::Removed) => {
@@ -180,8 +183,8 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
         booted => booted?,
     };
     metrics.set_member_id(&format!("{:x}", booted.identity.member_id));
-    let core =
-        Core::start(config, booted, provider, &disk, &metrics).map_err(StartError::Thread)?;
+    let core = Core::start(config, booted, provider, &disk, (&metrics, security.dialer))
+        .map_err(StartError::Thread)?;
     stop_signals.take_over();
     let handles = Arc::clone(&core.handles);
     scrape::plug_in(&metrics, &handles, &budget);
@@ -378,14 +381,14 @@ impl Core {
         booted: Booted,
         provider: Provider,
         disk: &Arc<dyn Disk>,
-        metrics: &Arc<Metrics>,
+        (metrics, dialer): (&Arc<Metrics>, Dialer),
     ) -> std::io::Result<Self> {
         let Booted { identity, dirs, wal, backend, state, node, peers: others } = booted;
         let faults = FaultReports::new();
         let entrance = Entrance::new(faults.clone());
         let snapshots = transport::SnapshotDir { disk: Arc::clone(disk), path: dirs.snap() };
         let (peer_runtimes, peers) =
-            transport::start(config, &identity, entrance.reports(), snapshots, metrics)?;
+            transport::start(config, &identity, entrance.reports(), snapshots, (metrics, dialer))?;
         let known_at_start = with_own(others, &identity, config);
         peers.set_members(&Members::new(known_at_start.iter().cloned(), []));
         peers.set_members(state.members());
@@ -482,35 +485,6 @@ fn pace(config: &Config) -> Pace {
     }
 }
 
-/// All listeners, bound before anything else so that a taken port is found first.
-struct Listeners {
-    peer: Vec<Listener>,
-    for_clients: ClientListeners,
-}
-
-struct ClientListeners {
-    client: Vec<Listener>,
-    client_http: Vec<Listener>,
-    metrics: Vec<Listener>,
-}
-
-impl Listeners {
-    fn bind(config: &Config) -> Result<Self, StartError> {
-        let reuse = Reuse { port: config.socket_reuse_port };
-        let bind = |urls: &[Url]| -> Result<Vec<_>, _> {
-            urls.iter().map(|url| bind(url, reuse)).collect()
-        };
-        Ok(Self {
-            peer: bind(&config.listen_peer_urls)?,
-            for_clients: ClientListeners {
-                client: bind(&config.listen_client_urls)?,
-                client_http: bind(&config.listen_client_http_urls)?,
-                metrics: bind(&config.listen_metrics_urls)?,
-            },
-        })
-    }
-}
-
 fn serve_peers(
     listeners: Vec<Listener>,
     config: &Config,
@@ -524,7 +498,7 @@ fn serve_peers(
     let head = transport::read_timeout(config);
     let limits = connection_limits(config, Patience { idle: head * 2, head }, places);
     for listener in listeners {
-        log::info!("serving peer traffic", "address" = listener.address().to_string());
+        log::info!("serving peer traffic", "address" = listener.to_string());
         if let Err(error) = listener.give_up_after(transport::write_timeout(config)) {
             log::warn!("failed to limit the patience with peers", "error" = error.to_string());
         }
@@ -558,14 +532,11 @@ impl ClientListeners {
         };
         let http_only = |surface| Services { grpc: None::<Router>, http: Some(http(surface)) };
         for listener in self.client {
-            log::info!(
-                "serving client traffic insecurely; this is strongly discouraged!",
-                "traffic" = "grpc+http",
-                "address" = listener.address().to_string()
-            );
+            tell(&listener, if config.serves_http_with_grpc() { "grpc+http" } else { "grpc" });
             listener.spawn(&core.runtimes, both.clone(), &limits, &stopping, &alive);
         }
         for listener in self.client_http {
+            tell(&listener, "http");
             let services = http_only(Surface::Client);
             listener.spawn(&core.runtimes, services, &limits, &stopping, &alive);
         }
@@ -575,23 +546,6 @@ impl ClientListeners {
         }
         serving
     }
-}
-
-fn bind(url: &Url, reuse: Reuse) -> Result<Listener, StartError> {
-    if url.scheme().is_tls() {
-        let reason = "this release serves without TLS; use an http URL";
-        return Err(StartError::Url { url: url.as_str().to_owned(), reason });
-    }
-    if url.scheme().is_unix() {
-        let reason = "this release listens on TCP only; use an http URL";
-        return Err(StartError::Url { url: url.as_str().to_owned(), reason });
-    }
-    let failed = |source| StartError::Bind { address: url.authority().to_owned(), source };
-    let addresses: Vec<SocketAddr> = url.authority().to_socket_addrs().map_err(failed)?.collect();
-    // `localhost` may be both; IPv4 is what clients dial by default.
-    let address = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
-    let address = address.ok_or_else(|| failed(std::io::ErrorKind::AddrNotAvailable.into()))?;
-    Listener::bind(*address, reuse).map_err(failed)
 }
 
 fn connection_limits(

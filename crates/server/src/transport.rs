@@ -14,7 +14,7 @@ use quorate_storage::disk::Disk;
 
 use quorate_config::Config;
 use quorate_member::{Identity, Reports};
-use quorate_peer::{Parts, Peers};
+use quorate_peer::{Dialer, Parts, Peers};
 use quorate_telemetry::metrics::Metrics;
 
 use quorate_net::runtime::{Runtimes, Threads};
@@ -34,7 +34,7 @@ pub(crate) fn start(
     identity: &Identity,
     reports: Reports,
     snapshots: SnapshotDir,
-    metrics: &Arc<Metrics>,
+    (metrics, dialer): (&Arc<Metrics>, Dialer),
 ) -> io::Result<(Arc<Runtimes>, Arc<Peers>)> {
     let threads = Threads { name: "peers", count: 1, stack_bytes: deep_txn::STACK_BYTES };
     let runtimes = Runtimes::start(threads, |_| {
@@ -47,6 +47,7 @@ pub(crate) fn start(
         peer_urls: config.initial_advertise_peer_urls.iter().map(ToString::to_string).collect(),
         server_version: quorate_release::reported_version(config.hold_cluster_version),
         shared_settings: config.shared_settings(),
+        dialer,
         election_timeout: Duration::from_millis(config.election_timeout_ms),
         read_timeout: read_timeout(config),
         write_timeout: write_timeout(config),

@@ -17,6 +17,7 @@
 
 mod accept;
 mod authorities;
+mod channel;
 mod connect;
 mod identity;
 mod material;
@@ -33,6 +34,7 @@ mod watched;
 
 pub use accept::{Accepted, Acceptor, AcceptorSettings, ClientCertificate, ClientCheck};
 pub use authorities::Trust;
+pub use channel::{ChannelConnector, ChannelIo, ChannelStream, Place, host_of_file};
 pub use connect::{ConnectError, Connector, ConnectorSettings};
 pub use identity::Pair;
 pub use material::{MaterialError, check_pair};

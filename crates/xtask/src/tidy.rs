@@ -95,6 +95,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-state",
             "quorate-storage",
             "quorate-telemetry",
+            "quorate-tls",
         ],
     ),
     (
@@ -148,6 +149,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-state",
             "quorate-storage",
             "quorate-telemetry",
+            "quorate-tls",
         ],
     ),
     (
@@ -164,7 +166,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("quorate-simulate", &["quorate-sim"]),
-    ("quorate-ctl", &["quorate-api", "quorate-cli", "quorate-release"]),
+    ("quorate-ctl", &["quorate-api", "quorate-cli", "quorate-release", "quorate-tls"]),
     ("quorate-bench", &["quorate-api", "quorate-protobuf", "quorate-random"]),
     (
         "quorate-utl",

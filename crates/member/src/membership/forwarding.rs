@@ -10,6 +10,7 @@ use quorate_state::members::{Member, MembershipRefusal};
 use super::{Membership, peer_text};
 use crate::RequestError;
 use crate::leadership::RETRY_PAUSE;
+use quorate_peer::Dialer;
 use quorate_peer::call::{Call, CallError};
 use quorate_telemetry::log;
 
@@ -44,7 +45,7 @@ impl Membership {
                 }
             } else {
                 for url in &leader.peer_urls {
-                    match ask(url, id, token, deadline).await {
+                    match ask(self.profile.dialer(), url, id, token, deadline).await {
                         Ok(outcome) => return outcome,
                         Err(error) => log::warn!(
                             "failed to forward a promotion to the leader",
@@ -64,6 +65,7 @@ impl Membership {
 }
 
 async fn ask(
+    dialer: &Dialer,
     url: &str,
     id: u64,
     token: Option<&str>,
@@ -73,7 +75,7 @@ async fn ask(
     let mut call = Call::get(url, &format!("{PROMOTE_PATH}{id}"), timeout);
     call.method = Method::POST;
     call.headers.extend(token.map(|token| ("authorization", token.to_owned())));
-    read(&call.send().await?)
+    read(&call.send(dialer).await?)
 }
 
 /// Understands the leader's answer: the members, or why not.

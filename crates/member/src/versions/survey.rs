@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use super::rules::lowest_of;
 use crate::Profile;
+use quorate_peer::Dialer;
 use quorate_peer::call::Call;
 use quorate_telemetry::log;
 
@@ -37,7 +38,10 @@ impl Survey {
         let mut asked = JoinSet::new();
         for row in profile.rows() {
             if row.id.0 != profile.id() {
-                asked.spawn(ask(row.id.0, row.peer_urls, own, timeout));
+                let dialer = profile.dialer().clone();
+                asked.spawn(
+                    async move { ask(&dialer, row.id.0, &row.peer_urls, own, timeout).await },
+                );
             }
         }
         let mut versions = asked.join_all().await;
@@ -50,10 +54,16 @@ impl Survey {
     }
 }
 
-async fn ask(id: u64, peer_urls: Vec<String>, own: Version, timeout: Duration) -> Option<Version> {
+async fn ask(
+    dialer: &Dialer,
+    id: u64,
+    peer_urls: &[String],
+    own: Version,
+    timeout: Duration,
+) -> Option<Version> {
     let id = format!("{id:x}");
-    for url in &peer_urls {
-        let told = match Call::get(url, VERSION_PATH, timeout).send().await {
+    for url in peer_urls {
+        let told = match Call::get(url, VERSION_PATH, timeout).send(dialer).await {
             Ok(answer) => read(&answer),
             Err(error) => Err(error.to_string()),
         };

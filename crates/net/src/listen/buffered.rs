@@ -147,6 +147,10 @@ impl<T: AsyncWrite + Unpin> Socket<T> {
             self.sent += count;
             self.sent_in_all += count as u64;
         }
+        if !self.gathered.is_empty() {
+            // TLS may hold some of it back; a socket holds nothing.
+            ready!(Pin::new(&mut self.inner).poll_flush(cx))?;
+        }
         self.sent = 0;
         if self.gathered.capacity() > 0 {
             keep_spare(std::mem::take(&mut self.gathered));

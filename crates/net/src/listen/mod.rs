@@ -22,15 +22,16 @@ mod field_section;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod head_deadline;
+mod mixed;
 mod places;
 mod requests;
 mod silent_limit;
+mod socket;
 mod write_through;
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -41,16 +42,21 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::AsyncReadExt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
 use self::authority::AnyAuthority;
 use self::buffered::Sending;
 use self::head_deadline::{Announcing, HeadDeadline, Turns};
+pub use self::mixed::Encrypted;
+use self::mixed::{Mixed, Told};
 pub use self::places::{Activity, Places, PlacesLoad};
 use self::requests::Requests;
+use self::socket::{Arrived, OtherStream, Socket, Source, Stream, Wire};
+pub use self::socket::{Listener, Reuse, Security};
 use crate::runtime::Runtimes;
 use quorate_telemetry::log;
+use quorate_tls::{Accepted, Acceptor};
 
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -119,45 +125,7 @@ pub struct Services<G, H> {
     pub http: Option<H>,
 }
 
-/// A bound listener.
-#[derive(Debug)]
-pub struct Listener {
-    socket: std::net::TcpListener,
-    address: SocketAddr,
-}
-
 impl Listener {
-    /// Binds the address; nobody is accepted yet, but the kernel lets them wait.
-    pub fn bind(address: SocketAddr, reuse: Reuse) -> io::Result<Self> {
-        let socket = socket2::Socket::new(
-            socket2::Domain::for_address(address),
-            socket2::Type::STREAM,
-            None,
-        )?;
-        // As Go does for every listener: a restart must not wait for old connections to fade.
-        socket.set_reuse_address(true)?;
-        if reuse.port {
-            socket.set_reuse_port(true)?;
-        }
-        socket.bind(&address.into())?;
-        socket.listen(4096)?;
-        socket.set_nonblocking(true)?;
-        let socket = std::net::TcpListener::from(socket);
-        let address = socket.local_addr()?;
-        Ok(Self { socket, address })
-    }
-
-    /// Gives connections up whose other end takes nothing of what was sent for so long.
-    pub fn give_up_after(&self, patience: Duration) -> io::Result<()> {
-        // Accepted connections have it from the listening socket.
-        socket2::SockRef::from(&self.socket).set_tcp_user_timeout(Some(patience))
-    }
-
-    /// The bound address, with the port the system chose if none was asked for.
-    pub const fn address(&self) -> SocketAddr {
-        self.address
-    }
-
     /// Serves from now on, until `stop` says so. Connections then finish what they are doing; `alive` is
     /// held until the last of them is gone.
     pub fn spawn<G: Http2Service, H: Http1Service>(
@@ -175,9 +143,9 @@ impl Listener {
             stop: stop.clone(),
             alive: alive.clone(),
         };
-        let socket = self.socket;
+        let Self { socket, security } = self;
         runtimes.first().spawn(async move {
-            if let Err(error) = connections.accept_from(socket).await {
+            if let Err(error) = connections.accept_from(socket, security).await {
                 log::error!("listener failed", "error" = error.to_string());
             }
         });
@@ -194,16 +162,16 @@ struct Connections<G, H> {
 }
 
 impl<G: Http2Service, H: Http1Service> Connections<G, H> {
-    async fn accept_from(self, socket: std::net::TcpListener) -> io::Result<()> {
-        let listener = TcpListener::from_std(socket)?;
+    async fn accept_from(self, socket: Socket, security: Security) -> io::Result<()> {
+        let source = Source::new(socket)?;
         let mut full_told = None;
         let mut stop = self.stop.clone();
         loop {
             let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
+                accepted = source.accept() => accepted,
                 _ = stop.wait_for(|stop| *stop) => return Ok(()),
             };
-            let Ok(stream) = accepted.and_then(|(stream, _)| stream.into_std()) else {
+            let Ok(arrived) = accepted else {
                 // The connection was gone already, or descriptors are short: neither ends the listener.
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 continue;
@@ -215,9 +183,10 @@ impl<G: Http2Service, H: Http1Service> Connections<G, H> {
             };
             let (services, limits) = (self.services.clone(), self.limits.clone());
             let (stop, alive) = (self.stop.clone(), self.alive.clone());
+            let security = security.clone();
             self.runtimes.deal().spawn(async move {
                 // A broken connection is the peer's affair.
-                drop(serve_connection(stream, services, limits, stop).await);
+                drop(serve_arrived(arrived, security, services, limits, stop).await);
                 drop((place, alive));
             });
         }
@@ -239,13 +208,6 @@ impl<G, H> Connections<G, H> {
         }
         self.limits.places.take().await
     }
-}
-
-/// Which sharing of addresses the flags ask for, beyond what is always set.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Reuse {
-    /// Whether other sockets may listen on the same port.
-    pub port: bool,
 }
 
 /// A service that both protocols can carry.
@@ -302,68 +264,165 @@ pub trait Http1Service: HttpService {
     const ANSWERS_HALF_CLOSED: bool;
 }
 
-async fn serve_connection<G: Http2Service, H: Http1Service>(
-    stream: std::net::TcpStream,
+type Served = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+async fn serve_arrived<G: Http2Service, H: Http1Service>(
+    arrived: Arrived,
+    security: Security,
+    services: Services<G, H>,
+    limits: ConnectionLimits,
+    stop: watch::Receiver<bool>,
+) -> Served {
+    match (arrived, security) {
+        (Arrived::Tcp(stream), Security::Plain) => {
+            serve_connection(socket::take_tcp(stream)?, services, limits, stop).await
+        }
+        (Arrived::Tcp(stream), Security::Tls(acceptor)) => {
+            serve_secured(socket::take_tcp(stream)?, &acceptor, services, limits, stop).await
+        }
+        (Arrived::Tcp(stream), Security::Both(acceptor)) => {
+            let stream = socket::take_tcp(stream)?;
+            if begins_tls(&stream, &limits, &mut stop.clone()).await? {
+                serve_secured(stream, &acceptor, services, limits, stop).await
+            } else {
+                serve_connection(stream, services, limits, stop).await
+            }
+        }
+        (Arrived::Unix(stream), security) => {
+            let stream = UnixStream::from_std(stream)?;
+            let acceptor = match security {
+                Security::Plain => None,
+                Security::Tls(acceptor) => Some(acceptor),
+                Security::Both(acceptor) => {
+                    begins_tls(&stream, &limits, &mut stop.clone()).await?.then_some(acceptor)
+                }
+            };
+            match acceptor {
+                Some(acceptor) => serve_secured(stream, &acceptor, services, limits, stop).await,
+                None => {
+                    let stream: OtherStream = Box::new(stream);
+                    serve_connection(stream, services, limits, stop).await
+                }
+            }
+        }
+    }
+}
+
+/// Waits until it is clear whether a connection begins TLS.
+async fn begins_tls(
+    wire: &impl Wire,
+    limits: &ConnectionLimits,
+    stop: &mut watch::Receiver<bool>,
+) -> io::Result<bool> {
+    let given_up = || io::Error::from(io::ErrorKind::ConnectionAborted);
+    tokio::select! {
+        begun = tokio::time::timeout(limits.patience.idle, wire.begins_tls()) => begun?,
+        _ = stop.wait_for(|stop| *stop) => Err(given_up()),
+        _ = limits.places.is_wanted_from(Activity::default) => Err(given_up()),
+    }
+}
+
+async fn serve_secured<G: Http2Service, H: Http1Service>(
+    wire: impl Wire,
+    acceptor: &Acceptor,
     services: Services<G, H>,
     limits: ConnectionLimits,
     mut stop: watch::Receiver<bool>,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let mut stream = TcpStream::from_std(stream)?;
-    stream.set_nodelay(true)?;
-    socket2::SockRef::from(&stream)
-        .set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(Duration::from_secs(30)))?;
+) -> Served {
+    let from = wire.host();
+    let accepted = tokio::select! {
+        accepted = acceptor.accept(wire, from) => accepted,
+        _ = stop.wait_for(|stop| *stop) => return Ok(()),
+        _ = limits.places.is_wanted_from(Activity::default) => return Ok(()),
+    };
+    let Some(Accepted { stream, client, .. }) = accepted else { return Ok(()) };
+    let (grpc, http) = (services.grpc, services.http);
+    let http = http.map(|inner| Told { inner, client: client.clone(), is_marked: true });
+    let grpc = grpc.map(|inner| Told { inner, client, is_marked: false });
+    let mixed = Mixed { grpc, http: http.clone(), requests: Requests::default() };
+    let stream: OtherStream = Box::new(stream);
+    serve_connection(stream, Services { grpc: Some(mixed), http }, limits, stop).await
+}
+
+async fn serve_connection<S: Stream, G: Http2Service, H: Http1Service>(
+    mut stream: S,
+    services: Services<G, H>,
+    limits: ConnectionLimits,
+    mut stop: watch::Receiver<bool>,
+) -> Served {
     let (first, is_http2) = tokio::select! {
         sniffed = sniff(&mut stream, limits.patience) => sniffed?,
         _ = stop.wait_for(|stop| *stop) => return Ok(()),
         _ = limits.places.is_wanted_from(Activity::default) => return Ok(()),
     };
-    let (io, outlet) = buffered::wrap(stream, first);
-    if is_http2 {
-        let Some(service) = services.grpc.map(|shared| shared.for_connection()) else {
-            return Ok(());
-        };
-        let own = service.clone();
-        let window = take_window(&limits.places);
-        if limits.max_concurrent_streams.is_none() {
-            outlet.edit_first(silent_limit::take_out);
+    match (is_http2, services) {
+        (true, Services { grpc: Some(shared), .. }) => {
+            serve_http2(stream, first, shared.for_connection(), limits, stop).await
         }
-        let io = TokioIo::new(AnyAuthority::new(io, HTTP2_PREFACE.len()));
-        let connection = http2_builder(&limits, window.is_some()).serve_connection(io, service);
-        let mut connection = std::pin::pin!(connection);
-        let leaving = tokio::select! {
-            done = (Sending { connection: connection.as_mut(), outlet: &outlet }) => return done,
-            _ = stop.wait_for(|stop| *stop) => None,
-            leaving = limits.places.is_wanted_from(|| own.activity()) => Some(leaving),
-        };
-        connection.as_mut().graceful_shutdown();
-        let ending = Sending { connection, outlet: &outlet };
-        let patience = leaving.is_some().then_some(limits.patience.head);
-        end(ending, patience, || own.activity()).await
-    } else {
-        let Some(service) = services.http else { return Ok(()) };
-        let (turns, requests) = (Turns::default(), Requests::default());
-        let own = requests.clone();
-        let activity =
-            || Activity { begun: own.begun(), under_way: own.under_way(), sent: outlet.sent() };
-        let io = HeadDeadline::new(io, turns.clone(), limits.patience.head);
-        let service = Announcing { inner: service, turns, requests };
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(limits.patience.idle)
-            .title_case_headers(true)
-            .half_close(H::ANSWERS_HALF_CLOSED)
-            .serve_connection(TokioIo::new(io), service);
-        let mut connection = std::pin::pin!(connection);
-        let leaving = tokio::select! {
-            done = (Sending { connection: connection.as_mut(), outlet: &outlet }) => return done,
-            _ = stop.wait_for(|stop| *stop) => None,
-            leaving = limits.places.is_wanted_from(activity) => Some(leaving),
-        };
-        connection.as_mut().graceful_shutdown();
-        let ending = Sending { connection, outlet: &outlet };
-        let patience = leaving.is_some().then_some(limits.patience.head);
-        end(ending, patience, activity).await
+        (false, Services { http: Some(service), .. }) => {
+            serve_http1(stream, first, service, limits, stop).await
+        }
+        (true, Services { grpc: None, .. }) | (false, Services { http: None, .. }) => Ok(()),
     }
+}
+
+async fn serve_http2<S: Stream, G: Http2Service>(
+    stream: S,
+    first: Vec<u8>,
+    service: G,
+    limits: ConnectionLimits,
+    mut stop: watch::Receiver<bool>,
+) -> Served {
+    let (io, outlet) = buffered::wrap(stream, first);
+    let own = service.clone();
+    let window = take_window(&limits.places);
+    if limits.max_concurrent_streams.is_none() {
+        outlet.edit_first(silent_limit::take_out);
+    }
+    let io = TokioIo::new(AnyAuthority::new(io, HTTP2_PREFACE.len()));
+    let connection = http2_builder(&limits, window.is_some()).serve_connection(io, service);
+    let mut connection = std::pin::pin!(connection);
+    let leaving = tokio::select! {
+        done = (Sending { connection: connection.as_mut(), outlet: &outlet }) => return done,
+        _ = stop.wait_for(|stop| *stop) => None,
+        leaving = limits.places.is_wanted_from(|| own.activity()) => Some(leaving),
+    };
+    connection.as_mut().graceful_shutdown();
+    let ending = Sending { connection, outlet: &outlet };
+    let patience = leaving.is_some().then_some(limits.patience.head);
+    end(ending, patience, || own.activity()).await
+}
+
+async fn serve_http1<S: Stream, H: Http1Service>(
+    stream: S,
+    first: Vec<u8>,
+    service: H,
+    limits: ConnectionLimits,
+    mut stop: watch::Receiver<bool>,
+) -> Served {
+    let (io, outlet) = buffered::wrap(stream, first);
+    let (turns, requests) = (Turns::default(), Requests::default());
+    let own = requests.clone();
+    let activity =
+        || Activity { begun: own.begun(), under_way: own.under_way(), sent: outlet.sent() };
+    let io = HeadDeadline::new(io, turns.clone(), limits.patience.head);
+    let service = Announcing { inner: service, turns, requests };
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.patience.idle)
+        .title_case_headers(true)
+        .half_close(H::ANSWERS_HALF_CLOSED)
+        .serve_connection(TokioIo::new(io), service);
+    let mut connection = std::pin::pin!(connection);
+    let leaving = tokio::select! {
+        done = (Sending { connection: connection.as_mut(), outlet: &outlet }) => return done,
+        _ = stop.wait_for(|stop| *stop) => None,
+        leaving = limits.places.is_wanted_from(activity) => Some(leaving),
+    };
+    connection.as_mut().graceful_shutdown();
+    let ending = Sending { connection, outlet: &outlet };
+    let patience = leaving.is_some().then_some(limits.patience.head);
+    end(ending, patience, activity).await
 }
 
 /// Waits until a connection has ended that was asked to. With patience it is cut where its client does not end it, has
@@ -428,7 +487,7 @@ fn http2_builder(limits: &ConnectionLimits, has_window: bool) -> http2::Builder<
 
 /// Reads until it is clear whether the peer speaks HTTP/2. Returns what was read. Whoever says nothing takes the
 /// place of somebody who would.
-async fn sniff(stream: &mut TcpStream, patience: Patience) -> io::Result<(Vec<u8>, bool)> {
+async fn sniff(stream: &mut impl Stream, patience: Patience) -> io::Result<(Vec<u8>, bool)> {
     let mut first = Vec::with_capacity(HTTP2_PREFACE.len());
     let mut deadline = tokio::time::Instant::now() + patience.idle;
     loop {

@@ -8,9 +8,12 @@ use std::task::{Context, Poll};
 use http_body_util::Empty;
 use hyper::body::Frame;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 use crate::runtime::Threads;
+
+mod secured;
 
 /// Never answers what comes for it.
 #[derive(Clone)]
@@ -76,13 +79,13 @@ fn limits(places: u64) -> ConnectionLimits {
 async fn connect(max_concurrent_streams: Option<u32>) -> TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-    let served = listener.accept().await.unwrap().0.into_std().unwrap();
+    let served = Arrived::Tcp(listener.accept().await.unwrap().0.into_std().unwrap());
     let services = Services { grpc: Some(Silent), http: Some(Answering) };
     let limits = ConnectionLimits { max_concurrent_streams, ..limits(1) };
     let (stopper, stop) = watch::channel(false);
     tokio::spawn(async move {
         let _stopper = stopper;
-        drop(serve_connection(served, services, limits, stop).await);
+        drop(serve_arrived(served, Security::Plain, services, limits, stop).await);
     });
     stream
 }
@@ -213,7 +216,7 @@ async fn listeners_share_a_last_place() {
     let (alive, _) = mpsc::channel(1);
     let addresses = [(); 2].map(|()| {
         let listener = Listener::bind(([127, 0, 0, 1], 0).into(), Reuse::default()).unwrap();
-        let address = listener.address();
+        let address = listener.address().unwrap();
         let services = Services { grpc: Some(Silent), http: Some(Answering) };
         listener.spawn(&runtimes, services, &limits, &stop, &alive);
         address
@@ -247,7 +250,7 @@ fn listen(
     let (stopper, stop) = watch::channel(false);
     let (alive, _) = mpsc::channel(1);
     let listener = Listener::bind(([127, 0, 0, 1], 0).into(), Reuse::default()).unwrap();
-    let address = listener.address();
+    let address = listener.address().unwrap();
     let services = Services { grpc: Some(Silent), http: Some(http) };
     listener.spawn(&runtimes, services, limits, &stop, &alive);
     ((stopper, runtimes), address)
@@ -370,9 +373,10 @@ fn accepted_connections_have_the_listeners_patience() {
     let listener = Listener::bind(([127, 0, 0, 1], 0).into(), Reuse::default()).unwrap();
     let patience = Duration::from_millis(1234);
     listener.give_up_after(patience).unwrap();
-    listener.socket.set_nonblocking(false).unwrap();
-    let _dialed = std::net::TcpStream::connect(listener.address()).unwrap();
-    let (accepted, _) = listener.socket.accept().unwrap();
+    let Socket::Tcp(socket, _) = &listener.socket else { panic!("it listens on TCP") };
+    socket.set_nonblocking(false).unwrap();
+    let _dialed = std::net::TcpStream::connect(listener.address().unwrap()).unwrap();
+    let (accepted, _) = socket.accept().unwrap();
     let found = socket2::SockRef::from(&accepted).tcp_user_timeout().unwrap();
     assert_eq!(found, Some(patience));
 }

@@ -160,7 +160,7 @@ fn messages_that_are_not_for_this_member_are_refused() {
         let mut call = Call::get(&one.url, "/raft", Duration::from_secs(10));
         call.headers = GREETING.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
         (call.method, call.body) = (Method::POST, body);
-        let answer = block_on(call.send()).unwrap();
+        let answer = block_on(call.send(&Dialer::default())).unwrap();
         let text = String::from_utf8(answer.body().to_vec()).unwrap();
         (answer.status().as_u16(), text)
     };
@@ -200,10 +200,19 @@ fn strangers_are_not_listened_to() {
         let mut body = bytes::BytesMut::new();
         wire::put_message(&heartbeat(from, 1), &mut body);
         (call.method, call.body) = (Method::POST, body.freeze());
-        assert_eq!(block_on(call.send()).unwrap().status().as_u16(), 204, "as etcd answers");
+        assert_eq!(
+            block_on(call.send(&Dialer::default())).unwrap().status().as_u16(),
+            204,
+            "as etcd answers"
+        );
         let local = &one.peers.local;
         let (known, cluster) = (&local.acquaintances, &local.introduction.cluster);
-        assert!(!block_on(known.is_listed(from, url, cluster, local.dial_timeout)));
+        assert!(!block_on(known.is_listed(
+            from,
+            url,
+            cluster,
+            (&local.dialer, local.dial_timeout)
+        )));
         assert_eq!(known.of(from), Acquaintance::Stranger);
     }
     // Nor through the stream of somebody who is known.
@@ -258,7 +267,7 @@ fn strangers_make_no_series() {
         call.headers = GREETING.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
         call.headers[0].1 = format!("{sender:x}");
         (call.method, call.body) = (Method::POST, body);
-        drop(block_on(call.send()).unwrap());
+        drop(block_on(call.send(&Dialer::default())).unwrap());
     };
     for id in 0xa01..0xa10 {
         post(id, encoded(&heartbeat(id, 1)));

@@ -16,7 +16,7 @@ use quorate_storage::wal::{self, Wal};
 use super::discovery;
 use super::error::BootError;
 use super::initial::{Initial, peer_urls_of_others, url_texts};
-use super::names::Names;
+use super::names::{Names, Outside};
 use super::remote::{self, has_published};
 use super::same_urls::Comparison;
 use quorate_config::{Config, InitialMembers};
@@ -36,7 +36,8 @@ pub(super) struct Founding {
 
 impl Founding {
     /// Finds out who founds the cluster, and whether it may be founded.
-    pub(super) async fn prepare(config: &Config, names: &dyn Names) -> Result<Self, BootError> {
+    pub(super) async fn prepare(config: &Config, outside: Outside<'_>) -> Result<Self, BootError> {
+        let Outside { names, dialer } = outside;
         let initial = Initial::find(config, names).await?;
         let members = &initial.members;
         members.check_holds(&config.name)?;
@@ -45,7 +46,8 @@ impl Founding {
         let founding = Self::of(config, members, &initial.token);
         let id = MemberId(founding.identity.member_id);
         let others = peer_urls_of_others(members, &config.name);
-        if remote::row_of(others, id, has_published, BOOTSTRAPPED_TIMEOUT).await.is_some() {
+        let way = (dialer, BOOTSTRAPPED_TIMEOUT);
+        if remote::row_of(others, id, has_published, way).await.is_some() {
             return Err(BootError::Bootstrapped(id));
         }
         if !config.discovery.is_asked_for() {

@@ -17,7 +17,7 @@ use quorate_state::versions::Version;
 use super::error::{BootError, PeerUrlsMismatch};
 use super::founding::RESOLVE_TIMEOUT;
 use super::initial::{Initial, peer_urls_of_others, url_texts};
-use super::names::Names;
+use super::names::Outside;
 use super::remote::{self, Addresses, RemoteCluster, has_published};
 use super::same_urls::{Comparison, Difference, is_literally_same};
 use quorate_config::{Config, InitialMembers};
@@ -40,7 +40,8 @@ pub(super) struct Joining {
 
 impl Joining {
     /// Asks the cluster for this member's place in it.
-    pub(super) async fn prepare(config: &Config, names: &dyn Names) -> Result<Self, BootError> {
+    pub(super) async fn prepare(config: &Config, outside: Outside<'_>) -> Result<Self, BootError> {
+        let Outside { names, dialer } = outside;
         let Initial { members: initial, .. } = Initial::find(config, names).await?;
         initial.check_holds(&config.name)?;
         initial.check_urls()?;
@@ -48,7 +49,7 @@ impl Joining {
             return Err(BootError::DiscoveryWhileJoining);
         }
         let urls = peer_urls_of_others(&initial, &config.name);
-        let cluster = remote::cluster_of(&urls, MEMBERS_TIMEOUT).await?;
+        let cluster = remote::cluster_of(&urls, (dialer, MEMBERS_TIMEOUT)).await?;
         let mut comparison = Comparison::new(names, RESOLVE_TIMEOUT);
         let ids = match_members(&initial, &cluster, &mut comparison)
             .await
@@ -57,7 +58,7 @@ impl Joining {
         let known = match cluster.members.get(&own).filter(|own| has_published(own)) {
             Some(known) => Some(known.clone()),
             // Whoever has answered may not have heard of it yet.
-            None => remote::row_of(urls, own, has_published, PUBLISHED_TIMEOUT).await,
+            None => remote::row_of(urls, own, has_published, (dialer, PUBLISHED_TIMEOUT)).await,
         };
         if let Some(Member { id, name, .. }) = known {
             return Err(BootError::Published { id, name });
@@ -68,7 +69,8 @@ impl Joining {
             .map(|(name, urls)| (ids[name], url_texts(urls)))
             .collect();
         let version = config.hold_cluster_version.unwrap_or(Version::OWN);
-        if !remote::is_compatible(&others, version, config.request_timeout()).await {
+        let way = (dialer, config.request_timeout());
+        if !remote::is_compatible(&others, version, way).await {
             return Err(BootError::Incompatible);
         }
         super::check_learners(config, cluster.members.values())?;
@@ -87,12 +89,12 @@ impl Joining {
 pub(super) async fn learn_others(
     config: &Config,
     identity: &Identity,
-    names: &dyn Names,
+    Outside { names, dialer }: Outside<'_>,
 ) -> Result<Vec<Member>, BootError> {
     let Ok(initial) = Initial::find(config, names).await else { return Ok(Vec::new()) };
     let urls = peer_urls_of_others(&initial.members, &config.name);
     let id = MemberId(identity.member_id);
-    let others = match remote::cluster_of(&urls, MEMBERS_TIMEOUT).await {
+    let others = match remote::cluster_of(&urls, (dialer, MEMBERS_TIMEOUT)).await {
         Ok(cluster) if cluster.id == identity.cluster_id => {
             if let Some(own) = cluster.members.get(&id)
                 && has_published(own)

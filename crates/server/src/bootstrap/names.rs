@@ -5,6 +5,8 @@ use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 
+use quorate_peer::Dialer;
+
 use super::dns::{Resolver, Service, no_such_host};
 
 /// What a look-up comes to.
@@ -17,6 +19,14 @@ pub(super) trait Names: Send + Sync {
 
     /// The SRV records of a name, the preferred one first; at least one.
     fn services<'a>(&'a self, name: &'a str) -> Lookup<'a, Vec<Service>>;
+}
+
+/// The world outside this host, as a member that comes to life needs it.
+#[derive(Clone, Copy)]
+pub(super) struct Outside<'a> {
+    pub(super) names: &'a dyn Names,
+    /// The way to members that already run.
+    pub(super) dialer: &'a Dialer,
 }
 
 /// The system's names: hosts file and DNS, as the C library is configured.

@@ -13,6 +13,7 @@ use quorate_state::versions::Version;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
+use quorate_peer::Dialer;
 use quorate_peer::call::{Call, CallError};
 use quorate_telemetry::log;
 
@@ -69,11 +70,11 @@ enum NoAnswer {
 /// Asks one URL after the other until one knows the members. One that knows none is itself only joining.
 pub(super) async fn cluster_of(
     urls: &[String],
-    timeout: Duration,
+    (dialer, timeout): (&Dialer, Duration),
 ) -> Result<RemoteCluster, NoCluster> {
     let mut outcome = Err(NoCluster::Unreachable);
     for url in urls {
-        match ask_members(url, timeout).await {
+        match ask_members(url, dialer, timeout).await {
             Ok(cluster) if cluster.members.is_empty() => outcome = Err(NoCluster::Empty),
             Ok(cluster) => return Ok(cluster),
             Err(error) => log::warn!(
@@ -97,11 +98,12 @@ pub(super) async fn row_of(
     urls: Vec<String>,
     id: MemberId,
     is_wanted: fn(&Member) -> bool,
-    timeout: Duration,
+    (dialer, timeout): (&Dialer, Duration),
 ) -> Option<Member> {
     let mut asked = JoinSet::new();
     for url in urls {
-        asked.spawn(async move { ask_members(&url, timeout).await });
+        let dialer = dialer.clone();
+        asked.spawn(async move { ask_members(&url, &dialer, timeout).await });
     }
     while let Some(answer) = asked.join_next().await {
         let Ok(Ok(mut cluster)) = answer else { continue };
@@ -112,8 +114,12 @@ pub(super) async fn row_of(
     None
 }
 
-async fn ask_members(url: &str, timeout: Duration) -> Result<RemoteCluster, NoAnswer> {
-    let answer = Call::get(url, "/members", timeout).send().await?;
+async fn ask_members(
+    url: &str,
+    dialer: &Dialer,
+    timeout: Duration,
+) -> Result<RemoteCluster, NoAnswer> {
+    let answer = Call::get(url, "/members", timeout).send(dialer).await?;
     let rows: Option<Vec<Value>> =
         serde_json::from_slice(answer.body()).map_err(|error| NoAnswer::Body(error.to_string()))?;
     let mut members = BTreeMap::new();
@@ -133,11 +139,17 @@ pub(super) type Addresses = BTreeMap<MemberId, Vec<String>>;
 
 /// Whether a member of version `own` may join the members at these addresses: at least one must tell the
 /// cluster's version, and none may tell one that is out of bounds.
-pub(super) async fn is_compatible(others: &Addresses, own: Version, timeout: Duration) -> bool {
+pub(super) async fn is_compatible(
+    others: &Addresses,
+    own: Version,
+    (dialer, timeout): (&Dialer, Duration),
+) -> bool {
     let mut asked = JoinSet::new();
     for (id, urls) in others.clone() {
-        asked
-            .spawn(async move { (id, first_answer(&urls, "/version", timeout, to_version).await) });
+        let dialer = dialer.clone();
+        asked.spawn(async move {
+            (id, first_answer(&urls, "/version", (&dialer, timeout), to_version).await)
+        });
     }
     let mut versions = BTreeMap::new();
     while let Some(answer) = asked.join_next().await {
@@ -145,7 +157,7 @@ pub(super) async fn is_compatible(others: &Addresses, own: Version, timeout: Dur
             versions.insert(id, version);
         }
     }
-    let (least, most) = if is_downgrade_enabled(others, timeout).await {
+    let (least, most) = if is_downgrade_enabled(others, (dialer, timeout)).await {
         let above = Version::new(own.major, own.minor + 1);
         (above, above)
     } else {
@@ -177,9 +189,9 @@ pub(super) async fn is_compatible(others: &Addresses, own: Version, timeout: Dur
 }
 
 /// The first member to answer knows: it asks the others before it does.
-async fn is_downgrade_enabled(others: &Addresses, timeout: Duration) -> bool {
+async fn is_downgrade_enabled(others: &Addresses, ways: (&Dialer, Duration)) -> bool {
     for urls in others.values() {
-        if let Some(enabled) = first_answer(urls, "/downgrade/enabled", timeout, to_bool).await {
+        if let Some(enabled) = first_answer(urls, "/downgrade/enabled", ways, to_bool).await {
             return enabled;
         }
     }
@@ -205,11 +217,11 @@ fn to_version(body: &[u8]) -> Option<String> {
 async fn first_answer<T>(
     urls: &[String],
     path: &str,
-    timeout: Duration,
+    (dialer, timeout): (&Dialer, Duration),
     read: fn(&[u8]) -> Option<T>,
 ) -> Option<T> {
     for url in urls {
-        let reason = match Call::get(url, path, timeout).send().await {
+        let reason = match Call::get(url, path, timeout).send(dialer).await {
             Ok(answer) => match read(answer.body()) {
                 Some(said) => return Some(said),
                 None => format!("status {}, unreadable body", answer.status()),

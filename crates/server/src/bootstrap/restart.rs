@@ -25,7 +25,7 @@ use super::error::BootError;
 use super::founding::{Founding, append};
 use super::initial::Initial;
 use super::joining::learn_others;
-use super::names::Names;
+use super::names::{Names, Outside};
 use super::start::node_at;
 use super::{Booted, check_learners, old_members, open_backend, state_options, wal_options};
 use quorate_config::{ClusterState, Config};
@@ -37,7 +37,7 @@ pub(super) async fn restart(
     config: &Config,
     disk: &Arc<dyn Disk>,
     dirs: DataDir,
-    names: &dyn Names,
+    outside: Outside<'_>,
 ) -> Result<Booted, BootError> {
     let open = || open_backend(config, disk, &dirs);
     let recovered = start::recover(disk, &dirs, state_options(config), open)?;
@@ -63,7 +63,7 @@ pub(super) async fn restart(
     let (start, peers) =
         if contents.hard_state.is_empty() && mark.index == 0 && state.applied().0 == 0 {
             super::check_lost_log(&**disk, &dirs)?;
-            begin_again(config, &identity, &mut wal, names).await?
+            begin_again(config, &identity, &mut wal, outside).await?
         } else {
             let version = start::storage_version(&backend);
             old_members::repair(&mut state, version, &**disk, &dirs, &marks)?;
@@ -75,7 +75,7 @@ pub(super) async fn restart(
             }
             let peers = match knows_members(&start, &state) {
                 true => Vec::new(),
-                false => learn_others(config, &identity, names).await?,
+                false => learn_others(config, &identity, outside).await?,
             };
             (start, peers)
         };
@@ -169,12 +169,12 @@ async fn begin_again(
     config: &Config,
     identity: &Identity,
     wal: &mut Wal,
-    names: &dyn Names,
+    outside: Outside<'_>,
 ) -> Result<(Start, Vec<Member>), BootError> {
     let is_sole = is_sole_founder(identity);
     let founds = config.initial_cluster_state == ClusterState::New || is_sole;
     let founding = match founds && !config.discovery.is_asked_for() {
-        true => refounding(config, names).await.map(Some),
+        true => refounding(config, outside.names).await.map(Some),
         false => Ok(None),
     };
     match founding {
@@ -190,7 +190,7 @@ async fn begin_again(
             member: founding.identity.member_id,
         }),
         Err(error) if is_sole => Err(error),
-        _ => Ok((Start::default(), learn_others(config, identity, names).await?)),
+        _ => Ok((Start::default(), learn_others(config, identity, outside).await?)),
     }
 }
 

@@ -20,6 +20,13 @@ use tonic::{Request, Status};
 
 use super::Registered;
 use quorate_config::Discovery;
+use quorate_tls::{
+    Allowed, ChannelConnector, Connector, ConnectorSettings, Pair, Place, Protocols, SetupError,
+    Trust,
+};
+
+/// What is asked for where a socket's file leads to.
+const LOCAL_HOST: &str = "localhost";
 
 /// What login is answered with where nobody needs to log in.
 const AUTH_NOT_ENABLED: &str = "etcdserver: authentication is not enabled";
@@ -135,24 +142,50 @@ impl<'a> EtcdRegistry<'a> {
 
     async fn connect(&self, endpoint: &str) -> Result<Session, RegistryError> {
         let failed = |reason: String| RegistryError::Dial { endpoint: endpoint.to_owned(), reason };
-        let uri = match endpoint.contains("://") {
-            true => endpoint.to_owned(),
-            false => format!("http://{endpoint}"),
+        let place = place(endpoint).map_err(failed)?;
+        let authority = match &place {
+            Place::Host(authority) => authority.clone(),
+            Place::File(_) => LOCAL_HOST.to_owned(),
         };
-        let mut target = Endpoint::from_shared(uri).map_err(|error| failed(error.to_string()))?;
+        let tls = self.tls(endpoint).map_err(|error| failed(error.to_string()))?;
+        let mut target = Endpoint::from_shared(format!("http://{authority}"))
+            .map_err(|error| failed(error.to_string()))?;
         if let Some(interval) = self.config.keepalive_time.positive() {
             target = target
                 .http2_keep_alive_interval(interval)
                 .keep_alive_timeout(self.config.keepalive_timeout.positive().unwrap_or(interval))
                 .keep_alive_while_idle(true);
         }
+        let connector = ChannelConnector::new(place, tls);
         let patience = self.config.dial_timeout.positive().unwrap_or(Duration::MAX);
-        let channel = tokio::time::timeout(patience, target.connect())
+        let channel = tokio::time::timeout(patience, target.connect_with_connector(connector))
             .await
             .map_err(|_| failed("i/o timeout".to_owned()))?
             .map_err(|error| failed(quorate_telemetry::log::error_chain(&error)))?;
         let token = self.log_in(channel.clone()).await?;
         Ok(Session { channel, token })
+    }
+
+    /// How connections to an endpoint are secured, if they are.
+    fn tls(&self, endpoint: &str) -> Result<Option<Connector>, SetupError> {
+        let Discovery { cert, key, cacert, .. } = self.config;
+        if !self.config.is_secured(endpoint) {
+            return Ok(None);
+        }
+        let trust = match cacert.as_str() {
+            "" => Trust::System,
+            path => Trust::File(path.into()),
+        };
+        let is_shown = !cert.is_empty() || !key.is_empty();
+        Connector::new(ConnectorSettings {
+            pair: is_shown.then(|| Pair::new(cert, key)),
+            protocols: Protocols::default(),
+            trust: (!self.config.insecure_skip_tls_verify).then_some(trust),
+            allowed: Allowed::All,
+            http2: true,
+            server_name: None,
+        })
+        .map(Some)
     }
 
     async fn log_in(
@@ -248,6 +281,18 @@ impl Registry for EtcdRegistry<'_> {
             }
         })
         .await
+    }
+}
+
+/// Where an endpoint listens.
+fn place(endpoint: &str) -> Result<Place, String> {
+    match endpoint.split_once("://") {
+        None => Ok(Place::Host(endpoint.to_owned())),
+        Some(("http" | "https", authority)) => {
+            Ok(Place::Host(authority.trim_end_matches('/').to_owned()))
+        }
+        Some(("unix" | "unixs", path)) => Ok(Place::File(path.into())),
+        Some((scheme, _)) => Err(format!("unknown scheme {scheme}")),
     }
 }
 

@@ -28,7 +28,7 @@ fn members_that_older_versions_did_not_store_are_repaired() {
     let mut snapshots = snap::list(&RealDisk, &dirs.snap()).unwrap().snapshots;
     assert!(snapshots.len() > 2);
     loop {
-        let booted = boot(&config, &real_disk()).unwrap();
+        let booted = boot(&config, &real_disk(), &Dialer::default()).unwrap();
         let members: Vec<Member> = booted.state.members().iter().cloned().collect();
         let [member] = &members[..] else { panic!("{members:?}") };
         assert_eq!(member.id.0, booted.identity.member_id);

@@ -1,0 +1,170 @@
+//! HTTP/2 where it carries gRPC and everything else: over TLS, where clients of both agree on it.
+//!
+//! What a request says that it brings decides, as in etcd: `application/grpc` goes to gRPC, anything else to the HTTP
+//! endpoints, if the listener has both. Requests also learn here who asks, if the connection's certificate told.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, header};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::service::Service;
+use quorate_tls::ClientCertificate;
+
+use super::requests::{AnswerBody, Requests};
+use super::{Activity, Http1Service, Http2Service, HttpService};
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// An extension of requests that came encrypted, for HTTP alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Encrypted;
+
+/// A service whose requests say what is known of their connection.
+#[derive(Clone, Debug)]
+pub(super) struct Told<S> {
+    pub(super) inner: S,
+    pub(super) client: Option<Arc<ClientCertificate>>,
+    /// Whether they say that it is encrypted.
+    pub(super) is_marked: bool,
+}
+
+impl<S: HttpService> Service<Request<Incoming>> for Told<S> {
+    type Response = S::Response;
+    type Error = Infallible;
+    type Future = S::Future;
+
+    fn call(&self, mut request: Request<Incoming>) -> S::Future {
+        if let Some(client) = &self.client {
+            request.extensions_mut().insert(Arc::clone(client));
+        }
+        if self.is_marked {
+            request.extensions_mut().insert(Encrypted);
+        }
+        self.inner.call(request)
+    }
+}
+
+impl<S: Http1Service> Http1Service for Told<S> {
+    const ANSWERS_HALF_CLOSED: bool = S::ANSWERS_HALF_CLOSED;
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Mixed<G, H> {
+    pub(super) grpc: Option<Told<G>>,
+    pub(super) http: Option<Told<H>>,
+    pub(super) requests: Requests,
+}
+
+impl<G: Http2Service, H: Http1Service> Http2Service for Mixed<G, H> {
+    fn for_connection(&self) -> Self {
+        let own =
+            |shared: &Told<G>| Told { inner: shared.inner.for_connection(), ..shared.clone() };
+        let grpc = self.grpc.as_ref().map(own);
+        Self { grpc, http: self.http.clone(), requests: Requests::default() }
+    }
+
+    fn activity(&self) -> Activity {
+        let of_grpc = self.grpc.as_ref().map(|grpc| grpc.inner.activity()).unwrap_or_default();
+        Activity {
+            begun: of_grpc.begun + self.requests.begun(),
+            under_way: of_grpc.under_way + self.requests.under_way(),
+            ..of_grpc
+        }
+    }
+}
+
+impl<G: Http2Service, H: Http1Service> Service<Request<Incoming>> for Mixed<G, H> {
+    type Response = Response<MixedBody<G::ResponseBody, H::ResponseBody>>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        match (&self.grpc, &self.http) {
+            (Some(grpc), None) => Self::answer_grpc(grpc, request),
+            (Some(grpc), Some(_)) if brings_grpc(&request) => Self::answer_grpc(grpc, request),
+            (_, Some(http)) => {
+                let (answer, under_way) = (http.call(request), self.requests.begin());
+                Box::pin(async move {
+                    let to_body = |body| MixedBody::Http(AnswerBody::new(body, under_way));
+                    answer.await.map(|answer| answer.map(to_body))
+                })
+            }
+            (None, None) => {
+                let mut answer = Response::new(MixedBody::Nothing);
+                *answer.status_mut() = StatusCode::NOT_FOUND;
+                Box::pin(std::future::ready(Ok(answer)))
+            }
+        }
+    }
+}
+
+impl<G: Http2Service, H: Http1Service> Mixed<G, H> {
+    fn answer_grpc(
+        grpc: &Told<G>,
+        request: Request<Incoming>,
+    ) -> <Self as Service<Request<Incoming>>>::Future {
+        let answer = grpc.call(request);
+        Box::pin(async move { answer.await.map(|answer| answer.map(MixedBody::Grpc)) })
+    }
+}
+
+fn brings_grpc(request: &Request<Incoming>) -> bool {
+    let kind = request.headers().get(header::CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().windows(GRPC.len()).any(|part| part == GRPC.as_bytes()))
+}
+
+const GRPC: &str = "application/grpc";
+
+/// The answer of one of the two.
+#[derive(Debug)]
+pub(super) enum MixedBody<G, H> {
+    Grpc(G),
+    Http(AnswerBody<H>),
+    Nothing,
+}
+
+impl<G, H> Body for MixedBody<G, H>
+where
+    G: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+    H: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match &mut *self {
+            Self::Grpc(body) => Pin::new(body)
+                .poll_frame(cx)
+                .map(|polled| polled.map(|read| read.map_err(Into::into))),
+            Self::Http(body) => Pin::new(body)
+                .poll_frame(cx)
+                .map(|polled| polled.map(|read| read.map_err(Into::into))),
+            Self::Nothing => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Grpc(body) => body.is_end_stream(),
+            Self::Http(body) => body.is_end_stream(),
+            Self::Nothing => true,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Grpc(body) => body.size_hint(),
+            Self::Http(body) => body.size_hint(),
+            Self::Nothing => SizeHint::with_exact(0),
+        }
+    }
+}

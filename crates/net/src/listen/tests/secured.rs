@@ -1,0 +1,192 @@
+//! Listeners with TLS and on sockets' files: which protocol goes where.
+
+use std::path::PathBuf;
+
+use http_body_util::Full;
+use quorate_tls::{
+    AcceptorSettings, Allowed, ChannelConnector, ClientCertificate, ClientCheck, Connector,
+    ConnectorSettings, Pair, Place, Protocols, Trust, find_or_make,
+};
+use tempfile::TempDir;
+use tower_service::Service as _;
+
+use super::*;
+
+/// Says which of the two it is, whether it knows of the encryption, and who asks.
+#[derive(Clone)]
+struct Naming(&'static str);
+
+impl Service<Request<Incoming>> for Naming {
+    type Response = Response<Full<Bytes>>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Self::Response, Infallible>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let is_encrypted = request.extensions().get::<Encrypted>().is_some();
+        let client = request.extensions().get::<Arc<ClientCertificate>>();
+        let name = client.map(|client| client.common_name.clone());
+        let text = format!("{} {is_encrypted} {name:?}", self.0);
+        std::future::ready(Ok(Response::new(Full::new(text.into()))))
+    }
+}
+
+impl Http1Service for Naming {
+    const ANSWERS_HALF_CLOSED: bool = true;
+}
+
+impl Http2Service for Naming {
+    fn for_connection(&self) -> Self {
+        self.clone()
+    }
+
+    fn activity(&self) -> Activity {
+        Activity::default()
+    }
+}
+
+/// A listener of both protocols; it serves until this is dropped.
+struct Serving {
+    place: Place,
+    cert: PathBuf,
+    dir: TempDir,
+    _stop: watch::Sender<bool>,
+    _runtimes: Arc<Runtimes>,
+}
+
+enum How {
+    Plain,
+    Tls,
+    Both,
+}
+
+impl Serving {
+    fn start(how: &How, is_file: bool, has_http: bool) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let pair = find_or_make(&dir.path().join("own"), &["127.0.0.1", "localhost"], 1).unwrap();
+        let acceptor = Acceptor::new(AcceptorSettings {
+            pair: pair.clone(),
+            protocols: Protocols::default(),
+            clients: None::<ClientCheck>,
+            http2: true,
+            endpoint: "client",
+        })
+        .unwrap();
+        let path = dir.path().join("localhost:1");
+        let listener = if is_file {
+            Listener::bind_file(&path).unwrap()
+        } else {
+            Listener::bind(([127, 0, 0, 1], 0).into(), Reuse::default()).unwrap()
+        };
+        let place = match listener.address() {
+            Some(address) => Place::Host(address.to_string()),
+            None => Place::File(path),
+        };
+        let listener = listener.secured(match how {
+            How::Plain => Security::Plain,
+            How::Tls => Security::Tls(acceptor),
+            How::Both => Security::Both(acceptor),
+        });
+        let threads = Threads { name: "test", count: 1, stack_bytes: 1 << 20 };
+        let runtimes =
+            Arc::new(Runtimes::start(threads, |_| std::future::pending::<()>()).unwrap());
+        let (stopper, stop) = watch::channel(false);
+        let (alive, _) = mpsc::channel(1);
+        let services =
+            Services { grpc: Some(Naming("grpc")), http: has_http.then_some(Naming("http")) };
+        listener.spawn(&runtimes, services, &limits(10), &stop, &alive);
+        Self { place, cert: pair.cert, dir, _stop: stopper, _runtimes: runtimes }
+    }
+
+    fn connector(&self, http2: bool) -> Connector {
+        Connector::new(ConnectorSettings {
+            pair: None::<Pair>,
+            protocols: Protocols::default(),
+            trust: Some(Trust::File(self.cert.clone())),
+            allowed: Allowed::All,
+            http2,
+            server_name: None,
+        })
+        .unwrap()
+    }
+
+    /// Asks over a connection of its own.
+    async fn ask(&self, is_secured: bool, http2: bool, kind: &str) -> Result<String, String> {
+        let tls = is_secured.then(|| self.connector(http2));
+        let mut connector = ChannelConnector::new(self.place.clone(), tls);
+        let io = connector.call("http://localhost".parse().unwrap()).await;
+        let io = io.map_err(|error| error.to_string())?;
+        let request = Request::post("http://localhost/")
+            .header("host", "localhost")
+            .header("content-type", kind)
+            .body(Full::<Bytes>::default())
+            .unwrap();
+        let answer = if http2 {
+            let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await;
+            let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
+            tokio::spawn(connection);
+            sender.send_request(request).await
+        } else {
+            let handshake = hyper::client::conn::http1::handshake(io).await;
+            let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
+            tokio::spawn(connection);
+            sender.send_request(request).await
+        };
+        let body = answer.map_err(|error| error.to_string())?.into_body();
+        let body =
+            http_body_util::BodyExt::collect(body).await.map_err(|error| error.to_string())?;
+        Ok(String::from_utf8(body.to_bytes().to_vec()).unwrap())
+    }
+}
+
+#[tokio::test]
+async fn what_a_request_brings_decides_over_tls() {
+    for is_file in [false, true] {
+        let serving = Serving::start(&How::Tls, is_file, true);
+        for (http2, kind, expected) in [
+            (true, "application/grpc+proto", "grpc false None"),
+            (true, "application/json", "http true None"),
+            (false, "application/json", "http true None"),
+            (false, "application/grpc", "http true None"),
+        ] {
+            assert_eq!(serving.ask(true, http2, kind).await.as_deref(), Ok(expected), "{kind}");
+        }
+        assert!(serving.ask(false, false, "").await.is_err(), "nothing is said in plaintext");
+    }
+    let serving = Serving::start(&How::Tls, false, false);
+    let alone = serving.ask(true, true, "application/json").await;
+    assert_eq!(alone.as_deref(), Ok("grpc false None"), "there is nothing else");
+}
+
+#[tokio::test]
+async fn one_address_may_have_both() {
+    for is_file in [false, true] {
+        let serving = Serving::start(&How::Both, is_file, true);
+        for http2 in [false, true] {
+            let grpc = "application/grpc";
+            let told = |text: &'static str| if http2 { "grpc false None" } else { text };
+            let secured = serving.ask(true, http2, grpc).await;
+            assert_eq!(secured.as_deref(), Ok(told("http true None")));
+            let plain = serving.ask(false, http2, grpc).await;
+            assert_eq!(plain.as_deref(), Ok(told("http false None")));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_socket_file_comes_and_goes_with_its_listener() {
+    let serving = Serving::start(&How::Plain, true, true);
+    assert_eq!(serving.ask(false, false, "").await.as_deref(), Ok("http false None"));
+    let path = serving.dir.path().join("another");
+    let first = Listener::bind_file(&path).unwrap();
+    // An earlier process was killed and has left it.
+    std::mem::drop(
+        std::os::unix::net::UnixListener::bind(serving.dir.path().join("left")).unwrap(),
+    );
+    drop(Listener::bind_file(&serving.dir.path().join("left")).unwrap());
+    assert!(!serving.dir.path().join("left").exists());
+    drop(first);
+    assert!(!path.exists());
+    std::fs::write(&path, "precious").unwrap();
+    assert!(Listener::bind_file(&path).is_err());
+    assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+}

@@ -1,0 +1,289 @@
+//! The way to another member: where a URL leads, and a connection to there, secured if the URL says so.
+//!
+//! `http` and `https` lead to a host, `unix` and `unixs` to a socket's file, relative to the working directory where
+//! it does not begin with a slash.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use quorate_tls::{ConnectError, Connector, host_of_file};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpSocket, TcpStream, UnixStream, lookup_host};
+
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// What a request names as its host that goes to a socket's file.
+const LOCAL_HOST: &str = "localhost";
+
+/// Where a URL leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    place: Place,
+    is_secured: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    /// `host:port`.
+    Host(String),
+    File(PathBuf),
+}
+
+impl Target {
+    /// `None` for a URL that leads nowhere.
+    pub(crate) fn of(url: &str) -> Option<Self> {
+        let (scheme, rest) = url.split_once("://")?;
+        let (is_secured, default_port) = match scheme {
+            "http" => (false, Some("80")),
+            "https" => (true, Some("443")),
+            "unix" => (false, None),
+            "unixs" => (true, None),
+            _ => return None,
+        };
+        let place = match default_port {
+            None if rest.is_empty() => return None,
+            None => Place::File(PathBuf::from(rest)),
+            Some(port) => {
+                let authority = rest.split('/').next().unwrap_or(rest);
+                let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+                let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
+                let bare = host.trim_start_matches('[');
+                if bare.is_empty() || bare.starts_with(':') && !host.starts_with('[') {
+                    return None;
+                }
+                Place::Host(if has_port { host.to_owned() } else { format!("{host}:{port}") })
+            }
+        };
+        Some(Self { place, is_secured })
+    }
+
+    /// What requests to there name as their host.
+    pub(crate) fn authority(&self) -> &str {
+        match &self.place {
+            Place::Host(authority) => authority,
+            Place::File(_) => LOCAL_HOST,
+        }
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.place {
+            Place::Host(authority) => write!(f, "tcp {authority}"),
+            Place::File(path) => write!(f, "unix {}", path.display()),
+        }
+    }
+}
+
+/// How this member reaches others.
+#[derive(Clone, Debug, Default)]
+pub struct Dialer {
+    /// For URLs that ask for TLS; without, they are not dialed.
+    pub tls: Option<Connector>,
+    /// The address of this host to come from, where it is not the system's to choose.
+    pub from: Option<IpAddr>,
+}
+
+/// A connection to another member.
+pub(crate) enum PeerStream {
+    Tcp(TcpStream),
+    Other(Pin<Box<dyn Other>>),
+}
+
+/// Anything but plain TCP.
+pub(crate) trait Other: AsyncRead + AsyncWrite + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Send> Other for S {}
+
+impl std::fmt::Debug for PeerStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PeerStream").finish_non_exhaustive()
+    }
+}
+
+impl Dialer {
+    /// Connects. Where a patience is given, a connection is given up that acknowledges nothing for so long.
+    pub(crate) async fn connect(
+        &self,
+        target: &Target,
+        patience: Option<Duration>,
+    ) -> io::Result<PeerStream> {
+        match &target.place {
+            Place::Host(authority) => {
+                let stream = self.connect_host(authority).await?;
+                if patience.is_some() {
+                    socket2::SockRef::from(&stream).set_tcp_user_timeout(patience)?;
+                }
+                if !target.is_secured {
+                    return Ok(PeerStream::Tcp(stream));
+                }
+                let host = authority.rsplit_once(':').map_or(&**authority, |(host, _)| host);
+                self.secure(Some(host), stream).await
+            }
+            Place::File(path) => {
+                let stream = UnixStream::connect(path).await?;
+                if target.is_secured {
+                    self.secure(host_of_file(path), stream).await
+                } else {
+                    Ok(PeerStream::Other(Box::pin(stream)))
+                }
+            }
+        }
+    }
+
+    async fn secure<S>(&self, host: Option<&str>, stream: S) -> io::Result<PeerStream>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let tls = self.tls.as_ref().ok_or_else(|| {
+            io::Error::other("tls: neither a certificate nor authorities to trust are configured")
+        })?;
+        let secured = tls.connect(host, stream).await.map_err(|error| match error {
+            ConnectError::Handshake(source) => source,
+            ConnectError::Name(_) | ConnectError::Timeout => io::Error::other(error),
+        })?;
+        Ok(PeerStream::Other(Box::pin(secured)))
+    }
+
+    async fn connect_host(&self, authority: &str) -> io::Result<TcpStream> {
+        let stream = match self.from {
+            None => TcpStream::connect(authority).await?,
+            Some(from) => connect_from(from, authority).await?,
+        };
+        stream.set_nodelay(true)?;
+        let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
+        socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+        Ok(stream)
+    }
+}
+
+/// Connects from this address to the first of the host's that can be reached from there.
+async fn connect_from(from: IpAddr, authority: &str) -> io::Result<TcpStream> {
+    let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in lookup_host(authority).await? {
+        let socket = match (from, address) {
+            (IpAddr::V4(_), SocketAddr::V4(_)) => TcpSocket::new_v4()?,
+            (IpAddr::V6(_), SocketAddr::V6(_)) => TcpSocket::new_v6()?,
+            (IpAddr::V4(_), SocketAddr::V6(_)) | (IpAddr::V6(_), SocketAddr::V4(_)) => continue,
+        };
+        socket.bind(SocketAddr::new(from, 0))?;
+        match socket.connect(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+macro_rules! forward {
+    ($self:ident, $stream:ident => $call:expr) => {
+        match $self.get_mut() {
+            PeerStream::Tcp(stream) => {
+                let $stream = Pin::new(stream);
+                $call
+            }
+            PeerStream::Other(stream) => {
+                let $stream = stream.as_mut();
+                $call
+            }
+        }
+    };
+}
+
+impl AsyncRead for PeerStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        forward!(self, stream => stream.poll_read(cx, buf))
+    }
+}
+
+impl AsyncWrite for PeerStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        forward!(self, stream => stream.poll_write(cx, buf))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        forward!(self, stream => stream.poll_write_vectored(cx, bufs))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Tcp(stream) => stream.is_write_vectored(),
+            Self::Other(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        forward!(self, stream => stream.poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        forward!(self, stream => stream.poll_shutdown(cx))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    #[test]
+    fn urls_lead_to_hosts_and_files() {
+        let shown = |url: &str| {
+            let target = Target::of(url)?;
+            Some(format!("{target} {} {}", target.authority(), target.is_secured))
+        };
+        for (url, expected) in [
+            ("http://a:2380", "tcp a:2380 a:2380 false"),
+            ("http://[::1]:2380", "tcp [::1]:2380 [::1]:2380 false"),
+            ("https://a", "tcp a:443 a:443 true"),
+            ("https://[::1]/", "tcp [::1]:443 [::1]:443 true"),
+            ("unix://sock", "unix sock localhost false"),
+            ("unixs:///run/a:1", "unix /run/a:1 localhost true"),
+        ] {
+            assert_eq!(shown(url).as_deref(), Some(expected));
+        }
+        for url in ["", "a", "a:1", "ftp://a:1", "http://", "http://:1", "unix://"] {
+            assert_eq!(shown(url), None, "{url}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_is_reached_and_tls_needs_to_be_configured() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sock");
+        let listener = tokio::net::UnixListener::bind(&path).unwrap();
+        let target = |scheme: &str| Target::of(&format!("{scheme}://{}", path.display())).unwrap();
+        let mut stream = Dialer::default().connect(&target("unix"), None).await.unwrap();
+        let (mut accepted, _) = listener.accept().await.unwrap();
+        stream.write_all(b"x").await.unwrap();
+        assert_eq!(accepted.read_u8().await.unwrap(), b'x');
+        let refused = Dialer::default().connect(&target("unixs"), None).await.unwrap_err();
+        assert!(refused.to_string().starts_with("tls: neither"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_comes_from_the_address_that_was_asked_for() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let from = IpAddr::from([127, 0, 0, 2]);
+        let dialer = Dialer { from: Some(from), ..Dialer::default() };
+        let _stream = dialer.connect(&Target::of(&url).unwrap(), None).await.unwrap();
+        assert_eq!(listener.accept().await.unwrap().1.ip(), from);
+    }
+}

@@ -1,0 +1,98 @@
+//! The way to a server for channels of gRPC: TCP or a socket's file, with or without TLS.
+
+use std::future::Future;
+use std::io;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tower_service::Service;
+
+use crate::connect::Connector;
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// `host:port`.
+    Host(String),
+    /// A socket's file.
+    File(PathBuf),
+}
+
+/// The host that a certificate for a socket's file has to stand for, as in etcd: what the file is called, up to a colon.
+pub fn host_of_file(path: &std::path::Path) -> Option<&str> {
+    let name = path.file_name()?.to_str()?;
+    Some(name.split(':').next().unwrap_or(name))
+}
+
+/// A connection, whatever it is made of.
+pub type ChannelStream = Pin<Box<dyn ChannelIo>>;
+
+/// What a channel reads and writes.
+pub trait ChannelIo: AsyncRead + AsyncWrite + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Send> ChannelIo for S {}
+
+/// Connects a channel to one place, whatever URI it is asked for.
+#[derive(Clone, Debug)]
+pub struct ChannelConnector {
+    place: Place,
+    tls: Option<Connector>,
+}
+
+impl ChannelConnector {
+    /// To that place; in plaintext without a connector.
+    pub const fn new(place: Place, tls: Option<Connector>) -> Self {
+        Self { place, tls }
+    }
+
+    /// Where it leads.
+    pub const fn place(&self) -> &Place {
+        &self.place
+    }
+
+    async fn connect(self) -> io::Result<ChannelStream> {
+        match self.place {
+            Place::Host(authority) => {
+                let stream = TcpStream::connect(&authority).await?;
+                stream.set_nodelay(true)?;
+                let host = authority.rsplit_once(':').map_or(&*authority, |(host, _)| host);
+                secure(self.tls, Some(host), stream).await
+            }
+            Place::File(path) => {
+                let stream = UnixStream::connect(&path).await?;
+                secure(self.tls, host_of_file(&path), stream).await
+            }
+        }
+    }
+}
+
+async fn secure<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    tls: Option<Connector>,
+    host: Option<&str>,
+    stream: S,
+) -> io::Result<ChannelStream> {
+    Ok(match tls {
+        None => Box::pin(stream),
+        Some(tls) => Box::pin(tls.connect(host, stream).await.map_err(io::Error::other)?),
+    })
+}
+
+impl Service<Uri> for ChannelConnector {
+    type Response = TokioIo<ChannelStream>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let connector = self.clone();
+        Box::pin(async move { connector.connect().await.map(TokioIo::new) })
+    }
+}
