@@ -37,6 +37,8 @@ pub struct Options {
     cluster: Option<String>,
     existing: bool,
     advertised_peer_port: Option<u16>,
+    client_scheme: &'static str,
+    peer_scheme: &'static str,
 }
 
 impl Options {
@@ -55,7 +57,23 @@ impl Options {
             cluster: None,
             existing: false,
             advertised_peer_port: None,
+            client_scheme: "http",
+            peer_scheme: "http",
         }
+    }
+
+    /// Serves clients with TLS; flags say how.
+    #[must_use]
+    pub const fn secured(mut self) -> Self {
+        self.client_scheme = "https";
+        self
+    }
+
+    /// Talks to peers with TLS; flags say how.
+    #[must_use]
+    pub const fn secured_peers(mut self) -> Self {
+        self.peer_scheme = "https";
+        self
     }
 
     /// Gives the member a name other than etcd's default.
@@ -278,7 +296,8 @@ impl Server {
             let (client, peer) = (self.url(), self.peer_url());
             command.arg(format!("--listen-client-urls={client}"));
             command.arg(format!("--advertise-client-urls={client}"));
-            command.arg(format!("--listen-peer-urls=http://127.0.0.1:{}", self.peer_port.number()));
+            let (scheme, port) = (self.options.peer_scheme, self.peer_port.number());
+            command.arg(format!("--listen-peer-urls={scheme}://127.0.0.1:{port}"));
             command.arg(format!("--initial-advertise-peer-urls={peer}"));
             if let Some(name) = &self.options.name {
                 command.arg(format!("--name={name}"));
@@ -355,17 +374,17 @@ impl Server {
         Client::new(self.client_port.number())
     }
 
-    /// `http://` address for clients.
+    /// Address for clients, with its scheme.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.client_port.number())
+        format!("{}://127.0.0.1:{}", self.options.client_scheme, self.client_port.number())
     }
 
-    /// `http://` address for peers, as it is advertised.
+    /// Address for peers, with its scheme, as it is advertised.
     #[must_use]
     pub fn peer_url(&self) -> String {
         let port = self.options.advertised_peer_port.unwrap_or(self.peer_port.number());
-        format!("http://127.0.0.1:{port}")
+        format!("{}://127.0.0.1:{port}", self.options.peer_scheme)
     }
 
     /// The port for clients.

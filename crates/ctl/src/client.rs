@@ -6,7 +6,7 @@
 //!
 //! # Not here
 //!
-//! TLS and authentication.
+//! Which certificates (`security`), TLS itself (`tls`), and authentication.
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -18,11 +18,13 @@ use quorate_api::etcdserverpb::kv_client::KvClient;
 use quorate_api::etcdserverpb::lease_client::LeaseClient;
 use quorate_api::etcdserverpb::maintenance_client::MaintenanceClient;
 use quorate_api::etcdserverpb::watch_client::WatchClient;
+use quorate_tls::{ChannelConnector, Place};
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status, TimeoutExpired};
 
 use crate::failure::{Failure, exit, status_text};
+use crate::security::Transport;
 
 const SEND_BYTES_MAX: usize = 2 << 20;
 const RECEIVE_BYTES_MAX: usize = i32::MAX as usize;
@@ -107,7 +109,10 @@ pub(crate) struct Connection {
 
 #[derive(Debug)]
 struct Target {
+    /// As it was given.
+    text: String,
     endpoint: Endpoint,
+    connector: ChannelConnector,
     dial_timeout: Duration,
 }
 
@@ -115,6 +120,7 @@ impl Client {
     /// Prepares a client; nothing is sent before the first call.
     pub(crate) fn new(
         endpoints: Vec<String>,
+        transport: &Transport,
         dial_timeout: Duration,
         keepalive_time: Duration,
         keepalive_timeout: Duration,
@@ -122,7 +128,15 @@ impl Client {
         debug: Debug,
     ) -> Result<Self, Failure> {
         let targets = endpoints.into_iter().map(|text| {
-            let mut endpoint = Endpoint::from_shared(uri(&text)?)
+            let Address { place, is_secured } = Address::of(&text, transport)?;
+            let tls = is_secured.then(|| transport.connector()).transpose()?;
+            let uri = match (&place, is_secured) {
+                (Place::Host(authority), true) => format!("https://{authority}"),
+                (Place::Host(authority), false) => format!("http://{authority}"),
+                (Place::File(_), _) => "http://localhost".to_owned(),
+            };
+            let connector = ChannelConnector::new(place, tls);
+            let mut endpoint = Endpoint::from_shared(uri)
                 .map_err(|error| Failure::bad_args(format!("bad endpoint {text}: {error}")))?
                 .user_agent(concat!("quorate-ctl/", env!("CARGO_PKG_VERSION")))
                 .map_err(|error| Failure::bad_args(error.to_string()))?
@@ -132,7 +146,7 @@ impl Client {
                     .http2_keep_alive_interval(keepalive_time.max(KEEPALIVE_MIN))
                     .keep_alive_timeout(keepalive_timeout);
             }
-            Ok(Target { endpoint, dial_timeout })
+            Ok(Target { text, endpoint, connector, dial_timeout })
         });
         let targets = targets.collect::<Result<Vec<_>, Failure>>()?;
         Ok(Self { targets, limits, state: RefCell::default(), debug })
@@ -249,7 +263,7 @@ impl Client {
     }
 
     fn tell(&self, message: &str, target: &Target, error: Option<&str>) {
-        let mut fields = vec![("endpoint", target.endpoint.uri().to_string())];
+        let mut fields = vec![("endpoint", target.text.clone())];
         fields.extend(error.map(|error| ("error", error.to_owned())));
         (self.debug)(message, &fields);
     }
@@ -257,15 +271,19 @@ impl Client {
 
 impl Target {
     async fn connect(&self) -> Result<Channel, String> {
-        let dialing = tokio::time::timeout(self.dial_timeout, self.endpoint.connect());
+        let connecting = self.endpoint.connect_with_connector(self.connector.clone());
+        let dialing = tokio::time::timeout(self.dial_timeout, connecting);
         let reason = match dialing.await {
             Ok(Ok(channel)) => return Ok(channel),
             Ok(Err(error)) => innermost(&error),
             Err(_) => "i/o timeout".to_owned(),
         };
-        let address = self.endpoint.uri().authority().map_or("", |authority| authority.as_str());
+        let address = match self.connector.place() {
+            Place::Host(authority) => format!("tcp {authority}"),
+            Place::File(path) => format!("unix {}", path.display()),
+        };
         Err(format!(
-            "connection error: desc = \"transport: Error while dialing: dial tcp {address}: {reason}\""
+            "connection error: desc = \"transport: Error while dialing: dial {address}: {reason}\""
         ))
     }
 }
@@ -278,15 +296,39 @@ fn innermost(error: &dyn Error) -> String {
     innermost.to_string()
 }
 
-/// Makes the URI of what etcd takes for an endpoint.
-fn uri(endpoint: &str) -> Result<String, Failure> {
-    match endpoint.split_once("://") {
-        Some(("http" | "unix", _)) => Ok(endpoint.to_owned()),
-        Some(("https" | "unixs", _)) => {
-            Err(Failure::bad_args(format!("TLS is not supported: {endpoint}")))
-        }
-        Some((scheme, _)) => Err(Failure::bad_args(format!("unknown scheme {scheme}: {endpoint}"))),
-        None => Ok(format!("http://{endpoint}")),
+/// Where an endpoint leads.
+#[derive(Debug, PartialEq, Eq)]
+struct Address {
+    place: Place,
+    is_secured: bool,
+}
+
+impl Address {
+    /// Reads what etcd takes for an endpoint. One without a scheme, or a socket's file, is secured if the flags say
+    /// anything about how.
+    fn of(endpoint: &str, transport: &Transport) -> Result<Self, Failure> {
+        let (scheme, rest) = endpoint.split_once("://").unwrap_or(("", endpoint));
+        let is_secured = match scheme {
+            "https" | "unixs" => true,
+            "http" => false,
+            "" | "unix" => transport.is_asked_for(),
+            _ => {
+                return Err(Failure::bad_args(format!("unknown scheme {scheme}: {endpoint}")));
+            }
+        };
+        let place = match scheme {
+            "unix" | "unixs" => Place::File(rest.into()),
+            _ => {
+                let authority = rest.split('/').next().unwrap_or(rest);
+                let port = if scheme == "https" { 443 } else { 80 };
+                let has_port =
+                    authority.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
+                let host =
+                    if has_port { authority.to_owned() } else { format!("{authority}:{port}") };
+                Place::Host(host)
+            }
+        };
+        Ok(Self { place, is_secured })
     }
 }
 
@@ -330,11 +372,26 @@ mod tests {
 
     #[test]
     fn endpoints_are_uris() {
-        assert_eq!(uri("a:1").unwrap(), "http://a:1");
-        assert_eq!(uri("http://a:1").unwrap(), "http://a:1");
-        assert_eq!(uri("unix:///tmp/s").unwrap(), "unix:///tmp/s");
-        assert_eq!(uri("https://a:1").unwrap_err().code, exit::BAD_ARGS);
-        assert_eq!(uri("ftp://a:1").unwrap_err().code, exit::BAD_ARGS);
+        let plain = Transport::default();
+        let secured = Transport { cacert: "/c".to_owned(), ..Transport::default() };
+        let shown = |text: &str, transport: &Transport| match Address::of(text, transport) {
+            Ok(Address { place: Place::Host(host), is_secured }) => format!("{host} {is_secured}"),
+            Ok(Address { place: Place::File(path), is_secured }) => {
+                format!("file {} {is_secured}", path.display())
+            }
+            Err(failure) => failure.code.to_string(),
+        };
+        for (text, without, with) in [
+            ("a:1", "a:1 false", "a:1 true"),
+            ("http://a:1", "a:1 false", "a:1 false"),
+            ("https://a", "a:443 true", "a:443 true"),
+            ("https://[::1]:1/", "[::1]:1 true", "[::1]:1 true"),
+            ("unix:///tmp/s", "file /tmp/s false", "file /tmp/s true"),
+            ("unixs://s", "file s true", "file s true"),
+            ("ftp://a:1", "128", "128"),
+        ] {
+            assert_eq!((&*shown(text, &plain), &*shown(text, &secured)), (without, with), "{text}");
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! `etcdctl`'s flags for TLS, logins and discovery by DNS, which this version does not have: known, so that they
-//! are refused by name instead of being passed over.
+//! `etcdctl`'s flags for TLS; and those for logins and discovery by DNS, which this version does not have: known, so
+//! that they are refused by name instead of being passed over.
 //!
-//! A command that was to go encrypted, or with a login, does not go at all. What says no more than is done anyway
-//! (`--insecure-transport=true`, an empty user) is accepted.
+//! A command that was to go with a login does not go at all. What says no more than is done anyway
+//! (`--insecure-discovery=true`, an empty user) is accepted.
 //!
 //! # Invariants
 //!
@@ -10,7 +10,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::failure::Failure;
+use quorate_tls::{Allowed, Connector, ConnectorSettings, Pair, Protocols, Trust};
+
+use crate::failure::{Failure, exit};
 use crate::flags::{Flag, Kind, Matches};
 
 const ABSENT: &str = "not supported by this version";
@@ -21,8 +23,12 @@ pub(crate) const ENV_PREFIX: &str = "ETCDCTL_";
 /// The flags, beside the global ones, of every command.
 pub(crate) const SECURITY_FLAGS: &[Flag] = &[
     Flag::text("auth-jwt-token", "", ABSENT),
-    Flag::text("cacert", "", ABSENT),
-    Flag::text("cert", "", ABSENT),
+    Flag::text(
+        "cacert",
+        "",
+        "verify certificates of TLS-enabled secure servers using this CA bundle",
+    ),
+    Flag::text("cert", "", "identify secure client using this TLS certificate file"),
     Flag::text("discovery-srv", "", ABSENT).short('d'),
     Flag::text("discovery-srv-name", "", ABSENT),
     Flag {
@@ -32,32 +38,101 @@ pub(crate) const SECURITY_FLAGS: &[Flag] = &[
         default: "true",
         usage: ABSENT,
     },
-    Flag::bool("insecure-skip-tls-verify", ABSENT),
+    Flag::bool(
+        "insecure-skip-tls-verify",
+        "skip server certificate verification (CAUTION: this option should be enabled only for testing purposes)",
+    ),
     Flag {
         name: "insecure-transport",
         short: None,
         kind: Kind::Bool,
         default: "true",
-        usage: ABSENT,
+        usage: "disable transport security for client connections",
     },
-    Flag::text("key", "", ABSENT),
+    Flag::text("key", "", "identify secure client using this TLS key file"),
     Flag::text("password", "", ABSENT),
     Flag::text("user", "", ABSENT),
 ];
 
-/// What a flag is about.
-fn subject(flag: &str) -> &'static str {
+/// What a flag is about that is not there; `None` for one that acts.
+fn subject(flag: &str) -> Option<&'static str> {
     match flag {
-        "user" | "password" | "auth-jwt-token" => "authentication is",
-        "discovery-srv" | "discovery-srv-name" | "insecure-discovery" => "discovery by DNS is",
-        _ => "TLS is",
+        "user" | "password" | "auth-jwt-token" => Some("authentication is"),
+        "discovery-srv" | "discovery-srv-name" | "insecure-discovery" => {
+            Some("discovery by DNS is")
+        }
+        _ => None,
     }
+}
+
+/// How connections are secured. Texts are paths, empty for none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Transport {
+    pub(crate) cacert: String,
+    cert: String,
+    key: String,
+    is_plain: bool,
+    trusts_all: bool,
+}
+
+/// What the flags say of connections.
+pub(crate) fn transport(matches: &Matches) -> Transport {
+    let text = |name| matches.text(name).to_owned();
+    Transport {
+        cacert: text("cacert"),
+        cert: text("cert"),
+        key: text("key"),
+        is_plain: matches.bool("insecure-transport"),
+        trusts_all: matches.bool("insecure-skip-tls-verify"),
+    }
+}
+
+impl Transport {
+    /// Whether a connection is secured whose endpoint does not say.
+    pub(crate) fn is_asked_for(&self) -> bool {
+        let is_named = [&self.cacert, &self.cert, &self.key].iter().any(|path| !path.is_empty());
+        is_named || !self.is_plain
+    }
+
+    /// What secures a connection.
+    pub(crate) fn connector(&self) -> Result<Connector, Failure> {
+        let trust = match self.cacert.as_str() {
+            "" => Trust::System,
+            path => Trust::File(path.into()),
+        };
+        if self.cert.is_empty() != self.key.is_empty() {
+            let (key, cert) = (&self.key, &self.cert);
+            let text =
+                format!("KeyFile and CertFile must both be present[key: {key}, cert: {cert}]");
+            return Err(Failure::new(exit::BAD_CONNECTION, text));
+        }
+        Connector::new(ConnectorSettings {
+            pair: (!self.cert.is_empty()).then(|| Pair::new(&self.cert, &self.key)),
+            protocols: Protocols::default(),
+            trust: (!self.trusts_all).then_some(trust),
+            allowed: Allowed::All,
+            http2: true,
+            server_name: None,
+        })
+        .map_err(|error| Failure::new(exit::BAD_CONNECTION, error.to_string()))
+    }
+}
+
+/// Refuses a flag for a file that names none.
+pub(crate) fn check_files(matches: &Matches) -> Result<(), Failure> {
+    for name in ["cert", "key", "cacert"] {
+        if matches.changed(name) && matches.text(name).is_empty() {
+            return Err(Failure::bad_args(format!("empty string is passed to --{name} option")));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses every such flag that asks for something, whether the command line or the environment does.
 pub(crate) fn refuse(matches: &Matches, env: &BTreeMap<String, String>) -> Result<(), Failure> {
     let mut refused: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for flag in SECURITY_FLAGS.iter().filter(|flag| matches.changed(flag.name)) {
+    let absent = |flag: &&Flag| matches.changed(flag.name) && subject(flag.name).is_some();
+    for flag in SECURITY_FLAGS.iter().filter(absent) {
         let is_idle = match flag.kind {
             Kind::Bool => matches.bool(flag.name).to_string() == flag.default,
             Kind::Int | Kind::Uint | Kind::Text | Kind::Duration | Kind::List => {
@@ -68,7 +143,7 @@ pub(crate) fn refuse(matches: &Matches, env: &BTreeMap<String, String>) -> Resul
             let variable = variable(flag.name);
             let by_env = env.get(&variable).is_some_and(|value| !value.is_empty());
             let setting = if by_env { variable } else { format!("--{}", flag.name) };
-            refused.entry(subject(flag.name)).or_default().push(setting);
+            refused.entry(subject(flag.name).unwrap_or_default()).or_default().push(setting);
         }
     }
     if refused.is_empty() {
@@ -122,11 +197,6 @@ mod tests {
     #[test]
     fn what_would_secure_a_command_is_refused_before_anything_is_sent() {
         for (flag, value, subject) in [
-            ("cacert", "SECRET", "TLS is"),
-            ("cert", "SECRET", "TLS is"),
-            ("key", "SECRET", "TLS is"),
-            ("insecure-transport", "false", "TLS is"),
-            ("insecure-skip-tls-verify", "true", "TLS is"),
             ("user", "root:SECRET", "authentication is"),
             ("password", "SECRET", "authentication is"),
             ("auth-jwt-token", "SECRET", "authentication is"),
@@ -152,12 +222,12 @@ mod tests {
     #[test]
     fn all_that_is_refused_is_told_at_once() {
         let (code, printed) =
-            run(&["--user", "root"], &[("ETCDCTL_CACERT", "/c"), ("ETCDCTL_KEY", "/k")]);
+            run(&["-d", "x"], &[("ETCDCTL_USER", "root"), ("ETCDCTL_PASSWORD", "SECRET")]);
         assert_eq!(code, exit::BAD_ARGS);
         assert_eq!(
             printed,
-            "Error: ETCDCTL_CACERT, ETCDCTL_KEY: TLS is not supported by this version; --user: \
-             authentication is not supported by this version; nothing was sent\n"
+            "Error: ETCDCTL_PASSWORD, ETCDCTL_USER: authentication is not supported by this version; \
+             --discovery-srv: discovery by DNS is not supported by this version; nothing was sent\n"
         );
     }
 

@@ -96,7 +96,9 @@ impl Session {
     ) -> Result<Self, Failure> {
         if !is_local {
             read_env(&mut matches, &env, &mut *terminal.errors)?;
-            if let Err(failure) = security::refuse(&matches, &env) {
+            let checked =
+                security::check_files(&matches).and_then(|()| security::refuse(&matches, &env));
+            if let Err(failure) = checked {
                 let text = failure.message.unwrap_or_default();
                 // Where standard error is closed there is nobody to tell.
                 drop(terminal.errors.write_all(format!("Error: {text}\n").as_bytes()));
@@ -123,6 +125,7 @@ impl Session {
         let limits = Limits::new(bytes("max-request-bytes"), bytes("max-recv-bytes"))?;
         Client::new(
             endpoints,
+            &security::transport(&self.matches),
             self.matches.duration("dial-timeout"),
             self.matches.duration("keepalive-time"),
             self.matches.duration("keepalive-timeout"),

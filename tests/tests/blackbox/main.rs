@@ -24,6 +24,7 @@ mod range;
 mod requests;
 mod resources;
 mod takeover;
+mod tls;
 mod tool_faults;
 mod tools;
 mod txn;

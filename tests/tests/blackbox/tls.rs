@@ -1,0 +1,292 @@
+//! TLS: who is let in, with which certificate, and what becomes of it when files change.
+
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use quorate_tests::{
+    DEADLINE, Finished, Kind, Options, Server, Tool, eventually, has_etcd_tools, on_both_servers,
+    on_quorate, run_to_end, within,
+};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose,
+};
+use tempfile::TempDir;
+
+on_both_servers! {
+    alone:
+    both_tools_speak_tls,
+    whoever_has_no_certificate_stays_out,
+    a_certificate_is_replaced_while_serving,
+    one_address_with_tls_and_without,
+    a_certificate_that_the_server_makes_for_itself,
+    members_talk_to_peers_with_tls,
+    a_socket_file_serves,
+}
+
+on_quorate! {
+    alone:
+    members_of_both_kinds_talk_with_tls,
+    certificates_that_etcd_made_are_used_again,
+}
+
+/// An authority, and files signed by it.
+struct Files {
+    dir: TempDir,
+    authority: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Files {
+    fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let files = Self { dir: TempDir::new().unwrap(), authority };
+        std::fs::write(files.path("ca"), files.authority.pem()).unwrap();
+        files.write("server", "server");
+        files.write("client", "someone");
+        files
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    /// A certificate for servers and clients alike, and its key, `name` and `name.key`.
+    fn write(&self, name: &str, common_name: &str) {
+        let hosts = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let mut params = CertificateParams::new(hosts).unwrap();
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.authority).unwrap();
+        std::fs::write(self.path(name), certificate.pem()).unwrap();
+        std::fs::write(self.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
+    }
+
+    fn server(&self, kind: Kind) -> Options {
+        Options::new(kind)
+            .secured()
+            .flag(format!("--cert-file={}", self.text("server")))
+            .flag(format!("--key-file={}", self.text("server.key")))
+    }
+
+    /// With peers that have to show a certificate.
+    fn peers(&self, options: Options) -> Options {
+        options
+            .secured_peers()
+            .flag(format!("--peer-cert-file={}", self.text("server")))
+            .flag(format!("--peer-key-file={}", self.text("server.key")))
+            .flag(format!("--peer-trusted-ca-file={}", self.text("ca")))
+            .flag("--peer-client-cert-auth")
+    }
+}
+
+/// Runs a tool against an endpoint.
+fn ctl(tool: Tool, endpoint: &str, args: &[&str]) -> Finished {
+    let mut command = match tool {
+        Tool::Etcdctl => Command::new(Kind::etcd_program("etcdctl").unwrap()),
+        Tool::QuorateCtl => {
+            let mut command = Command::new(Kind::Quorate.program());
+            command.arg("ctl");
+            command
+        }
+    };
+    command.arg(format!("--endpoints={endpoint}")).args(args);
+    run_to_end(command, "")
+}
+
+fn tools() -> Vec<Tool> {
+    let mut tools = Vec::new();
+    tools.extend(Kind::Quorate.is_present().then_some(Tool::QuorateCtl));
+    tools.extend(has_etcd_tools().then_some(Tool::Etcdctl));
+    tools
+}
+
+async fn both_tools_speak_tls(kind: Kind) {
+    let files = Files::new();
+    let server = files.server(kind).start().await;
+    let ca = format!("--cacert={}", files.text("ca"));
+    for tool in tools() {
+        assert_eq!(ctl(tool, &server.url(), &[&ca, "put", "k", "v"]).success(), "OK\n");
+        assert_eq!(ctl(tool, &server.url(), &[&ca, "get", "k"]).success(), "k\nv\n");
+        let trusting = ["--insecure-skip-tls-verify", "--insecure-transport=false", "get", "k"];
+        assert_eq!(ctl(tool, &server.url(), &trusting).success(), "k\nv\n");
+        let bare = server.url().replace("https://", "");
+        assert_eq!(ctl(tool, &bare, &[&ca, "get", "k"]).success(), "k\nv\n");
+        for (endpoint, args) in [
+            // Without TLS; whom nobody has signed; a host that the certificate does not stand for.
+            (server.url().replace("https", "http"), &["get", "k"][..]),
+            (server.url(), &["--insecure-transport=false", "get", "k"]),
+            (server.url().replace("127.0.0.1", "127.0.0.2"), &[&ca, "get", "k"]),
+        ] {
+            let timing = ["--command-timeout=1s", "--dial-timeout=1s"];
+            let args = [&timing[..], args].concat();
+            assert_ne!(ctl(tool, &endpoint, &args).code, Some(0), "{tool:?} {endpoint}");
+        }
+    }
+}
+
+async fn whoever_has_no_certificate_stays_out(kind: Kind) {
+    let files = Files::new();
+    let ca = files.text("ca");
+    let options = files.server(kind).flag("--client-cert-auth");
+    let server = options.flag(format!("--trusted-ca-file={ca}")).start().await;
+    let strangers = Files::new();
+    let ca = format!("--cacert={ca}");
+    let pair = |files: &Files| {
+        [format!("--cert={}", files.text("client")), format!("--key={}", files.text("client.key"))]
+    };
+    for tool in tools() {
+        let [cert, key] = pair(&files);
+        let put = [&*ca, &cert, &key, "put", "k", "v"];
+        assert_eq!(ctl(tool, &server.url(), &put).success(), "OK\n");
+        let [cert, key] = pair(&strangers);
+        let short = "--command-timeout=1s";
+        for args in [&[&*ca, short, "get", "k"][..], &[&*ca, short, &cert, &key, "get", "k"]] {
+            assert_ne!(ctl(tool, &server.url(), args).code, Some(0), "{tool:?}");
+        }
+    }
+    let said = eventually("the log tells of it", async || {
+        let log = server.log();
+        log.contains("rejected connection").then_some(log)
+    });
+    assert!(said.await.contains("ready to serve client requests"));
+}
+
+async fn a_certificate_is_replaced_while_serving(kind: Kind) {
+    let (files, others) = (Files::new(), Files::new());
+    let server = files.server(kind).start().await;
+    let Some(tool) = tools().pop() else { return };
+    let get = |files: &Files| {
+        let ca = format!("--cacert={}", files.text("ca"));
+        ctl(tool, &server.url(), &[&ca, "--command-timeout=1s", "get", "k"]).code
+    };
+    assert_eq!((get(&files), get(&others).map(|code| code != 0)), (Some(0), Some(true)));
+    for name in ["server", "server.key"] {
+        std::fs::copy(others.path(name), files.path(name)).unwrap();
+    }
+    assert_eq!((get(&files).map(|code| code != 0), get(&others)), (Some(true), Some(0)));
+}
+
+async fn one_address_with_tls_and_without(kind: Kind) {
+    let files = Files::new();
+    let probe = files.server(kind).prepare();
+    let port = probe.port();
+    let both = format!("--listen-client-urls=http://127.0.0.1:{port},https://127.0.0.1:{port}");
+    let mut server = probe;
+    let cert = format!("--cert-file={}", files.text("server"));
+    let key = format!("--key-file={}", files.text("server.key"));
+    server.set_flags(&[&cert, &key, &both]);
+    server.start_again().await;
+    let ca = format!("--cacert={}", files.text("ca"));
+    for tool in tools() {
+        assert_eq!(ctl(tool, &server.url(), &[&ca, "put", "k", "v"]).success(), "OK\n");
+        let plain = server.url().replace("https", "http");
+        assert_eq!(ctl(tool, &plain, &["get", "k"]).success(), "k\nv\n");
+    }
+    assert_eq!(server.get("/health").status, 200);
+}
+
+async fn a_certificate_that_the_server_makes_for_itself(kind: Kind) {
+    let mut server = Options::new(kind).secured().flag("--auto-tls").start().await;
+    let made = server.data().join("fixtures/client/cert.pem");
+    let before = std::fs::read(&made).unwrap();
+    let ca = format!("--cacert={}", made.display());
+    for tool in tools() {
+        assert_eq!(ctl(tool, &server.url(), &[&ca, "put", "k", "v"]).success(), "OK\n");
+    }
+    server.stop().await;
+    server.start_again().await;
+    assert_eq!(std::fs::read(&made).unwrap(), before);
+}
+
+/// Starts three members, and stores something through the first and the last.
+async fn three(files: &Files, kinds: [Kind; 3]) {
+    let mut servers: Vec<Server> = ["a", "b", "c"]
+        .into_iter()
+        .zip(kinds)
+        .map(|(name, kind)| files.peers(Options::new(kind).name(name).timing(50, 500)).prepare())
+        .collect();
+    let words: Vec<String> =
+        servers.iter().map(|server| format!("{}={}", server.name(), server.peer_url())).collect();
+    for server in &mut servers {
+        server.set_cluster(words.join(","), false);
+        server.launch();
+    }
+    for server in &mut servers {
+        within("the member serves", server.ready()).await.unwrap();
+    }
+    for (number, server) in servers.iter().enumerate() {
+        let (key, client) = (format!("k{number}"), server.client());
+        client.put(quorate_tests::put(&key, "v")).await.unwrap();
+    }
+    for server in &servers {
+        let found = server.client().range(quorate_tests::from_key("k")).await.unwrap();
+        assert_eq!(found.count, 3);
+    }
+    // Whoever has no certificate is not listened to, nor whoever speaks without TLS.
+    for server in &servers {
+        drop(TcpStream::connect(("127.0.0.1", server.peer_port())).unwrap());
+    }
+}
+
+async fn members_talk_to_peers_with_tls(kind: Kind) {
+    three(&Files::new(), [kind; 3]).await;
+}
+
+async fn members_of_both_kinds_talk_with_tls(_: Kind) {
+    if Kind::Etcd.is_present() {
+        three(&Files::new(), [Kind::Quorate, Kind::Etcd, Kind::Quorate]).await;
+        three(&Files::new(), [Kind::Etcd, Kind::Quorate, Kind::Etcd]).await;
+    }
+}
+
+async fn certificates_that_etcd_made_are_used_again(kind: Kind) {
+    if !Kind::Etcd.is_present() {
+        return;
+    }
+    let options = Options::new(Kind::Etcd).secured().secured_peers();
+    let mut server = options.flag("--auto-tls").flag("--peer-auto-tls").start().await;
+    server.stop().await;
+    let made = |name: &str| server.data().join("fixtures").join(name).join("cert.pem");
+    let read = |path: &Path| std::fs::read(path).unwrap();
+    let paths = [made("client"), made("peer")];
+    let before = paths.each_ref().map(|path| read(path));
+    server.set_kind(kind);
+    server.start_again().await;
+    assert_eq!(paths.each_ref().map(|path| read(path)), before);
+    let ca = format!("--cacert={}", paths[0].display());
+    for tool in tools() {
+        assert_eq!(ctl(tool, &server.url(), &[&ca, "put", "k", "v"]).success(), "OK\n");
+    }
+}
+
+async fn a_socket_file_serves(kind: Kind) {
+    let files = Files::new();
+    let mut server = files.server(kind).prepare();
+    let (plain, secured) = (files.text("plain.sock"), files.text("localhost:1"));
+    let urls = format!("--listen-client-urls=unix://{plain},unixs://{secured}");
+    let cert = format!("--cert-file={}", files.text("server"));
+    let key = format!("--key-file={}", files.text("server.key"));
+    server.set_flags(&[&cert, &key, &urls, "--enable-grpc-gateway=false"]);
+    // What an earlier process has left is in nobody's way.
+    drop(std::os::unix::net::UnixListener::bind(files.path("plain.sock")).unwrap());
+    server.start_again().await;
+    let ca = format!("--cacert={}", files.text("ca"));
+    for tool in tools() {
+        let plain = format!("unix://{plain}");
+        assert_eq!(ctl(tool, &plain, &["put", "k", "v"]).success(), "OK\n");
+        let secured = format!("unixs://{secured}");
+        assert_eq!(ctl(tool, &secured, &[&ca, "get", "k"]).success(), "k\nv\n");
+    }
+    server.stop().await;
+    assert!(!files.path("plain.sock").exists(), "within {DEADLINE:?}");
+}
