@@ -434,7 +434,16 @@ mod tests {
         let endpoints = endpoints.iter().map(|text| (*text).to_owned()).collect();
         let limits = Limits::new(0, 0).unwrap();
         let second = Duration::from_secs(1);
-        Client::new(endpoints, second, second, second, limits, Rc::new(|_, _| {})).unwrap()
+        Client::new(
+            endpoints,
+            &Transport::default(),
+            second,
+            second,
+            second,
+            limits,
+            Rc::new(|_, _| {}),
+        )
+        .unwrap()
     }
 
     #[tokio::test]

@@ -1,6 +1,7 @@
 //! Connections by hand: what is announced, what is refused, and how long a listener waits.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};

@@ -179,9 +179,7 @@ async fn a_socket_file_comes_and_goes_with_its_listener() {
     let path = serving.dir.path().join("another");
     let first = Listener::bind_file(&path).unwrap();
     // An earlier process was killed and has left it.
-    std::mem::drop(
-        std::os::unix::net::UnixListener::bind(serving.dir.path().join("left")).unwrap(),
-    );
+    drop(std::os::unix::net::UnixListener::bind(serving.dir.path().join("left")).unwrap());
     drop(Listener::bind_file(&serving.dir.path().join("left")).unwrap());
     assert!(!serving.dir.path().join("left").exists());
     drop(first);
