@@ -69,10 +69,11 @@ fn subject(flag: &str) -> Option<&'static str> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Transport {
     pub(crate) cacert: String,
-    cert: String,
-    key: String,
-    is_plain: bool,
-    trusts_all: bool,
+    pub(crate) cert: String,
+    pub(crate) key: String,
+    /// Also where nothing else says so.
+    pub(crate) is_demanded: bool,
+    pub(crate) trusts_all: bool,
 }
 
 /// What the flags say of connections.
@@ -82,7 +83,7 @@ pub(crate) fn transport(matches: &Matches) -> Transport {
         cacert: text("cacert"),
         cert: text("cert"),
         key: text("key"),
-        is_plain: matches.bool("insecure-transport"),
+        is_demanded: !matches.bool("insecure-transport"),
         trusts_all: matches.bool("insecure-skip-tls-verify"),
     }
 }
@@ -91,7 +92,7 @@ impl Transport {
     /// Whether a connection is secured whose endpoint does not say.
     pub(crate) fn is_asked_for(&self) -> bool {
         let is_named = [&self.cacert, &self.cert, &self.key].iter().any(|path| !path.is_empty());
-        is_named || !self.is_plain
+        is_named || self.is_demanded
     }
 
     /// What secures a connection.

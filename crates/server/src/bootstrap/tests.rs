@@ -18,7 +18,7 @@ use quorate_storage::wal::SnapshotMark;
 use tempfile::TempDir;
 
 use super::dns::{Service, no_such_host};
-use super::names::Lookup;
+use super::names::{Lookup, Names};
 use super::*;
 
 fn config(folder: &TempDir) -> Config {

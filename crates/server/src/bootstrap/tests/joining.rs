@@ -117,10 +117,8 @@ fn one_member_that_knows_the_client_urls_is_enough() {
     let ask = |urls: &[&Peer]| {
         let urls = urls.iter().map(|peer| peer.url.clone()).chain([silent_url()]).collect();
         let patience = Duration::from_secs(30);
-        let row = {
-            let way = (&Dialer::default(), patience);
-            remote::row_of(urls, MemberId(7), remote::has_published, way).await
-        };
+        let dialer = Dialer::default();
+        let row = remote::row_of(urls, MemberId(7), remote::has_published, (&dialer, patience));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(row).map(|row| row.name)
     };
