@@ -34,6 +34,17 @@ const KEEPALIVE_MIN: Duration = Duration::from_secs(10);
 /// Pause before all endpoints are tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
+/// How long a connection may take, and when it is looked after.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Until it stands.
+    pub(crate) dial_timeout: Duration,
+    /// Without a sign of the server, until it is asked for one; zero for never.
+    pub(crate) keepalive_time: Duration,
+    /// Until that is answered.
+    pub(crate) keepalive_timeout: Duration,
+}
+
 /// Largest messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
@@ -121,9 +132,7 @@ impl Client {
     pub(crate) fn new(
         endpoints: Vec<String>,
         transport: &Transport,
-        dial_timeout: Duration,
-        keepalive_time: Duration,
-        keepalive_timeout: Duration,
+        patience: Patience,
         limits: Limits,
         debug: Debug,
     ) -> Result<Self, Failure> {
@@ -141,12 +150,12 @@ impl Client {
                 .user_agent(concat!("quorate-ctl/", env!("CARGO_PKG_VERSION")))
                 .map_err(|error| Failure::bad_args(error.to_string()))?
                 .tcp_nodelay(true);
-            if !keepalive_time.is_zero() {
+            if !patience.keepalive_time.is_zero() {
                 endpoint = endpoint
-                    .http2_keep_alive_interval(keepalive_time.max(KEEPALIVE_MIN))
-                    .keep_alive_timeout(keepalive_timeout);
+                    .http2_keep_alive_interval(patience.keepalive_time.max(KEEPALIVE_MIN))
+                    .keep_alive_timeout(patience.keepalive_timeout);
             }
-            Ok(Target { text, endpoint, connector, dial_timeout })
+            Ok(Target { text, endpoint, connector, dial_timeout: patience.dial_timeout })
         });
         let targets = targets.collect::<Result<Vec<_>, Failure>>()?;
         Ok(Self { targets, limits, state: RefCell::default(), debug })
@@ -434,16 +443,9 @@ mod tests {
         let endpoints = endpoints.iter().map(|text| (*text).to_owned()).collect();
         let limits = Limits::new(0, 0).unwrap();
         let second = Duration::from_secs(1);
-        Client::new(
-            endpoints,
-            &Transport::default(),
-            second,
-            second,
-            second,
-            limits,
-            Rc::new(|_, _| {}),
-        )
-        .unwrap()
+        let patience =
+            Patience { dial_timeout: second, keepalive_time: second, keepalive_timeout: second };
+        Client::new(endpoints, &Transport::default(), patience, limits, Rc::new(|_, _| {})).unwrap()
     }
 
     #[tokio::test]

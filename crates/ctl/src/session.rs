@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use quorate_cli::start::BROKEN_PIPE;
 
-use crate::client::{Client, Debug, Limits};
+use crate::client::{Client, Debug, Limits, Patience};
 use crate::failure::{Failure, exit};
 use crate::flags::{Flag, Kind, Matches};
 use crate::gotext;
@@ -123,15 +123,13 @@ impl Session {
         self.format()?;
         let bytes = |name| usize::try_from(self.matches.int(name)).unwrap_or_default();
         let limits = Limits::new(bytes("max-request-bytes"), bytes("max-recv-bytes"))?;
-        Client::new(
-            endpoints,
-            &security::transport(&self.matches),
-            self.matches.duration("dial-timeout"),
-            self.matches.duration("keepalive-time"),
-            self.matches.duration("keepalive-timeout"),
-            limits,
-            self.debug(),
-        )
+        let patience = Patience {
+            dial_timeout: self.matches.duration("dial-timeout"),
+            keepalive_time: self.matches.duration("keepalive-time"),
+            keepalive_timeout: self.matches.duration("keepalive-timeout"),
+        };
+        let transport = security::transport(&self.matches);
+        Client::new(endpoints, &transport, patience, limits, self.debug())
     }
 
     /// Where a client tells what it does: nowhere, unless somebody looks for a fault.

@@ -240,8 +240,7 @@ impl World {
     pub(in crate::world) fn finish_watchers(&mut self) {
         let revision = self.judge.revision();
         for at in 0..self.watching.len() {
-            loop {
-                let Some((_, host, _)) = self.watching[at].stream else { break };
+            while let Some((_, host, _)) = self.watching[at].stream {
                 let process = self.hosts[host].process.as_ref();
                 let hub = process.map(|process| process.readers().hub.clone());
                 let goes_on = hub.is_some_and(|hub| hub.catch_up().unwrap_or(false));
