@@ -249,7 +249,10 @@ fn older(what: &str, expected: &mut [&'static str; 5]) {
         | "LeaseKeepAlive of none"
         | "LeaseTimeToLive"
         | "LeaseLeases"
-        | "MemberList" => *expected = [""; 5],
+        | "MemberList"
+        | "Status"
+        | "MoveLeader"
+        | "Downgrade" => *expected = [""; 5],
         _ => {}
     }
 }
@@ -381,7 +384,13 @@ async fn logging_in(kind: Kind) {
         request.metadata_mut().insert(name, value.parse().unwrap());
         client.kv().put(request).await.unwrap();
     }
-    for bad in ["", "x", "x.y", "x.1", &format!("bearer {}", answer.token), &(answer.token + "1")] {
+    let (spelt, later) = (format!("bearer {}", answer.token), format!("{}1", answer.token));
+    let mut bad = vec!["", "x", "x.y", "x.1", &spelt];
+    if kind == Kind::Quorate {
+        // etcd waits for that entry for as long as its client does.
+        bad.push(&later);
+    }
+    for bad in bad {
         let answer = client.with_token(bad).put(put("a1", "v")).await;
         refused(answer, Code::Unauthenticated, BAD);
     }

@@ -22,12 +22,12 @@ on_both_servers! {
     a_missing_configuration_file_ends_with_one,
     a_signal_stops_the_server,
     a_locked_directory_is_refused,
+    what_cannot_secure_it_stops_the_start,
 }
 
 on_quorate! {
     alone:
     our_own_version_is_told_too,
-    what_would_secure_it_is_refused,
     what_etcd_dropped_is_named,
     no_secret_is_told,
     programs_that_are_not_there_say_so,
@@ -81,25 +81,23 @@ async fn help_is_given(kind: Kind) {
     }
 }
 
-async fn what_would_secure_it_is_refused(kind: Kind) {
-    let ended = ends(kind, &["--cert-file=/c", "--key-file", "/k"], &[]);
-    assert_eq!(ended.code, Some(2));
-    let first = ended.stderr.lines().next().unwrap();
-    assert_eq!(first, "flag provided but not defined: -cert-file");
-    assert!(ended.stderr.contains("--cert-file, --key-file: TLS is not supported"), "{ended:?}");
-
-    let variables = [("ETCD_CLIENT_CERT_AUTH", "true")];
-    let ended = ends(kind, &[], &variables);
-    assert_eq!(ended.code, Some(1));
-    assert!(ended.stderr.contains("ETCD_CLIENT_CERT_AUTH: TLS is not supported"), "{ended:?}");
-
-    let home = TempDir::new().unwrap();
-    let file = home.path().join("etcd.yml");
-    std::fs::write(&file, "client-transport-security: {cert-file: /c}\n").unwrap();
-    let ended = ends(kind, &[&format!("--config-file={}", file.display())], &[]);
-    assert_eq!(ended.code, Some(1));
-    let text = "client-transport-security.cert-file: TLS is not supported";
-    assert!(ended.stderr.contains(text), "{ended:?}");
+async fn what_cannot_secure_it_stops_the_start(kind: Kind) {
+    let cases: [(&str, &[&str], &str); 5] = [
+        ("https", &[], "TLS key/cert (--cert-file, --key-file) must be provided for client url"),
+        ("http", &["--cipher-suites=TLS_NO_SUCH"], "unexpected TLS cipher suite"),
+        ("http", &["--tls-min-version=TLS1.1"], "(must be one of: TLS1.2, TLS1.3)"),
+        ("https", &["--cert-file=/no/c"], "KeyFile and CertFile must both be present"),
+        ("https", &["--cert-file=/no/c", "--key-file=/no/k"], "open /no/c: "),
+    ];
+    for (scheme, args, text) in cases {
+        let url = format!("{scheme}://127.0.0.1:0");
+        let clients =
+            [format!("--listen-client-urls={url}"), format!("--advertise-client-urls={url}")];
+        let urls = ["--listen-peer-urls=http://127.0.0.1:0", &clients[0], &clients[1]];
+        let ended = ends(kind, &[&urls[..], args].concat(), &[]);
+        assert_eq!(ended.code, Some(1), "{args:?}");
+        assert!(ended.stderr.contains(text), "{args:?}: {}", ended.stderr);
+    }
 }
 
 async fn what_etcd_dropped_is_named(kind: Kind) {
