@@ -8,7 +8,8 @@ use crate::workspace::{cargo, status, target};
 /// How it is built: nearly as fast as a release, with every check that there is.
 const PROFILE: &str = "sim";
 
-/// For how many minutes `test` runs seeds.
+/// How many seeds `test` runs, the same everywhere, and for how many minutes at most.
+const TEST_SEEDS: &str = "200";
 const TEST_MINUTES: &str = "2";
 
 /// Runs seeds as these arguments ask.
@@ -18,7 +19,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
 
 /// Runs seeds for as long as a change may wait for them.
 pub(crate) fn run_for_a_while() -> Outcome {
-    status(simulator()?.args(["--minutes", TEST_MINUTES]))
+    status(simulator()?.args(["--seeds", TEST_SEEDS, "--minutes", TEST_MINUTES]))
 }
 
 /// The simulator, built.
