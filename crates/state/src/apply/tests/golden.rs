@@ -182,10 +182,19 @@ fn rows_and_trees_are_written_as_etcd_wrote_them() {
     }
 }
 
+/// The users as a file has them.
+fn user_rows(db: &Path) -> Vec<(Bytes, Bytes)> {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let backend = Backend::open(&disk, db, Options::default()).unwrap();
+    backend.read().entries(crate::schema::Bucket::AuthUsers).unwrap()
+}
+
 #[test]
 fn users_and_roles_are_those_that_etcd_told_of() {
     for golden in goldens() {
-        let state = recover(&golden.folder.path().join("data/member/snap/db"));
+        let db = golden.folder.path().join("data/member/snap/db");
+        let rows = user_rows(&db);
+        let state = recover(&db);
         let state = state.unwrap_or_else(|error| panic!("{}: {error}", golden.name));
         let view = state.auth().view();
         let Some(users) = golden.said.get("users") else {
@@ -217,10 +226,7 @@ fn users_and_roles_are_those_that_etcd_told_of() {
             }
         }
         // As the file has them, so they are written.
-        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-        let db = golden.folder.path().join("data/member/snap/db");
-        let backend = Backend::open(&disk, &db, Options::default()).unwrap();
-        for (name, row) in backend.read().entries(crate::schema::Bucket::AuthUsers).unwrap() {
+        for (name, row) in rows {
             let user = view.user(std::str::from_utf8(&name).unwrap()).unwrap();
             assert_eq!(user.to_row(), row);
         }
