@@ -11,6 +11,9 @@ use quorate_api::etcdserverpb::lease_client::LeaseClient;
 use quorate_api::etcdserverpb::maintenance_client::MaintenanceClient;
 use quorate_api::etcdserverpb::watch_client::WatchClient;
 use quorate_api::healthpb::health_client::HealthClient;
+use quorate_api::v3electionpb::election_client::ElectionClient;
+use quorate_api::v3lockpb::lock_client::LockClient;
+use quorate_api::{v3electionpb, v3lockpb};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use tonic::transport::{Channel, Endpoint};
@@ -129,6 +132,18 @@ impl Client {
         HealthClient::new(self.channel())
     }
 
+    /// Lock stub.
+    #[must_use]
+    pub fn locks(&self) -> LockClient<Channel> {
+        LockClient::new(self.channel())
+    }
+
+    /// Election stub.
+    #[must_use]
+    pub fn elections(&self) -> ElectionClient<Channel> {
+        ElectionClient::new(self.channel()).max_decoding_message_size(usize::MAX)
+    }
+
     calls! {
         /// Range.
         range: kv, pb::RangeRequest => pb::RangeResponse;
@@ -209,6 +224,18 @@ impl Client {
         /// `RoleRevokePermission`.
         role_revoke_permission: auth,
             pb::AuthRoleRevokePermissionRequest => pb::AuthRoleRevokePermissionResponse;
+        /// Lock.
+        lock: locks, v3lockpb::LockRequest => v3lockpb::LockResponse;
+        /// Unlock.
+        unlock: locks, v3lockpb::UnlockRequest => v3lockpb::UnlockResponse;
+        /// Campaign.
+        campaign: elections, v3electionpb::CampaignRequest => v3electionpb::CampaignResponse;
+        /// Proclaim.
+        proclaim: elections, v3electionpb::ProclaimRequest => v3electionpb::ProclaimResponse;
+        /// Leader.
+        leader: elections, v3electionpb::LeaderRequest => v3electionpb::LeaderResponse;
+        /// Resign.
+        resign: elections, v3electionpb::ResignRequest => v3electionpb::ResignResponse;
     }
 
     /// All messages of a `RangeStream`.

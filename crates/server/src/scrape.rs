@@ -43,6 +43,8 @@ pub(crate) fn plug_in(metrics: &Metrics, handles: &Arc<Handles>, budget: &Budget
             lists_refused: bytes(admission.lists.refused()),
             replies_bytes: bytes(admission.replies.used()),
             replies_refused: bytes(admission.replies.refused()),
+            waiters_bytes: bytes(admission.waiters.used()),
+            waiters_refused: bytes(admission.waiters.refused()),
             calls: bytes(admission.calls.count.used()),
             calls_refused: bytes(admission.calls.count.refused()),
             requests_bytes: bytes(admission.calls.request_bytes.used()),

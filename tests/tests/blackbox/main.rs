@@ -15,6 +15,7 @@ mod http;
 mod lease;
 mod limits;
 mod load;
+mod lock_election;
 mod lost_log;
 mod maintenance;
 mod membership;

@@ -57,6 +57,76 @@ impl Kv {
         }
     }
 
+    /// Answers a range of a client's.
+    pub(super) async fn range_for(
+        &self,
+        client: &Shown,
+        request: &RangeRequest,
+    ) -> Result<Reply<RangeResponse>, RequestError> {
+        if !request.serializable && self.profile.is_learner() {
+            return Err(RequestError::NotSupportedForLearner);
+        }
+        check_range(request)?;
+        let started = Instant::now();
+        let result = self.read_range(client, request).await;
+        let took = started.elapsed();
+        self.profile.metrics().server.request_duration.observe(
+            RequestKind::Range,
+            result.is_ok(),
+            took,
+        );
+        result
+    }
+
+    /// Carries out a client's deletion.
+    pub(super) async fn delete_for(
+        &self,
+        client: &Shown,
+        delete: DeleteRangeRequest,
+    ) -> Result<DeleteRangeResponse, Status> {
+        check_delete_range(&delete).map_err(status)?;
+        let request =
+            InternalRaftRequest { delete_range: Some(delete), ..InternalRaftRequest::default() };
+        match self
+            .proposer
+            .propose_for(client, request, RequestKind::DeleteRange)
+            .await
+            .map_err(status)?
+        {
+            Outcome::DeleteRange(mut response) => {
+                response.header = self.profile.complete(response.header);
+                Ok(response)
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Carries out a client's transaction that may write.
+    pub(super) async fn write_txn_for(
+        &self,
+        client: &Shown,
+        txn: TxnRequest,
+    ) -> Result<TxnResponse, Status> {
+        self.check_txn(&txn).await.map_err(status)?;
+        self.write_txn(client, txn).await
+    }
+
+    async fn check_txn(&self, txn: &TxnRequest) -> Result<(), RequestError> {
+        self.proposer.check_quota(txn_cost(txn)).await?;
+        Ok(check_txn(txn, self.profile.limits().txn_ops_max)?)
+    }
+
+    async fn write_txn(&self, client: &Shown, txn: TxnRequest) -> Result<TxnResponse, Status> {
+        let request = InternalRaftRequest { txn: Some(txn), ..InternalRaftRequest::default() };
+        match self.proposer.propose_for(client, request, RequestKind::Txn).await.map_err(status)? {
+            Outcome::Txn(mut response) => {
+                response.header = self.profile.complete(response.header);
+                Ok(response)
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// Answers a range that was checked. When there is no room for the reply, what was read is let go and, once
     /// there is, read again.
     async fn read_range(
@@ -222,19 +292,7 @@ impl kv_server::Kv for Kv {
     ) -> Result<Response<RangeResponse>, Status> {
         let client = shown(&request);
         let request = request_body::take_in(request)?;
-        if !request.serializable && self.profile.is_learner() {
-            return Err(status(RequestError::NotSupportedForLearner));
-        }
-        check_range(&request).map_err(status)?;
-        let started = Instant::now();
-        let result = self.read_range(&client, &request).await;
-        let took = started.elapsed();
-        self.profile.metrics().server.request_duration.observe(
-            RequestKind::Range,
-            result.is_ok(),
-            took,
-        );
-        result.map_err(status)?.into_response()
+        self.range_for(&client, &request).await.map_err(status)?.into_response()
     }
 
     async fn range_stream(
@@ -294,28 +352,13 @@ impl kv_server::Kv for Kv {
     ) -> Result<Response<DeleteRangeResponse>, Status> {
         let client = shown(&request);
         let delete = request_body::take_in(request)?;
-        check_delete_range(&delete).map_err(status)?;
-        let request =
-            InternalRaftRequest { delete_range: Some(delete), ..InternalRaftRequest::default() };
-        match self
-            .proposer
-            .propose_for(&client, request, RequestKind::DeleteRange)
-            .await
-            .map_err(status)?
-        {
-            Outcome::DeleteRange(mut response) => {
-                response.header = self.profile.complete(response.header);
-                self.reply_regardless(response)
-            }
-            other => Err(unexpected(&other)),
-        }
+        self.reply_regardless(self.delete_for(&client, delete).await?)
     }
 
     async fn txn(&self, request: Request<TxnRequest>) -> Result<Response<TxnResponse>, Status> {
         let client = shown(&request);
         let txn = request_body::take_in(request)?;
-        self.proposer.check_quota(txn_cost(&txn)).await.map_err(status)?;
-        check_txn(&txn, self.profile.limits().txn_ops_max).map_err(status)?;
+        self.check_txn(&txn).await.map_err(status)?;
         if is_read_only(&txn) {
             let started = Instant::now();
             let result = self.read_txn(&client, txn).await;
@@ -323,14 +366,7 @@ impl kv_server::Kv for Kv {
             self.profile.metrics().server.request_duration.observe(kind, result.is_ok(), took);
             return result.map_err(status)?.into_response();
         }
-        let request = InternalRaftRequest { txn: Some(txn), ..InternalRaftRequest::default() };
-        match self.proposer.propose_for(&client, request, RequestKind::Txn).await.map_err(status)? {
-            Outcome::Txn(mut response) => {
-                response.header = self.profile.complete(response.header);
-                self.reply_regardless(response)
-            }
-            other => Err(unexpected(&other)),
-        }
+        self.reply_regardless(self.write_txn(&client, txn).await?)
     }
 
     async fn compact(

@@ -181,6 +181,11 @@ impl<M: Large> Reply<M> {
         self
     }
 
+    /// The message by itself, for who makes something else of it.
+    pub(super) fn into_message(self) -> M {
+        self.message
+    }
+
     /// The response to a unary call, to be encoded at once or piece by piece.
     pub(super) fn into_response(self) -> Result<Response<M>, Status> {
         let Self { message, len, list, bytes } = self;

@@ -18,7 +18,7 @@ use super::access::shown;
 use super::large_reply::counted;
 use super::status::status;
 use super::unexpected;
-use quorate_member::access::Gate;
+use quorate_member::access::{Gate, Shown};
 use quorate_member::lease_holder::LeaseHolder;
 use quorate_member::{Handles, Profile, Proposer, Reader};
 use quorate_telemetry::metrics::RequestKind;
@@ -43,6 +43,36 @@ impl LeaseService {
             leases,
         }
     }
+
+    /// Grants a lease to a client.
+    pub(super) async fn grant_for(
+        &self,
+        client: &Shown,
+        mut grant: LeaseGrantRequest,
+    ) -> Result<LeaseGrantResponse, Status> {
+        self.proposer.check_quota(LEASE_COST).await.map_err(status)?;
+        self.gate.check_user(client).map_err(status)?;
+        if grant.id == 0 {
+            grant.id = self.proposer.next_lease_id();
+        }
+        let request =
+            InternalRaftRequest { lease_grant: Some(grant), ..InternalRaftRequest::default() };
+        match self
+            .proposer
+            .propose_for(client, request, RequestKind::LeaseGrant)
+            .await
+            .map_err(status)?
+        {
+            Outcome::LeaseGrant(mut response) => {
+                response.header = self.profile.complete(response.header);
+                self.profile.metrics().lease.granted.inc();
+                let ttl_secs = u64::try_from(response.ttl).unwrap_or_default();
+                self.profile.metrics().lease.ttl.observe_number(ttl_secs);
+                Ok(response)
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
 }
 
 #[tonic::async_trait]
@@ -52,29 +82,7 @@ impl Lease for LeaseService {
         request: Request<LeaseGrantRequest>,
     ) -> Result<Response<LeaseGrantResponse>, Status> {
         let client = shown(&request);
-        let mut grant = request.into_inner();
-        self.proposer.check_quota(LEASE_COST).await.map_err(status)?;
-        self.gate.check_user(&client).map_err(status)?;
-        if grant.id == 0 {
-            grant.id = self.proposer.next_lease_id();
-        }
-        let request =
-            InternalRaftRequest { lease_grant: Some(grant), ..InternalRaftRequest::default() };
-        match self
-            .proposer
-            .propose_for(&client, request, RequestKind::LeaseGrant)
-            .await
-            .map_err(status)?
-        {
-            Outcome::LeaseGrant(mut response) => {
-                response.header = self.profile.complete(response.header);
-                self.profile.metrics().lease.granted.inc();
-                let ttl_secs = u64::try_from(response.ttl).unwrap_or_default();
-                self.profile.metrics().lease.ttl.observe_number(ttl_secs);
-                Ok(Response::new(response))
-            }
-            other => Err(unexpected(&other)),
-        }
+        Ok(Response::new(self.grant_for(&client, request.into_inner()).await?))
     }
 
     async fn lease_revoke(

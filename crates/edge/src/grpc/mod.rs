@@ -15,6 +15,7 @@ mod auth;
 mod body;
 mod call;
 mod cluster;
+mod election;
 mod framing;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -24,9 +25,11 @@ mod keep_alive;
 mod kv;
 mod large_reply;
 mod lease;
+mod lock;
 mod maintenance;
 mod observe;
 mod range_stream;
+mod recipes;
 mod request_body;
 mod status;
 mod streams;
@@ -52,6 +55,7 @@ use self::body::Observed;
 use self::call::{Call, ResponseFuture};
 use self::head::{Encoding, Head};
 use self::observe::CallStats;
+use self::recipes::Recipes;
 use self::request_body::RequestBody;
 use self::status::status;
 use crate::methods::{Needs, Route, SERVICES, route};
@@ -65,15 +69,6 @@ use quorate_net::listen::{Activity, Http2Service};
 
 /// Bytes that a message may have beyond the largest request, for what surrounds it.
 const MESSAGE_OVERHEAD_BYTES: usize = 512 * 1024;
-
-/// Services whose turn has not come; every method answers Unimplemented.
-#[derive(Debug)]
-struct Later;
-
-#[tonic::async_trait]
-impl quorate_api::v3lockpb::lock_server::Lock for Later {}
-#[tonic::async_trait]
-impl quorate_api::v3electionpb::election_server::Election for Later {}
 
 /// All gRPC services of the client port.
 #[derive(Clone, Debug)]
@@ -98,8 +93,8 @@ struct Services {
     cluster: ClusterServer<cluster::ClusterService>,
     maintenance: MaintenanceServer<maintenance::MaintenanceService>,
     auth: AuthServer<auth::AuthService>,
-    lock: LockServer<Later>,
-    election: ElectionServer<Later>,
+    lock: LockServer<lock::LockService>,
+    election: ElectionServer<election::ElectionService>,
     health: HealthServer<health::HealthService>,
 }
 
@@ -109,25 +104,32 @@ impl Router {
         let bytes_max = handles.profile.limits().request_bytes_max + MESSAGE_OVERHEAD_BYTES;
         macro_rules! server {
             ($server:ident, $service:expr) => {
-                $server::new($service)
+                $server::from_arc($service)
                     .accept_compressed(tonic::codec::CompressionEncoding::Gzip)
                     .max_decoding_message_size(bytes_max)
                     .max_encoding_message_size(i32::MAX as usize)
             };
         }
         let leases = Arc::new(LeaseHolder::new(handles));
+        let kv = Arc::new(kv::Kv::new(handles));
+        let lease = Arc::new(lease::LeaseService::new(handles, Arc::clone(&leases)));
+        let recipes = Recipes::new(handles, Arc::clone(&kv), Arc::clone(&lease));
+        let recipes = Arc::new(recipes);
         let caller = Arc::new(Caller::new(Arc::clone(&handles.reader.admission().calls)));
         let services = Services {
-            kv: server!(KvServer, kv::Kv::new(handles)),
+            kv: server!(KvServer, kv),
             watch: watch::WatchService::new(handles, bytes_max),
-            lease: server!(LeaseServer, lease::LeaseService::new(handles, Arc::clone(&leases))),
+            lease: server!(LeaseServer, lease),
             keep_alive: keep_alive::KeepAliveService::new(handles, leases, bytes_max),
-            cluster: server!(ClusterServer, cluster::ClusterService::new(handles)),
-            maintenance: server!(MaintenanceServer, maintenance::MaintenanceService::new(handles)),
-            auth: server!(AuthServer, auth::AuthService::new(handles)),
-            lock: server!(LockServer, Later),
-            election: server!(ElectionServer, Later),
-            health: server!(HealthServer, health::HealthService::new(handles)),
+            cluster: server!(ClusterServer, Arc::new(cluster::ClusterService::new(handles))),
+            maintenance: server!(
+                MaintenanceServer,
+                Arc::new(maintenance::MaintenanceService::new(handles))
+            ),
+            auth: server!(AuthServer, Arc::new(auth::AuthService::new(handles))),
+            lock: server!(LockServer, Arc::new(lock::LockService::new(Arc::clone(&recipes)))),
+            election: server!(ElectionServer, Arc::new(election::ElectionService::new(recipes))),
+            health: server!(HealthServer, Arc::new(health::HealthService::new(handles))),
             profile: Arc::clone(&handles.profile),
             gate: Arc::clone(&handles.gate),
             leader: LeaderWatch::new(handles),

@@ -173,7 +173,7 @@ impl Session {
 }
 
 /// Why a watcher is not created, as etcd has it: a status in words. What is none of the others is a denial.
-fn denial(error: &RequestError) -> String {
+pub(super) fn denial(error: &RequestError) -> String {
     let refused = status(error.clone());
     let told = match error {
         RequestError::InvalidAuthToken => refused,

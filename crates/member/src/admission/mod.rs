@@ -9,6 +9,7 @@
 //! | [`TASKS_MAX`] | questions and orders to the core threads | until it is carried out | refused |
 //! | [`LIST_BYTES_MAX`] | references to the records of lists | until the client has taken the list | waits, then refused |
 //! | [`REPLY_BYTES_MAX`] | bytes of replies and of snapshots | until the client has taken them | waits, then refused |
+//! | [`WAITER_BYTES_MAX`] | who waits for a lock or an election | until it is his, or his key is withdrawn | refused |
 //!
 //! Refused is "etcdserver: too many requests", which etcd's clients know. What cannot be read again does not wait:
 //! lists of leases and members, parts of a range stream, snapshots. Each bound has its series in `/metrics`
@@ -35,8 +36,9 @@
 //!
 //! # The sum
 //!
-//! Beside the store itself: what waits to be answered (proposals, requests, replies, lists) 2.3 GiB, calls and watchers
-//! with their events 2 GiB, what has not been looked at 1 GiB, the log 1.5 GiB, what goes to the backend file 0.5 GiB.
+//! Beside the store itself: what waits to be answered (proposals, requests, replies, lists) 2.3 GiB, calls, watchers
+//! with their events, and waiters 2.3 GiB, what has not been looked at 1 GiB, the log 1.5 GiB, what goes to the backend
+//! file 0.5 GiB.
 //! Each may be exceeded by one thing. Not in it: 64 KiB of each connection without a large window, and one response of
 //! each watch stream.
 //!
@@ -78,6 +80,9 @@ pub const CALLS_MAX: u64 = 1 << 17;
 /// Bytes of requests that have come and are not answered, or not whole yet.
 pub const REQUEST_BYTES_MAX: u64 = 512 << 20;
 
+/// Memory of those who wait for a lock or to be elected, their keys and values included. Some 8 KiB each.
+pub const WAITER_BYTES_MAX: u64 = 256 << 20;
+
 /// How many requests for the log there may be, and of how many bytes in all. One that is alone may be of any size.
 #[derive(Clone, Copy, Debug)]
 pub struct ProposalLimit {
@@ -96,6 +101,8 @@ pub struct Admission {
     pub lists: Arc<Bound>,
     /// [`REPLY_BYTES_MAX`].
     pub replies: Arc<Bound>,
+    /// [`WAITER_BYTES_MAX`].
+    pub waiters: Arc<Bound>,
     /// [`CALLS_MAX`] and [`REQUEST_BYTES_MAX`].
     pub calls: Arc<Calls>,
 }
@@ -107,6 +114,7 @@ impl Default for Admission {
             tasks: Arc::new(Bound::new(TASKS_MAX)),
             lists: Arc::new(Bound::new(LIST_BYTES_MAX)),
             replies: Arc::new(Bound::new(REPLY_BYTES_MAX)),
+            waiters: Arc::new(Bound::new(WAITER_BYTES_MAX)),
             calls: Arc::new(Calls::new(CALLS_MAX, REQUEST_BYTES_MAX)),
         }
     }

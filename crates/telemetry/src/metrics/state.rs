@@ -69,6 +69,10 @@ sample! {
         "Bytes of replies with records that clients have not taken yet.";
     Counter replies_refused: "quorate_replies_refused_total",
         "Replies with records that were refused because others were not taken in time.";
+    Gauge waiters_bytes: "quorate_waiters_bytes",
+        "Memory of those who wait for a lock or to be elected.";
+    Counter waiters_refused: "quorate_waiters_refused_total",
+        "Requests for a lock or an election that were refused because too many others wait.";
     Gauge calls: "quorate_calls_in_progress",
         "Calls of clients under way, their streams included.";
     Counter calls_refused: "quorate_calls_refused_total",

@@ -1,0 +1,595 @@
+//! Locks and elections that the server runs: whose turn it is, who waits, who goes away, and what each is told.
+
+use std::time::Duration;
+
+use quorate_api::authpb;
+use quorate_api::etcdserverpb as pb;
+use quorate_api::v3electionpb::{
+    CampaignRequest, CampaignResponse, LeaderKey, LeaderRequest, LeaderResponse, ProclaimRequest,
+    ResignRequest,
+};
+use quorate_api::v3lockpb::{LockRequest, LockResponse, UnlockRequest};
+use quorate_tests::{
+    Client, Cluster, Kind, Options, PATIENCE, Server, delete, eventually, eventually_within, key,
+    on_both_servers, on_quorate, prefix, refused, within,
+};
+use tokio::task::JoinHandle;
+use tonic::{Code, Request, Status, Streaming};
+
+on_both_servers! {
+    a_free_lock_is_held_at_once,
+    who_holds_a_lock_may_ask_again,
+    unlocking_is_deleting,
+    a_lock_goes_from_hand_to_hand,
+    who_stops_waiting_for_a_lock_takes_the_key_along,
+    a_lock_ends_with_its_lease,
+    a_waiter_whose_lease_ends_is_told_at_its_turn,
+    names_are_any_bytes,
+    a_candidate_without_rivals_is_elected,
+    candidates_are_elected_in_turn,
+    a_candidate_may_come_with_another_value,
+    who_stops_standing_takes_the_key_along,
+    what_only_a_leader_may,
+    observers_see_who_leads_and_what_he_says,
+    an_observer_sees_nothing_and_waits,
+    keys_are_touched_with_the_rights_of_who_asks,
+}
+
+on_both_servers! {
+    alone:
+    waiters_outlive_their_leader,
+}
+
+on_quorate! {
+    alone:
+    hundreds_wait_for_one_name,
+    waiters_are_told_that_the_member_stops,
+    waiters_are_counted,
+}
+
+fn lock_request(name: &str, lease: i64) -> LockRequest {
+    LockRequest { name: name.to_owned().into(), lease }
+}
+
+async fn lock(client: &Client, name: &str, lease: i64) -> Result<LockResponse, Status> {
+    client.lock(lock_request(name, lease)).await
+}
+
+/// Asks for a lock that somebody else has.
+async fn wait_for_lock(
+    client: &Client,
+    name: &str,
+    lease: i64,
+) -> JoinHandle<Result<LockResponse, Status>> {
+    let (asking, request) = (client.clone(), lock_request(name, lease));
+    let waiting = tokio::task::spawn_local(async move { asking.lock(request).await });
+    await_key(client, &format!("{name}/{lease:x}")).await;
+    waiting
+}
+
+async fn await_key(client: &Client, name: &str) {
+    eventually("the key of who waits", async || client.read(name).await.map(drop)).await;
+}
+
+async fn await_no_key(client: &Client, name: &str) {
+    let gone = async || client.read(name).await.is_none().then_some(());
+    eventually("the key of who waited to go", gone).await;
+}
+
+async fn unlock(client: &Client, key: impl AsRef<[u8]>) -> i64 {
+    let key = key.as_ref().to_vec().into();
+    client.unlock(UnlockRequest { key }).await.unwrap().header.unwrap().revision
+}
+
+fn revision(answer: &LockResponse) -> i64 {
+    answer.header.unwrap().revision
+}
+
+async fn keys(client: &Client, name: &str) -> Vec<String> {
+    let found = client.range(prefix(name)).await.unwrap();
+    found.kvs.iter().map(|record| String::from_utf8_lossy(record.key()).into_owned()).collect()
+}
+
+async fn a_free_lock_is_held_at_once(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    client.grant(0x1abc, 60).await;
+    let held = lock(&client, "l", 0x1abc).await.unwrap();
+    assert_eq!(held.key, "l/1abc");
+    let record = client.range(key("l/1abc")).await.unwrap().kvs.remove(0);
+    let fields = record.fields();
+    assert_eq!((fields.value, fields.lease), (&b""[..], 0x1abc));
+    assert_eq!(fields.create_revision, revision(&held));
+    let header = held.header.unwrap();
+    assert!(header.cluster_id != 0 && header.member_id != 0 && header.raft_term != 0);
+
+    let own = lock(&client, "other", 0).await.unwrap();
+    let record = client.range(prefix("other/")).await.unwrap().kvs.remove(0);
+    assert_eq!(record.key(), own.key);
+    let lease = record.fields().lease;
+    assert_eq!(own.key, format!("other/{lease:x}"));
+    let request = pb::LeaseTimeToLiveRequest { id: lease, keys: false };
+    assert_eq!(client.lease_time_to_live(request).await.unwrap().granted_ttl, 60);
+
+    let text = "etcdserver: requested lease not found";
+    refused(lock(&client, "l", 77).await, Code::Unknown, text);
+}
+
+async fn who_holds_a_lock_may_ask_again(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    client.grant(7, 60).await;
+    let first = lock(&client, "l", 7).await.unwrap();
+    let written = client.write("k", "v").await;
+    let second = lock(&client, "l", 7).await.unwrap();
+    assert_eq!((second.key.clone(), revision(&second)), (first.key, written));
+    let record = client.range(key(second.key)).await.unwrap().kvs.remove(0);
+    assert_eq!(record.fields().mod_revision, written - 1);
+}
+
+async fn unlocking_is_deleting(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let held = lock(&client, "l", 0).await.unwrap();
+    assert_eq!(unlock(&client, &held.key).await, revision(&held) + 1);
+    assert_eq!(unlock(&client, &held.key).await, revision(&held) + 1);
+    client.write("k", "v").await;
+    unlock(&client, "k").await;
+    assert_eq!(client.read("k").await, None);
+    let text = "etcdserver: key is not provided";
+    refused(client.unlock(UnlockRequest::default()).await, Code::Unknown, text);
+}
+
+async fn a_lock_goes_from_hand_to_hand(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    for lease in 1..=4 {
+        client.grant(lease, 60).await;
+    }
+    let first = lock(&client, "l", 1).await.unwrap();
+    let second = wait_for_lock(&client, "l", 2).await;
+    let third = wait_for_lock(&client, "l", 3).await;
+    let fourth = wait_for_lock(&client, "l", 4).await;
+    // A key between the two of others is nobody's turn.
+    unlock(&client, "l/3").await;
+    client.write("k", "v").await;
+    let freed = unlock(&client, &first.key).await;
+    let second = within("the second", second).await.unwrap().unwrap();
+    assert_eq!((&second.key[..], revision(&second)), (&b"l/2"[..], freed));
+    unlock(&client, "l/2").await;
+    let fourth = within("the fourth", fourth).await.unwrap().unwrap();
+    assert_eq!(fourth.key, "l/4");
+    let third = within("the third", third).await.unwrap();
+    refused(third, Code::Unknown, "mutex: session is expired");
+}
+
+async fn who_stops_waiting_for_a_lock_takes_the_key_along(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    for lease in 1..=3 {
+        client.grant(lease, 60).await;
+    }
+    let first = lock(&client, "l", 1).await.unwrap();
+    let mut request = client.signed(lock_request("l", 2));
+    request.set_timeout(Duration::from_millis(300));
+    let answer = within("the deadline", client.locks().lock(request)).await;
+    assert!(matches!(answer.unwrap_err().code(), Code::DeadlineExceeded | Code::Cancelled));
+    await_no_key(&client, "l/2").await;
+
+    let second = wait_for_lock(&client, "l", 2).await;
+    let third = wait_for_lock(&client, "l", 3).await;
+    second.abort();
+    await_no_key(&client, "l/2").await;
+    assert_eq!(keys(&client, "l/").await, ["l/1", "l/3"]);
+    unlock(&client, first.key).await;
+    assert_eq!(within("the third", third).await.unwrap().unwrap().key, "l/3");
+}
+
+async fn a_lock_ends_with_its_lease(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    for lease in 1..=3 {
+        client.grant(lease, 60).await;
+    }
+    lock(&client, "l", 1).await.unwrap();
+    let second = wait_for_lock(&client, "l", 2).await;
+    let third = wait_for_lock(&client, "l", 3).await;
+    client.lease_revoke(pb::LeaseRevokeRequest { id: 1 }).await.unwrap();
+    assert_eq!(within("the second", second).await.unwrap().unwrap().key, "l/2");
+    client.lease_revoke(pb::LeaseRevokeRequest { id: 2 }).await.unwrap();
+    assert_eq!(within("the third", third).await.unwrap().unwrap().key, "l/3");
+}
+
+async fn a_waiter_whose_lease_ends_is_told_at_its_turn(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    client.grant(1, 60).await;
+    client.grant(2, 60).await;
+    lock(&client, "l", 1).await.unwrap();
+    let second = wait_for_lock(&client, "l", 2).await;
+    client.lease_revoke(pb::LeaseRevokeRequest { id: 2 }).await.unwrap();
+    await_no_key(&client, "l/2").await;
+    assert!(!second.is_finished());
+    unlock(&client, "l/1").await;
+    let told = within("the second", second).await.unwrap();
+    refused(told, Code::Unknown, "mutex: session is expired");
+}
+
+async fn names_are_any_bytes(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    client.grant(-255, 60).await;
+    let held = client.lock(LockRequest { name: "".into(), lease: -255 }).await.unwrap();
+    assert_eq!(held.key, "/-ff");
+    let name = b"\x00\xff/".to_vec();
+    let held = client.lock(LockRequest { name: name.into(), lease: -255 }).await.unwrap();
+    assert_eq!(&held.key[..], b"\x00\xff//-ff");
+    // Whatever is there contends: here since before.
+    client.write("l/anything", "v").await;
+    let waiting = wait_for_lock_of_negative(&client).await;
+    client.delete_range(delete("l/anything", "")).await.unwrap();
+    assert_eq!(within("the lock", waiting).await.unwrap().unwrap().key, "l/-ff");
+}
+
+async fn wait_for_lock_of_negative(client: &Client) -> JoinHandle<Result<LockResponse, Status>> {
+    let (asking, request) = (client.clone(), lock_request("l", -255));
+    let waiting = tokio::task::spawn_local(async move { asking.lock(request).await });
+    await_key(client, "l/-ff").await;
+    waiting
+}
+
+fn campaign_request(name: &str, lease: i64, value: &str) -> CampaignRequest {
+    let (name, value) = (name.to_owned().into(), value.to_owned().into());
+    CampaignRequest { name, lease, value }
+}
+
+async fn campaign(client: &Client, lease: i64, value: &str) -> LeaderKey {
+    let answer = client.campaign(campaign_request("e", lease, value)).await;
+    answer.unwrap().leader.unwrap()
+}
+
+async fn stand(
+    client: &Client,
+    lease: i64,
+    value: &str,
+) -> JoinHandle<Result<CampaignResponse, Status>> {
+    let (asking, request) = (client.clone(), campaign_request("e", lease, value));
+    let standing = tokio::task::spawn_local(async move { asking.campaign(request).await });
+    await_key(client, &format!("e/{lease:x}")).await;
+    standing
+}
+
+fn leader_request() -> LeaderRequest {
+    LeaderRequest { name: "e".into() }
+}
+
+async fn leader(client: &Client) -> Option<String> {
+    match client.leader(leader_request()).await {
+        Ok(answer) => Some(value(&answer)),
+        Err(status) => {
+            assert_eq!((status.code(), status.message()), (Code::Unknown, "election: no leader"));
+            None
+        }
+    }
+}
+
+fn value(answer: &LeaderResponse) -> String {
+    String::from_utf8_lossy(answer.kv.as_ref().unwrap().value()).into_owned()
+}
+
+async fn proclaim(client: &Client, leader: Option<LeaderKey>, value: &str) -> Result<i64, Status> {
+    let request = ProclaimRequest { leader, value: value.to_owned().into() };
+    client.proclaim(request).await.map(|answer| answer.header.unwrap().revision)
+}
+
+async fn resign(client: &Client, leader: Option<LeaderKey>) -> Result<i64, Status> {
+    let answer = client.resign(ResignRequest { leader }).await;
+    answer.map(|answer| answer.header.unwrap().revision)
+}
+
+async fn a_candidate_without_rivals_is_elected(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    assert_eq!(leader(&client).await, None);
+    client.grant(0xbeef, 60).await;
+    let answer = client.campaign(campaign_request("e", 0xbeef, "v1")).await.unwrap();
+    let elected = answer.leader.unwrap();
+    let rev = answer.header.unwrap().revision;
+    let expected = LeaderKey { name: "e".into(), key: "e/beef".into(), rev, lease: 0xbeef };
+    assert_eq!(elected, expected);
+    let told = client.leader(leader_request()).await.unwrap();
+    let fields = told.kv.as_ref().unwrap().fields();
+    assert_eq!((fields.key, fields.value, fields.lease), (&b"e/beef"[..], &b"v1"[..], 0xbeef));
+    assert_eq!((fields.create_revision, told.header.unwrap().revision), (rev, rev));
+
+    let own = client.campaign(campaign_request("f", 0, "v")).await.unwrap().leader.unwrap();
+    let request = pb::LeaseTimeToLiveRequest { id: own.lease, keys: true };
+    let lease = client.lease_time_to_live(request).await.unwrap();
+    assert_eq!((lease.granted_ttl, &lease.keys[..]), (60, &[own.key][..]));
+    let text = "etcdserver: requested lease not found";
+    refused(client.campaign(campaign_request("e", 77, "v")).await, Code::Unknown, text);
+}
+
+async fn candidates_are_elected_in_turn(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    for lease in 1..=3 {
+        client.grant(lease, 60).await;
+    }
+    let first = campaign(&client, 1, "one").await;
+    let second = stand(&client, 2, "two").await;
+    let third = stand(&client, 3, "three").await;
+    let stood_at = client.range(key("e/2")).await.unwrap().kvs[0].fields().create_revision;
+    assert_eq!(leader(&client).await.as_deref(), Some("one"));
+    resign(&client, Some(first)).await.unwrap();
+    let answer = within("the second", second).await.unwrap().unwrap();
+    assert_eq!(answer.header.unwrap().revision, stood_at, "when he entered");
+    assert_eq!(leader(&client).await.as_deref(), Some("two"));
+    client.lease_revoke(pb::LeaseRevokeRequest { id: 2 }).await.unwrap();
+    let answer = within("the third", third).await.unwrap().unwrap();
+    assert_eq!(answer.leader.unwrap().key, "e/3");
+}
+
+async fn a_candidate_may_come_with_another_value(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    client.grant(1, 60).await;
+    let first = campaign(&client, 1, "one").await;
+    assert_eq!(campaign(&client, 1, "one").await, first);
+    assert_eq!(client.revision().await, first.rev);
+    let answer = client.campaign(campaign_request("e", 1, "more")).await.unwrap();
+    assert_eq!(answer.header.unwrap().revision, first.rev);
+    assert_eq!(answer.leader, Some(first));
+    assert_eq!(leader(&client).await.as_deref(), Some("more"));
+}
+
+async fn who_stops_standing_takes_the_key_along(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    client.grant(1, 60).await;
+    client.grant(2, 60).await;
+    let first = campaign(&client, 1, "one").await;
+    let second = stand(&client, 2, "two").await;
+    second.abort();
+    await_no_key(&client, "e/2").await;
+    assert_eq!(keys(&client, "e/").await, ["e/1"]);
+
+    // A key that goes is not noticed: who stood is elected without it.
+    let second = stand(&client, 2, "two").await;
+    client.delete_range(delete("e/2", "")).await.unwrap();
+    resign(&client, Some(first)).await.unwrap();
+    let answer = within("the second", second).await.unwrap().unwrap();
+    assert_eq!(answer.leader.unwrap().key, "e/2");
+    assert_eq!(leader(&client).await, None);
+}
+
+async fn what_only_a_leader_may(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let text = "\"leader\" field must be provided";
+    refused(proclaim(&client, None, "v").await, Code::Unknown, text);
+    refused(resign(&client, None).await, Code::Unknown, text);
+
+    client.grant(1, 60).await;
+    let first = campaign(&client, 1, "one").await;
+    let said = proclaim(&client, Some(first.clone()), "new").await.unwrap();
+    assert_eq!(said, first.rev + 1);
+    assert_eq!(leader(&client).await.as_deref(), Some("new"));
+    let stale = LeaderKey { rev: first.rev - 1, ..first.clone() };
+    let not_leader = "election: not leader";
+    refused(proclaim(&client, Some(stale.clone()), "v").await, Code::Unknown, not_leader);
+    assert_eq!(resign(&client, Some(stale)).await.unwrap(), said);
+    let no_key = "etcdserver: key is not provided";
+    let nobody = Some(LeaderKey { lease: 1, ..LeaderKey::default() });
+    refused(proclaim(&client, nobody.clone(), "v").await, Code::Unknown, no_key);
+    refused(resign(&client, nobody).await, Code::Unknown, no_key);
+
+    // Without a lease, another one is granted, and the key moves to it.
+    let without = LeaderKey { lease: 0, ..first.clone() };
+    proclaim(&client, Some(without), "moved").await.unwrap();
+    let told = client.leader(leader_request()).await.unwrap();
+    let lease = told.kv.as_ref().unwrap().fields().lease;
+    assert!(lease != 0 && lease != 1, "{lease}");
+
+    assert_eq!(resign(&client, Some(first.clone())).await.unwrap(), said + 2);
+    assert_eq!(leader(&client).await, None);
+    refused(proclaim(&client, Some(first), "v").await, Code::Unknown, not_leader);
+}
+
+async fn observe(client: &Client) -> Streaming<LeaderResponse> {
+    let request: Request<LeaderRequest> = client.signed(leader_request());
+    client.elections().observe(request).await.unwrap().into_inner()
+}
+
+async fn next(observed: &mut Streaming<LeaderResponse>) -> (String, i64) {
+    let told = within("what the leader says", observed.message()).await.unwrap().unwrap();
+    (value(&told), told.header.unwrap().revision)
+}
+
+async fn observers_see_who_leads_and_what_he_says(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    client.grant(1, 60).await;
+    client.grant(2, 60).await;
+    let first = campaign(&client, 1, "one").await;
+    let mut observed = observe(&client).await;
+    assert_eq!(next(&mut observed).await, ("one".to_owned(), first.rev));
+    let said = proclaim(&client, Some(first.clone()), "more").await.unwrap();
+    assert_eq!(next(&mut observed).await, ("more".to_owned(), said));
+    let second = stand(&client, 2, "two").await;
+    let resigned = resign(&client, Some(first)).await.unwrap();
+    assert_eq!(next(&mut observed).await, ("two".to_owned(), resigned));
+    let second = within("the second", second).await.unwrap().unwrap().leader;
+    let said = proclaim(&client, second.clone(), "and more").await.unwrap();
+    assert_eq!(next(&mut observed).await, ("and more".to_owned(), said));
+
+    // Nobody leads for a while.
+    resign(&client, second).await.unwrap();
+    client.write("k", "v").await;
+    let again = campaign(&client, 1, "again").await;
+    assert_eq!(next(&mut observed).await, ("again".to_owned(), again.rev));
+}
+
+async fn an_observer_sees_nothing_and_waits(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let observing = {
+        let client = client.clone();
+        tokio::task::spawn_local(async move {
+            let mut observed = observe(&client).await;
+            next(&mut observed).await
+        })
+    };
+    client.grant(1, 60).await;
+    let first = campaign(&client, 1, "one").await;
+    assert_eq!(within("the first", observing).await.unwrap(), ("one".to_owned(), first.rev));
+}
+
+/// Ann may read and write everything under `l/` and `e/`, eve may write there and not read.
+async fn guard(client: &Client) -> Client {
+    for (name, kind) in [("ann", 2), ("eve", 1)] {
+        client.role_add(pb::AuthRoleAddRequest { name: name.to_owned() }).await.unwrap();
+        for (key, end) in [("l/", "l0"), ("e/", "e0")] {
+            let (key, range_end) = (key.into(), end.into());
+            let perm = Some(authpb::Permission { perm_type: kind, key, range_end });
+            let request = pb::AuthRoleGrantPermissionRequest { name: name.to_owned(), perm };
+            client.role_grant_permission(request).await.unwrap();
+        }
+    }
+    for name in ["ann", "eve", "root"] {
+        let (user, password) = (name.to_owned(), "p".to_owned());
+        let request = pb::AuthUserAddRequest { name: user.clone(), password, ..Default::default() };
+        client.user_add(request).await.unwrap();
+        let request = pb::AuthUserGrantRoleRequest { user, role: name.to_owned() };
+        client.user_grant_role(request).await.unwrap();
+    }
+    client.auth_enable(pb::AuthEnableRequest {}).await.unwrap();
+    client.log_in("root", "p").await.unwrap()
+}
+
+async fn keys_are_touched_with_the_rights_of_who_asks(kind: Kind) {
+    let server = Options::new(kind).flag("--bcrypt-cost=4").start().await;
+    let nobody = server.client();
+    nobody.grant(1, 60).await;
+    nobody.grant(2, 60).await;
+    let root = guard(&nobody).await;
+    let ann = nobody.log_in("ann", "p").await.unwrap();
+    let eve = nobody.log_in("eve", "p").await.unwrap();
+    let bad = nobody.with_token("bad.1");
+    const EMPTY: &str = "etcdserver: user name is empty";
+    const BAD: &str = "etcdserver: invalid auth token";
+    const DENIED: &str = "etcdserver: permission denied";
+    for (client, text) in [(&nobody, EMPTY), (&bad, BAD), (&eve, DENIED)] {
+        refused(lock(client, "l", 1).await, Code::Unknown, text);
+        refused(client.leader(leader_request()).await, Code::Unknown, text);
+    }
+    for (client, text) in [(&nobody, EMPTY), (&bad, BAD)] {
+        refused(lock(client, "l", 0).await, Code::Unknown, text);
+        refused(client.unlock(UnlockRequest { key: "l/1".into() }).await, Code::Unknown, text);
+        let request = campaign_request("e", 1, "v");
+        refused(client.campaign(request).await, Code::Unknown, text);
+        let leader = LeaderKey { key: "e/1".into(), rev: 1, lease: 1, name: "e".into() };
+        refused(proclaim(client, Some(leader.clone()), "v").await, Code::Unknown, text);
+        refused(resign(client, Some(leader)).await, Code::Unknown, text);
+        // Observers are told nothing but that it is over.
+        assert!(observe(client).await.message().await.unwrap().is_none());
+    }
+    assert_eq!(keys(&root, "l/").await, Vec::<String>::new());
+    refused(lock(&ann, "m", 1).await, Code::Unknown, DENIED);
+    lock(&ann, "l", 1).await.unwrap();
+    let second = wait_for_lock(&ann, "l", 2).await;
+    unlock(&ann, "l/1").await;
+    assert_eq!(within("the second", second).await.unwrap().unwrap().key, "l/2");
+    let elected = campaign(&ann, 1, "v").await;
+    let mut observed = observe(&ann).await;
+    assert_eq!(next(&mut observed).await, ("v".to_owned(), elected.rev));
+    resign(&ann, Some(elected)).await.unwrap();
+}
+
+async fn waiters_outlive_their_leader(kind: Kind) {
+    let mut cluster = Cluster::start(kind, 3).await;
+    let old = cluster.leader().await;
+    let [first, second] = [1, 2].map(|step| (old + step) % 3);
+    let (client, other) = (cluster.client(first), cluster.client(second));
+    client.grant(1, 60).await;
+    client.grant(2, 60).await;
+    lock(&other, "l", 1).await.unwrap();
+    campaign(&other, 1, "one").await;
+    let waiting = wait_for_lock(&client, "l", 2).await;
+    let standing = stand(&client, 2, "two").await;
+    let mut observed = observe(&client).await;
+    assert_eq!(next(&mut observed).await.0, "one");
+    cluster.kill(old);
+    let freed = async || other.unlock(UnlockRequest { key: "l/1".into() }).await.ok().map(drop);
+    eventually_within(PATIENCE, "another leader", freed).await;
+    assert_eq!(within("the lock", waiting).await.unwrap().unwrap().key, "l/2");
+    assert!(!standing.is_finished());
+    other.delete_range(delete("e/1", "")).await.unwrap();
+    let elected = within("the election", standing).await.unwrap().unwrap();
+    assert_eq!(elected.leader.unwrap().key, "e/2");
+    assert_eq!(next(&mut observed).await.0, "two");
+}
+
+async fn hundreds_wait_for_one_name(kind: Kind) {
+    const WAITERS: i64 = 1000;
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let mut waiting = Vec::new();
+    for lease in 1..=WAITERS {
+        client.grant(lease, 600).await;
+        let (asking, request) = (client.clone(), lock_request("l", lease));
+        let lock = async move { asking.lock(request).await };
+        waiting.push(tokio::task::spawn_local(lock));
+        if lease == 1 {
+            await_key(&client, "l/1").await;
+        }
+    }
+    let all = async || (keys(&client, "l/").await.len() as i64 == WAITERS).then_some(());
+    eventually("all to wait", all).await;
+    // In the order in which they came, whatever their numbers are.
+    let request = pb::RangeRequest {
+        sort_order: pb::range_request::SortOrder::Ascend.into(),
+        sort_target: pb::range_request::SortTarget::Create.into(),
+        ..prefix("l/")
+    };
+    for record in client.range(request).await.unwrap().kvs {
+        let text = std::str::from_utf8(record.key()).unwrap().strip_prefix("l/").unwrap();
+        let lease = usize::from_str_radix(text, 16).unwrap();
+        let held = within("its turn", &mut waiting[lease - 1]).await.unwrap().unwrap();
+        assert_eq!(held.key, record.key());
+        unlock(&client, held.key).await;
+    }
+}
+
+async fn waiters_are_told_that_the_member_stops(kind: Kind) {
+    let mut server = Server::start(kind).await;
+    let client = server.client();
+    client.grant(1, 60).await;
+    client.grant(2, 60).await;
+    lock(&client, "l", 1).await.unwrap();
+    let second = wait_for_lock(&client, "l", 2).await;
+    server.stop().await;
+    let told = within("the end", second).await.unwrap();
+    assert_eq!(told.unwrap_err().code(), Code::Unavailable);
+    // The place is kept.
+    server.start_again().await;
+    let client = server.client();
+    assert_eq!(keys(&client, "l/").await, ["l/1", "l/2"]);
+    unlock(&client, "l/1").await;
+    assert_eq!(lock(&client, "l", 2).await.unwrap().key, "l/2");
+}
+
+async fn waiters_are_counted(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let bytes = || server.metric("quorate_waiters_bytes").unwrap();
+    client.grant(1, 60).await;
+    client.grant(2, 60).await;
+    lock(&client, "l", 1).await.unwrap();
+    assert_eq!(bytes(), 0.0);
+    let second = wait_for_lock(&client, "l", 2).await;
+    assert!(bytes() > 0.0);
+    second.abort();
+    await_no_key(&client, "l/2").await;
+    eventually("nothing to be left", async || (bytes() == 0.0).then_some(())).await;
+}
