@@ -3,6 +3,7 @@
 //! See `ARCHITECTURE.md` for the threads and how a request travels through them.
 
 mod bootstrap;
+mod expiry;
 mod listeners;
 mod meters;
 mod remedy;

@@ -25,6 +25,7 @@ use quorate_storage::lost_log;
 use tokio::sync::{mpsc, watch};
 
 use crate::bootstrap::{self, Booted};
+use crate::expiry;
 use crate::listeners::{BindError, ClientListeners, Listeners, tell};
 use crate::meters;
 use quorate_config::{Config, Gate, ProcessSurroundings};
@@ -170,6 +171,7 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     let security = Security::prepare(config)?;
     let listeners = Listeners::bind(config, &security)?;
     let metrics = Arc::new(meters::made_for(config));
+    let watch = expiry::Watch::over(&security, config);
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     log_start(config);
     log_limits(config);
@@ -193,7 +195,7 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     let serving_peers = serve_peers(peer, config, &core, &budget.peers);
 
     let runtimes = core.runtimes.first().clone();
-    for duty in duties(config, &core, retention) {
+    for duty in duties(config, &core, retention, (watch, &metrics)) {
         runtimes.spawn(duty);
     }
     let published = {
@@ -335,6 +337,7 @@ fn duties(
     config: &Config,
     core: &Core,
     retention: Option<quorate_config::Retention>,
+    (watch, metrics): (expiry::Watch, &Arc<Metrics>),
 ) -> Vec<std::pin::Pin<Box<dyn Future<Output = ()> + Send>>> {
     let handles = || Arc::clone(&core.handles);
     let purger = Purger {
@@ -357,6 +360,9 @@ fn duties(
     ];
     if let Some(retention) = retention {
         duties.push(Box::pin(housekeeping::compact_automatically(handles(), retention)));
+    }
+    if !watch.is_empty() {
+        duties.push(Box::pin(expiry::keep_watch(watch, Arc::clone(metrics))));
     }
     duties
 }

@@ -20,6 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::authorities::{Authorities, Trust};
+use crate::expiry::Expiry;
 use crate::identity::{Identity, Pair, Side};
 use crate::names::{Allowed, Names};
 use crate::origin::{self, SystemResolver};
@@ -91,6 +92,9 @@ pub struct Acceptor {
 #[derive(Debug)]
 struct Shared {
     config: Arc<ServerConfig>,
+    identity: Arc<Identity>,
+    /// Of clients, where they have to show a certificate.
+    verifier: Option<Arc<ClientVerifier>>,
     checks_origin: bool,
     names_users: bool,
     endpoint: &'static str,
@@ -128,29 +132,46 @@ impl Acceptor {
     pub fn new(settings: AcceptorSettings) -> Result<Self, SetupError> {
         let AcceptorSettings { pair, protocols, clients, http2, endpoint } = settings;
         let provider = protocols.provider()?;
-        let identity = Identity::load(pair, Side::Server, &provider)?;
+        let identity = Arc::new(Identity::load(pair, Side::Server, &provider)?);
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&protocols.versions.supported())?;
         let (checks_origin, names_users) = clients
             .as_ref()
             .map_or((false, false), |check| (check.checks_origin, check.names_users));
-        let builder = match clients {
-            None => builder.with_no_client_auth(),
-            Some(check) => builder.with_client_cert_verifier(Arc::new(ClientVerifier {
+        let verifier = match clients {
+            None => None,
+            Some(check) => Some(Arc::new(ClientVerifier {
                 authorities: Authorities::load(&check.trust, &provider)?,
                 allowed: check.allowed,
                 revocations: check.revocations.as_deref().map(Revocations::new),
                 algorithms: provider.signature_verification_algorithms,
             })),
         };
-        let mut config = builder.with_cert_resolver(Arc::new(identity));
+        let builder = match &verifier {
+            None => builder.with_no_client_auth(),
+            Some(verifier) => {
+                builder.with_client_cert_verifier(Arc::<ClientVerifier>::clone(verifier))
+            }
+        };
+        let mut config = builder.with_cert_resolver(Arc::<Identity>::clone(&identity));
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         let offered = if http2 { vec![HTTP2, HTTP1] } else { vec![HTTP1] };
         config.alpn_protocols = offered.into_iter().map(<[u8]>::to_vec).collect();
         let (config, warnings) = (Arc::new(config), LogThrottle::default());
-        let shared = Shared { config, checks_origin, names_users, endpoint, warnings };
+        let shared =
+            Shared { config, identity, verifier, checks_origin, names_users, endpoint, warnings };
         Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Looks at all files, so that what is wrong with one is told before somebody connects, and says when they expire.
+    pub fn look(&self) -> Vec<Expiry> {
+        let Shared { identity, verifier, .. } = &*self.shared;
+        if let Some(revocations) = verifier.as_ref().and_then(|check| check.revocations.as_ref()) {
+            revocations.look();
+        }
+        let authorities = verifier.as_ref().and_then(|check| check.authorities.expiry());
+        identity.expiry().into_iter().chain(authorities).collect()
     }
 
     /// Does the handshake. `from` is where the connection comes from, if that is a host.

@@ -6,7 +6,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use quorate_telemetry::log;
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
@@ -15,8 +14,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
+use crate::expiry::{Expiry, Part};
 use crate::material::{self, MaterialError};
-use crate::throttle::LogThrottle;
 use crate::watched::Watched;
 
 /// Certificates that are trusted, and what verifies others by them.
@@ -66,7 +65,6 @@ pub enum Trust {
 #[derive(Debug)]
 pub(crate) struct Authorities {
     source: Source,
-    warnings: LogThrottle,
 }
 
 #[derive(Debug)]
@@ -85,16 +83,17 @@ impl Authorities {
             Trust::File(path) => Source::File {
                 path: path.clone(),
                 provider: Arc::clone(provider),
-                kept: Watched::new(vec![path.clone()]),
+                kept: Watched::new("the authorities that are trusted", vec![path.clone()]),
             },
             Trust::System => Source::System(Arc::new(system(provider)?)),
         };
-        let authorities = Self { source, warnings: LogThrottle::default() };
-        authorities.read()?;
+        let authorities = Self { source };
+        authorities.trusted()?;
         Ok(authorities)
     }
 
-    fn read(&self) -> Result<Arc<Trusted>, MaterialError> {
+    /// Those in force.
+    pub(crate) fn trusted(&self) -> Result<Arc<Trusted>, MaterialError> {
         match &self.source {
             Source::System(trusted) => Ok(Arc::clone(trusted)),
             Source::File { path, provider, kept } => kept.get(|| {
@@ -104,24 +103,13 @@ impl Authorities {
         }
     }
 
-    /// Those in force.
-    pub(crate) fn trusted(&self) -> Result<Arc<Trusted>, MaterialError> {
-        let read = self.read();
-        let last = match &self.source {
-            Source::File { kept, .. } => kept.last(),
+    /// When the first of them expires; the system's are not ours to watch.
+    pub(crate) fn expiry(&self) -> Option<Expiry> {
+        match &self.source {
             Source::System(_) => None,
-        };
-        match (read, last) {
-            (Err(error), Some(last)) => {
-                if self.warnings.admits().is_some() {
-                    log::warn!(
-                        "certificate authorities cannot be read; those read before stay in force",
-                        "error" = error.to_string()
-                    );
-                }
-                Ok(last)
+            Source::File { path, .. } => {
+                Expiry::first(Part::Authorities, path, &self.trusted().ok()?.roots)
             }
-            (read, _) => read,
         }
     }
 }

@@ -14,6 +14,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::accept::HANDSHAKE_TIME_MAX;
 use crate::authorities::{Authorities, Trust};
+use crate::expiry::Expiry;
 use crate::identity::{Identity, Pair, Side};
 use crate::names::Allowed;
 use crate::protocols::{Protocols, SetupError};
@@ -57,6 +58,8 @@ pub enum ConnectError {
 #[derive(Clone, Debug)]
 pub struct Connector {
     config: Arc<ClientConfig>,
+    identity: Option<Arc<Identity>>,
+    verifier: Arc<ServerVerifier>,
     server_name: Option<String>,
 }
 
@@ -70,24 +73,31 @@ impl Connector {
         let ConnectorSettings { pair, protocols, trust, allowed, http2, server_name } = settings;
         let provider = protocols.provider()?;
         let authorities = trust.map(|trust| Authorities::load(&trust, &provider)).transpose()?;
-        let verifier = ServerVerifier::new(authorities, allowed, &provider);
+        let verifier = Arc::new(ServerVerifier::new(authorities, allowed, &provider));
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&protocols.versions.supported())?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier));
-        let mut config = match pair {
+            .with_custom_certificate_verifier(Arc::<ServerVerifier>::clone(&verifier));
+        let identity =
+            pair.map(|pair| Identity::load(pair, Side::Client, &provider)).transpose()?;
+        let identity = identity.map(Arc::new);
+        let mut config = match &identity {
             None => builder.with_no_client_auth(),
-            Some(pair) => {
-                let identity = Identity::load(pair, Side::Client, &provider)?;
-                builder.with_client_cert_resolver(Arc::new(identity))
-            }
+            Some(identity) => builder.with_client_cert_resolver(Arc::<Identity>::clone(identity)),
         };
         // A session that goes on would pass over what has become of the certificates since.
         config.resumption = Resumption::disabled();
         if http2 {
             config.alpn_protocols = vec![b"h2".to_vec()];
         }
-        Ok(Self { config: Arc::new(config), server_name })
+        Ok(Self { config: Arc::new(config), identity, verifier, server_name })
+    }
+
+    /// Looks at all files, so that what is wrong with one is told before somebody is dialed, and says when they expire.
+    pub fn look(&self) -> Vec<Expiry> {
+        let own = self.identity.as_ref().and_then(|identity| identity.expiry());
+        let authorities = self.verifier.authorities.as_ref().and_then(Authorities::expiry);
+        own.into_iter().chain(authorities).collect()
     }
 
     /// Secures a connection to a host, whose name or address it is; `None` where it is a socket's file.

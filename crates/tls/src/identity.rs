@@ -1,20 +1,19 @@
 //! The certificate that is shown, and the key to it: those that the files hold at each handshake.
 //!
-//! Files that are broken or do not belong together fail the handshakes that need them, with a warning, and serve again
-//! once they are whole: as in etcd, so that a rotation needs no restart.
+//! Files that are gone, broken or do not belong together change nothing: the pair that was read before is shown until
+//! they are whole, so that nobody has to replace two files in one moment.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use quorate_telemetry::log;
 use rustls::SignatureScheme;
 use rustls::client::ResolvesClientCert;
 use rustls::crypto::CryptoProvider;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
+use crate::expiry::{Expiry, Part};
 use crate::material::{self, MaterialError};
-use crate::throttle::LogThrottle;
 use crate::watched::Watched;
 
 /// The files of a certificate and its key.
@@ -40,14 +39,21 @@ pub(crate) enum Side {
     Client,
 }
 
+impl Side {
+    const fn purpose(self) -> &'static str {
+        match self {
+            Self::Server => "the certificate that clients are shown",
+            Self::Client => "the certificate that servers are shown",
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Identity {
     pair: Pair,
-    side: Side,
     provider: Arc<CryptoProvider>,
     kept: Watched<CertifiedKey>,
-    warnings: LogThrottle,
 }
 
 impl Identity {
@@ -57,37 +63,27 @@ impl Identity {
         side: Side,
         provider: &Arc<CryptoProvider>,
     ) -> Result<Self, MaterialError> {
-        let kept = Watched::new(vec![pair.cert.clone(), pair.key.clone()]);
-        let (provider, warnings) = (Arc::clone(provider), LogThrottle::default());
-        let identity = Self { pair, side, provider, kept, warnings };
-        identity.read()?;
+        let kept = Watched::new(side.purpose(), vec![pair.cert.clone(), pair.key.clone()]);
+        let identity = Self { pair, provider: Arc::clone(provider), kept };
+        identity.current()?;
         Ok(identity)
     }
 
-    fn read(&self) -> Result<Arc<CertifiedKey>, MaterialError> {
+    /// The pair in force.
+    fn current(&self) -> Result<Arc<CertifiedKey>, MaterialError> {
         let Pair { cert, key } = &self.pair;
         self.kept.get(|| material::certified_key(cert, key, &self.provider))
     }
 
     fn for_handshake(&self) -> Option<Arc<CertifiedKey>> {
-        self.read().inspect_err(|error| self.warn(error)).ok()
+        // The files were right once, at the start.
+        self.current().ok()
     }
 
-    fn warn(&self, error: &MaterialError) {
-        let Some(left_out) = self.warnings.admits() else { return };
-        let text = match (self.side, error.is_missing()) {
-            (Side::Server, true) => "failed to find peer cert files",
-            (Side::Server, false) => "failed to create peer certificate",
-            (Side::Client, true) => "failed to find client cert files",
-            (Side::Client, false) => "failed to create client certificate",
-        };
-        log::warn!(
-            text,
-            "cert-file" = self.pair.cert.display().to_string(),
-            "key-file" = self.pair.key.display().to_string(),
-            "error" = error.to_string(),
-            "lines-left-out" = left_out
-        );
+    /// When the first certificate of the chain expires.
+    pub(crate) fn expiry(&self) -> Option<Expiry> {
+        let pair = self.current().ok()?;
+        Expiry::first(Part::Certificate, &self.pair.cert, &pair.cert)
     }
 }
 

@@ -2,7 +2,8 @@
 //! servers are dialed.
 //!
 //! The rules are etcd's, as are the words for what goes wrong. Certificates, keys, authorities and revocation lists are
-//! files; each handshake goes by what they hold then.
+//! files; each handshake goes by what they hold then, or held last while they could be used. Connections that are made
+//! stay whatever becomes of the files.
 //!
 //! # Invariants
 //!
@@ -19,6 +20,7 @@ mod accept;
 mod authorities;
 mod channel;
 mod connect;
+mod expiry;
 mod identity;
 mod material;
 mod names;
@@ -36,6 +38,7 @@ pub use accept::{Accepted, Acceptor, AcceptorSettings, ClientCertificate, Client
 pub use authorities::Trust;
 pub use channel::{ChannelConnector, ChannelIo, ChannelStream, Place, host_of_file};
 pub use connect::{ConnectError, Connector, ConnectorSettings};
+pub use expiry::{Expiry, Part};
 pub use identity::Pair;
 pub use material::{MaterialError, check_pair};
 pub use names::Allowed;

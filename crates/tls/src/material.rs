@@ -45,16 +45,6 @@ pub enum MaterialError {
     System(String),
 }
 
-impl MaterialError {
-    /// Whether a file is not there.
-    pub(crate) fn is_missing(&self) -> bool {
-        match self {
-            Self::Read { source, .. } => source.kind() == io::ErrorKind::NotFound,
-            Self::Content { .. } | Self::Pair { .. } | Self::System(_) => false,
-        }
-    }
-}
-
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, MaterialError> {
     std::fs::read(path).map_err(|source| MaterialError::Read { path: path.to_owned(), source })
 }
@@ -68,7 +58,7 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     let bytes = read(path)?;
     let found: Vec<_> = CertificateDer::pem_slice_iter(&bytes)
         .collect::<Result<_, _>>()
-        .map_err(|error| content(path, error))?;
+        .map_err(|_| content(path, "tls: the PEM data is broken or not whole"))?;
     if found.is_empty() {
         return Err(content(path, "tls: failed to find any PEM data in certificate input"));
     }

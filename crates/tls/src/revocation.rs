@@ -2,10 +2,12 @@
 //!
 //! The file holds one list in DER, as for etcd, or any number in PEM. As in etcd, whose list it is does not matter, nor
 //! whether it is still up to date: a certificate is refused if its serial, or that of any it was presented with, stands
-//! there. A file that cannot be read refuses everybody: who was revoked is not known.
+//! there. A file that can no longer be read leaves those revoked who were; one that never could refuses everybody, for
+//! who was revoked is not known.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
@@ -35,7 +37,18 @@ pub(crate) struct Revocations {
 
 impl Revocations {
     pub(crate) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), serials: Watched::new(vec![path.to_owned()]) }
+        let serials = Watched::new("the list of revoked certificates", vec![path.to_owned()]);
+        Self { path: path.to_owned(), serials }
+    }
+
+    /// Reads the file if it has changed; what is wrong with it is told.
+    pub(crate) fn look(&self) {
+        // Whom that concerns is told in each handshake.
+        drop(self.current());
+    }
+
+    fn current(&self) -> Result<Arc<BTreeSet<Vec<u8>>>, MaterialError> {
+        self.serials.get(|| read(&self.path))
     }
 
     /// Checks all certificates that were presented.
@@ -43,7 +56,7 @@ impl Revocations {
         &self,
         chain: impl IntoIterator<Item = &'a CertificateDer<'a>>,
     ) -> Result<(), RevocationError> {
-        let serials = self.serials.get(|| read(&self.path))?;
+        let serials = self.current()?;
         for certificate in chain {
             let (_, parsed) = X509Certificate::from_der(certificate)
                 .map_err(|error| RevocationError::Certificate(error.to_string()))?;

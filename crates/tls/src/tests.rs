@@ -275,8 +275,16 @@ async fn the_revoked_are_not_let_in_from_the_moment_the_list_says_so() {
     let pem = format!("{}{}", files.revoke(0xff).pem().unwrap(), files.revoke(0xfe).pem().unwrap());
     std::fs::write(&list, pem).unwrap();
     assert!(!is_let_in().await, "the second list counts too");
-    std::fs::write(&list, "nonsense").unwrap();
-    assert!(!is_let_in().await);
+    // What cannot be read, or is not whole, leaves things as they were.
+    let whole = files.revoke(0xfe).pem().unwrap();
+    for broken in ["nonsense", "", &whole[..whole.len() / 2]] {
+        std::fs::write(&list, broken).unwrap();
+        assert!(!is_let_in().await, "{broken}");
+    }
+    std::fs::write(&list, files.revoke(0xff).der()).unwrap();
+    assert!(is_let_in().await);
+    std::fs::remove_file(&list).unwrap();
+    assert!(is_let_in().await);
 }
 
 #[tokio::test]
@@ -350,38 +358,94 @@ async fn a_certificate_made_for_itself_is_trusted_by_itself() {
 }
 
 #[tokio::test]
-async fn files_are_replaced_while_serving() {
+async fn pairs_are_replaced_while_serving_and_broken_ones_are_not_taken() {
     let files = Files::new();
     let pair = files.pair("server", &Said::default());
     let acceptor = Acceptor::new(acceptor(pair.clone(), Some(files.check()))).unwrap();
     let shown = files.pair("client", &client("one"));
-    let connector = Connector::new(files.connector(Some(shown))).unwrap();
+    let connector = Connector::new(files.connector(Some(shown.clone()))).unwrap();
+    // What the server shows, and whom it takes the client for.
     let met = async || {
-        let accepted = meet(&acceptor, &connector).await.0?;
-        Some(accepted.client.unwrap().common_name.clone())
+        let (accepted, connected) = meet(&acceptor, &connector).await;
+        connected.unwrap();
+        let accepted = accepted.unwrap();
+        accepted.client.unwrap().common_name.clone()
     };
-    assert_eq!(met().await.as_deref(), Some("one"));
+    assert_eq!(met().await, "one");
     files.pair("client", &client("two"));
-    assert_eq!(met().await.as_deref(), Some("two"));
-    // A key without its certificate, and a file that is gone.
-    let key = std::fs::read(&pair.key).unwrap();
-    files.pair("server", &Said::default());
-    std::fs::write(&pair.key, &key).unwrap();
-    assert_eq!(met().await, None);
-    std::fs::remove_file(&pair.key).unwrap();
-    assert_eq!(met().await, None);
-    files.pair("server", &Said::default());
-    assert_eq!(met().await.as_deref(), Some("two"));
-    // Authorities: what cannot be read changes nothing.
-    let authority = std::fs::read(files.path("ca.pem")).unwrap();
-    std::fs::write(files.path("ca.pem"), "").unwrap();
-    assert_eq!(met().await.as_deref(), Some("two"));
-    let others = Files::new();
-    std::fs::write(files.path("ca.pem"), others.authority.pem()).unwrap();
-    assert_eq!(met().await, None);
-    std::fs::write(files.path("ca.pem"), [authority, others.authority.pem().into()].concat())
-        .unwrap();
-    assert_eq!(met().await.as_deref(), Some("two"));
+    assert_eq!(met().await, "two");
+    for pair in [&pair, &shown] {
+        let (cert, key) = (std::fs::read(&pair.cert).unwrap(), std::fs::read(&pair.key).unwrap());
+        let strange = files.pair("strange", &client("three"));
+        // A key without its certificate, halves of files, and files that are gone.
+        std::fs::copy(&strange.key, &pair.key).unwrap();
+        assert_eq!(met().await, "two");
+        std::fs::write(&pair.key, &key[..key.len() / 2]).unwrap();
+        assert_eq!(met().await, "two");
+        std::fs::remove_file(&pair.key).unwrap();
+        assert_eq!(met().await, "two");
+        std::fs::write(&pair.key, &key).unwrap();
+        std::fs::write(&pair.cert, &cert[..cert.len() / 2]).unwrap();
+        assert_eq!(met().await, "two");
+        std::fs::write(&pair.cert, &cert).unwrap();
+    }
+    files.pair("client", &client("four"));
+    assert_eq!(met().await, "four");
+}
+
+#[tokio::test]
+async fn authorities_are_replaced_while_serving_on_both_sides() {
+    let (files, others) = (Files::new(), Files::new());
+    let (server, shown) =
+        (files.pair("server", &Said::default()), files.pair("client", &client("one")));
+    let acceptor = Acceptor::new(acceptor(server.clone(), Some(files.check()))).unwrap();
+    let connector = Connector::new(files.connector(Some(shown.clone()))).unwrap();
+    let is_let_in = async || {
+        let (accepted, connected) = meet(&acceptor, &connector).await;
+        accepted.is_some() && connected.is_ok()
+    };
+    let trust = |texts: &[&str]| std::fs::write(files.path("ca.pem"), texts.concat()).unwrap();
+    let (old, new) = (files.authority.pem(), others.authority.pem());
+    assert!(is_let_in().await);
+    trust(&[]);
+    assert!(is_let_in().await, "what cannot be read changes nothing");
+    trust(&[&old[..old.len() / 2]]);
+    assert!(is_let_in().await, "nor what is not whole");
+    // The way of a rotation: trust both, show the new ones, trust only the new one.
+    trust(&[&old, &new]);
+    assert!(is_let_in().await);
+    for (pair, said) in [(&server, Said::default()), (&shown, client("one"))] {
+        let signed = others.pair("new", &said);
+        std::fs::copy(&signed.cert, &pair.cert).unwrap();
+        std::fs::copy(&signed.key, &pair.key).unwrap();
+        assert!(is_let_in().await);
+    }
+    trust(&[&new]);
+    assert!(is_let_in().await);
+    trust(&[&old]);
+    assert!(!is_let_in().await, "nobody is trusted any more who was signed by the other");
+}
+
+#[tokio::test]
+async fn a_look_says_when_files_expire() {
+    let files = Files::new();
+    let soon = SystemTime::now() + DAY * 3;
+    let pair = files.pair("server", &Said { until: soon, ..Said::default() });
+    let acceptor = Acceptor::new(acceptor(pair.clone(), Some(files.check()))).unwrap();
+    let connector = Connector::new(files.connector(Some(pair.clone()))).unwrap();
+    let parts = |found: Vec<Expiry>| {
+        found.into_iter().map(|expiry| (expiry.part, expiry.path)).collect::<Vec<_>>()
+    };
+    let both = [(Part::Certificate, pair.cert), (Part::Authorities, files.path("ca.pem"))];
+    assert_eq!(parts(acceptor.look()), both);
+    assert_eq!(parts(connector.look()), both);
+    let certificate = |found: Vec<Expiry>| found[0].not_after;
+    // A certificate says it in seconds.
+    let difference = |time: SystemTime| soon.duration_since(time).unwrap();
+    assert!(difference(certificate(acceptor.look())) < Duration::from_secs(1));
+    files.pair("server", &Said { until: soon - DAY, ..Said::default() });
+    assert!(difference(certificate(acceptor.look())) >= DAY);
+    assert!(difference(certificate(connector.look())) >= DAY);
 }
 
 #[test]

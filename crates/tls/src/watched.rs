@@ -1,8 +1,13 @@
 //! Something made of files, made anew when one of them has changed.
 //!
 //! The files are looked at on every use, which takes a system call each, and read when they look different. A file that
-//! was written a moment ago is read again on the next use: a second write could look the same. Nothing is kept of
-//! files that could not be read: the next use tries again.
+//! was written a moment ago is read again on the next use: a second write could look the same.
+//!
+//! # Invariants
+//!
+//! * What was made once stays in force until the files say something else that can be used: a file that is gone, half
+//!   written or broken changes nothing. That is told once for each reason, not on each use, and so is that all is
+//!   well again.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -11,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
+use quorate_telemetry::log;
 
 use crate::material::MaterialError;
 
@@ -23,37 +29,98 @@ type Stamp = Vec<(u64, u64, u64, i64, i64)>;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Watched<T> {
+    /// What the files are for, for the log.
+    purpose: &'static str,
     paths: Vec<PathBuf>,
-    /// Without a stamp if it must be read again.
-    kept: Mutex<Option<(Option<Stamp>, Arc<T>)>>,
+    kept: Mutex<Kept<T>>,
+}
+
+#[derive(Debug)]
+struct Kept<T> {
+    /// Of the files as they were read last; none if they must be read again.
+    stamp: Option<Stamp>,
+    /// What was made last.
+    value: Option<Arc<T>>,
+    /// What has been told to be wrong with the files.
+    told: Option<String>,
 }
 
 impl<T> Watched<T> {
-    pub(crate) const fn new(paths: Vec<PathBuf>) -> Self {
-        Self { paths, kept: Mutex::new(None) }
+    pub(crate) const fn new(purpose: &'static str, paths: Vec<PathBuf>) -> Self {
+        Self { purpose, paths, kept: Mutex::new(Kept { stamp: None, value: None, told: None }) }
     }
 
-    /// What the files say now.
+    /// What the files say now, or what they said last.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be used, and never could.
     pub(crate) fn get(
         &self,
         load: impl FnOnce() -> Result<T, MaterialError>,
     ) -> Result<Arc<T>, MaterialError> {
         let stamp = self.stamp();
-        let kept = self.kept.lock().clone();
-        if let Some((of, value)) = kept
-            && stamp.is_some()
-            && stamp == of
         {
-            return Ok(value);
+            let kept = self.kept.lock();
+            if stamp.is_some()
+                && stamp == kept.stamp
+                && let Some(value) = &kept.value
+            {
+                return Ok(Arc::clone(value));
+            }
         }
-        let value = Arc::new(load()?);
-        *self.kept.lock() = Some((stamp, Arc::clone(&value)));
+        match load() {
+            Ok(value) => Ok(self.take_up(stamp, Arc::new(value))),
+            Err(error) => self.fall_back(stamp, error),
+        }
+    }
+
+    fn take_up(&self, stamp: Option<Stamp>, value: Arc<T>) -> Arc<T> {
+        let told = {
+            let mut kept = self.kept.lock();
+            kept.stamp = stamp;
+            kept.value = Some(Arc::clone(&value));
+            kept.told.take()
+        };
+        if told.is_some() {
+            log::info!(
+                "TLS files can be used again, and are in force",
+                "purpose" = self.purpose,
+                "files" = self.names()
+            );
+        }
+        value
+    }
+
+    fn fall_back(
+        &self,
+        stamp: Option<Stamp>,
+        error: MaterialError,
+    ) -> Result<Arc<T>, MaterialError> {
+        let text = error.to_string();
+        let (value, is_news) = {
+            let mut kept = self.kept.lock();
+            let Some(value) = kept.value.clone() else { return Err(error) };
+            kept.stamp = stamp;
+            let is_news = kept.told.as_ref() != Some(&text);
+            if is_news {
+                kept.told = Some(text.clone());
+            }
+            (value, is_news)
+        };
+        if is_news {
+            log::warn!(
+                "TLS files cannot be used; what they said before stays in force",
+                "purpose" = self.purpose,
+                "files" = self.names(),
+                "error" = text
+            );
+        }
         Ok(value)
     }
 
-    /// What was made last, though the files may say something else by now.
-    pub(crate) fn last(&self) -> Option<Arc<T>> {
-        self.kept.lock().as_ref().map(|(_, value)| Arc::clone(value))
+    fn names(&self) -> Vec<String> {
+        self.paths.iter().map(|path| path.display().to_string()).collect()
     }
 
     /// `None` when a file is not there or has just been written.
@@ -87,35 +154,75 @@ mod tests {
     use std::cell::Cell;
     use std::fs::File;
 
+    /// Reads the file, and counts how often.
+    struct Reader {
+        path: PathBuf,
+        watched: Watched<String>,
+        loads: Cell<u32>,
+    }
+
+    impl Reader {
+        fn new(path: PathBuf) -> Self {
+            let watched = Watched::new("a test", vec![path.clone()]);
+            Self { path, watched, loads: Cell::new(0) }
+        }
+
+        fn get(&self) -> Result<String, MaterialError> {
+            let found = self.watched.get(|| {
+                self.loads.set(self.loads.get() + 1);
+                let text = crate::material::read(&self.path)?;
+                let text = String::from_utf8(text).unwrap();
+                if text.contains("broken") {
+                    return Err(crate::material::content(&self.path, text));
+                }
+                Ok(text)
+            });
+            found.map(|text| (*text).clone())
+        }
+
+        fn write(&self, text: &str, age_secs: u64) {
+            std::fs::write(&self.path, text).unwrap();
+            let written = SystemTime::now() - Duration::from_secs(age_secs);
+            File::options().write(true).open(&self.path).unwrap().set_modified(written).unwrap();
+        }
+
+        fn told(&self) -> Option<String> {
+            self.watched.kept.lock().told.clone()
+        }
+    }
+
     #[test]
     fn files_are_read_when_they_have_changed() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("file");
-        let (watched, loads) = (Watched::new(vec![path.clone()]), Cell::new(0));
-        let get = || {
-            watched.get(|| {
-                loads.set(loads.get() + 1);
-                std::fs::read_to_string(&path)
-                    .map_err(|source| MaterialError::Read { path: path.clone(), source })
-            })
-        };
-        let write = |text: &str, age_secs| {
-            std::fs::write(&path, text).unwrap();
-            let written = SystemTime::now() - Duration::from_secs(age_secs);
-            File::options().write(true).open(&path).unwrap().set_modified(written).unwrap();
-        };
-        assert!(get().unwrap_err().is_missing());
-        write("one", 100);
-        assert_eq!((get().unwrap().as_str(), get().unwrap().as_str()), ("one", "one"));
-        assert_eq!(loads.get(), 2);
-        write("two", 99);
-        assert_eq!(get().unwrap().as_str(), "two");
+        let file = Reader::new(dir.path().join("file"));
+        assert!(file.get().is_err(), "there was never anything to go by");
+        file.write("one", 100);
+        assert_eq!((file.get().unwrap().as_str(), file.get().unwrap().as_str()), ("one", "one"));
+        assert_eq!(file.loads.get(), 2);
+        file.write("two", 99);
+        assert_eq!(file.get().unwrap(), "two");
         // Just written: read each time.
-        write("six", 0);
-        assert_eq!((get().unwrap().as_str(), get().unwrap().as_str()), ("six", "six"));
-        assert_eq!(loads.get(), 5);
-        std::fs::remove_file(&path).unwrap();
-        assert!(get().unwrap_err().is_missing());
-        assert_eq!(watched.last().unwrap().as_str(), "six");
+        file.write("six", 0);
+        assert_eq!((file.get().unwrap().as_str(), file.get().unwrap().as_str()), ("six", "six"));
+        assert_eq!(file.loads.get(), 5);
+    }
+
+    #[test]
+    fn what_cannot_be_used_changes_nothing_and_is_told_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = Reader::new(dir.path().join("file"));
+        file.write("one", 100);
+        assert_eq!((file.get().unwrap().as_str(), file.told()), ("one", None));
+        file.write("broken", 99);
+        assert_eq!(file.get().unwrap(), "one");
+        let told = file.told().unwrap();
+        assert!(told.ends_with("broken"), "{told}");
+        // It is not even read again, and so cannot be told again.
+        assert_eq!((file.get().unwrap().as_str(), file.loads.get()), ("one", 2));
+        std::fs::remove_file(&file.path).unwrap();
+        assert_eq!(file.get().unwrap(), "one");
+        assert_ne!(file.told(), Some(told), "another reason is told");
+        file.write("two", 98);
+        assert_eq!((file.get().unwrap().as_str(), file.told()), ("two", None));
     }
 }

@@ -90,6 +90,9 @@ group! {
             "Bytes of entries that this member has taken on as leader and not applied yet.";
         log_refused: Counter = counter(), "quorate_log_refused_total",
             "Requests, and appends of a leader, for which the log had no room.";
+        certificate_expiry: Labelled<Gauge> = Labelled::new(&["file"]),
+            "quorate_certificate_expiration_timestamp_seconds",
+            "When the first certificate of a file expires, by the flag that names the file.";
         proposals_pending: Gauge = gauge(), "etcd_server_proposals_pending",
             "Proposals that wait for their outcome.";
         proposals_failed: Counter = counter(), "etcd_server_proposals_failed_total",

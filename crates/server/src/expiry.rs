@@ -1,0 +1,174 @@
+//! When this member's certificates expire: as metrics, and as warnings, one a day for each file.
+//!
+//! The files are looked at every [`LOOK`], whether somebody connects or not, so that one that is broken is told of
+//! before it is needed.
+//!
+//! # Not here
+//!
+//! Refusing what has expired: each handshake does.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use quorate_config::Config;
+use quorate_net::runtime::blocking;
+use quorate_telemetry::log;
+use quorate_telemetry::metrics::Metrics;
+use quorate_tls::{Acceptor, Connector, Expiry, Part};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::security::Security;
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(5);
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// So long before the end warnings begin.
+const WARNED_BEFORE: Duration = DAY.saturating_mul(30);
+
+/// Who has files, and by which flags.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    listeners: Vec<(Acceptor, Flags)>,
+    dialer: Option<(Connector, Flags)>,
+    warned: Warned,
+}
+
+/// The flags that name a certificate and the authorities beside it.
+type Flags = (&'static str, &'static str);
+
+/// When the last warning about each flag's file was.
+type Warned = BTreeMap<&'static str, SystemTime>;
+
+const CLIENT_FLAGS: Flags = ("cert-file", "trusted-ca-file");
+const PEER_FLAGS: Flags = ("peer-cert-file", "peer-trusted-ca-file");
+const DIALER_FLAGS: Flags = ("peer-client-cert-file", "peer-trusted-ca-file");
+
+impl Watch {
+    pub(crate) fn over(security: &Security, config: &Config) -> Self {
+        let Security { client, metrics, peer, dialer } = security;
+        let for_clients = client.iter().chain(metrics).map(|acceptor| (acceptor, CLIENT_FLAGS));
+        let for_peers = peer.iter().map(|acceptor| (acceptor, PEER_FLAGS));
+        let own = config.security.peer.client_cert_file.is_empty();
+        let flags = if own { PEER_FLAGS } else { DIALER_FLAGS };
+        Self {
+            listeners: for_clients
+                .chain(for_peers)
+                .map(|(acceptor, flags)| (acceptor.clone(), flags))
+                .collect(),
+            dialer: dialer.tls.as_ref().map(|connector| (connector.clone(), flags)),
+            warned: Warned::new(),
+        }
+    }
+
+    /// Whether there is anything to look at.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.found().is_empty()
+    }
+
+    /// Every file once, by its flag.
+    fn found(&self) -> BTreeMap<&'static str, Expiry> {
+        let of_listeners = self.listeners.iter().map(|(acceptor, flags)| (acceptor.look(), *flags));
+        let of_dialer = self.dialer.iter().map(|(connector, flags)| (connector.look(), *flags));
+        let mut found = BTreeMap::new();
+        for (expiries, (certificate, authorities)) in of_listeners.chain(of_dialer) {
+            for expiry in expiries {
+                let flag = match expiry.part {
+                    Part::Certificate => certificate,
+                    Part::Authorities => authorities,
+                };
+                found.insert(flag, expiry);
+            }
+        }
+        found
+    }
+
+    fn look(&mut self, metrics: &Metrics) {
+        let now = SystemTime::now();
+        for (flag, Expiry { path, not_after, .. }) in self.found() {
+            let since_epoch = not_after.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            let secs = i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX);
+            metrics.server.certificate_expiry.with(&[flag]).set(secs);
+            if is_due(&mut self.warned, flag, not_after, now) {
+                warn(flag, &path, not_after, now);
+            }
+        }
+    }
+}
+
+/// Whether to warn about a file now.
+fn is_due(warned: &mut Warned, flag: &'static str, not_after: SystemTime, now: SystemTime) -> bool {
+    if not_after.duration_since(now).is_ok_and(|left| left > WARNED_BEFORE) {
+        // The next one that comes near its end is another one.
+        warned.remove(flag);
+        return false;
+    }
+    // A clock that was set back waits for nothing.
+    let is_recent = |last: &SystemTime| now.duration_since(*last).is_ok_and(|since| since < DAY);
+    if warned.get(flag).is_some_and(is_recent) {
+        return false;
+    }
+    warned.insert(flag, now);
+    true
+}
+
+fn warn(flag: &str, path: &Path, not_after: SystemTime, now: SystemTime) {
+    let path = path.display().to_string();
+    match not_after.duration_since(now) {
+        Ok(left) => log::warn!(
+            "a certificate expires soon",
+            "flag" = flag,
+            "path" = path,
+            "not-after" = not_after,
+            "days-left" = left.as_secs() / DAY.as_secs()
+        ),
+        Err(_) => log::warn!(
+            "a certificate has expired",
+            "flag" = flag,
+            "path" = path,
+            "not-after" = not_after
+        ),
+    }
+}
+
+/// Looks again and again.
+pub(crate) async fn keep_watch(mut watch: Watch, metrics: Arc<Metrics>) {
+    let mut ticks = interval(LOOK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let metrics = Arc::clone(&metrics);
+        watch = blocking(move || {
+            watch.look(&metrics);
+            watch
+        })
+        .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_warned_of_from_thirty_days_before_and_once_a_day() {
+        let mut warned = Warned::new();
+        let end = SystemTime::UNIX_EPOCH + DAY * 20_000;
+        let mut is_due_in = |flag, left: Duration| is_due(&mut warned, flag, end, end - left);
+        assert!(!is_due_in("cert-file", DAY * 30 + Duration::from_secs(1)));
+        assert!(is_due_in("cert-file", DAY * 30));
+        assert!(!is_due_in("cert-file", DAY * 30 - LOOK));
+        assert!(is_due_in("peer-cert-file", DAY * 30 - LOOK), "another file");
+        assert!(!is_due_in("cert-file", DAY * 29 + LOOK));
+        assert!(is_due_in("cert-file", DAY * 29));
+        let after = end + DAY;
+        assert!(is_due(&mut warned, "cert-file", end, after), "it has expired");
+        assert!(!is_due(&mut warned, "cert-file", end, after + LOOK));
+        // Renewed, and near its end again.
+        assert!(!is_due(&mut warned, "cert-file", end + DAY * 90, after + LOOK));
+        assert!(is_due(&mut warned, "cert-file", end + DAY, after + LOOK * 2));
+    }
+}
