@@ -1,6 +1,7 @@
 //! A client that hides nothing: the published stubs, with errors as the server gave them.
 
 use std::marker::PhantomData;
+use std::sync::{Arc, RwLock};
 
 use bytes::{Buf as _, BufMut as _, Bytes};
 use quorate_api::etcdserverpb as pb;
@@ -28,12 +29,15 @@ pub fn refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code, text: 
     }
 }
 
+/// A token that is learnt when the server serves, and shown by all its clients from then on.
+pub(crate) type SharedToken = Arc<RwLock<Option<AsciiMetadataValue>>>;
+
 /// One connection to one server.
 #[derive(Clone, Debug)]
 pub struct Client {
     channel: Channel,
     /// What is shown with each request.
-    token: Option<AsciiMetadataValue>,
+    token: SharedToken,
 }
 
 macro_rules! calls {
@@ -52,14 +56,20 @@ impl Client {
     /// A client that connects when it is first used.
     #[must_use]
     pub fn new(port: u16) -> Self {
+        Self::with_shared_token(port, SharedToken::default())
+    }
+
+    /// The same with a token that may be learnt later.
+    pub(crate) fn with_shared_token(port: u16, token: SharedToken) -> Self {
         let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
-        Self { channel: endpoint.connect_lazy(), token: None }
+        Self { channel: endpoint.connect_lazy(), token }
     }
 
     /// The same connection, with a token to show.
     #[must_use]
     pub fn with_token(&self, token: &str) -> Self {
-        Self { channel: self.channel(), token: Some(token.parse().unwrap()) }
+        let token = Arc::new(RwLock::new(Some(token.parse().unwrap())));
+        Self { channel: self.channel(), token }
     }
 
     /// The same connection, for a user, who logs in.
@@ -73,7 +83,7 @@ impl Client {
     #[must_use]
     pub fn metadata(&self) -> MetadataMap {
         let mut metadata = MetadataMap::new();
-        if let Some(token) = &self.token {
+        if let Some(token) = &*self.token.read().unwrap() {
             metadata.insert("token", token.clone());
         }
         metadata

@@ -41,6 +41,7 @@ pub enum Tool {
 pub struct Ctl {
     tool: Tool,
     endpoints: String,
+    user: Option<String>,
 }
 
 impl Ctl {
@@ -51,7 +52,8 @@ impl Ctl {
             Tool::Etcdctl => has_etcd_tools(),
             Tool::QuorateCtl => Kind::Quorate.is_present(),
         };
-        present.then(|| Self { tool, endpoints: format!("127.0.0.1:{}", server.port()) })
+        let endpoints = format!("127.0.0.1:{}", server.port());
+        present.then(|| Self { tool, endpoints, user: server.user_of_tools() })
     }
 
     /// The same tool, pointed at these as well, which it may ask when the first does not answer.
@@ -81,6 +83,7 @@ impl Ctl {
             }
         };
         command.arg(format!("--endpoints={}", self.endpoints)).args(args);
+        command.envs(self.user.iter().map(|user| ("ETCDCTL_USER", user)));
         command
     }
 

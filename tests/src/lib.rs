@@ -21,6 +21,7 @@
 //! | `ETCD_BIN_DIR` | where `etcd`, `etcdctl` and `etcdutl` are; without it their half is skipped |
 //! | `QUORATE_GOLDEN` | directories written by real etcd, with its answers |
 //! | `QUORATE_CLUSTER` | `leader` or `follower`: a server of the suite is that member of three |
+//! | `QUORATE_SECURED` | `1`: authentication is on, and clients and peers show certificates (`guard`) |
 //! | `QUORATE_LONG` | `1` runs the long form of the tests that have one |
 //! | `QUORATE_SEED` | repeats the choices of a test that failed |
 
@@ -32,17 +33,20 @@ mod cluster;
 mod company;
 mod condition;
 mod ctl;
+mod guard;
 mod history;
 mod http;
 mod kind;
 pub mod linear;
 mod links;
 mod machine;
+pub mod pki;
 mod ports;
 mod random;
 mod raw_http2;
 mod requests;
 mod server;
+mod tunnel;
 mod watch;
 mod workload;
 
@@ -51,6 +55,7 @@ pub use cluster::{Cluster, ClusterOptions, Endpoints, PATIENCE, State};
 pub use company::{Place, is_first_term};
 pub use condition::{DEADLINE, eventually, eventually_ok, eventually_within, within};
 pub use ctl::{Ctl, Finished, Tool, Utl, etcdutl, has_etcd_tools, run_to_end};
+pub use guard::{is_guarded_suite, suite_authority};
 pub use history::History;
 pub use http::{Response, get, get_and_shut_down, request, request_with};
 pub use kind::{Kind, is_long, missing, notice, skipped};
@@ -117,6 +122,9 @@ pub fn run_within<F: Future<Output = ()>>(
 ) {
     if !kind.is_present() {
         return;
+    }
+    if let Some(reason) = guard::reason_to_leave_out(std::any::type_name_of_val(&body)) {
+        return skipped(&format!("with authentication and certificates: {reason}"));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     // Tasks stay on this thread and need not be able to leave it.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::guard::{Guard, is_guarded_suite};
 use crate::ports::Port;
 use crate::{Client, DEADLINE, Kind, Response, http};
 
@@ -39,12 +40,13 @@ pub struct Options {
     advertised_peer_port: Option<u16>,
     client_scheme: &'static str,
     peer_scheme: &'static str,
+    guarded: bool,
 }
 
 impl Options {
     /// A single member with etcd's defaults, save for elections that take a tenth of the time.
     #[must_use]
-    pub const fn new(kind: Kind) -> Self {
+    pub fn new(kind: Kind) -> Self {
         Self {
             kind,
             name: None,
@@ -59,21 +61,37 @@ impl Options {
             advertised_peer_port: None,
             client_scheme: "http",
             peer_scheme: "http",
+            guarded: is_guarded_suite(),
         }
+    }
+
+    /// Turns authentication on and asks clients and peers for certificates; clients of this server have them, and ask
+    /// as root.
+    #[must_use]
+    pub const fn guarded(mut self) -> Self {
+        self.guarded = true;
+        self
+    }
+
+    /// Does not, whatever the run is about: the test looks after that itself.
+    #[must_use]
+    pub const fn unguarded(mut self) -> Self {
+        self.guarded = false;
+        self
     }
 
     /// Serves clients with TLS; flags say how.
     #[must_use]
     pub const fn secured(mut self) -> Self {
         self.client_scheme = "https";
-        self
+        self.unguarded()
     }
 
     /// Talks to peers with TLS; flags say how.
     #[must_use]
     pub const fn secured_peers(mut self) -> Self {
         self.peer_scheme = "https";
-        self
+        self.unguarded()
     }
 
     /// Gives the member a name other than etcd's default.
@@ -170,15 +188,19 @@ impl Options {
     pub fn prepare(self) -> Server {
         let home = TempDir::new().unwrap();
         let data = self.data.clone().unwrap_or_else(|| home.path().join("data"));
+        let client_port = Port::free();
+        let is_guarded = self.guarded && self.addresses;
+        let guard = is_guarded.then(|| Guard::new(home.path(), client_port.number()));
         Server {
             child: None,
             log: home.path().join("log"),
             log_start: 0,
             home,
             data,
-            client_port: Port::free(),
+            client_port,
             peer_port: Port::free(),
             options: self,
+            guard,
             company: Vec::new(),
         }
     }
@@ -222,6 +244,8 @@ pub struct Server {
     log_start: usize,
     client_port: Port,
     peer_port: Port,
+    /// What lets nobody in but this test.
+    guard: Option<Guard>,
     /// The other members, which live as long.
     company: Vec<Self>,
 }
@@ -264,6 +288,9 @@ impl Server {
             let ended = child.try_wait().unwrap();
             let said = self.log_of_this_run();
             if said.contains(READY) && ended.is_none() {
+                if let Some(guard) = &self.guard {
+                    guard.log_in().await;
+                }
                 return Ok(());
             }
             if ended.is_some() || start.elapsed() > DEADLINE {
@@ -293,10 +320,10 @@ impl Server {
         command.current_dir(self.home.path());
         if self.options.addresses {
             command.arg(format!("--data-dir={}", self.data.display()));
-            let (client, peer) = (self.url(), self.peer_url());
-            command.arg(format!("--listen-client-urls={client}"));
-            command.arg(format!("--advertise-client-urls={client}"));
-            let (scheme, port) = (self.options.peer_scheme, self.peer_port.number());
+            let peer = self.peer_url();
+            command.arg(format!("--listen-client-urls={}", self.listen_url()));
+            command.arg(format!("--advertise-client-urls={}", self.url()));
+            let (scheme, port) = (self.peer_scheme(), self.peer_port.number());
             command.arg(format!("--listen-peer-urls={scheme}://127.0.0.1:{port}"));
             command.arg(format!("--initial-advertise-peer-urls={peer}"));
             if let Some(name) = &self.options.name {
@@ -313,6 +340,7 @@ impl Server {
             command.arg(format!("--heartbeat-interval={heartbeat}"));
             command.arg(format!("--election-timeout={election}"));
         }
+        command.args(self.guard.iter().flat_map(Guard::flags));
         command.args(&self.options.flags);
         command
     }
@@ -371,26 +399,54 @@ impl Server {
     /// A client with a connection of its own.
     #[must_use]
     pub fn client(&self) -> Client {
-        Client::new(self.client_port.number())
+        match &self.guard {
+            Some(guard) => guard.client(),
+            None => Client::new(self.client_port.number()),
+        }
     }
 
-    /// Address for clients, with its scheme.
+    /// Address for clients, with its scheme. It is open to those of this machine where the server is guarded: see
+    /// [`Self::listen_url`].
     #[must_use]
     pub fn url(&self) -> String {
-        format!("{}://127.0.0.1:{}", self.options.client_scheme, self.client_port.number())
+        format!("{}://127.0.0.1:{}", self.options.client_scheme, self.port())
+    }
+
+    /// Address that the server itself listens on for clients.
+    #[must_use]
+    pub fn listen_url(&self) -> String {
+        let scheme = if self.guard.is_some() { "https" } else { self.options.client_scheme };
+        format!("{scheme}://127.0.0.1:{}", self.client_port.number())
+    }
+
+    /// Where the certificates of a guarded server are: `ca`, `server`, and `client` for those who ask it, each with its
+    /// key beside it.
+    #[must_use]
+    pub fn guard_dir(&self) -> PathBuf {
+        self.guard.as_ref().expect("the server is guarded").dir().to_owned()
+    }
+
+    fn peer_scheme(&self) -> &'static str {
+        if self.guard.is_some() { "https" } else { self.options.peer_scheme }
+    }
+
+    /// The user that tools have to name, where one has to be.
+    #[must_use]
+    pub(crate) fn user_of_tools(&self) -> Option<String> {
+        self.guard.is_some().then(crate::guard::user_of_tools)
     }
 
     /// Address for peers, with its scheme, as it is advertised.
     #[must_use]
     pub fn peer_url(&self) -> String {
         let port = self.options.advertised_peer_port.unwrap_or(self.peer_port.number());
-        format!("{}://127.0.0.1:{port}", self.options.peer_scheme)
+        format!("{}://127.0.0.1:{port}", self.peer_scheme())
     }
 
     /// The port for clients.
     #[must_use]
-    pub const fn port(&self) -> u16 {
-        self.client_port.number()
+    pub fn port(&self) -> u16 {
+        self.guard.as_ref().map_or(self.client_port.number(), Guard::port)
     }
 
     /// The port for peers.
@@ -431,7 +487,7 @@ impl Server {
     /// Asks over HTTP.
     #[must_use]
     pub fn get(&self, path: &str) -> Response {
-        http::get(self.client_port.number(), path)
+        http::get(self.port(), path)
     }
 
     /// One sample of `/metrics`, by name and labels as they are written there.

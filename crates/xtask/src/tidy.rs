@@ -183,7 +183,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "quorate",
         &["quorate-bench", "quorate-ctl", "quorate-release", "quorate-server", "quorate-utl"],
     ),
-    ("quorate-tests", &["quorate-api", "quorate-protobuf", "quorate-random"]),
+    ("quorate-tests", &["quorate-api", "quorate-protobuf", "quorate-random", "quorate-tls"]),
     (
         "quorate-fuzz",
         &[

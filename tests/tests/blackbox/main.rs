@@ -26,6 +26,8 @@ mod requests;
 mod resources;
 mod takeover;
 mod tls;
+mod tls_hostile;
+mod tls_rotation;
 mod tool_faults;
 mod tools;
 mod txn;

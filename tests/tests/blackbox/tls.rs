@@ -4,13 +4,10 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use quorate_tests::pki::{Authority, Leaf};
 use quorate_tests::{
     DEADLINE, Finished, Kind, Options, Server, Tool, eventually, has_etcd_tools, on_both_servers,
     on_quorate, run_to_end, within,
-};
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose,
 };
 use tempfile::TempDir;
 
@@ -32,54 +29,54 @@ on_quorate! {
 }
 
 /// An authority, and files signed by it.
-struct Files {
+pub(crate) struct Files {
     dir: TempDir,
-    authority: CertifiedIssuer<'static, KeyPair>,
+    pub(crate) authority: Authority,
 }
 
 impl Files {
-    fn new() -> Self {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        let files = Self { dir: TempDir::new().unwrap(), authority };
+    pub(crate) fn new() -> Self {
+        let files = Self { dir: TempDir::new().unwrap(), authority: Authority::new() };
         std::fs::write(files.path("ca"), files.authority.pem()).unwrap();
-        files.write("server", "server");
-        files.write("client", "someone");
+        files.write("server", &Leaf::new("server"));
+        files.write("client", &Leaf::new("someone"));
         files
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn text(&self, name: &str) -> String {
+    pub(crate) fn text(&self, name: &str) -> String {
         self.path(name).display().to_string()
     }
 
-    /// A certificate for servers and clients alike, and its key, `name` and `name.key`.
-    fn write(&self, name: &str, common_name: &str) {
-        let hosts = ["localhost".to_owned(), "127.0.0.1".to_owned()];
-        let mut params = CertificateParams::new(hosts).unwrap();
-        params.distinguished_name.push(DnType::CommonName, common_name);
-        params.extended_key_usages =
-            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &self.authority).unwrap();
-        std::fs::write(self.path(name), certificate.pem()).unwrap();
-        std::fs::write(self.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
+    /// A certificate and its key, `name` and `name.key`.
+    pub(crate) fn write(&self, name: &str, leaf: &Leaf) {
+        self.authority.sign(leaf).write(self.dir.path(), name);
     }
 
-    fn server(&self, kind: Kind) -> Options {
+    pub(crate) fn server(&self, kind: Kind) -> Options {
         Options::new(kind)
             .secured()
             .flag(format!("--cert-file={}", self.text("server")))
             .flag(format!("--key-file={}", self.text("server.key")))
     }
 
+    /// With clients that have to show a certificate.
+    pub(crate) fn closed(&self, kind: Kind) -> Options {
+        let ca = format!("--trusted-ca-file={}", self.text("ca"));
+        self.server(kind).flag("--client-cert-auth").flag(ca)
+    }
+
+    /// What a tool says to be let in.
+    pub(crate) fn shown(&self, name: &str) -> [String; 3] {
+        let [ca, cert, key] = [self.text("ca"), self.text(name), self.text(&format!("{name}.key"))];
+        [format!("--cacert={ca}"), format!("--cert={cert}"), format!("--key={key}")]
+    }
+
     /// With peers that have to show a certificate.
-    fn peers(&self, options: Options) -> Options {
+    pub(crate) fn peers(&self, options: Options) -> Options {
         options
             .secured_peers()
             .flag(format!("--peer-cert-file={}", self.text("server")))
@@ -90,7 +87,7 @@ impl Files {
 }
 
 /// Runs a tool against an endpoint.
-fn ctl(tool: Tool, endpoint: &str, args: &[&str]) -> Finished {
+pub(crate) fn ctl(tool: Tool, endpoint: &str, args: &[&str]) -> Finished {
     let mut command = match tool {
         Tool::Etcdctl => Command::new(Kind::etcd_program("etcdctl").unwrap()),
         Tool::QuorateCtl => {
@@ -103,7 +100,7 @@ fn ctl(tool: Tool, endpoint: &str, args: &[&str]) -> Finished {
     run_to_end(command, "")
 }
 
-fn tools() -> Vec<Tool> {
+pub(crate) fn tools() -> Vec<Tool> {
     let mut tools = Vec::new();
     tools.extend(Kind::Quorate.is_present().then_some(Tool::QuorateCtl));
     tools.extend(has_etcd_tools().then_some(Tool::Etcdctl));

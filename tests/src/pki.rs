@@ -1,0 +1,177 @@
+//! Authorities of the tests' own, and what they sign.
+//!
+//! Certificates are for this machine (`localhost`, 127.0.0.1), for servers and clients alike and valid today, unless a
+//! test says otherwise.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer,
+    DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair,
+    KeyUsagePurpose, RevokedCertParams, SerialNumber,
+};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What a certificate says.
+#[derive(Clone, Debug)]
+pub struct Leaf {
+    /// The subject's common name; none when empty.
+    pub common_name: String,
+    /// Names and addresses that it stands for.
+    pub hosts: Vec<String>,
+    /// Whether a server may show it.
+    pub for_servers: bool,
+    /// Whether a client may.
+    pub for_clients: bool,
+    /// Its number.
+    pub serial: u64,
+    /// Valid from then on.
+    pub from: SystemTime,
+    /// Valid until then.
+    pub until: SystemTime,
+}
+
+impl Leaf {
+    /// A certificate in order.
+    #[must_use]
+    pub fn new(common_name: &str) -> Self {
+        Self {
+            common_name: common_name.to_owned(),
+            hosts: vec!["localhost".to_owned(), "127.0.0.1".to_owned()],
+            for_servers: true,
+            for_clients: true,
+            serial: 1,
+            from: SystemTime::now() - DAY,
+            until: SystemTime::now() + DAY * 90,
+        }
+    }
+
+    fn params(&self) -> CertificateParams {
+        let mut params = CertificateParams::new(self.hosts.clone()).unwrap();
+        params.distinguished_name = DistinguishedName::new();
+        if !self.common_name.is_empty() {
+            params.distinguished_name.push(DnType::CommonName, self.common_name.as_str());
+        }
+        let usages = [
+            (self.for_servers, ExtendedKeyUsagePurpose::ServerAuth),
+            (self.for_clients, ExtendedKeyUsagePurpose::ClientAuth),
+        ];
+        let usages = usages.into_iter().filter(|(is_for, _)| *is_for);
+        params.extended_key_usages = usages.map(|(_, usage)| usage).collect();
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.serial_number = Some(SerialNumber::from(self.serial));
+        params.not_before = self.from.into();
+        params.not_after = self.until.into();
+        params
+    }
+
+    /// Signs itself.
+    #[must_use]
+    pub fn self_signed(&self) -> Credentials {
+        let key = KeyPair::generate().unwrap();
+        let cert = self.params().self_signed(&key).unwrap().pem();
+        Credentials { cert, key: key.serialize_pem() }
+    }
+}
+
+/// A certificate and its key, in PEM.
+#[derive(Clone)]
+pub struct Credentials {
+    /// The certificate.
+    pub cert: String,
+    /// The key.
+    pub key: String,
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credentials").field("cert", &self.cert).finish_non_exhaustive()
+    }
+}
+
+impl Credentials {
+    /// Writes both as `name` and `name.key`, whole from one moment to the next, and returns where.
+    pub fn write(&self, dir: &Path, name: &str) -> (PathBuf, PathBuf) {
+        let (cert, key) = (dir.join(name), dir.join(format!("{name}.key")));
+        replace(&cert, self.cert.as_bytes());
+        replace(&key, self.key.as_bytes());
+        (cert, key)
+    }
+}
+
+/// Puts a file in the place of another, as a careful operator does: whoever reads finds the one or the other.
+pub fn replace(path: &Path, bytes: &[u8]) {
+    let beside = path.with_extension("new");
+    std::fs::write(&beside, bytes).unwrap();
+    std::fs::rename(&beside, path).unwrap();
+}
+
+/// Somebody whose signatures count for whoever trusts it.
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority").finish_non_exhaustive()
+    }
+}
+
+impl Default for Authority {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Authority {
+    /// A new one.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut params = CertificateParams::default();
+        // Two authorities of one name would be taken for one another.
+        let key = KeyPair::generate().unwrap();
+        let name: String =
+            key.public_key_raw()[1..9].iter().map(|byte| format!("{byte:02x}")).collect();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        Self { issuer: CertifiedIssuer::self_signed(params, key).unwrap() }
+    }
+
+    /// Its certificate.
+    #[must_use]
+    pub fn pem(&self) -> String {
+        self.issuer.pem()
+    }
+
+    /// Signs a certificate for a new key.
+    #[must_use]
+    pub fn sign(&self, leaf: &Leaf) -> Credentials {
+        let key = KeyPair::generate().unwrap();
+        let cert = leaf.params().signed_by(&key, &self.issuer).unwrap().pem();
+        Credentials { cert, key: key.serialize_pem() }
+    }
+
+    /// A list of the numbers that are revoked, in DER.
+    #[must_use]
+    pub fn revoke(&self, serials: &[u64]) -> Vec<u8> {
+        let revoked = |serial: &u64| RevokedCertParams {
+            serial_number: SerialNumber::from(*serial),
+            revocation_time: (SystemTime::now() - DAY).into(),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: (SystemTime::now() - DAY).into(),
+            next_update: (SystemTime::now() + DAY).into(),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.issuer).unwrap().der().to_vec()
+    }
+}

@@ -1,0 +1,114 @@
+//! The way to a server that asks for certificates, for clients that have none.
+//!
+//! Whoever connects to the tunnel's port is connected to the server with TLS and the tunnel's certificate: one
+//! connection for one. So tests that know nothing of TLS, and tools that were not told of it, reach a server that lets
+//! nobody in without. What protocol to ask for is seen in the first bytes, so nothing is dialed before there are some.
+
+use std::io;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use quorate_tls::{Allowed, Connector, ConnectorSettings, Pair, Protocols, Trust};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::task::{JoinHandle, JoinSet};
+
+/// What tells HTTP/2.
+const HTTP2: &[u8] = b"PRI";
+
+/// A tunnel at work; its connections end with it.
+#[derive(Debug)]
+pub(crate) struct Tunnel {
+    port: u16,
+    task: JoinHandle<()>,
+}
+
+impl Tunnel {
+    /// To a port of this machine, with what lies in a folder: `ca`, `client`, `client.key`.
+    pub(crate) fn start(to: u16, dir: &Path) -> Self {
+        let connector = |http2| {
+            Connector::new(ConnectorSettings {
+                pair: Some(Pair::new(dir.join("client"), dir.join("client.key"))),
+                protocols: Protocols::default(),
+                trust: Some(Trust::File(dir.join("ca"))),
+                allowed: Allowed::All,
+                http2,
+                server_name: None,
+            })
+            .unwrap()
+        };
+        let way = Way { to, http1: connector(false), http2: connector(true) };
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let task = runtime().spawn(async move {
+            let listener = TcpListener::from_std(listener).unwrap();
+            let mut connections = JoinSet::new();
+            loop {
+                tokio::select! {
+                    accepted = listener.accept() => {
+                        let Ok((stream, _)) = accepted else { continue };
+                        // A connection that fails is its ends' affair.
+                        let way = way.clone();
+                        connections.spawn(async move { drop(way.carry(stream).await) });
+                    }
+                    Some(_) = connections.join_next() => {}
+                }
+            }
+        });
+        Self { port, task }
+    }
+
+    /// Where it begins.
+    pub(crate) const fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Apart from the tests' own: those that compute, or wait without giving way, must not hold up what they wait for.
+fn runtime() -> &'static Runtime {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    RUNTIME.get_or_init(|| {
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+    })
+}
+
+#[derive(Clone)]
+struct Way {
+    to: u16,
+    http1: Connector,
+    http2: Connector,
+}
+
+impl Way {
+    async fn carry(&self, mut near: TcpStream) -> io::Result<()> {
+        let connector = if begins_http2(&near).await? { &self.http2 } else { &self.http1 };
+        let far = TcpStream::connect(("127.0.0.1", self.to)).await?;
+        near.set_nodelay(true)?;
+        far.set_nodelay(true)?;
+        let far = connector.connect(Some("127.0.0.1"), far).await;
+        let mut far = far.map_err(io::Error::other)?;
+        tokio::io::copy_bidirectional(&mut near, &mut far).await.map(drop)
+    }
+}
+
+async fn begins_http2(stream: &TcpStream) -> io::Result<bool> {
+    let mut first = [0; HTTP2.len()];
+    loop {
+        let count = stream.peek(&mut first).await?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if count == first.len() || !HTTP2.starts_with(&first[..count]) {
+            return Ok(first[..count] == *HTTP2);
+        }
+        // The rest is on its way; there is no waiting for more than is there to be looked at.
+        tokio::task::yield_now().await;
+    }
+}

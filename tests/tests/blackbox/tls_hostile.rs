@@ -1,0 +1,305 @@
+//! What strangers send to a port that speaks TLS: others are served, memory stays bounded, and the log names each
+//! reason without being flooded.
+
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::time::{Duration, Instant, SystemTime};
+
+use quorate_tests::pki::{Credentials, Leaf};
+use quorate_tests::{
+    DEADLINE, Kind, Options, Random, Server, eventually, is_long, on_both_servers, on_quorate,
+};
+use quorate_tls::{Allowed, Connector, ConnectorSettings, Pair, Protocols, Trust};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::tls::{Files, ctl, tools};
+
+on_both_servers! {
+    alone:
+    certificates_that_are_not_in_order_are_refused,
+    peers_have_to_come_from_where_their_certificate_says,
+    nonsense_instead_of_a_handshake_holds_nobody_up,
+    many_half_open_handshakes_hold_nobody_up,
+}
+
+on_quorate! {
+    alone:
+    handshakes_and_heads_that_do_not_end_are_given_up,
+}
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How a handshake begins; the rest is missing.
+const BEGUN: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
+
+/// Certificates that no server may accept from a client, with why.
+fn not_in_order(files: &Files) -> Vec<(&'static str, Credentials)> {
+    let now = SystemTime::now();
+    let client = || Leaf::new("someone");
+    let sign = |leaf: Leaf| files.authority.sign(&leaf);
+    vec![
+        ("expired", sign(Leaf { from: now - DAY * 2, until: now - DAY, ..client() })),
+        ("not valid yet", sign(Leaf { from: now + DAY, ..client() })),
+        ("for servers only", sign(Leaf { for_clients: false, ..client() })),
+        ("self-signed", client().self_signed()),
+        ("of a stranger", Files::new().authority.sign(&client())),
+        ("revoked", sign(Leaf { serial: 7, ..client() })),
+    ]
+}
+
+/// How often the log tells of a connection that was refused, and how many more there were.
+fn rejections(server: &Server) -> (usize, u64) {
+    let log = server.log();
+    let lines: Vec<&str> =
+        log.lines().filter(|line| line.contains("rejected connection")).collect();
+    let left_out = lines.iter().filter_map(|line| {
+        let (_, rest) = line.split_once("\"lines-left-out\":")?;
+        rest.split(|char: char| !char.is_ascii_digit()).next()?.parse::<u64>().ok()
+    });
+    (lines.len(), left_out.sum())
+}
+
+async fn certificates_that_are_not_in_order_are_refused(kind: Kind) {
+    let files = Files::new();
+    std::fs::write(files.path("list"), files.authority.revoke(&[7])).unwrap();
+    let crl = format!("--client-crl-file={}", files.text("list"));
+    let server = files.closed(kind).flag(crl).start().await;
+    let cases = not_in_order(&files);
+    for tool in tools() {
+        let put = |name: &str| {
+            let [ca, cert, key] = files.shown(name);
+            let words = ["--command-timeout=1s", "--dial-timeout=1s", &ca, &cert, &key];
+            ctl(tool, &server.url(), &[&words[..], &["put", "k", "v"]].concat())
+        };
+        for (why, credentials) in &cases {
+            credentials.write(&files.path(""), "bad");
+            let refused = put("bad");
+            assert_ne!(refused.code, Some(0), "{why}: {refused:?}");
+            assert_eq!(put("client").success(), "OK\n", "{why}");
+        }
+    }
+    let (told, left_out) = rejections(&server);
+    assert!(told > 0, "{}", server.log());
+    if kind == Kind::Quorate {
+        // Each is told or counted: clients come again until their time is up.
+        let refused = cases.len() * tools().len();
+        assert!(told as u64 + left_out + 1 >= refused as u64, "{told} {left_out}");
+    }
+    assert!(!server.log().contains("PRIVATE KEY"));
+}
+
+/// Connects with a certificate, or none, and says something; the answer's first bytes.
+async fn ask(
+    port: u16,
+    files: &Files,
+    shown: Option<&Credentials>,
+    said: &str,
+) -> std::io::Result<Vec<u8>> {
+    let pair = shown.map(|shown| {
+        let (cert, key) = shown.write(&files.path(""), "asking");
+        Pair::new(cert, key)
+    });
+    let connector = Connector::new(ConnectorSettings {
+        pair,
+        protocols: Protocols::default(),
+        trust: Some(Trust::File(files.path("ca"))),
+        allowed: Allowed::All,
+        http2: false,
+        server_name: None,
+    })
+    .unwrap();
+    let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
+    let stream = connector.connect(Some("127.0.0.1"), stream).await;
+    let mut stream = stream.map_err(std::io::Error::other)?;
+    stream.write_all(said.as_bytes()).await?;
+    let mut answer = vec![0; 1024];
+    let count = tokio::time::timeout(DEADLINE, stream.read(&mut answer)).await??;
+    answer.truncate(count);
+    Ok(answer)
+}
+
+async fn peers_have_to_come_from_where_their_certificate_says(kind: Kind) {
+    let files = Files::new();
+    let server = files.peers(Options::new(kind)).start().await;
+    let question = "GET /version HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
+    let right = files.authority.sign(&Leaf::new("peer"));
+    let elsewhere = Leaf { hosts: vec!["127.0.0.9".to_owned()], ..Leaf::new("peer") };
+    let elsewhere = files.authority.sign(&elsewhere);
+    let mut cases = not_in_order(&files);
+    // Nobody asked for a list.
+    cases.retain(|(why, _)| *why != "revoked");
+    cases.push(("from elsewhere", elsewhere));
+    let is_answered = async |shown| {
+        let answer = ask(server.peer_port(), &files, shown, question).await;
+        answer.is_ok_and(|answer| answer.starts_with(b"HTTP/1.1 200"))
+    };
+    assert!(is_answered(Some(&right)).await);
+    assert!(!is_answered(None).await);
+    for (why, credentials) in &cases {
+        assert!(!is_answered(Some(credentials)).await, "{why}");
+        assert!(is_answered(Some(&right)).await, "{why}");
+    }
+    assert!(rejections(&server).0 > 0, "{}", server.log());
+}
+
+/// A whole ClientHello, as a library sends it.
+async fn hello(files: &Files) -> Vec<u8> {
+    let (near, mut far) = tokio::io::duplex(1 << 16);
+    let connector = Connector::new(ConnectorSettings {
+        pair: None,
+        protocols: Protocols::default(),
+        trust: Some(Trust::File(files.path("ca"))),
+        allowed: Allowed::All,
+        http2: true,
+        server_name: None,
+    })
+    .unwrap();
+    let mut bytes = vec![0; 1 << 14];
+    let read = async {
+        let count = far.read(&mut bytes).await.unwrap();
+        drop(far);
+        count
+    };
+    let (_, count) = tokio::join!(connector.connect(Some("localhost"), near), read);
+    bytes.truncate(count);
+    bytes
+}
+
+async fn nonsense_instead_of_a_handshake_holds_nobody_up(kind: Kind) {
+    let files = Files::new();
+    let server = files.closed(kind).start().await;
+    let (hello, mut random) = (hello(&files).await, Random::by_chance());
+    let mut said: Vec<Vec<u8>> = vec![
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        vec![0; 4096],
+        // An alert, application data and a record of an unknown kind before any handshake.
+        b"\x15\x03\x03\x00\x02\x02\x28".to_vec(),
+        b"\x17\x03\x03\x00\x01\x00".to_vec(),
+        b"\xff\x03\x03\x00\x01\x00".to_vec(),
+        // The longest record, and a handshake message of 16 MiB.
+        [&b"\x16\x03\x01\xff\xff"[..], &[1; 70_000]].concat(),
+        [&b"\x16\x03\x01\x40\x00\x01\xff\xff\xff"[..], &[0; 16_380]].concat(),
+        // SSL 2, and a hello of TLS 1.0.
+        b"\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10".to_vec(),
+        [&b"\x16\x03\x01\x00\x2d\x01\x00\x00\x29\x03\x01"[..], &[7; 34]].concat(),
+    ];
+    for _ in 0..if is_long() { 5_000 } else { 200 } {
+        let mut bytes = hello.clone();
+        for _ in 0..=random.below(3) {
+            let place = usize::try_from(random.below(bytes.len() as u64)).unwrap();
+            bytes[place] ^= 1 << random.below(8);
+        }
+        said.push(bytes);
+    }
+    for bytes in &said {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        // Whoever is refused early cannot say the rest.
+        drop(stream.write_all(bytes));
+    }
+    let [ca, cert, key] = files.shown("client");
+    for tool in tools() {
+        let put = ctl(tool, &server.url(), &[&ca, &cert, &key, "put", "k", "v"]);
+        assert_eq!(put.success(), "OK\n");
+    }
+    eventually("a line in the log", async || (rejections(&server).0 > 0).then_some(())).await;
+    let log = server.log();
+    assert!(!log.contains("panicked at"), "{log}");
+    if kind == Kind::Quorate {
+        assert!(rejections(&server).0 < said.len() / 2, "the log is flooded: {log}");
+    }
+}
+
+/// Connections on which a handshake has begun, and stays so.
+fn half_open(server: &Server, count: usize) -> Vec<TcpStream> {
+    (0..count)
+        .map(|_| {
+            let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+            stream.write_all(BEGUN).unwrap();
+            stream
+        })
+        .collect()
+}
+
+async fn many_half_open_handshakes_hold_nobody_up(kind: Kind) {
+    let files = Files::new();
+    let server = files.closed(kind).start().await;
+    let [ca, cert, key] = files.shown("client");
+    let before = server.memory("VmRSS");
+    let count = if is_long() { 10_000 } else { 1_000 };
+    let held = half_open(&server, count);
+    let mut longest = Duration::ZERO;
+    for tool in tools() {
+        let start = Instant::now();
+        let put = ctl(tool, &server.url(), &[&ca, &cert, &key, "put", "k", "v"]);
+        assert_eq!(put.success(), "OK\n");
+        longest = longest.max(start.elapsed());
+    }
+    let grown = server.memory("VmRSS").saturating_sub(before);
+    show(&format!("{count} half-open handshakes, {kind:?}: {} MiB, {longest:?}", grown >> 20));
+    if kind == Kind::Quorate {
+        let bound = count as u64 * (48 << 10) + (16 << 20);
+        assert!(grown < bound, "{grown} bytes for {count} connections");
+    }
+    drop(held);
+}
+
+#[expect(clippy::print_stdout, reason = "a figure beside the result")]
+fn show(text: &str) {
+    println!("{text}");
+}
+
+/// Waits for the end that a server makes of a connection.
+async fn end_of(mut stream: impl tokio::io::AsyncRead + Unpin) {
+    let mut answer = [0; 256];
+    let ended = tokio::time::timeout(DEADLINE, async {
+        while stream.read(&mut answer).await.is_ok_and(|count| count > 0) {}
+    });
+    assert!(ended.await.is_ok(), "the connection stays");
+}
+
+async fn handshakes_and_heads_that_do_not_end_are_given_up(kind: Kind) {
+    let files = Files::new();
+    let server = files.server(kind).start().await;
+    let mut slow = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        let mut stream =
+            tokio::net::TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();
+        slow.spawn_local(async move {
+            // A byte now and then is no progress.
+            for byte in BEGUN {
+                if stream.write_all(&[*byte]).await.is_err() {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            end_of(stream).await;
+        });
+    }
+    for said in ["G", "GET /version HTTP/1.1\r\nHost: x\r\nX: "] {
+        let connector = Connector::new(ConnectorSettings {
+            pair: None,
+            protocols: Protocols::default(),
+            trust: Some(Trust::File(files.path("ca"))),
+            allowed: Allowed::All,
+            http2: false,
+            server_name: None,
+        })
+        .unwrap();
+        let stream = tokio::net::TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();
+        let mut stream = connector.connect(Some("127.0.0.1"), stream).await.unwrap();
+        stream.write_all(said.as_bytes()).await.unwrap();
+        slow.spawn_local(end_of(stream));
+    }
+    let ca = format!("--cacert={}", files.text("ca"));
+    for tool in tools() {
+        assert_eq!(ctl(tool, &server.url(), &[&ca, "put", "k", "v"]).success(), "OK\n");
+    }
+    while let Some(ended) = slow.join_next().await {
+        ended.unwrap();
+    }
+    let (told, left_out) = rejections(&server);
+    // Those that end together share a line, with how many were left out of the log since.
+    assert!((1..=50).contains(&told), "{told} {left_out}: {}", server.log());
+    assert!(server.log().contains("the handshake took too long"));
+}

@@ -1,0 +1,185 @@
+//! Certificates, keys, authorities and revocation lists that are replaced while a server runs.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use quorate_tests::pki::{Leaf, replace};
+use quorate_tests::{
+    Client, Kind, Options, Server, Watch, eventually, on_both_servers, on_quorate, put,
+    suite_authority, watch_prefix, within,
+};
+
+use super::tls::{Files, ctl, tools};
+
+on_both_servers! {
+    alone:
+    who_is_revoked_stays_connected_and_does_not_come_again,
+}
+
+on_quorate! {
+    alone:
+    an_authority_is_replaced_under_open_connections,
+    a_broken_file_leaves_in_force_what_was_read_before_and_is_told_once,
+    the_end_of_certificates_is_told_before_it_comes,
+}
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A connection with a watch that stays open.
+struct Held {
+    client: Client,
+    watch: Watch,
+    seen: usize,
+}
+
+impl Held {
+    async fn open(server: &Server) -> Self {
+        let client = server.client();
+        let mut watch = Watch::open(&client);
+        watch.create(watch_prefix("k")).await;
+        Self { client, watch, seen: 0 }
+    }
+
+    /// Writes over the connection, and sees it on the stream that is open since the start.
+    async fn goes_on(&mut self) {
+        let key = format!("k{}", self.seen);
+        self.client.write(&key, "v").await;
+        loop {
+            let response = within("the event", self.watch.next()).await;
+            assert!(!response.canceled, "{response:?}");
+            self.seen += response.events.len();
+            if response
+                .events
+                .iter()
+                .any(|event| event.kv.as_ref().unwrap().key() == key.as_bytes())
+            {
+                return;
+            }
+        }
+    }
+}
+
+/// Whether somebody who connects now is let in.
+async fn is_let_in(server: &Server) -> bool {
+    let asked = within("an answer", async { server.client().put(put("other", "v")).await });
+    asked.await.is_ok()
+}
+
+async fn who_is_revoked_stays_connected_and_does_not_come_again(kind: Kind) {
+    let files = Files::new();
+    let list = files.path("list");
+    replace(&list, &files.authority.revoke(&[99]));
+    let crl = format!("--client-crl-file={}", list.display());
+    let server = Options::new(kind).guarded().flag(crl).start().await;
+    let mut held = Held::open(&server).await;
+    assert!(is_let_in(&server).await);
+    // Whose list it is does not matter; the numbers do.
+    replace(&list, &files.authority.revoke(&[99, Leaf::new("").serial]));
+    assert!(!is_let_in(&server).await);
+    held.goes_on().await;
+    replace(&list, &files.authority.revoke(&[99]));
+    assert!(is_let_in(&server).await);
+    held.goes_on().await;
+}
+
+async fn an_authority_is_replaced_under_open_connections(kind: Kind) {
+    let server = Options::new(kind).guarded().start().await;
+    let dir = server.guard_dir();
+    let others = Files::new();
+    let old = std::fs::read(dir.join("ca")).unwrap();
+    let new = others.authority.pem().into_bytes();
+    let mut held = Held::open(&server).await;
+    let trust = |authorities: &[&[u8]]| replace(&dir.join("ca"), &authorities.concat());
+    let steps: [(&str, &dyn Fn()); 4] = [
+        ("both are trusted", &|| trust(&[&old, &new])),
+        ("the server is signed by the new one", &|| {
+            others.authority.sign(&Leaf::new("server")).write(&dir, "server");
+        }),
+        ("and the client", &|| {
+            others.authority.sign(&Leaf::new("somebody")).write(&dir, "client");
+        }),
+        ("only the new one is trusted", &|| trust(&[&new])),
+    ];
+    for (step, take) in steps {
+        take();
+        assert!(is_let_in(&server).await, "{step}");
+        held.goes_on().await;
+    }
+    // Who was signed by the old one is a stranger.
+    trust(&[&old]);
+    assert!(!is_let_in(&server).await);
+    held.goes_on().await;
+}
+
+/// How often the log says something, and something else of a file in the same line.
+fn times_told(server: &Server, text: &str, of: &str, path: &Path) -> usize {
+    let of_file = format!("\"{of}\":\"{}", path.display());
+    let is_such = |line: &&str| {
+        let rest = line.split_once(&of_file).map(|(_, rest)| rest);
+        line.contains(text) && rest.is_some_and(|rest| rest.starts_with([':', '"']))
+    };
+    server.log().lines().filter(is_such).count()
+}
+
+async fn a_broken_file_leaves_in_force_what_was_read_before_and_is_told_once(kind: Kind) {
+    let files = Files::new();
+    let list = files.path("list");
+    replace(&list, &files.authority.revoke(&[99]));
+    let crl = format!("--client-crl-file={}", list.display());
+    let server = files.closed(kind).flag(crl).start().await;
+    let Some(tool) = tools().pop() else { return };
+    let [ca, cert, key] = files.shown("client");
+    // The tool's own files are others than the server's.
+    std::fs::copy(files.path("ca"), files.path("tool-ca")).unwrap();
+    let ca = ca.replace("/ca", "/tool-ca");
+    let check = || {
+        let put = ctl(tool, &server.url(), &[&ca, &cert, &key, "put", "k", "v"]);
+        assert_eq!(put.success(), "OK\n");
+    };
+    check();
+    let mut repaired = 0;
+    for name in ["server", "server.key", "ca", "list"] {
+        let path = files.path(name);
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+        (0..3).for_each(|_| check());
+        let told = || times_told(&server, "TLS files cannot be used", "error", &path);
+        assert_eq!(told(), 1, "{name}: {}", server.log());
+        replace(&path, &whole);
+        check();
+        assert_eq!(told(), 1, "{name}");
+        repaired += 1;
+        assert_eq!(server.log().matches("can be used again").count(), repaired, "{name}");
+    }
+    let log = server.log();
+    assert!(!log.contains("PRIVATE KEY") && !log.contains("rejected connection"), "{log}");
+}
+
+async fn the_end_of_certificates_is_told_before_it_comes(kind: Kind) {
+    let server = Options::new(kind).guarded().start().await;
+    let dir = server.guard_dir();
+    let path = dir.join("server");
+    let metric = |flag: &str| {
+        let name = format!("quorate_certificate_expiration_timestamp_seconds{{file=\"{flag}\"}}");
+        let secs = Duration::from_secs_f64(server.metric(&name)?);
+        Some(SystemTime::UNIX_EPOCH + secs)
+    };
+    let warned = || times_told(&server, "a certificate expires soon", "path", &path);
+    let soon = SystemTime::now() + DAY * 10;
+    for flag in ["cert-file", "trusted-ca-file", "peer-cert-file", "peer-trusted-ca-file"] {
+        eventually("the end", async || metric(flag).filter(|told| *told > soon)).await;
+    }
+    assert_eq!((metric("peer-client-cert-file"), warned()), (None, 0));
+    suite_authority().sign(&Leaf { until: soon, ..Leaf::new("server") }).write(&dir, "server");
+    // It stands for two flags, and is warned of for each.
+    eventually("warnings", async || (warned() == 2).then_some(())).await;
+    let log = server.log();
+    for said in ["\"flag\":\"cert-file\"", "\"flag\":\"peer-cert-file\"", "\"days-left\":9"] {
+        assert!(log.contains(said), "{log}");
+    }
+    let told = metric("cert-file").unwrap();
+    assert!(soon.duration_since(told).unwrap() < Duration::from_secs(1), "{told:?}");
+    suite_authority().sign(&Leaf::new("server")).write(&dir, "server");
+    eventually("the new end", async || metric("cert-file").filter(|told| *told > soon)).await;
+    assert_eq!(warned(), 2);
+}
