@@ -200,8 +200,9 @@ impl Matches {
                 return Err(match letter {
                     'h' => FlagError::Help,
                     _ => {
-                        // What follows may be a secret, as in `-user=name:password`.
-                        let told = letters.split_once('=').map_or(letters, |(told, _)| told);
+                        // What follows may be a secret, as in `-user=name:password` or `-uname:password`.
+                        let seen = letters.len() - tail.len();
+                        let told = letters[..seen].trim_end_matches('=');
                         FlagError::Wrong(format!("unknown shorthand flag: '{letter}' in -{told}"))
                     }
                 });
@@ -365,7 +366,9 @@ mod tests {
             r#"invalid argument "x" for "-i, --interactive" flag: strconv.ParseBool: parsing "x": invalid syntax"#
         );
         for (line, told) in [
-            ("-user=root:SECRET", "unknown shorthand flag: 'u' in -user"),
+            ("-user=root:SECRET", "unknown shorthand flag: 'u' in -u"),
+            ("-uroot:SECRET", "unknown shorthand flag: 'u' in -u"),
+            ("-iuroot:SECRET", "unknown shorthand flag: 'u' in -iu"),
             ("-=SECRET", "unknown shorthand flag: '=' in -"),
             ("---user=SECRET", "bad flag syntax: ---user"),
         ] {

@@ -6,13 +6,16 @@
 //!
 //! # Not here
 //!
-//! Which certificates (`security`), TLS itself (`tls`), and authentication.
+//! Which certificates (`security`), TLS itself (`tls`), who asks (`credentials`); `login` has the tokens.
+
+mod login;
 
 use std::cell::RefCell;
 use std::error::Error;
 use std::rc::Rc;
 use std::time::Duration;
 
+use quorate_api::etcdserverpb::auth_client::AuthClient;
 use quorate_api::etcdserverpb::cluster_client::ClusterClient;
 use quorate_api::etcdserverpb::kv_client::KvClient;
 use quorate_api::etcdserverpb::lease_client::LeaseClient;
@@ -23,6 +26,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status, TimeoutExpired};
 
+use crate::credentials::{Credentials, Token};
 use crate::failure::{Failure, exit, status_text};
 use crate::security::Transport;
 
@@ -93,6 +97,11 @@ pub(crate) struct Client {
     targets: Vec<Target>,
     limits: Limits,
     state: RefCell<State>,
+    credentials: Rc<Credentials>,
+    /// What the servers know the user by.
+    token: RefCell<Option<Token>>,
+    /// Also how long a login may take.
+    dial_timeout: Duration,
     /// Takes what only someone who looks for a fault wants to know.
     debug: Debug,
 }
@@ -128,10 +137,11 @@ struct Target {
 }
 
 impl Client {
-    /// Prepares a client; nothing is sent before the first call.
+    /// Prepares a client; nothing is sent before the first call or login.
     pub(crate) fn new(
         endpoints: Vec<String>,
         transport: &Transport,
+        credentials: Rc<Credentials>,
         patience: Patience,
         limits: Limits,
         debug: Debug,
@@ -158,7 +168,23 @@ impl Client {
             Ok(Target { text, endpoint, connector, dial_timeout: patience.dial_timeout })
         });
         let targets = targets.collect::<Result<Vec<_>, Failure>>()?;
-        Ok(Self { targets, limits, state: RefCell::default(), debug })
+        let token = match &*credentials {
+            Credentials::Token(token) => Some(token.clone()),
+            Credentials::None | Credentials::Login { .. } => None,
+        };
+        Ok(Self {
+            targets,
+            limits,
+            state: RefCell::default(),
+            credentials,
+            token: RefCell::new(token),
+            dial_timeout: patience.dial_timeout,
+            debug,
+        })
+    }
+
+    pub(crate) fn auth(&self, channel: Channel) -> AuthClient<Channel> {
+        AuthClient::new(channel).max_decoding_message_size(self.limits.receive_bytes)
     }
 
     pub(crate) fn kv(&self, channel: Channel) -> KvClient<Channel> {
@@ -181,7 +207,8 @@ impl Client {
         MaintenanceClient::new(channel).max_decoding_message_size(self.limits.receive_bytes)
     }
 
-    /// Makes a call. With a `timeout` it looks for an endpoint that long; without, it asks each once.
+    /// Makes a call. With a `timeout` it looks for an endpoint that long; without, it asks each once. A call that
+    /// the servers refuse for its token is made again with another.
     pub(crate) async fn call<Message, Reply>(
         &self,
         timeout: Option<Duration>,
@@ -194,31 +221,47 @@ impl Client {
     {
         self.limits.check_request(message.encoded_len())?;
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let attempts = async {
+        let calling = async {
+            let mut logins = 0;
             loop {
-                let connection = self.connect(deadline).await?;
-                let mut request = Request::new(message.clone());
-                if let Some(deadline) = deadline {
-                    request.set_timeout(deadline.duration_since(Instant::now()));
+                let status = match self.attempts(deadline, repeat, &message, &make).await {
+                    Ok(reply) => return Ok(reply),
+                    Err(status) => status,
+                };
+                if !self.renew_token(deadline, &status, logins).await? {
+                    return Err(status);
                 }
-                match make(connection.channel.clone(), request).await.map_err(told) {
-                    Ok(reply) => return Ok(reply.into_inner()),
-                    Err(status) if status.code() == Code::Unavailable => {
-                        self.leave(&connection, &status);
-                        if repeat == Repeat::Never || deadline.is_none() {
-                            return Err(status);
-                        }
-                        sleep(RETRY_PAUSE).await;
-                    }
-                    Err(status) => return Err(status),
-                }
+                logins += 1;
             }
         };
-        match deadline {
-            None => attempts.await,
-            Some(deadline) => timeout_at(deadline, attempts)
-                .await
-                .unwrap_or_else(|_| Err(Status::deadline_exceeded("context deadline exceeded"))),
+        within(deadline, calling).await
+    }
+
+    /// Makes a call with the token as it is.
+    async fn attempts<Message: Clone, Reply>(
+        &self,
+        deadline: Option<Instant>,
+        repeat: Repeat,
+        message: &Message,
+        make: &impl AsyncFn(Channel, Request<Message>) -> Result<Response<Reply>, Status>,
+    ) -> Result<Reply, Status> {
+        loop {
+            let connection = self.connect(deadline).await?;
+            let mut request = self.signed(message.clone());
+            if let Some(deadline) = deadline {
+                request.set_timeout(deadline.duration_since(Instant::now()));
+            }
+            match make(connection.channel.clone(), request).await.map_err(told) {
+                Ok(reply) => return Ok(reply.into_inner()),
+                Err(status) if status.code() == Code::Unavailable => {
+                    self.leave(&connection, &status);
+                    if repeat == Repeat::Never || deadline.is_none() {
+                        return Err(status);
+                    }
+                    sleep(RETRY_PAUSE).await;
+                }
+                Err(status) => return Err(status),
+            }
         }
     }
 
@@ -275,6 +318,19 @@ impl Client {
         let mut fields = vec![("endpoint", target.text.clone())];
         fields.extend(error.map(|error| ("error", error.to_owned())));
         (self.debug)(message, &fields);
+    }
+}
+
+/// Gives up when the time is over, if there is a limit.
+async fn within<T>(
+    deadline: Option<Instant>,
+    doing: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Status> {
+    match deadline {
+        None => doing.await,
+        Some(deadline) => timeout_at(deadline, doing)
+            .await
+            .unwrap_or_else(|_| Err(Status::deadline_exceeded("context deadline exceeded"))),
     }
 }
 
@@ -445,7 +501,8 @@ mod tests {
         let second = Duration::from_secs(1);
         let patience =
             Patience { dial_timeout: second, keepalive_time: second, keepalive_timeout: second };
-        Client::new(endpoints, &Transport::default(), patience, limits, Rc::new(|_, _| {})).unwrap()
+        let (transport, nobody) = (Transport::default(), Rc::default());
+        Client::new(endpoints, &transport, nobody, patience, limits, Rc::new(|_, _| {})).unwrap()
     }
 
     #[tokio::test]

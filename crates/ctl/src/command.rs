@@ -12,6 +12,7 @@ use crate::session::Session;
 pub(crate) mod group {
     pub(crate) const KEY_VALUE: &str = "Key-value commands";
     pub(crate) const MAINTENANCE: &str = "Cluster maintenance commands";
+    pub(crate) const AUTHENTICATION: &str = "Authentication commands";
     pub(crate) const UTILITY: &str = "Utility commands";
 }
 
@@ -23,8 +24,7 @@ pub(crate) type Run = for<'a> fn(&'a Session) -> Running<'a>;
 pub(crate) type Command = command::Command<Run>;
 
 /// Commands that `etcdctl` has and this tool does not.
-const ABSENT: &[&str] =
-    &["auth", "check", "completion", "elect", "lock", "make-mirror", "role", "user"];
+const ABSENT: &[&str] = &["check", "completion", "elect", "lock", "make-mirror"];
 
 /// What to print about a word that is no command below the root.
 pub(crate) fn unknown(root: &Command, program: &str, word: &str) -> String {
@@ -70,8 +70,8 @@ mod tests {
         assert_eq!(find(&ROOT, &line("de")).unwrap_err(), "de");
         assert_eq!(find(&ROOT, &line("foo")).unwrap_err(), "foo");
         assert_eq!(unknown(&ROOT, "etcdctl", "foo"), r#"unknown command "foo" for "etcdctl""#);
-        let absent = r#"unknown command "role" for "quorate ctl": not in this version of Quorate"#;
-        assert!(unknown(&ROOT, "quorate ctl", "role").starts_with(absent));
+        let absent = r#"unknown command "check" for "quorate ctl": not in this version of Quorate"#;
+        assert!(unknown(&ROOT, "quorate ctl", "check").starts_with(absent));
         assert!(ABSENT.iter().all(|name| find(&ROOT, &line(name)).is_err()));
         assert!(unknown(&ROOT, "etcdctl", "pit").ends_with("Did you mean this?\n\tget\n\tput\n"));
     }

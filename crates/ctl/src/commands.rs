@@ -1,6 +1,7 @@
 //! The commands, one module each: its flags, its request, its run, and the tests of these.
 
 pub(crate) mod alarm;
+pub(crate) mod auth;
 pub(crate) mod compaction;
 pub(crate) mod defrag;
 pub(crate) mod del;
@@ -12,8 +13,10 @@ pub(crate) mod lease;
 pub(crate) mod member;
 pub(crate) mod move_leader;
 pub(crate) mod put;
+pub(crate) mod role;
 pub(crate) mod snapshot;
 pub(crate) mod txn;
+pub(crate) mod user;
 pub(crate) mod version;
 pub(crate) mod watch;
 
@@ -27,11 +30,12 @@ use crate::session::GLOBAL_FLAGS;
 pub(crate) const ROOT: Command = Command {
     usage: "etcdctl",
     short: "A simple command line client for etcd3.",
-    groups: &[group::KEY_VALUE, group::MAINTENANCE, group::UTILITY],
+    groups: &[group::KEY_VALUE, group::MAINTENANCE, group::AUTHENTICATION, group::UTILITY],
     inherited: GLOBAL_FLAGS,
     hidden: SECURITY_FLAGS,
     children: &[
         &alarm::ALARM,
+        &auth::AUTH,
         &compaction::COMPACTION,
         &defrag::DEFRAG,
         &del::DEL,
@@ -44,8 +48,10 @@ pub(crate) const ROOT: Command = Command {
         &move_leader::MOVE_LEADER,
         &help::OPTIONS,
         &put::PUT,
+        &role::ROLE,
         &snapshot::SNAPSHOT,
         &txn::TXN,
+        &user::USER,
         &version::VERSION,
         &watch::WATCH,
     ],
@@ -78,52 +84,9 @@ fn serializable(consistency: &str) -> Result<bool, Failure> {
     }
 }
 
-/// The keys that a command is about.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct KeyRange {
-    key: Vec<u8>,
-    end: Vec<u8>,
-}
-
-impl KeyRange {
-    /// All keys that begin with `key`; every key if it is empty.
-    fn prefix(key: Vec<u8>) -> Self {
-        if key.is_empty() {
-            return Self { key: vec![0], end: vec![0] };
-        }
-        let mut end = key.clone();
-        while let Some(last) = end.pop() {
-            if last < 0xff {
-                end.push(last + 1);
-                return Self { key, end };
-            }
-        }
-        // Nothing follows a key of nothing but 0xff.
-        Self { key, end: vec![0] }
-    }
-
-    /// All keys from `key` on.
-    fn from(key: Vec<u8>) -> Self {
-        Self { key: if key.is_empty() { vec![0] } else { key }, end: vec![0] }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_prefix_ends_before_its_successor() {
-        for (key, end) in
-            [(&b"a"[..], &b"b"[..]), (b"a\xff", b"b"), (b"\xff\xff", b"\0"), (b"ab", b"ac")]
-        {
-            let range = KeyRange::prefix(key.to_vec());
-            assert_eq!((&range.key[..], &range.end[..]), (key, end));
-        }
-        let all = KeyRange { key: vec![0], end: vec![0] };
-        assert_eq!(KeyRange::prefix(Vec::new()), all);
-        assert_eq!(KeyRange::from(Vec::new()), all);
-    }
 
     #[test]
     fn ids_are_hexadecimal() {

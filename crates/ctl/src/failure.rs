@@ -59,9 +59,7 @@ pub(crate) fn status_text(status: &Status) -> String {
     match status.code() {
         Code::DeadlineExceeded => "context deadline exceeded".to_owned(),
         Code::Cancelled => "context canceled".to_owned(),
-        _ if message.starts_with("etcdserver: ") || message.starts_with("auth: ") => {
-            message.to_owned()
-        }
+        _ if message.starts_with("etcdserver: ") => message.to_owned(),
         code => format!("rpc error: code = {} desc = {message}", code_name(code)),
     }
 }

@@ -12,17 +12,20 @@
 //!
 //! # Not here
 //!
-//! Locks and elections, and the commands about them, which are therefore unknown; TLS and authentication, whose
-//! flags are refused (`security`).
+//! Locks and elections, and the commands about them, which are therefore unknown; discovery by DNS, whose flags are
+//! refused (`security`).
 //!
 //! # Tests
 //!
-//! Beside each module; `tests/etcd.rs` compares with the real tool against a real server.
+//! Beside each module; `tests/etcd` compares with the real tool against a real server.
 
 mod client;
 mod command;
 mod commands;
+mod credentials;
+mod echo;
 mod failure;
+mod key_range;
 mod output;
 mod security;
 mod session;

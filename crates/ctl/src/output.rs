@@ -3,6 +3,7 @@
 //! [`Reply`] names everything a command can show. Each format is one function over it and says itself
 //! which replies it does not cover.
 
+mod access;
 mod fields;
 mod json;
 mod protobuf;
@@ -17,6 +18,7 @@ use quorate_api::etcdserverpb::{
     TxnResponse, WatchResponse,
 };
 
+pub(crate) use self::access::Access;
 use crate::failure::{Failure, exit};
 
 /// What a command shows.
@@ -50,6 +52,7 @@ pub(crate) enum Reply {
     Health(Vec<Health>),
     Status(Vec<(String, StatusResponse)>),
     HashKv(Vec<(String, HashKvResponse)>),
+    Access(Access),
 }
 
 /// Whether an endpoint serves.

@@ -1,8 +1,6 @@
-//! `etcdctl`'s flags for TLS; and those for logins and discovery by DNS, which this version does not have: known, so
-//! that they are refused by name instead of being passed over.
-//!
-//! A command that was to go with a login does not go at all. What says no more than is done anyway
-//! (`--insecure-discovery=true`, an empty user) is accepted.
+//! `etcdctl`'s flags for TLS and logins (`credentials` reads those); and the ones for discovery by DNS, which this version
+//! does not have: known, so that they are refused by name instead of being passed over. What says no more than is done
+//! anyway (`--insecure-discovery=true`) is accepted.
 //!
 //! # Invariants
 //!
@@ -22,7 +20,11 @@ pub(crate) const ENV_PREFIX: &str = "ETCDCTL_";
 
 /// The flags, beside the global ones, of every command.
 pub(crate) const SECURITY_FLAGS: &[Flag] = &[
-    Flag::text("auth-jwt-token", "", ABSENT),
+    Flag::text(
+        "auth-jwt-token",
+        "",
+        "JWT token used for authentication (if this option is used, --user and --password should not be set)",
+    ),
     Flag::text(
         "cacert",
         "",
@@ -50,14 +52,21 @@ pub(crate) const SECURITY_FLAGS: &[Flag] = &[
         usage: "disable transport security for client connections",
     },
     Flag::text("key", "", "identify secure client using this TLS key file"),
-    Flag::text("password", "", ABSENT),
-    Flag::text("user", "", ABSENT),
+    Flag::text(
+        "password",
+        "",
+        "password for authentication (if this option is used, --user option shouldn't include password)",
+    ),
+    Flag::text(
+        "user",
+        "",
+        "username[:password] for authentication (prompt if password is not supplied)",
+    ),
 ];
 
 /// What a flag is about that is not there; `None` for one that acts.
 fn subject(flag: &str) -> Option<&'static str> {
     match flag {
-        "user" | "password" | "auth-jwt-token" => Some("authentication is"),
         "discovery-srv" | "discovery-srv-name" | "insecure-discovery" => {
             Some("discovery by DNS is")
         }
@@ -198,9 +207,6 @@ mod tests {
     #[test]
     fn what_would_secure_a_command_is_refused_before_anything_is_sent() {
         for (flag, value, subject) in [
-            ("user", "root:SECRET", "authentication is"),
-            ("password", "SECRET", "authentication is"),
-            ("auth-jwt-token", "SECRET", "authentication is"),
             ("discovery-srv", "SECRET", "discovery by DNS is"),
             ("discovery-srv-name", "SECRET", "discovery by DNS is"),
             ("insecure-discovery", "false", "discovery by DNS is"),
@@ -222,13 +228,12 @@ mod tests {
 
     #[test]
     fn all_that_is_refused_is_told_at_once() {
-        let (code, printed) =
-            run(&["-d", "x"], &[("ETCDCTL_USER", "root"), ("ETCDCTL_PASSWORD", "SECRET")]);
+        let (code, printed) = run(&["-d", "x"], &[("ETCDCTL_DISCOVERY_SRV_NAME", "SECRET")]);
         assert_eq!(code, exit::BAD_ARGS);
         assert_eq!(
             printed,
-            "Error: ETCDCTL_PASSWORD, ETCDCTL_USER: authentication is not supported by this version; \
-             --discovery-srv: discovery by DNS is not supported by this version; nothing was sent\n"
+            "Error: --discovery-srv, ETCDCTL_DISCOVERY_SRV_NAME: discovery by DNS is not supported by this version; \
+             nothing was sent\n"
         );
     }
 

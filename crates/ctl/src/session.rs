@@ -5,7 +5,7 @@
 //! * What would secure the way to the servers is never passed over (see `security`), and no line tells the value
 //!   of a variable: it may be a secret.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::io::{BufRead, ErrorKind, Write};
 use std::rc::Rc;
@@ -14,6 +14,8 @@ use std::time::Duration;
 use quorate_cli::start::BROKEN_PIPE;
 
 use crate::client::{Client, Debug, Limits, Patience};
+use crate::credentials::Credentials;
+use crate::echo::Hidden;
 use crate::failure::{Failure, exit};
 use crate::flags::{Flag, Kind, Matches};
 use crate::gotext;
@@ -82,6 +84,8 @@ pub(crate) struct Session {
     pub(crate) matches: Matches,
     pub(crate) env: BTreeMap<String, String>,
     terminal: Rc<RefCell<Terminal>>,
+    /// Found out, and if need be asked for, once.
+    credentials: OnceCell<Rc<Credentials>>,
 }
 
 impl Session {
@@ -109,16 +113,22 @@ impl Session {
                 drop(terminal.errors.write_all(settings(&matches).as_bytes()));
             }
         }
-        Ok(Self { program, matches, env, terminal: Rc::new(RefCell::new(terminal)) })
+        let terminal = Rc::new(RefCell::new(terminal));
+        Ok(Self { program, matches, env, terminal, credentials: OnceCell::new() })
     }
 
-    /// The client of the given endpoints' cluster.
-    pub(crate) fn client(&self) -> Result<Client, Failure> {
-        self.client_of(self.endpoints())
+    /// The client of the given endpoints' cluster, logged in.
+    pub(crate) async fn client(&self) -> Result<Client, Failure> {
+        self.client_of(self.endpoints()).await
     }
 
-    /// A client of the given endpoints.
-    pub(crate) fn client_of(&self, endpoints: Vec<String>) -> Result<Client, Failure> {
+    /// A client of the given endpoints, logged in.
+    pub(crate) async fn client_of(&self, endpoints: Vec<String>) -> Result<Client, Failure> {
+        self.prepare(endpoints)?.logged_in().await
+    }
+
+    /// A client of the given endpoints that has yet to log in.
+    pub(crate) fn prepare(&self, endpoints: Vec<String>) -> Result<Client, Failure> {
         // The format is checked before anything is asked, so that a typo changes nothing.
         self.format()?;
         let bytes = |name| usize::try_from(self.matches.int(name)).unwrap_or_default();
@@ -129,7 +139,17 @@ impl Session {
             keepalive_timeout: self.matches.duration("keepalive-timeout"),
         };
         let transport = security::transport(&self.matches);
-        Client::new(endpoints, &transport, patience, limits, self.debug())
+        let credentials = self.credentials()?;
+        Client::new(endpoints, &transport, credentials, patience, limits, self.debug())
+    }
+
+    fn credentials(&self) -> Result<Rc<Credentials>, Failure> {
+        if let Some(known) = self.credentials.get() {
+            return Ok(known.clone());
+        }
+        let ask = || self.read_secret("Password: ");
+        let found = Rc::new(Credentials::of(&self.matches, ask)?);
+        Ok(self.credentials.get_or_init(|| found).clone())
     }
 
     /// Where a client tells what it does: nowhere, unless somebody looks for a fault.
@@ -207,6 +227,20 @@ impl Session {
         let mut line = Vec::new();
         self.terminal.borrow_mut().input.read_until(b'\n', &mut line)?;
         Ok(line)
+    }
+
+    /// Asks for a secret, which the terminal does not show; without the blanks around it.
+    pub(crate) fn read_secret(&self, prompt: &str) -> Result<String, String> {
+        let hidden = Hidden::begin();
+        let asked = self.print(prompt).map_err(|_| "the prompt cannot be shown".to_owned());
+        let line = asked.and_then(|()| {
+            let input = &mut self.terminal.borrow_mut().input;
+            hidden.read_line(input).map_err(|error| error.to_string())
+        });
+        drop(hidden);
+        // What follows has a line of its own.
+        drop(self.print("\n"));
+        Ok(String::from_utf8_lossy(&line?).trim().to_owned())
     }
 
     /// Takes standard input away, for a thread that reads it while the command works.

@@ -47,7 +47,7 @@ async fn list(session: &Session) -> Result<(), Failure> {
     if !session.matches.args.is_empty() {
         return Err(Failure::bad_args("alarm list command accepts no arguments"));
     }
-    let client = session.client()?;
+    let client = session.client().await?;
     session.show(&Reply::Alarm(active(&client, session.timeout()).await?))
 }
 
@@ -55,7 +55,7 @@ async fn disarm(session: &Session) -> Result<(), Failure> {
     if !session.matches.args.is_empty() {
         return Err(Failure::bad_args("alarm disarm command accepts no arguments"));
     }
-    let client = session.client()?;
+    let client = session.client().await?;
     let mut all = AlarmResponse::default();
     for alarm in active(&client, session.timeout()).await?.alarms {
         let request = AlarmRequest {

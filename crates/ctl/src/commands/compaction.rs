@@ -26,7 +26,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
         (Some(revision), 1) => parse_int(&revision, 10).map_err(Failure::error)?,
         _ => return Err(Failure::bad_args("compaction command needs 1 argument")),
     };
-    let client = session.client()?;
+    let client = session.client().await?;
     let request = CompactionRequest { revision, physical: session.matches.bool("physical") };
     let compact = async |channel, request| client.kv(channel).compact(request).await;
     client.call(Some(session.timeout()), Repeat::Never, request, compact).await?;

@@ -23,7 +23,7 @@ pub(crate) const DEFRAG: Command = Command {
 async fn run(session: &Session) -> Result<(), Failure> {
     let mut failed = false;
     for endpoint in chosen(session).await? {
-        let client = session.client_of(vec![endpoint.clone()])?;
+        let client = session.client_of(vec![endpoint.clone()]).await?;
         let start = Instant::now();
         let defragment =
             async |channel, request| client.maintenance(channel).defragment(request).await;

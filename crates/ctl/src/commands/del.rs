@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use quorate_api::etcdserverpb::DeleteRangeRequest;
 
-use super::KeyRange;
 use crate::client::Repeat;
 use crate::command::{Command, group};
 use crate::failure::Failure;
 use crate::flags::{Flag, Matches};
 use crate::gotext::quote;
+use crate::key_range::KeyRange;
 use crate::output::Reply;
 use crate::session::Session;
 
@@ -105,7 +105,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
     let del = Del::new(&session.matches);
     let request = del.request()?;
     del.warn(session).await;
-    let client = session.client()?;
+    let client = session.client().await?;
     let delete = async |channel, request| client.kv(channel).delete_range(request).await;
     let reply = client.call(Some(session.timeout()), Repeat::Never, request, delete).await?;
     session.show(&Reply::Delete(reply))

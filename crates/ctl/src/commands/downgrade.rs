@@ -56,7 +56,7 @@ async fn run(
             _ => return Err(Failure::bad_args("too many arguments")),
         }
     };
-    let client = session.client()?;
+    let client = session.client().await?;
     let request = DowngradeRequest { action: action as i32, version };
     let downgrade = async |channel, request| client.maintenance(channel).downgrade(request).await;
     let reply = client.call(Some(session.timeout()), Repeat::Never, request, downgrade).await?;

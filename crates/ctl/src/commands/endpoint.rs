@@ -60,7 +60,11 @@ pub(crate) async fn chosen(session: &Session) -> Result<Vec<String>, Failure> {
     if !session.matches.bool("cluster") {
         return Ok(session.endpoints());
     }
-    let client = session.client()?;
+    let client = session.client().await.map_err(|failure| match failure.code {
+        // As etcdctl tells it here, and only here.
+        exit::BAD_CONNECTION => Failure { code: exit::ERROR, ..failure },
+        _ => failure,
+    })?;
     let list = async |channel, request| client.cluster(channel).member_list(request).await;
     let request = MemberListRequest { linearizable: true };
     let reply = client.call(Some(session.timeout()), Repeat::Safe, request, list).await;
@@ -74,7 +78,7 @@ pub(crate) async fn chosen(session: &Session) -> Result<Vec<String>, Failure> {
 async fn health(session: &Session) -> Result<(), Failure> {
     let mut checks = Vec::new();
     for endpoint in chosen(session).await? {
-        let client = Rc::new(session.client_of(vec![endpoint.clone()])?);
+        let client = Rc::new(session.prepare(vec![endpoint.clone()])?);
         let timeout = session.timeout();
         checks.push(tokio::task::spawn_local(check(client, endpoint, timeout)));
     }
@@ -89,6 +93,10 @@ async fn health(session: &Session) -> Result<(), Failure> {
 
 /// Whether an endpoint answers a linearizable read and has no alarm.
 async fn check(client: Rc<Client>, endpoint: String, timeout: Duration) -> Health {
+    if let Err(status) = client.log_in().await {
+        let error = status_text(&status);
+        return Health { endpoint, healthy: false, took: String::new(), error };
+    }
     let start = Instant::now();
     let request = RangeRequest { key: "health".into(), ..Default::default() };
     let range = async |channel, request| client.kv(channel).range(request).await;
@@ -121,7 +129,7 @@ async fn check(client: Rc<Client>, endpoint: String, timeout: Duration) -> Healt
 async fn status(session: &Session) -> Result<(), Failure> {
     let (mut list, mut failed) = (Vec::new(), false);
     for endpoint in chosen(session).await? {
-        let client = session.client_of(vec![endpoint.clone()])?;
+        let client = session.client_of(vec![endpoint.clone()]).await?;
         let status = async |channel, request| client.maintenance(channel).status(request).await;
         let timeout = Some(session.timeout());
         match client.call(timeout, Repeat::Safe, StatusRequest {}, status).await {
@@ -142,7 +150,7 @@ async fn hash_kv(session: &Session) -> Result<(), Failure> {
     let revision = session.matches.int("rev");
     let (mut list, mut failure) = (Vec::new(), None);
     for endpoint in chosen(session).await? {
-        let client = session.client_of(vec![endpoint.clone()])?;
+        let client = session.client_of(vec![endpoint.clone()]).await?;
         let hash = async |channel, request| client.maintenance(channel).hash_kv(request).await;
         let timeout = Some(session.timeout());
         match client.call(timeout, Repeat::Safe, HashKvRequest { revision }, hash).await {

@@ -4,11 +4,12 @@ use quorate_api::etcdserverpb::range_request::{SortOrder, SortTarget};
 use quorate_api::etcdserverpb::{RangeRequest, RangeResponse};
 use tonic::{Response, Status};
 
-use super::{KeyRange, serializable};
+use super::serializable;
 use crate::client::{Client, Repeat};
 use crate::command::{Command, group};
 use crate::failure::{Failure, exit};
 use crate::flags::{Flag, Matches};
+use crate::key_range::KeyRange;
 use crate::output::{Format, Reply};
 use crate::session::Session;
 
@@ -145,7 +146,7 @@ impl<'a> Get<'a> {
 
 async fn run(session: &Session) -> Result<(), Failure> {
     let request = Get::new(&session.matches).request()?;
-    let client = session.client()?;
+    let client = session.client().await?;
     let timeout = Some(session.timeout());
     let reply = if session.matches.bool("stream") {
         let stream = async |channel, request| joined(&client, channel, request).await;

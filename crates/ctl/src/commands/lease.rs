@@ -89,7 +89,7 @@ async fn grant(session: &Session) -> Result<(), Failure> {
     let ttl = only_arg(session, "lease grant command needs TTL argument")?;
     let ttl =
         parse_int(&ttl, 10).map_err(|error| Failure::bad_args(format!("bad TTL ({error})")))?;
-    let client = session.client()?;
+    let client = session.client().await?;
     let grant = async |channel, request| client.lease(channel).lease_grant(request).await;
     let request = LeaseGrantRequest { ttl, id: 0 };
     let reply = client.call(Some(session.timeout()), Repeat::Never, request, grant).await;
@@ -101,7 +101,7 @@ async fn grant(session: &Session) -> Result<(), Failure> {
 
 async fn revoke(session: &Session) -> Result<(), Failure> {
     let id = lease_id(&only_arg(session, "lease revoke command needs 1 argument")?)?;
-    let client = session.client()?;
+    let client = session.client().await?;
     let revoke = async |channel, request| client.lease(channel).lease_revoke(request).await;
     let request = LeaseRevokeRequest { id };
     let reply = client.call(Some(session.timeout()), Repeat::Never, request, revoke).await;
@@ -114,7 +114,7 @@ async fn revoke(session: &Session) -> Result<(), Failure> {
 async fn time_to_live(session: &Session) -> Result<(), Failure> {
     let id = lease_id(&only_arg(session, "lease timetolive command needs lease ID as argument")?)?;
     let keys = session.matches.bool("keys");
-    let client = session.client()?;
+    let client = session.client().await?;
     let ask = async |channel, request| client.lease(channel).lease_time_to_live(request).await;
     let request = LeaseTimeToLiveRequest { id, keys };
     let reply = client.call(None, Repeat::Safe, request, ask).await;
@@ -123,7 +123,7 @@ async fn time_to_live(session: &Session) -> Result<(), Failure> {
 }
 
 async fn list(session: &Session) -> Result<(), Failure> {
-    let client = session.client()?;
+    let client = session.client().await?;
     let list = async |channel, request| client.lease(channel).lease_leases(request).await;
     let reply = client.call(None, Repeat::Safe, LeaseLeasesRequest {}, list).await;
     session.show(&Reply::LeaseList(reply.map_err(|status| bad_connection(&status))?))
@@ -131,7 +131,7 @@ async fn list(session: &Session) -> Result<(), Failure> {
 
 async fn keep_alive(session: &Session) -> Result<(), Failure> {
     let id = lease_id(&only_arg(session, "lease keep-alive command needs lease ID as argument")?)?;
-    let client = session.client()?;
+    let client = session.client().await?;
     if session.matches.bool("once") {
         let reply = Stream::open(&client, id).await;
         let reply = match reply {
@@ -198,7 +198,7 @@ impl Stream {
         let (requests, receiver) = mpsc::unbounded_channel();
         // The receiver is right here.
         requests.send(LeaseKeepAliveRequest { id }).ok();
-        let stream = UnboundedReceiverStream::new(receiver);
+        let stream = client.stream_request(UnboundedReceiverStream::new(receiver)).await?;
         let opened = client.lease(connection.channel.clone()).lease_keep_alive(stream).await;
         match opened.map_err(told) {
             Ok(opened) => {

@@ -99,7 +99,7 @@ async fn add(session: &Session) -> Result<(), Failure> {
         peer_urls: peer_urls(session)?,
         is_learner: session.matches.bool("learner"),
     };
-    let client = session.client()?;
+    let client = session.client().await?;
     let add = async |channel, request| client.cluster(channel).member_add(request).await;
     let reply = client.call(Some(session.timeout()), Repeat::Never, request, add).await?;
     session.show(&Reply::MemberAdd(reply.clone()))?;
@@ -129,7 +129,7 @@ fn configuration(name: &str, peer_urls: &str, reply: &MemberAddResponse) -> Stri
 
 async fn list(session: &Session) -> Result<(), Failure> {
     let linearizable = !serializable(session.matches.text("consistency"))?;
-    let client = session.client()?;
+    let client = session.client().await?;
     let list = async |channel, request| client.cluster(channel).member_list(request).await;
     let request = MemberListRequest { linearizable };
     let reply = client.call(Some(session.timeout()), Repeat::Safe, request, list).await?;
@@ -138,7 +138,7 @@ async fn list(session: &Session) -> Result<(), Failure> {
 
 async fn promote(session: &Session) -> Result<(), Failure> {
     let id = only_id(session)?;
-    let client = session.client()?;
+    let client = session.client().await?;
     let promote = async |channel, request| client.cluster(channel).member_promote(request).await;
     let request = MemberPromoteRequest { id };
     let reply = client.call(Some(session.timeout()), Repeat::Never, request, promote).await?;
@@ -147,7 +147,7 @@ async fn promote(session: &Session) -> Result<(), Failure> {
 
 async fn remove(session: &Session) -> Result<(), Failure> {
     let id = only_id(session)?;
-    let client = session.client()?;
+    let client = session.client().await?;
     let remove = async |channel, request| client.cluster(channel).member_remove(request).await;
     let request = MemberRemoveRequest { id };
     let reply = client.call(Some(session.timeout()), Repeat::Never, request, remove).await?;
@@ -157,7 +157,7 @@ async fn remove(session: &Session) -> Result<(), Failure> {
 async fn update(session: &Session) -> Result<(), Failure> {
     let id = only_id(session)?;
     let request = MemberUpdateRequest { id, peer_urls: peer_urls(session)? };
-    let client = session.client()?;
+    let client = session.client().await?;
     let update = async |channel, request| client.cluster(channel).member_update(request).await;
     let reply = client.call(Some(session.timeout()), Repeat::Never, request, update).await?;
     session.show(&Reply::MemberUpdate(id, reply))

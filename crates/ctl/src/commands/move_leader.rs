@@ -25,7 +25,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
     let endpoints = session.endpoints();
     // Only the leader can hand over, so it must be among the endpoints.
     for endpoint in &endpoints {
-        let client = session.client_of(vec![endpoint.clone()])?;
+        let client = session.client_of(vec![endpoint.clone()]).await?;
         let status = async |channel, request| client.maintenance(channel).status(request).await;
         let timeout = Some(session.timeout());
         let reply = client.call(timeout, Repeat::Safe, StatusRequest {}, status).await?;

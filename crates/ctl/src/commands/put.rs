@@ -92,7 +92,7 @@ impl<'a> Put<'a> {
 
 async fn run(session: &Session) -> Result<(), Failure> {
     let request = Put::new(&session.matches).request(|| session.read_input())?;
-    let client = session.client()?;
+    let client = session.client().await?;
     let put = async |channel, request| client.kv(channel).put(request).await;
     let reply = client.call(Some(session.timeout()), Repeat::Never, request, put).await?;
     session.show(&Reply::Put(reply))

@@ -49,7 +49,7 @@ async fn save(session: &Session) -> Result<(), Failure> {
         (Some(path), 1) => PathBuf::from(path),
         _ => return Err(Failure::bad_args("snapshot save expects one argument <filename>")),
     };
-    let client = session.client()?;
+    let client = session.prepare(session.endpoints())?;
     let part = PathBuf::from(format!("{}.part", path.display()));
     // A large database takes its time, so the limit of short commands holds only if it was asked for.
     let limit = session.matches.changed("command-timeout").then(|| session.timeout());
@@ -88,6 +88,7 @@ async fn fetch(
             "snapshot must be requested to one selected node, not multiple [{endpoints}]"
         ));
     };
+    client.log_in().await.map_err(|status| status_text(&status))?;
     let (shown, shown_part) = (path.display(), part.display());
     let mut file = OpenOptions::new()
         .write(true)
@@ -124,7 +125,9 @@ async fn fetch(
 async fn receive(client: &Client, file: &mut File) -> Result<(u64, String), String> {
     let failed = |status| format!("could not write snapshot: {}", status_text(&told(status)));
     let channel = client.connect(None).await.map_err(failed)?.channel;
-    let reply = client.maintenance(channel).snapshot(SnapshotRequest {}).await;
+    let request = client.stream_request(SnapshotRequest {}).await;
+    let request = request.map_err(|status| status_text(&status))?;
+    let reply = client.maintenance(channel).snapshot(request).await;
     let mut stream = reply.map_err(|status| status_text(&told(status)))?.into_inner();
     let (mut len, mut version) = (0, String::new());
     while let Some(part) = stream.message().await.map_err(failed)? {

@@ -55,7 +55,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
     if !session.matches.args.is_empty() {
         return Err(Failure::bad_args("txn command does not accept argument"));
     }
-    let client = session.client()?;
+    let client = session.client().await?;
     let prompt = |text: &str| {
         if session.matches.bool("interactive") { session.print(text) } else { Ok(()) }
     };

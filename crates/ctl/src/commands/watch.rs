@@ -11,7 +11,6 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use quorate_api::etcdserverpb::watch_client::WatchClient;
 use quorate_api::etcdserverpb::watch_request::RequestUnion;
 use quorate_api::etcdserverpb::{
     ResponseHeader, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
@@ -21,14 +20,14 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::metadata::MetadataValue;
 use tonic::transport::Channel;
-use tonic::{Code, Request, Status};
+use tonic::{Code, Status};
 
-use super::KeyRange;
 use crate::client::{Client, told};
 use crate::command::{Command, group};
 use crate::failure::{Failure, exit, status_text};
 use crate::flags::{Flag, FlagError, Matches};
 use crate::gotext::quote;
+use crate::key_range::KeyRange;
 use crate::output::{Reply, event_name};
 use crate::session::Session;
 use crate::words;
@@ -140,7 +139,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
         return interactive(session).await;
     }
     let watch = Watch::new(&session.matches, &session.env)?;
-    let client = session.client()?;
+    let client = session.client().await?;
     let (_nobody, progress) = mpsc::unbounded_channel();
     follow(session, &client, watch, progress).await?;
     Err(Failure::new(exit::INTERRUPTED, "watch is canceled by the server"))
@@ -167,8 +166,8 @@ async fn follow(
         let status = match client.connect(None).await {
             Err(status) => status,
             Ok(connection) => {
-                let channel = connection.channel.clone();
-                match stream(session, client.watch(channel), &mut watch, &mut progress).await? {
+                let open = (client, connection.channel.clone());
+                match stream(session, open, &mut watch, &mut progress).await? {
                     End::Canceled => return Ok(()),
                     End::Broken(status) => {
                         client.leave(&connection, &status);
@@ -189,7 +188,7 @@ async fn follow(
 /// Shows a watch's events as long as one stream lives.
 async fn stream(
     session: &Session,
-    mut stub: WatchClient<Channel>,
+    (client, channel): (&Client, Channel),
     watch: &mut Watch,
     progress: &mut mpsc::UnboundedReceiver<()>,
 ) -> Result<End, Failure> {
@@ -199,9 +198,12 @@ async fn stream(
         drop(requests.send(WatchRequest { request_union: Some(union) }));
     };
     send(RequestUnion::CreateRequest(watch.create.clone()));
-    let mut request = Request::new(UnboundedReceiverStream::new(receiver));
+    let mut request = match client.stream_request(UnboundedReceiverStream::new(receiver)).await {
+        Ok(request) => request,
+        Err(status) => return Ok(End::Broken(status)),
+    };
     request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
-    let mut responses = match stub.watch(request).await {
+    let mut responses = match client.watch(channel).watch(request).await {
         Ok(opened) => opened.into_inner(),
         Err(status) => return Ok(End::Broken(told(status))),
     };
@@ -254,7 +256,9 @@ fn show(session: &Session, response: &WatchResponse, exec: &[Vec<u8>]) -> Result
     if is_progress(response) {
         session.print(&format!("progress notify: {revision}\n"))?;
     }
-    session.show(&Reply::Watch(response.clone()))?;
+    // Of a watch that never was, etcdctl shows no more than that.
+    let shown = if response.created { closed() } else { response.clone() };
+    session.show(&Reply::Watch(shown))?;
     if exec.is_empty() {
         return Ok(());
     }
@@ -264,6 +268,9 @@ fn show(session: &Session, response: &WatchResponse, exec: &[Vec<u8>]) -> Result
 fn cancel_text(response: &WatchResponse) -> String {
     if response.compact_revision != 0 {
         return "etcdserver: mvcc: required revision has been compacted".to_owned();
+    }
+    if response.created {
+        return response.cancel_reason.clone();
     }
     if response.cancel_reason.is_empty() {
         return "etcdserver: mvcc: required revision is a future revision".to_owned();
@@ -306,7 +313,7 @@ type Following<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
 
 /// Reads lines, each a watch to add or a question about progress, while showing the events of all watches.
 async fn interactive(session: &Session) -> Result<(), Failure> {
-    let client = session.client()?;
+    let client = session.client().await?;
     let mut lines = read_lines(session);
     let mut watches: Vec<Following<'_>> = Vec::new();
     let mut progress = Vec::new();

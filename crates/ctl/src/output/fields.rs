@@ -8,7 +8,8 @@ use quorate_api::etcdserverpb::{
 };
 use quorate_api::record::KeyValue;
 
-use super::{Reply, Shown, alarm_name, event_name};
+use super::access::permission_name;
+use super::{Access, Reply, Shown, alarm_name, event_name};
 use crate::gotext::quote;
 
 /// Renders a reply, or returns false for one that has no such form.
@@ -60,6 +61,7 @@ pub(super) fn render(reply: &Reply, is_hex: bool, shown: &mut Shown) -> bool {
         Reply::MemberList(_) | Reply::Health(_) | Reply::Status(_) | Reply::HashKv(_) => {
             fields.cluster(reply);
         }
+        Reply::Access(reply) => return fields.access(reply),
         Reply::MemberAdd(_)
         | Reply::MemberRemove(..)
         | Reply::MemberUpdate(..)
@@ -150,6 +152,40 @@ impl Fields<'_> {
                 None => self.text("Unknown", "<nil>"),
             }
         }
+    }
+
+    /// What is asked of users and roles; false for what has no such form.
+    fn access(&mut self, reply: &Access) -> bool {
+        match reply {
+            Access::Status(_) | Access::UserGet(..) | Access::UserList(_) => return false,
+            Access::RoleGet(_, response) => {
+                self.header(reply.header());
+                for permission in &response.perm {
+                    // The second blank is etcdctl's.
+                    let kind = permission_name(permission.perm_type);
+                    self.field("PermType", format_args!(" {kind}"));
+                    self.field("Key", quote(&permission.key));
+                    self.field("RangeEnd", quote(&permission.range_end));
+                }
+            }
+            Access::RoleList(response) => {
+                self.header(reply.header());
+                let names =
+                    response.roles.iter().map(|role| format!(" {}", quote(role.as_bytes())));
+                let names: String = names.collect();
+                self.shown.line(format!("\"Roles\" :{names}"));
+            }
+            Access::RoleAdd(..)
+            | Access::RoleDelete(..)
+            | Access::RoleGrantPermission(..)
+            | Access::RoleRevokePermission { .. }
+            | Access::UserAdd(..)
+            | Access::UserDelete(..)
+            | Access::UserChangePassword(_)
+            | Access::UserGrantRole { .. }
+            | Access::UserRevokeRole { .. } => self.header(reply.header()),
+        }
+        true
     }
 
     /// What is asked of members rather than of keys.

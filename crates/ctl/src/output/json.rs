@@ -4,6 +4,7 @@
 //! out, except in the few messages that the Go client wraps in types of its own: leases, with the header's
 //! fields beside their own, and watch responses, with Go's field names.
 
+use quorate_api::authpb::Permission;
 use quorate_api::etcdserverpb::response_op::Response;
 use quorate_api::etcdserverpb::{
     AlarmResponse, DeleteRangeResponse, HashKvResponse, Member, PutResponse, RangeResponse,
@@ -12,7 +13,7 @@ use quorate_api::etcdserverpb::{
 use quorate_api::mvccpb::Event;
 use quorate_api::record::KeyValue;
 
-use super::{Health, Reply, Shown};
+use super::{Access, Health, Reply, Shown};
 
 pub(super) fn render(reply: &Reply, is_hex: bool, shown: &mut Shown) {
     shown.line(match reply {
@@ -75,6 +76,7 @@ pub(super) fn render(reply: &Reply, is_hex: bool, shown: &mut Shown) {
         Reply::HashKv(hashes) => {
             endpoints("HashKV", hashes.iter().map(|(name, reply)| (name, hash_kv(reply))))
         }
+        Reply::Access(reply) => access(reply),
     });
 }
 
@@ -363,6 +365,37 @@ fn hash_kv(response: &HashKvResponse) -> String {
         .nonzero("compact_revision", response.compact_revision)
         .nonzero("hash_revision", response.hash_revision)
         .end()
+}
+
+fn access(reply: &Access) -> String {
+    let permission = |permission: &Permission| {
+        Object::new()
+            .nonzero("permType", permission.perm_type)
+            .bytes("key", &permission.key)
+            .bytes("range_end", &permission.range_end)
+            .end()
+    };
+    let names = |names: &[String]| names.iter().map(|name| string(name)).collect::<Vec<_>>();
+    let object = Object::new().header(reply.header());
+    match reply {
+        Access::Status(response) => object
+            .nonzero("enabled", response.enabled)
+            .nonzero("authRevision", response.auth_revision),
+        Access::RoleGet(_, response) => object.list("perm", response.perm.iter().map(permission)),
+        Access::RoleList(response) => object.list("roles", names(&response.roles).into_iter()),
+        Access::UserGet(_, response) => object.list("roles", names(&response.roles).into_iter()),
+        Access::UserList(response) => object.list("users", names(&response.users).into_iter()),
+        Access::RoleAdd(..)
+        | Access::RoleDelete(..)
+        | Access::RoleGrantPermission(..)
+        | Access::RoleRevokePermission { .. }
+        | Access::UserAdd(..)
+        | Access::UserDelete(..)
+        | Access::UserChangePassword(_)
+        | Access::UserGrantRole { .. }
+        | Access::UserRevokeRole { .. } => object,
+    }
+    .end()
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ pub(super) fn render(reply: &Reply, shown: &mut Shown) -> bool {
         Reply::MoveLeader { response, .. } => response.encode_to_vec(),
         Reply::Downgrade(_, response) => response.encode_to_vec(),
         Reply::Alarm(response) => response.encode_to_vec(),
+        Reply::Access(reply) => reply.encode(),
         Reply::Health(_) | Reply::Status(_) | Reply::HashKv(_) => return false,
     });
     true

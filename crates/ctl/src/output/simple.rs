@@ -68,6 +68,7 @@ pub(super) fn render(reply: &Reply, is_hex: bool, shown: &mut Shown) {
         | Reply::MemberRemove(..)
         | Reply::MemberUpdate(..)
         | Reply::MemberPromote(..) => membership(reply, shown),
+        Reply::Access(reply) => reply.tell(shown),
     }
 }
 

@@ -6,6 +6,8 @@
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking")]
 
+mod access;
+
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Cursor, Write};
 use std::net::TcpListener;
@@ -76,21 +78,30 @@ impl Server {
     }
 
     fn ours(&self, line: &[&str], input: &str) -> Outcome {
+        self.ours_with(line, input, &[])
+    }
+
+    fn ours_with(&self, line: &[&str], input: &str, env: &[(&str, &str)]) -> Outcome {
         let line: Vec<_> = line.iter().map(|word| self.spell(word)).collect();
         let line: Vec<_> = line.iter().map(String::as_str).collect();
         let (output, errors) = (Sink::default(), Sink::default());
         let input = Cursor::new(self.spell(input).into_bytes());
-        let env = [("ETCDCTL_ENDPOINTS", &*self.endpoint)];
+        let env = [&[("ETCDCTL_ENDPOINTS", &*self.endpoint)], env].concat();
         let code = run(&line, &env, Box::new(input), &output, &errors);
         Outcome { code, output: output.text(), errors: errors.text() }
     }
 
     fn real(&self, bin: &Path, line: &[&str], input: &str) -> Outcome {
+        self.real_with(bin, line, input, &[])
+    }
+
+    fn real_with(&self, bin: &Path, line: &[&str], input: &str, env: &[(&str, &str)]) -> Outcome {
         let mut process = Command::new(bin.join("etcdctl"))
             .args(line.iter().map(|word| self.spell(word)))
             .env_clear()
             .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
             .env("ETCDCTL_ENDPOINTS", &self.endpoint)
+            .envs(env.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -112,14 +123,18 @@ impl Server {
         })
     }
 
-    /// Puts placeholders for this server's names, and takes out of the errors the client's log lines.
+    /// Puts placeholders for this server's names, and takes out of the errors the client's log lines, and what
+    /// `stty` says to etcdctl where it asks for a password and there is no terminal.
     fn plain(&self, outcome: Outcome) -> Outcome {
         let plain = |text: String| {
             self.names
                 .iter()
                 .fold(text, |text, (name, placeholder)| text.replace(name, placeholder))
         };
-        let lines = outcome.errors.lines().filter(|line| !line.starts_with('{'));
+        let lines = outcome
+            .errors
+            .lines()
+            .filter(|line| !line.starts_with('{') && !line.starts_with("stty: "));
         let errors = lines.map(|line| format!("{line}\n")).collect();
         Outcome { output: plain(outcome.output), errors: plain(errors), ..outcome }
     }
@@ -192,8 +207,13 @@ impl Pair {
 
     /// Runs the line with each tool on its own server and compares.
     fn check(&mut self, line: &[&str], input: &str) {
-        let expected = self.theirs.plain(self.theirs.real(&self.bin, line, input));
-        let actual = self.ours.plain(self.ours.ours(line, input));
+        self.check_with(line, input, &[]);
+    }
+
+    /// The same, with more in the environment.
+    fn check_with(&mut self, line: &[&str], input: &str, env: &[(&str, &str)]) {
+        let expected = self.theirs.plain(self.theirs.real_with(&self.bin, line, input, env));
+        let actual = self.ours.plain(self.ours.ours_with(line, input, env));
         if actual != expected {
             let difference = format!("{line:?} {input:?}\n  {actual:?}\n  {expected:?}");
             self.differences.push(difference);

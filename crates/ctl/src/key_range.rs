@@ -1,0 +1,55 @@
+//! The keys that a command is about.
+
+/// A key, or all from `key` up to before `end`, which `\0` leaves open.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KeyRange {
+    pub(crate) key: Vec<u8>,
+    pub(crate) end: Vec<u8>,
+}
+
+impl KeyRange {
+    /// All keys that begin with `key`; every key if it is empty.
+    pub(crate) fn prefix(key: Vec<u8>) -> Self {
+        if key.is_empty() {
+            return Self { key: vec![0], end: vec![0] };
+        }
+        let end = prefix_end(&key);
+        Self { key, end }
+    }
+
+    /// All keys from `key` on.
+    pub(crate) fn from(key: Vec<u8>) -> Self {
+        Self { key: if key.is_empty() { vec![0] } else { key }, end: vec![0] }
+    }
+}
+
+/// Before what all keys lie that begin with `prefix`.
+pub(crate) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < 0xff {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    // Nothing follows a key of nothing but 0xff.
+    vec![0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_before_its_successor() {
+        for (key, end) in
+            [(&b"a"[..], &b"b"[..]), (b"a\xff", b"b"), (b"\xff\xff", b"\0"), (b"ab", b"ac")]
+        {
+            let range = KeyRange::prefix(key.to_vec());
+            assert_eq!((&range.key[..], &range.end[..]), (key, end));
+        }
+        let all = KeyRange { key: vec![0], end: vec![0] };
+        assert_eq!(KeyRange::prefix(Vec::new()), all);
+        assert_eq!(KeyRange::from(Vec::new()), all);
+    }
+}
