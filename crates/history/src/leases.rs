@@ -87,7 +87,7 @@ pub(crate) fn check(
             check_reads(history, &reads, *id, lease)?;
         }
     }
-    answers::check(history, &leases)
+    answers::check(history, rules, &leases)
 }
 
 /// What an operation tells of a lease.

@@ -86,6 +86,9 @@ pub struct Rules {
     /// How much earlier than promised a lease may end, in nanoseconds: members' clocks are not exact.
     /// Nothing where leases may end at any time (clocks that jump).
     pub lease_slack: Option<u64>,
+    /// How much longer than granted a lease may be said to last, in nanoseconds: whoever becomes leader gives
+    /// holders the time in which there was nobody to renew at.
+    pub lease_extension: u64,
     /// A time at the end when nothing was broken: leases that nobody renews have to end.
     pub calm: Option<Calm>,
 }

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::{Lease, Verdict};
+use super::{Lease, Verdict, nanos};
 use crate::chronicle::FIRST;
 use crate::contradiction::{Contradiction, Property};
 use crate::operation::{Answer, Outcome, Refusal, Request};
-use crate::{Chronicle, History};
+use crate::{Chronicle, History, Rules};
 
-pub(super) fn check(history: &History, leases: &BTreeMap<i64, Lease>) -> Verdict {
+pub(super) fn check(history: &History, rules: &Rules, leases: &BTreeMap<i64, Lease>) -> Verdict {
     let attachments = attachments(&history.chronicle);
     for (at, operation) in history.operations.iter().enumerate() {
         let (id, wrong) = match (&operation.request, &operation.outcome) {
@@ -27,7 +27,8 @@ pub(super) fn check(history: &History, leases: &BTreeMap<i64, Lease>) -> Verdict
                 let due = lease.and_then(|lease| lease.ttl_secs);
                 let is_wrong = due.is_some_and(|due| due != *granted_ttl_secs);
                 let had = |keys| ever_had(attachments.get(id).map_or(&[], Vec::as_slice), keys);
-                let wrong = if is_wrong || ttl_secs > granted_ttl_secs {
+                let most = nanos(*granted_ttl_secs).saturating_add(rules.lease_extension);
+                let wrong = if is_wrong || nanos(*ttl_secs) > most {
                     Some("was granted for another time")
                 } else if keys.as_ref().is_some_and(|keys| !had(keys)) {
                     Some("never had just these keys")

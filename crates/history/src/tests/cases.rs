@@ -254,6 +254,20 @@ fn a_lease_that_nobody_keeps_ends_when_all_is_calm() {
 }
 
 #[test]
+fn a_new_leader_may_lengthen_a_lease_by_so_much_and_no_more() {
+    let left = |ttl_secs| Answer::LeaseTimeToLive { ttl_secs, granted_ttl_secs: 5, keys: None };
+    let asked = Request::LeaseTimeToLive { id: 7, keys: false };
+    let mut tale = Tale::default();
+    tale.granted(0, 1, 7, 5).answered(2, 3, asked.clone(), left(5)).good();
+    tale.answered(4, 5, asked.clone(), left(6)).bad(Property::Answered);
+    let rules = Rules { lease_extension: SECOND, ..super::RULES };
+    assert!(check(&tale.history, &rules).is_ok());
+    tale.answered(6, 7, asked, left(7));
+    let why = check(&tale.history, &rules).expect_err("it is longer than that");
+    assert_eq!(why.property, Property::Answered);
+}
+
+#[test]
 fn what_was_compacted_is_refused_and_nothing_else() {
     let range = |revision| {
         Request::Kv(KvRequest::Range(Range { keys: KeyRange::ALL, revision, ..Range::default() }))

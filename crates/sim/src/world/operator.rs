@@ -458,6 +458,10 @@ impl World {
             Refused::Mismatch | Refused::NobodyAnswers | Refused::TooManyLearners => {
                 host.down = Down::Off;
             }
+            // Somebody who is behind knows a removed member in its place still: it is asked again.
+            Refused::Published(id) if self.judge.members().is_removed(MemberId(*id)) => {
+                host.down = Down::Off;
+            }
             Refused::Removed => {
                 let id = MemberId(host.id);
                 if !self.judge.members().is_removed(id) {
@@ -493,3 +497,6 @@ impl World {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
