@@ -122,6 +122,12 @@ impl SimDisk {
         std::mem::take(&mut self.world.lock().struck)
     }
 
+    /// Whether anything went wrong since somebody has taken note of it.
+    #[must_use]
+    pub fn is_struck(&self) -> bool {
+        self.world.lock().struck != Struck::default()
+    }
+
     /// Ends whatever has files open. What was written stays, synced or not.
     pub fn end_process(&self) {
         let mut world = self.world.lock();

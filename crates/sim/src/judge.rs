@@ -12,7 +12,7 @@
 //! * Members at equal revisions have equal hashes.
 //! * What clients saw can have been: [`quorate_history`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -20,14 +20,17 @@ use prost::Message as _;
 use quorate_api::etcdserverpb::{AlarmType, RangeRequest, WatchCreateRequest, WatchResponse};
 use quorate_api::raftpb;
 use quorate_history::{Event, History, Rules};
-use quorate_raft::{Entry, EntryKind, LogIndex, Message, MessageKind, Term};
-use quorate_state::apply::{Command, EntryMeta, Readers, Request, State, StateOptions, read_range};
+use quorate_raft::{Configuration, Entry, EntryKind, LogIndex, Message, MessageKind, Term};
+use quorate_state::apply::{
+    Command, EntryMeta, Readers, Refusal, Request, State, StateOptions, read_range,
+};
 use quorate_state::lease::LessorOptions;
 use quorate_state::mvcc::MvccError;
 use quorate_state::units::Millis;
 use quorate_state::watch::{HeaderFields, WatchStream};
 use quorate_storage::checksum::crc32c;
 
+use crate::member::Ends;
 use crate::translate;
 
 /// What is remembered of a committed entry.
@@ -38,6 +41,8 @@ struct Digest {
     sum: u32,
     /// The revision once it is applied.
     revision: i64,
+    /// No leader of a later term than this may be without it.
+    known_in: Term,
 }
 
 /// See the module.
@@ -46,7 +51,8 @@ pub struct Judge {
     truth: State,
     stream: WatchStream,
     digests: Vec<Digest>,
-    leaders: BTreeMap<Term, u64>,
+    /// Who led in each term, and what it knew to be committed when it began.
+    leaders: BTreeMap<Term, (u64, LogIndex)>,
     votes: BTreeMap<(u64, Term), u64>,
     hashes: BTreeMap<(i64, i64), (u32, usize)>,
     /// What clients saw.
@@ -136,7 +142,10 @@ impl Judge {
             if entry.index == known + 1 {
                 self.carry_out(entry);
                 let revision = self.truth.store().current_revision();
-                self.digests.push(Digest { term: entry.term, kind: entry.kind, sum, revision });
+                // Whoever has committed it led in no later term.
+                let known_in = self.leaders.last_key_value().map_or(entry.term, |(term, _)| *term);
+                let (term, kind) = (entry.term, entry.kind);
+                self.digests.push(Digest { term, kind, sum, revision, known_in });
                 continue;
             }
             let digest = self.digest(entry.index).expect("it is known");
@@ -173,10 +182,11 @@ impl Judge {
                 Ok(())
             }
             EntryKind::Normal => match Request::decode(entry.data.clone()) {
-                Ok(mut request) => {
-                    // The truth forgets nothing.
+                Ok(request) => {
                     if let Command::Compaction(_) = request.command {
-                        request.command = Command::Nothing;
+                        // The truth refuses what is compacted, and forgets nothing of it. Its watcher is told first.
+                        self.truth.publish();
+                        self.follow_events();
                     }
                     self.truth.apply(meta, request).map(drop).map_err(|fault| fault.to_string())
                 }
@@ -254,6 +264,8 @@ impl Judge {
         let ours = read_range(&self.truth.readers().view(), &all);
         let ours = match ours {
             Ok(Ok(response)) => translate::read(&response),
+            // The member has not come to the compaction yet.
+            Ok(Err(Refusal::Compacted)) => return,
             Ok(Err(refusal)) => {
                 return self.object(|| format!("host {host} has revision {revision}: {refusal}"));
             }
@@ -325,10 +337,60 @@ impl Judge {
     }
 
     /// A member leads in a term.
-    pub fn note_leader(&mut self, term: Term, id: u64) {
-        let known = *self.leaders.entry(term).or_insert(id);
+    pub fn note_leader(&mut self, term: Term, id: u64, commit: LogIndex) {
+        let (known, _) = *self.leaders.entry(term).or_insert((id, commit));
         if known != id {
             self.object(|| format!("{known:x} and {id:x} both lead in term {term}"));
+        }
+    }
+
+    /// A new leader has all that was committed before its term: the entry at an index is of the term that its log says.
+    pub fn check_leader(
+        &mut self,
+        host: usize,
+        term: Term,
+        term_at: impl FnOnce(LogIndex) -> Result<Option<Term>, Ends>,
+    ) {
+        let index = self.digests.partition_point(|digest| digest.known_in < term) as LogIndex;
+        let Some(digest) = self.digest(index) else { return };
+        match term_at(index) {
+            Ok(None) => {}
+            Ok(Some(its)) if its == digest.term => {}
+            Ok(Some(its)) => self.object(|| {
+                let right = digest.term;
+                format!("host {host} leads in term {term} with another entry {index}: of term {its}, not {right}")
+            }),
+            Err(ends) => self.object(|| {
+                format!("host {host} leads in term {term} without the committed entry {index}: {ends}")
+            }),
+        }
+    }
+
+    /// A leader says that everything up to here is committed.
+    pub fn check_commit(&mut self, host: usize, term: Term, commit: LogIndex) {
+        let began = self.leaders.get(&term).map_or(commit, |(_, commit)| *commit);
+        let its = self.digest(commit).map_or(term, |digest| digest.term);
+        // What it knew to be committed before it led, others have committed.
+        if commit > began && its != term {
+            self.object(|| {
+                format!("host {host}, leader in term {term}, commits entry {commit} of term {its} by itself")
+            });
+        }
+    }
+
+    /// Compares whom a member's consensus counts with whom its state knows.
+    pub fn compare_members(&mut self, host: usize, state: &State, config: &Configuration) {
+        let of = |is_learner: bool| -> BTreeSet<u64> {
+            let rows = state.members().iter().filter(|row| row.is_learner == is_learner);
+            rows.map(|row| row.id.0).collect()
+        };
+        let (voters, learners) = (of(false), of(true));
+        let counts = config.conf_state();
+        let is_same = counts.voters.iter().eq(&voters) && counts.learners.iter().eq(&learners);
+        if !is_same || config.voters.is_joint() {
+            self.object(|| {
+                format!("host {host} counts {counts:?}, not {voters:?} and {learners:?}")
+            });
         }
     }
 

@@ -18,6 +18,7 @@ mod question;
 mod requests;
 pub mod settings;
 mod standing;
+mod terms;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -44,6 +45,7 @@ use self::outlet::Said;
 pub use self::question::{Ask, Failure, OpId, Reply};
 pub use self::settings::Settings;
 use self::standing::Standing;
+pub use self::terms::{Ends, Terms};
 use crate::clock::{LocalClock, Micros, SECOND};
 
 /// By what a caller is told that something is done: the operation, or 0 for nobody.
@@ -149,6 +151,17 @@ pub struct Promised {
     pub log: LogIndex,
     /// The last term in which it has voted, or acknowledged anything.
     pub term: u64,
+    /// Its last vote.
+    pub vote: Vote,
+}
+
+/// Whom a member has voted for, and when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Vote {
+    /// The term.
+    pub term: u64,
+    /// The candidate.
+    pub candidate: u64,
 }
 
 /// See the module.
@@ -199,6 +212,8 @@ pub struct Process {
     pub(crate) removed: BTreeSet<u64>,
     /// What it has promised.
     pub promised: Promised,
+    /// Of which term its log's entries are.
+    terms: Terms,
     clock: LocalClock,
     now: Micros,
     out: Vec<Out>,
@@ -208,8 +223,8 @@ impl Process {
     /// Sets the machines of a member going. `life` counts the processes there were, so that ids are its own.
     #[must_use]
     pub fn start(booted: Booted, clock: LocalClock, now: Micros, life: u64) -> Self {
-        let Booted { id, cluster_id, settings, disk, dirs, wal, backend, state, node, members } =
-            booted;
+        let Booted { id, cluster_id, settings, disk, dirs, wal, backend, state, node, .. } = booted;
+        let (members, terms) = (booted.members, booted.terms);
         let (applied, applied_term) = state.applied();
         let snap_dir = dirs.snap();
         let readers = state.readers();
@@ -267,6 +282,7 @@ impl Process {
             members: known,
             removed,
             promised: Promised::default(),
+            terms,
             clock,
             now,
             out: Vec::new(),
@@ -310,6 +326,26 @@ impl Process {
     #[must_use]
     pub fn status(&self) -> quorate_raft::Status {
         self.consensus.status()
+    }
+
+    /// Of which term its log's entries are.
+    #[must_use]
+    pub const fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// The vote that it knows of.
+    #[must_use]
+    pub fn vote(&self) -> Vote {
+        let hard_state = self.status().hard_state;
+        Vote { term: hard_state.term, candidate: hard_state.vote }
+    }
+
+    /// Whether nothing is on its way between its machines, so that all of them know the same.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        let is_applied = self.said.published == self.consensus.commit_index();
+        self.inputs.is_empty() && self.jobs.is_empty() && !self.is_installing && is_applied
     }
 
     /// Its files' disk.
@@ -486,6 +522,7 @@ impl Process {
     fn carry_out(&mut self, effect: Effect) -> Result<(), Fatal> {
         match effect {
             Effect::Persist(persist) => {
+                self.terms.note(&persist);
                 if let Some(first) = persist.entries.first() {
                     self.promised.log = self.promised.log.min(first.index - 1);
                 }
@@ -545,6 +582,9 @@ impl Process {
     fn promise(&mut self, message: &Message) {
         let promised = &mut self.promised;
         let is_ack = message.kind == MessageKind::AppendResponse;
+        if message.kind == MessageKind::VoteResponse && !message.reject {
+            promised.vote = Vote { term: message.term, candidate: message.to };
+        }
         if is_ack || message.kind == MessageKind::VoteResponse {
             promised.term = promised.term.max(message.term);
         }

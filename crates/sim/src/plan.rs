@@ -1,8 +1,11 @@
 //! What a seed draws: which things go wrong in a run, how often, and what the cluster and its clients are like.
 //!
 //! Every run has its own mix ("swarm testing"): most kinds of faults are absent from it, so that those that are there
-//! meet undisturbed, and every pair of them meets in some run. A run can be had without kinds that its seed has drawn,
-//! or shorter; nothing else changes by that, so that a failing run can be made smaller.
+//! meet undisturbed, and every pair of them meets in some run. Half of all runs have a theme ([`Theme`]), of which
+//! there is much, and little else. A run can be had without kinds that its seed has drawn, or shorter; nothing else
+//! changes by that, so that a failing run can be made smaller.
+
+mod theme;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,6 +17,8 @@ use quorate_state::watch::{CatchUpLimits, QueueLimits};
 
 use crate::clock::{MILLI, Micros, SECOND};
 use crate::member::Settings;
+
+pub use self::theme::Theme;
 
 /// Something that a run may have or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,7 +112,9 @@ pub struct Less {
 pub struct Plan {
     /// What everything is drawn from.
     pub seed: u64,
-    /// What this run has.
+    /// What this run is about.
+    pub theme: Theme,
+    /// What it has.
     pub kinds: BTreeSet<Kind>,
     /// For how long things go wrong.
     pub duration: Micros,
@@ -119,12 +126,16 @@ pub struct Plan {
     pub fault_every: Micros,
     /// Between two acts of the operator, in the mean.
     pub operate_every: Micros,
+    /// Whether a change of the members is asked for while another is under way.
+    pub changes_at_once: bool,
     /// Clients that read and write.
     pub clients: usize,
     /// Watchers.
     pub watchers: usize,
     /// Between two operations of a client, at most.
     pub think_max: Micros,
+    /// How long a client waits for an answer.
+    pub patience: Micros,
     /// Keys that clients share.
     pub keys: u64,
     /// How long a message takes, at least and at most.
@@ -135,6 +146,8 @@ pub struct Plan {
     pub sync_max: Micros,
     /// How long a step of a machine takes, at most.
     pub step_max: Micros,
+    /// Between two looks for files that are not needed any more, in the mean.
+    pub purge_every: Micros,
     /// The version that the cluster begins with.
     pub version: &'static str,
     /// What all members are told.
@@ -154,40 +167,49 @@ impl Plan {
     pub fn draw(seed: u64, less: &Less) -> Self {
         let mut draw = SplitMix64::new(seed);
         let draw = &mut draw;
+        let theme = Theme::draw(draw);
         // Some runs have few kinds, some have many.
-        let one_in = one_of(draw, &[2, 3, 4, 8]);
-        let kinds: BTreeSet<Kind> =
+        let one_in = one_of(draw, &[2, 3, 4, 8]).max(theme.others_one_in());
+        let mut kinds: BTreeSet<Kind> =
             Kind::ALL.into_iter().filter(|_| draw.below(one_in) == 0).collect();
+        kinds.extend(theme.kinds().iter().filter(|_| draw.below(5) != 0));
         let founders = one_of(draw, &[1, 2, 3, 3, 3, 3, 4, 5]);
         let mut duration = one_of(draw, &[10, 20, 30, 30, 45, 60, 90]) * SECOND;
         if let Some(seconds) = less.seconds_max {
             duration = duration.min(seconds * SECOND);
         }
         let think_max = one_of(draw, &[5, 50, 200, 1_000]) * MILLI;
-        if think_max < 10 * MILLI {
-            // As many events as in a longer run.
-            duration = duration.min(15 * SECOND);
-        }
         let mut plan = Self {
             seed,
-            duration,
+            theme,
+            duration: 0,
             founders,
-            hosts: founders + 2,
+            hosts: 0,
             fault_every: one_of(draw, &[300, 1_000, 2_000, 5_000]) * MILLI,
             operate_every: one_of(draw, &[500, 2_000, 5_000]) * MILLI,
+            changes_at_once: draw.below(4) == 0,
             clients: 1 + draw.position(6),
             watchers: 1 + draw.position(5),
             think_max,
+            patience: one_of(draw, &[1, 3, 7]) * SECOND,
             keys: one_of(draw, &[1, 3, 10, 50]),
             delay: (50, one_of(draw, &[300, 2 * MILLI, 10 * MILLI, 50 * MILLI])),
             loss: one_of(draw, &[10, 30, 100, 1_000]),
             sync_max: one_of(draw, &[200, 2 * MILLI, 10 * MILLI, 40 * MILLI]),
             step_max: one_of(draw, &[50, 500, 2 * MILLI]),
+            purge_every: one_of(draw, &[500 * MILLI, 5 * SECOND]),
             version: one_of(draw, &["3.6.0", "3.7.0"]),
             settings: draw_settings(draw, &kinds),
             flags_differ: draw.below(4) == 0,
             kinds,
         };
+        theme.sharpen(&mut plan, draw);
+        plan.hosts = plan.founders + 2;
+        if plan.think_max < 10 * MILLI {
+            // As many events as in a longer run.
+            duration = duration.min(15 * SECOND);
+        }
+        plan.duration = duration;
         // What is left out was drawn, so that everything else stays as it is.
         plan.kinds.retain(|kind| !less.without.contains(kind));
         plan
@@ -210,6 +232,9 @@ impl Plan {
             settings.wal = other.wal;
             settings.window_bytes = other.window_bytes;
             settings.growth_bytes = other.growth_bytes;
+            // How long an election is waited for has to be the same everywhere.
+            settings.pace.lease_extension_millis = self.settings.pace.lease_extension_millis;
+            settings.pre_vote = other.pre_vote;
             settings.fences_stalled_disk = other.fences_stalled_disk;
             if self.has(Kind::Quota) {
                 settings.quota_bytes = other.quota_bytes;

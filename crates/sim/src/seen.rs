@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 /// What runs should come to at some time.
 pub const SOMETIMES: &[&str] = &[
+    "a bit flips in the log",
     "a client's write is acknowledged",
     "a cluster of one serves",
     "a compaction is durable",
@@ -35,6 +36,7 @@ pub const SOMETIMES: &[&str] = &[
     "a write finds the quota exceeded",
     "an alarm is disarmed",
     "an old directory is put back",
+    "an old log is put back",
     "an operation has no answer",
     "leadership changes",
     "space is given back",
@@ -43,8 +45,10 @@ pub const SOMETIMES: &[&str] = &[
     "the cluster version is lowered",
     "the disk fails in a step",
     "the lead is handed over",
+    "the log's folder is lost",
     "there is no room to preallocate the log",
     "there is room for the backend again",
+    "two changes are asked for at once",
     "two parts of the cluster are cut apart",
 ];
 

@@ -54,14 +54,14 @@ fn the_judge_objects_to_members_that_contradict_each_other() {
     let mut judge = Judge::new(1);
     judge.note_committed(0, &[entry(1, 1), entry(2, 2)]);
     judge.note_committed(1, &[entry(1, 1)]);
-    judge.note_leader(2, 7);
-    judge.note_leader(2, 7);
+    judge.note_leader(2, 7, 0);
+    judge.note_leader(2, 7, 0);
     assert_eq!(judge.verdict(), None);
     judge.note_committed(1, &[entry(2, 3)]);
     assert!(judge.verdict().unwrap().contains("another entry 2"));
 
     let mut judge = Judge::new(1);
-    judge.note_leader(2, 7);
-    judge.note_leader(2, 8);
+    judge.note_leader(2, 7, 0);
+    judge.note_leader(2, 8, 0);
     assert!(judge.verdict().unwrap().contains("both lead in term 2"));
 }

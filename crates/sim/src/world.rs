@@ -23,7 +23,7 @@ use quorate_history::{Moment, Rules};
 use quorate_raft::Message;
 use quorate_random::SplitMix64;
 
-use self::client::{Client, Op, Watching};
+use self::client::{Client, KnownLease, Op, Watching};
 use self::ending::Ending;
 use self::hosts::Host;
 use self::operator::Operator;
@@ -97,6 +97,8 @@ enum Event {
     },
     GiveUp(OpId),
     Strike,
+    /// The cluster falls into two parts.
+    FallApart,
     /// The links that are cut come back.
     Mend,
     Operate,
@@ -137,7 +139,7 @@ pub struct World {
     clients: Vec<Client>,
     watching: Vec<Watching>,
     /// Leases that clients know of.
-    leases: Vec<i64>,
+    leases: Vec<KnownLease>,
     ops: BTreeMap<OpId, Op>,
     next_number: u64,
     operator: Operator,
@@ -257,6 +259,7 @@ impl World {
             Event::Answer { op, reply } => self.answer(op, *reply),
             Event::GiveUp(op) => self.give_up(op),
             Event::Strike => self.strike(),
+            Event::FallApart => self.fall_apart(),
             Event::Mend => self.network.mend(),
             Event::Operate => self.operate(),
             Event::Inspect => self.inspect(),

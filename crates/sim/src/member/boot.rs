@@ -20,7 +20,7 @@ use quorate_storage::lost_log;
 use quorate_storage::snap::{self, SnapError};
 use quorate_storage::wal::{self, Wal, WalError};
 
-use super::Settings;
+use super::{Settings, Terms};
 use crate::disk::{SimDisk, root};
 
 /// What is asked of other members before there is one here.
@@ -108,6 +108,8 @@ pub struct Booted {
     pub(super) node: Node,
     /// Others, as far as they are known before the log tells.
     pub(super) members: Vec<u64>,
+    /// Of which term its log's entries are.
+    pub(super) terms: Terms,
 }
 
 impl Booted {
@@ -219,10 +221,11 @@ fn restart(
         (start, members)
     };
     start::release_passed(&*disk, &dirs, applied)?;
+    let terms = Terms::of(&start.entries);
     let node = node_at(start, settings, id, seed)?;
     let settings = settings.clone();
     let booted =
-        Booted { id, cluster_id, settings, disk, dirs, wal, backend, state, node, members };
+        Booted { id, cluster_id, settings, disk, dirs, wal, backend, state, node, members, terms };
     Ok((booted, found))
 }
 
@@ -292,10 +295,11 @@ fn create(
     let metadata = metadata.encode_to_vec().into();
     let mut wal = Wal::create(Arc::clone(&disk), dirs.wal(), metadata, settings.wal.clone())?;
     let start = if flags.joins { Start::default() } else { found(&founders, &mut wal)? };
+    let terms = Terms::of(&start.entries);
     let node = node_at(start, settings, id, seed)?;
     let settings = settings.clone();
     let booted =
-        Booted { id, cluster_id, settings, disk, dirs, wal, backend, state, node, members };
+        Booted { id, cluster_id, settings, disk, dirs, wal, backend, state, node, members, terms };
     Ok((booted, Found::default()))
 }
 

@@ -6,18 +6,16 @@ mod kv;
 mod lease;
 mod watch;
 
-use quorate_history::{Answer, Operation, Outcome, Refusal as Told, Request};
+use quorate_history::{Answer, Moment, Operation, Outcome, Refusal as Told, Request};
 use quorate_state::apply::{Refusal, Response};
 use quorate_state::lease::LeaseRefusal;
 
+pub(super) use self::lease::KnownLease;
 pub(super) use self::watch::Watching;
 use super::{Event, World};
-use crate::clock::{MILLI, Micros, SECOND};
+use crate::clock::{MILLI, Micros};
 use crate::member::{Ask, Failure, OpId, Reply};
 use crate::translate;
-
-/// How long an answer is waited for at most.
-const PATIENCE: Micros = 7 * SECOND;
 
 /// A client.
 #[derive(Debug, Default)]
@@ -42,7 +40,7 @@ pub(super) struct Op {
     pub(super) host: usize,
     /// Of the process that it was asked of, once it is there.
     pub(super) life: u64,
-    called: quorate_history::Moment,
+    called: Moment,
     /// What is written down, if anything is.
     request: Option<Request>,
     ask: Ask,
@@ -77,7 +75,8 @@ impl World {
         request: Option<Request>,
     ) -> OpId {
         let id = self.number();
-        let deadline = self.now + PATIENCE;
+        let patience = self.plan.patience;
+        let deadline = self.now + patience;
         let op = Op {
             asker,
             host,
@@ -92,7 +91,7 @@ impl World {
         let at = self.now + 20 + self.draw.below(MILLI);
         self.queue.put(at, Event::Ask { op: id, ask: Box::new(ask) });
         // Some have less patience.
-        let patience = if self.one_in(30) { self.draw.below(PATIENCE) } else { PATIENCE };
+        let patience = if self.one_in(30) { self.draw.below(patience) } else { patience };
         self.queue.put(self.now + patience, Event::GiveUp(id));
         id
     }
@@ -197,7 +196,7 @@ impl World {
                     let known = &mut self.clients[client].revision;
                     *known = (*known).max(revision);
                 }
-                self.note_answer(&request, &answer);
+                self.note_answer(&request, &answer, op.called);
                 Outcome::Answered { at, revision, answer }
             }
             Said::Refusal(refusal) => {
@@ -226,7 +225,7 @@ impl World {
         self.judge.history.operations.push(operation);
     }
 
-    fn note_answer(&mut self, request: &Request, answer: &Answer) {
+    fn note_answer(&mut self, request: &Request, answer: &Answer, called: Moment) {
         match (request, answer) {
             (Request::Kv(quorate_history::KvRequest::Put(_)), _) => {
                 self.seen.note("a client's write is acknowledged");
@@ -234,8 +233,13 @@ impl World {
                     self.seen.note("a cluster of one serves");
                 }
             }
-            (_, Answer::LeaseGranted { id, .. }) => self.leases.push(*id),
-            (_, Answer::LeaseKeptAlive { .. }) => self.seen.note("a lease is kept alive"),
+            (_, Answer::LeaseGranted { id, ttl_secs }) => {
+                self.leases.push(KnownLease::granted(*id, *ttl_secs, called));
+            }
+            (Request::LeaseKeepAlive { id }, Answer::LeaseKeptAlive { .. }) => {
+                self.note_renewed(*id, called);
+                self.seen.note("a lease is kept alive");
+            }
             _ => {}
         }
     }

@@ -136,6 +136,9 @@ impl World {
             let Some(process) = self.hosts[at].process.as_deref() else { continue };
             self.judge.compare(at, process.readers(), 0);
             self.judge.compare_rest(at, process.state());
+            if process.is_at_rest() {
+                self.judge.compare_members(at, process.state(), &process.status().config);
+            }
             self.judge.compare_hash(at, process.readers(), revision);
         }
         if self.plan.has(Kind::Watches) {

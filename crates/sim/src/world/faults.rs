@@ -1,6 +1,6 @@
 //! What goes wrong with machines, disks, clocks and links, one thing at a time, as the plan has it.
 
-use super::hosts::Down;
+use super::hosts::{Down, Stalled};
 use super::{Event, World};
 use crate::clock::{MILLI, Micros, SECOND};
 use crate::disk::{Faults, Operation};
@@ -83,7 +83,15 @@ impl World {
             }
             Kind::DiskStall => {
                 let until = self.now + self.drawn_span();
-                self.hosts[at].stalled_until = until;
+                // Log and backend may lie on disks of their own.
+                let which = self.draw.below(3);
+                let stalled = &mut self.hosts[at].stalled_until;
+                if which != 0 {
+                    stalled.log = until;
+                }
+                if which != 1 {
+                    stalled.backend = until;
+                }
             }
             Kind::Pause => {
                 let until = self.now + self.drawn_span();
@@ -126,16 +134,7 @@ impl World {
             self.network.mend();
         }
         if kind == Kind::Cut && self.one_in(2) {
-            // Two parts.
-            self.seen.note("two parts of the cluster are cut apart");
-            let side: Vec<bool> = self.hosts.iter().map(|_| self.draw.below(2) == 0).collect();
-            for from in 0..side.len() {
-                for to in 0..side.len() {
-                    if side[from] != side[to] {
-                        self.network.cut(from, to);
-                    }
-                }
-            }
+            self.cut_apart();
         } else if kind == Kind::OneWayCut {
             let other = self.draw.position(self.hosts.len());
             if other != at {
@@ -152,6 +151,28 @@ impl World {
         for round in 1..=again {
             self.queue.put(self.now + span * round, Event::Mend);
         }
+    }
+
+    fn cut_apart(&mut self) {
+        self.seen.note("two parts of the cluster are cut apart");
+        let side: Vec<bool> = self.hosts.iter().map(|_| self.draw.below(2) == 0).collect();
+        for from in 0..side.len() {
+            for to in 0..side.len() {
+                if side[from] != side[to] {
+                    self.network.cut(from, to);
+                }
+            }
+        }
+    }
+
+    /// Something is under way that members are to hear of at different times.
+    pub(super) fn fall_apart(&mut self) {
+        if self.is_calm() {
+            return;
+        }
+        self.cut_apart();
+        let span = self.drawn_span() + SECOND / 2;
+        self.queue.put(self.now + span, Event::Mend);
     }
 
     fn hand_over(&mut self, to: usize) {
@@ -171,7 +192,7 @@ impl World {
         for at in 0..self.hosts.len() {
             let host = &mut self.hosts[at];
             host.paused_until = 0;
-            host.stalled_until = 0;
+            host.stalled_until = Stalled::default();
             host.disk.set_faults(Faults::default());
             if host.process.is_none() && host.down == Down::Ended {
                 self.queue.put(self.now + 10 * MILLI, Event::Start(at));

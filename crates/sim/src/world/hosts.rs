@@ -1,6 +1,6 @@
 //! Hosts: a disk, and on it a process that starts, has its turns, and comes to its end one way or another.
 
-use quorate_node::LogFault;
+use quorate_node::{Leadership, LogFault};
 use quorate_raft::{Message, MessageKind, NONE, Role};
 use quorate_state::members::Members;
 use quorate_storage::lost_log;
@@ -16,6 +16,9 @@ use quorate_random::SplitMix64;
 /// Between two looks after leases, as in production.
 const HOUSE_EVERY: Micros = 500 * MILLI;
 
+/// How long a member that was removed stays, as in production.
+const REMOVAL_PAUSE: Micros = SECOND;
+
 /// Why there is no process on a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Down {
@@ -27,6 +30,13 @@ pub(super) enum Down {
     Broken,
     /// The member was removed.
     Removed,
+}
+
+/// Until when parts of a disk stand still.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stalled {
+    pub(super) log: Micros,
+    pub(super) backend: Micros,
 }
 
 /// A machine that a member may run on.
@@ -41,7 +51,7 @@ pub(super) struct Host {
     /// Until when the process stands still.
     pub(super) paused_until: Micros,
     /// Until when its disk does.
-    pub(super) stalled_until: Micros,
+    pub(super) stalled_until: Stalled,
     /// What the last process had promised.
     promised: Promised,
     /// The member's id when it last ran.
@@ -56,6 +66,8 @@ pub(super) struct Host {
     pub(super) awaits_place: bool,
     /// Somebody has done something to its files.
     pub(super) is_tampered: bool,
+    /// What was done to them cannot be overlooked: no process starts on them.
+    pub(super) is_damaged: bool,
 }
 
 impl Host {
@@ -79,7 +91,7 @@ impl Host {
             down: Down::Off,
             life: 0,
             paused_until: 0,
-            stalled_until: 0,
+            stalled_until: Stalled::default(),
             promised: Promised::default(),
             id: 0,
             due: [None; TURNS.len()],
@@ -87,6 +99,7 @@ impl Host {
             yesterday: None,
             awaits_place: false,
             is_tampered: false,
+            is_damaged: false,
         }
     }
 
@@ -146,7 +159,7 @@ impl World {
         let host = &mut self.hosts[at];
         host.life += 1;
         let (id, life) = (booted.id(), host.life);
-        let promised = host.promised;
+        let (promised, is_damaged) = (host.promised, host.is_damaged);
         host.id = id;
         self.places.insert(id, at);
         self.tell(|| {
@@ -160,6 +173,9 @@ impl World {
         if found.term < promised.term || found.last_index < promised.log {
             self.judge.object(|| format!("h{at} has promised {promised:?} and has {found:?}"));
         }
+        if is_damaged {
+            self.judge.object(|| format!("h{at} starts, though its log is damaged"));
+        }
         let applied = booted.state().applied();
         if applied.0 > 0 {
             self.judge.note_published(at, applied.0, &booted.state().readers());
@@ -167,6 +183,10 @@ impl World {
         }
         let clock = LocalClock::new(self.origin, self.now, self.hosts[at].pace);
         let process = Process::start(booted, clock, self.now, life);
+        let vote = process.vote();
+        if promised.vote.term == vote.term && promised.vote != vote {
+            self.judge.object(|| format!("h{at} has promised {promised:?}, and knows of {vote:?}"));
+        }
         let tick = flags.settings.tick;
         let host = &mut self.hosts[at];
         host.process = Some(Box::new(process));
@@ -177,7 +197,7 @@ impl World {
         let first = self.draw.below(tick);
         self.queue.put(self.now + first, Event::Tick { host: at, life });
         self.queue.put(self.now + first / 2, Event::House { host: at, life });
-        let purge = self.about(5 * SECOND);
+        let purge = self.about(self.plan.purge_every);
         self.queue.put(purge, Event::Purge { host: at, life });
         self.after_step(at, Ok(()));
     }
@@ -226,8 +246,11 @@ impl World {
             // It was given an earlier turn instead.
             return;
         }
-        let stalls = matches!(turn, Turn::Sync | Turn::Backend);
-        let stalled = if stalls { self.hosts[host].stalled_until } else { 0 };
+        let stalled = match turn {
+            Turn::Sync => self.hosts[host].stalled_until.log,
+            Turn::Backend => self.hosts[host].stalled_until.backend,
+            Turn::Consensus | Turn::Append | Turn::Machine => 0,
+        };
         let until = self.hosts[host].paused_until.max(stalled);
         if until > now {
             self.hosts[host].due[turn as usize] = Some(until);
@@ -276,7 +299,7 @@ impl World {
         }
         let Some(process) = self.process(host, life) else { return };
         let done = process.purge();
-        let at = self.about(5 * SECOND);
+        let at = self.about(self.plan.purge_every);
         self.queue.put(at, Event::Purge { host, life });
         self.after_step(host, done.map(drop));
     }
@@ -316,7 +339,10 @@ impl World {
             Out::Send(message) => self.send(at, message),
             Out::Image { message, image } => self.begin_transfer(at, message, image),
             Out::Reply(op, reply) => self.reply(op, reply),
-            Out::Applying(entries) => self.judge.note_committed(at, &entries),
+            Out::Applying(entries) => {
+                self.judge.note_committed(at, &entries);
+                self.note_committing(at);
+            }
             Out::Published(index) => self.note_published(at, index),
             Out::Installed => {
                 self.seen.note("a leader's snapshot is installed");
@@ -334,17 +360,39 @@ impl World {
             Out::Leadership(leadership) => {
                 self.tell(|| format!("h{at} {leadership:?}"));
                 self.trace.count(leadership.term);
-                if leadership.role == Role::Leader {
-                    let id = self.hosts[at].id;
-                    self.judge.note_leader(leadership.term, id);
-                }
+                self.note_leadership(at, leadership);
                 if leadership.leader != NONE && leadership.term > 2 {
                     self.seen.note("leadership changes");
                 }
             }
-            Out::Removed => self.remove_process(at),
+            Out::Removed => {
+                // It stays for a while, as production does: others may not know yet that it may go.
+                let life = self.hosts[at].life;
+                self.queue.put(self.now + REMOVAL_PAUSE, Event::ToldRemoved { host: at, life });
+            }
             Out::Fault(fault) => self.note_fault(at, &fault),
             Out::Seen(what) => self.seen.note(what),
+        }
+    }
+
+    /// Who leads has everything that was committed before.
+    fn note_leadership(&mut self, at: usize, leadership: Leadership) {
+        if leadership.role != Role::Leader {
+            return;
+        }
+        let id = self.hosts[at].id;
+        let Some(process) = &self.hosts[at].process else { return };
+        self.judge.note_leader(leadership.term, id, process.committed());
+        let terms = process.terms();
+        self.judge.check_leader(at, leadership.term, |index| terms.at(index));
+    }
+
+    /// A leader counts who has an entry only where the entry is of its own term.
+    fn note_committing(&mut self, at: usize) {
+        let Some(process) = &self.hosts[at].process else { return };
+        let status = process.status();
+        if status.soft_state.role == Role::Leader {
+            self.judge.check_commit(at, status.hard_state.term, status.hard_state.commit);
         }
     }
 
@@ -431,7 +479,7 @@ impl World {
             false => host.disk.end_process(),
         }
         host.paused_until = 0;
-        host.stalled_until = 0;
+        host.stalled_until = Stalled::default();
         let life = host.life;
         self.break_transfers(at);
         self.break_ops(at, life);
@@ -580,6 +628,9 @@ impl World {
         let current = process.readers().view().current_revision();
         self.judge.compare(at, process.readers(), (current - back).max(1));
         self.judge.compare_rest(at, process.state());
+        if process.is_at_rest() {
+            self.judge.compare_members(at, process.state(), &process.status().config);
+        }
         self.judge.compare_hash(at, process.readers(), current);
         self.judge.compare_hash(at, process.readers(), (current - back).max(1));
     }
@@ -606,6 +657,7 @@ impl World {
         host.disk.set_faults(Faults::default());
         host.forget();
         host.yesterday = None;
+        host.is_damaged = false;
         host.awaits_place = true;
         host.down = Down::Off;
     }

@@ -5,9 +5,9 @@
 //!
 //! # Mistakes
 //!
-//! A directory wiped and started again as if nothing had been, put back from another day, damaged; a process started
-//! twice. What no cluster could survive is not done: memory is only lost where all other voters have it, and follow
-//! one leader (`may_lose`). What the real program refuses, it must refuse here ([`World::judge_refusal`]).
+//! They are in `mistakes`. What the real program refuses, it must refuse here ([`World::judge_refusal`]).
+
+mod mistakes;
 
 use quorate_api::etcdserverpb::{
     AlarmRequest, AlarmType, CompactionRequest, InternalRaftRequest, alarm_request,
@@ -23,10 +23,8 @@ use super::client::Asker;
 use super::hosts::{Down, host_at, url_of};
 use super::{Event, World};
 use crate::clock::{MILLI, SECOND};
-use crate::disk::SimDisk;
-use crate::member::boot::{Others, boot};
 use crate::member::{Ask, OpId, Refused, Reply};
-use crate::plan::Kind;
+use crate::plan::{Kind, Theme};
 
 /// Between two acts while a cluster is brought back.
 const MEND_EVERY: u64 = 200 * MILLI;
@@ -38,15 +36,6 @@ pub(super) struct Operator {
     waiting: Option<(OpId, &'static str)>,
     /// Seconds of the wall clock that ids were made of.
     last_id_second: u64,
-}
-
-/// Nobody answers.
-struct Alone;
-
-impl Others for Alone {
-    fn clusters(&self, _: &[String]) -> Vec<(u64, quorate_state::members::Members)> {
-        Vec::new()
-    }
 }
 
 impl World {
@@ -111,7 +100,25 @@ impl World {
                 host.process.is_some() && runs || host.down == Down::Ended
             })
         };
-        hosts.iter().filter(|host| can_run(host)).count() > hosts.len() / 2
+        let is_quorum = hosts.iter().filter(|host| can_run(host)).count() > hosts.len() / 2;
+        is_quorum && self.somebody_has_quorum()
+    }
+
+    /// Whether anybody may be elected by those who can run, as far as it knows the members. A change may have reached
+    /// only those whom it has removed.
+    fn somebody_has_quorum(&self) -> bool {
+        let can_run = |id: &u64| {
+            self.hosts
+                .iter()
+                .any(|host| host.id == *id && (host.process.is_some() || host.down == Down::Ended))
+        };
+        self.hosts.iter().any(|host| match &host.process {
+            Some(process) => {
+                let voters = process.status().config.conf_state().voters;
+                voters.iter().filter(|id| can_run(id)).count() > voters.len() / 2
+            }
+            None => host.down == Down::Ended,
+        })
     }
 
     /// Somebody to ask: a voter's host.
@@ -139,6 +146,41 @@ impl World {
     fn change(&mut self, kind: ConfChangeKind, id: u64, context: String, what: &'static str) {
         let change = ConfChange { id: 0, kind, node_id: id, context: context.into() };
         self.order(Ask::Change(change), what);
+        let falls_apart = self.plan.theme == Theme::Membership && self.plan.has(Kind::Cut);
+        if falls_apart && self.one_in(2) {
+            // Somebody hears of it, and somebody else does not.
+            let round = self.plan.delay.1 + self.plan.sync_max + self.plan.step_max;
+            let at = self.now + self.draw.below(6 * round);
+            self.queue.put(at, Event::FallApart);
+        }
+    }
+
+    /// Asks for two changes before the first has an answer.
+    fn change_twice(&mut self) {
+        let bare: Vec<usize> = (0..self.hosts.len())
+            .filter(|at| self.hosts[*at].process.is_none() && self.row_of(*at).is_none())
+            .filter(|at| !self.is_initialised(*at))
+            .collect();
+        let (at_work, count) = self.voters_at_work();
+        if let [first, second, ..] = bare[..]
+            && at_work.len() > (count + 2) / 2
+            && self.one_in(2)
+        {
+            self.seen.note("two changes are asked for at once");
+            self.add(first);
+            self.add(second);
+        } else if let [.., first, second] = at_work[..]
+            && count > 2
+            && at_work.len() - 2 > (count - 2) / 2
+        {
+            self.seen.note("two changes are asked for at once");
+            for at in [first, second] {
+                if let Some(row) = self.row_of(at) {
+                    let kind = ConfChangeKind::RemoveNode;
+                    self.change(kind, row.id.0, String::new(), "a member is removed");
+                }
+            }
+        }
     }
 
     /// Does the next thing for a host that has no member at work; says whether there was any.
@@ -187,8 +229,12 @@ impl World {
         false
     }
 
+    /// Whether there are files of a member. Of one whose log is lost there are.
     fn is_initialised(&self, at: usize) -> bool {
-        Self::dirs().is_initialised(&self.hosts[at].disk)
+        let host = &self.hosts[at];
+        let has_backend =
+            || host.disk.metadata(&Self::dirs().backend()).is_ok_and(|it| it.is_some());
+        Self::dirs().is_initialised(&host.disk) || host.is_tampered && has_backend()
     }
 
     /// Whether the voters that are left can decide without this one.
@@ -238,6 +284,7 @@ impl World {
         host.flags.joins = true;
         host.flags.initial = initial;
         host.is_tampered = false;
+        host.is_damaged = false;
         host.awaits_place = false;
         host.down = Down::Off;
         self.queue.put(self.now + MILLI, Event::Start(at));
@@ -309,7 +356,13 @@ impl World {
 
     fn act_at_will(&mut self) {
         match self.draw.below(6) {
-            0 if self.plan.has(Kind::Membership) => self.remove_somebody(),
+            0 if self.plan.has(Kind::Membership) => {
+                if self.plan.changes_at_once && self.one_in(2) {
+                    self.change_twice();
+                } else {
+                    self.remove_somebody();
+                }
+            }
             1 if self.plan.has(Kind::Defragmentation) => self.defragment(),
             2 if self.plan.has(Kind::Versions) => self.change_version(),
             3 if self.judge.out_of_space().is_some() => self.disarm(),
@@ -339,114 +392,6 @@ impl World {
             }
         }
         self.order(Ask::Internal(Box::new(request)), "");
-    }
-
-    /// Does something that it should not have done.
-    fn make_mistake(&mut self) {
-        let at = self.draw.position(self.hosts.len());
-        if self.hosts[at].process.is_none() {
-            return;
-        }
-        match self.draw.below(5) {
-            0 => self.start_twice(at),
-            1 => self.hosts[at].yesterday = Some(self.hosts[at].disk.copy()),
-            act => {
-                self.stop_process(at);
-                if self.may_lose(at) {
-                    self.tamper(at, act);
-                }
-                self.queue.put(self.now + 20 * MILLI, Event::Start(at));
-            }
-        }
-    }
-
-    fn start_twice(&mut self, at: usize) {
-        self.seen.note("a process is started twice");
-        let (disk, flags) = (self.hosts[at].disk.clone(), self.hosts[at].flags.clone());
-        let seed = self.draw.next_u64();
-        let booted = boot(&disk, &flags, &Alone, seed);
-        if let Ok((booted, _)) = booted {
-            let id = booted.id();
-            self.judge.object(|| format!("h{at}: {id:x} starts beside the one that runs"));
-        }
-        self.after_step(at, Ok(()));
-    }
-
-    /// Whether the memory of a member that does not run may be lost: all other voters have all that is committed, and
-    /// follow one leader in one term, so that it does not matter what this one had promised.
-    fn may_lose(&self, at: usize) -> bool {
-        let Some(row) = self.row_of(at).filter(|row| row.id.0 == self.hosts[at].id) else {
-            return false;
-        };
-        let (at_work, count) = self.voters_at_work();
-        let others = if row.is_learner { count } else { count - 1 };
-        if others < 2 || at_work.len() < others || !self.network.is_whole() {
-            return false;
-        }
-        let processes: Vec<_> =
-            at_work.iter().filter_map(|at| self.hosts[*at].process.as_deref()).collect();
-        let Some(leader) = processes.iter().find(|one| one.leadership().role == Role::Leader)
-        else {
-            return false;
-        };
-        let status = leader.status();
-        let term = leader.leadership().term;
-        processes.iter().all(|one| {
-            let progress = status.progress.get(&one.id);
-            let index = progress.map_or(0, |progress| progress.match_index);
-            let follows = one.leadership().term == term && one.leadership().leader == leader.id;
-            follows && index >= self.judge.committed() && index >= leader.committed()
-        }) && at_work.iter().all(|at| self.hosts[*at].paused_until <= self.now)
-    }
-
-    fn tamper(&mut self, at: usize, act: u64) {
-        let id = self.hosts[at].id;
-        let is_done = match act {
-            2 => {
-                self.tell(|| format!("h{at} is wiped and started again"));
-                self.hosts[at].disk.wipe();
-                true
-            }
-            3 => match self.hosts[at].yesterday.take() {
-                Some(yesterday) => {
-                    self.tell(|| format!("h{at} gets its old directory back"));
-                    self.seen.note("an old directory is put back");
-                    self.hosts[at].disk.become_copy_of(&yesterday);
-                    true
-                }
-                None => false,
-            },
-            _ => self.rot(at),
-        };
-        if is_done {
-            self.hosts[at].is_tampered = true;
-            self.hosts[at].forget();
-            self.judge.forget_votes(id);
-        }
-    }
-
-    /// Flips a bit in a file with checksums that is not the log's last one: what is at the end of that may be torn
-    /// without anybody's fault, and cannot be told from it.
-    fn rot(&mut self, at: usize) -> bool {
-        let disk: SimDisk = self.hosts[at].disk.clone();
-        let dirs = Self::dirs();
-        let list = |dir: &std::path::Path, suffix: &str| -> Vec<std::path::PathBuf> {
-            let names = disk.read_dir(dir).unwrap_or_default();
-            let names = names.into_iter().filter(|name| name.to_string_lossy().ends_with(suffix));
-            names.map(|name| dir.join(name)).collect()
-        };
-        let mut files = list(dirs.wal(), ".wal");
-        files.pop();
-        files.extend(list(&dirs.snap(), ".snap"));
-        if files.is_empty() {
-            return false;
-        }
-        let path = &files[self.draw.position(files.len())];
-        let facts = disk.metadata(path).ok().flatten();
-        let len = facts.map_or(0, |facts| facts.len).max(1);
-        let (offset, bit) = (self.draw.below(len), self.draw.below(8));
-        self.tell(|| format!("h{at}: a bit of {} flips at {offset}", path.display()));
-        disk.rot(path, offset, u32::try_from(bit).unwrap_or(0))
     }
 
     /// Whether a refusal to start is right: only what somebody has done to a member's files may keep it from starting.

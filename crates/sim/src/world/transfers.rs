@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use quorate_raft::{Message, SnapshotOutcome};
-use quorate_state::backend::check_image;
+use quorate_state::backend::{ImageFault, check_image};
 use quorate_storage::bolt::ReadTx;
 use quorate_storage::snap::{IncomingDatabase, SnapError};
 
@@ -35,8 +35,8 @@ enum BrokenOff {
     Connection,
     #[error("it is not admitted")]
     NotAdmitted,
-    #[error("it is of no use")]
-    Unfit,
+    #[error("it is of no use: {0}")]
+    Unfit(ImageFault),
     #[error(transparent)]
     Snap(#[from] SnapError),
 }
@@ -58,7 +58,11 @@ impl World {
 
     fn piece_at(&mut self) -> Micros {
         let (least, most) = self.plan.delay;
-        self.now + least + self.draw.below(most + self.plan.sync_max)
+        let mut at = self.now + least + self.draw.below(most + self.plan.sync_max);
+        if self.plan.has(Kind::SlowNetwork) && !self.is_calm() && self.one_in(4) {
+            at += self.draw.below(most * 100 + 1);
+        }
+        at
     }
 
     /// The connection of these transfers breaks.
@@ -105,7 +109,9 @@ impl World {
             Ok(true) => {
                 let Transfer { from, to, message, .. } = transfer;
                 self.tell(|| format!("h{} has received a snapshot", to.0));
-                self.end_transfer(from, message.to, true);
+                // The receiver's word that it has it all may be lost.
+                let is_told = !self.plan.has(Kind::BrokenSnapshots) || !self.one_in(4);
+                self.end_transfer(from, message.to, is_told || self.is_calm());
                 if let Some(process) = self.hosts[to.0].process.as_mut() {
                     process.receive(message);
                 }
@@ -113,6 +119,10 @@ impl World {
             }
             Err(why) => {
                 self.tell(|| format!("h{} receives no snapshot: {why}", transfer.to.0));
+                if matches!(why, BrokenOff::Unfit(_)) && !self.hosts[transfer.to.0].disk.is_struck()
+                {
+                    self.judge.object(|| format!("h{} is sent a snapshot: {why}", transfer.to.0));
+                }
                 self.seen.note("a snapshot breaks off on its way");
                 if let Some(incoming) = &transfer.incoming {
                     // If that fails too, the next start removes it.
@@ -160,9 +170,9 @@ impl World {
             written?;
             return Ok(false);
         }
-        if check_image(&disk, incoming.path(), index).is_err() {
+        if let Err(fault) = check_image(&disk, incoming.path(), index) {
             transfer.incoming = Some(incoming);
-            return Err(BrokenOff::Unfit);
+            return Err(BrokenOff::Unfit(fault));
         }
         incoming.finish(index)?;
         Ok(true)

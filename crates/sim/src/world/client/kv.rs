@@ -7,14 +7,20 @@ use quorate_history::{
 };
 
 use super::super::World;
-use crate::plan::Kind;
+use crate::plan::{Kind, Theme};
 
 impl World {
     pub(super) fn draw_request(&mut self, client: usize) -> Request {
-        if self.plan.has(Kind::Leases) && self.one_in(5) {
+        let is_about = |theme| self.plan.theme == theme;
+        let (leases, compactions) = (is_about(Theme::Leases), is_about(Theme::Compactions));
+        if self.plan.has(Kind::Leases) && self.one_in(if leases { 2 } else { 5 }) {
             return self.draw_lease_request();
         }
-        if self.plan.has(Kind::Compaction) && self.one_in(25) {
+        if self.plan.has(Kind::Compaction) && self.one_in(if compactions { 8 } else { 25 }) {
+            if self.one_in(3) {
+                // Everything that there is.
+                return Request::Compact { revision: self.judge.revision() };
+            }
             let known = self.clients[client].revision;
             let back = i64::try_from(self.draw.below(20)).unwrap_or(0);
             // Now and then one that was compacted before, or is yet to come.
@@ -130,8 +136,9 @@ impl World {
                 6 if depth == 0 => KvRequest::Txn(self.draw_txn(client, 1)),
                 _ => {
                     let range = self.draw_range(client);
-                    // The truth of the judge remembers what a member has forgotten.
-                    KvRequest::Range(Range { revision: 0, ..range })
+                    let is_old = self.one_in(2);
+                    let revision = if is_old { range.revision } else { 0 };
+                    KvRequest::Range(Range { revision, ..range })
                 }
             };
             operations.push(operation);
