@@ -2,14 +2,16 @@
 //!
 //! `crates/sim/plants` holds defects: each a patch against production code, with a header that says which
 //! invariant it breaks, and who relies on it. This chore plants them one at a time in a copy of the tree,
-//! builds the simulator there, and runs seeds until one fails or the time is up. The table that it prints is
-//! the one in `docs/testing.md`.
+//! builds the simulator there, and runs seeds until one fails or the time is up. What came of each is a row of
+//! the table in `docs/testing.md`, which is written there at once.
 //!
 //! The copy and what is built from it stay in the target folder, so that a plant costs the crates that it
 //! touches and those above, not the whole build.
 
 mod copy;
+mod table;
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -34,8 +36,8 @@ const SEEDS: &str = "1000000000";
 /// How a line begins that tells of a seed which failed.
 const FAILED: (&str, &str) = ("seed ", " fails: ");
 
-/// Characters of what the checker said that the table shows.
-const SAID_MAX: usize = 160;
+/// Where the table is, from the root.
+const TABLE: &str = "docs/testing.md";
 
 /// A defect to be planted.
 #[derive(Debug)]
@@ -49,6 +51,8 @@ struct Plant {
 struct Found {
     seed: u64,
     said: String,
+    /// How long it took.
+    time: Duration,
 }
 
 /// What the command asks for.
@@ -56,12 +60,14 @@ struct Wanted {
     names: Vec<String>,
     limit: Duration,
     first: u64,
+    threads: String,
 }
 
 /// Plants all defects, or those that are named, and prints what the simulator says of each.
 pub(crate) fn run(args: &[String]) -> Outcome {
     let wanted = read(args)?;
     let mut plants = all(&root())?;
+    let names: BTreeSet<String> = plants.iter().map(|plant| plant.name.clone()).collect();
     if let Some(unknown) = wanted.names.iter().find(|name| plants.iter().all(|p| p.name != **name))
     {
         return Err(format!("there is no plant {unknown} in {FOLDER}"));
@@ -69,21 +75,14 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     plants.retain(|plant| wanted.names.is_empty() || wanted.names.contains(&plant.name));
     let folder = target()?.join("plants");
     let mut missed = Vec::new();
-    print("| plant | found after | time | what was said |\n|---|---|---|---|");
+    print(table::HEADER);
     for plant in &plants {
-        let start = Instant::now();
         let found = try_plant(plant, &folder, &wanted)?;
-        let secs = start.elapsed().as_secs();
-        match found {
-            Some((Found { seed, said }, time)) => {
-                let seeds = seed - wanted.first + 1;
-                let time = time.as_secs_f64();
-                print(&format!("| {} | {seeds} seeds | {time:.1} s | {said} |", plant.name));
-            }
-            None => {
-                print(&format!("| {} | not found | {secs} s | |", plant.name));
-                missed.push(plant);
-            }
+        let row = table::row(&plant.name, wanted.first, found.as_ref());
+        print(&row);
+        table::write(&root().join(TABLE), &names, &plant.name, &row)?;
+        if found.is_none() {
+            missed.push(plant);
         }
     }
     for plant in &missed {
@@ -96,8 +95,9 @@ pub(crate) fn run(args: &[String]) -> Outcome {
 }
 
 fn read(args: &[String]) -> Result<Wanted, String> {
-    let mut wanted =
-        Wanted { names: Vec::new(), limit: Duration::from_secs(60 * MINUTES), first: 1 };
+    let limit = Duration::from_secs(60 * MINUTES);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut wanted = Wanted { names: Vec::new(), limit, first: 1, threads: cores.to_string() };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         let mut number = || {
@@ -107,6 +107,7 @@ fn read(args: &[String]) -> Result<Wanted, String> {
         match arg.as_str() {
             "--minutes" => wanted.limit = Duration::from_secs(60 * number()?),
             "--first" => wanted.first = number()?,
+            "--threads" => wanted.threads = number()?.to_string(),
             name if name.starts_with('-') => return Err(format!("plants: unknown option {name}")),
             name => wanted.names.push(name.to_owned()),
         }
@@ -114,12 +115,8 @@ fn read(args: &[String]) -> Result<Wanted, String> {
     Ok(wanted)
 }
 
-/// Builds the simulator with the defect and runs it. Returns what it found, and how long it ran for that.
-fn try_plant(
-    plant: &Plant,
-    folder: &Path,
-    wanted: &Wanted,
-) -> Result<Option<(Found, Duration)>, String> {
+/// Builds the simulator with the defect and runs it.
+fn try_plant(plant: &Plant, folder: &Path, wanted: &Wanted) -> Result<Option<Found>, String> {
     let (tree, build) = (folder.join("tree"), folder.join("build"));
     copy::refresh(&root(), &tree)?;
     apply(&tree, &plant.path)?;
@@ -130,11 +127,10 @@ fn try_plant(
     command.args(["build", "--profile", PROFILE, "--package", "quorate-simulate"]);
     // Quietly: a defect may leave something unused.
     output(&mut command).map_err(|why| format!("{}: {why}", plant.name))?;
-    let start = Instant::now();
     let mut simulator = Command::new(build.join(PROFILE).join("quorate-simulate"));
     simulator.args(["--first", &wanted.first.to_string(), "--seeds", SEEDS]);
-    let found = run_until_failure(&mut simulator, wanted.limit)?;
-    Ok(found.map(|found| (found, start.elapsed())))
+    simulator.args(["--threads", &wanted.threads]);
+    run_until_failure(&mut simulator, wanted.limit)
 }
 
 /// Runs the simulator until it tells of a seed that failed, or the time is up.
@@ -143,6 +139,7 @@ fn run_until_failure(simulator: &mut Command, limit: Duration) -> Result<Option<
     simulator.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut process = simulator.spawn().map_err(failed)?;
     let stdout = process.stdout.take().expect("it is piped");
+    let start = Instant::now();
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || {
         let lines = BufReader::new(stdout).lines().map_while(Result::ok);
@@ -154,18 +151,16 @@ fn run_until_failure(simulator: &mut Command, limit: Duration) -> Result<Option<
     drop(process.kill());
     process.wait().map_err(failed)?;
     match found {
-        Ok(Some(found)) => Ok(Some(found)),
+        Ok(Some((seed, said))) => Ok(Some(Found { seed, said, time: start.elapsed() })),
         Ok(None) => Err("quorate-simulate ended before its time, and told of no seed".to_owned()),
         Err(_) => Ok(None),
     }
 }
 
 /// Reads a line that tells of a seed which failed.
-fn read_failure(line: &str) -> Option<Found> {
+fn read_failure(line: &str) -> Option<(u64, String)> {
     let (seed, said) = line.strip_prefix(FAILED.0)?.split_once(FAILED.1)?;
-    let said: String = said.chars().take(SAID_MAX).collect();
-    // What would end a cell of the table.
-    Some(Found { seed: seed.parse().ok()?, said: said.replace('|', "/") })
+    Some((seed.parse().ok()?, said.to_owned()))
 }
 
 /// Changes the copy. It lies in a folder of a repository, of which `git` is to know nothing.
@@ -211,6 +206,10 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
         Err(why) => return vec![why],
     };
     let mut complaints = Vec::new();
+    let text = std::fs::read_to_string(root.join(TABLE)).unwrap_or_default();
+    if !table::names(&text).iter().eq(plants.iter().map(|plant| &plant.name)) {
+        complaints.push(format!("{TABLE}: the table of plants is not of those in {FOLDER}"));
+    }
     for plant in plants {
         let mut git = Command::new("git");
         git.current_dir(root).args(["apply", "--check"]).arg(&plant.path);
@@ -231,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_plant_applies_and_says_what_it_breaks() {
+    fn every_plant_applies_says_what_it_breaks_and_has_its_row() {
         assert_eq!(check(&root()), Vec::<String>::new());
         assert!(all(&root()).unwrap().len() >= 31, "one for each invariant, and six of old");
     }
@@ -239,7 +238,7 @@ mod tests {
     #[test]
     fn a_seed_that_failed_is_read_from_its_line() {
         let found = read_failure("seed 17 fails: RealTime: a|b").unwrap();
-        assert_eq!((found.seed, &found.said[..]), (17, "RealTime: a/b"));
+        assert_eq!(found, (17, "RealTime: a|b".to_owned()));
         assert!(read_failure("17 seeds, 0.1 cluster-hours, 0 failures").is_none());
         assert!(read_failure("seed x fails: y").is_none());
     }
@@ -262,11 +261,10 @@ mod tests {
     #[test]
     fn options_are_read() {
         let args = |args: &[&str]| args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>();
-        let wanted = read(&args(&["a", "--minutes", "3", "--first", "9"])).unwrap();
-        assert_eq!(
-            (&wanted.names[..], wanted.limit.as_secs(), wanted.first),
-            (&["a".to_owned()][..], 180, 9)
-        );
+        let given = args(&["a", "--minutes", "3", "--first", "9", "--threads", "1"]);
+        let wanted = read(&given).unwrap();
+        assert_eq!(wanted.names, ["a"]);
+        assert_eq!((wanted.limit.as_secs(), wanted.first, &wanted.threads[..]), (180, 9, "1"));
         assert!(read(&args(&["--minutes"])).is_err());
         assert!(read(&args(&["--hours", "1"])).is_err());
     }
