@@ -143,7 +143,7 @@ impl<R: Readers> Consensus<R> {
     /// Consensus must know what became of a change of the membership before it hears that the entry is
     /// applied; the verdict may still be on its way here.
     pub fn notice_applied(&mut self, applied: LogIndex) {
-        let index = self.undecided.front().map_or(applied, |first| applied.min(first - 1));
+        let index = self.undecided.front().map_or(applied, |first| applied.min(first.prev()));
         if index > self.applied {
             self.applied = index;
             self.node.handle(Event::Applied { index });

@@ -9,6 +9,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use quorate_raft::LogIndex;
 use quorate_state::backend::{Backend, Fault, ImageFault, check_image};
 use quorate_storage::disk::Disk;
 use quorate_storage::snap::{self, SnapError};
@@ -26,7 +27,7 @@ pub enum InstallError {
     )]
     Unfit {
         /// The snapshot's.
-        index: u64,
+        index: LogIndex,
         /// What is wrong with it.
         fault: ImageFault,
     },
@@ -36,10 +37,14 @@ pub enum InstallError {
 }
 
 /// Makes the received image of the snapshot at `index` the backend file, which nobody has open for writing.
-pub(crate) fn install(disk: &Arc<dyn Disk>, dir: &Path, index: u64) -> Result<(), InstallError> {
-    let image = snap::find_database(&**disk, dir, index)?;
-    check_image(disk, &image, index).map_err(|fault| InstallError::Unfit { index, fault })?;
-    snap::install_database(&**disk, dir, index)?;
+pub(crate) fn install(
+    disk: &Arc<dyn Disk>,
+    dir: &Path,
+    index: LogIndex,
+) -> Result<(), InstallError> {
+    let image = snap::find_database(&**disk, dir, index.get())?;
+    check_image(disk, &image, index.get()).map_err(|fault| InstallError::Unfit { index, fault })?;
+    snap::install_database(&**disk, dir, index.get())?;
     Ok(())
 }
 
@@ -49,10 +54,10 @@ pub(crate) fn replace(
     backend: &Backend,
     disk: &Arc<dyn Disk>,
     dir: &Path,
-    index: u64,
+    index: LogIndex,
 ) -> Result<(), InstallError> {
     install(disk, dir, index)?;
     backend.reopen(disk)?;
-    snap::release_databases(&**disk, dir, index)?;
+    snap::release_databases(&**disk, dir, index.get())?;
     Ok(())
 }

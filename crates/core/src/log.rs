@@ -73,7 +73,7 @@ impl Log {
     /// A log that goes on where it was opened.
     #[must_use]
     pub const fn new(wal: Wal, disk: Arc<dyn Disk>, snap_dir: PathBuf) -> Self {
-        Self { wal, disk, snap_dir, marked: 0, unsynced: None }
+        Self { wal, disk, snap_dir, marked: LogIndex::ZERO, unsynced: None }
     }
 
     /// Takes in what consensus wants made durable. Nothing is, before the next [`Log::sync`].
@@ -118,9 +118,9 @@ impl Log {
     /// Records that a snapshot of this member's own is on disk; segments below it may then be purged. What
     /// was appended before is synced first.
     pub fn mark(&mut self, mark: &SnapshotMark) -> Result<Marked, LogError> {
-        let marked = Marked { synced: self.sync()?, index: mark.index };
+        let marked = Marked { synced: self.sync()?, index: LogIndex(mark.index) };
         // It may be ready only after a leader's newer one came in, and a start goes by the last mark.
-        if mark.index <= self.marked {
+        if marked.index <= self.marked {
             return Ok(marked);
         }
         let known = self.wal.hard_state();
@@ -135,7 +135,7 @@ impl Log {
     fn write_mark(&mut self, mark: &SnapshotMark) -> Result<(), WalError> {
         self.wal.save_snapshot(mark)?;
         self.wal.release_to(mark.index);
-        self.marked = mark.index;
+        self.marked = LogIndex(mark.index);
         Ok(())
     }
 
@@ -156,9 +156,9 @@ impl Log {
 
 fn to_wal_entry(entry: &Entry) -> wal::EntryRef<'_> {
     let kind = entry.kind as u8;
-    wal::EntryRef { index: entry.index, term: entry.term, kind, data: &entry.data }
+    wal::EntryRef { index: entry.index.get(), term: entry.term.get(), kind, data: &entry.data }
 }
 
 const fn to_wal_state(state: HardState) -> wal::HardState {
-    wal::HardState { term: state.term, vote: state.vote, commit: state.commit }
+    wal::HardState { term: state.term.get(), vote: state.vote, commit: state.commit.get() }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prost::Message;
 use quorate_api::raftpb::ConfState;
+use quorate_raft::{LogIndex, Term};
 use quorate_state::members::{Members, V2Membership};
 use quorate_state::versions::Versions;
 use quorate_storage::disk::Disk;
@@ -20,8 +21,8 @@ use quorate_storage::wal::SnapshotMark;
 /// What a snapshot says, gathered from the state at the snapshot's index.
 #[derive(Clone, Debug)]
 pub struct SnapshotOrder {
-    index: u64,
-    term: u64,
+    index: LogIndex,
+    term: Term,
     conf_state: ConfState,
     data: Bytes,
 }
@@ -29,7 +30,7 @@ pub struct SnapshotOrder {
 impl SnapshotOrder {
     /// A snapshot of a state with these members and versions, which has applied the entry at `index`.
     #[must_use]
-    pub fn new(index: u64, term: u64, members: &Members, versions: &Versions) -> Self {
+    pub fn new(index: LogIndex, term: Term, members: &Members, versions: &Versions) -> Self {
         let membership =
             V2Membership { members: members.clone(), cluster_version: versions.cluster() };
         let data = membership.to_json().into();
@@ -39,7 +40,7 @@ impl SnapshotOrder {
     }
 
     /// The last entry that the snapshot contains.
-    pub(crate) const fn index(&self) -> u64 {
+    pub(crate) const fn index(&self) -> LogIndex {
         self.index
     }
 
@@ -57,8 +58,8 @@ impl SnapshotOrder {
     /// As its file has it.
     pub(crate) fn to_file(&self) -> snap::Snapshot {
         snap::Snapshot {
-            index: self.index,
-            term: self.term,
+            index: self.index.get(),
+            term: self.term.get(),
             conf_state: self.conf_state.encode_to_vec().into(),
             data: self.data.clone(),
         }
@@ -69,8 +70,8 @@ impl SnapshotOrder {
 pub(crate) fn file_of(snapshot: &quorate_raft::Snapshot) -> snap::Snapshot {
     let metadata = &snapshot.metadata;
     snap::Snapshot {
-        index: metadata.index,
-        term: metadata.term,
+        index: metadata.index.get(),
+        term: metadata.term.get(),
         conf_state: encode_conf_state(&metadata.conf_state),
         data: snapshot.data.clone(),
     }

@@ -16,7 +16,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use quorate_raft::{ConfState, Entry, EntryKind, HardState};
+use quorate_raft::{ConfState, Entry, EntryKind, HardState, LogIndex, Term};
 use quorate_state::apply::{RecoverError, State, StateOptions};
 use quorate_state::backend::{Backend, Fault};
 use quorate_state::schema::{Bucket, meta};
@@ -87,9 +87,9 @@ pub enum StartError {
         /// The backend file.
         backend: PathBuf,
         /// Where the log ends.
-        last_index: u64,
+        last_index: LogIndex,
         /// What has been applied.
-        applied: u64,
+        applied: LogIndex,
     },
     /// An entry of a kind that no log of a member has.
     #[error(
@@ -97,7 +97,7 @@ pub enum StartError {
     )]
     EntryKind {
         /// The entry.
-        index: u64,
+        index: LogIndex,
         /// As stored.
         kind: u8,
     },
@@ -136,7 +136,7 @@ pub fn recover(
     let mut backend = open()?;
     if backend.read().consistent_index()?.0 < mark.index {
         drop(backend);
-        image::install(disk, &dirs.snap(), mark.index)?;
+        image::install(disk, &dirs.snap(), LogIndex(mark.index))?;
         backend = open()?;
     }
     let state = State::recover(&backend, options)?;
@@ -158,15 +158,16 @@ pub fn check_log(
     disk: &dyn Disk,
     dirs: &DataDir,
     contents: &wal::Contents,
-    applied: u64,
+    applied: LogIndex,
 ) -> Result<(), StartError> {
-    if contents.last_index < applied {
+    let last_index = LogIndex(contents.last_index);
+    if last_index < applied {
         let segments = wal::list(disk, dirs.wal())?.segments;
         let name = segments.last().map_or_else(String::new, |name| name.file_name());
         return Err(StartError::LogLost {
             path: dirs.wal().join(name),
             backend: dirs.backend(),
-            last_index: contents.last_index,
+            last_index,
             applied,
         });
     }
@@ -178,9 +179,9 @@ pub fn check_log(
 pub fn release_passed(
     disk: &dyn Disk,
     dirs: &DataDir,
-    applied: u64,
+    applied: LogIndex,
 ) -> Result<Vec<PathBuf>, StartError> {
-    Ok(snap::release_databases(disk, &dirs.snap(), applied.saturating_add(1))?)
+    Ok(snap::release_databases(disk, &dirs.snap(), applied.saturating_add(1).get())?)
 }
 
 /// What the log and the backend file have to say to consensus. The default is a member that knows of nobody,
@@ -196,7 +197,7 @@ pub struct Start {
     /// The newest snapshot.
     pub mark: SnapshotMark,
     /// What the state has applied.
-    pub applied: u64,
+    pub applied: LogIndex,
 }
 
 impl Start {
@@ -209,7 +210,7 @@ impl Start {
         let wal::HardState { term, vote, commit } = contents.hard_state;
         let conf_state = state.members().conf_state();
         Ok(Self {
-            hard_state: HardState { term, vote, commit },
+            hard_state: HardState { term: Term(term), vote, commit: LogIndex(commit) },
             conf_state: ConfState {
                 voters: conf_state.voters,
                 learners: conf_state.learners,
@@ -217,16 +218,17 @@ impl Start {
             },
             entries: contents.entries.into_iter().map(to_raft).collect::<Result<_, _>>()?,
             mark,
-            applied: state.applied().0,
+            applied: LogIndex(state.applied().0),
         })
     }
 }
 
 fn to_raft(entry: wal::Entry) -> Result<Entry, StartError> {
+    let index = LogIndex(entry.index);
     let kind = EntryKind::from_wire(i32::from(entry.kind))
         .filter(|kind| *kind != EntryKind::ConfChangeV2)
-        .ok_or(StartError::EntryKind { index: entry.index, kind: entry.kind })?;
-    Ok(Entry { term: entry.term, index: entry.index, kind, data: entry.data })
+        .ok_or(StartError::EntryKind { index, kind: entry.kind })?;
+    Ok(Entry { term: Term(entry.term), index, kind, data: entry.data })
 }
 
 /// The version of the backend file's content, if it can be told.

@@ -24,7 +24,7 @@ mod outlet;
 
 use std::time::{Duration, Instant};
 
-use quorate_raft::{Entry, EntryKind, Message, Snapshot};
+use quorate_raft::{Entry, EntryKind, LogIndex, Message, Snapshot, Term};
 use quorate_state::apply::{Applied, EntryMeta, Fault, Notice, RecoverError, Request, State};
 use quorate_state::backend::{Backend, Committed};
 use quorate_state::members::{MembershipRefusal, V2Error};
@@ -120,9 +120,9 @@ pub enum ApplyError {
     )]
     Entry {
         /// The entry's index.
-        index: u64,
+        index: LogIndex,
         /// Its term.
-        term: u64,
+        term: Term,
         /// What it holds.
         kind: &'static str,
         /// What is the matter with it.
@@ -141,7 +141,7 @@ pub enum ApplyError {
 
 impl ApplyError {
     /// Tells an entry that is not understood from a store that fails whatever is applied.
-    fn of_entry(index: u64, term: u64, kind: &'static str, fault: Fault) -> Self {
+    fn of_entry(index: LogIndex, term: Term, kind: &'static str, fault: Fault) -> Self {
         match fault {
             // The second speaks for itself, in words that operators know.
             Fault::Store(_) | Fault::ServerTooOld { .. } => Self::Other(fault),
@@ -202,6 +202,12 @@ impl<T> StateMachine<T> {
         &self.state
     }
 
+    /// Index and term of the last entry applied.
+    fn applied(&self) -> (LogIndex, Term) {
+        let (index, term) = self.state.applied();
+        (LogIndex(index), Term(term))
+    }
+
     /// When there is something to do without a job: then [`StateMachine::work`] is to be called.
     #[must_use]
     pub fn wake_at(&self) -> Option<Instant> {
@@ -259,8 +265,8 @@ impl<T> StateMachine<T> {
         let (last_index, last_term) = (last.index, last.term);
         let file_bytes = self.backend.size_bytes();
         let meta = |entry: &Entry, reply_wanted| EntryMeta {
-            index: entry.index,
-            term: entry.term,
+            index: entry.index.get(),
+            term: entry.term.get(),
             now: now.millis,
             file_bytes,
             reply_wanted,
@@ -305,7 +311,7 @@ impl<T> StateMachine<T> {
     }
 
     /// The first entry of a leader's term: what came before it is applied, so the clocks may run.
-    fn promote_if_leading<O: Outlet<Told = T>>(&self, term: u64, now: Millis, outlet: &O) {
+    fn promote_if_leading<O: Outlet<Told = T>>(&self, term: Term, now: Millis, outlet: &O) {
         if outlet.leads_in(term) {
             self.state.readers().leases.promote(self.pace.lease_extension_millis, now);
         }
@@ -368,7 +374,7 @@ impl<T> StateMachine<T> {
     }
 
     fn snapshot_order(&self) -> SnapshotOrder {
-        let (index, term) = self.state.applied();
+        let (index, term) = self.applied();
         SnapshotOrder::new(index, term, self.state.members(), self.state.versions())
     }
 

@@ -150,8 +150,8 @@ impl Applier {
         log::info!(
             "applying snapshot",
             "current-applied-index" = self.machine.state().applied().0,
-            "incoming-leader-snapshot-index" = snapshot.metadata.index,
-            "incoming-leader-snapshot-term" = snapshot.metadata.term
+            "incoming-leader-snapshot-index" = snapshot.metadata.index.get(),
+            "incoming-leader-snapshot-term" = snapshot.metadata.term.get()
         );
         carrier.neighbours.metrics.server.snapshot_apply_in_progress.set(1);
         self.machine.take(Job::InstallSnapshot(snapshot), started, carrier)?;
@@ -251,7 +251,7 @@ impl Outlet for Carrier {
             Output::TakingSnapshot { index } => log::info!(
                 "triggering snapshot",
                 "local-member-id" = format!("{:x}", self.identity.member_id),
-                "local-member-applied-index" = index
+                "local-member-applied-index" = index.get()
             ),
             // The thread is gone only after a fault, which stops this one too.
             Output::Commit { batch, then } => {
@@ -284,7 +284,7 @@ impl Carrier {
     fn publish(&mut self, index: LogIndex, term: Term, wakes_driver: bool) {
         self.neighbours.standing.set_applied(index, term, &mut self.completions);
         self.completions.send();
-        self.neighbours.metrics.server.proposals_applied.set_unsigned(index);
+        self.neighbours.metrics.server.proposals_applied.set_unsigned(index.get());
         if wakes_driver {
             self.neighbours.driver.report(Input::Applied);
         }

@@ -116,7 +116,7 @@ impl Committer {
             Report::Installed { index, told } => {
                 log::info!(
                     "installed the backend file of a snapshot",
-                    "snapshot-index" = index,
+                    "snapshot-index" = index.get(),
                     "took" = took
                 );
                 told(());
@@ -178,6 +178,7 @@ fn take_in(writer: &mut Writer, order: Order, marshalling: &Histogram) {
 #[cfg(test)]
 mod tests {
     use quorate_core::SnapshotOrder;
+    use quorate_raft::{LogIndex, Term};
     use quorate_state::backend::{Backend, Batch};
     use quorate_state::members::Members;
     use quorate_state::versions::Versions;
@@ -194,7 +195,8 @@ mod tests {
         let mut writer = Writer::new(backend, disk, folder.path().to_owned());
         let metrics = Metrics::new(&[], quorate_telemetry::metrics::MetricsLevel::Basic);
         let marshalling = &metrics.snapshot.marshalling;
-        let snapshot = SnapshotOrder::new(7, 1, &Members::default(), &Versions::default());
+        let snapshot =
+            SnapshotOrder::new(LogIndex(7), Term(1), &Members::default(), &Versions::default());
         let commit = |then| Order::Commit { batch: Batch::default(), then };
         let told: Done<()> = Box::new(|()| {});
         take_in(&mut writer, commit(vec![Then::Tell(told)]), marshalling);

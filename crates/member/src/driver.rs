@@ -316,7 +316,7 @@ impl Driver {
         let committed = self.consensus.commit_index();
         self.neighbours.standing.set_committed(committed);
         let metrics = &self.neighbours.metrics.server;
-        metrics.proposals_committed.set_unsigned(committed);
+        metrics.proposals_committed.set_unsigned(committed.get());
         metrics.log_bytes.set_unsigned(self.consensus.log_bytes());
         metrics.log_uncommitted_bytes.set_unsigned(self.consensus.uncommitted_bytes());
         metrics.log_refused.add(self.consensus.take_refused_for_room());

@@ -17,7 +17,7 @@ use quorate_api::etcdserverpb::{
 };
 use quorate_api::membershippb::{Attributes, ClusterMemberAttrSetRequest};
 use quorate_core::Purger;
-use quorate_raft::{NONE, Role};
+use quorate_raft::{NONE, Role, Term};
 use quorate_state::apply::Refusal;
 use quorate_state::units::{LeaseId, MemberId};
 use tokio::sync::Semaphore;
@@ -139,7 +139,7 @@ pub async fn follow_leadership(handles: Arc<Handles>) {
             log::info!(
                 "elected leader",
                 "leader-id" = format!("{:x}", now.leader),
-                "term" = now.term
+                "term" = now.term.get()
             );
         }
         if now.role == Role::Leader {
@@ -200,7 +200,7 @@ pub async fn end_leases(handles: Arc<Handles>) {
 }
 
 /// Proposes the end of a lease. If that fails it is handed out again later.
-async fn revoke(handles: &Handles, term: u64, id: LeaseId) {
+async fn revoke(handles: &Handles, term: Term, id: LeaseId) {
     let request = InternalRaftRequest {
         lease_revoke: Some(LeaseRevokeRequest { id: id.0 }),
         ..InternalRaftRequest::default()
@@ -218,7 +218,7 @@ async fn revoke(handles: &Handles, term: u64, id: LeaseId) {
     }
 }
 
-async fn propose_checkpoints(handles: &Handles, term: u64) {
+async fn propose_checkpoints(handles: &Handles, term: Term) {
     let due = handles.reader.leases().due_checkpoints(handles.profile.now(), CHECKPOINTS_PER_ENTRY);
     if due.is_empty() {
         return;

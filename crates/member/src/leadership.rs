@@ -100,7 +100,7 @@ impl LeaderWatch {
         if let Err(error) = self.reader.read_barrier().await {
             log::warn!(
                 "failed to confirm that this member leads",
-                "term" = before.term,
+                "term" = before.term.get(),
                 "error" = error.to_string()
             );
             return false;

@@ -250,16 +250,16 @@ mod tests {
             let add = |id| pending.add(id, completer.clone(), MIB).unwrap();
             add(1);
             add(2);
-            pending.begin_reign(7);
+            pending.begin_reign(Term(7));
             add(3);
             pending.withdraw(1);
             pending.withdraw(3);
             assert_eq!(pending.forget_withdrawn(true), [1], "the third is in the own log");
             // Told again of the same reign, and then deposed and elected once more.
-            pending.begin_reign(7);
+            pending.begin_reign(Term(7));
             assert_eq!(pending.forget_withdrawn(true), [0; 0]);
             pending.withdraw(2);
-            pending.begin_reign(9);
+            pending.begin_reign(Term(9));
             assert_eq!(pending.forget_withdrawn(true), [2, 3]);
             assert_eq!(pending.load(), Load::default());
         });

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use quorate_api::etcdserverpb::ResponseHeader;
+use quorate_raft::Term;
 use quorate_state::apply::{Facts, Readers};
 use quorate_state::members::Member;
 use quorate_state::units::{MemberId, Millis};
@@ -104,7 +105,7 @@ impl Profile {
     }
 
     /// Term of the last applied entry.
-    pub fn applied_term(&self) -> u64 {
+    pub fn applied_term(&self) -> Term {
         self.standing.applied_term()
     }
 
@@ -114,7 +115,7 @@ impl Profile {
             cluster_id: self.identity.cluster_id,
             member_id: self.identity.member_id,
             revision,
-            raft_term: self.standing.applied_term(),
+            raft_term: self.standing.applied_term().get(),
         }
     }
 

@@ -9,7 +9,7 @@ use quorate_api::etcdserverpb::{
     AlarmRequest, AlarmType, InternalRaftRequest, RequestHeader, alarm_request,
 };
 use quorate_node::Proposal;
-use quorate_raft::ConfChange;
+use quorate_raft::{ConfChange, Term};
 use quorate_state::apply::{Readers, Refusal, Response};
 use quorate_state::backend::Backend;
 
@@ -79,7 +79,7 @@ impl Proposer {
     /// the request reaches the log. Another leader's clocks may say otherwise.
     pub async fn propose_as_leader(
         &self,
-        term: u64,
+        term: Term,
         request: InternalRaftRequest,
         kind: RequestKind,
     ) -> Result<Response, RequestError> {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use quorate_node::Leadership;
-use quorate_raft::{MemberId, NONE, Role};
+use quorate_raft::{LogIndex, MemberId, NONE, Role, Term};
 use quorate_state::versions::Version;
 use tokio::sync::watch;
 
@@ -37,13 +37,13 @@ pub(crate) struct Moment(u64);
 /// [`Waitlist`]: crate::admission::Waitlist
 #[derive(Debug, Default)]
 struct Waiting {
-    by_index: BTreeMap<u64, Vec<Completer<Outcome>>>,
+    by_index: BTreeMap<LogIndex, Vec<Completer<Outcome>>>,
     count: usize,
     mark: SweepMark,
 }
 
 impl Waiting {
-    fn add(&mut self, index: u64, completer: Completer<Outcome>) {
+    fn add(&mut self, index: LogIndex, completer: Completer<Outcome>) {
         if self.mark.is_reached(self.count) {
             self.by_index.retain(|_, completers| {
                 completers.retain(Completer::is_awaited);
@@ -57,7 +57,7 @@ impl Waiting {
     }
 
     /// The next one that waits for no more than this index.
-    fn take_up_to(&mut self, index: u64) -> Option<Vec<Completer<Outcome>>> {
+    fn take_up_to(&mut self, index: LogIndex) -> Option<Vec<Completer<Outcome>>> {
         let first = self.by_index.first_entry().filter(|first| *first.key() <= index)?;
         let completers = first.remove();
         self.count -= completers.len();
@@ -92,12 +92,12 @@ pub struct Standing {
 }
 
 impl Standing {
-    pub(crate) fn new(applied: u64, applied_term: u64, silence: Duration) -> Self {
+    pub(crate) fn new(applied: LogIndex, applied_term: Term, silence: Duration) -> Self {
         let now = Instant::now();
         Self {
-            committed: AtomicU64::new(applied),
-            applied: AtomicU64::new(applied),
-            applied_term: AtomicU64::new(applied_term),
+            committed: AtomicU64::new(applied.get()),
+            applied: AtomicU64::new(applied.get()),
+            applied_term: AtomicU64::new(applied_term.get()),
             sole_voter: AtomicBool::new(false),
             waiting: Mutex::new(Waiting::default()),
             leadership: watch::Sender::new(Leadership::default()),
@@ -114,18 +114,18 @@ impl Standing {
     }
 
     /// The last index that is known to be committed.
-    pub fn committed(&self) -> u64 {
-        self.committed.load(Ordering::Acquire)
+    pub fn committed(&self) -> LogIndex {
+        LogIndex(self.committed.load(Ordering::Acquire))
     }
 
     /// The last index that is applied.
-    pub fn applied(&self) -> u64 {
-        self.applied.load(Ordering::Acquire)
+    pub fn applied(&self) -> LogIndex {
+        LogIndex(self.applied.load(Ordering::Acquire))
     }
 
     /// Term of the last applied entry; what response headers carry.
-    pub fn applied_term(&self) -> u64 {
-        self.applied_term.load(Ordering::Acquire)
+    pub fn applied_term(&self) -> Term {
+        Term(self.applied_term.load(Ordering::Acquire))
     }
 
     /// Whether the applier is so far behind that new requests have to be refused; those that go `first`
@@ -140,7 +140,7 @@ impl Standing {
     /// the newest view is linearizable without asking anybody.
     pub(crate) fn reads_need_no_barrier(&self) -> bool {
         self.sole_voter.load(Ordering::Acquire)
-            && self.applied_term() == self.term.load(Ordering::Acquire)
+            && self.applied_term() == Term(self.term.load(Ordering::Acquire))
     }
 
     /// The leader, or [`NONE`].
@@ -233,7 +233,7 @@ impl Standing {
 
     /// Called by the driver.
     pub(crate) fn set_leadership(&self, leadership: Leadership) {
-        self.term.store(leadership.term, Ordering::Release);
+        self.term.store(leadership.term.get(), Ordering::Release);
         self.leader.store(leadership.leader, Ordering::Release);
         {
             let mut since = self.leaderless_since.lock();
@@ -250,20 +250,20 @@ impl Standing {
     }
 
     /// Called by the driver.
-    pub(crate) fn set_committed(&self, index: u64) {
-        self.committed.fetch_max(index, Ordering::AcqRel);
+    pub(crate) fn set_committed(&self, index: LogIndex) {
+        self.committed.fetch_max(index.get(), Ordering::AcqRel);
     }
 
     /// Called by the applier after it has published the batch that ends with `index`.
     pub(crate) fn set_applied(
         &self,
-        index: u64,
-        term: u64,
+        index: LogIndex,
+        term: Term,
         completions: &mut CompletionBatch<Outcome>,
     ) {
         let mut waiting = self.waiting.lock();
-        self.applied_term.store(term, Ordering::Release);
-        self.applied.store(index, Ordering::Release);
+        self.applied_term.store(term.get(), Ordering::Release);
+        self.applied.store(index.get(), Ordering::Release);
         while let Some(completers) = waiting.take_up_to(index) {
             for completer in completers {
                 completions.push(completer, Outcome::Ready);
@@ -272,7 +272,7 @@ impl Standing {
     }
 
     /// Tells `completer` once `index` is applied, which may be now.
-    pub(crate) fn when_applied(&self, index: u64, completer: Completer<Outcome>) {
+    pub(crate) fn when_applied(&self, index: LogIndex, completer: Completer<Outcome>) {
         {
             let mut waiting = self.waiting.lock();
             // Looked at under the lock, so that the applier cannot pass in between.
@@ -300,17 +300,17 @@ mod tests {
     #[tokio::test]
     async fn callers_that_have_gone_while_the_applier_stalls_do_not_pile_up() {
         let far = Instant::now() + Duration::from_secs(3600);
-        let standing = Standing::new(0, 0, SILENCE);
+        let standing = Standing::new(LogIndex::ZERO, Term::ZERO, SILENCE);
         let callers = async {
             let (completer, staying) = wait(&AWAITING, far).unwrap();
-            standing.when_applied(7, completer);
+            standing.when_applied(LogIndex(7), completer);
             for index in 1..10_000 {
                 let (completer, gone) = wait(&AWAITING, far).unwrap();
                 drop(gone);
-                standing.when_applied(index, completer);
+                standing.when_applied(LogIndex(index), completer);
             }
             assert!(standing.waiting.lock().count <= 1024);
-            standing.set_applied(7, 1, &mut CompletionBatch::new());
+            standing.set_applied(LogIndex(7), Term(1), &mut CompletionBatch::new());
             let waiting = standing.waiting.lock();
             let held: usize = waiting.by_index.values().map(Vec::len).sum();
             assert_eq!(waiting.count, held);
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_pause_leaves_a_doubt_until_a_quorum_was_heard() {
-        let standing = Standing::new(0, 0, Duration::from_secs(3600));
+        let standing = Standing::new(LogIndex::ZERO, Term::ZERO, Duration::from_secs(3600));
         standing.note_tick_at(3_600_000);
         standing.note_tick_at(7_200_000);
         assert!(!standing.may_be_deposed(), "ticks as they should be");
@@ -342,36 +342,36 @@ mod tests {
 
     #[test]
     fn a_clock_that_does_not_tick_for_too_long_is_silent() {
-        let standing = Standing::new(0, 0, SILENCE);
+        let standing = Standing::new(LogIndex::ZERO, Term::ZERO, SILENCE);
         assert!(!standing.is_silence(1_000, 1_300));
         assert!(standing.is_silence(1_000, 1_301));
     }
 
     #[test]
     fn it_is_known_since_when_there_is_no_leader() {
-        let standing = Standing::new(0, 0, SILENCE);
+        let standing = Standing::new(LogIndex::ZERO, Term::ZERO, SILENCE);
         let asked = Instant::now();
         assert!(standing.had_no_leader_since(asked));
-        let led = Leadership { leader: 1, term: 2, role: Role::Follower };
+        let led = Leadership { leader: 1, term: Term(2), role: Role::Follower };
         standing.set_leadership(led);
         assert!(!standing.had_no_leader_since(asked));
         standing.set_leadership(Leadership { leader: NONE, ..led });
         assert!(!standing.had_no_leader_since(asked), "there was one in between");
         let asked = Instant::now();
-        standing.set_leadership(Leadership { leader: NONE, term: 3, ..led });
+        standing.set_leadership(Leadership { leader: NONE, term: Term(3), ..led });
         assert!(standing.had_no_leader_since(asked), "another term is no leader");
     }
 
     #[test]
     fn what_goes_first_is_refused_later() {
-        let standing = Standing::new(7, 1, SILENCE);
+        let standing = Standing::new(LogIndex(7), Term(1), SILENCE);
         for (committed, refused) in [
             (5_007, [false, false]),
             (5_008, [true, false]),
             (10_007, [true, false]),
             (10_008, [true, true]),
         ] {
-            standing.set_committed(committed);
+            standing.set_committed(LogIndex(committed));
             assert_eq!([false, true].map(|first| standing.is_overloaded(first)), refused);
         }
     }
@@ -379,11 +379,11 @@ mod tests {
     /// No test waits for it.
     const LONG: Duration = Duration::from_secs(3600);
     const SHORT: Duration = Duration::from_millis(5);
-    const LED: Leadership = Leadership { leader: 1, term: 2, role: Role::Follower };
+    const LED: Leadership = Leadership { leader: 1, term: Term(2), role: Role::Follower };
     const LEADERLESS: Leadership = Leadership { leader: NONE, ..LED };
 
     fn led() -> Standing {
-        let standing = Standing::new(0, 0, LONG);
+        let standing = Standing::new(LogIndex::ZERO, Term::ZERO, LONG);
         standing.set_leadership(LED);
         standing
     }
@@ -406,7 +406,7 @@ mod tests {
         standing.set_leadership(LEADERLESS);
         let mut waiting = std::pin::pin!(standing.has_leader_within(LONG));
         assert!(now_or_never(waiting.as_mut()).await.is_none());
-        standing.set_leadership(Leadership { leader: 3, term: 3, ..LED });
+        standing.set_leadership(Leadership { leader: 3, term: Term(3), ..LED });
         assert!(waiting.await);
     }
 

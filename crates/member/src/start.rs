@@ -10,6 +10,7 @@ use quorate_core::start::storage_version;
 use quorate_core::{BackendWriter, Log, Pace, StateMachine};
 use quorate_node::Node;
 use quorate_peer::Peers;
+use quorate_raft::{LogIndex, Term};
 use quorate_state::apply::State;
 use quorate_state::backend::Backend;
 use quorate_state::units::MemberId;
@@ -119,7 +120,8 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
     let Start { identity, disk, snap_dir, backend, state, peers, metrics, .. } = start;
     let clock = Clock::start();
     let (applied, applied_term) = state.applied();
-    let standing = Arc::new(Standing::new(applied, applied_term, start.silence_max));
+    let standing = Standing::new(LogIndex(applied), Term(applied_term), start.silence_max);
+    let standing = Arc::new(standing);
     standing.set_storage_version(storage_version(&backend));
     let pending = Arc::new(PendingProposals::default());
     let request_ids = Arc::new(RequestIds::new(identity.member_id, SystemTime::now()));

@@ -71,9 +71,10 @@ mod tests {
     use bytes::Bytes;
     use quorate_raft::{Entry, MessageKind};
 
-    fn append(index: LogIndex, payload_bytes: usize) -> Message {
+    fn append(index: u64, payload_bytes: usize) -> Message {
+        let index = LogIndex(index);
         let data = Bytes::from(vec![0; payload_bytes]);
-        let entries = vec![Entry { index: index + 1, term: 1, data, ..Entry::default() }];
+        let entries = vec![Entry { index: index.next(), term: Term(1), data, ..Entry::default() }];
         Message { index, entries, ..Message::new(MessageKind::Append, 1) }
     }
 
@@ -81,31 +82,31 @@ mod tests {
     fn they_come_out_in_the_order_of_the_log() {
         let mut early = EarlyAppends::default();
         for index in [9, 7, 8] {
-            assert_eq!(early.keep(1, append(index, 1)), None);
+            assert_eq!(early.keep(Term(1), append(index, 1)), None);
         }
-        assert_eq!(early.take_fitting(1, 6), None);
-        assert_eq!(early.take_fitting(1, 7).unwrap().index, 7);
-        assert_eq!(early.take_fitting(1, 7), None);
+        assert_eq!(early.take_fitting(Term(1), LogIndex(6)), None);
+        assert_eq!(early.take_fitting(Term(1), LogIndex(7)).unwrap().index, LogIndex(7));
+        assert_eq!(early.take_fitting(Term(1), LogIndex(7)), None);
         let rest: Vec<_> = early.take_all().iter().map(|message| message.index).collect();
-        assert_eq!(rest, [8, 9]);
+        assert_eq!(rest, [LogIndex(8), LogIndex(9)]);
         assert_eq!(early.bytes, 0);
     }
 
     #[test]
     fn another_term_forgets_them() {
         let mut early = EarlyAppends::default();
-        early.keep(1, append(7, 1));
-        assert_eq!(early.take_fitting(2, 9), None);
-        early.keep(2, append(5, 1));
+        early.keep(Term(1), append(7, 1));
+        assert_eq!(early.take_fitting(Term(2), LogIndex(9)), None);
+        early.keep(Term(2), append(5, 1));
         assert_eq!(early.take_all().len(), 1);
     }
 
     #[test]
     fn they_are_bounded_in_bytes() {
         let mut early = EarlyAppends::default();
-        assert_eq!(early.keep(1, append(7, 12 << 20)), None);
-        assert!(early.keep(1, append(8, 12 << 20)).is_some());
-        early.take_fitting(1, 7).unwrap();
-        assert_eq!(early.keep(1, append(8, 12 << 20)), None);
+        assert_eq!(early.keep(Term(1), append(7, 12 << 20)), None);
+        assert!(early.keep(Term(1), append(8, 12 << 20)).is_some());
+        early.take_fitting(Term(1), LogIndex(7)).unwrap();
+        assert_eq!(early.keep(Term(1), append(8, 12 << 20)), None);
     }
 }

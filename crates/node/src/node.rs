@@ -178,7 +178,7 @@ impl Node {
             leadership: Leadership::default(),
             conf_state: config.conf_state,
             conf_state_index: config.applied,
-            matched_in: 0,
+            matched_in: Term::ZERO,
             applied: config.applied,
             last_snapshot: config.snapshot_index,
             taking_snapshot: false,
@@ -602,7 +602,7 @@ impl Node {
     /// Forgets entries that nobody is likely to ask for.
     fn cut_log(&mut self) {
         let (applied, policy, is_alone) = (self.applied, self.policy, self.is_sole_voter());
-        let before_first = self.raft.storage().first_index() - 1;
+        let before_first = self.raft.storage().first_index().prev();
         // A lone voter has nobody to feed. Who joins it later starts from a snapshot.
         let mut forgettable = if is_alone { applied } else { policy.forgettable(applied) };
         if forgettable < before_first + limits::LOG_CUT_EVERY {
@@ -614,7 +614,7 @@ impl Node {
         if storage.bytes() > policy.catch_up_bytes {
             // Down to half of what may be held, so that the next cut is not at once.
             let by_bytes = storage.compact_index_for(policy.catch_up_bytes / 2);
-            forgettable = forgettable.max(by_bytes.unwrap_or(0).min(applied));
+            forgettable = forgettable.max(by_bytes.unwrap_or_default().min(applied));
         }
         // The core's log may have begun anew at a snapshot that the state machine has not reached.
         if forgettable > before_first {

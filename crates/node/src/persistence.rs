@@ -133,29 +133,37 @@ impl Persistence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quorate_raft::MessageKind;
+    use quorate_raft::{MessageKind, Term};
 
     fn order(index: u64, term: u64, commit: u64) -> Message {
-        let entries =
-            if index == 0 { Vec::new() } else { vec![Entry { term, index, ..Entry::default() }] };
+        let (index, term, commit) = (LogIndex(index), Term(term), LogIndex(commit));
+        let entries = if index == LogIndex::ZERO {
+            Vec::new()
+        } else {
+            vec![Entry { term, index, ..Entry::default() }]
+        };
         let responses =
             vec![Message { index, commit, ..Message::new(MessageKind::StorageAppendResponse, 1) }];
         Message { term, vote: 1, commit, entries, responses, ..Message::default() }
+    }
+
+    fn state(term: u64, commit: u64) -> HardState {
+        HardState { term: Term(term), vote: 1, commit: LogIndex(commit) }
     }
 
     #[test]
     fn a_commit_index_waits_for_the_next_write() {
         let mut persistence = Persistence::default();
         let first = persistence.order_write(order(1, 1, 0)).unwrap();
-        assert_eq!(first.hard_state, Some(HardState { term: 1, vote: 1, commit: 0 }));
+        assert_eq!(first.hard_state, Some(state(1, 0)));
         // Nothing to write, but the answer waits for the write before it.
         assert!(persistence.order_write(order(0, 1, 1)).unwrap_err().is_empty());
         assert!(persistence.order_write(order(0, 1, 1)).unwrap_err().is_empty());
         assert_eq!(persistence.finish_write(first.token).unwrap().responses.len(), 2);
         assert_eq!(persistence.order_write(order(0, 1, 2)).unwrap_err().len(), 1);
-        assert_eq!(persistence.unwritten(), Some(HardState { term: 1, vote: 1, commit: 2 }));
+        assert_eq!(persistence.unwritten(), Some(state(1, 2)));
         let second = persistence.order_write(order(3, 1, 2)).unwrap();
-        assert_eq!(second.hard_state, Some(HardState { term: 1, vote: 1, commit: 2 }));
+        assert_eq!(second.hard_state, Some(state(1, 2)));
         assert_eq!(persistence.unwritten(), None);
     }
 
@@ -176,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_new_term_is_written_at_once() {
-        let mut persistence = Persistence::new(HardState { term: 1, vote: 1, commit: 5 });
+        let mut persistence = Persistence::new(state(1, 5));
         assert!(persistence.order_write(order(0, 2, 5)).is_ok());
     }
 }

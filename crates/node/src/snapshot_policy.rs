@@ -21,7 +21,7 @@ impl Default for SnapshotPolicy {
 
 impl SnapshotPolicy {
     pub(crate) const fn is_due(&self, applied: LogIndex, last_snapshot: LogIndex) -> bool {
-        applied.saturating_sub(last_snapshot) > self.entry_count
+        applied.saturating_distance_from(last_snapshot) > self.entry_count
     }
 
     /// The last entry that the in-memory log may forget.

@@ -79,7 +79,7 @@ impl Succession {
 mod tests {
     use super::*;
 
-    const LED: Leadership = Leadership { leader: 2, term: 7, role: Role::Follower };
+    const LED: Leadership = Leadership { leader: 2, term: Term(7), role: Role::Follower };
     const LEADERLESS: Leadership = Leadership { leader: NONE, ..LED };
 
     fn voters(voters: &[MemberId]) -> ConfState {
@@ -130,7 +130,7 @@ mod tests {
         for (leader, term) in [(2, 7), (NONE, 8)] {
             let mut succession = Succession::default();
             assert!(succession.begin(1, LED, &three));
-            assert!(!succession.tick(leader, term));
+            assert!(!succession.tick(leader, Term(term)));
             assert_eq!(turn_of(&mut succession), None, "the turn is over");
         }
     }

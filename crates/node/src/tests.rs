@@ -4,8 +4,8 @@ mod bounds;
 
 use bytes::Bytes;
 use quorate_raft::{
-    ConfChange, ConfChangeKind, ConfState, Entry, EntryKind, HardState, Message, MessageKind, NONE,
-    Role, SnapshotOutcome,
+    ConfChange, ConfChangeKind, ConfState, Entry, EntryKind, HardState, LogIndex, Message,
+    MessageKind, NONE, Role, SnapshotOutcome, Term,
 };
 
 use crate::{
@@ -26,10 +26,10 @@ fn config(id: u64, voters: &[u64]) -> Config {
         snapshot_policy: SnapshotPolicy::default(),
         hard_state: HardState::default(),
         conf_state: ConfState { voters: voters.to_vec(), ..ConfState::default() },
-        snapshot_index: 0,
-        snapshot_term: 0,
+        snapshot_index: LogIndex(0),
+        snapshot_term: Term(0),
         entries: Vec::new(),
-        applied: 0,
+        applied: LogIndex(0),
     }
 }
 
@@ -39,15 +39,15 @@ struct Member {
     applied: Vec<Entry>,
     sent: Vec<Message>,
     unfinished_writes: Vec<u64>,
-    passed: Vec<(u64, u64)>,
+    passed: Vec<(u64, LogIndex)>,
     failed: Vec<(u64, BarrierFailure)>,
     refused: Vec<(u64, ProposalFailure)>,
     snapshots: usize,
-    installed: Vec<u64>,
+    installed: Vec<LogIndex>,
     stops: Vec<LogFault>,
     /// Whether what is handed out for applying stays unapplied.
     holds_applications: bool,
-    unapplied: Vec<u64>,
+    unapplied: Vec<LogIndex>,
 }
 
 impl Member {
@@ -220,7 +220,7 @@ fn a_barrier_passes_with_a_quorum_and_fails_with_the_leader() {
     members[1].handle(Event::ReadBarrier { round: 7 });
     assert!(members[1].passed.is_empty());
     converse(&mut members);
-    assert_eq!(members[1].passed, [(7, 2)]);
+    assert_eq!(members[1].passed, [(7, LogIndex(2))]);
     // The leader falls silent with a barrier under way; another one comes up.
     members[1].handle(Event::ReadBarrier { round: 8 });
     members[1].sent.clear();
@@ -261,7 +261,7 @@ fn a_snapshot_is_asked_for_once_until_it_is_taken() {
         member.finish_writes();
     }
     assert_eq!(member.snapshots, 1);
-    member.handle(Event::SnapshotTaken { index: 11 });
+    member.handle(Event::SnapshotTaken { index: LogIndex(11) });
     member.propose(31, "x");
     member.finish_writes();
     assert_eq!(member.snapshots, 2);
@@ -291,14 +291,17 @@ fn a_restart_goes_on_where_the_state_machine_is() {
     }
     let entries = first.applied.clone();
     // The commit index on disk lags behind what was applied, as after any kill.
-    let hard_state = HardState { term: entries[0].term, vote: 1, commit: 1 };
-    let again = Config { hard_state, entries, applied: 4, ..config(1, &[1]) };
+    let hard_state = HardState { term: entries[0].term, vote: 1, commit: LogIndex(1) };
+    let again = Config { hard_state, entries, applied: LogIndex(4), ..config(1, &[1]) };
     let mut second = Member::start(again.clone());
     second.finish_writes();
-    let indexes: Vec<u64> = second.applied.iter().map(|entry| entry.index).collect();
-    assert_eq!(indexes, [5, 6, 7]);
-    let lost = Config { applied: 9, ..again };
-    assert!(matches!(Node::new(lost), Err(StartError::LogLost { last_index: 6, applied: 9 })));
+    let indexes: Vec<LogIndex> = second.applied.iter().map(|entry| entry.index).collect();
+    assert_eq!(indexes, [5, 6, 7].map(LogIndex));
+    let lost = Config { applied: LogIndex(9), ..again };
+    assert!(matches!(
+        Node::new(lost),
+        Err(StartError::LogLost { last_index: LogIndex(6), applied: LogIndex(9) })
+    ));
 }
 
 /// A leader that has forgotten the entries that its third member never got, and that member.
@@ -376,15 +379,19 @@ fn a_member_that_missed_too_much_takes_in_a_snapshot() {
     let third = &members[2];
     assert_eq!(third.installed.len(), 1);
     assert_eq!(third.applied_data().last(), Some(&&b"after"[..]));
-    assert_eq!(third.applied[0].index, third.installed[0] + 1, "the snapshot stands for the rest");
+    assert_eq!(
+        third.applied[0].index,
+        third.installed[0].next(),
+        "the snapshot stands for the rest"
+    );
 }
 
 /// A member that is being sent a snapshot of the members 1, 2 and 3, with the message and its index.
-fn member_and_snapshot() -> (Member, Message, u64) {
+fn member_and_snapshot() -> (Member, Message, LogIndex) {
     let (members, laggard) = leader_and_laggard();
     let index = members[0].applied.last().unwrap().index;
     let conf_state = ConfState { voters: vec![1, 2, 3], ..ConfState::default() };
-    let metadata = quorate_raft::SnapshotMetadata { conf_state, index, term: 1 };
+    let metadata = quorate_raft::SnapshotMetadata { conf_state, index, term: Term(1) };
     let snapshot = quorate_raft::Snapshot { data: Bytes::new(), metadata };
     let message = Message {
         from: 1,
@@ -406,9 +413,9 @@ fn a_membership_change_from_before_a_snapshot_is_not_applied_after_it() {
     third.finish_writes();
     assert_eq!(third.installed, [index]);
     let change = Some(removal_of_second());
-    third.handle(Event::ConfChangeDecided { index: 3, change: change.clone() });
+    third.handle(Event::ConfChangeDecided { index: LogIndex(3), change: change.clone() });
     assert_eq!(third.node.status().config.conf_state().voters, [1, 2, 3]);
-    third.handle(Event::ConfChangeDecided { index: index + 1, change });
+    third.handle(Event::ConfChangeDecided { index: index.next(), change });
     assert_eq!(third.node.status().config.conf_state().voters, [1, 3]);
 }
 
@@ -416,9 +423,9 @@ fn a_membership_change_from_before_a_snapshot_is_not_applied_after_it() {
 fn a_membership_change_from_before_a_snapshot_is_not_applied_while_that_is_being_written() {
     let (mut third, message, index) = member_and_snapshot();
     third.handle(Event::Received(vec![message]));
-    assert_eq!(third.installed, [0; 0], "the snapshot is still on its way to the disk");
+    assert!(third.installed.is_empty(), "the snapshot is still on its way to the disk");
     let change = Some(removal_of_second());
-    third.handle(Event::ConfChangeDecided { index: 3, change: change.clone() });
+    third.handle(Event::ConfChangeDecided { index: LogIndex(3), change: change.clone() });
     third.handle(Event::ConfChangeDecided { index, change });
     assert_eq!(third.node.status().config.conf_state().voters, [1, 2, 3]);
     third.finish_writes();
@@ -444,7 +451,7 @@ fn appends_that_arrive_in_reverse_are_taken_in_without_a_refusal() {
     let refused = members[1].sent.iter().filter(|message| message.reject).count();
     assert_eq!(refused, 0);
     let stored = members[1].sent.iter().map(|message| message.index).max();
-    assert_eq!(stored, Some(6));
+    assert_eq!(stored, Some(LogIndex(6)));
 }
 
 #[test]
@@ -578,7 +585,7 @@ fn a_leader_that_others_hear_of_stays() {
 #[test]
 fn without_pre_votes_timeouts_decide() {
     let mut member = Member::start(Config { pre_vote: false, ..config(2, &[1, 2, 3]) });
-    let heartbeat = Message { term: 5, from: 1, ..Message::new(MessageKind::Heartbeat, 2) };
+    let heartbeat = Message { term: Term(5), from: 1, ..Message::new(MessageKind::Heartbeat, 2) };
     member.handle(Event::Received(vec![heartbeat]));
     member.handle(Event::Gone(1));
     assert_eq!(member.node.leadership().leader, 1);
@@ -612,7 +619,7 @@ fn one_acknowledgement_covers_the_appends_of_a_write() {
     members[1].handle(Event::Received(sent));
     members[1].finish_writes();
     let acknowledged: Vec<_> = members[1].sent.iter().map(|message| message.index).collect();
-    assert_eq!(acknowledged, [6]);
+    assert_eq!(acknowledged, [LogIndex(6)]);
 }
 
 /// Has a member propose three changes at once, and returns the ids of those that got into the log as such.
@@ -645,7 +652,7 @@ fn a_membership_change_waits_for_the_one_before_it() {
 }
 
 /// A message to member 3, from 1.
-fn from_one(kind: MessageKind, term: u64) -> Message {
+fn from_one(kind: MessageKind, term: Term) -> Message {
     Message { from: 1, term, ..Message::new(kind, 3) }
 }
 
@@ -670,8 +677,8 @@ fn a_member_that_has_lost_its_log_neither_answers_nor_votes() {
     let mut lost = members.pop().unwrap();
     assert_eq!((lost.unfinished_writes.len(), lost.sent.len()), (0, 0));
     lost.handle(Event::Received(vec![
-        Message { index: 9, log_term: 8, ..from_one(MessageKind::Vote, 9) },
-        from_one(MessageKind::Heartbeat, 9),
+        Message { index: LogIndex(9), log_term: Term(8), ..from_one(MessageKind::Vote, Term(9)) },
+        from_one(MessageKind::Heartbeat, Term(9)),
     ]));
     for _ in 0..30 {
         lost.handle(Event::Tick);
@@ -683,8 +690,13 @@ fn a_member_that_has_lost_its_log_neither_answers_nor_votes() {
 fn messages_behind_the_one_that_tells_of_the_loss_are_not_heeded() {
     let mut lost = Member::start(config(3, &[]));
     lost.handle(Event::Received(vec![
-        Message { commit: 5, ..from_one(MessageKind::Heartbeat, 2) },
-        Message { from: 2, index: 4, log_term: 1, ..from_one(MessageKind::Vote, 3) },
+        Message { commit: LogIndex(5), ..from_one(MessageKind::Heartbeat, Term(2)) },
+        Message {
+            from: 2,
+            index: LogIndex(4),
+            log_term: Term(1),
+            ..from_one(MessageKind::Vote, Term(3))
+        },
     ]));
     lost.finish_writes();
     assert_eq!((lost.sent.len(), lost.stops.len()), (0, 1));
@@ -718,7 +730,7 @@ fn refused_messages_make_a_line_and_change_nothing() {
     let term = members[2].node.leadership().term;
     let huge = (1 << 63) - 2;
     for _ in 0..100 {
-        members[2].handle(Event::Received(vec![from_one(MessageKind::Heartbeat, huge)]));
+        members[2].handle(Event::Received(vec![from_one(MessageKind::Heartbeat, Term(huge))]));
     }
     let texts: Vec<_> = members[2].node.take_notes().into_iter().map(|note| note.text).collect();
     let expected = format!(
@@ -740,10 +752,10 @@ fn a_refused_report_of_the_own_storage_is_told() {
     member.node.take_notes();
     let report = |kind, term| Message { from: 1, term, ..Message::new(kind, 1) };
     // Overtaken by a newer term, as happens.
-    member.node.step_own(report(MessageKind::AppendResponse, 1));
+    member.node.step_own(report(MessageKind::AppendResponse, Term(1)));
     assert!(member.node.take_notes().is_empty());
     let term = member.node.leadership().term;
-    let beyond = Message { index: 99, ..report(MessageKind::AppendResponse, term) };
+    let beyond = Message { index: LogIndex(99), ..report(MessageKind::AppendResponse, term) };
     member.node.step_own(beyond);
     let notes = member.node.take_notes();
     assert_eq!(notes.len(), 1, "{notes:?}");
@@ -757,8 +769,8 @@ fn a_lone_founder_does_not_stand_before_it_may() {
         node_id: 1,
         ..ConfChange::default()
     });
-    let founding = Entry { term: 1, index: 1, kind: EntryKind::ConfChange, data };
-    let hard_state = HardState { term: 1, vote: 0, commit: 1 };
+    let founding = Entry { term: Term(1), index: LogIndex(1), kind: EntryKind::ConfChange, data };
+    let hard_state = HardState { term: Term(1), vote: 0, commit: LogIndex(1) };
     let mut member =
         Member::start(Config { hard_state, entries: vec![founding], ..config(1, &[1]) });
     member.finish_writes();

@@ -21,7 +21,7 @@
 //!   the log would hold on to kilobytes.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use quorate_raft::{Entry, MemberId, Message, MessageKind};
+use quorate_raft::{Entry, LogIndex, MemberId, Message, MessageKind, Term};
 
 use crate::wire::{self, WireError};
 
@@ -87,8 +87,8 @@ pub(crate) struct Encoder {
 /// Where the last append of a stream ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Position {
-    term: u64,
-    index: u64,
+    term: Term,
+    index: LogIndex,
 }
 
 impl Position {
@@ -136,7 +136,7 @@ impl Encoder {
             out.put_u64(wire::entry_len(entry) as u64);
             wire::put_entry(entry, out);
         }
-        out.put_u64(message.commit);
+        out.put_u64(message.commit.get());
         self.position.index += message.entries.len() as u64;
     }
 }
@@ -233,14 +233,14 @@ impl Decoder {
             entries.push(wire::decode_entry(&entry, &entry)?);
         }
         let Position { term, index } = self.position;
-        self.position.index = index.wrapping_add(count);
+        self.position.index = LogIndex(index.get().wrapping_add(count));
         Ok(Message {
             from: self.from,
             term,
             log_term: term,
             index,
             entries,
-            commit: frame.get_u64(),
+            commit: LogIndex(frame.get_u64()),
             ..Message::new(MessageKind::Append, self.to)
         })
     }

@@ -31,11 +31,11 @@ fn same(message: &Message, usual: &raftpb::Message) {
     let numbers = [
         (message.to, usual.to),
         (message.from, usual.from),
-        (message.term, usual.term),
-        (message.log_term, usual.log_term),
-        (message.index, usual.index),
-        (message.commit, usual.commit),
-        (message.reject_hint, usual.reject_hint),
+        (message.term.get(), usual.term),
+        (message.log_term.get(), usual.log_term),
+        (message.index.get(), usual.index),
+        (message.commit.get(), usual.commit),
+        (message.reject_hint.get(), usual.reject_hint),
         (u64::from(message.reject), usual.reject.map(u64::from)),
     ];
     for (ours, usual) in numbers {
@@ -44,8 +44,8 @@ fn same(message: &Message, usual: &raftpb::Message) {
     assert_eq!(message.context, usual.context.clone().unwrap_or_default());
     assert_eq!(message.entries.len(), usual.entries.len());
     for (entry, usual) in message.entries.iter().zip(&usual.entries) {
-        assert_eq!(entry.term, usual.term.unwrap_or_default());
-        assert_eq!(entry.index, usual.index.unwrap_or_default());
+        assert_eq!(entry.term.get(), usual.term.unwrap_or_default());
+        assert_eq!(entry.index.get(), usual.index.unwrap_or_default());
         assert_eq!(entry.data, usual.data.clone().unwrap_or_default());
     }
 }
@@ -86,39 +86,40 @@ fn read(kind: StreamKind, stream: &[u8], piece: usize) -> (Vec<Message>, Result<
 #[cfg(test)]
 mod tests {
     use quorate_mutate::bounded;
-    use quorate_raft::{Entry, MessageKind, Snapshot};
+    use quorate_raft::{Entry, LogIndex, MessageKind, Snapshot, Term};
 
     use super::*;
 
     fn append(log_term: u64, index: u64) -> Message {
-        let entry = |index| Entry { term: 2, index, data: "data".into(), ..Entry::default() };
+        let (log_term, index) = (Term(log_term), LogIndex(index));
+        let entry = |index| Entry { term: Term(2), index, data: "data".into(), ..Entry::default() };
         Message {
             from: 2,
-            term: 2,
+            term: Term(2),
             log_term,
             index,
             entries: vec![entry(index + 1), entry(index + 2)],
-            commit: 3,
+            commit: LogIndex(3),
             ..Message::new(MessageKind::Append, 1)
         }
     }
 
     fn snapshot() -> Message {
         let mut snapshot = Snapshot { data: "{}".into(), ..Snapshot::default() };
-        snapshot.metadata.index = 300;
-        snapshot.metadata.term = 2;
+        snapshot.metadata.index = LogIndex(300);
+        snapshot.metadata.term = Term(2);
         snapshot.metadata.conf_state.voters = vec![1, 2];
         snapshot.metadata.conf_state.learners = vec![3];
         let snapshot = Some(Box::new(snapshot));
-        Message { from: 2, term: 2, snapshot, ..Message::new(MessageKind::Snapshot, 1) }
+        Message { from: 2, term: Term(2), snapshot, ..Message::new(MessageKind::Snapshot, 1) }
     }
 
     fn rejection() -> Message {
         Message {
             from: 2,
-            term: 2,
+            term: Term(2),
             reject: true,
-            reject_hint: 9,
+            reject_hint: LogIndex(9),
             context: "context".into(),
             ..Message::new(MessageKind::AppendResponse, 1)
         }

@@ -324,7 +324,7 @@ impl<O: Observer> Drop for StreamBody<O> {
 mod tests {
     use super::super::frame::Decoder;
     use super::*;
-    use quorate_raft::{Entry, MessageKind};
+    use quorate_raft::{Entry, MessageKind, Term};
 
     struct Nobody;
 
@@ -343,7 +343,7 @@ mod tests {
     }
 
     fn small() -> Message {
-        Message { term: 1, ..Message::new(MessageKind::AppendResponse, 2) }
+        Message { term: Term(1), ..Message::new(MessageKind::AppendResponse, 2) }
     }
 
     fn body(outgoing: &Arc<Outgoing>, attachment: u64) -> StreamBody<Nobody> {
@@ -363,7 +363,8 @@ mod tests {
         let (attachment, _) = outgoing.attach();
         let mut body = body(&outgoing, attachment);
         assert!(poll(&mut body).is_pending());
-        let messages: Vec<Message> = (1..=10).map(|term| Message { term, ..small() }).collect();
+        let messages: Vec<Message> =
+            (1..=10).map(|term| Message { term: Term(term), ..small() }).collect();
         for (number, message) in messages.iter().enumerate() {
             let Pushed::Taken(waker) = outgoing.push(message.clone()) else {
                 panic!("there is room");

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use quorate_raft::{MemberId, Message, MessageKind};
+use quorate_raft::{LogIndex, MemberId, Message, MessageKind, Term};
 use quorate_state::backend::{ImageFault, check_image};
 use quorate_storage::disk::Disk;
 use quorate_storage::snap::{IncomingDatabase, SnapError};
@@ -131,7 +131,10 @@ fn check(local: MemberId, message: &Message) -> Result<(), ReceiveError> {
     let snapshot = message.snapshot.as_ref().ok_or(ReceiveError::Unfit("it is missing"))?;
     let metadata = &snapshot.metadata;
     let state = &metadata.conf_state;
-    if metadata.index == 0 || metadata.term == 0 || metadata.term > message.term {
+    if metadata.index == LogIndex::ZERO
+        || metadata.term == Term::ZERO
+        || metadata.term > message.term
+    {
         return Err(ReceiveError::Unfit("its index or term is none"));
     }
     let mut members = state.voters.iter().chain(&state.learners).chain(&state.voters_outgoing);
@@ -196,12 +199,13 @@ async fn take_in(
     from: &str,
 ) -> Result<(), ReceiveError> {
     let started = Instant::now();
-    let index = message.snapshot.as_ref().map_or(0, |snapshot| snapshot.metadata.index);
+    let index =
+        message.snapshot.as_ref().map_or(LogIndex::ZERO, |snapshot| snapshot.metadata.index);
     log::info!(
         "receiving database snapshot",
         "local-member-id" = local.introduction.member,
         "remote-snapshot-sender-id" = from,
-        "incoming-snapshot-index" = index
+        "incoming-snapshot-index" = index.get()
     );
     let bytes = save(local, depot, body, index).await.map_err(ReceiveError::Save)?;
     local.metrics.network.peer_received_bytes.with(&[from]).add(bytes);
@@ -209,7 +213,7 @@ async fn take_in(
         "received and saved database snapshot",
         "local-member-id" = local.introduction.member,
         "remote-snapshot-sender-id" = from,
-        "incoming-snapshot-index" = index,
+        "incoming-snapshot-index" = index.get(),
         "incoming-snapshot-size-bytes" = bytes,
         "download-took" = started.elapsed()
     );
@@ -224,7 +228,7 @@ async fn save(
     local: &Local,
     depot: &Depot,
     mut body: Pieces,
-    index: u64,
+    index: LogIndex,
 ) -> Result<u64, SaveError> {
     let _place = depot.places.try_acquire().map_err(|_| SaveError::TooMany)?;
     let started = Instant::now();
@@ -265,12 +269,12 @@ async fn save(
 
 /// Makes the file durable under its index, or, if it is of no use, removes it: the sender is told, and may
 /// send it once more.
-fn keep(disk: &Arc<dyn Disk>, file: IncomingDatabase, index: u64) -> Result<(), SaveError> {
-    if let Err(fault) = check_image(disk, file.path(), index) {
+fn keep(disk: &Arc<dyn Disk>, file: IncomingDatabase, index: LogIndex) -> Result<(), SaveError> {
+    if let Err(fault) = check_image(disk, file.path(), index.get()) {
         file.discard()?;
         return Err(fault.into());
     }
-    file.finish(index)?;
+    file.finish(index.get())?;
     Ok(())
 }
 

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use http::{Request, StatusCode, header};
 use http_body::{Body, Frame, SizeHint};
-use quorate_raft::{Message, SnapshotOutcome};
+use quorate_raft::{LogIndex, Message, SnapshotOutcome};
 use quorate_storage::bolt::{BoltError, ReadTx};
 
 use crate::body::BoxError;
@@ -51,8 +51,8 @@ pub struct OutgoingSnapshot {
 }
 
 impl OutgoingSnapshot {
-    fn index(&self) -> u64 {
-        self.message.snapshot.as_ref().map_or(0, |snapshot| snapshot.metadata.index)
+    fn index(&self) -> LogIndex {
+        self.message.snapshot.as_ref().map_or(LogIndex::ZERO, |snapshot| snapshot.metadata.index)
     }
 }
 
@@ -64,7 +64,7 @@ pub(crate) async fn send(local: &Local, contact: &Contact, snapshot: OutgoingSna
     let (bytes, url) = (snapshot.image.image_len(), contact.urls.pick());
     log::info!(
         "sending database snapshot",
-        "snapshot-index" = index,
+        "snapshot-index" = index.get(),
         "remote-peer-id" = contact.name,
         "bytes" = bytes
     );
@@ -79,7 +79,7 @@ pub(crate) async fn send(local: &Local, contact: &Contact, snapshot: OutgoingSna
             network.snapshot_send_duration.with(&[&contact.name]).observe(started.elapsed());
             log::info!(
                 "sent database snapshot",
-                "snapshot-index" = index,
+                "snapshot-index" = index.get(),
                 "remote-peer-id" = contact.name,
                 "bytes" = bytes
             );
@@ -88,7 +88,7 @@ pub(crate) async fn send(local: &Local, contact: &Contact, snapshot: OutgoingSna
         Err(error) => {
             log::warn!(
                 "failed to send database snapshot",
-                "snapshot-index" = index,
+                "snapshot-index" = index.get(),
                 "remote-peer-id" = contact.name,
                 "bytes" = bytes,
                 "error" = error.to_string()

@@ -17,8 +17,8 @@ use quorate_api::etcdserverpb::{
     AuthUserAddRequest, InternalRaftRequest, PutRequest, RequestHeader,
 };
 use quorate_raft::{
-    ConfState, Entry, EntryKind, MemberId, Message, MessageKind, Snapshot, SnapshotMetadata,
-    SnapshotOutcome,
+    ConfState, Entry, EntryKind, LogIndex, MemberId, Message, MessageKind, Snapshot,
+    SnapshotMetadata, SnapshotOutcome, Term,
 };
 use quorate_state::members::{Member, Members};
 use quorate_state::units;
@@ -302,11 +302,12 @@ fn pair() -> (TestMember, TestMember) {
 
 fn append(from: MemberId, to: MemberId, index: u64, payload: usize) -> Message {
     let data = vec![u8::try_from(index % 251).unwrap(); payload].into();
-    let entry = Entry { term: 3, index: index + 1, data, ..Entry::default() };
+    let index = LogIndex(index);
+    let entry = Entry { term: Term(3), index: index + 1, data, ..Entry::default() };
     Message {
         from,
-        term: 3,
-        log_term: 3,
+        term: Term(3),
+        log_term: Term(3),
         index,
         commit: index,
         entries: vec![entry],
@@ -315,11 +316,16 @@ fn append(from: MemberId, to: MemberId, index: u64, payload: usize) -> Message {
 }
 
 fn answer(from: MemberId, to: MemberId, index: u64) -> Message {
-    Message { from, term: 3, index, ..Message::new(MessageKind::AppendResponse, to) }
+    Message {
+        from,
+        term: Term(3),
+        index: LogIndex(index),
+        ..Message::new(MessageKind::AppendResponse, to)
+    }
 }
 
 fn heartbeat(from: MemberId, to: MemberId) -> Message {
-    Message { from, term: 3, ..Message::new(MessageKind::Heartbeat, to) }
+    Message { from, term: Term(3), ..Message::new(MessageKind::Heartbeat, to) }
 }
 
 fn is_heartbeat(message: &Message) -> bool {
@@ -441,13 +447,13 @@ fn a_snapshot_arrives_with_its_file() {
         data: Bytes::from_static(b"{\"members\":1}"),
         metadata: SnapshotMetadata {
             conf_state: ConfState { voters: vec![1, 2], ..ConfState::default() },
-            index: 77,
-            term: 3,
+            index: LogIndex(77),
+            term: Term(3),
         },
     };
     let message = Message {
         from: 1,
-        term: 3,
+        term: Term(3),
         snapshot: Some(Box::new(snapshot)),
         ..Message::new(MessageKind::Snapshot, 2)
     };
@@ -470,7 +476,7 @@ fn a_snapshot_arrives_with_its_file() {
 
     // An image that does not reach the snapshot's index is of no use.
     let mut old = outgoing();
-    old.message.snapshot.as_mut().unwrap().metadata.index = 78;
+    old.message.snapshot.as_mut().unwrap().metadata.index = LogIndex(78);
     one.peers.send_snapshot(old);
     assert_eq!(one.wait_for(outcome), SnapshotOutcome::Failed);
     assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 1, "nothing is left of it");
@@ -738,5 +744,5 @@ fn a_member_that_cannot_keep_up_holds_its_peers_up() {
     // All that was taken arrives, once there is room for it.
     let taken = usize::try_from(sent - dropped).unwrap();
     let received = two.receive(taken);
-    assert!(received.iter().zip(0..).all(|(message, index)| message.index == index));
+    assert!(received.iter().zip(0..).all(|(message, index)| message.index == LogIndex(index)));
 }

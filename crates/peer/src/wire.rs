@@ -18,7 +18,9 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_protobuf::{Fields, Malformed, Value, put_length, take_varint, varint_len};
-use quorate_raft::{ConfState, Entry, EntryKind, Message, MessageKind, Snapshot, SnapshotMetadata};
+use quorate_raft::{
+    ConfState, Entry, EntryKind, LogIndex, Message, MessageKind, Snapshot, SnapshotMetadata, Term,
+};
 
 /// Bytes that are not what they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,28 +69,28 @@ fn scalars(message: &Message) -> [(u32, u64); 9] {
         (1, kind),
         (2, message.to),
         (3, message.from),
-        (4, message.term),
-        (5, message.log_term),
-        (6, message.index),
-        (8, message.commit),
+        (4, message.term.get()),
+        (5, message.log_term.get()),
+        (6, message.index.get()),
+        (8, message.commit.get()),
         (10, u64::from(message.reject)),
-        (11, message.reject_hint),
+        (11, message.reject_hint.get()),
     ]
 }
 
 /// Says how long the entry is when written.
 pub(crate) fn entry_len(entry: &Entry) -> usize {
     number_len(entry.kind as u64)
-        + number_len(entry.term)
-        + number_len(entry.index)
+        + number_len(entry.term.get())
+        + number_len(entry.index.get())
         + bytes_len(entry.data.len())
 }
 
 /// Appends the entry.
 pub(crate) fn put_entry(entry: &Entry, out: &mut BytesMut) {
     put_number(1, entry.kind as u64, out);
-    put_number(2, entry.term, out);
-    put_number(3, entry.index, out);
+    put_number(2, entry.term.get(), out);
+    put_number(3, entry.index.get(), out);
     put_bytes(4, &entry.data, out);
 }
 
@@ -102,14 +104,14 @@ fn put_snapshot(snapshot: &Snapshot, out: &mut BytesMut) {
     put_length(2, metadata_len(metadata), out);
     put_length(1, conf_state_len(&metadata.conf_state), out);
     put_conf_state(&metadata.conf_state, out);
-    put_number(2, metadata.index, out);
-    put_number(3, metadata.term, out);
+    put_number(2, metadata.index.get(), out);
+    put_number(3, metadata.term.get(), out);
 }
 
 fn metadata_len(metadata: &SnapshotMetadata) -> usize {
     nested_len(conf_state_len(&metadata.conf_state))
-        + number_len(metadata.index)
-        + number_len(metadata.term)
+        + number_len(metadata.index.get())
+        + number_len(metadata.term.get())
 }
 
 /// The lists of a configuration with their field numbers.
@@ -170,17 +172,17 @@ pub(crate) fn decode_message(bytes: &Bytes) -> Result<Message, WireError> {
             (1, Value::Varint(kind)) => message.kind = message_kind(kind),
             (2, Value::Varint(id)) => message.to = id,
             (3, Value::Varint(id)) => message.from = id,
-            (4, Value::Varint(term)) => message.term = term,
-            (5, Value::Varint(term)) => message.log_term = term,
-            (6, Value::Varint(index)) => message.index = index,
+            (4, Value::Varint(term)) => message.term = Term(term),
+            (5, Value::Varint(term)) => message.log_term = Term(term),
+            (6, Value::Varint(index)) => message.index = LogIndex(index),
             (7, Value::Bytes(entry)) => message.entries.push(decode_entry(bytes, entry)?),
-            (8, Value::Varint(index)) => message.commit = index,
+            (8, Value::Varint(index)) => message.commit = LogIndex(index),
             (9, Value::Bytes(snapshot)) => {
                 let snapshot = decode_snapshot(bytes, snapshot)?;
                 message.snapshot = (!snapshot.is_empty()).then(|| Box::new(snapshot));
             }
             (10, Value::Varint(flag)) => message.reject = flag != 0,
-            (11, Value::Varint(index)) => message.reject_hint = index,
+            (11, Value::Varint(index)) => message.reject_hint = LogIndex(index),
             (12, Value::Bytes(context)) => message.context = bytes.slice_ref(context),
             _ => {}
         }
@@ -201,8 +203,8 @@ pub(crate) fn decode_entry(buffer: &Bytes, entry: &[u8]) -> Result<Entry, WireEr
                 let known = i32::try_from(kind).ok().and_then(EntryKind::from_wire);
                 decoded.kind = known.ok_or(WireError::EntryKind(kind))?;
             }
-            (2, Value::Varint(term)) => decoded.term = term,
-            (3, Value::Varint(index)) => decoded.index = index,
+            (2, Value::Varint(term)) => decoded.term = Term(term),
+            (3, Value::Varint(index)) => decoded.index = LogIndex(index),
             (4, Value::Bytes(data)) => decoded.data = buffer.slice_ref(data),
             _ => {}
         }
@@ -227,8 +229,8 @@ fn decode_metadata(metadata: &[u8]) -> Result<SnapshotMetadata, WireError> {
     for field in Fields::new(metadata) {
         match field? {
             (1, Value::Bytes(state)) => decoded.conf_state = decode_conf_state(state)?,
-            (2, Value::Varint(index)) => decoded.index = index,
-            (3, Value::Varint(term)) => decoded.term = term,
+            (2, Value::Varint(index)) => decoded.index = LogIndex(index),
+            (3, Value::Varint(term)) => decoded.term = Term(term),
             _ => {}
         }
     }
@@ -288,7 +290,8 @@ pub(crate) mod tests {
             kind in 0..3_i32,
             data in payload(),
         ) -> Entry {
-            Entry { term, index, kind: EntryKind::from_wire(kind).unwrap(), data }
+            let kind = EntryKind::from_wire(kind).unwrap();
+            Entry { term: Term(term), index: LogIndex(index), kind, data }
         }
     }
 
@@ -305,6 +308,7 @@ pub(crate) mod tests {
         ) -> Box<Snapshot> {
             let conf_state =
                 ConfState { voters, learners, voters_outgoing, learners_next, auto_leave };
+            let (index, term) = (LogIndex(index), Term(term));
             Box::new(Snapshot { data, metadata: SnapshotMetadata { conf_state, index, term } })
         }
     }
@@ -325,14 +329,14 @@ pub(crate) mod tests {
                 kind: MessageKind::from_wire(kind).unwrap(),
                 to: ids.0,
                 from: ids.1,
-                term: terms.0,
-                log_term: terms.1,
-                index,
+                term: Term(terms.0),
+                log_term: Term(terms.1),
+                index: LogIndex(index),
                 entries,
-                commit,
+                commit: LogIndex(commit),
                 snapshot,
                 reject: reject.0,
-                reject_hint: reject.1,
+                reject_hint: LogIndex(reject.1),
                 context,
                 ..Message::default()
             }
@@ -359,18 +363,18 @@ pub(crate) mod tests {
             let read = <quorate_api::raftpb::Message as prost::Message>::decode(bytes).unwrap();
             prop_assert_eq!(read.r#type.unwrap_or_default(), message.kind.to_wire());
             prop_assert_eq!(read.to.unwrap_or_default(), message.to);
-            prop_assert_eq!(read.log_term.unwrap_or_default(), message.log_term);
-            prop_assert_eq!(read.index.unwrap_or_default(), message.index);
-            prop_assert_eq!(read.commit.unwrap_or_default(), message.commit);
+            prop_assert_eq!(read.log_term.unwrap_or_default(), message.log_term.get());
+            prop_assert_eq!(read.index.unwrap_or_default(), message.index.get());
+            prop_assert_eq!(read.commit.unwrap_or_default(), message.commit.get());
             prop_assert_eq!(read.reject.unwrap_or_default(), message.reject);
-            prop_assert_eq!(read.reject_hint.unwrap_or_default(), message.reject_hint);
+            prop_assert_eq!(read.reject_hint.unwrap_or_default(), message.reject_hint.get());
             prop_assert_eq!(read.context.unwrap_or_default(), message.context);
             prop_assert_eq!(read.snapshot.is_some(), message.snapshot.is_some());
             prop_assert_eq!(read.entries.len(), message.entries.len());
             for (read, entry) in read.entries.into_iter().zip(message.entries) {
                 prop_assert_eq!(read.r#type.unwrap_or_default(), entry.kind as i32);
-                prop_assert_eq!(read.term.unwrap_or_default(), entry.term);
-                prop_assert_eq!(read.index.unwrap_or_default(), entry.index);
+                prop_assert_eq!(read.term.unwrap_or_default(), entry.term.get());
+                prop_assert_eq!(read.index.unwrap_or_default(), entry.index.get());
                 prop_assert_eq!(read.data.unwrap_or_default(), entry.data);
             }
         }
@@ -415,7 +419,7 @@ pub(crate) mod tests {
 
     #[test]
     fn an_entry_without_payload_is_read_from_every_release() {
-        let entry = Entry { term: 2, index: 5, ..Entry::default() };
+        let entry = Entry { term: Term(2), index: LogIndex(5), ..Entry::default() };
         for bytes in ["10 02 18 05", "08 00 10 02 18 05"] {
             let bytes = from_hex(bytes);
             assert_eq!(decode_entry(&bytes, &bytes), Ok(entry.clone()));

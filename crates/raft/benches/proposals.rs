@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use quorate_raft::{
-    Config, HardState, LOCAL_APPEND, LOCAL_APPLY, MemberId, MemoryStorage, Message, MessageKind,
-    Node, Snapshot,
+    Config, HardState, LOCAL_APPEND, LOCAL_APPLY, LogIndex, MemberId, MemoryStorage, Message,
+    MessageKind, Node, Snapshot, Term,
 };
 
 const PROPOSALS: usize = 1_000_000;
@@ -46,16 +46,16 @@ fn run(voters: u64, batch: usize, is_batched: bool) -> Duration {
         settle(&mut leader, &mut mailbox);
     }
     let elapsed = started.elapsed();
-    assert!(leader.applied_index() as usize >= PROPOSALS, "everything was applied");
+    assert!(leader.applied_index().get() as usize >= PROPOSALS, "everything was applied");
     elapsed
 }
 
 fn leader(voters: u64) -> Node<MemoryStorage> {
     let mut snapshot = Snapshot::default();
-    snapshot.metadata.index = 1;
-    snapshot.metadata.term = 1;
+    snapshot.metadata.index = LogIndex(1);
+    snapshot.metadata.term = Term(1);
     snapshot.metadata.conf_state.voters = (1..=voters).collect();
-    let state = HardState { term: 1, vote: 0, commit: 1 };
+    let state = HardState { term: Term(1), vote: 0, commit: LogIndex(1) };
     let storage = MemoryStorage::recover(state, snapshot, Vec::new());
     let config = Config { pre_vote: false, async_storage_writes: true, ..Config::new(1, 1) };
     let mut node = Node::new(config, storage).expect("the configuration is valid");

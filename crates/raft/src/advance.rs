@@ -1,6 +1,6 @@
 //! What becomes true once the work of a [`Ready`](crate::Ready) is done, kept until the application says so.
 
-use crate::entry::LogIndex;
+use crate::log_index::LogIndex;
 use crate::message::Message;
 
 /// What [`Node::advance`](crate::Node::advance) makes known to the core.

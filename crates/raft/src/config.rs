@@ -1,7 +1,8 @@
 //! What a member is told at start.
 
-use crate::entry::{LogIndex, MemberId, NONE};
+use crate::entry::{MemberId, NONE};
 use crate::error::ConfigError;
+use crate::log_index::LogIndex;
 use crate::message::is_local_target;
 use crate::note::NoteLevel;
 
@@ -82,7 +83,7 @@ impl Config {
             disable_conf_change_validation: false,
             step_down_on_removal: false,
             async_storage_writes: false,
-            applied: 0,
+            applied: LogIndex::ZERO,
             seed,
             note_level: NoteLevel::Info,
         }

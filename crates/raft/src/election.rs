@@ -15,7 +15,8 @@
 //! A learner that is asked for its vote gives it: it may have been promoted without knowing yet,
 //! and the group may need its vote to elect the leader that would tell it.
 
-use crate::entry::{EntryId, MemberId, NONE, Term};
+use crate::entry::{EntryId, MemberId, NONE};
+use crate::log_index::LogIndex;
 use crate::message::{Message, MessageKind};
 use crate::note::note;
 use crate::pending_reads::PendingReads;
@@ -24,6 +25,7 @@ use crate::quorum::VoteResult;
 use crate::raft::Raft;
 use crate::state::Role;
 use crate::storage::Storage;
+use crate::term::Term;
 
 /// The context of a vote request that comes from a leader transfer: it overrides leases.
 const TRANSFER_CONTEXT: &[u8] = b"CampaignTransfer";
@@ -58,7 +60,7 @@ impl<S: Storage> Raft<S> {
 
     fn become_candidate(&mut self) {
         assert!(self.role != Role::Leader, "a leader does not campaign");
-        self.reset(self.term + 1);
+        self.reset(self.term.next());
         self.vote = self.config.id;
         self.role = Role::Candidate;
         note!(self, Info, "{:x} became candidate at term {}", self.config.id, self.term);
@@ -99,7 +101,7 @@ impl<S: Storage> Raft<S> {
         for (id, progress) in &mut self.tracker.progress {
             progress.reset(last_index, *id == self.config.id);
         }
-        self.pending_conf_index = 0;
+        self.pending_conf_index = LogIndex::ZERO;
         self.uncommitted_bytes = 0;
         self.reads = PendingReads::default();
     }
@@ -209,7 +211,7 @@ impl<S: Storage> Raft<S> {
     fn campaign(&mut self, campaign: Campaign) {
         let (request, response, term) = if campaign == Campaign::PreElection {
             self.become_pre_candidate();
-            (MessageKind::PreVote, MessageKind::PreVoteResponse, self.term + 1)
+            (MessageKind::PreVote, MessageKind::PreVoteResponse, self.term.next())
         } else {
             self.become_candidate();
             (MessageKind::Vote, MessageKind::VoteResponse, self.term)

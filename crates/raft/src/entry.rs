@@ -9,11 +9,8 @@
 use bytes::Bytes;
 use quorate_protobuf::varint_len;
 
-/// A leadership term. Zero is "no term": a local message, or the position before the first entry.
-pub type Term = u64;
-
-/// A position in the log. The first entry has index 1; zero is the position before it.
-pub type LogIndex = u64;
+use crate::log_index::LogIndex;
+use crate::term::Term;
 
 /// The identity of a member of the group. Never [`NONE`] for a real member.
 pub type MemberId = u64;
@@ -70,7 +67,7 @@ impl Entry {
     /// An unplaced entry for a proposal: the leader that accepts it gives it a term and an index.
     #[must_use]
     pub fn proposal(kind: EntryKind, data: Bytes) -> Self {
-        Self { term: 0, index: 0, kind, data }
+        Self { term: Term::ZERO, index: LogIndex::ZERO, kind, data }
     }
 
     /// Term and index together, which identify an entry in every log of the group.
@@ -85,7 +82,7 @@ impl Entry {
         let kind = if self.kind == EntryKind::Normal { 0 } else { 2 };
         let payload = self.data.len();
         let data = if payload == 0 { 0 } else { 1 + varint_len(payload as u64) + payload };
-        (kind + 2 + varint_len(self.term) + varint_len(self.index) + data) as u64
+        (kind + 2 + varint_len(self.term.get()) + varint_len(self.index.get()) + data) as u64
     }
 
     /// The size of the payload alone.
@@ -140,10 +137,11 @@ mod tests {
     #[test]
     fn sizes_are_those_of_the_wire() {
         // 10 <term> 18 <index>
-        let entry = Entry { term: 1, index: 2, ..Entry::default() };
+        let entry = Entry { term: Term(1), index: LogIndex(2), ..Entry::default() };
         assert_eq!(entry.encoded_bytes(), 4);
         // 10 ac 02 18 80 80 01 22 03 'a' 'b' 'c'
-        let entry = Entry { term: 300, index: 1 << 14, data: "abc".into(), ..entry };
+        let entry =
+            Entry { term: Term(300), index: LogIndex(1 << 14), data: "abc".into(), ..entry };
         assert_eq!(entry.encoded_bytes(), 12);
         let entry = Entry { kind: EntryKind::ConfChange, ..entry };
         assert_eq!(entry.encoded_bytes(), 14);
@@ -151,7 +149,7 @@ mod tests {
 
     #[test]
     fn one_entry_always_fits() {
-        let entries = vec![Entry { term: 1, index: 1, ..Entry::default() }; 3];
+        let entries = vec![Entry { term: Term(1), index: LogIndex(1), ..Entry::default() }; 3];
         assert_eq!(fitting_count(entries.iter(), 0), 1);
         assert_eq!(fitting_count(entries.iter(), 7), 1);
         assert_eq!(fitting_count(entries.iter(), 8), 2);

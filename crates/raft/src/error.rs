@@ -8,8 +8,10 @@
 use thiserror::Error;
 
 use crate::confchange::{ConfChangeError, wire};
-use crate::entry::{LogIndex, MemberId, Term};
+use crate::entry::MemberId;
+use crate::log_index::LogIndex;
 use crate::message::MessageKind;
+use crate::term::Term;
 
 /// Why a [`Config`](crate::Config) or a stored state cannot be started from.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use crate::entry::LogIndex;
+use crate::log_index::LogIndex;
 
 /// Unacknowledged appends, oldest first, each known by its last index.
 #[derive(Clone, Debug)]
@@ -70,27 +70,27 @@ mod tests {
     #[test]
     fn count_limit() {
         let mut inflights = Inflights::new(2, u64::MAX);
-        inflights.add(3, 10);
+        inflights.add(LogIndex(3), 10);
         assert!(!inflights.is_full());
-        inflights.add(5, 10);
+        inflights.add(LogIndex(5), 10);
         assert!(inflights.is_full());
-        inflights.free_up_to(2);
+        inflights.free_up_to(LogIndex(2));
         assert_eq!(inflights.count(), 2);
-        inflights.free_up_to(4);
+        inflights.free_up_to(LogIndex(4));
         assert_eq!(inflights.count(), 1);
-        inflights.add(9, 10);
-        inflights.free_up_to(100);
+        inflights.add(LogIndex(9), 10);
+        inflights.free_up_to(LogIndex(100));
         assert_eq!((inflights.count(), inflights.bytes), (0, 0));
     }
 
     #[test]
     fn byte_limit_is_crossed_by_one_message_only() {
         let mut inflights = Inflights::new(100, 10);
-        inflights.add(1, 9);
+        inflights.add(LogIndex(1), 9);
         assert!(!inflights.is_full());
-        inflights.add(2, 100);
+        inflights.add(LogIndex(2), 100);
         assert!(inflights.is_full());
-        inflights.free_up_to(1);
+        inflights.free_up_to(LogIndex(1));
         assert!(inflights.is_full());
         inflights.clear();
         assert!(!inflights.is_full());

@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::entry::{LogIndex, MemberId};
-use crate::quorum::{MajorityConfig, VoteResult};
+use crate::entry::MemberId;
+use crate::quorum::{Acknowledged, MajorityConfig, VoteResult};
 
 /// Two sets of voters; the outgoing one is empty unless a joint change is under way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,10 +38,10 @@ impl JointConfig {
         self.incoming.0.union(&self.outgoing.0).copied().collect()
     }
 
-    /// The highest index that majorities of both sets have acknowledged.
-    pub fn committed_index(&self, acked: impl Fn(MemberId) -> Option<LogIndex>) -> LogIndex {
-        let incoming = self.incoming.committed_index(&acked);
-        if self.is_joint() { incoming.min(self.outgoing.committed_index(&acked)) } else { incoming }
+    /// The highest number that majorities of both sets have acknowledged.
+    pub fn agreed<N: Acknowledged>(&self, acked: impl Fn(MemberId) -> Option<N>) -> N {
+        let incoming = self.incoming.agreed(&acked);
+        if self.is_joint() { incoming.min(self.outgoing.agreed(&acked)) } else { incoming }
     }
 
     /// How a vote stands: won if both sets agree, lost as soon as one cannot any more.

@@ -43,7 +43,7 @@
 //! | `log`, `unstable`, `storage` | the log: as a whole, its end that is still being written, the rest |
 //! | `tracker`, `progress`, `inflights`, `pending_reads` | the members, and a leader's books about each and about reads |
 //! | [`quorum`], [`joint`], [`confchange`] | the mathematics of agreement and of changing who agrees |
-//! | `message`, `entry`, `state` | plain data, with the fields and numbers of the wire protocol |
+//! | `message`, `entry`, `term`, `log_index`, `state` | plain data, with the fields and numbers of the wire protocol |
 //! | `config`, `error`, `note`, `positions`, `status` | settings, refusals, log lines, credible terms, introspection |
 //!
 //! # Example
@@ -51,13 +51,13 @@
 //! A group of one elects itself and commits a proposal.
 //!
 //! ```
-//! use quorate_raft::{Config, HardState, MemoryStorage, Node, Snapshot};
+//! use quorate_raft::{Config, HardState, LogIndex, MemoryStorage, Node, Snapshot, Term};
 //!
 //! let mut begin = Snapshot::default();
-//! begin.metadata.index = 1;
-//! begin.metadata.term = 1;
+//! begin.metadata.index = LogIndex(1);
+//! begin.metadata.term = Term(1);
 //! begin.metadata.conf_state.voters = vec![1];
-//! let state = HardState { term: 1, vote: 0, commit: 1 };
+//! let state = HardState { term: Term(1), vote: 0, commit: LogIndex(1) };
 //! let storage = MemoryStorage::recover(state, begin, Vec::new());
 //!
 //! let mut node = Node::new(Config::new(1, 42), storage)?;
@@ -111,6 +111,7 @@ mod error;
 mod inflights;
 pub mod joint;
 mod log;
+mod log_index;
 mod membership;
 mod message;
 mod node;
@@ -128,6 +129,7 @@ mod snapshot;
 mod state;
 mod status;
 mod storage;
+mod term;
 mod tracker;
 mod transfer;
 mod unstable;
@@ -137,11 +139,10 @@ pub use confchange::{
     Transition,
 };
 pub use config::{Config, ReadOnlyOption};
-pub use entry::{
-    Entry, EntryId, EntryKind, LogIndex, MemberId, NONE, Term, encoded_bytes, payload_bytes,
-};
+pub use entry::{Entry, EntryId, EntryKind, MemberId, NONE, encoded_bytes, payload_bytes};
 pub use error::{ConfigError, RefusalKind, StepError};
 pub use inflights::Inflights;
+pub use log_index::LogIndex;
 pub use message::{LOCAL_APPEND, LOCAL_APPLY, Message, MessageKind, is_local_target};
 pub use node::{Node, SnapshotOutcome};
 pub use note::{Note, NoteLevel};
@@ -150,4 +151,5 @@ pub use ready::Ready;
 pub use state::{ConfState, HardState, ReadState, Role, Snapshot, SnapshotMetadata, SoftState};
 pub use status::Status;
 pub use storage::{MemoryStorage, Storage, StorageError};
+pub use term::Term;
 pub use tracker::{Configuration, InflightLimits, ProgressMap};

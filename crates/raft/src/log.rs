@@ -19,9 +19,11 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use crate::entry::{Entry, EntryId, LogIndex, Term, encoded_bytes};
+use crate::entry::{Entry, EntryId, encoded_bytes};
+use crate::log_index::LogIndex;
 use crate::state::Snapshot;
 use crate::storage::{Storage, StorageError};
+use crate::term::Term;
 use crate::unstable::{Appended, Unstable};
 
 /// Where given entries stop agreeing with the log.
@@ -53,7 +55,7 @@ pub(crate) struct RaftLog<S> {
 impl<S: Storage> RaftLog<S> {
     /// The log that `storage` holds, of which everything before its first entry is applied.
     pub(crate) fn new(storage: S, applying_bytes_max: u64) -> Self {
-        let compacted = storage.first_index() - 1;
+        let compacted = storage.first_index().prev();
         let unstable = Unstable::new(storage.last_index() + 1);
         Self {
             storage,
@@ -94,7 +96,7 @@ impl<S: Storage> RaftLog<S> {
         if let Some(term) = self.unstable.term(index) {
             return Ok(term);
         }
-        if index < self.first_index() - 1 {
+        if index < self.first_index().prev() {
             return Err(StorageError::Compacted);
         }
         if index > self.last_index() {
@@ -113,7 +115,7 @@ impl<S: Storage> RaftLog<S> {
     /// Up to the commit index logs with `id` and this one have the same terms. Terms never decrease along a
     /// log, so one that is lower beyond the commit index, or higher where this log is compacted away, will do.
     pub(crate) fn contradiction(&self, id: EntryId) -> Option<EntryId> {
-        let position = id.index.clamp(self.first_index() - 1, self.committed);
+        let position = id.index.clamp(self.first_index().prev(), self.committed);
         let term = self
             .term(position)
             .expect("the log knows the terms from its beginning to the commit index");
@@ -162,7 +164,7 @@ impl<S: Storage> RaftLog<S> {
         }
         let written_end = hi.min(boundary);
         let mut entries = self.storage.entries(lo, written_end, bytes_max)?;
-        let is_cut_short = (entries.len() as LogIndex) < written_end - lo;
+        let is_cut_short = (entries.len() as u64) < written_end - lo;
         if hi <= boundary || is_cut_short {
             return Ok(entries);
         }
@@ -181,7 +183,7 @@ impl<S: Storage> RaftLog<S> {
     pub(crate) fn divergence(&self, entries: &[Entry]) -> Option<Divergence> {
         let (position, entry) = entries.iter().enumerate().find(|(_, e)| !self.contains(e.id()))?;
         let is_conflict = entry.index <= self.last_index();
-        let conflicting_term = is_conflict.then(|| self.term(entry.index).unwrap_or(0));
+        let conflicting_term = is_conflict.then(|| self.term(entry.index).unwrap_or_default());
         Some(Divergence { position, id: entry.id(), conflicting_term })
     }
 
@@ -194,20 +196,20 @@ impl<S: Storage> RaftLog<S> {
     }
 
     /// The highest index at or below `index` where this log and another may agree, given that the
-    /// other's term there is at most `term`; with this log's term there, or 0 if unknown.
+    /// other's term there is at most `term`; with this log's term there, or zero if unknown.
     ///
     /// Terms never decrease along a log, so everything above the answer disagrees for certain.
     pub(crate) fn last_possible_match(&self, index: LogIndex, term: Term) -> (LogIndex, Term) {
         match self.term(index) {
             // Beyond either end nothing is known, and anything possible.
-            Err(_) => return (index, 0),
+            Err(_) => return (index, Term::ZERO),
             Ok(own) if own <= term => return (index, own),
             Ok(_) => {}
         }
-        let before_first = self.first_index() - 1;
+        let before_first = self.first_index().prev();
         match self.term(before_first) {
             Ok(own) if own <= term => {}
-            _ => return (before_first.saturating_sub(1), 0),
+            _ => return (before_first.saturating_sub(1), Term::ZERO),
         }
         // Between an index that may agree and one that cannot.
         let (mut possible, mut impossible) = (before_first, index);
@@ -218,7 +220,7 @@ impl<S: Storage> RaftLog<S> {
                 _ => possible = middle,
             }
         }
-        (possible, self.term(possible).unwrap_or(0))
+        (possible, self.term(possible).unwrap_or_default())
     }
 
     /// Raises the commit index. What is committed is in the log: the caller has made sure.
@@ -229,7 +231,7 @@ impl<S: Storage> RaftLog<S> {
 
     /// Commits up to `id` if the log has this entry and that is news.
     pub(crate) fn try_commit(&mut self, id: EntryId) -> bool {
-        let is_news = id.term != 0 && id.index > self.committed && self.contains(id);
+        let is_news = id.term != Term::ZERO && id.index > self.committed && self.contains(id);
         if is_news {
             self.commit_to(id.index);
         }
@@ -257,7 +259,11 @@ impl<S: Storage> RaftLog<S> {
     }
 
     fn appliable_index(&self, allow_unstable: bool) -> LogIndex {
-        if allow_unstable { self.committed } else { self.committed.min(self.unstable.offset() - 1) }
+        if allow_unstable {
+            self.committed
+        } else {
+            self.committed.min(self.unstable.offset().prev())
+        }
     }
 
     /// Records that entries up to `index`, of `bytes`, have been handed out for application.
@@ -290,7 +296,7 @@ impl<S: Storage> RaftLog<S> {
             if page.iter().any(|entry| entry.kind.is_conf_change()) {
                 return true;
             }
-            next += page.len() as LogIndex;
+            next += page.len() as u64;
         }
         false
     }

@@ -10,8 +10,10 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use crate::entry::{Entry, LogIndex, MemberId, Term};
+use crate::entry::{Entry, MemberId};
+use crate::log_index::LogIndex;
 use crate::state::Snapshot;
+use crate::term::Term;
 
 /// The recipient of [`MessageKind::StorageAppend`]: whatever writes the log of this member.
 pub const LOCAL_APPEND: MemberId = u64::MAX;

@@ -33,8 +33,9 @@ use bytes::Bytes;
 use crate::advance::OnAdvance;
 use crate::confchange::{AnyConfChange, ConfChangeError, ConfChangeV2};
 use crate::config::Config;
-use crate::entry::{Entry, EntryKind, LogIndex, MemberId, NONE, Term};
+use crate::entry::{Entry, EntryKind, MemberId, NONE};
 use crate::error::{ConfigError, StepError};
+use crate::log_index::LogIndex;
 use crate::message::{LOCAL_APPEND, LOCAL_APPLY, Message, MessageKind, is_local_target};
 use crate::note::Note;
 use crate::positions::{POSITION_MAX, believed_commit_max, believed_term_max};
@@ -42,6 +43,7 @@ use crate::raft::Raft;
 use crate::state::{ConfState, HardState, Role, SoftState};
 use crate::status::Status;
 use crate::storage::Storage;
+use crate::term::Term;
 use crate::tracker::ProgressMap;
 
 /// How the transfer of a snapshot ended.
@@ -191,7 +193,7 @@ impl<S: Storage> Node<S> {
         self.check_foreign(&message)?;
         if matches!(message.kind, MessageKind::Propose | MessageKind::ReadIndex) {
             // What is passed on to a leader belongs to no term.
-            message.term = 0;
+            message.term = Term::ZERO;
         }
         self.raft.step(message)
     }
@@ -227,25 +229,20 @@ impl<S: Storage> Node<S> {
             return Err(StepError::PeerNotFound);
         }
         let is_sender_valid = from != NONE && from != self.raft.config.id && !is_local_target(from);
-        if kind.carries_term() && !(is_sender_valid && term != 0) {
+        if kind.carries_term() && !(is_sender_valid && term != Term::ZERO) {
             return Err(StepError::Sender { kind, from, term });
         }
         let snapshot = message.snapshot.as_ref().map(|snapshot| snapshot.last_id());
         let last = snapshot.unwrap_or_default();
-        let positions = [
-            message.log_term,
-            message.index,
-            message.commit,
-            message.reject_hint,
-            last.term,
-            last.index,
-        ];
+        let indexes = [message.index, message.commit, message.reject_hint, last.index];
+        let log_term = message.log_term.max(last.term);
         if term > believed_term_max(self.raft.term) {
             return Err(StepError::Term { kind, from, term, own: self.raft.term });
         }
         // Nobody's log is ahead of the term its owner speaks in.
-        let is_ahead = kind.carries_term() && message.log_term.max(last.term) > term;
-        let is_beyond_any = positions.iter().any(|position| *position > POSITION_MAX)
+        let is_ahead = kind.carries_term() && log_term > term;
+        let is_beyond_any = log_term.get() > POSITION_MAX
+            || indexes.iter().any(|index| index.get() > POSITION_MAX)
             || message.commit > believed_commit_max(self.last_index());
         if is_ahead || is_beyond_any {
             return Err(StepError::OutOfRange { kind, from });

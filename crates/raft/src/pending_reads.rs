@@ -12,8 +12,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
-use crate::entry::{LogIndex, MemberId};
+use crate::entry::MemberId;
 use crate::joint::JointConfig;
+use crate::log_index::LogIndex;
 use crate::message::Message;
 
 /// Read requests that wait for the leader's leadership to be confirmed.
@@ -67,6 +68,6 @@ impl PendingReads {
     }
 
     pub(crate) fn quorum_confirmed(&self, voters: &JointConfig) -> u64 {
-        voters.committed_index(|id| self.acknowledged.get(&id).copied())
+        voters.agreed(|id| self.acknowledged.get(&id).copied())
     }
 }

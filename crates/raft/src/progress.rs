@@ -24,8 +24,8 @@
 
 use std::fmt;
 
-use crate::entry::LogIndex;
 use crate::inflights::Inflights;
+use crate::log_index::LogIndex;
 
 /// How a leader treats a follower; see the module's documentation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,31 +73,31 @@ impl Progress {
     #[must_use]
     pub fn new(next_index: LogIndex, inflights: Inflights) -> Self {
         Self {
-            match_index: 0,
+            match_index: LogIndex::ZERO,
             next_index,
             state: ProgressState::Probe,
-            pending_snapshot: 0,
+            pending_snapshot: LogIndex::ZERO,
             is_recently_active: false,
             is_flow_paused: false,
             is_learner: false,
             inflights,
-            sent_commit: 0,
+            sent_commit: LogIndex::ZERO,
         }
     }
 
     /// Starts over for a new term: nothing is known, probing begins after `last_index`.
     pub(crate) fn reset(&mut self, last_index: LogIndex, is_self: bool) {
         self.enter(ProgressState::Probe);
-        self.match_index = if is_self { last_index } else { 0 };
+        self.match_index = if is_self { last_index } else { LogIndex::ZERO };
         self.next_index = last_index + 1;
         self.is_recently_active = false;
-        self.sent_commit = 0;
+        self.sent_commit = LogIndex::ZERO;
     }
 
     fn enter(&mut self, state: ProgressState) {
         self.state = state;
         self.is_flow_paused = false;
-        self.pending_snapshot = 0;
+        self.pending_snapshot = LogIndex::ZERO;
         self.inflights.clear();
     }
 
@@ -131,7 +131,7 @@ impl Progress {
             ProgressState::Replicate => {
                 if count > 0 {
                     self.next_index += count;
-                    self.inflights.add(self.next_index - 1, bytes);
+                    self.inflights.add(self.next_index.prev(), bytes);
                 }
                 // With a full window this was the last append until something is acknowledged.
                 self.is_flow_paused = self.inflights.is_full();
@@ -153,7 +153,7 @@ impl Progress {
     /// Whether telling the follower about `commit` would let it commit something it has not been
     /// told about: at most what is already on its way to it.
     pub(crate) fn would_learn_commit(&self, commit: LogIndex) -> bool {
-        commit > self.sent_commit && self.sent_commit < self.next_index - 1
+        commit > self.sent_commit && self.sent_commit < self.next_index.prev()
     }
 
     /// Records an acknowledgement up to `acked`; says whether that was news.
@@ -178,7 +178,7 @@ impl Progress {
             self.next_index = self.match_index + 1;
         } else {
             // Only the latest probe is of interest, and there is one at a time.
-            if rejected != self.next_index - 1 {
+            if rejected != self.next_index.prev() {
                 return false;
             }
             let resume = rejected.min(hint.saturating_add(1));
@@ -191,7 +191,7 @@ impl Progress {
 
     /// A follower that lost appends has probably not seen the commit index they carried.
     fn limit_sent_commit(&mut self) {
-        self.sent_commit = self.sent_commit.min(self.next_index - 1);
+        self.sent_commit = self.sent_commit.min(self.next_index.prev());
     }
 
     /// Whether no entries may be sent now.
@@ -213,7 +213,7 @@ impl fmt::Display for Progress {
         if self.is_paused() {
             f.write_str(" paused")?;
         }
-        if self.pending_snapshot > 0 {
+        if self.pending_snapshot > LogIndex::ZERO {
             write!(f, " pendingSnap={}", self.pending_snapshot)?;
         }
         if !self.is_recently_active {

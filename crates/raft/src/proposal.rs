@@ -5,8 +5,9 @@
 //! be applied, and a joint configuration has to be left before it is changed again.
 
 use crate::confchange::{AnyConfChange, ConfChangeV2};
-use crate::entry::{Entry, LogIndex, NONE, payload_bytes};
+use crate::entry::{Entry, NONE, payload_bytes};
 use crate::error::StepError;
+use crate::log_index::LogIndex;
 use crate::message::{Message, MessageKind};
 use crate::note::note;
 use crate::raft::Raft;

@@ -8,8 +8,8 @@
 //! # Invariants
 //!
 //! * The answer never depends on the order in which voters are listed.
-//! * Raising one voter's acknowledged index never lowers the committed index.
-//! * A missing acknowledgement counts as index 0, never as agreement.
+//! * Raising what one voter has acknowledged never lowers what is agreed.
+//! * A missing acknowledgement counts as zero, never as agreement.
 //!
 //! # Not here
 //!
@@ -23,9 +23,24 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::entry::{LogIndex, MemberId};
+use crate::entry::MemberId;
+use crate::log_index::LogIndex;
 
-/// The stack space for acknowledged indexes: a larger group than this allocates, and does not
+/// What voters acknowledge: positions of the log, or numbers of reads. The default is nothing yet.
+pub trait Acknowledged: Copy + Default + Ord {
+    /// What holds nobody back.
+    const MAX: Self;
+}
+
+impl Acknowledged for LogIndex {
+    const MAX: Self = Self::MAX;
+}
+
+impl Acknowledged for u64 {
+    const MAX: Self = Self::MAX;
+}
+
+/// The stack space for acknowledged numbers: a larger group than this allocates, and does not
 /// notice among its other costs.
 const VOTERS_ON_STACK: usize = 7;
 
@@ -51,24 +66,24 @@ impl fmt::Display for VoteResult {
 pub struct MajorityConfig(pub BTreeSet<MemberId>);
 
 impl MajorityConfig {
-    /// The highest index that a majority has acknowledged, where `acked` gives each voter's.
+    /// The highest number that a majority has acknowledged, where `acked` gives each voter's.
     ///
-    /// Without voters the answer is `LogIndex::MAX`: a joint decision takes the minimum of two
+    /// Without voters the answer is [`Acknowledged::MAX`]: a joint decision takes the minimum of two
     /// majorities, and an absent half must not hold the other one back.
     ///
-    /// This is what is replicated, not yet what is committed: a leader may only count entries of
+    /// Of log indexes this is what is replicated, not yet what is committed: a leader may only count entries of
     /// its own term (Raft thesis, section 3.6.2).
-    pub fn committed_index(&self, acked: impl Fn(MemberId) -> Option<LogIndex>) -> LogIndex {
+    pub fn agreed<N: Acknowledged>(&self, acked: impl Fn(MemberId) -> Option<N>) -> N {
         let count = self.0.len();
-        let indexes = self.0.iter().map(|id| acked(*id).unwrap_or(0));
+        let numbers = self.0.iter().map(|id| acked(*id).unwrap_or_default());
         if count <= VOTERS_ON_STACK {
-            let mut stack = [0; VOTERS_ON_STACK];
-            for (slot, index) in stack.iter_mut().zip(indexes) {
-                *slot = index;
+            let mut stack = [N::default(); VOTERS_ON_STACK];
+            for (slot, number) in stack.iter_mut().zip(numbers) {
+                *slot = number;
             }
-            majority_index(&mut stack[..count])
+            majority_of(&mut stack[..count])
         } else {
-            majority_index(&mut indexes.collect::<Vec<_>>())
+            majority_of(&mut numbers.collect::<Vec<_>>())
         }
     }
 
@@ -116,12 +131,12 @@ pub(crate) fn write_ids(f: &mut fmt::Formatter<'_>, ids: &BTreeSet<MemberId>) ->
 }
 
 /// The highest value that more than half of `acked` reach. Reorders the slice.
-fn majority_index(acked: &mut [LogIndex]) -> LogIndex {
+fn majority_of<N: Acknowledged>(acked: &mut [N]) -> N {
     if acked.is_empty() {
-        return LogIndex::MAX;
+        return N::MAX;
     }
     // In descending order, n/2 + 1 values sit at or above the one of rank n/2.
     let rank = acked.len() / 2;
-    let (_, index, _) = acked.select_nth_unstable_by(rank, |a, b| b.cmp(a));
-    *index
+    let (_, number, _) = acked.select_nth_unstable_by(rank, |a, b| b.cmp(a));
+    *number
 }

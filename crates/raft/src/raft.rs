@@ -19,15 +19,17 @@ use quorate_random::SplitMix64;
 
 use crate::confchange;
 use crate::config::Config;
-use crate::entry::{EntryId, LogIndex, MemberId, NONE, Term};
+use crate::entry::{EntryId, MemberId, NONE};
 use crate::error::{ConfigError, StepError};
 use crate::log::RaftLog;
+use crate::log_index::LogIndex;
 use crate::message::{Message, MessageKind};
 use crate::note::{Notes, note};
 use crate::pending_reads::PendingReads;
 use crate::positions::TERM_END;
 use crate::state::{HardState, ReadState, Role, SoftState};
 use crate::storage::Storage;
+use crate::term::Term;
 use crate::tracker::{InflightLimits, Tracker};
 use crate::unstable::StaleReport;
 
@@ -77,7 +79,7 @@ impl<S: Storage> Raft<S> {
             bytes_max: config.max_inflight_bytes,
         };
         let mut raft = Self {
-            term: 0,
+            term: Term::ZERO,
             vote: NONE,
             role: Role::Follower,
             leader: NONE,
@@ -90,7 +92,7 @@ impl<S: Storage> Raft<S> {
             reads: PendingReads::default(),
             parked_reads: Vec::new(),
             transferee: NONE,
-            pending_conf_index: 0,
+            pending_conf_index: LogIndex::ZERO,
             uncommitted_bytes: 0,
             election_elapsed: 0,
             heartbeat_elapsed: 0,
@@ -124,7 +126,7 @@ impl<S: Storage> Raft<S> {
             self.term = hard_state.term;
             self.vote = hard_state.vote;
         }
-        if self.config.applied > 0 {
+        if self.config.applied > LogIndex::ZERO {
             let (applied, commit) = (self.config.applied, self.log.committed());
             if !(first..=commit).contains(&applied) {
                 return Err(ConfigError::Applied { applied, first, commit });
@@ -171,7 +173,7 @@ impl<S: Storage> Raft<S> {
 
     /// Acts on a message. `Node` has made sure that it is well-formed.
     pub(crate) fn step(&mut self, message: Message) -> Result<(), StepError> {
-        if message.term != 0 {
+        if message.term != Term::ZERO {
             match message.term.cmp(&self.term) {
                 Ordering::Greater => {
                     if !self.enter_higher_term(&message) {
@@ -245,7 +247,7 @@ impl<S: Storage> Raft<S> {
             MessageKind::StorageAppendResponse => {
                 // Entries may have been replaced since the term ended, and their replacement may
                 // be on its way to storage; a later report covers them. A snapshot is final.
-                if message.index != 0 {
+                if message.index != LogIndex::ZERO {
                     note!(
                         self,
                         Info,
@@ -366,7 +368,7 @@ impl<S: Storage> Raft<S> {
     /// The log is durable up to a point, or a snapshot is installed.
     fn handle_append_written(&mut self, message: Message) {
         let id = EntryId { term: message.log_term, index: message.index };
-        if id.index != 0
+        if id.index != LogIndex::ZERO
             && let Err(stale) = self.log.unstable.stable_to(id)
         {
             self.note_stale_report(id, stale);
@@ -432,10 +434,10 @@ impl<S: Storage> Raft<S> {
             | MessageKind::VoteResponse
             | MessageKind::PreVote
             | MessageKind::PreVoteResponse => {
-                assert!(message.term != 0, "a campaign names the term it is about");
+                assert!(message.term != Term::ZERO, "a campaign names the term it is about");
             }
             // What is passed on to the leader is no statement of this member's.
-            MessageKind::Propose | MessageKind::ReadIndex => message.term = 0,
+            MessageKind::Propose | MessageKind::ReadIndex => message.term = Term::ZERO,
             _ => message.term = self.term,
         }
         if message.kind.attests_durability() {

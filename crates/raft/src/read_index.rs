@@ -7,7 +7,8 @@
 //! How reads are numbered and confirmed: `pending_reads`.
 
 use crate::config::ReadOnlyOption;
-use crate::entry::{EntryId, LogIndex, MemberId, NONE};
+use crate::entry::{EntryId, MemberId, NONE};
+use crate::log_index::LogIndex;
 use crate::message::{Message, MessageKind};
 use crate::note::note;
 use crate::raft::Raft;

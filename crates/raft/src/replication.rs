@@ -14,13 +14,15 @@
 //!
 //! The books about followers (`progress`), snapshots for those too far behind (`snapshot`).
 
-use crate::entry::{Entry, EntryId, LogIndex, MemberId, payload_bytes};
+use crate::entry::{Entry, EntryId, MemberId, payload_bytes};
 use crate::error::StepError;
+use crate::log_index::LogIndex;
 use crate::message::{Message, MessageKind};
 use crate::note::note;
 use crate::progress::{Progress, ProgressState};
 use crate::raft::Raft;
 use crate::storage::Storage;
+use crate::term::Term;
 use crate::unstable::Appended;
 
 /// Whether an append without entries is worth sending.
@@ -53,7 +55,7 @@ impl<S: Storage> Raft<S> {
         if progress.is_paused() {
             return false;
         }
-        let index = progress.next_index - 1;
+        let index = progress.next_index.prev();
         let Ok(log_term) = self.log.term(index) else {
             // The entries are compacted away.
             return self.send_snapshot(to);
@@ -127,7 +129,7 @@ impl<S: Storage> Raft<S> {
         );
         // Above the hint nothing can match, and at the hint only if the term there is not above
         // the follower's. Without a term the follower's log is empty or its software very old.
-        let hint = if log_term > 0 {
+        let hint = if log_term > Term::ZERO {
             self.log.last_possible_match(reject_hint, log_term).0
         } else {
             reject_hint
@@ -267,7 +269,7 @@ impl<S: Storage> Raft<S> {
             response.index = self.log.committed();
         } else if self.log.contains(previous) {
             check_consistent(&message)?;
-            let last_new = previous.index + message.entries.len() as LogIndex;
+            let last_new = previous.index + message.entries.len() as u64;
             self.append_new(message.entries);
             self.log.commit_to(self.log.committed().max(message.commit.min(last_new)));
             response.index = last_new;
@@ -278,7 +280,7 @@ impl<S: Storage> Raft<S> {
                 Debug,
                 "{:x} [logterm: {}, index: {}] rejected MsgApp [logterm: {}, index: {}] from {:x}",
                 self.config.id,
-                self.log.term(previous.index).unwrap_or(0),
+                self.log.term(previous.index).unwrap_or_default(),
                 previous.index,
                 previous.term,
                 previous.index,

@@ -6,6 +6,7 @@
 use crate::confchange;
 use crate::entry::MemberId;
 use crate::error::StepError;
+use crate::log_index::LogIndex;
 use crate::message::{Message, MessageKind};
 use crate::note::note;
 use crate::progress::ProgressState;
@@ -69,7 +70,7 @@ impl<S: Storage> Raft<S> {
         let outcome = if report.reject { "failed" } else { "succeeded" };
         if report.reject {
             // Nothing arrived: probing resumes where it was.
-            progress.pending_snapshot = 0;
+            progress.pending_snapshot = LogIndex::ZERO;
         }
         progress.become_probe();
         note!(

@@ -5,7 +5,9 @@
 
 use bytes::Bytes;
 
-use crate::entry::{EntryId, LogIndex, MemberId, Term};
+use crate::entry::{EntryId, MemberId};
+use crate::log_index::LogIndex;
+use crate::term::Term;
 
 /// What a member must find again after a crash, besides its log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,7 +107,7 @@ impl Snapshot {
     /// Whether this is no snapshot at all: there is none at index zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.metadata.index == 0
+        self.metadata.index == LogIndex::ZERO
     }
 
     /// The identity of the last entry the snapshot covers.

@@ -1,6 +1,7 @@
 //! A member's state at a glance, for operators and tests.
 
-use crate::entry::{LogIndex, MemberId};
+use crate::entry::MemberId;
+use crate::log_index::LogIndex;
 use crate::raft::Raft;
 use crate::state::{HardState, Role, SoftState};
 use crate::storage::Storage;

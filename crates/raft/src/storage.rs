@@ -10,8 +10,10 @@ pub use memory::MemoryStorage;
 
 use thiserror::Error;
 
-use crate::entry::{Entry, LogIndex, Term};
+use crate::entry::Entry;
+use crate::log_index::LogIndex;
 use crate::state::{ConfState, HardState, Snapshot};
+use crate::term::Term;
 
 /// Why a part of the log cannot be read.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]

@@ -12,9 +12,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::entry::{LogIndex, MemberId};
+use crate::entry::MemberId;
 use crate::inflights::Inflights;
 use crate::joint::JointConfig;
+use crate::log_index::LogIndex;
 use crate::progress::Progress;
 use crate::quorum::{VoteResult, write_ids};
 use crate::state::ConfState;
@@ -134,7 +135,7 @@ impl Tracker {
 
     /// The highest index that a quorum has acknowledged.
     pub(crate) fn replicated_index(&self) -> LogIndex {
-        self.config.voters.committed_index(|id| self.progress.get(&id).map(|p| p.match_index))
+        self.config.voters.agreed(|id| self.progress.get(&id).map(|p| p.match_index))
     }
 
     /// Whether a quorum of voters has been heard from since the last check.

@@ -11,6 +11,7 @@ use crate::note::note;
 use crate::raft::Raft;
 use crate::replication::WhenEmpty;
 use crate::storage::Storage;
+use crate::term::Term;
 
 impl<S: Storage> Raft<S> {
     /// The leader is asked to hand over to the member that the request is from.
@@ -71,7 +72,7 @@ impl<S: Storage> Raft<S> {
     /// A follower passes the request on to its leader. One that has been passed on already, by a
     /// leader that is none any more, is dropped.
     pub(crate) fn forward_transfer(&mut self, mut request: Message) {
-        if self.leader == NONE || request.term != 0 {
+        if self.leader == NONE || request.term != Term::ZERO {
             note!(
                 self,
                 Info,

@@ -14,8 +14,10 @@
 
 use std::collections::VecDeque;
 
-use crate::entry::{Entry, EntryId, LogIndex, Term, fitting_count};
+use crate::entry::{Entry, EntryId, fitting_count};
+use crate::log_index::LogIndex;
 use crate::state::Snapshot;
+use crate::term::Term;
 
 /// How appended entries met what was there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +93,7 @@ impl Unstable {
         if self.entries.is_empty() {
             return self.snapshot.as_ref().map(|snapshot| snapshot.metadata.index);
         }
-        Some(self.end() - 1)
+        Some(self.end().prev())
     }
 
     /// The term at `index`, if it is known here.
@@ -186,11 +188,11 @@ impl Unstable {
 
     /// One past the last entry.
     fn end(&self) -> LogIndex {
-        self.offset + self.entries.len() as LogIndex
+        self.offset + self.entries.len() as u64
     }
 
     fn position(&self, index: LogIndex) -> Option<usize> {
-        usize::try_from(index.checked_sub(self.offset)?).ok()
+        usize::try_from(index.checked_distance_from(self.offset)?).ok()
     }
 
     fn range(&self, lo: LogIndex, hi: LogIndex) -> std::ops::Range<usize> {

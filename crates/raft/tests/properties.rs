@@ -7,7 +7,7 @@ use quorate_raft::confchange::{Changer, restore};
 use quorate_raft::joint::JointConfig;
 use quorate_raft::quorum::{MajorityConfig, VoteResult};
 use quorate_raft::{
-    ConfChangeKind, ConfChangeStep, Configuration, InflightLimits, MemberId, ProgressMap,
+    ConfChangeKind, ConfChangeStep, Configuration, InflightLimits, LogIndex, MemberId, ProgressMap,
 };
 
 const LIMITS: InflightLimits = InflightLimits { count_max: 4, bytes_max: u64::MAX };
@@ -51,7 +51,8 @@ fn any_step() -> impl Strategy<Value = ConfChangeStep> {
 fn founders() -> Changer {
     let add = |node_id| ConfChangeStep { kind: ConfChangeKind::AddNode, node_id };
     let config = Configuration::default();
-    let empty = Changer { config, progress: ProgressMap::new(), last_index: 9, limits: LIMITS };
+    let empty =
+        Changer { config, progress: ProgressMap::new(), last_index: LogIndex(9), limits: LIMITS };
     let mut founders = [add(1), add(2), add(3)].into_iter();
     founders.try_fold(empty, |changer, step| changer.simple(&[step])).expect("voters can be added")
 }
@@ -70,25 +71,25 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn committed_index_is_what_counting_gives(
+    fn what_is_agreed_is_what_counting_gives(
         config in any_joint(),
         acked in proptest::collection::btree_map(1..12u64, 1..20u64, 0..12),
     ) {
-        let index = config.committed_index(|id| acked.get(&id).copied());
+        let index = config.agreed(|id| acked.get(&id).copied());
         let naive = naive_committed(&config.incoming, &acked)
             .min(naive_committed(&config.outgoing, &acked));
         prop_assert_eq!(index, naive);
     }
 
     #[test]
-    fn raising_an_acknowledgement_never_lowers_the_committed_index(
+    fn raising_an_acknowledgement_never_lowers_what_is_agreed(
         config in any_joint(),
         mut acked in proptest::collection::btree_map(1..12u64, 1..20u64, 1..12),
         raised in 1..12u64,
     ) {
-        let before = config.committed_index(|id| acked.get(&id).copied());
+        let before = config.agreed(|id| acked.get(&id).copied());
         *acked.entry(raised).or_default() += 5;
-        prop_assert!(config.committed_index(|id| acked.get(&id).copied()) >= before);
+        prop_assert!(config.agreed(|id| acked.get(&id).copied()) >= before);
     }
 
     #[test]

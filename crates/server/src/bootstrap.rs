@@ -47,6 +47,7 @@ use prost::Message;
 use quorate_api::etcdserverpb::Metadata;
 use quorate_core::start::Start;
 use quorate_node::Node;
+use quorate_raft::LogIndex;
 use quorate_state::apply::{State, StateOptions};
 use quorate_state::backend::{Backend, Fault as BackendFault};
 use quorate_state::lease::LessorOptions;
@@ -171,7 +172,11 @@ fn check_no_log_lost(
     match open_backend(config, disk, dirs)?.read().consistent_index()?.0 {
         // A first start that did not get as far as the log.
         0 => Ok(()),
-        applied => Err(BootError::LogMissing { wal: dirs.wal().to_path_buf(), backend, applied }),
+        applied => Err(BootError::LogMissing {
+            wal: dirs.wal().to_path_buf(),
+            backend,
+            applied: LogIndex(applied),
+        }),
     }
 }
 

@@ -107,7 +107,7 @@ impl Judge {
     /// The last entry that is known to be committed.
     #[must_use]
     pub const fn committed(&self) -> LogIndex {
-        self.digests.len() as LogIndex
+        LogIndex(self.digests.len() as u64)
     }
 
     /// The newest revision.
@@ -164,14 +164,14 @@ impl Judge {
     }
 
     fn digest(&self, index: LogIndex) -> Option<Digest> {
-        let at = usize::try_from(index.checked_sub(1)?).ok()?;
+        let at = usize::try_from(index.checked_distance_from(LogIndex(1))?).ok()?;
         self.digests.get(at).copied()
     }
 
     fn carry_out(&mut self, entry: &Entry) {
         let meta = EntryMeta {
-            index: entry.index,
-            term: entry.term,
+            index: entry.index.get(),
+            term: entry.term.get(),
             now: Millis(0),
             file_bytes: 0,
             reply_wanted: false,
@@ -280,7 +280,7 @@ impl Judge {
 
     /// Compares the leases and the members of somebody who is where the truth is.
     pub fn compare_rest(&mut self, host: usize, state: &State) {
-        if state.applied().0 != self.committed() {
+        if LogIndex(state.applied().0) != self.committed() {
             return;
         }
         let (mut theirs, mut ours) =
@@ -351,7 +351,8 @@ impl Judge {
         term: Term,
         term_at: impl FnOnce(LogIndex) -> Result<Option<Term>, Ends>,
     ) {
-        let index = self.digests.partition_point(|digest| digest.known_in < term) as LogIndex;
+        let count = self.digests.partition_point(|digest| digest.known_in < term);
+        let index = LogIndex(count as u64);
         let Some(digest) = self.digest(index) else { return };
         match term_at(index) {
             Ok(None) => {}

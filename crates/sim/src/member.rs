@@ -27,7 +27,7 @@ use quorate_core::{
     BackendWriter, Consensus, Job, Log, Next, Now, Order, Purger, Report, StateMachine,
 };
 use quorate_node::{Effect, Event, Leadership, LogFault, ProposalFailure};
-use quorate_raft::{Entry, LogIndex, Message, MessageKind, Role, SnapshotOutcome};
+use quorate_raft::{Entry, LogIndex, Message, MessageKind, Role, SnapshotOutcome, Term};
 use quorate_state::apply::{Readers, State};
 use quorate_state::backend::Backend;
 use quorate_state::members::Members;
@@ -150,7 +150,7 @@ pub struct Promised {
     /// The last entry that it has acknowledged to a leader.
     pub log: LogIndex,
     /// The last term in which it has voted, or acknowledged anything.
-    pub term: u64,
+    pub term: Term,
     /// Its last vote.
     pub vote: Vote,
 }
@@ -159,7 +159,7 @@ pub struct Promised {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Vote {
     /// The term.
-    pub term: u64,
+    pub term: Term,
     /// The candidate.
     pub candidate: u64,
 }
@@ -200,10 +200,10 @@ pub struct Process {
     asked: BTreeMap<OpId, Ask>,
     tasks: BTreeMap<OpId, LeaseTask>,
     /// Proposals that nobody waits for any more, with the term in which this member led when it took them.
-    withdrawn: BTreeMap<u64, u64>,
+    withdrawn: BTreeMap<u64, Term>,
     /// Of operations in the log: the request's id.
     proposed: BTreeMap<OpId, u64>,
-    reign: u64,
+    reign: Term,
     next_request: u64,
     /// Streams of watchers.
     pub(crate) streams: BTreeMap<OpId, WatchStream>,
@@ -226,6 +226,7 @@ impl Process {
         let Booted { id, cluster_id, settings, disk, dirs, wal, backend, state, node, .. } = booted;
         let (members, terms) = (booted.members, booted.terms);
         let (applied, applied_term) = state.applied();
+        let (applied, applied_term) = (LogIndex(applied), Term(applied_term));
         let snap_dir = dirs.snap();
         let readers = state.readers();
         let purger = Purger {
@@ -275,7 +276,7 @@ impl Process {
             tasks: BTreeMap::new(),
             withdrawn: BTreeMap::new(),
             proposed: BTreeMap::new(),
-            reign: 0,
+            reign: Term::ZERO,
             // As production's: the member, its life, a counter.
             next_request: id << 48 | (life & 0xff_ffff) << 24,
             streams: BTreeMap::new(),
@@ -524,7 +525,7 @@ impl Process {
             Effect::Persist(persist) => {
                 self.terms.note(&persist);
                 if let Some(first) = persist.entries.first() {
-                    self.promised.log = self.promised.log.min(first.index - 1);
+                    self.promised.log = self.promised.log.min(first.index.prev());
                 }
                 if self.log_is_here {
                     self.log.append(&persist).map_err(|error| Fatal::of("the log")(&error))?;

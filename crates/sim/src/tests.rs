@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use quorate_raft::{Entry, EntryKind};
+use quorate_raft::{Entry, EntryKind, LogIndex, Term};
 
 use crate::judge::Judge;
 use crate::plan::{Less, Plan};
@@ -46,7 +46,7 @@ fn what_a_run_leaves_out_changes_nothing_else_of_its_plan() {
 }
 
 fn entry(index: u64, term: u64) -> Entry {
-    Entry { term, index, kind: EntryKind::Normal, data: Bytes::new() }
+    Entry { term: Term(term), index: LogIndex(index), kind: EntryKind::Normal, data: Bytes::new() }
 }
 
 #[test]
@@ -54,14 +54,14 @@ fn the_judge_objects_to_members_that_contradict_each_other() {
     let mut judge = Judge::new(1);
     judge.note_committed(0, &[entry(1, 1), entry(2, 2)]);
     judge.note_committed(1, &[entry(1, 1)]);
-    judge.note_leader(2, 7, 0);
-    judge.note_leader(2, 7, 0);
+    judge.note_leader(Term(2), 7, LogIndex::ZERO);
+    judge.note_leader(Term(2), 7, LogIndex::ZERO);
     assert_eq!(judge.verdict(), None);
     judge.note_committed(1, &[entry(2, 3)]);
     assert!(judge.verdict().unwrap().contains("another entry 2"));
 
     let mut judge = Judge::new(1);
-    judge.note_leader(2, 7, 0);
-    judge.note_leader(2, 8, 0);
+    judge.note_leader(Term(2), 7, LogIndex::ZERO);
+    judge.note_leader(Term(2), 8, LogIndex::ZERO);
     assert!(judge.verdict().unwrap().contains("both lead in term 2"));
 }

@@ -228,7 +228,7 @@ impl World {
         if let Some(wrong) = &wrong {
             self.trace.tell(self.now, || format!("WRONG: {wrong}"));
         }
-        self.trace.count(self.judge.committed());
+        self.trace.count(self.judge.committed().get());
         Run { lasted: self.now, seen: self.seen, sum: self.trace.sum(), events: self.events, wrong }
     }
 

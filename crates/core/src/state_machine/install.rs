@@ -26,7 +26,7 @@ impl<T> StateMachine<T> {
         outlet.put(Output::Members(self.state.members().clone()));
         self.storage_version = storage_version(&self.backend);
         outlet.put(Output::StorageVersion { version: self.storage_version, is_written: false });
-        let (index, term) = self.state.applied();
+        let (index, term) = self.applied();
         let cluster_version = self.state.versions().cluster();
         outlet.put(Output::Installed { index, term, cluster_version });
         Ok(())

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use prost::Message as _;
 use quorate_api::raftpb;
+use quorate_raft::LogIndex;
 use quorate_raft::confchange::wire;
 use quorate_state::apply::{EntryMeta, Fault, RequestFault};
 use quorate_state::members::MemberChange;
@@ -16,7 +17,7 @@ impl<T> StateMachine<T> {
         data: Bytes,
         outlet: &mut O,
     ) -> Result<(), Fault> {
-        let index = meta.index;
+        let index = LogIndex(meta.index);
         let change = raftpb::ConfChange::decode(data.clone()).map_err(RequestFault::from)?;
         let applied = self.state.apply_conf_change(meta, change)?;
         let decided = match &applied.outcome {

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use quorate_raft::LogIndex;
 use quorate_random::SplitMix64;
 use quorate_state::apply::State;
 use quorate_state::backend::Backend;
@@ -59,12 +60,12 @@ fn begin(folder: &Folder, stop: Option<u64>) -> (FaultyDisk, Outcome<Member>) {
 
 /// Founds a member and lets it live until the power goes. Returns its folder and disk, what was asked of it and what
 /// it had promised of snapshots.
-fn life(seed: u64, stop: Option<u64>) -> (Folder, FaultyDisk, Client, u64) {
+fn life(seed: u64, stop: Option<u64>) -> (Folder, FaultyDisk, Client, LogIndex) {
     let folder = Folder::new();
     folder.found(&[1], small_segments());
     let (mut client, mut draw) = (Client::default(), SplitMix64::new(seed));
     let (disk, started) = begin(&folder, stop);
-    let Ok(mut member) = started else { return (folder, disk, client, 0) };
+    let Ok(mut member) = started else { return (folder, disk, client, LogIndex::ZERO) };
     let lived = live(&mut member, &mut client, WRITES, &mut draw);
     let mark = member.promised.mark;
     let ended = lived.and_then(|()| {
@@ -90,7 +91,7 @@ fn check_backend(folder: &Folder, client: &Client, what: &str) {
 fn a_power_cut_at_any_operation_loses_nothing_that_was_acknowledged() {
     for seed in 0..2 {
         let (_folder, disk, client, mark) = life(seed, None);
-        assert!(mark > 0, "snapshots are taken");
+        assert!(mark > LogIndex::ZERO, "snapshots are taken");
         assert!(client.acknowledged == WRITES, "{client:?}");
         let total = disk.operation_count();
         assert!(total > 150, "{total}");
@@ -105,12 +106,12 @@ fn a_power_cut_at_any_operation_loses_nothing_that_was_acknowledged() {
 }
 
 /// Starts from what the disk holds after a power cut, and goes on.
-fn go_on(disk: &FaultyDisk, image_seed: u64, mut client: Client, mark: u64, what: &str) {
+fn go_on(disk: &FaultyDisk, image_seed: u64, mut client: Client, mark: LogIndex, what: &str) {
     let folder = Folder::new();
     disk.crash(image_seed, folder.path()).unwrap();
     check_backend(&folder, &client, what);
     let marks = wal::snapshot_marks(&RealDisk, folder.dirs().wal()).unwrap();
-    assert!(marks.last().unwrap().index >= mark, "{what}: {marks:?}");
+    assert!(LogIndex(marks.last().unwrap().index) >= mark, "{what}: {marks:?}");
     let (_, started) = begin(&folder, None);
     let mut member = started.unwrap_or_else(|error| panic!("{what}: {error}"));
     let mut draw = SplitMix64::new(image_seed);

@@ -8,6 +8,7 @@ use quorate_api::etcdserverpb::{
     CompactionRequest, InternalRaftRequest, PutRequest, RequestHeader,
 };
 use quorate_node::Proposal;
+use quorate_raft::LogIndex;
 use quorate_state::apply::{Command, Request, State};
 use quorate_state::mvcc::{RangeQuery, SortOrder, SortTarget};
 
@@ -25,7 +26,7 @@ pub(super) struct Client {
     /// Writes that were acknowledged.
     pub(super) acknowledged: u64,
     /// Writes in the entries up to each index, of all that was ever committed.
-    pub(super) committed: BTreeMap<u64, u64>,
+    pub(super) committed: BTreeMap<LogIndex, u64>,
 }
 
 impl Client {
@@ -47,7 +48,7 @@ impl Client {
     }
 
     /// An entry is to be carried out.
-    pub(super) fn note_committed(&mut self, index: u64, data: &Bytes) {
+    pub(super) fn note_committed(&mut self, index: LogIndex, data: &Bytes) {
         let before = self.committed.range(..index).next_back().map_or(0, |(_, count)| *count);
         let count = before + u64::from(is_write(data));
         let known = *self.committed.entry(index).or_insert(count);
@@ -55,14 +56,19 @@ impl Client {
     }
 
     /// Writes that a state which has applied `index` holds.
-    pub(super) fn written_at(&self, index: u64) -> u64 {
+    pub(super) fn written_at(&self, index: LogIndex) -> u64 {
         self.committed.range(..=index).next_back().map_or(0, |(_, count)| *count)
     }
 
     /// Makes sure that the state is what its index says, and returns how many writes it holds.
     pub(super) fn check(&self, state: &State, what: &str) -> u64 {
         let written = u64::try_from(state.store().current_revision()).unwrap() - 1;
-        assert_eq!(written, self.written_at(state.applied().0), "{what}: {:?}", state.applied());
+        assert_eq!(
+            written,
+            self.written_at(LogIndex(state.applied().0)),
+            "{what}: {:?}",
+            state.applied()
+        );
         let query = RangeQuery {
             key: Bytes::from_static(b"k"),
             range_end: Bytes::from_static(b"l"),

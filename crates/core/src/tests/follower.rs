@@ -2,7 +2,7 @@
 //! goes at every operation of its disk, and whatever has arrived of the unsynced writes, it keeps what it had
 //! acknowledged, and catches up.
 
-use quorate_raft::ConfChangeKind;
+use quorate_raft::{ConfChangeKind, LogIndex, Term};
 use quorate_storage::disk::{FaultyDisk, RealDisk};
 use quorate_storage::wal;
 
@@ -62,11 +62,11 @@ fn go_on(cluster: &mut Cluster, disk: &FaultyDisk, image: u64, what: &str) {
     disk.crash(image, folder.path()).unwrap();
     let marks = wal::snapshot_marks(&RealDisk, folder.dirs().wal()).unwrap();
     let mark = marks.last().unwrap();
-    assert!(mark.index >= promised.mark, "{what}: {mark:?}, {promised:?}");
+    assert!(LogIndex(mark.index) >= promised.mark, "{what}: {mark:?}, {promised:?}");
     let contents = wal::read(&RealDisk, folder.dirs().wal(), mark).unwrap();
-    let last = contents.entries.last().map_or(mark.index, |last| last.index);
+    let last = LogIndex(contents.entries.last().map_or(mark.index, |last| last.index));
     assert!(last >= promised.log, "{what}: the log ends at {last}, {promised:?}");
-    assert!(contents.hard_state.term >= promised.term, "{what}: {promised:?}");
+    assert!(Term(contents.hard_state.term) >= promised.term, "{what}: {promised:?}");
     cluster.bring_back(folder, what);
     let client = cluster.client.clone();
     client.check(cluster.member(VICTIM).machine.state(), what);

@@ -240,7 +240,7 @@ impl Member {
         let open = || Backend::open(&shared, &dirs.backend(), bolt_options());
         let recovered = start::recover(&shared, &dirs, state_options(), open)?;
         let mark = recovered.mark();
-        let applied = recovered.state.applied().0;
+        let applied = LogIndex(recovered.state.applied().0);
         let (wal, contents) = start::open_log(&shared, &dirs, &mark, options)?;
         start::check_log(&*shared, &dirs, &contents, applied)?;
         let begin = Start::new(&recovered.state, contents, mark)?;
@@ -289,7 +289,7 @@ impl Member {
     pub(super) fn leads(&self) -> bool {
         let leadership = self.consensus.leadership();
         leadership.role == quorate_raft::Role::Leader
-            && self.machine.state().applied().1 == leadership.term
+            && Term(self.machine.state().applied().1) == leadership.term
     }
 
     pub(super) fn applied(&self) -> LogIndex {
@@ -335,7 +335,7 @@ impl Member {
             && self.said.orders.is_empty()
             && !self.is_installing
             && self.machine.wake_at().is_none()
-            && self.machine.state().applied().0 == self.consensus.commit_index()
+            && LogIndex(self.machine.state().applied().0) == self.consensus.commit_index()
     }
 
     fn run_consensus(&mut self, count: usize, client: &mut Client) -> Outcome {
@@ -545,7 +545,7 @@ impl Member {
         let disk = Arc::clone(&self.shared);
         let mut file = IncomingDatabase::create(disk, &self.dirs.snap(), self.image_count)?;
         file.write(image)?;
-        file.finish(index)?;
+        file.finish(index.get())?;
         self.receive(message);
         Ok(())
     }
@@ -609,8 +609,8 @@ fn node_config(id: u64, start: Start) -> Config {
         snapshot_policy: SnapshotPolicy { entry_count: 8, catch_up_count: 4, catch_up_bytes: 4000 },
         hard_state: start.hard_state,
         conf_state: start.conf_state,
-        snapshot_index: start.mark.index,
-        snapshot_term: start.mark.term,
+        snapshot_index: LogIndex(start.mark.index),
+        snapshot_term: Term(start.mark.term),
         entries: start.entries,
         applied: start.applied,
     }

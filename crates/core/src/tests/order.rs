@@ -7,8 +7,8 @@ use bytes::Bytes;
 use quorate_node::{Event, Persist};
 use quorate_raft::confchange::wire as change_wire;
 use quorate_raft::{
-    ConfChange, ConfChangeKind, ConfState, Entry, EntryKind, HardState, Message, MessageKind,
-    Snapshot, SnapshotMetadata,
+    ConfChange, ConfChangeKind, ConfState, Entry, EntryKind, HardState, LogIndex, Message,
+    MessageKind, Snapshot, SnapshotMetadata, Term,
 };
 use quorate_random::SplitMix64;
 use quorate_state::apply::{EntryMeta, Request, State};
@@ -36,7 +36,7 @@ fn log_of_many_segments(folder: &Folder) -> (FaultyDisk, Log, Purger) {
     let mut log = Log::new(wal, Arc::clone(&shared), dirs.snap());
     for index in 4..=LAST {
         let data = vec![7; 1500].into();
-        let entry = Entry { term: 1, index, kind: EntryKind::Normal, data };
+        let entry = Entry { term: Term(1), index: LogIndex(index), kind: EntryKind::Normal, data };
         let persist = Persist { token: index, entries: vec![entry], ..Persist::default() };
         log.append(&persist).unwrap();
         assert_eq!(log.sync().unwrap().unwrap().token, index);
@@ -67,9 +67,9 @@ fn a_leaders_snapshot_frees_nothing_before_the_hard_state_that_makes_it_count() 
     let folder = Folder::new();
     let (disk, mut log, purger) = log_of_many_segments(&folder);
     let conf_state = ConfState { voters: vec![1, 2, 3], ..ConfState::default() };
-    let metadata = SnapshotMetadata { conf_state, index: 40, term: 2 };
+    let metadata = SnapshotMetadata { conf_state, index: LogIndex(40), term: Term(2) };
     let snapshot = Some(Snapshot { data: Bytes::from_static(b"{}"), metadata });
-    let hard_state = Some(HardState { term: 2, vote: 0, commit: 40 });
+    let hard_state = Some(HardState { term: Term(2), vote: 0, commit: LogIndex(40) });
     let persist = Persist { token: 40, snapshot, hard_state, ..Persist::default() };
     log.append(&persist).unwrap();
     purger.run(|path| panic!("{} is gone too early", path.display())).unwrap();
@@ -91,11 +91,11 @@ fn the_mark_of_an_own_snapshot_counts_when_it_is_reported() {
     let folder = Folder::new();
     let (disk, mut log, purger) = log_of_many_segments(&folder);
     // An entry that is not synced yet goes first; the log knows of no commit beyond the founding.
-    let entry = Entry { term: 1, index: LAST + 1, ..Entry::default() };
+    let entry = Entry { term: Term(1), index: LogIndex(LAST + 1), ..Entry::default() };
     log.append(&Persist { token: 99, entries: vec![entry], ..Persist::default() }).unwrap();
     let mark = SnapshotMark { index: 10, term: 1, conf_state: Some(Bytes::new()) };
     let marked = log.mark(&mark).unwrap();
-    assert_eq!((marked.synced.unwrap().token, marked.index), (99, 10));
+    assert_eq!((marked.synced.unwrap().token, marked.index), (99, LogIndex(10)));
     purger.run(|_| ()).unwrap();
     for seed in 0..20 {
         assert_eq!(after_crash(&disk, seed), (10, LAST + 1));
@@ -136,7 +136,7 @@ impl Scripted {
     }
 
     fn receive(&mut self, kind: MessageKind, fill: impl FnOnce(&mut Message)) {
-        let mut message = Message { from: 1, term: 2, ..Message::new(kind, 3) };
+        let mut message = Message { from: 1, term: Term(2), ..Message::new(kind, 3) };
         fill(&mut message);
         self.member.receive(message);
     }
@@ -153,20 +153,22 @@ fn a_verdict_from_before_a_snapshot_is_not_heeded_while_that_is_being_synced() {
     let removal =
         ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 2, ..ConfChange::default() };
     third.receive(MessageKind::Append, |append| {
-        (append.index, append.log_term, append.commit) = (3, 1, 5);
+        (append.index, append.log_term, append.commit) = (LogIndex(3), Term(1), LogIndex(5));
         let data = change_wire::encode_v1(&removal);
         append.entries = vec![
-            Entry { term: 2, index: 4, ..Entry::default() },
-            Entry { term: 2, index: 5, kind: EntryKind::ConfChange, data },
+            Entry { term: Term(2), index: LogIndex(4), ..Entry::default() },
+            Entry { term: Term(2), index: LogIndex(5), kind: EntryKind::ConfChange, data },
         ];
     });
     third.run(&[Turn::Consensus, Turn::Log, Turn::Consensus]);
     let last = third.member.jobs.back();
-    assert!(matches!(last, Some(Job::Apply(entries)) if entries.last().unwrap().index == 5));
+    assert!(
+        matches!(last, Some(Job::Apply(entries)) if entries.last().unwrap().index == LogIndex(5))
+    );
     // Meanwhile the second was added again, and a snapshot says so.
     third.receive(MessageKind::Snapshot, |message| {
         let conf_state = ConfState { voters: vec![1, 2, 3], ..ConfState::default() };
-        let metadata = SnapshotMetadata { conf_state, index: 40, term: 2 };
+        let metadata = SnapshotMetadata { conf_state, index: LogIndex(40), term: Term(2) };
         message.snapshot = Some(Box::new(Snapshot { data: Bytes::new(), metadata }));
     });
     third.run(&[Turn::Consensus]);
@@ -184,19 +186,23 @@ fn consensus_hears_of_a_verdict_before_it_hears_that_the_change_is_applied() {
     let removal =
         ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 2, ..ConfChange::default() };
     third.receive(MessageKind::Append, |append| {
-        (append.index, append.log_term, append.commit) = (3, 1, 5);
+        (append.index, append.log_term, append.commit) = (LogIndex(3), Term(1), LogIndex(5));
         let data = change_wire::encode_v1(&removal);
         append.entries = vec![
-            Entry { term: 2, index: 4, ..Entry::default() },
-            Entry { term: 2, index: 5, kind: EntryKind::ConfChange, data },
+            Entry { term: Term(2), index: LogIndex(4), ..Entry::default() },
+            Entry { term: Term(2), index: LogIndex(5), kind: EntryKind::ConfChange, data },
         ];
     });
     third.run(&[Turn::Consensus, Turn::Log, Turn::Consensus, Turn::StateMachine]);
-    assert_eq!(third.member.applied(), 5);
-    third.member.consensus.notice_applied(5);
-    assert_eq!(third.member.consensus.status().applied, 3, "the verdict is still on its way");
+    assert_eq!(third.member.applied(), LogIndex(5));
+    third.member.consensus.notice_applied(LogIndex(5));
+    assert_eq!(
+        third.member.consensus.status().applied,
+        LogIndex(3),
+        "the verdict is still on its way"
+    );
     third.run(&[Turn::Consensus]);
-    assert_eq!(third.member.consensus.status().applied, 5);
+    assert_eq!(third.member.consensus.status().applied, LogIndex(5));
 }
 
 /// A leader's snapshot at `index`, with its image, in which these writes and no others are.
@@ -208,11 +214,11 @@ fn snapshot_at(index: u64, writes: u64, client: &mut Client) -> (Snapshot, Vec<u
     for (index, proposal) in (index + 1 - writes..).zip(Client::default().ask_for(writes)) {
         let entry = EntryMeta { index, term: 2, ..EntryMeta::default() };
         state.apply(entry, Request::decode(proposal.data.clone()).unwrap()).unwrap();
-        client.note_committed(index, &proposal.data);
+        client.note_committed(LogIndex(index), &proposal.data);
     }
     backend.commit(&state.take_batch()).unwrap();
     let image = read_image(&backend);
-    let order = SnapshotOrder::new(index, 2, state.members(), state.versions());
+    let order = SnapshotOrder::new(LogIndex(index), Term(2), state.members(), state.versions());
     let mut snapshot = order.into_raft();
     snapshot.metadata.conf_state.voters = vec![1, 2, 3];
     (snapshot, image)
@@ -222,8 +228,8 @@ fn snapshot_at(index: u64, writes: u64, client: &mut Client) -> (Snapshot, Vec<u
 fn what_went_to_a_file_that_was_replaced_is_no_news() {
     let mut third = Scripted::start();
     third.receive(MessageKind::Append, |append| {
-        (append.index, append.log_term, append.commit) = (3, 1, 4);
-        append.entries = vec![Entry { term: 2, index: 4, ..Entry::default() }];
+        (append.index, append.log_term, append.commit) = (LogIndex(3), Term(1), LogIndex(4));
+        append.entries = vec![Entry { term: Term(2), index: LogIndex(4), ..Entry::default() }];
     });
     third.run(&[Turn::Consensus, Turn::Log, Turn::Consensus, Turn::StateMachine]);
     // The batch with that entry is on its way to the backend when the snapshot comes.
@@ -232,7 +238,7 @@ fn what_went_to_a_file_that_was_replaced_is_no_news() {
     let (snapshot, image) = snapshot_at(40, 4, &mut third.client);
     let message = Message {
         from: 1,
-        term: 2,
+        term: Term(2),
         snapshot: Some(Box::new(snapshot)),
         ..Message::new(MessageKind::Snapshot, 3)
     };
@@ -241,7 +247,7 @@ fn what_went_to_a_file_that_was_replaced_is_no_news() {
     let is_commit = |job: &Job<u64>| matches!(job, Job::Committed { generation: 0, .. });
     assert!(third.member.jobs.iter().any(is_commit), "of the file that is gone");
     third.run(&[Turn::StateMachine]);
-    assert_eq!(third.member.applied(), 40);
+    assert_eq!(third.member.applied(), LogIndex(40));
     assert_eq!(third.client.check(third.member.machine.state(), "after the install"), 4);
 }
 
@@ -310,14 +316,14 @@ fn an_image_waits_until_the_backend_file_contains_it() {
     files.receive(20, &image_at(20));
     files.receive(40, &image_at(40));
     let state = State::recover(files.writer.backend(), state_options()).unwrap();
-    let own = SnapshotOrder::new(10, 1, state.members(), state.versions());
+    let own = SnapshotOrder::new(LogIndex(10), Term(1), state.members(), state.versions());
     let mut batch = Batch::new();
     batch.set_consistent_index(10, 1);
     files.order(Order::Commit { batch, then: vec![Then::Snapshot(own)] }).unwrap();
     assert_eq!((files.applied(), files.waiting()), (10, vec![20, 40]));
-    files.order(Order::Install { index: 20, told: () }).unwrap();
+    files.order(Order::Install { index: LogIndex(20), told: () }).unwrap();
     assert_eq!((files.applied(), files.waiting()), (20, vec![40]), "the second waits its turn");
-    files.order(Order::Install { index: 40, told: () }).unwrap();
+    files.order(Order::Install { index: LogIndex(40), told: () }).unwrap();
     assert_eq!((files.applied(), files.waiting()), (40, vec![]));
 }
 
@@ -329,8 +335,11 @@ fn an_image_that_does_not_open_replaces_nothing() {
     ] {
         let mut files = Files::new();
         files.receive(20, &image);
-        let error = files.order(Order::Install { index: 20, told: () }).unwrap_err();
-        assert!(matches!(error, BackendError::Install(InstallError::Unfit { index: 20, .. })));
+        let error = files.order(Order::Install { index: LogIndex(20), told: () }).unwrap_err();
+        assert!(matches!(
+            error,
+            BackendError::Install(InstallError::Unfit { index: LogIndex(20), .. })
+        ));
         assert!(error.to_string().contains(words), "{error}");
         assert_eq!((files.applied(), files.waiting()), (0, vec![20]));
     }
@@ -340,7 +349,7 @@ fn an_image_that_does_not_open_replaces_nothing() {
 fn a_mark_is_asked_for_only_when_the_batch_and_the_snapshots_file_are_durable() {
     let mut files = Files::new();
     let state = State::recover(files.writer.backend(), state_options()).unwrap();
-    let own = SnapshotOrder::new(10, 1, state.members(), state.versions());
+    let own = SnapshotOrder::new(LogIndex(10), Term(1), state.members(), state.versions());
     let mut batch = Batch::new();
     batch.set_consistent_index(10, 1);
     let then = vec![Then::Snapshot(own), Then::Tell(())];
@@ -358,13 +367,13 @@ fn a_mark_is_asked_for_only_when_the_batch_and_the_snapshots_file_are_durable() 
 fn a_report_of_the_log_is_no_sooner_than_its_sync() {
     let mut third = Scripted::start();
     third.receive(MessageKind::Append, |append| {
-        (append.index, append.log_term, append.commit) = (3, 1, 3);
-        append.entries = vec![Entry { term: 2, index: 4, ..Entry::default() }];
+        (append.index, append.log_term, append.commit) = (LogIndex(3), Term(1), LogIndex(3));
+        append.entries = vec![Entry { term: Term(2), index: LogIndex(4), ..Entry::default() }];
     });
     third.run(&[Turn::Consensus]);
     let acks = |third: &Scripted| {
         let is_ack = |message: &&Message| message.kind == MessageKind::AppendResponse;
-        third.member.sent.iter().filter(is_ack).map(|ack| ack.index).collect::<Vec<_>>()
+        third.member.sent.iter().filter(is_ack).map(|ack| ack.index.get()).collect::<Vec<_>>()
     };
     assert_eq!(acks(&third), [0; 0], "nothing is acknowledged that is not on disk");
     third.run(&[Turn::Log]);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quorate_raft::{Entry, Term};
+use quorate_raft::{Entry, LogIndex, Term};
 use quorate_random::SplitMix64;
 use quorate_state::apply::{Refusal, Request, Response, State};
 use quorate_state::backend::{Backend, Batch};
@@ -70,8 +70,8 @@ impl Life {
 }
 
 /// Up to where the backend file reaches.
-fn committed(member: &Member) -> u64 {
-    member.writer.backend().read().consistent_index().unwrap().0
+fn committed(member: &Member) -> LogIndex {
+    LogIndex(member.writer.backend().read().consistent_index().unwrap().0)
 }
 
 #[test]
@@ -109,10 +109,10 @@ fn a_snapshot_that_finds_no_room_is_taken_later() {
     life.disk.inject(fault);
     life.write(20);
     life.run_until(|member| member.writer.lacks_room());
-    assert_eq!(life.member.promised.mark, 0);
+    assert_eq!(life.member.promised.mark, LogIndex::ZERO);
     let snaps = || std::fs::read_dir(life.folder.dirs().snap()).unwrap().count();
     assert_eq!(snaps(), 1, "the backend file alone");
-    life.run_until(|member| member.promised.mark > 0);
+    life.run_until(|member| member.promised.mark > LogIndex::ZERO);
     assert!(!life.member.writer.lacks_room());
 }
 
@@ -150,7 +150,7 @@ fn an_end_does_not_wait_for_room() {
 /// A backend that is behind until it is said to be there again: until then whoever hands a batch over waits.
 struct Stuck {
     is_behind: bool,
-    published: u64,
+    published: LogIndex,
     told: Vec<u64>,
 }
 
@@ -197,9 +197,10 @@ fn a_compaction_and_whoever_waits_for_a_commit_hold_nobody_up_while_there_is_no_
     let state = State::recover(&backend, state_options()).unwrap();
     let start = Instant::now();
     let mut machine = StateMachine::new(state, backend, MemberId(1), pace(), start);
-    let mut outlet = Stuck { is_behind: true, published: 0, told: Vec::new() };
+    let mut outlet = Stuck { is_behind: true, published: LogIndex::ZERO, told: Vec::new() };
     let asked = (1..=5).map(proposal).chain([compaction(5)]);
-    let entry = |(index, data)| Entry { term: 1, index, data, ..Entry::default() };
+    let entry =
+        |(index, data)| Entry { term: Term(1), index: LogIndex(index), data, ..Entry::default() };
     let entries: Vec<Entry> = (1..).zip(asked.map(|one| one.data)).map(entry).collect();
     let last = entries.last().unwrap().index;
     let mut at = Now { instant: start, millis: Millis(0) };

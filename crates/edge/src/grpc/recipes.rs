@@ -204,7 +204,7 @@ impl KeyWatch {
             let header = HeaderFields {
                 cluster_id: self.profile.cluster_id(),
                 member_id: self.profile.id(),
-                raft_term: self.profile.applied_term(),
+                raft_term: self.profile.applied_term().get(),
             };
             self.stream.poll_next(cx, &header)
         });

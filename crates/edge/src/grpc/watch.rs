@@ -152,7 +152,7 @@ impl Session {
         let header = HeaderFields {
             cluster_id: self.profile.cluster_id(),
             member_id: self.profile.id(),
-            raft_term: self.profile.applied_term(),
+            raft_term: self.profile.applied_term().get(),
         };
         while self.chunk.len() < CHUNK_BYTES {
             match self.stream.poll_next(cx, &header) {

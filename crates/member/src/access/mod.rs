@@ -27,6 +27,7 @@ use std::time::Instant;
 use arc_swap::Guard;
 use http::{HeaderMap, HeaderValue};
 use quorate_jwt::Claims;
+use quorate_raft::LogIndex;
 use quorate_state::apply::{AuthRefusal, Permission, Readers, Refusal};
 use quorate_state::auth::{Access, Caller, ROOT, Stamp, Tokens, View};
 
@@ -91,7 +92,7 @@ impl Gate {
         if let Provider::Simple = self.provider {
             let index = std::str::from_utf8(text_of(&value)).ok().and_then(Tokens::index);
             let Some(index) = index else { return Shown::Invalid };
-            if !self.wait_applied(index).await {
+            if !self.wait_applied(LogIndex(index)).await {
                 return Shown::Invalid;
             }
         }
@@ -132,7 +133,7 @@ impl Gate {
 
     /// Waits until an entry is applied, no longer than a request may take. One that nobody will write is waited for in
     /// vain.
-    async fn wait_applied(&self, index: u64) -> bool {
+    async fn wait_applied(&self, index: LogIndex) -> bool {
         let standing = self.profile.standing();
         if standing.applied() >= index {
             return true;

@@ -14,7 +14,7 @@ mod forwarding;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use quorate_raft::{ConfChange, ConfChangeKind, Role};
+use quorate_raft::{ConfChange, ConfChangeKind, LogIndex, Role};
 use quorate_state::members::{ChangeContext, Member, MembershipRefusal, member_id};
 use quorate_state::units::MemberId;
 
@@ -126,8 +126,8 @@ impl Membership {
         if !is_in_sync(learner, leader) {
             log::error!(
                 "rejecting promote learner: learner is not ready",
-                "learner-match-index" = learner,
-                "leader-match-index" = leader
+                "learner-match-index" = learner.get(),
+                "leader-match-index" = leader.get()
             );
             return Err(RequestError::LearnerNotReady);
         }
@@ -197,8 +197,8 @@ fn parse_urls(texts: &[String]) -> Result<Vec<String>, RequestError> {
 }
 
 /// Whether a learner has nine tenths of what the leader has.
-fn is_in_sync(learner: u64, leader: u64) -> bool {
-    u128::from(learner) * 10 >= u128::from(leader) * 9
+fn is_in_sync(learner: LogIndex, leader: LogIndex) -> bool {
+    u128::from(learner.get()) * 10 >= u128::from(leader.get()) * 9
 }
 
 /// A failure in the words of members among themselves.
@@ -230,6 +230,7 @@ mod tests {
 
     #[test]
     fn a_learner_is_in_sync_from_nine_tenths_on() {
+        let is_in_sync = |learner, leader| is_in_sync(LogIndex(learner), LogIndex(leader));
         assert!(is_in_sync(90, 100) && is_in_sync(9, 10) && is_in_sync(0, 0));
         assert!(!is_in_sync(89, 100) && !is_in_sync(0, 1));
         assert!(is_in_sync(u64::MAX, u64::MAX) && !is_in_sync(u64::MAX / 2, u64::MAX));

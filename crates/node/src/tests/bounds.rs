@@ -1,6 +1,7 @@
 //! A follower that is sent more than it applies, and one that has applied what its log still has.
 
 use super::*;
+use quorate_raft::{LogIndex, Term};
 
 #[test]
 fn a_follower_that_does_not_apply_drops_what_it_cannot_hold_and_comes_back() {
@@ -45,19 +46,25 @@ fn a_follower_whose_long_log_is_applied_takes_what_comes_after_a_restart() {
     const PIECE_BYTES: u64 = 64 << 20;
     let data = Bytes::from(vec![0; usize::try_from(PIECE_BYTES).unwrap()]);
     let applied = 2 * limits::LOG_BYTES_MAX / PIECE_BYTES;
-    let entry = |index| Entry { term: 1, index, data: data.clone(), ..Entry::default() };
-    let hard_state = HardState { term: 1, vote: 2, commit: applied };
+    let entry = |index| Entry {
+        term: Term(1),
+        index: LogIndex(index),
+        data: data.clone(),
+        ..Entry::default()
+    };
+    let end = LogIndex(applied);
+    let hard_state = HardState { term: Term(1), vote: 2, commit: end };
     let entries = (1..=applied).map(entry).collect();
     let mut member =
-        Member::start(Config { hard_state, entries, applied, ..config(1, &[1, 2, 3]) });
+        Member::start(Config { hard_state, entries, applied: end, ..config(1, &[1, 2, 3]) });
     assert!(member.node.log_bytes() < limits::LOG_BYTES_MAX, "what is applied is let go");
     let append = Message {
         from: 2,
-        term: 1,
-        log_term: 1,
-        index: applied,
-        commit: applied,
-        entries: vec![Entry { term: 1, index: applied + 1, ..Entry::default() }],
+        term: Term(1),
+        log_term: Term(1),
+        index: end,
+        commit: end,
+        entries: vec![Entry { term: Term(1), index: end.next(), ..Entry::default() }],
         ..Message::new(MessageKind::Append, 1)
     };
     member.handle(Event::Received(vec![append]));
@@ -66,7 +73,7 @@ fn a_follower_whose_long_log_is_applied_takes_what_comes_after_a_restart() {
     let is_ack = |message: &Message| {
         message.kind == MessageKind::AppendResponse
             && !message.reject
-            && message.index == applied + 1
+            && message.index == end.next()
     };
     assert!(member.sent.iter().any(is_ack));
 }

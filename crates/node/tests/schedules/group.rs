@@ -97,7 +97,7 @@ impl Group {
         self.next_request += 1;
         let round = self.next_request;
         let nodes = self.members.iter().filter_map(|member| member.node.as_ref());
-        let committed = nodes.map(quorate_node::Node::commit_index).max().unwrap_or(0);
+        let committed = nodes.map(quorate_node::Node::commit_index).max().unwrap_or_default();
         let member = &mut self.members[position];
         if member.node.is_some() {
             self.reads.insert((member.id, round), committed);
@@ -157,10 +157,10 @@ impl Group {
                 }
             }
             for entry in digests {
-                let before = entry.index.checked_sub(1).and_then(|index| self.history.get(&index));
+                let before = self.history.get(&entry.index.prev());
                 let mut image = Image {
-                    index: entry.index - 1,
-                    term: 0,
+                    index: entry.index.prev(),
+                    term: Term::ZERO,
                     digest: before.map_or(0, |(_, _, digest)| *digest),
                 };
                 image.apply(&entry);

@@ -11,6 +11,7 @@ fn from_hex(text: &str) -> Bytes {
 }
 
 fn append(term: u64, log_term: u64, index: u64, payloads: &[&'static [u8]]) -> Message {
+    let (term, log_term, index) = (Term(term), Term(log_term), LogIndex(index));
     let entry = |(offset, data): (usize, &&'static [u8])| Entry {
         term,
         index: index + 1 + offset as u64,

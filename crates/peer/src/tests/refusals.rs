@@ -1,6 +1,7 @@
 //! Whom a member does not listen to, and what it does not take in.
 
 use super::*;
+use quorate_raft::{LogIndex, Term};
 
 #[test]
 fn proposals_that_could_not_be_carried_out_are_left_out() {
@@ -51,10 +52,11 @@ fn a_snapshot_that_is_not_for_this_member_is_not_stored() {
     let stranger = "X-Server-From: 9\r\nX-PeerURLs: http://127.0.0.1:1\r\n";
     let unnamed = "X-Server-From: 8\r\n";
     let with = |from, index, term, voters: &[u64]| {
+        let (index, term) = (LogIndex(index), Term(term));
         let conf_state = ConfState { voters: voters.to_vec(), ..ConfState::default() };
         let metadata = SnapshotMetadata { conf_state, index, term };
         let snapshot = Some(Box::new(Snapshot { data: Bytes::new(), metadata }));
-        Message { from, term: 3, snapshot, ..Message::new(MessageKind::Snapshot, 2) }
+        Message { from, term: Term(3), snapshot, ..Message::new(MessageKind::Snapshot, 2) }
     };
     let missing = Message { snapshot: None, ..with(1, 7, 3, &[1, 2]) };
     let other = Message { to: 5, ..with(1, 7, 3, &[1, 2, 5]) };

@@ -21,7 +21,8 @@
 use std::collections::BTreeSet;
 
 use super::{ConfChangeError, ConfChangeKind, ConfChangeStep, ConfChangeV2, Passage};
-use crate::entry::{LogIndex, MemberId};
+use crate::entry::MemberId;
+use crate::log_index::LogIndex;
 use crate::progress::Progress;
 use crate::state::ConfState;
 use crate::tracker::{Configuration, InflightLimits, ProgressMap};
@@ -145,7 +146,7 @@ impl Changer {
 
     /// The books about a member, opened if it is new.
     fn track(&mut self, id: MemberId) -> &mut Progress {
-        let next_index = self.last_index.max(1);
+        let next_index = self.last_index.max(LogIndex(1));
         let limits = self.limits;
         self.progress.entry(id).or_insert_with(|| {
             let mut progress = Progress::new(next_index, limits.window());

@@ -79,7 +79,7 @@ impl Model {
             Event::Apply { by } => self.apply(by),
             Event::Compact { by } => {
                 let first = self.log.storage.first_index();
-                let index = (first - 1 + by).min(self.log.applied());
+                let index = (first.prev() + by).min(self.log.applied());
                 if self.log.storage.compact(index).is_ok() && index > self.before.index {
                     let count = usize::try_from(index - self.before.index).unwrap();
                     self.before = self.entries[count - 1].id();
@@ -92,10 +92,10 @@ impl Model {
 
     fn append(&mut self, back: u64, count: u64, raises_term: bool) {
         // Replacing entries takes another leader.
-        self.term += u64::from(raises_term || back > 0);
+        self.term = Term(self.term.get() + u64::from(raises_term || back > 0));
         let after = self.log.last_index().saturating_sub(back).max(self.log.committed());
-        let entry = |index| Entry { term: self.term, index, ..Entry::default() };
-        let entries: Vec<_> = (after + 1..=after + count).map(entry).collect();
+        let entry = |count| Entry { term: self.term, index: after + count, ..Entry::default() };
+        let entries: Vec<_> = (1..=count).map(entry).collect();
         self.entries.truncate(usize::try_from(after - self.before.index).unwrap());
         self.entries.extend(entries.clone());
         self.log.append(entries);
@@ -133,7 +133,7 @@ impl Model {
     }
 
     fn restore(&mut self, beyond: u64) {
-        self.term += 1;
+        self.term = self.term.next();
         let index = self.log.last_index() + beyond;
         let mut snapshot = Snapshot::default();
         snapshot.metadata.index = index;
@@ -165,10 +165,10 @@ impl Model {
     }
 
     fn check_last_possible_match(&self) {
-        for term in 0..=self.term + 1 {
+        for term in 0..=self.term.get() + 1 {
             let index = self.last().index;
-            let naive = self.entries.iter().rev().map(Entry::id).find(|id| id.term <= term);
-            let (found, found_term) = self.log.last_possible_match(index, term);
+            let naive = self.entries.iter().rev().map(Entry::id).find(|id| id.term <= Term(term));
+            let (found, found_term) = self.log.last_possible_match(index, Term(term));
             match naive {
                 Some(id) => assert_eq!((found, found_term), (id.index, id.term)),
                 None => assert!(found <= self.before.index),
@@ -187,7 +187,7 @@ proptest! {
             writes: Vec::new(),
             before: EntryId::default(),
             entries: Vec::new(),
-            term: 1,
+            term: Term(1),
         };
         for event in &events {
             model.happen(event);
@@ -198,7 +198,7 @@ proptest! {
 
 #[test]
 fn what_is_handed_out_for_application_is_limited() {
-    let entry = |index| Entry { term: 1, index, ..Entry::default() };
+    let entry = |index| Entry { term: Term(1), index: LogIndex(index), ..Entry::default() };
     let one = entry(1).encoded_bytes();
     let storage = MemoryStorage::recover(
         crate::HardState::default(),
@@ -206,15 +206,15 @@ fn what_is_handed_out_for_application_is_limited() {
         (1..=5).map(entry).collect(),
     );
     let mut log = RaftLog::new(storage, 2 * one + 1);
-    log.commit_to(5);
+    log.commit_to(LogIndex(5));
     let first = log.next_committed(false);
     assert_eq!(first.len(), 2);
-    log.accept_applying(2, encoded_bytes(&first), false);
+    log.accept_applying(LogIndex(2), encoded_bytes(&first), false);
     assert!(!log.has_next_committed(false), "the rest waits");
-    log.applied_to(1, one);
+    log.applied_to(LogIndex(1), one);
     let next = log.next_committed(false);
     assert_eq!(next, [entry(3)]);
-    log.accept_applying(3, one, false);
-    log.applied_to(3, 2 * one);
+    log.accept_applying(LogIndex(3), one, false);
+    log.applied_to(LogIndex(3), 2 * one);
     assert_eq!(log.next_committed(false), [entry(4), entry(5)]);
 }

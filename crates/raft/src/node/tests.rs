@@ -7,10 +7,14 @@ use crate::{ConfChange, ReadOnlyOption, RefusalKind, Snapshot};
 /// Storage of a member of a group of `voters` that has applied everything up to index 10, term 1.
 fn storage(voters: &[MemberId]) -> MemoryStorage {
     let mut snapshot = Snapshot::default();
-    snapshot.metadata.index = 10;
-    snapshot.metadata.term = 1;
+    snapshot.metadata.index = LogIndex(10);
+    snapshot.metadata.term = Term(1);
     snapshot.metadata.conf_state.voters = voters.to_vec();
-    MemoryStorage::recover(HardState { term: 1, vote: 0, commit: 10 }, snapshot, Vec::new())
+    MemoryStorage::recover(
+        HardState { term: Term(1), vote: 0, commit: LogIndex(10) },
+        snapshot,
+        Vec::new(),
+    )
 }
 
 fn config() -> Config {
@@ -34,17 +38,18 @@ fn settle(node: &mut Node<MemoryStorage>) -> (Vec<Entry>, Vec<Message>) {
     (committed, sent)
 }
 
-fn entry(term: Term, index: LogIndex) -> Entry {
-    Entry { term, index, ..Entry::default() }
+fn entry(term: u64, index: u64) -> Entry {
+    Entry { term: Term(term), index: LogIndex(index), ..Entry::default() }
 }
 
 /// A message from member 2 at term 2.
 fn from_peer(kind: MessageKind) -> Message {
-    Message { from: 2, term: 2, ..Message::new(kind, 1) }
+    Message { from: 2, term: Term(2), ..Message::new(kind, 1) }
 }
 
-fn append(prev_index: LogIndex, prev_term: Term, entries: Vec<Entry>) -> Message {
-    Message { index: prev_index, log_term: prev_term, entries, ..from_peer(MessageKind::Append) }
+fn append(prev_index: u64, prev_term: u64, entries: Vec<Entry>) -> Message {
+    let (index, log_term) = (LogIndex(prev_index), Term(prev_term));
+    Message { index, log_term, entries, ..from_peer(MessageKind::Append) }
 }
 
 /// Member 1 of three, leading in term 2 with one entry of its own, committed.
@@ -54,7 +59,7 @@ fn leader() -> Node<MemoryStorage> {
     settle(&mut node);
     node.step(from_peer(MessageKind::VoteResponse)).unwrap();
     settle(&mut node);
-    node.step(Message { index: 11, ..from_peer(MessageKind::AppendResponse) }).unwrap();
+    node.step(Message { index: LogIndex(11), ..from_peer(MessageKind::AppendResponse) }).unwrap();
     settle(&mut node);
     assert!(node.is_leader() && node.has_committed_in_term());
     node
@@ -74,12 +79,12 @@ fn single_member_elects_itself_and_commits() {
     let (committed, _) = settle(&mut node);
     let data: Vec<_> = committed.iter().map(|entry| entry.data.as_ref()).collect();
     assert_eq!(data, [b"a", b"b"]);
-    assert_eq!((node.commit_index(), node.applied_index()), (13, 13));
+    assert_eq!((node.commit_index(), node.applied_index()), (LogIndex(13), LogIndex(13)));
 
     node.read_index(Bytes::from_static(b"read"));
     let ready = node.ready();
     assert_eq!(ready.read_states.len(), 1);
-    assert_eq!(ready.read_states[0].index, 13);
+    assert_eq!(ready.read_states[0].index, LogIndex(13));
 }
 
 #[test]
@@ -95,7 +100,7 @@ fn sole_voter_answers_reads_only_when_its_commit_index_is_the_latest() {
     assert!(ready.read_states.is_empty());
     node.storage_mut().append(ready.entries);
     node.advance();
-    assert_eq!(node.ready().read_states[0].index, 11);
+    assert_eq!(node.ready().read_states[0].index, LogIndex(11));
 }
 
 #[test]
@@ -115,26 +120,46 @@ fn restart_continues_from_what_is_applied() {
     // The state machine is at 12, beyond the snapshot at 10, and the commit index that was saved.
     let mut storage = storage(&[1, 2, 3]);
     storage.append((11..=14).map(|index| entry(1, index)));
-    storage.set_hard_state(HardState { term: 1, vote: 2, commit: 12 });
-    let config = Config { applied: 12, ..config() };
+    storage.set_hard_state(HardState { term: Term(1), vote: 2, commit: LogIndex(12) });
+    let config = Config { applied: LogIndex(12), ..config() };
     let mut node = Node::new(config.clone(), storage.clone()).unwrap();
-    assert_eq!((node.applied_index(), node.commit_index(), node.last_index()), (12, 12, 14));
+    assert_eq!(
+        (node.applied_index(), node.commit_index(), node.last_index()),
+        (LogIndex(12), LogIndex(12), LogIndex(14))
+    );
     assert!(!node.has_ready());
-    node.step(Message { commit: 14, ..append(14, 1, Vec::new()) }).unwrap();
+    node.step(Message { commit: LogIndex(14), ..append(14, 1, Vec::new()) }).unwrap();
     let (committed, _) = settle(&mut node);
     assert_eq!(committed, [entry(1, 13), entry(1, 14)]);
 
     let applied = |applied| Node::new(Config { applied, ..config.clone() }, storage.clone()).err();
-    assert_eq!(applied(13), Some(ConfigError::Applied { applied: 13, first: 10, commit: 12 }));
-    assert_eq!(applied(9), Some(ConfigError::Applied { applied: 9, first: 10, commit: 12 }));
+    assert_eq!(
+        applied(LogIndex(13)),
+        Some(ConfigError::Applied {
+            applied: LogIndex(13),
+            first: LogIndex(10),
+            commit: LogIndex(12)
+        })
+    );
+    assert_eq!(
+        applied(LogIndex(9)),
+        Some(ConfigError::Applied {
+            applied: LogIndex(9),
+            first: LogIndex(10),
+            commit: LogIndex(12)
+        })
+    );
 }
 
 #[test]
 fn stored_commit_index_must_be_in_the_log() {
     let mut storage = storage(&[1]);
-    storage.set_hard_state(HardState { term: 1, vote: 0, commit: 11 });
+    storage.set_hard_state(HardState { term: Term(1), vote: 0, commit: LogIndex(11) });
     let refused = Node::new(config(), storage).err();
-    assert_eq!(refused, Some(ConfigError::Commit { commit: 11, first: 10, last: 10 }));
+    assert_eq!(
+        refused,
+        Some(ConfigError::Commit { commit: LogIndex(11), first: LogIndex(10), last: LogIndex(10) })
+    );
 }
 
 #[test]
@@ -147,11 +172,15 @@ fn member_without_configuration_waits_to_be_sent_one() {
     assert!(!node.has_ready());
     // Founders arrive as ordinary entries.
     let mut founder = ConfChange { node_id: 2, ..ConfChange::default() };
-    let first = Entry { term: 1, index: 1, ..AnyConfChange::V1(founder.clone()).into_entry() };
-    node.step(Message { commit: 1, ..append(0, 0, vec![first]) }).unwrap();
+    let first = Entry {
+        term: Term(1),
+        index: LogIndex(1),
+        ..AnyConfChange::V1(founder.clone()).into_entry()
+    };
+    node.step(Message { commit: LogIndex(1), ..append(0, 0, vec![first]) }).unwrap();
     let (committed, sent) = settle(&mut node);
     assert_eq!(committed.len(), 1);
-    assert_eq!((sent[0].kind, sent[0].index), (MessageKind::AppendResponse, 1));
+    assert_eq!((sent[0].kind, sent[0].index), (MessageKind::AppendResponse, LogIndex(1)));
     assert_eq!(node.apply_conf_change(founder.clone()).unwrap().voters, [2]);
     // A rejected change is applied without a member.
     founder.node_id = NONE;
@@ -170,9 +199,9 @@ fn uncommitted_limit_lets_one_proposal_through() {
     assert_eq!(node.propose(big.clone()), Err(StepError::ProposalDropped));
     node.propose(Bytes::new()).unwrap();
     settle(&mut node);
-    node.step(Message { index: 13, ..from_peer(MessageKind::AppendResponse) }).unwrap();
+    node.step(Message { index: LogIndex(13), ..from_peer(MessageKind::AppendResponse) }).unwrap();
     settle(&mut node);
-    assert_eq!(node.applied_index(), 13);
+    assert_eq!(node.applied_index(), LogIndex(13));
     node.propose(big).unwrap();
 }
 
@@ -186,7 +215,7 @@ fn proposals_go_to_the_leader_or_nowhere() {
     settle(&mut node);
     node.propose(data.clone()).unwrap();
     let (_, sent) = settle(&mut node);
-    assert_eq!((sent[0].kind, sent[0].to, sent[0].term), (MessageKind::Propose, 2, 0));
+    assert_eq!((sent[0].kind, sent[0].to, sent[0].term), (MessageKind::Propose, 2, Term(0)));
 
     let alone = Config { disable_proposal_forwarding: true, ..config() };
     let mut node = Node::new(alone, storage(&[1, 2, 3])).unwrap();
@@ -207,16 +236,16 @@ fn nonsense_is_refused_by_name() {
 
     let vote = from_peer(MessageKind::Vote);
     for (from, term) in [(0, 2), (1, 2), (LOCAL_APPLY, 2), (2, 0)] {
-        let refused = refuse(Message { from, term, ..vote.clone() });
-        assert_eq!(refused, StepError::Sender { kind: MessageKind::Vote, from, term });
+        let refused = refuse(Message { from, term: Term(term), ..vote.clone() });
+        assert_eq!(refused, StepError::Sender { kind: MessageKind::Vote, from, term: Term(term) });
     }
     let out_of_range = StepError::OutOfRange { kind: MessageKind::Vote, from: 2 };
-    let huge = Message { index: u64::MAX, ..vote.clone() };
+    let huge = Message { index: LogIndex(u64::MAX), ..vote.clone() };
     assert_eq!(refuse(huge), out_of_range);
-    let ahead_of_itself = Message { log_term: 3, ..vote };
+    let ahead_of_itself = Message { log_term: Term(3), ..vote };
     assert_eq!(refuse(ahead_of_itself), out_of_range);
     let mut snapshot = Snapshot::default();
-    (snapshot.metadata.index, snapshot.metadata.term) = (20, 3);
+    (snapshot.metadata.index, snapshot.metadata.term) = (LogIndex(20), Term(3));
     let snapshot =
         Message { snapshot: Some(Box::new(snapshot)), ..from_peer(MessageKind::Snapshot) };
     let out_of_range = StepError::OutOfRange { kind: MessageKind::Snapshot, from: 2 };
@@ -224,7 +253,7 @@ fn nonsense_is_refused_by_name() {
 
     assert_eq!(refuse(from_peer(MessageKind::Propose)), StepError::EmptyProposal);
     assert_eq!(refuse(from_peer(MessageKind::ReadIndex)), StepError::ReadContexts(0));
-    assert_eq!(node.term(), 1, "nothing of this was believed");
+    assert_eq!(node.term(), Term(1), "nothing of this was believed");
 }
 
 #[test]
@@ -232,24 +261,25 @@ fn impossible_appends_are_refused() {
     let mut node = node(&[1, 2, 3]);
     let gap = append(10, 1, vec![entry(2, 11), entry(2, 13)]);
     let refused = node.step(gap).unwrap_err();
-    assert_eq!(refused, StepError::InconsistentEntries { prev_index: 10, position: 1 });
+    assert_eq!(refused, StepError::InconsistentEntries { prev_index: LogIndex(10), position: 1 });
     let backwards = append(10, 1, vec![entry(2, 11), entry(1, 12)]);
     assert!(matches!(node.step(backwards), Err(StepError::InconsistentEntries { .. })));
     let future = append(10, 1, vec![entry(3, 11)]);
     assert!(matches!(node.step(future), Err(StepError::InconsistentEntries { .. })));
-    assert_eq!(node.last_index(), 10);
+    assert_eq!(node.last_index(), LogIndex(10));
 
-    let good = Message { commit: 12, ..append(10, 1, vec![entry(2, 11), entry(2, 12)]) };
+    let good = Message { commit: LogIndex(12), ..append(10, 1, vec![entry(2, 11), entry(2, 12)]) };
     node.step(good).unwrap();
     settle(&mut node);
-    assert_eq!(node.commit_index(), 12);
+    assert_eq!(node.commit_index(), LogIndex(12));
     // An append from before what is committed is old news.
     node.step(append(10, 1, vec![entry(2, 11)])).unwrap();
     let (_, sent) = settle(&mut node);
-    assert_eq!((sent[0].index, sent[0].reject), (12, false));
+    assert_eq!((sent[0].index, sent[0].reject), (LogIndex(12), false));
 
-    let refused = node.step(Message { commit: 13, ..from_peer(MessageKind::Heartbeat) });
-    let lost = StepError::CommitBeyondLog { leader: 2, commit: 13, last_index: 12 };
+    let refused = node.step(Message { commit: LogIndex(13), ..from_peer(MessageKind::Heartbeat) });
+    let lost =
+        StepError::CommitBeyondLog { leader: 2, commit: LogIndex(13), last_index: LogIndex(12) };
     assert_eq!(lost.kind(), RefusalKind::LogLost);
     assert_eq!(refused, Err(lost));
 }
@@ -261,18 +291,22 @@ fn commit_indexes_that_no_log_has_reached_are_no_loss() {
     let mut heartbeat = |distance: u64| {
         let commit = last_index + distance;
         let heartbeat = from_peer(MessageKind::Heartbeat);
-        let refused = node.step(Message { term: 7, commit, ..heartbeat }).unwrap_err();
+        let refused = node.step(Message { term: Term(7), commit, ..heartbeat }).unwrap_err();
         (refused, node.term())
     };
     let nonsense = StepError::OutOfRange { kind: MessageKind::Heartbeat, from: 2 };
     assert_eq!(nonsense.kind(), RefusalKind::Impossible);
-    for distance in [(1 << 40) + 1, 1 << 62, u64::MAX - last_index] {
-        assert_eq!(heartbeat(distance), (nonsense.clone(), 1), "not even its term is believed");
+    for distance in [(1 << 40) + 1, 1 << 62, LogIndex::MAX - last_index] {
+        assert_eq!(
+            heartbeat(distance),
+            (nonsense.clone(), Term(1)),
+            "not even its term is believed"
+        );
     }
     // A member that was wiped in a cluster of any age.
     for distance in [1, 1_000_000_000, 1 << 40] {
         let (refused, term) = heartbeat(distance);
-        assert_eq!((refused.kind(), term), (RefusalKind::LogLost, 7));
+        assert_eq!((refused.kind(), term), (RefusalKind::LogLost, Term(7)));
     }
 }
 
@@ -282,9 +316,9 @@ fn with_commits() -> Node<MemoryStorage> {
     let mut node = node(&[1, 2, 3]);
     let entries = vec![entry(2, 11), entry(4, 12), entry(4, 13), entry(4, 14)];
     let append = append(10, 1, entries);
-    node.step(Message { term: 4, commit: 13, ..append }).unwrap();
+    node.step(Message { term: Term(4), commit: LogIndex(13), ..append }).unwrap();
     settle(&mut node);
-    assert_eq!((node.commit_index(), node.last_index()), (13, 14));
+    assert_eq!((node.commit_index(), node.last_index()), (LogIndex(13), LogIndex(14)));
     node
 }
 
@@ -305,16 +339,25 @@ fn leader_without_what_is_committed_here_is_refused() {
         // At its end, or beyond, with an earlier one than what is committed.
         (append(14, 3, vec![entry(5, 15)]), 14, 3, 13),
         (append(20, 3, Vec::new()), 20, 3, 13),
-        (snapshot(12, 5), 12, 5, 12),
-        (snapshot(20, 3), 20, 3, 13),
+        (snapshot(LogIndex(12), Term(5)), 12, 5, 12),
+        (snapshot(LogIndex(20), Term(3)), 20, 3, 13),
     ] {
         let own_term = if own_index == 10 { 1 } else { 4 };
-        let refused = node.step(Message { term: 5, ..message }).unwrap_err();
-        let expected =
-            StepError::CommitContradicted { leader: 2, index, term, own_index, own_term };
+        let refused = node.step(Message { term: Term(5), ..message }).unwrap_err();
+        let expected = StepError::CommitContradicted {
+            leader: 2,
+            index: LogIndex(index),
+            term: Term(term),
+            own_index: LogIndex(own_index),
+            own_term: Term(own_term),
+        };
         assert_eq!(refused.kind(), RefusalKind::GroupLost);
         assert_eq!(refused, expected);
-        assert_eq!((node.commit_index(), node.last_index()), (13, 14), "nothing is given up");
+        assert_eq!(
+            (node.commit_index(), node.last_index()),
+            (LogIndex(13), LogIndex(14)),
+            "nothing is given up"
+        );
     }
     // What is not committed may be replaced, and what is may be repeated.
     for message in [
@@ -322,9 +365,9 @@ fn leader_without_what_is_committed_here_is_refused() {
         append(0, 0, Vec::new()),
         append(13, 4, vec![entry(5, 14)]),
         append(20, 4, Vec::new()),
-        snapshot(12, 4),
+        snapshot(LogIndex(12), Term(4)),
     ] {
-        node.step(Message { term: 5, ..message }).unwrap();
+        node.step(Message { term: Term(5), ..message }).unwrap();
     }
 }
 
@@ -346,19 +389,23 @@ fn term_without_elections_after_it_is_refused() {
         MessageKind::ReadIndexResponse,
     ] {
         for term in [(1 << 63) - 2, (1 << 63) - 1, 1 << 63, u64::MAX - 1, u64::MAX] {
-            let refused = node.step(Message { term, reject: true, ..from_peer(kind) });
-            assert_eq!(refused, Err(StepError::Term { kind, from: 2, term, own: 1 }));
-            assert_eq!(node.term(), 1);
+            let refused = node.step(Message { term: Term(term), reject: true, ..from_peer(kind) });
+            assert_eq!(
+                refused,
+                Err(StepError::Term { kind, from: 2, term: Term(term), own: Term(1) })
+            );
+            assert_eq!(node.term(), Term(1));
         }
     }
     // However far ahead the terms are that are believed, an election follows.
     for term in [1 << 40, 1 << 62, (1 << 62) + (1 << 32), (1 << 62) + (1 << 33)] {
-        node.step(Message { term, ..from_peer(MessageKind::Heartbeat) }).unwrap();
+        node.step(Message { term: Term(term), ..from_peer(MessageKind::Heartbeat) }).unwrap();
         node.campaign();
         settle(&mut node);
-        node.step(Message { term: term + 1, ..from_peer(MessageKind::VoteResponse) }).unwrap();
+        node.step(Message { term: Term(term + 1), ..from_peer(MessageKind::VoteResponse) })
+            .unwrap();
         assert!(node.is_leader());
-        node.step(Message { from: 3, term: term + 2, ..from_peer(MessageKind::Heartbeat) })
+        node.step(Message { from: 3, term: Term(term + 2), ..from_peer(MessageKind::Heartbeat) })
             .unwrap();
         settle(&mut node);
     }
@@ -368,15 +415,15 @@ fn term_without_elections_after_it_is_refused() {
 fn stored_term_without_elections_after_it_is_refused() {
     let start = |term, last_term| {
         let snapshot = storage(&[1]).snapshot().unwrap();
-        let state = HardState { term, vote: 0, commit: 10 };
+        let state = HardState { term, vote: 0, commit: LogIndex(10) };
         let entries = vec![entry(last_term, 11)];
         Node::new(config(), MemoryStorage::recover(state, snapshot, entries))
     };
     let end = (1 << 63) - 1;
-    assert_eq!(start(end, 1).unwrap_err(), ConfigError::Term(end));
-    assert_eq!(start(u64::MAX, 1).unwrap_err(), ConfigError::Term(u64::MAX));
-    assert_eq!(start(2, end - 1).unwrap_err(), ConfigError::Term(end - 1));
-    assert!(start(1 << 62, 1 << 62).is_ok());
+    assert_eq!(start(Term(end), 1).unwrap_err(), ConfigError::Term(Term(end)));
+    assert_eq!(start(Term(u64::MAX), 1).unwrap_err(), ConfigError::Term(Term(u64::MAX)));
+    assert_eq!(start(Term(2), end - 1).unwrap_err(), ConfigError::Term(Term(end - 1)));
+    assert!(start(Term(1 << 62), 1 << 62).is_ok());
 }
 
 #[test]
@@ -387,12 +434,13 @@ fn commit_index_never_covers_entries_that_may_differ() {
     settle(&mut node);
     // The leader of term 3 has 11 in common with this log, and another entry at 12. It says only
     // half of it.
-    let half = Message { term: 3, commit: 14, ..append(10, 1, vec![entry(2, 11)]) };
+    let half = Message { term: Term(3), commit: LogIndex(14), ..append(10, 1, vec![entry(2, 11)]) };
     node.step(half).unwrap();
-    assert_eq!((node.commit_index(), node.last_index()), (11, 15));
-    let other = Message { term: 3, commit: 14, ..append(11, 2, vec![entry(3, 12)]) };
+    assert_eq!((node.commit_index(), node.last_index()), (LogIndex(11), LogIndex(15)));
+    let other =
+        Message { term: Term(3), commit: LogIndex(14), ..append(11, 2, vec![entry(3, 12)]) };
     node.step(other).unwrap();
-    assert_eq!((node.commit_index(), node.last_index()), (12, 12));
+    assert_eq!((node.commit_index(), node.last_index()), (LogIndex(12), LogIndex(12)));
     let (committed, _) = settle(&mut node);
     assert_eq!(committed, [entry(2, 11), entry(3, 12)]);
 }
@@ -402,10 +450,11 @@ fn member_with_a_membership_change_to_apply_does_not_campaign() {
     let config = Config { async_storage_writes: true, ..config() };
     let mut node = Node::new(config, storage(&[1, 2, 3])).unwrap();
     let change = ConfChange { node_id: 4, ..ConfChange::default() };
-    let change = Entry { term: 2, index: 11, ..AnyConfChange::V1(change).into_entry() };
-    node.step(Message { commit: 11, ..append(10, 1, vec![change]) }).unwrap();
+    let change =
+        Entry { term: Term(2), index: LogIndex(11), ..AnyConfChange::V1(change).into_entry() };
+    node.step(Message { commit: LogIndex(11), ..append(10, 1, vec![change]) }).unwrap();
     node.campaign();
-    assert_eq!((node.role(), node.term()), (Role::Follower, 2));
+    assert_eq!((node.role(), node.term()), (Role::Follower, Term(2)));
     // Written, handed out and applied, it is no obstacle any more.
     while node.has_ready() {
         for work in node.ready().messages {
@@ -416,22 +465,24 @@ fn member_with_a_membership_change_to_apply_does_not_campaign() {
             own.for_each(|response| node.step_local(response).unwrap());
         }
     }
-    assert_eq!(node.applied_index(), 11);
+    assert_eq!(node.applied_index(), LogIndex(11));
     node.campaign();
-    assert_eq!((node.role(), node.term()), (Role::Candidate, 3));
+    assert_eq!((node.role(), node.term()), (Role::Candidate, Term(3)));
 }
 
 #[test]
 fn impossible_acknowledgements_and_proposals_are_refused_by_a_leader() {
     let mut node = leader();
-    let refused = node.step(Message { index: 12, ..from_peer(MessageKind::AppendResponse) });
-    let ahead = StepError::AcknowledgedBeyondLog { from: 2, index: 12, last_index: 11 };
+    let refused =
+        node.step(Message { index: LogIndex(12), ..from_peer(MessageKind::AppendResponse) });
+    let ahead =
+        StepError::AcknowledgedBeyondLog { from: 2, index: LogIndex(12), last_index: LogIndex(11) };
     assert_eq!(refused, Err(ahead));
 
     let unreadable = Entry::proposal(EntryKind::ConfChange, Bytes::from_static(b"\xff"));
     let proposal = Message { entries: vec![unreadable], ..from_peer(MessageKind::Propose) };
     assert!(matches!(node.step(proposal), Err(StepError::ConfChange(_))));
-    assert_eq!(node.last_index(), 11);
+    assert_eq!(node.last_index(), LogIndex(11));
 
     // Contexts of other lengths, and numbers never sent, confirm nothing.
     node.read_index(Bytes::from_static(b"read"));
@@ -443,7 +494,7 @@ fn impossible_acknowledgements_and_proposals_are_refused_by_a_leader() {
     }
     let context = Bytes::from_static(&[1, 0, 0, 0, 0, 0, 0, 0]);
     node.step(Message { context, ..from_peer(MessageKind::HeartbeatResponse) }).unwrap();
-    assert_eq!(node.ready().read_states[0].index, 11);
+    assert_eq!(node.ready().read_states[0].index, LogIndex(11));
 }
 
 #[test]
@@ -475,8 +526,8 @@ fn transfer_request_from_a_former_leader_is_dropped() {
 fn snapshot_with_an_impossible_configuration_is_refused() {
     let mut node = node(&[1, 2, 3]);
     let mut snapshot = Snapshot::default();
-    snapshot.metadata.index = 20;
-    snapshot.metadata.term = 2;
+    snapshot.metadata.index = LogIndex(20);
+    snapshot.metadata.term = Term(2);
     snapshot.metadata.conf_state.voters = vec![1, 2];
     snapshot.metadata.conf_state.learners = vec![2];
     let message = from_peer(MessageKind::Snapshot);
@@ -484,11 +535,11 @@ fn snapshot_with_an_impossible_configuration_is_refused() {
     let refused = node.step(message);
     let error = ConfChangeError::Contradictory;
     assert_eq!(refused, Err(StepError::SnapshotConfState(error)));
-    assert_eq!(node.last_index(), 10);
+    assert_eq!(node.last_index(), LogIndex(10));
     // Without a snapshot, there is nothing new in the message.
     node.step(from_peer(MessageKind::Snapshot)).unwrap();
     let (_, sent) = settle(&mut node);
-    assert_eq!((sent[0].kind, sent[0].index), (MessageKind::AppendResponse, 10));
+    assert_eq!((sent[0].kind, sent[0].index), (MessageKind::AppendResponse, LogIndex(10)));
 }
 
 #[test]
@@ -501,7 +552,7 @@ fn storage_threads_report_for_themselves_only() {
         panic!("one piece of work for the append thread")
     };
     assert_eq!((work.kind, work.to), (MessageKind::StorageAppend, LOCAL_APPEND));
-    assert_eq!((work.term, work.vote), (2, 1));
+    assert_eq!((work.term, work.vote), (Term(2), 1));
     for response in work.responses.clone() {
         assert_eq!(node.step(response.clone()).is_err(), response.from == 1);
         node.step_local(response).unwrap();
@@ -521,7 +572,7 @@ fn lease_based_reads_are_answered_at_once() {
     settle(&mut node);
     node.read_index(Bytes::from_static(b"early"));
     assert!(settle(&mut node).1.is_empty());
-    node.step(Message { index: 11, ..from_peer(MessageKind::AppendResponse) }).unwrap();
+    node.step(Message { index: LogIndex(11), ..from_peer(MessageKind::AppendResponse) }).unwrap();
     assert_eq!(node.ready().read_states.len(), 1);
 }
 

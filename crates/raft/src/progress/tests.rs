@@ -49,7 +49,7 @@ fn happen(progress: &mut Progress, event: &Event) {
             }
         }
         Event::Refuse { rejected, hint } => {
-            let is_genuine = progress.step_back(rejected, hint);
+            let is_genuine = progress.step_back(LogIndex(rejected), LogIndex(hint));
             if is_genuine && progress.state == ProgressState::Replicate {
                 progress.become_probe();
             }
@@ -59,7 +59,7 @@ fn happen(progress: &mut Progress, event: &Event) {
             progress.become_snapshot(progress.next_index + index);
         }
         Event::SnapshotFailed if progress.state == ProgressState::Snapshot => {
-            progress.pending_snapshot = 0;
+            progress.pending_snapshot = LogIndex(0);
             progress.become_probe();
         }
         Event::SnapshotFinished if progress.state == ProgressState::Snapshot => {
@@ -75,7 +75,7 @@ proptest! {
 
     #[test]
     fn invariants_hold(events in proptest::collection::vec(any_event(), 0..60)) {
-        let mut progress = Progress::new(5, Inflights::new(3, 100));
+        let mut progress = Progress::new(LogIndex(5), Inflights::new(3, 100));
         for event in &events {
             let matched = progress.match_index;
             happen(&mut progress, event);
@@ -83,7 +83,7 @@ proptest! {
             prop_assert!(progress.match_index >= matched, "acknowledgements are never taken back");
             prop_assert!(progress.inflights.count() <= 3);
             let is_snapshot = progress.state == ProgressState::Snapshot;
-            prop_assert!(is_snapshot || progress.pending_snapshot == 0);
+            prop_assert!(is_snapshot || progress.pending_snapshot == LogIndex::ZERO);
             prop_assert!(!is_snapshot || progress.is_paused());
             let is_streaming = progress.state == ProgressState::Replicate;
             prop_assert!(is_streaming || progress.inflights.count() == 0);
@@ -91,44 +91,47 @@ proptest! {
     }
 }
 
-fn replicating(match_index: LogIndex, next_index: LogIndex) -> Progress {
-    let mut progress = Progress::new(1, Inflights::new(8, u64::MAX));
-    progress.acknowledge(match_index);
+fn replicating(match_index: u64, next_index: u64) -> Progress {
+    let mut progress = Progress::new(LogIndex(1), Inflights::new(8, u64::MAX));
+    progress.acknowledge(LogIndex(match_index));
     progress.become_replicate();
-    progress.next_index = next_index;
+    progress.next_index = LogIndex(next_index);
     progress
 }
 
 #[test]
 fn stale_refusals_change_nothing() {
     let mut progress = replicating(5, 10);
-    assert!(!progress.step_back(5, 3));
-    assert!(progress.step_back(9, 3));
-    assert_eq!(progress.next_index, 6);
+    assert!(!progress.step_back(LogIndex(5), LogIndex(3)));
+    assert!(progress.step_back(LogIndex(9), LogIndex(3)));
+    assert_eq!(progress.next_index, LogIndex(6));
     progress.become_probe();
     // A probe is refused at the index it was sent for, or the refusal is of an earlier one.
-    assert!(!progress.step_back(9, 3));
-    assert!(progress.step_back(5, 3));
-    assert_eq!(progress.next_index, 6, "what was acknowledged is not probed again");
+    assert!(!progress.step_back(LogIndex(9), LogIndex(3)));
+    assert!(progress.step_back(LogIndex(5), LogIndex(3)));
+    assert_eq!(progress.next_index, LogIndex(6), "what was acknowledged is not probed again");
 }
 
 #[test]
 fn commit_index_is_worth_telling_while_entries_in_flight_are_covered_by_none() {
     let mut progress = replicating(5, 10);
-    progress.record_sent_commit(7);
-    assert!(!progress.would_learn_commit(7));
-    assert!(progress.would_learn_commit(8));
-    progress.record_sent_commit(9);
-    assert!(!progress.would_learn_commit(12), "the follower cannot commit what it was not sent");
+    progress.record_sent_commit(LogIndex(7));
+    assert!(!progress.would_learn_commit(LogIndex(7)));
+    assert!(progress.would_learn_commit(LogIndex(8)));
+    progress.record_sent_commit(LogIndex(9));
+    assert!(
+        !progress.would_learn_commit(LogIndex(12)),
+        "the follower cannot commit what it was not sent"
+    );
 }
 
 #[test]
 fn probing_resumes_after_a_snapshot_that_arrived() {
     let mut progress = replicating(5, 10);
-    progress.become_snapshot(20);
-    assert_eq!(progress.next_index, 21);
+    progress.become_snapshot(LogIndex(20));
+    assert_eq!(progress.next_index, LogIndex(21));
     progress.become_probe();
-    assert_eq!((progress.next_index, progress.pending_snapshot), (21, 0));
+    assert_eq!((progress.next_index, progress.pending_snapshot), (LogIndex(21), LogIndex::ZERO));
 }
 
 #[test]
@@ -137,7 +140,7 @@ fn description_names_what_is_unusual() {
     assert_eq!(progress.to_string(), "StateReplicate match=5 next=10 inactive");
     progress.is_recently_active = true;
     progress.is_learner = true;
-    progress.become_snapshot(20);
+    progress.become_snapshot(LogIndex(20));
     let expected = "StateSnapshot match=5 next=21 learner paused pendingSnap=20";
     assert_eq!(progress.to_string(), expected);
 }

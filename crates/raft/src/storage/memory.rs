@@ -20,8 +20,10 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use super::{Storage, StorageError};
-use crate::entry::{Entry, EntryId, LogIndex, Term, fitting_count};
+use crate::entry::{Entry, EntryId, fitting_count};
+use crate::log_index::LogIndex;
 use crate::state::{ConfState, HardState, Snapshot};
+use crate::term::Term;
 
 /// An in-memory [`Storage`].
 #[derive(Clone, Debug, Default)]
@@ -105,7 +107,7 @@ impl MemoryStorage {
             return Err(StorageError::Compacted);
         }
         let term = self.term(index)?;
-        for _ in self.offset.index..index {
+        for _ in 0..index - self.offset.index {
             if let Some(dropped) = self.entries.pop_front() {
                 self.bytes -= dropped.encoded_bytes();
             }
@@ -218,7 +220,7 @@ impl Storage for MemoryStorage {
     }
 
     fn last_index(&self) -> LogIndex {
-        self.offset.index + self.entries.len() as LogIndex
+        self.offset.index + self.entries.len() as u64
     }
 
     fn snapshot(&self) -> Result<Snapshot, StorageError> {
@@ -230,14 +232,19 @@ impl Storage for MemoryStorage {
 mod tests {
     use super::*;
 
-    fn entry(term: Term, index: LogIndex) -> Entry {
-        Entry { term, index, data: Bytes::from_static(b"x"), ..Entry::default() }
+    fn entry(term: u64, index: u64) -> Entry {
+        Entry {
+            term: Term(term),
+            index: LogIndex(index),
+            data: Bytes::from_static(b"x"),
+            ..Entry::default()
+        }
     }
 
-    fn snapshot_at(term: Term, index: LogIndex) -> Snapshot {
+    fn snapshot_at(term: u64, index: u64) -> Snapshot {
         let mut snapshot = Snapshot::default();
-        snapshot.metadata.term = term;
-        snapshot.metadata.index = index;
+        snapshot.metadata.term = Term(term);
+        snapshot.metadata.index = LogIndex(index);
         snapshot
     }
 
@@ -249,38 +256,47 @@ mod tests {
     #[test]
     fn positions_outside_the_log_are_named() {
         let log = log();
-        assert_eq!((log.first_index(), log.last_index()), (4, 6));
-        assert_eq!(log.term(2), Err(StorageError::Compacted));
-        assert_eq!(log.term(3), Ok(3));
-        assert_eq!(log.term(6), Ok(5));
-        assert_eq!(log.term(7), Err(StorageError::Unavailable));
-        assert_eq!(log.term(u64::MAX), Err(StorageError::Unavailable));
-        assert_eq!(log.entries(3, 5, u64::MAX), Err(StorageError::Compacted));
-        assert_eq!(log.entries(4, 8, u64::MAX), Err(StorageError::Unavailable));
-        assert_eq!(log.entries(4, 7, 0), Ok(vec![entry(3, 4)]));
-        assert_eq!(log.entries(5, 7, u64::MAX), Ok(vec![entry(4, 5), entry(5, 6)]));
+        assert_eq!((log.first_index(), log.last_index()), (LogIndex(4), LogIndex(6)));
+        assert_eq!(log.term(LogIndex(2)), Err(StorageError::Compacted));
+        assert_eq!(log.term(LogIndex(3)), Ok(Term(3)));
+        assert_eq!(log.term(LogIndex(6)), Ok(Term(5)));
+        assert_eq!(log.term(LogIndex(7)), Err(StorageError::Unavailable));
+        assert_eq!(log.term(LogIndex(u64::MAX)), Err(StorageError::Unavailable));
+        assert_eq!(log.entries(LogIndex(3), LogIndex(5), u64::MAX), Err(StorageError::Compacted));
+        assert_eq!(log.entries(LogIndex(4), LogIndex(8), u64::MAX), Err(StorageError::Unavailable));
+        assert_eq!(log.entries(LogIndex(4), LogIndex(7), 0), Ok(vec![entry(3, 4)]));
+        assert_eq!(
+            log.entries(LogIndex(5), LogIndex(7), u64::MAX),
+            Ok(vec![entry(4, 5), entry(5, 6)])
+        );
     }
 
     #[test]
     fn appending_replaces_the_tail() {
         let mut log = log();
         log.append(vec![entry(6, 5)]);
-        assert_eq!(log.entries(4, 6, u64::MAX), Ok(vec![entry(3, 4), entry(6, 5)]));
+        assert_eq!(
+            log.entries(LogIndex(4), LogIndex(6), u64::MAX),
+            Ok(vec![entry(3, 4), entry(6, 5)])
+        );
         assert_eq!(log.bytes(), 2 * entry(1, 1).encoded_bytes());
         // Nothing new in entries that were compacted away.
         log.append(vec![entry(1, 2), entry(1, 3)]);
-        assert_eq!(log.last_index(), 5);
+        assert_eq!(log.last_index(), LogIndex(5));
         log.append(vec![entry(3, 3), entry(3, 4)]);
-        assert_eq!(log.last_index(), 4);
+        assert_eq!(log.last_index(), LogIndex(4));
     }
 
     #[test]
     fn compaction_keeps_the_term_before_the_first_entry() {
         let mut log = log();
-        assert_eq!(log.compact(3), Err(StorageError::Compacted));
-        assert_eq!(log.compact(7), Err(StorageError::Unavailable));
-        assert_eq!(log.compact(5), Ok(()));
-        assert_eq!((log.first_index(), log.term(5), log.count()), (6, Ok(4), 1));
+        assert_eq!(log.compact(LogIndex(3)), Err(StorageError::Compacted));
+        assert_eq!(log.compact(LogIndex(7)), Err(StorageError::Unavailable));
+        assert_eq!(log.compact(LogIndex(5)), Ok(()));
+        assert_eq!(
+            (log.first_index(), log.term(LogIndex(5)), log.count()),
+            (LogIndex(6), Ok(Term(4)), 1)
+        );
         assert_eq!(log.bytes(), entry(5, 6).encoded_bytes());
     }
 
@@ -289,9 +305,9 @@ mod tests {
         let log = log();
         let one = entry(1, 1).encoded_bytes();
         assert_eq!(log.compact_index_for(3 * one), None);
-        assert_eq!(log.compact_index_for(3 * one - 1), Some(4));
-        assert_eq!(log.compact_index_for(one), Some(5));
-        assert_eq!(log.compact_index_for(0), Some(6));
+        assert_eq!(log.compact_index_for(3 * one - 1), Some(LogIndex(4)));
+        assert_eq!(log.compact_index_for(one), Some(LogIndex(5)));
+        assert_eq!(log.compact_index_for(0), Some(LogIndex(6)));
     }
 
     #[test]
@@ -299,17 +315,20 @@ mod tests {
         let mut log = log();
         assert_eq!(log.apply_snapshot(snapshot_at(3, 3)), Err(StorageError::SnapshotOutOfDate));
         assert_eq!(log.apply_snapshot(snapshot_at(7, 9)), Ok(()));
-        assert_eq!((log.first_index(), log.last_index(), log.bytes()), (10, 9, 0));
-        assert_eq!(log.term(9), Ok(7));
+        assert_eq!(
+            (log.first_index(), log.last_index(), log.bytes()),
+            (LogIndex(10), LogIndex(9), 0)
+        );
+        assert_eq!(log.term(LogIndex(9)), Ok(Term(7)));
     }
 
     #[test]
     fn created_snapshot_leaves_the_log_alone() {
         let mut log = log();
-        let created = log.create_snapshot(5, ConfState::default(), Bytes::new()).cloned();
+        let created = log.create_snapshot(LogIndex(5), ConfState::default(), Bytes::new()).cloned();
         assert_eq!(created, Ok(snapshot_at(4, 5)));
-        assert_eq!(log.first_index(), 4);
-        let again = log.create_snapshot(5, ConfState::default(), Bytes::new()).cloned();
+        assert_eq!(log.first_index(), LogIndex(4));
+        let again = log.create_snapshot(LogIndex(5), ConfState::default(), Bytes::new()).cloned();
         assert_eq!(again, Err(StorageError::SnapshotOutOfDate));
     }
 }

@@ -1,9 +1,9 @@
 //! The commands of the scenario scripts.
 
 use quorate_raft::{
-    AnyConfChange, ConfChange, ConfChangeV2, Config, MemberId, MemoryStorage, Message, MessageKind,
-    Node, NoteLevel, ReadOnlyOption, Role, Snapshot, SnapshotOutcome, Storage, Transition,
-    is_local_target,
+    AnyConfChange, ConfChange, ConfChangeV2, Config, LogIndex, MemberId, MemoryStorage, Message,
+    MessageKind, Node, NoteLevel, ReadOnlyOption, Role, Snapshot, SnapshotOutcome, Storage, Term,
+    Transition, is_local_target,
 };
 
 use crate::confchange::{describe_progress, parse_steps};
@@ -120,14 +120,14 @@ impl Environment {
         let mut snapshot = Snapshot::default();
         snapshot.metadata.conf_state.voters = ids("voters");
         snapshot.metadata.conf_state.learners = ids("learners");
-        snapshot.metadata.index = command.value("index").unwrap_or_default();
+        snapshot.metadata.index = LogIndex(command.value("index").unwrap_or_default());
         snapshot.data = command.value::<String>("content").unwrap_or_default().into();
         let is_bootstrapped = snapshot != Snapshot::default();
         if is_bootstrapped {
-            if snapshot.metadata.index <= 1 {
+            if snapshot.metadata.index <= LogIndex(1) {
                 return Err("index must be specified as > 1 due to bootstrap".to_owned());
             }
-            snapshot.metadata.term = 1;
+            snapshot.metadata.term = Term(1);
         }
         for _ in 0..count {
             let id = self.members.len() as MemberId + 1;
@@ -148,7 +148,7 @@ impl Environment {
     fn wipe(&mut self, id: MemberId) -> Result<(), String> {
         let log = MemoryStorage::new();
         let storage = NodeStorage { log, history: vec![Snapshot::default()] };
-        let config = Config { applied: 0, ..self.member(id).node.config().clone() };
+        let config = Config { applied: LogIndex(0), ..self.member(id).node.config().clone() };
         let node = Node::new(config, storage).map_err(|error| error.to_string())?;
         *self.member(id) = Member { node, append_work: Vec::new(), apply_work: Vec::new() };
         self.in_flight.retain(|message| message.from != id && message.to != id);
@@ -157,7 +157,7 @@ impl Environment {
     }
 
     fn compact(&mut self, id: MemberId, index: u64) -> Result<(), String> {
-        let compacted = self.member(id).node.storage_mut().log.compact(index);
+        let compacted = self.member(id).node.storage_mut().log.compact(LogIndex(index));
         compacted.map_err(|error| error.to_string())?;
         self.print_log(id);
         Ok(())
@@ -352,7 +352,7 @@ fn is_reliable(message: &Message) -> bool {
     message.from == message.to || is_local_target(message.from) || is_local_target(message.to)
 }
 
-fn node_config(id: MemberId, applied: u64, command: &Command) -> Result<Config, String> {
+fn node_config(id: MemberId, applied: LogIndex, command: &Command) -> Result<Config, String> {
     let flag = |key| command.value(key).unwrap_or(false);
     let read_only = match command.value::<String>("read-only").as_deref() {
         None | Some("safe") => ReadOnlyOption::Safe,

@@ -7,14 +7,17 @@
 use std::fmt::Write as _;
 
 use quorate_raft::confchange::Changer;
-use quorate_raft::{ConfChangeKind, ConfChangeStep, Configuration, InflightLimits, ProgressMap};
+use quorate_raft::{
+    ConfChangeKind, ConfChangeStep, Configuration, InflightLimits, LogIndex, ProgressMap,
+};
 
 use quorate_script::{Command, Interpreter};
 
 pub(crate) fn interpreter() -> Interpreter {
     let limits = InflightLimits { count_max: 10, bytes_max: u64::MAX };
     let config = Configuration::default();
-    let mut changer = Changer { config, progress: ProgressMap::new(), last_index: 0, limits };
+    let mut changer =
+        Changer { config, progress: ProgressMap::new(), last_index: LogIndex(0), limits };
     Box::new(move |command| {
         let output = run(&mut changer, command);
         changer.last_index += 1;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use quorate_raft::{
     AnyConfChange, ConfChangeKind, ConfChangeV2, ConfState, Entry, EntryKind, HardState,
-    LOCAL_APPEND, LOCAL_APPLY, MemberId, Message, NONE, Ready, Snapshot,
+    LOCAL_APPEND, LOCAL_APPLY, LogIndex, MemberId, Message, NONE, Ready, Snapshot,
 };
 
 /// Work for storage threads is shown twice, as work and as messages.
@@ -87,7 +87,7 @@ fn indented_message(indent: &str, m: &Message) -> String {
     if m.reject {
         write!(out, " Rejected (Hint: {})", m.reject_hint).unwrap();
     }
-    if m.commit != 0 {
+    if m.commit != LogIndex(0) {
         write!(out, " Commit:{}", m.commit).unwrap();
     }
     if m.vote != NONE {

@@ -61,26 +61,26 @@ fn with_itself(config: &MajorityConfig) -> JointConfig {
 }
 
 fn committed(config: &JointConfig, is_joint: bool, acked: &BTreeMap<MemberId, u64>) -> String {
-    let index = config.committed_index(|id| acked.get(&id).copied());
+    let index = config.agreed(|id| acked.get(&id).copied());
     let mut out = draw(config, acked);
     let mut check = |other: u64, via: &str| {
         if other != index {
             writeln!(out, "{} <-- via {via}", number(other)).unwrap();
         }
     };
-    check(swapped(config).committed_index(|id| acked.get(&id).copied()), "symmetry");
+    check(swapped(config).agreed(|id| acked.get(&id).copied()), "symmetry");
     if !is_joint {
         let majority = &config.incoming;
         check(naive_committed(majority, acked), "alternative computation");
         let joint = with_itself(majority);
-        check(joint.committed_index(|id| acked.get(&id).copied()), "self-joint quorum");
+        check(joint.agreed(|id| acked.get(&id).copied()), "self-joint quorum");
         for (id, own) in acked.iter().filter(|(_, own)| **own < index) {
             // Whoever is behind anyway may fall further behind.
             for lowered in [own - 1, 0] {
                 let overlay = |voter| {
                     if voter == *id { Some(lowered) } else { acked.get(&voter).copied() }
                 };
-                check(majority.committed_index(overlay), &format!("overlaying {id}->{lowered}"));
+                check(majority.agreed(overlay), &format!("overlaying {id}->{lowered}"));
             }
         }
     }

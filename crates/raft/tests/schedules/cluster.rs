@@ -10,7 +10,7 @@ use bytes::Bytes;
 use quorate_raft::{
     AnyConfChange, ConfChange, ConfChangeKind, ConfChangeStep, ConfChangeV2, ConfState, Config,
     Entry, EntryId, HardState, LOCAL_APPEND, LOCAL_APPLY, LogIndex, MemberId, MemoryStorage,
-    Message, MessageKind, Node, Snapshot, SnapshotOutcome, StepError, Storage, Transition,
+    Message, MessageKind, Node, Snapshot, SnapshotOutcome, StepError, Storage, Term, Transition,
 };
 use quorate_random::SplitMix64;
 
@@ -489,16 +489,16 @@ impl Member {
     /// A founder of a group of `voters`, or one that waits to be added to it.
     fn new(config: Config, voters: u64) -> Self {
         let mut disk = MemoryStorage::new();
-        let mut applied = 0;
+        let mut applied = LogIndex::ZERO;
         let conf_state = ConfState { voters: (1..=voters).collect(), ..ConfState::default() };
         if voters > 0 {
             let mut snapshot = Snapshot::default();
-            snapshot.metadata.index = 1;
-            snapshot.metadata.term = 1;
+            snapshot.metadata.index = LogIndex(1);
+            snapshot.metadata.term = Term(1);
             snapshot.metadata.conf_state = conf_state.clone();
-            let state = HardState { term: 1, vote: 0, commit: 1 };
+            let state = HardState { term: Term(1), vote: 0, commit: LogIndex(1) };
             disk = MemoryStorage::recover(state, snapshot, Vec::new());
-            applied = 1;
+            applied = LogIndex(1);
         }
         let mut member = Self {
             config,
@@ -524,8 +524,8 @@ impl Member {
         let first = self.disk.first_index();
         let entries = self.disk.entries(first, self.disk.last_index() + 1, u64::MAX).unwrap();
         let mut begin = Snapshot::default();
-        begin.metadata.index = first - 1;
-        begin.metadata.term = self.disk.term(first - 1).unwrap();
+        begin.metadata.index = first.prev();
+        begin.metadata.term = self.disk.term(first.prev()).unwrap();
         let (_, conf_state) = self.conf_states.range(..=applied).next_back().unwrap();
         begin.metadata.conf_state = conf_state.clone();
         let mut storage = MemoryStorage::recover(state, begin, entries);
@@ -550,7 +550,7 @@ impl Member {
             self.disk.apply_snapshot(snapshot.clone()).expect("a snapshot is news");
         }
         if let Some(first) = entries.first() {
-            let index = first.index - 1;
+            let index = first.index.prev();
             let term = self.disk.term(index).expect("writes leave no gap");
             history.observe_write(EntryId { term, index }, entries);
             self.disk.append(entries.iter().cloned());

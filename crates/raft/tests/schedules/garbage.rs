@@ -4,8 +4,8 @@
 
 use bytes::Bytes;
 use quorate_raft::{
-    AnyConfChange, ConfState, Config, Entry, EntryKind, HardState, MemoryStorage, Message,
-    MessageKind, Node, ReadOnlyOption, Snapshot,
+    AnyConfChange, ConfState, Config, Entry, EntryKind, HardState, LogIndex, MemoryStorage,
+    Message, MessageKind, Node, ReadOnlyOption, Snapshot, Term,
 };
 use quorate_random::SplitMix64;
 
@@ -27,11 +27,12 @@ pub(crate) fn feed(seed: u64) {
 
 fn node(random: &mut SplitMix64) -> Node<MemoryStorage> {
     let mut snapshot = Snapshot::default();
-    snapshot.metadata.index = 5;
-    snapshot.metadata.term = 2;
+    snapshot.metadata.index = LogIndex(5);
+    snapshot.metadata.term = Term(2);
     snapshot.metadata.conf_state.voters = vec![1, 2, 3];
-    let entries = (6..9).map(|index| Entry { term: 2, index, ..Entry::default() });
-    let state = HardState { term: 2, vote: 0, commit: 6 };
+    let entries =
+        (6..9).map(|index| Entry { term: Term(2), index: LogIndex(index), ..Entry::default() });
+    let state = HardState { term: Term(2), vote: 0, commit: LogIndex(6) };
     let storage = MemoryStorage::recover(state, snapshot, entries.collect());
     let config = Config {
         election_tick: 3,
@@ -69,13 +70,13 @@ fn message(random: &mut SplitMix64, node: &Node<MemoryStorage>) -> Message {
     let kind = MessageKind::from_wire(i32::try_from(random.below(24)).unwrap()).unwrap();
     let mut message = Message::new(kind, random.below(3));
     message.from = near(random, 2);
-    message.term = near(random, node.term());
-    message.log_term = near(random, node.term());
-    message.index = near(random, node.last_index());
-    message.commit = near(random, node.last_index());
+    message.term = Term(near(random, node.term().get()));
+    message.log_term = Term(near(random, node.term().get()));
+    message.index = LogIndex(near(random, node.last_index().get()));
+    message.commit = LogIndex(near(random, node.last_index().get()));
     message.vote = near(random, 2);
     message.reject = random.below(100) < 30;
-    message.reject_hint = near(random, node.last_index());
+    message.reject_hint = LogIndex(near(random, node.last_index().get()));
     message.entries = entries(random, message.index, message.log_term);
     message.context = bytes(random);
     if random.below(100) < 50 {
@@ -96,12 +97,16 @@ fn near(random: &mut SplitMix64, center: u64) -> u64 {
     }
 }
 
-fn entries(random: &mut SplitMix64, index: u64, term: u64) -> Vec<Entry> {
+fn entries(random: &mut SplitMix64, index: LogIndex, term: Term) -> Vec<Entry> {
     let is_in_order = random.below(100) < 70;
     let count = random.below(4);
     let entry = |offset: u64| Entry {
-        term: if is_in_order { term } else { near(random, term) },
-        index: if is_in_order { index.wrapping_add(offset + 1) } else { near(random, index) },
+        term: if is_in_order { term } else { Term(near(random, term.get())) },
+        index: LogIndex(if is_in_order {
+            index.get().wrapping_add(offset + 1)
+        } else {
+            near(random, index.get())
+        }),
         kind: EntryKind::from_wire(i32::try_from(random.below(3)).unwrap()).unwrap(),
         data: bytes(random),
     };
@@ -131,8 +136,8 @@ fn snapshot(random: &mut SplitMix64, node: &Node<MemoryStorage>) -> Snapshot {
         auto_leave: false,
     };
     let mut snapshot = Snapshot::default();
-    snapshot.metadata.index = near(random, node.last_index());
-    snapshot.metadata.term = near(random, node.term());
+    snapshot.metadata.index = LogIndex(near(random, node.last_index().get()));
+    snapshot.metadata.term = Term(near(random, node.term().get()));
     snapshot.metadata.conf_state = if random.below(100) < 50 {
         conf_state
     } else {

@@ -36,18 +36,18 @@ pub(super) fn go_on_alone(
     if dropped > 0 {
         log::info!(
             "discarding uncommitted WAL entries",
-            "commit-index-from-wal" = commit,
+            "commit-index-from-wal" = commit.get(),
             "number-of-discarded-entries" = dropped
         );
     }
     start.entries.retain(|entry| entry.index <= commit);
     let listed = listed_ids(start)?;
     let changes = changes(&listed, identity.member_id);
-    let entries: Vec<Entry> = (commit + 1..)
+    let entries: Vec<Entry> = (1..)
         .zip(&changes)
-        .map(|(index, change)| Entry {
+        .map(|(count, change)| Entry {
             term: start.hard_state.term,
-            index,
+            index: commit + count,
             kind: EntryKind::ConfChange,
             data: wire::encode_v1(change),
         })
@@ -61,8 +61,8 @@ pub(super) fn go_on_alone(
         "forcing restart member",
         "cluster-id" = format!("{:x}", identity.cluster_id),
         "local-member-id" = format!("{:x}", identity.member_id),
-        "wal-commit-index" = old_commit,
-        "commit-index" = start.hard_state.commit
+        "wal-commit-index" = old_commit.get(),
+        "commit-index" = start.hard_state.commit.get()
     );
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use quorate_core::start::StartError;
+use quorate_raft::{LogIndex, Term};
 use quorate_state::units::MemberId;
 use quorate_state::versions::Version;
 
@@ -76,7 +77,7 @@ pub(crate) enum BootError {
         remedy::replace_member(None),
         remedy::restore_backend(backend)
     )]
-    LogMissing { wal: PathBuf, backend: PathBuf, applied: u64 },
+    LogMissing { wal: PathBuf, backend: PathBuf, applied: LogIndex },
     #[error(
         "{}: this member has found that its log has lost entries, and must not vote again ({reason}); {}; {}",
         path.display(),
@@ -92,7 +93,7 @@ pub(crate) enum BootError {
         remedy::replace_member(None),
         remedy::restore_backend(backend)
     )]
-    Term { term: u64, backend: PathBuf },
+    Term { term: Term, backend: PathBuf },
     #[error(transparent)]
     Files(StartError),
     #[error("failed to open the backend: {0}")]
@@ -110,7 +111,7 @@ pub(crate) enum BootError {
         remedy::replace_member(None),
         remedy::restore_backend(backend)
     )]
-    LogLost { path: PathBuf, backend: PathBuf, last_index: u64, applied: u64 },
+    LogLost { path: PathBuf, backend: PathBuf, last_index: LogIndex, applied: LogIndex },
     #[error("the write-ahead log does not say whose it is")]
     NoMetadata,
     #[error(
@@ -122,7 +123,7 @@ pub(crate) enum BootError {
     #[error("the write-ahead log's metadata is not readable: {0}")]
     Metadata(#[from] prost::DecodeError),
     #[error("the membership change at index {index} is not readable: {source}")]
-    ConfChange { index: u64, source: quorate_raft::confchange::wire::DecodeError },
+    ConfChange { index: LogIndex, source: quorate_raft::confchange::wire::DecodeError },
     #[error("the snapshot file's members are not readable: {0}")]
     OldMembers(#[from] quorate_state::members::V2Error),
     #[error("a membership change in the log is not readable: {0}")]

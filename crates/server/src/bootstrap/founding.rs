@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use quorate_core::start::Start;
-use quorate_raft::{ConfState, Entry, EntryKind, HardState};
+use quorate_raft::{ConfState, Entry, EntryKind, HardState, LogIndex, Term};
 use quorate_state::members::{FOUNDING_TERM, Founders, Member};
 use quorate_state::units::MemberId;
 use quorate_storage::wal::{self, Wal};
@@ -94,7 +94,7 @@ impl Founding {
         append(wal, Some(&wal::HardState { term: FOUNDING_TERM, vote: 0, commit }), &entries)?;
         let voters = self.founders.iter().map(|member| member.id.0).collect();
         let conf_state = ConfState { voters, ..ConfState::default() };
-        let hard_state = HardState { term: FOUNDING_TERM, vote: 0, commit };
+        let hard_state = HardState { term: Term(FOUNDING_TERM), vote: 0, commit: LogIndex(commit) };
         Ok(Start { hard_state, conf_state, entries, ..Start::default() })
     }
 
@@ -103,8 +103,8 @@ impl Founding {
         (1..)
             .zip(self.founders.conf_changes())
             .map(|(index, data)| Entry {
-                term: FOUNDING_TERM,
-                index,
+                term: Term(FOUNDING_TERM),
+                index: LogIndex(index),
                 kind: EntryKind::ConfChange,
                 data,
             })
@@ -121,8 +121,8 @@ pub(super) fn append(
     wal.append(
         hard_state,
         entries.iter().map(|entry| wal::EntryRef {
-            index: entry.index,
-            term: entry.term,
+            index: entry.index.get(),
+            term: entry.term.get(),
             kind: entry.kind as u8,
             data: &entry.data,
         }),

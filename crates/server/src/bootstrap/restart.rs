@@ -11,7 +11,7 @@ use std::sync::Arc;
 use prost::Message;
 use quorate_api::etcdserverpb::Metadata;
 use quorate_core::start::{self, Recovered, Start};
-use quorate_raft::{EntryKind, HardState};
+use quorate_raft::{EntryKind, HardState, LogIndex};
 use quorate_state::apply::State;
 use quorate_state::members::{self, Member};
 use quorate_state::units::MemberId;
@@ -44,7 +44,7 @@ pub(super) async fn restart(
     let mark = recovered.mark();
     let Recovered { marks, backend, mut state } = recovered;
     check_held_version(config, &state)?;
-    let applied = state.applied().0;
+    let applied = LogIndex(state.applied().0);
     let options = wal_options(config);
     let (mut wal, contents) = open_log(disk, &dirs, &mark, options, applied, tell_repaired)?;
     let identity = identity_of(config, contents.metadata.as_deref())?;
@@ -61,7 +61,7 @@ pub(super) async fn restart(
         );
     }
     let (start, peers) =
-        if contents.hard_state.is_empty() && mark.index == 0 && state.applied().0 == 0 {
+        if contents.hard_state.is_empty() && mark.index == 0 && applied == LogIndex::ZERO {
             super::check_lost_log(&**disk, &dirs)?;
             begin_again(config, &identity, &mut wal, outside).await?
         } else {
@@ -79,7 +79,7 @@ pub(super) async fn restart(
             };
             (start, peers)
         };
-    for path in start::release_passed(&**disk, &dirs, state.applied().0)? {
+    for path in start::release_passed(&**disk, &dirs, applied)? {
         log::info!("removed a snapshot that is not needed", "path" = path.display().to_string());
     }
     let node = node_at(start, config, &identity, &dirs)?;
@@ -93,7 +93,7 @@ pub(super) fn open_log(
     dirs: &DataDir,
     mark: &SnapshotMark,
     options: wal::Options,
-    applied: u64,
+    applied: LogIndex,
     tell: impl FnOnce(&wal::Repair),
 ) -> Result<(Wal, wal::Contents), BootError> {
     let (wal, contents) = start::open_log(disk, dirs, mark, options)?;
@@ -129,7 +129,8 @@ fn forget_lost_log(
     let Some(reason) = lost_log::reason(disk, dirs).map_err(mark_error)? else { return Ok(()) };
     let HardState { term, vote, commit } = start.hard_state;
     // The removal of the others counts from here on, with or without the flag.
-    append(wal, Some(&wal::HardState { term, vote, commit }), &[])?;
+    let agreed = wal::HardState { term: term.get(), vote, commit: commit.get() };
+    append(wal, Some(&agreed), &[])?;
     lost_log::unmark(disk, dirs).map_err(mark_error)?;
     log::warn!(
         "going on alone with a log that has lost entries; writes that were acknowledged may be missing",

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quorate_core::start::Start;
 use quorate_node::{Node, SnapshotPolicy, StartError};
-use quorate_raft::ConfigError;
+use quorate_raft::{ConfigError, LogIndex, Term};
 use quorate_storage::data_dir::DataDir;
 
 use super::error::BootError;
@@ -39,8 +39,8 @@ pub(super) fn node_at(
         },
         hard_state: start.hard_state,
         conf_state: start.conf_state,
-        snapshot_index: start.mark.index,
-        snapshot_term: start.mark.term,
+        snapshot_index: LogIndex(start.mark.index),
+        snapshot_term: Term(start.mark.term),
         entries: start.entries,
         applied: start.applied,
     });

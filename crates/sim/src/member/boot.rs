@@ -9,7 +9,7 @@ use prost::Message as _;
 use quorate_api::etcdserverpb::Metadata;
 use quorate_core::start::{self, Start, StartError};
 use quorate_node::Node;
-use quorate_raft::{ConfState, Entry, EntryKind, HardState};
+use quorate_raft::{ConfState, Entry, EntryKind, HardState, LogIndex, Term};
 use quorate_state::apply::{RecoverError, State};
 use quorate_state::backend::{Backend, Fault};
 use quorate_state::members::{FOUNDING_TERM, Founders, Member, Members};
@@ -136,11 +136,11 @@ pub fn dirs() -> DataDir {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Where the log ends.
-    pub last_index: u64,
+    pub last_index: LogIndex,
     /// The hard state's term.
-    pub term: u64,
+    pub term: Term,
     /// The hard state's commit index.
-    pub commit: u64,
+    pub commit: LogIndex,
     /// Whether a leader's snapshot had arrived and was still to be installed.
     pub was_installed: bool,
 }
@@ -192,7 +192,7 @@ fn restart(
     let recovered = start::recover(&disk, &dirs, settings.state_options(), open)?;
     let mark = recovered.mark();
     let (backend, state) = (recovered.backend, recovered.state);
-    let applied = state.applied().0;
+    let applied = LogIndex(state.applied().0);
     let (mut wal, contents) = start::open_log(&disk, &dirs, &mark, settings.wal.clone())?;
     start::check_log(&*disk, &dirs, &contents, applied)?;
     let metadata = contents.metadata.as_deref().ok_or(Refused::NoMetadata)?;
@@ -201,12 +201,12 @@ fn restart(
         return Err(Refused::NoMetadata);
     };
     let found = Found {
-        last_index: contents.last_index,
-        term: contents.hard_state.term,
-        commit: contents.hard_state.commit,
+        last_index: LogIndex(contents.last_index),
+        term: Term(contents.hard_state.term),
+        commit: LogIndex(contents.hard_state.commit),
         was_installed: had_waited && !waits(),
     };
-    let is_blank = contents.hard_state.is_empty() && mark.index == 0 && applied == 0;
+    let is_blank = contents.hard_state.is_empty() && mark.index == 0 && applied == LogIndex::ZERO;
     let (start, members) = if is_blank {
         begin_again(flags, others, (id, cluster_id), &mut wal)?
     } else {
@@ -358,16 +358,16 @@ fn found(founders: &Founders, wal: &mut Wal) -> Result<Start, Refused> {
     let entries: Vec<Entry> = (1..)
         .zip(founders.conf_changes())
         .map(|(index, data)| Entry {
-            term: FOUNDING_TERM,
-            index,
+            term: Term(FOUNDING_TERM),
+            index: LogIndex(index),
             kind: EntryKind::ConfChange,
             data,
         })
         .collect();
     let commit = entries.len() as u64;
     let written = entries.iter().map(|entry| wal::EntryRef {
-        index: entry.index,
-        term: entry.term,
+        index: entry.index.get(),
+        term: entry.term.get(),
         kind: entry.kind as u8,
         data: &entry.data,
     });
@@ -375,7 +375,7 @@ fn found(founders: &Founders, wal: &mut Wal) -> Result<Start, Refused> {
     wal.sync()?;
     let voters = founders.iter().map(|member| member.id.0).collect();
     let conf_state = ConfState { voters, ..ConfState::default() };
-    let hard_state = HardState { term: FOUNDING_TERM, vote: 0, commit };
+    let hard_state = HardState { term: Term(FOUNDING_TERM), vote: 0, commit: LogIndex(commit) };
     Ok(Start { hard_state, conf_state, entries, ..Start::default() })
 }
 
@@ -397,8 +397,8 @@ fn node_at(
         snapshot_policy: settings.snapshot_policy,
         hard_state: start.hard_state,
         conf_state: start.conf_state,
-        snapshot_index: start.mark.index,
-        snapshot_term: start.mark.term,
+        snapshot_index: LogIndex(start.mark.index),
+        snapshot_term: Term(start.mark.term),
         entries: start.entries,
         applied: start.applied,
     })

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 use quorate_api::etcdserverpb::{
     InternalRaftRequest, LeaseCheckpoint, LeaseCheckpointRequest, LeaseRevokeRequest,
 };
+use quorate_raft::Term;
 use quorate_state::lease::Renewal;
 use quorate_state::units::LeaseId;
 
@@ -228,7 +229,7 @@ impl Process {
         }
     }
 
-    fn propose_checkpoints(&mut self, term: u64) {
+    fn propose_checkpoints(&mut self, term: Term) {
         let now = self.clock_now().millis;
         let due = self.readers.leases.due_checkpoints(now, CHECKPOINTS_PER_ENTRY);
         if due.is_empty() {

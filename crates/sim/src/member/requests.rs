@@ -9,7 +9,7 @@ use prost::Message as _;
 use quorate_api::etcdserverpb::{InternalRaftRequest, RequestHeader, WatchCreateRequest};
 use quorate_core::Job;
 use quorate_node::Proposal;
-use quorate_raft::{ConfChange, LogIndex};
+use quorate_raft::{ConfChange, LogIndex, Term};
 use quorate_state::apply::{
     Refusal, Response, check_delete_range, check_put, check_range, check_txn, is_read_only,
     is_serializable, read_range, read_txn,
@@ -141,7 +141,7 @@ impl Process {
     }
 
     /// The same for what only the leader of a term may want.
-    pub(super) fn propose_as_leader(&mut self, term: u64, request: InternalRaftRequest) {
+    pub(super) fn propose_as_leader(&mut self, term: Term, request: InternalRaftRequest) {
         let Some(proposal) = self.proposal(request, Waiter::Nobody, None) else { return };
         self.inputs.push_back(Input::ProposeAsLeader { term, proposal });
     }

@@ -1,7 +1,7 @@
 //! Hosts: a disk, and on it a process that starts, has its turns, and comes to its end one way or another.
 
 use quorate_node::{Leadership, LogFault};
-use quorate_raft::{Message, MessageKind, NONE, Role};
+use quorate_raft::{LogIndex, Message, MessageKind, NONE, Role, Term};
 use quorate_state::members::Members;
 use quorate_storage::lost_log;
 
@@ -166,7 +166,7 @@ impl World {
             let applied = booted.state().applied().0;
             format!("h{at} starts as {id:x}, applied {applied}, {found:?}")
         });
-        self.trace.count(found.last_index);
+        self.trace.count(found.last_index.get());
         if found.was_installed {
             self.seen.note("a start finds a snapshot to be installed");
         }
@@ -178,7 +178,7 @@ impl World {
         }
         let applied = booted.state().applied();
         if applied.0 > 0 {
-            self.judge.note_published(at, applied.0, &booted.state().readers());
+            self.judge.note_published(at, LogIndex(applied.0), &booted.state().readers());
             self.judge.compare(at, &booted.state().readers(), 0);
         }
         let clock = LocalClock::new(self.origin, self.now, self.hosts[at].pace);
@@ -359,9 +359,9 @@ impl World {
             }),
             Out::Leadership(leadership) => {
                 self.tell(|| format!("h{at} {leadership:?}"));
-                self.trace.count(leadership.term);
+                self.trace.count(leadership.term.get());
                 self.note_leadership(at, leadership);
-                if leadership.leader != NONE && leadership.term > 2 {
+                if leadership.leader != NONE && leadership.term > Term(2) {
                     self.seen.note("leadership changes");
                 }
             }
@@ -396,8 +396,8 @@ impl World {
         }
     }
 
-    fn note_published(&mut self, at: usize, index: u64) {
-        self.trace.count(index);
+    fn note_published(&mut self, at: usize, index: LogIndex) {
+        self.trace.count(index.get());
         let Some(process) = &self.hosts[at].process else { return };
         self.judge.note_published(at, index, process.readers());
         let life = self.hosts[at].life;
@@ -547,7 +547,7 @@ impl World {
     /// Where a message goes.
     fn send(&mut self, from: usize, message: Message) {
         self.trace.count(message.kind.to_wire().unsigned_abs().into());
-        self.trace.count(message.index ^ message.term << 32);
+        self.trace.count(message.index.get() ^ message.term.get() << 32);
         self.judge.note_sent(&message);
         let Some(to) = self.places.get(&message.to).copied() else {
             return self.note_lost(from, message.to);

@@ -301,7 +301,7 @@ impl World {
         let mut leader = leader.filter(|process| process.leadership().role == Role::Leader);
         let is_ready = leader.any(|process| {
             let status = process.status();
-            let index_of = |id| status.progress.get(&id).map_or(0, |one| one.match_index);
+            let index_of = |id| status.progress.get(&id).map_or(0, |one| one.match_index.get());
             index_of(id) * 10 >= index_of(process.id) * 9 && index_of(id) > 0
         });
         if is_ready {

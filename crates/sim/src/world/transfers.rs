@@ -157,7 +157,7 @@ impl World {
             Some(incoming) => incoming,
             None => IncomingDatabase::create(Arc::clone(&disk), &dirs.snap(), number)?,
         };
-        let index = transfer.message.snapshot.as_ref().map_or(0, |one| one.metadata.index);
+        let index = transfer.message.snapshot.as_ref().map_or(0, |one| one.metadata.index.get());
         let mut piece = vec![0; 1 << (10 + self.draw.below(7))];
         let count = transfer
             .image

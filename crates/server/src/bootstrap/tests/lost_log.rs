@@ -74,8 +74,12 @@ fn what_was_cut_off_a_log_is_told_before_it_is_found_to_lack_entries() {
     let tell = |repair: &wal::Repair| told = Some(repair.clone());
     let start = SnapshotMark::default();
     let options = wal::Options::default();
-    let refused = super::super::restart::open_log(&real_disk(), &dirs, &start, options, 1, tell);
-    assert!(matches!(refused, Err(BootError::LogLost { last_index: 0, applied: 1, .. })));
+    let refused =
+        super::super::restart::open_log(&real_disk(), &dirs, &start, options, LogIndex(1), tell);
+    let Err(BootError::LogLost { last_index, applied, .. }) = refused else {
+        panic!("a log that ends before what is applied is refused")
+    };
+    assert_eq!((last_index, applied), (LogIndex::ZERO, LogIndex(1)));
     let repair = told.expect("the torn entry was cut off");
     assert_eq!(repair.path, path);
     assert!(repair.backup.is_some_and(|copy| copy.exists()));
@@ -120,7 +124,7 @@ fn a_directory_that_is_marked_is_started_from_alone_only() {
     assert_eq!(lost_log::reason(&RealDisk, &dirs).unwrap(), None);
     // From then on the others are removed, whether or not it is said again.
     let booted = boot_with(&config, &real_disk(), &NoNames).unwrap();
-    assert_eq!((booted.state.applied().0, booted.node.commit_index()), (3, 5));
+    assert_eq!((booted.state.applied().0, booted.node.commit_index()), (3, LogIndex(5)));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use quorate_core::{BackendWriter, Log, Order, Purger, Report, SnapshotOrder, Then};
 use quorate_node::Persist;
-use quorate_raft::HardState;
+use quorate_raft::{HardState, Term};
 use quorate_state::backend::Batch;
 use quorate_storage::disk::FaultyDisk;
 use quorate_storage::snap::{IncomingDatabase, database_path};
@@ -87,11 +87,12 @@ impl Life<'_> {
     /// The image of a leader's snapshot has come in, and the core has taken the snapshot.
     fn take_in(&mut self, order: SnapshotOrder, image: &[u8]) -> Result<(), Box<dyn Error>> {
         let snapshot = order.into_raft();
-        let index = snapshot.metadata.index;
+        let commit = snapshot.metadata.index;
+        let index = commit.get();
         let mut file = IncomingDatabase::create(Arc::clone(self.disk), &self.snap_dir, index)?;
         file.write(image)?;
         file.finish(index)?;
-        let hard_state = Some(HardState { term: 2, vote: 0, commit: index });
+        let hard_state = Some(HardState { term: Term(2), vote: 0, commit });
         let persist =
             Persist { token: index, snapshot: Some(snapshot), hard_state, ..Persist::default() };
         self.log.append(&persist)?;
@@ -113,7 +114,7 @@ fn live(
     let snap_dir = dirs.snap();
     let backend = open_backend(config, disk, &dirs)?;
     let state = State::recover(&backend, state_options(config))?;
-    let order = |index| SnapshotOrder::new(index, 2, state.members(), state.versions());
+    let order = |index| SnapshotOrder::new(index, Term(2), state.members(), state.versions());
     let start = SnapshotMark::default();
     let (mut wal, _) = Wal::open(Arc::clone(disk), dirs.wal(), &start, small_segments())?;
     // Segments that the snapshots make history.
@@ -134,18 +135,18 @@ fn live(
 
     let mut writer: BackendWriter<(), ()> =
         BackendWriter::new(backend, Arc::clone(disk), snap_dir.clone());
-    let then = vec![Then::Snapshot(order(OWN))];
+    let then = vec![Then::Snapshot(order(LogIndex(OWN)))];
     writer.take(Order::Commit { batch: Batch::new(), then }, Instant::now());
     let Some(Report::SnapshotSaved(mark)) = writer.step()? else { panic!("a mark is asked for") };
     life.log.mark(&mark)?;
     life.promised.mark = OWN;
     life.purge();
 
-    life.take_in(order(FIRST), &images[0])?;
-    life.take_in(order(SECOND), &images[1])?;
+    life.take_in(order(LogIndex(FIRST)), &images[0])?;
+    life.take_in(order(LogIndex(SECOND)), &images[1])?;
     assert!(database_path(&snap_dir, FIRST).exists(), "the first still waits for its turn");
     for index in [FIRST, SECOND] {
-        writer.take(Order::Install { index, told: () }, Instant::now());
+        writer.take(Order::Install { index: LogIndex(index), told: () }, Instant::now());
         writer.step()?;
         life.purge();
     }

@@ -84,7 +84,7 @@ fn consensus_starts_with_the_members_of_the_file() {
     let conf_state = booted.state.members().conf_state();
     assert_eq!((conf_state.voters, conf_state.learners), (IDS[..2].to_vec(), vec![77]));
     // The third founder was removed by an entry that is not applied again: two voters it is.
-    assert_eq!((booted.node.commit_index(), booted.node.is_sole_voter()), (5, false));
+    assert_eq!((booted.node.commit_index(), booted.node.is_sole_voter()), (LogIndex(5), false));
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_forced_member_removes_the_others_and_stands_alone() {
     assert_eq!(forced(&config, 5), [(1, 77, None), (1, IDS[0], None)]);
     let bytes = log_of(&config).entries[5].data.clone();
     assert_eq!(bytes, [0x10, 1, 0x18, 77].as_slice());
-    assert_eq!(booted.node.commit_index(), 7);
+    assert_eq!(booted.node.commit_index(), LogIndex(7));
     assert_eq!(log_of(&config).hard_state.commit, 3);
     for entry in log_of(&config).entries.drain(5..) {
         let meta = EntryMeta { index: entry.index, term: entry.term, ..EntryMeta::default() };
@@ -186,7 +186,7 @@ fn a_forced_member_that_its_log_does_not_know_adds_itself_first() {
     assert_eq!(added.unwrap().member.peer_urls, ["http://localhost:2380"]);
     let ids: Vec<(i32, u64)> = forced(&config, 3).iter().map(|row| (row.0, row.1)).collect();
     assert_eq!(ids, [(0, 5), (1, IDS[0]), (1, IDS[1]), (1, IDS[2])]);
-    assert_eq!(booted.node.commit_index(), 7);
+    assert_eq!(booted.node.commit_index(), LogIndex(7));
     assert!(log.entries.iter().all(|entry| entry.kind <= 1), "what every version reads");
 }
 

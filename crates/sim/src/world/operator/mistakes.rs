@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use quorate_raft::Role;
+use quorate_raft::{LogIndex, Role};
 use quorate_state::members::Members;
 use quorate_storage::disk::{Disk as _, OpenMode};
 
@@ -104,7 +104,7 @@ impl World {
         let term = leader.leadership().term;
         processes.iter().all(|one| {
             let progress = status.progress.get(&one.id);
-            let index = progress.map_or(0, |progress| progress.match_index);
+            let index = progress.map_or(LogIndex::ZERO, |progress| progress.match_index);
             let follows = one.leadership().term == term && one.leadership().leader == leader.id;
             follows && index >= self.judge.committed() && index >= leader.committed()
         }) && at_work.iter().all(|at| self.hosts[*at].paused_until <= self.now)

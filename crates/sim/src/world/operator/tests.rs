@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use prost::Message as _;
 use quorate_api::raftpb::{ConfChange, ConfChangeType};
-use quorate_raft::{Entry, EntryKind};
+use quorate_raft::{Entry, EntryKind, LogIndex, Term};
 use quorate_state::members::Founders;
 
 use super::super::World;
@@ -27,7 +27,12 @@ fn world_without_its_first() -> (World, Vec<u64>) {
     let changes = founders.conf_changes();
     let entries: Vec<Entry> = (1..)
         .zip(changes.chain([removal.encode_to_vec().into()]))
-        .map(|(index, data)| Entry { term: 1, index, kind: EntryKind::ConfChange, data })
+        .map(|(index, data)| Entry {
+            term: Term(1),
+            index: LogIndex(index),
+            kind: EntryKind::ConfChange,
+            data,
+        })
         .collect();
     let mut world = World::new(Plan::draw(1, &Less::default()), Instant::now(), None);
     world.judge.note_committed(0, &entries);
