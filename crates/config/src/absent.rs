@@ -152,8 +152,6 @@ impl Absent {
     }
 }
 
-const CORRUPTION: Reason =
-    Feature("the members' data is not compared; `endpoint hashkv --cluster` compares it once");
 const GATEWAY: Reason = Feature("there is no JSON gateway; say --enable-grpc-gateway=false");
 const PROFILES: Reason = Feature("there are no profiles over HTTP");
 const ROTATION: Reason = Feature("log files are not rotated; use logrotate's copytruncate");
@@ -166,8 +164,6 @@ const PROXY: Reason = Dropped("there is no v2 proxy");
 pub(super) static ABSENT: &[Absent] = &[
     text("bootstrap-defrag-threshold-megabytes", Feature("nothing is defragmented at start"))
         .idle(&["0"]),
-    text("compact-hash-check-time", CORRUPTION).idle(&["1m", "1m0s", "60s", "60000000000"]),
-    text("corrupt-check-time", CORRUPTION).idle(&["0", "0s"]),
     text("distributed-tracing-address", TRACING).idle(&["localhost:4317"]),
     text("distributed-tracing-instance-id", TRACING),
     text("distributed-tracing-sampling-rate", TRACING).idle(&["0"]),

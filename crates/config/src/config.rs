@@ -155,6 +155,10 @@ pub struct Config {
     pub strict_reconfig_check: bool,
     /// Time between looks at a downgrade under way; zero for never.
     pub downgrade_check_time: SignedDuration,
+    /// How often a leader compares what all members hold; never unless positive.
+    pub corrupt_check_time: SignedDuration,
+    /// How often a leader compares what compactions have left behind, where its gate is open. Positive.
+    pub compact_hash_check_time: SignedDuration,
     /// The highest cluster version that this member takes part in, where that is not its own.
     pub hold_cluster_version: Option<Version>,
 
@@ -250,6 +254,8 @@ impl Default for Config {
             discovery_srv_name: String::new(),
             strict_reconfig_check: true,
             downgrade_check_time: SignedDuration::from_secs(5),
+            corrupt_check_time: SignedDuration::from_secs(0),
+            compact_hash_check_time: SignedDuration::from_secs(60),
             hold_cluster_version: None,
             security: Security::default(),
             cors: any(),
@@ -288,6 +294,12 @@ impl Config {
             ("max-learners", self.max_learners.to_string()),
             ("LeaseCheckpointPersist", persists.to_string()),
         ]
+    }
+
+    /// What members tell one another and may have otherwise: names and values.
+    pub fn announced_settings(&self) -> Vec<(&'static str, String)> {
+        let gate = Gate::CompactHashCheck;
+        vec![(gate.name(), self.feature_gates.is_enabled(gate).to_string())]
     }
 
     /// How long a request may take in all: five seconds and two elections.

@@ -85,16 +85,12 @@ impl Gate {
     /// Why a gate changes nothing in this version, `None` for one that acts.
     const fn inert(self) -> Option<&'static str> {
         match self {
-            Self::CompactHashCheck => Some(
-                "hashes of compactions are not compared; `endpoint hashkv --cluster` compares the members once",
-            ),
-            Self::InitialCorruptCheck => Some(
-                "members are not compared before they serve; `endpoint hashkv --cluster` compares them once",
-            ),
             Self::TxnModeWriteWithSharedBuffer => Some("there is no buffer to share or to copy"),
             Self::AllAlpha
             | Self::AllBeta
+            | Self::CompactHashCheck
             | Self::FastLeaseKeepAlive
+            | Self::InitialCorruptCheck
             | Self::LeaseCheckpoint
             | Self::LeaseCheckpointPersist
             | Self::PriorityRequest

@@ -718,6 +718,18 @@ pub(super) static FLAGS: &[Flag] = &[
     ),
     flag(
         FEATURES,
+        "corrupt-check-time",
+        Duration(|d| &mut d.config.corrupt_check_time),
+        "Time between comparisons of what all members hold, by the leader; 0 for never.",
+    ),
+    flag(
+        FEATURES,
+        "compact-hash-check-time",
+        Duration(|d| &mut d.config.compact_hash_check_time),
+        "Time between comparisons of the hashes of compactions, where CompactHashCheck is on.",
+    ),
+    flag(
+        FEATURES,
         "feature-gates",
         Gates(|d| &mut d.config.feature_gates),
         "Behaviour that is not settled, switched gate by gate.",

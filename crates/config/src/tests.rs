@@ -398,6 +398,8 @@ fn checks_come_in_order_with_etcds_texts() {
             "--feature-gates LeaseCheckpointPersist=true",
             "enabling feature gate LeaseCheckpointPersist requires enabling feature gate LeaseCheckpoint",
         ),
+        ("--compact-hash-check-time 0", "--compact-hash-check-time must be >0 (set to 0s)"),
+        ("--compact-hash-check-time=-2m", "--compact-hash-check-time must be >0 (set to -2m0s)"),
     ] {
         assert_eq!(refusal(&exit(arguments)), text, "{arguments}");
     }

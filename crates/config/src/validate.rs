@@ -90,6 +90,8 @@ pub(super) enum Refusal {
          LeaseCheckpoint"
     )]
     PersistWithoutCheckpoint,
+    #[error("--compact-hash-check-time must be >0 (set to {0})")]
+    NoCompactHashCheckTime(SignedDuration),
     #[error("unexpected TLS version {} (must be one of: TLS1.2, TLS1.3)", go_quote(.0))]
     TlsVersion(String),
     #[error("min version ({}) is greater than max version ({})", min.name(), max.name())]
@@ -266,7 +268,13 @@ fn check_gates(config: &Config, lines: &mut Vec<Pending>) -> Result<(), Refusal>
              gate LeaseCheckpointPersist"
         )));
     }
-    if persist && !checkpoint { Err(Refusal::PersistWithoutCheckpoint) } else { Ok(()) }
+    if persist && !checkpoint {
+        return Err(Refusal::PersistWithoutCheckpoint);
+    }
+    match config.compact_hash_check_time.positive() {
+        Some(_) => Ok(()),
+        None => Err(Refusal::NoCompactHashCheckTime(config.compact_hash_check_time)),
+    }
 }
 
 fn check_tls(security: &mut Security, draft: &Draft) -> Result<(), Refusal> {

@@ -28,6 +28,7 @@ use quorate_raft::{Entry, EntryKind, LogIndex, Message, Snapshot, Term};
 use quorate_state::apply::{Applied, EntryMeta, Fault, Notice, RecoverError, Request, State};
 use quorate_state::backend::{Backend, Committed};
 use quorate_state::members::{MembershipRefusal, V2Error};
+use quorate_state::mvcc;
 use quorate_state::units::{MemberId, Millis};
 use quorate_state::versions::{Version, follow_cluster_version};
 
@@ -167,6 +168,8 @@ pub struct StateMachine<T> {
     /// To be told when the open batch is in the file.
     waiting: Vec<T>,
     compaction: Compaction<T>,
+    /// Compactions of the batch under way.
+    accepted: Vec<mvcc::Compaction>,
     /// How often the backend file was replaced.
     generation: u64,
     /// The version that the backend file's content has.
@@ -190,6 +193,7 @@ impl<T> StateMachine<T> {
             commit_at: None,
             waiting: Vec::new(),
             compaction,
+            accepted: Vec::new(),
             generation: 0,
             storage_version,
             installing: None,
@@ -305,6 +309,11 @@ impl<T> StateMachine<T> {
         for (request_id, outcome) in self.verdicts.drain(..) {
             outlet.put(Output::ChangeAnswered { request_id, outcome });
         }
+        // Before the first step of theirs: the view has all that they are going to remove.
+        for compaction in self.accepted.drain(..) {
+            let view = self.state.readers().view();
+            outlet.put(Output::CompactionAccepted { compaction, view });
+        }
         outlet.put(Output::Published { index: last_index, term: last_term, members_changed });
         self.commit_at.get_or_insert(now.instant + self.pace.batch_interval);
         Ok(())
@@ -328,7 +337,8 @@ impl<T> StateMachine<T> {
                     self.take_snapshot(outlet);
                 }
             }
-            Notice::Compaction { .. } => {
+            Notice::Compaction(compaction) => {
+                self.accepted.push(compaction);
                 // Soon, but not before whoever waits for this entry has heard of it: the backend may be waiting for
                 // room on its disk.
                 self.commit_at = Some(now);

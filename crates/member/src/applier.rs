@@ -33,6 +33,7 @@ use crate::batch_queue::{Nothing, Receiver};
 use crate::channels::{Done, DriverHandle, Input, Job, NoRoomNotice, Order};
 use crate::clock::Clock;
 use crate::completion::{Completer, CompletionBatch};
+use crate::corruption::AcceptedCompactions;
 use crate::fatal::FaultReports;
 use crate::identity::Identity;
 use crate::limit_notices::warn_of_full_store;
@@ -56,6 +57,7 @@ pub(crate) struct Neighbours {
     pub(crate) faults: FaultReports,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) request_ids: Arc<RequestIds>,
+    pub(crate) compactions: AcceptedCompactions,
 }
 
 /// The thread's state.
@@ -229,6 +231,9 @@ impl Outlet for Carrier {
             }
             Output::Published { index, term, members_changed } => {
                 self.publish(index, term, members_changed);
+            }
+            Output::CompactionAccepted { compaction, view } => {
+                self.neighbours.compactions.offer(compaction, view);
             }
             Output::ClusterVersion { from, to } => self.tell_cluster_version(from, to),
             Output::StorageVersion { version, is_written } => {

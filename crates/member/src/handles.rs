@@ -26,6 +26,7 @@ use crate::admission::Admission;
 use crate::batch_queue;
 use crate::channels::{DriverHandle, Job, Order};
 use crate::clock::Clock;
+use crate::corruption::AcceptedCompactions;
 use crate::fatal::FaultReports;
 use crate::identity::Identity;
 use crate::limits::Limits;
@@ -56,6 +57,7 @@ pub(crate) struct Parts {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) request_ids: Arc<RequestIds>,
     pub(crate) provider: Provider,
+    pub(crate) compactions: AcceptedCompactions,
 }
 
 /// The handles of one member.
@@ -77,6 +79,7 @@ pub struct Handles {
     pub streams: Arc<StreamEnds>,
     /// The other members.
     pub peers: Arc<Peers>,
+    pub(crate) compactions: AcceptedCompactions,
 }
 
 impl Handles {
@@ -143,6 +146,7 @@ impl Handles {
             administrator: Arc::new(administrator),
             streams: Arc::default(),
             peers: parts.peers,
+            compactions: parts.compactions,
         }
     }
 }

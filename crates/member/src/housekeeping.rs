@@ -275,6 +275,7 @@ pub async fn compact_automatically(handles: Arc<Handles>, retention: Retention) 
         let Some(target) = compactor.tick(revision, handles.profile.standing().leads()) else {
             continue;
         };
+        let target = handles.proposer.compaction_point(target);
         log::info!("starting auto compaction", "revision" = target);
         let started = Instant::now();
         let request = InternalRaftRequest {

@@ -35,6 +35,8 @@ pub struct Limits {
     pub revocations_first: bool,
     /// Whether a lease that is known here is renewed at once (`FastLeaseKeepAlive`).
     pub renews_at_once: bool,
+    /// Whether the hashes of compactions are compared when this member leads (`CompactHashCheck`).
+    pub compares_compactions: bool,
     /// Whether the health service says so when space is given back (`StopGRPCServiceOnDefrag`).
     pub unhealthy_on_defragmentation: bool,
 }

@@ -15,6 +15,7 @@ use quorate_state::backend::Backend;
 
 use crate::access::{Author, Gate, Shown};
 use crate::channels::{DriverHandle, Input};
+use crate::compaction_point;
 use crate::completion;
 use crate::error::RequestError;
 use crate::limit_notices::warn_of_full_store;
@@ -24,6 +25,7 @@ use crate::profile::Profile;
 use crate::request_id::RequestIds;
 use crate::timeout::{Lead, TimedOut};
 use quorate_peer::Peers;
+use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 
 /// How long a membership change is waited for when the caller sets no bound. etcd waits for ever.
@@ -161,15 +163,46 @@ impl Proposer {
         if !self.profile.facts().alarms.is_out_of_space() {
             warn_of_full_store(quota, size_bytes);
         }
-        let alarm = AlarmRequest {
-            action: alarm_request::AlarmAction::Activate.into(),
-            member_id: self.profile.id(),
-            alarm: AlarmType::Nospace.into(),
-        };
-        let request = InternalRaftRequest { alarm: Some(alarm), ..InternalRaftRequest::default() };
         // Whether or not that works out, there is no room.
-        drop(self.propose_as_member(request, RequestKind::Alarm).await);
+        drop(self.raise(self.profile.id(), AlarmType::Nospace).await);
         Err(RequestError::Refused(Refusal::NoSpace))
+    }
+
+    /// Has everybody told that this member holds what it must not; 0 for one that cannot be told.
+    pub(crate) async fn raise_corrupt(&self, member_id: u64) -> Result<(), RequestError> {
+        self.raise(member_id, AlarmType::Corrupt).await
+    }
+
+    async fn raise(&self, member_id: u64, alarm: AlarmType) -> Result<(), RequestError> {
+        let action = alarm_request::AlarmAction::Activate.into();
+        let alarm = AlarmRequest { action, member_id, alarm: alarm.into() };
+        let request = InternalRaftRequest { alarm: Some(alarm), ..InternalRaftRequest::default() };
+        self.propose_as_member(request, RequestKind::Alarm).await.map(drop)
+    }
+
+    /// Where to compact, for who has asked for this revision.
+    pub fn compaction_point(&self, revision: i64) -> i64 {
+        if !self.has_members_of_etcd() {
+            return revision;
+        }
+        // What cannot be read is refused when it is applied, or stops the member there.
+        let point = compaction_point::harmless(&self.readers.view(), revision).unwrap_or(revision);
+        if point != revision {
+            log::info!(
+                "compacting one revision earlier: members of etcd would lose a key that was deleted and written \
+                 again at the one asked for",
+                "requested-revision" = revision,
+                "revision" = point
+            );
+        }
+        point
+    }
+
+    fn has_members_of_etcd(&self) -> bool {
+        let (own, facts) = (self.profile.id(), self.profile.facts());
+        let gate = quorate_config::Gate::CompactHashCheck.name();
+        let mut others = facts.members.iter().filter(|member| member.id.0 != own);
+        others.any(|member| self.peers.setting_of(member.id.0, gate).is_none())
     }
 
     /// Called by housekeeping when this member becomes leader.

@@ -27,6 +27,7 @@ use crate::channels::{
 };
 use crate::clock::Clock;
 use crate::committer::Committer;
+use crate::corruption::AcceptedCompactions;
 use crate::driver::{self, Driver};
 use crate::fatal::FaultReports;
 use crate::handles::{Handles, Parts};
@@ -130,6 +131,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
     let (backend_orders, backend_receiver) = crossbeam_channel::bounded(ORDERS_QUEUED_MAX);
     let (backend_ending, ending) = crossbeam_channel::bounded(1);
     let no_room = NoRoomNotice::default();
+    let compactions = AcceptedCompactions::default();
 
     let driver = Driver::new(
         start.node,
@@ -166,6 +168,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
             faults: faults.clone(),
             metrics: Arc::clone(&metrics),
             request_ids: Arc::clone(&request_ids),
+            compactions: compactions.clone(),
         },
     );
     let committer = Committer {
@@ -195,6 +198,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
         metrics,
         request_ids,
         provider: start.provider,
+        compactions,
     }));
     let threads = [
         spawn("raft", move || driver.run())?,

@@ -25,6 +25,8 @@ const HEADER_BYTES_MAX: usize = 1024;
 pub(crate) struct SharedSettings {
     /// Names and values. Neither has the characters that stand between them.
     own: Vec<(&'static str, String)>,
+    /// The same, of what others want to know and may have otherwise.
+    announced: Vec<(&'static str, String)>,
     told: Mutex<BTreeMap<MemberId, HeaderValue>>,
 }
 
@@ -37,16 +39,26 @@ struct Difference {
 }
 
 impl SharedSettings {
-    pub(crate) fn new(own: Vec<(&'static str, String)>) -> Self {
-        Self { own, told: Mutex::default() }
+    pub(crate) fn new(
+        own: Vec<(&'static str, String)>,
+        announced: Vec<(&'static str, String)>,
+    ) -> Self {
+        Self { own, announced, told: Mutex::default() }
     }
 
     /// What requests for streams carry.
     pub(crate) fn header(&self) -> (HeaderName, HeaderValue) {
-        let pairs: Vec<String> =
-            self.own.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let all = self.own.iter().chain(&self.announced);
+        let pairs: Vec<String> = all.map(|(name, value)| format!("{name}={value}")).collect();
         let value = HeaderValue::try_from(pairs.join("; "));
         (SETTINGS, value.expect("names of settings and numbers are visible characters"))
+    }
+
+    /// What a peer has said last that it has a setting at; `None` for one that says nothing of it, as etcd does.
+    pub(crate) fn told_by(&self, peer: MemberId, name: &str) -> Option<String> {
+        let told = self.told.lock();
+        let text = told.get(&peer)?.to_str().ok()?;
+        pairs(text).find(|(named, _)| *named == name).map(|(_, value)| value.to_owned())
     }
 
     /// Takes what a peer says of its settings, and warns of those that differ.
@@ -65,15 +77,18 @@ impl SharedSettings {
 
     /// What differs, unless the peer has said the same before.
     fn differences(&self, from: MemberId, headers: &HeaderMap) -> Vec<Difference> {
-        let Some(header) = headers.get(SETTINGS) else { return Vec::new() };
+        let Some(header) = headers.get(SETTINGS) else {
+            // Where another program has taken a member's place, nothing is known of its settings any more.
+            self.told.lock().remove(&from);
+            return Vec::new();
+        };
         let Some(text) = header.to_str().ok().filter(|text| text.len() <= HEADER_BYTES_MAX) else {
             return Vec::new();
         };
         if self.told.lock().insert(from, header.clone()).is_some_and(|before| before == *header) {
             return Vec::new();
         }
-        let others: BTreeMap<&str, &str> =
-            text.split(';').filter_map(|pair| pair.trim().split_once('=')).collect();
+        let others: BTreeMap<&str, &str> = pairs(text).collect();
         let differs = |(name, own): &(&'static str, String)| {
             let other = (*others.get(name)?).to_owned();
             (other != *own).then(|| Difference { name, own: own.clone(), other })
@@ -82,15 +97,17 @@ impl SharedSettings {
     }
 }
 
+fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.split(';').filter_map(|pair| pair.trim().split_once('='))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn settings(learners: &str) -> SharedSettings {
-        SharedSettings::new(vec![
-            ("least-lease-secs", "2".to_owned()),
-            ("max-learners", learners.to_owned()),
-        ])
+        let own = vec![("least-lease-secs", "2".to_owned()), ("max-learners", learners.to_owned())];
+        SharedSettings::new(own, vec![("Gate", format!("{}", learners == "1"))])
     }
 
     fn headers(text: &str) -> HeaderMap {
@@ -116,6 +133,20 @@ mod tests {
         assert_eq!(ours.differences(2, &theirs("3")), []);
         assert_eq!(ours.differences(3, &theirs("3")), difference("3"));
         assert_eq!(ours.differences(2, &theirs("4")), difference("4"));
+    }
+
+    #[test]
+    fn what_is_only_announced_may_differ_and_is_remembered() {
+        let ours = SharedSettings::new(Vec::new(), vec![("Gate", "false".to_owned())]);
+        assert_eq!(ours.told_by(2, "Gate"), None);
+        let theirs = |learners| [settings(learners).header()].into_iter().collect();
+        assert_eq!(ours.differences(2, &theirs("1")), []);
+        assert_eq!(ours.told_by(2, "Gate").as_deref(), Some("true"));
+        assert_eq!(ours.differences(2, &theirs("2")), []);
+        assert_eq!(ours.told_by(2, "Gate").as_deref(), Some("false"));
+        assert_eq!((ours.told_by(2, "Gat"), ours.told_by(3, "Gate")), (None, None));
+        assert_eq!(ours.differences(2, &HeaderMap::new()), []);
+        assert_eq!(ours.told_by(2, "Gate"), None, "etcd has taken its place");
     }
 
     #[test]

@@ -170,6 +170,7 @@ impl TestMember {
             peer_urls: vec![url.clone()],
             server_version: quorate_release::ETCD_VERSION.to_owned(),
             shared_settings: vec![("max-learners", "1".to_owned())],
+            announced_settings: Vec::new(),
             election_timeout: Duration::from_secs(1),
             read_timeout: timeout,
             write_timeout: timeout,

@@ -47,6 +47,8 @@ pub struct Parts {
     pub server_version: String,
     /// What all members should have alike: names and values, of letters, digits and hyphens.
     pub shared_settings: Vec<(&'static str, String)>,
+    /// Settings that the others are told of, which each may have as it likes.
+    pub announced_settings: Vec<(&'static str, String)>,
     /// How others are reached.
     pub dialer: Dialer,
     /// How long others wait before they elect anew.
@@ -87,7 +89,7 @@ impl Peers {
                 parts.cluster_id,
                 &parts.peer_urls,
             ),
-            settings: SharedSettings::new(parts.shared_settings),
+            settings: SharedSettings::new(parts.shared_settings, parts.announced_settings),
             dialer: parts.dialer,
             dial_timeout: DIAL_TIMEOUT_MIN + parts.election_timeout,
             read_timeout: parts.read_timeout,
@@ -168,6 +170,11 @@ impl Peers {
     /// Since when the member has been reachable without interruption.
     pub fn active_since(&self, id: MemberId) -> Option<Instant> {
         self.table.peer(id)?.contact.status.active_since()
+    }
+
+    /// What a member has said that it has a setting at; `None` of one that says nothing of it, as etcd does.
+    pub fn setting_of(&self, id: MemberId, name: &str) -> Option<String> {
+        self.local.settings.told_by(id, name)
     }
 
     /// Answers a request whose path begins with `/raft`.

@@ -30,6 +30,7 @@ use crate::listeners::{BindError, ClientListeners, Listeners, tell};
 use crate::meters;
 use quorate_config::{Config, Gate, ProcessSurroundings};
 use quorate_member::access::Provider;
+use quorate_member::corruption;
 use quorate_member::fatal::{End, Fatal, FaultReports};
 use quorate_member::housekeeping;
 use quorate_member::{Entrance, Handles, Identity, Limits, Running, Start, log_limits};
@@ -357,7 +358,17 @@ fn duties(
         Box::pin(housekeeping::reload_keys(handles())),
         Box::pin(housekeeping::catch_up_watchers(handles(), core.faults.clone())),
         Box::pin(housekeeping::purge_files(purger, core.faults.clone())),
+        Box::pin(corruption::hash_compactions(handles(), core.faults.clone())),
     ];
+    if let Some(period) = config.corrupt_check_time.positive() {
+        let faults = core.faults.clone();
+        duties.push(Box::pin(corruption::compare_periodically(handles(), period, faults)));
+    }
+    if core.handles.profile.limits().compares_compactions
+        && let Some(period) = config.compact_hash_check_time.positive()
+    {
+        duties.push(Box::pin(corruption::compare_compactions(handles(), period)));
+    }
     if let Some(retention) = retention {
         duties.push(Box::pin(housekeeping::compact_automatically(handles(), retention)));
     }
@@ -474,6 +485,7 @@ fn limits(config: &Config) -> Limits {
         slow_unary: config.warning_unary_request_duration.positive().unwrap_or_default(),
         revocations_first: config.feature_gates.is_enabled(Gate::PriorityRequest),
         renews_at_once: config.feature_gates.is_enabled(Gate::FastLeaseKeepAlive),
+        compares_compactions: config.feature_gates.is_enabled(Gate::CompactHashCheck),
         unhealthy_on_defragmentation: config
             .feature_gates
             .is_enabled(Gate::StopGRPCServiceOnDefrag),

@@ -47,6 +47,7 @@ pub(crate) fn start(
         peer_urls: config.initial_advertise_peer_urls.iter().map(ToString::to_string).collect(),
         server_version: quorate_release::reported_version(config.hold_cluster_version),
         shared_settings: config.shared_settings(),
+        announced_settings: config.announced_settings(),
         dialer,
         election_timeout: Duration::from_millis(config.election_timeout_ms),
         read_timeout: read_timeout(config),

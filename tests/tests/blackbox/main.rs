@@ -6,6 +6,7 @@
 
 mod auth;
 mod cluster_tools;
+mod corruption;
 mod crash;
 mod damage;
 mod flags;

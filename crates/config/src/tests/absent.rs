@@ -36,8 +36,6 @@ fn a_feature_that_is_not_there_is_refused_on_the_command_line_and_named_elsewher
         ("enable-grpc-gateway", "true", "false"),
         ("enable-log-rotation", "true", "false"),
         ("memory-mlock", "true", "false"),
-        ("corrupt-check-time", "1h", "0s"),
-        ("compact-hash-check-time", "2m", "1m"),
         ("bootstrap-defrag-threshold-megabytes", "100", "0"),
         ("enable-distributed-tracing", "true", "false"),
         ("grpc-keepalive-min-time", "5s", "0"),
@@ -62,9 +60,10 @@ fn flags_that_etcd_dropped_are_named_with_their_successor() {
     for (flag, successor) in [
         ("experimental-watch-progress-notify-interval", "--watch-progress-notify-interval instead"),
         ("experimental-initial-corrupt-check", "--feature-gates=InitialCorruptCheck=true instead"),
+        ("experimental-corrupt-check-time", "--corrupt-check-time instead"),
         (
-            "experimental-corrupt-check-time",
-            "--corrupt-check-time instead; that is not supported by this version",
+            "experimental-memory-mlock",
+            "--memory-mlock instead; that is not supported by this version",
         ),
         ("log-package-levels", "--log-level instead"),
         ("discovery", "--discovery-endpoints instead"),
@@ -117,7 +116,7 @@ fn what_is_accepted_and_changes_nothing_is_named() {
     };
     assert_eq!(
         fields("this feature gate has no effect", "feature-gate"),
-        ["\"CompactHashCheck\"", "\"InitialCorruptCheck\"", "\"TxnModeWriteWithSharedBuffer\""]
+        ["\"TxnModeWriteWithSharedBuffer\""]
     );
     assert_eq!(fields("this flag has no effect", "flag"), ["\"backend-bbolt-freelist-type\""]);
     let quiet = World::default().run("--feature-gates LeaseCheckpoint=true,AllBeta=true").unwrap();

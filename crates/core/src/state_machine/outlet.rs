@@ -3,10 +3,13 @@
 //! What every entry leads to are calls, so that nothing is collected on the way of a request; everything else is a
 //! value, in the order in which it has to take effect.
 
+use std::sync::Arc;
+
 use quorate_raft::{ConfChange, LogIndex, Term};
 use quorate_state::apply::{Refusal, Request, Response};
 use quorate_state::backend::Batch;
 use quorate_state::members::{Members, MembershipRefusal};
+use quorate_state::mvcc::{Compaction, View};
 use quorate_state::versions::{StorageVersionError, Version};
 
 use crate::backend_writer::Then;
@@ -77,6 +80,14 @@ pub enum Output<T> {
         term: Term,
         /// Whether that is worth waking consensus for.
         members_changed: bool,
+    },
+    /// A compaction begins. Nothing of what it removes is gone from this view, whose file is held as long as it is
+    /// kept.
+    CompactionAccepted {
+        /// Which.
+        compaction: Compaction,
+        /// The keyspace as just published.
+        view: Arc<View>,
     },
     /// The cluster has decided on a version.
     ClusterVersion {

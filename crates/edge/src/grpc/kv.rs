@@ -374,7 +374,8 @@ impl kv_server::Kv for Kv {
         request: Request<CompactionRequest>,
     ) -> Result<Response<CompactionResponse>, Status> {
         let client = shown(&request);
-        let compaction = request.into_inner();
+        let mut compaction = request.into_inner();
+        compaction.revision = self.proposer.compaction_point(compaction.revision);
         let is_physical = compaction.physical;
         let request =
             InternalRaftRequest { compaction: Some(compaction), ..InternalRaftRequest::default() };

@@ -130,6 +130,11 @@ pub(crate) enum BootError {
     Membership(#[from] quorate_state::members::MembershipFault),
     #[error(transparent)]
     Node(#[from] quorate_node::StartError),
+    #[error(
+        "{0}; see which member differs with etcdctl endpoint hashkv --cluster, and if it is this one, {advice}",
+        advice = remedy::replace_member(None)
+    )]
+    Check(#[from] quorate_member::corruption::CheckError),
 }
 
 impl From<StartError> for BootError {

@@ -28,8 +28,9 @@ use super::joining::learn_others;
 use super::names::{Names, Outside};
 use super::start::node_at;
 use super::{Booted, check_learners, old_members, open_backend, state_options, wal_options};
-use quorate_config::{ClusterState, Config};
+use quorate_config::{ClusterState, Config, Gate};
 use quorate_member::Identity;
+use quorate_member::corruption::check_before_serving;
 use quorate_telemetry::log;
 
 /// Picks up an existing member.
@@ -81,6 +82,10 @@ pub(super) async fn restart(
         };
     for path in start::release_passed(&**disk, &dirs, applied)? {
         log::info!("removed a snapshot that is not needed", "path" = path.display().to_string());
+    }
+    if config.feature_gates.is_enabled(Gate::InitialCorruptCheck) && !config.force_new_cluster {
+        let (view, timeout) = (state.readers().view(), config.request_timeout());
+        check_before_serving(&identity, view, state.members(), outside.dialer, timeout).await?;
     }
     let node = node_at(start, config, &identity, &dirs)?;
     Ok(Booted { identity, dirs, wal, backend, state, node, peers })

@@ -116,7 +116,9 @@ impl Outlet for Said {
                     self.seen.push("the cluster version is lowered");
                 }
             }
-            Output::StorageVersion { .. } | Output::TakingSnapshot { .. } => {}
+            Output::CompactionAccepted { .. }
+            | Output::StorageVersion { .. }
+            | Output::TakingSnapshot { .. } => {}
             Output::StorageVersionStays(_) => self.seen.push("the storage version stays behind"),
             Output::OverQuota { .. } => self.raise_no_space(),
             Output::NoRoom => {

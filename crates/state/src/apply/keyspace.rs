@@ -56,8 +56,8 @@ impl State {
         notice: &mut Option<Notice>,
     ) -> Result<Response, Refusal> {
         let revision = request.revision;
-        self.store.schedule_compaction(revision, &mut self.batch)?;
-        *notice = Some(Notice::Compaction { revision });
+        let compaction = self.store.schedule_compaction(revision, &mut self.batch)?;
+        *notice = Some(Notice::Compaction(compaction));
         Ok(Response::Compaction(CompactionResponse { header: self.header() }))
     }
 

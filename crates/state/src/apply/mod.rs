@@ -64,7 +64,7 @@ use crate::auth::{Auth, Caller};
 use crate::backend::Batch;
 use crate::lease::{Lessor, LessorOptions};
 use crate::members::Members;
-use crate::mvcc::{Changes, GarbageStep, Store, StoreOptions};
+use crate::mvcc::{Changes, Compaction, GarbageStep, Store, StoreOptions};
 use crate::quota::Quota;
 use crate::units::{MemberId, Millis};
 use crate::versions::{Version, Versions};
@@ -130,10 +130,7 @@ pub enum Notice {
     /// A downgrade began or ended.
     Downgrade,
     /// A compaction was accepted: commit the batch, then work with [`State::compaction_step`].
-    Compaction {
-        /// Up to where.
-        revision: i64,
-    },
+    Compaction(Compaction),
     /// This entry found the quota exceeded, and no alarm says so yet: the server proposes one.
     OutOfSpace,
 }

@@ -201,7 +201,8 @@ fn compactions_are_announced() {
     assert_eq!(log.outcome(compact(9)), Err(Refusal::FutureRevision));
     assert_eq!(log.outcome(compact(-1)), Err(Refusal::Compacted));
     let applied = log.applied(compact(3));
-    assert_eq!(applied.notice, Some(Notice::Compaction { revision: 3 }));
+    let compaction = Compaction { revision: 3, previous_revision: -1, previous_finished: true };
+    assert_eq!(applied.notice, Some(Notice::Compaction(compaction)));
     assert_eq!(log.outcome(compact(3)), Err(Refusal::Compacted));
     let past = pb::RangeRequest { revision: 2, ..range("a", "") };
     assert_eq!(log.outcome(Command::Range(past)), Err(Refusal::Compacted));

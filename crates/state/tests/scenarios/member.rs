@@ -140,7 +140,7 @@ impl Member {
         };
         match notice {
             // Every compaction has it.
-            None | Some(Notice::Compaction { .. }) => {}
+            None | Some(Notice::Compaction(_)) => {}
             Some(notice) => text += &format!("\nnotice: {notice:?}"),
         }
         text

@@ -1,0 +1,76 @@
+//! Where to compact in a cluster that has members of etcd.
+//!
+//! An entry may delete a key and write it again: a transaction that deletes from a key on, to the end of all keys, passes
+//! etcd's check for keys named twice. At a compaction at exactly that revision etcd keeps the deletion and loses the
+//! record that came after it; a member that is asked for the key ends. Ours keep the record, and would be taken for
+//! corrupt. So a compaction that a member of ours is asked for stops one revision earlier, which no member suffers
+//! from. In clusters of ours alone nothing is changed.
+//!
+//! # Not here
+//!
+//! Compactions that a member of etcd is asked for: what they lose is lost there.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use quorate_state::mvcc::{ChangeKind, MvccError, View};
+
+/// The revision at which to compact, for who has asked for this one.
+pub(crate) fn harmless(view: &View, revision: i64) -> Result<i64, MvccError> {
+    if revision > view.compacted_revision() && recreates_a_key(view, revision)? {
+        return Ok(revision - 1);
+    }
+    Ok(revision)
+}
+
+/// Whether a key was written again after it was deleted, both at this revision.
+fn recreates_a_key(view: &View, revision: i64) -> Result<bool, MvccError> {
+    let mut deleted = HashSet::new();
+    let mut is_found = false;
+    view.visit_changes(revision, &mut |change| {
+        if change.revision > revision {
+            return ControlFlow::Break(());
+        }
+        match change.kind {
+            ChangeKind::Delete => _ = deleted.insert(change.key.to_vec()),
+            ChangeKind::Put => is_found |= deleted.contains(change.key),
+        }
+        if is_found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok(is_found)
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_state::backend::Batch;
+    use quorate_state::mvcc::{KeyRange, Store, StoreOptions};
+
+    use super::*;
+
+    #[test]
+    fn only_a_key_that_comes_back_in_one_entry_moves_the_compaction() {
+        let (mut store, mut batch) = (Store::new(StoreOptions::default()), Batch::new());
+        let mut apply = |changes: &[(&[u8], bool)]| {
+            let mut txn = store.write(&mut batch);
+            for (key, is_put) in changes {
+                if *is_put {
+                    txn.put(key, b"v", 0);
+                } else {
+                    txn.delete_range(KeyRange::One(key));
+                }
+            }
+            txn.finish();
+        };
+        apply(&[(b"a", true), (b"b", true)]);
+        apply(&[(b"a", false), (b"c", true)]);
+        apply(&[(b"a", true)]);
+        apply(&[(b"a", false), (b"b", true), (b"a", true)]);
+        apply(&[(b"c", true)]);
+        store.publish();
+        let view = store.reader().view();
+        let points: Vec<i64> = (2..=6).map(|revision| harmless(&view, revision).unwrap()).collect();
+        assert_eq!(points, [2, 3, 4, 4, 6]);
+        // What the log will refuse is left to it.
+        assert_eq!((harmless(&view, 99).unwrap(), harmless(&view, -1).unwrap()), (99, -1));
+    }
+}

@@ -1,0 +1,198 @@
+//! What hashes of several members say about them. Pure functions.
+//!
+//! Two hashes can be compared where they were taken at the same revision and leave out what the same compaction may have
+//! removed. Whoever is at another compaction, or does not answer, is neither accused nor cleared.
+
+use quorate_state::mvcc::HashKv;
+
+use super::survey::Answer;
+
+/// Stands for a member that cannot be told.
+pub(super) const ANY_MEMBER: u64 = 0;
+
+/// What the leader holds, before the others were asked and after.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Progress {
+    pub(super) member: u64,
+    pub(super) before: HashKv,
+    pub(super) after: HashKv,
+}
+
+/// A member that holds what it must not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) member: u64,
+    pub(super) difference: Difference,
+}
+
+/// What is the matter with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Difference {
+    #[error("its own hash has changed at revision {revision}: {before}, then {after}")]
+    Unstable { revision: i64, before: u32, after: u32 },
+    #[error("revision from follower must be less than or equal to leader's: {follower}, {leader}")]
+    Revision { follower: i64, leader: i64 },
+    #[error(
+        "compact revision from follower must be less than or equal to leader's: {follower}, {leader}"
+    )]
+    CompactRevision { follower: i64, leader: i64 },
+    #[error(
+        "same compact revision then hashes must match: {follower}, leader's is {leader} at revision {revision}"
+    )]
+    Hash { revision: i64, follower: u32, leader: u32 },
+}
+
+/// Compares all members that have answered with the leader; the first difference counts.
+pub(super) fn compare(own: &Progress, answers: &[(u64, Answer)]) -> Option<Finding> {
+    let Progress { member, before, after } = *own;
+    let revision = before.hash_revision;
+    let covers = |hash: HashKv| (hash.hash_revision, hash.compact_revision);
+    if covers(before) == covers(after) && before.hash != after.hash {
+        let (before, after) = (before.hash, after.hash);
+        return Some(Finding {
+            member,
+            difference: Difference::Unstable { revision, before, after },
+        });
+    }
+    let differs = |answer: &Answer| {
+        if answer.revision > after.hash_revision {
+            let (follower, leader) = (answer.revision, after.hash_revision);
+            Some(Difference::Revision { follower, leader })
+        } else if answer.compact_revision > after.compact_revision {
+            let (follower, leader) = (answer.compact_revision, after.compact_revision);
+            Some(Difference::CompactRevision { follower, leader })
+        } else if answer.compact_revision == before.compact_revision && answer.hash != before.hash {
+            let (follower, leader) = (answer.hash, before.hash);
+            Some(Difference::Hash { revision, follower, leader })
+        } else {
+            None
+        }
+    };
+    answers.iter().find_map(|(member, answer)| {
+        differs(answer).map(|difference| Finding { member: *member, difference })
+    })
+}
+
+/// Whether members agree on what a compaction was made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Agreement {
+    /// There are no others.
+    Alone,
+    /// All that could be compared have the same, but not all could.
+    AsFarAsKnown,
+    /// All have the same.
+    Whole,
+    /// There are different ones. Accused is whoever is not with a majority of all members, in the order of ids, or
+    /// [`ANY_MEMBER`] where there is no such majority.
+    None { accused: Vec<u64> },
+}
+
+/// Compares the hash of a compaction with those of the others.
+pub(super) fn agree<E>(own: u64, hash: &HashKv, answers: &[(u64, Result<Answer, E>)]) -> Agreement {
+    if answers.is_empty() {
+        return Agreement::Alone;
+    }
+    let is_comparable = |answer: &&Answer| answer.compact_revision == hash.compact_revision;
+    let told: Vec<(u64, u32)> = answers
+        .iter()
+        .filter_map(|(id, answer)| Some((*id, answer.as_ref().ok()?)))
+        .filter(|(_, answer)| is_comparable(answer))
+        .map(|(id, answer)| (id, answer.hash))
+        .chain([(own, hash.hash)])
+        .collect();
+    let member_count = answers.len() + 1;
+    if told.iter().all(|(_, other)| *other == hash.hash) {
+        let is_whole = told.len() == member_count;
+        return if is_whole { Agreement::Whole } else { Agreement::AsFarAsKnown };
+    }
+    let has_majority =
+        |hash: u32| told.iter().filter(|(_, other)| *other == hash).count() > member_count / 2;
+    let Some((_, right)) = told.iter().find(|(_, hash)| has_majority(*hash)) else {
+        return Agreement::None { accused: vec![ANY_MEMBER] };
+    };
+    let mut accused: Vec<u64> =
+        told.iter().filter(|(_, hash)| hash != right).map(|(id, _)| *id).collect();
+    accused.sort_unstable();
+    Agreement::None { accused }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: u64 = 1;
+
+    fn at(hash: u32, compact_revision: i64, hash_revision: i64) -> HashKv {
+        HashKv { hash, compact_revision, hash_revision }
+    }
+
+    fn answer(hash: u32, compact_revision: i64, revision: i64) -> Answer {
+        Answer { hash, compact_revision, revision }
+    }
+
+    #[test]
+    fn members_that_may_differ_are_not_accused() {
+        let own = Progress { member: OWN, before: at(7, 3, 10), after: at(8, 5, 12) };
+        for fine in [
+            answer(7, 3, 10),
+            answer(7, 3, 12),
+            // At another compaction the hash covers something else.
+            answer(9, 5, 12),
+            answer(9, -1, 10),
+        ] {
+            assert_eq!(compare(&own, &[(2, fine)]), None, "{fine:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_member_that_must_not_differ_is_found() {
+        let own = Progress { member: OWN, before: at(7, 3, 10), after: at(8, 5, 12) };
+        for (bad, difference) in [
+            (answer(7, 3, 13), Difference::Revision { follower: 13, leader: 12 }),
+            (answer(7, 6, 12), Difference::CompactRevision { follower: 6, leader: 5 }),
+            (answer(6, 3, 10), Difference::Hash { revision: 10, follower: 6, leader: 7 }),
+        ] {
+            let answers = [(2, answer(7, 3, 10)), (3, bad), (4, answer(1, 3, 10))];
+            assert_eq!(compare(&own, &answers), Some(Finding { member: 3, difference }));
+        }
+    }
+
+    #[test]
+    fn a_leader_whose_own_hash_changes_is_found() {
+        let own = |after| Progress { member: OWN, before: at(7, 3, 10), after };
+        let finding = compare(&own(at(8, 3, 10)), &[]);
+        let difference = Difference::Unstable { revision: 10, before: 7, after: 8 };
+        assert_eq!(finding, Some(Finding { member: OWN, difference }));
+        for fine in [at(7, 3, 10), at(8, 3, 11), at(8, 4, 10)] {
+            assert_eq!(compare(&own(fine), &[]), None, "{fine:?}");
+        }
+    }
+
+    fn agreement(others: &[Option<(u32, i64)>]) -> Agreement {
+        let told = |(hash, compact)| answer(hash, compact, 20);
+        let answers: Vec<(u64, Result<Answer, ()>)> =
+            (2..).zip(others.iter().map(|other| other.map(told).ok_or(()))).collect();
+        agree(OWN, &at(7, 3, 10), &answers)
+    }
+
+    #[test]
+    fn who_is_not_with_the_majority_is_accused() {
+        let (same, other, third, silent, behind) =
+            (Some((7, 3)), Some((8, 3)), Some((9, 3)), None, Some((8, 2)));
+        for (others, expected) in [
+            (vec![], Agreement::Alone),
+            (vec![same, same], Agreement::Whole),
+            (vec![same, silent], Agreement::AsFarAsKnown),
+            (vec![behind, behind], Agreement::AsFarAsKnown),
+            (vec![same, other], Agreement::None { accused: vec![3] }),
+            (vec![other, other], Agreement::None { accused: vec![OWN] }),
+            (vec![other, silent], Agreement::None { accused: vec![ANY_MEMBER] }),
+            (vec![other, third], Agreement::None { accused: vec![ANY_MEMBER] }),
+            (vec![other, same, third, same], Agreement::None { accused: vec![2, 4] }),
+            // Two of four are no majority.
+            (vec![same, other, other], Agreement::None { accused: vec![ANY_MEMBER] }),
+        ] {
+            assert_eq!(agreement(&others), expected, "{others:?}");
+        }
+    }
+}

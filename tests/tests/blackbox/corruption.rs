@@ -1,0 +1,289 @@
+//! A member whose file holds something else than those of the others: found before it serves, by the leader that looks
+//! now and then, and by what compactions leave behind. Clusters of both programs, whichever leads, raise no false alarm.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::{
+    Cluster, ClusterOptions, Kind, Options, delete, eventually, on_both_servers, on_quorate, put,
+    put_op, refused, txn, write_op,
+};
+use tonic::Code;
+
+on_both_servers! {
+    alone:
+    a_member_with_other_data_does_not_start,
+    a_leader_finds_a_member_with_other_data,
+    compactions_tell_who_has_other_data,
+}
+
+on_quorate! {
+    alone:
+    a_leader_of_etcd_finds_ours,
+    our_leader_finds_one_of_etcd,
+    who_is_sound_is_never_accused,
+    a_key_that_comes_back_in_one_entry_survives_its_compaction,
+}
+
+const CORRUPT: &str = "etcdserver: corrupt cluster";
+
+/// What is changed in a file stands there once.
+const VALUE: &[u8] = b"a value that is nowhere else in the file";
+
+const INITIAL: Check = Check {
+    ours: &["--feature-gates=InitialCorruptCheck=true"],
+    of_3_5: &["--experimental-initial-corrupt-check=true"],
+};
+const PERIODIC: Check = Check {
+    ours: &["--corrupt-check-time=300ms"],
+    of_3_5: &["--experimental-corrupt-check-time=300ms"],
+};
+const COMPACTIONS: Check = Check {
+    ours: &["--feature-gates=CompactHashCheck=true", "--compact-hash-check-time=300ms"],
+    of_3_5: &[
+        "--experimental-compact-hash-check-enabled=true",
+        "--experimental-compact-hash-check-time=300ms",
+    ],
+};
+
+/// The flags that turn a check on.
+#[derive(Clone, Copy)]
+struct Check {
+    ours: &'static [&'static str],
+    of_3_5: &'static [&'static str],
+}
+
+impl Check {
+    const fn flags(self, kind: Kind) -> &'static [&'static str] {
+        match kind {
+            Kind::Quorate => self.ours,
+            Kind::Etcd => self.of_3_5,
+        }
+    }
+
+    fn add(self, options: Options, kind: Kind) -> Options {
+        self.flags(kind).iter().fold(options, |options, flag| options.flag(*flag))
+    }
+}
+
+/// Members of these kinds, the clock of whose checks ticks fast.
+async fn start(kinds: [Kind; 3], checks: &[Check]) -> Cluster {
+    let mut options = ClusterOptions::new(Kind::Quorate, 3);
+    let is_mixed = kinds.contains(&Kind::Etcd) && kinds.contains(&Kind::Quorate);
+    for (number, kind) in kinds.into_iter().enumerate() {
+        options = options.member(number, |member| {
+            let member = member.flag("--snapshot-count=5");
+            let member = checks.iter().fold(member.kind(kind), |one, check| check.add(one, kind));
+            let is_held = is_mixed && kind == Kind::Quorate;
+            if is_held { member.flag("--hold-cluster-version=3.5") } else { member }
+        });
+    }
+    options.start().await
+}
+
+/// Stops a member, when all have what there is, and changes a value in its file.
+async fn corrupt(cluster: &mut Cluster, member: usize) {
+    cluster.client(0).put(put("k", VALUE)).await.unwrap();
+    cluster.settle().await;
+    cluster.stop(member).await;
+    change(&cluster.server(member).backend());
+}
+
+fn change(backend: &Path) {
+    let bytes = std::fs::read(backend).unwrap();
+    let file = File::options().write(true).open(backend).unwrap();
+    let places: Vec<usize> =
+        (0..bytes.len() - VALUE.len()).filter(|at| bytes[*at..].starts_with(VALUE)).collect();
+    assert!(!places.is_empty(), "the value is in the file");
+    // A page that is free by now may have a copy.
+    for place in places {
+        file.write_all_at(b"X", place as u64).unwrap();
+    }
+}
+
+async fn alarms(cluster: &Cluster, member: usize) -> Vec<(u64, i32)> {
+    let listed = cluster.client(member).alarm(pb::AlarmRequest::default()).await.unwrap();
+    listed.alarms.iter().map(|alarm| (alarm.member_id, alarm.alarm)).collect()
+}
+
+/// Waits until the member is accused, and sees that nothing is written any more.
+async fn is_accused(cluster: &Cluster, member: usize, by: Kind) {
+    let sound = (member + 1) % 3;
+    let raised = eventually("the alarm", async || {
+        Some(alarms(cluster, sound).await).filter(|alarms| !alarms.is_empty())
+    })
+    .await;
+    let corrupt = |id: u64| vec![(id, i32::from(pb::AlarmType::Corrupt))];
+    // 3.5 takes the id from the header of the answer, which has none.
+    let is_told = raised == corrupt(cluster.id(member));
+    assert!(is_told || by == Kind::Etcd && raised == corrupt(0), "{raised:?}");
+    let answer = cluster.client(sound).put(put("k", "v")).await;
+    refused(answer, Code::DataLoss, CORRUPT);
+    assert!(cluster.server(sound).get("/health").text().contains("ALARM CORRUPT"));
+}
+
+/// Makes this member the leader.
+async fn lead(cluster: &Cluster, member: usize) {
+    eventually("another leader", async || {
+        let leader = cluster.leader().await;
+        if leader == member {
+            return Some(());
+        }
+        let target_id = cluster.id(member);
+        // Refused, or given up, while the target is behind.
+        drop(cluster.client(leader).move_leader(pb::MoveLeaderRequest { target_id }).await);
+        None
+    })
+    .await;
+}
+
+async fn a_member_with_other_data_does_not_start(kind: Kind) {
+    let mut cluster = start([kind; 3], &[]).await;
+    // 3.5 knows the others only by a snapshot.
+    for number in 0..10 {
+        cluster.client(0).put(put("k", format!("{number}"))).await.unwrap();
+    }
+    let member = cluster.follower().await;
+    corrupt(&mut cluster, member).await;
+    cluster.server_mut(member).set_flags(INITIAL.flags(kind));
+    cluster.launch(member);
+    let exit = cluster.try_ready(member).await.unwrap_err();
+    assert_eq!(exit.status.and_then(|status| status.code()), Some(1), "{exit}");
+    assert!(exit.log.contains("found different hash values from remote peer"), "{exit}");
+    let told = format!("{:x} found data inconsistency with peers", cluster.id(member));
+    assert!(exit.log.contains(&told), "{exit}");
+    if kind == Kind::Quorate {
+        assert!(exit.log.contains("etcdctl member remove"), "{exit}");
+    }
+    // Who is not checked serves, and who is sound passes.
+    cluster.server_mut(member).set_flags(&[]);
+    cluster.restart(member).await;
+    let sound = (member + 1) % 3;
+    cluster.stop(sound).await;
+    // Alone among three there is a majority that holds the same, and one that does not.
+    cluster.server_mut(sound).set_flags(INITIAL.flags(kind));
+    cluster.launch(sound);
+    let exit = cluster.try_ready(sound).await.unwrap_err();
+    assert!(exit.log.contains("found data inconsistency with peers"), "{exit}");
+}
+
+async fn a_leader_finds_a_member_with_other_data(kind: Kind) {
+    let mut cluster = start([kind; 3], &[PERIODIC]).await;
+    let member = cluster.follower().await;
+    corrupt(&mut cluster, member).await;
+    assert_eq!(alarms(&cluster, (member + 1) % 3).await, [], "nobody is accused for being away");
+    cluster.restart(member).await;
+    is_accused(&cluster, member, kind).await;
+}
+
+/// Writes something and compacts everything.
+async fn compact(cluster: &Cluster, member: usize) {
+    let revision = cluster.client(member).put(put("other", "v")).await.unwrap();
+    cluster.settle().await;
+    cluster.client(member).compact_to(revision.header.unwrap().revision).await;
+}
+
+async fn compactions_tell_who_has_other_data(kind: Kind) {
+    let mut cluster = start([kind; 3], &[COMPACTIONS]).await;
+    let member = cluster.follower().await;
+    corrupt(&mut cluster, member).await;
+    cluster.restart(member).await;
+    compact(&cluster, (member + 1) % 3).await;
+    is_accused(&cluster, member, kind).await;
+}
+
+async fn a_leader_of_etcd_finds_ours(ours: Kind) {
+    each_check_finds([Kind::Etcd, ours, ours]).await;
+}
+
+async fn our_leader_finds_one_of_etcd(ours: Kind) {
+    each_check_finds([ours, Kind::Etcd, ours]).await;
+}
+
+/// The first leads, the second is accused.
+async fn each_check_finds(kinds: [Kind; 3]) {
+    if !Kind::Etcd.is_present() {
+        return;
+    }
+    for by_compactions in [false, true] {
+        let check = if by_compactions { COMPACTIONS } else { PERIODIC };
+        let mut cluster = start(kinds, &[check]).await;
+        lead(&cluster, 0).await;
+        corrupt(&mut cluster, 1).await;
+        cluster.restart(1).await;
+        lead(&cluster, 0).await;
+        if by_compactions {
+            compact(&cluster, 0).await;
+        }
+        is_accused(&cluster, 1, kinds[0]).await;
+    }
+}
+
+async fn who_is_sound_is_never_accused(ours: Kind) {
+    if !Kind::Etcd.is_present() {
+        return;
+    }
+    let kinds = [Kind::Etcd, ours, ours];
+    let cluster = start(kinds, &[PERIODIC, COMPACTIONS]).await;
+    for leader in [0, 1] {
+        lead(&cluster, leader).await;
+        let (client, before) = (cluster.client(leader), log_lines(&cluster, leader));
+        let mut revision = 0;
+        // Until a compaction was compared on all members, and the keyspace as well.
+        eventually("checks of the whole cluster", async || {
+            for number in 0..20 {
+                let key = format!("k{}", number % 7);
+                client.put(put(&key, "v")).await.unwrap();
+                let deletion =
+                    pb::DeleteRangeRequest { key: key.into(), ..pb::DeleteRangeRequest::default() };
+                revision = client.delete_range(deletion).await.unwrap().header.unwrap().revision;
+                client.put(put("stays", format!("{number}"))).await.unwrap();
+            }
+            client.compact_to(revision).await;
+            let said = cluster.server(leader).log();
+            let said: Vec<&str> = said.lines().skip(before).collect();
+            let count = |text: &str| said.iter().filter(|line| line.contains(text)).count();
+            let compared = count("successfully checked hash on whole cluster");
+            let looked = count("\"finished peer corruption check\",\"number-of-peers-checked\":2");
+            (compared >= 3 && looked >= 3).then_some(())
+        })
+        .await;
+        assert_eq!(alarms(&cluster, leader).await, []);
+    }
+}
+
+async fn a_key_that_comes_back_in_one_entry_survives_its_compaction(ours: Kind) {
+    if !Kind::Etcd.is_present() {
+        return;
+    }
+    let kinds = [Kind::Etcd, ours, ours];
+    let cluster = start(kinds, &[PERIODIC, COMPACTIONS]).await;
+    lead(&cluster, 0).await;
+    let ours = cluster.client(1);
+    ours.put(put("a", "before")).await.unwrap();
+    // To the end of all keys: no check for keys named twice sees it.
+    let everything = write_op(delete("a", "\0"));
+    let entry = ours.txn(txn(vec![everything, put_op("a", "after")])).await.unwrap();
+    let revision = entry.header.unwrap().revision;
+    cluster.settle().await;
+    ours.compact_to(revision).await;
+    ours.put(put("b", "v")).await.unwrap();
+    for member in cluster.members() {
+        assert_eq!(cluster.client(member).read("a").await.unwrap(), b"after", "m{member}");
+    }
+    let before = log_lines(&cluster, 0);
+    eventually("a check of what the compaction has left", async || {
+        let said = cluster.server(0).log();
+        let mut said = said.lines().skip(before);
+        said.any(|line| line.contains("finished peer corruption check")).then_some(())
+    })
+    .await;
+    assert_eq!(alarms(&cluster, 1).await, []);
+    cluster.check_same_content().await;
+}
+
+fn log_lines(cluster: &Cluster, member: usize) -> usize {
+    cluster.server(member).log().lines().count()
+}
