@@ -68,8 +68,8 @@ pub struct AcceptorSettings {
 /// What the verified certificate of a client says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// The subject's common name; empty where it has none.
-    pub common_name: String,
+    /// The subject's common name; empty where it has none. Shared by all requests of the connection.
+    pub common_name: Arc<str>,
 }
 
 /// A connection whose handshake is done.
@@ -215,7 +215,7 @@ impl Acceptor {
         let is_http2 = connection.alpn_protocol() == Some(HTTP2);
         let is_verified = connection.peer_certificates().is_some();
         let client = (is_verified && shared.names_users)
-            .then(|| Arc::new(ClientCertificate { common_name: names.common.clone() }));
+            .then(|| Arc::new(ClientCertificate { common_name: names.common.as_str().into() }));
         Ok(Accepted { stream, is_http2, client })
     }
 

@@ -2,12 +2,22 @@
 //!
 //! A service finds who asks beside the request ([`shown`]). Where nothing is found, authentication was off when the
 //! call came: then it is the head of the request that tells, should it be on by now.
+//!
+//! Who shows no token is who the verified certificate of his connection names, where `--client-cert-auth` asks for one.
+//! etcd's gateway speaks for others with a certificate that is not theirs, and says so in the head: its calls, as
+//! proxies pass them on, are nobody's.
 
-use http::{Extensions, Request};
+use std::sync::Arc;
+
+use http::{Extensions, HeaderMap, Request};
 use quorate_member::RequestError;
 use quorate_member::access::{Gate, Shown};
 
 use crate::methods::Needs;
+use quorate_net::listen::ClientCertificate;
+
+/// In the head of a call that a gateway makes for somebody.
+const OF_GATEWAY: &str = "grpcgateway-accept";
 
 /// Checks what a method needs, and leaves who asks beside the request.
 pub(super) fn admit<B>(
@@ -25,16 +35,42 @@ pub(super) fn admit<B>(
     Ok(())
 }
 
+/// Whom the certificate of its connection makes the sender of a call, if anybody.
+pub(super) fn named<'a>(headers: &HeaderMap, extensions: &'a Extensions) -> Option<&'a Arc<str>> {
+    let certificate = extensions.get::<Arc<ClientCertificate>>()?;
+    (!headers.contains_key(OF_GATEWAY)).then_some(&certificate.common_name)
+}
+
 /// Who sent a request.
 pub(super) fn shown<T>(request: &tonic::Request<T>) -> Shown {
-    found(request.extensions()).unwrap_or_else(|| Shown::in_head(request.metadata().as_ref()))
+    found(request.extensions(), request.metadata().as_ref())
 }
 
 /// Who began a stream, by the head of its request.
 pub(super) fn shown_by(head: &http::request::Parts) -> Shown {
-    found(&head.extensions).unwrap_or_else(|| Shown::in_head(&head.headers))
+    found(&head.extensions, &head.headers)
 }
 
-fn found(extensions: &Extensions) -> Option<Shown> {
-    extensions.get::<Shown>().cloned()
+fn found(extensions: &Extensions, headers: &HeaderMap) -> Shown {
+    let known = extensions.get::<Shown>().cloned();
+    known.unwrap_or_else(|| Shown::in_head(headers).or_named(named(headers, extensions)))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn a_gateway_is_not_who_its_certificate_says() {
+        let certificate = ClientCertificate { common_name: "root".into() };
+        let (mut headers, mut extensions) = (HeaderMap::new(), Extensions::new());
+        assert!(named(&headers, &extensions).is_none());
+        extensions.insert(Arc::new(certificate));
+        assert_eq!(&**named(&headers, &extensions).unwrap(), "root");
+        assert!(matches!(found(&extensions, &headers), Shown::Named(_)));
+        headers.insert("grpcgateway-accept", HeaderValue::from_static("*/*"));
+        assert!(matches!(found(&extensions, &headers), Shown::Nothing));
+    }
 }

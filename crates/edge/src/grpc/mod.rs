@@ -193,7 +193,8 @@ impl Router {
         if needs == Needs::Nothing || gate.is_open() {
             return self.services.dispatch(method, request);
         }
-        match gate.recall(request.headers(), &self.remembered) {
+        let recalled = gate.recall(request.headers(), &self.remembered);
+        match recalled.or_named(access::named(request.headers(), request.extensions())) {
             unread @ Shown::Unread(_) => {
                 let router = self.clone();
                 Box::pin(async move {

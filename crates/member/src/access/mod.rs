@@ -1,7 +1,7 @@
 //! Who asks, and whether he may: the gate that every request of a client passes.
 //!
-//! What a request shows ([`Shown`]) is turned into a user here, by the tokens that the log has given out, and held
-//! against users and roles as they are published. What goes through the log is judged once more by every
+//! What a request shows ([`Shown`]) is turned into a user here, by the tokens that the log has given out or by the
+//! certificate of its connection, and held against users and roles as they are published. What goes through the log is judged once more by every
 //! member, when it is applied; what a member answers from its own state is judged here alone.
 //!
 //! # Invariants
@@ -164,7 +164,11 @@ impl Gate {
                 found = self.find(&signed.text);
                 &found
             }
-            Shown::Nothing | Shown::Given(_) | Shown::Signed(_) | Shown::Invalid => shown,
+            Shown::Nothing
+            | Shown::Given(_)
+            | Shown::Signed(_)
+            | Shown::Named(_)
+            | Shown::Invalid => shown,
         };
         match shown {
             Shown::Nothing => Ok(take(Caller::NOBODY)),
@@ -176,6 +180,7 @@ impl Gate {
                 let Claims { username, revision, .. } = &signed.claims;
                 Ok(take(Caller { name: username, revision: *revision }))
             }
+            Shown::Named(user) => Ok(take(Caller { name: user, revision: view.revision() })),
             Shown::Invalid | Shown::Unread(_) => Err(RequestError::InvalidAuthToken),
         }
     }

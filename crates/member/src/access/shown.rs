@@ -25,6 +25,8 @@ pub enum Shown {
     Given(Arc<Token>),
     /// A signed token, as it was when it was looked at.
     Signed(Arc<Signed>),
+    /// No token, but a certificate, which names a user; perhaps by an empty name.
+    Named(Arc<str>),
     /// What is no token.
     Invalid,
 }
@@ -51,6 +53,7 @@ impl fmt::Debug for Shown {
             Self::Unread(_) => f.write_str("Unread"),
             Self::Given(token) => f.debug_tuple("Given").field(token).finish(),
             Self::Signed(signed) => signed.fmt(f),
+            Self::Named(user) => f.debug_tuple("Named").field(user).finish(),
             Self::Invalid => f.write_str("Invalid"),
         }
     }
@@ -63,6 +66,16 @@ impl Shown {
         match headers.get("token").or_else(|| headers.get(http::header::AUTHORIZATION)) {
             None => Self::Nothing,
             Some(value) => Self::Unread(value.clone()),
+        }
+    }
+
+    /// The same, or else the user whom the certificate of the connection names. A token that is not good is never made
+    /// good by a certificate.
+    #[must_use]
+    pub fn or_named(self, certificate: Option<&Arc<str>>) -> Self {
+        match (self, certificate) {
+            (Self::Nothing, Some(user)) => Self::Named(Arc::clone(user)),
+            (shown, _) => shown,
         }
     }
 
@@ -122,6 +135,17 @@ mod tests {
         headers.clear();
         headers.insert("token", HeaderValue::from_static("bearer x.1"));
         assert_eq!(text(&headers), "bearer x.1");
+    }
+
+    #[test]
+    fn a_certificate_counts_where_there_is_no_token() {
+        let user: Arc<str> = "ann".into();
+        let named = Shown::Nothing.or_named(Some(&user));
+        assert!(matches!(&named, Shown::Named(name) if **name == *"ann"), "{named:?}");
+        assert!(matches!(Shown::Nothing.or_named(None), Shown::Nothing));
+        let token = Shown::Unread(HeaderValue::from_static("x.1"));
+        assert!(matches!(token.or_named(Some(&user)), Shown::Unread(_)));
+        assert!(matches!(Shown::Invalid.or_named(Some(&user)), Shown::Invalid));
     }
 
     #[test]

@@ -56,6 +56,7 @@ use self::socket::{Arrived, OtherStream, Socket, Source, Stream, Wire};
 pub use self::socket::{Listener, Reuse, Security};
 use crate::runtime::Runtimes;
 use quorate_telemetry::log;
+pub use quorate_tls::ClientCertificate;
 use quorate_tls::{Accepted, Acceptor};
 
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
