@@ -1,21 +1,16 @@
-//! Users, roles and permissions: what each method needs, how one logs in, and for how long that holds.
-
-use std::future::Future;
-use std::pin::Pin;
+//! Users, roles and permissions: how one logs in, for how long that holds, and what it comes to under way. What each
+//! method needs is in `permissions`.
 
 use quorate_api::authpb;
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
     Client, Cluster, ClusterOptions, DEADLINE, Kind, Options, Watch, delete, eventually,
-    eventually_ok, from_key, get_op, key, on_both_servers, on_quorate, put, put_leased, put_op,
-    refused, txn, watch_key,
+    eventually_ok, key, on_both_servers, on_quorate, put, put_leased, refused, watch_key,
 };
 use tempfile::TempDir;
-use tonic::{Code, Status};
+use tonic::Code;
 
 on_both_servers! {
-    every_method_asks_for_what_it_needs,
-    nothing_is_asked_while_it_is_off,
     the_switch_needs_a_root,
     logging_in,
     what_is_no_password,
@@ -44,18 +39,18 @@ on_quorate! {
     keys_of_tokens_change_under_way,
 }
 
-const NOBODY: &str = "etcdserver: user name is empty";
-const BAD: &str = "etcdserver: invalid auth token";
-const DENIED: &str = "etcdserver: permission denied";
-const OLD: &str = "etcdserver: revision of auth store is old";
+pub(super) const NOBODY: &str = "etcdserver: user name is empty";
+pub(super) const BAD: &str = "etcdserver: invalid auth token";
+pub(super) const DENIED: &str = "etcdserver: permission denied";
+pub(super) const OLD: &str = "etcdserver: revision of auth store is old";
 const WRONG: &str = "etcdserver: authentication failed, invalid user ID or password";
 
 /// Hashing is to be cheap here.
-fn options(kind: Kind) -> Options {
+pub(super) fn options(kind: Kind) -> Options {
     Options::new(kind).flag("--bcrypt-cost=4")
 }
 
-fn user(name: &str) -> pb::AuthUserAddRequest {
+pub(super) fn user(name: &str) -> pb::AuthUserAddRequest {
     pb::AuthUserAddRequest {
         name: name.to_owned(),
         password: format!("{name}-password"),
@@ -63,15 +58,15 @@ fn user(name: &str) -> pb::AuthUserAddRequest {
     }
 }
 
-async fn add_user(client: &Client, name: &str) {
+pub(super) async fn add_user(client: &Client, name: &str) {
     client.user_add(user(name)).await.unwrap();
 }
 
-async fn log_in(client: &Client, name: &str) -> Client {
+pub(super) async fn log_in(client: &Client, name: &str) -> Client {
     client.log_in(name, &format!("{name}-password")).await.unwrap()
 }
 
-async fn grant(client: &Client, user: &str, role: &str) {
+pub(super) async fn grant(client: &Client, user: &str, role: &str) {
     let (user, role) = (user.to_owned(), role.to_owned());
     client.user_grant_role(pb::AuthUserGrantRoleRequest { user, role }).await.unwrap();
 }
@@ -81,7 +76,12 @@ async fn revoke(client: &Client, name: &str, role: &str) {
     client.user_revoke_role(pb::AuthUserRevokeRoleRequest { name, role }).await.unwrap();
 }
 
-fn permission(role: &str, kind: i32, key: &str, end: &str) -> pb::AuthRoleGrantPermissionRequest {
+pub(super) fn permission(
+    role: &str,
+    kind: i32,
+    key: &str,
+    end: &str,
+) -> pb::AuthRoleGrantPermissionRequest {
     let perm = authpb::Permission {
         perm_type: kind,
         key: key.to_owned().into(),
@@ -99,7 +99,7 @@ async fn allow(client: &Client, name: &str, role: &str, key: &str, end: &str) {
 }
 
 /// Root, ann who may read and write a to b, eve who may nothing, and the switch on. Returns root.
-async fn guard(client: &Client) -> Client {
+pub(super) async fn guard(client: &Client) -> Client {
     allow(client, "ann", "app", "a", "b").await;
     add_user(client, "eve").await;
     add_user(client, "root").await;
@@ -110,208 +110,6 @@ async fn guard(client: &Client) -> Client {
 
 async fn revision(client: &Client) -> u64 {
     client.auth_status(pb::AuthStatusRequest {}).await.unwrap().auth_revision
-}
-
-type Answer = Pin<Box<dyn Future<Output = Result<(), Status>>>>;
-
-/// A method, how it is called, and what it tells five callers: nobody, somebody with a bad token, eve, ann, root.
-type Row = (&'static str, Box<dyn Fn(Client) -> Answer>, [&'static str; 5]);
-
-macro_rules! row {
-    ($what:literal, $told:expr, |$client:ident| $call:expr) => {
-        (
-            $what,
-            Box::new(move |$client: Client| {
-                Box::pin(async move { $call.await.map(drop) }) as Answer
-            }) as Box<dyn Fn(Client) -> Answer>,
-            $told,
-        )
-    };
-}
-
-/// Whoever administers.
-const ADMIN: [&str; 5] = [NOBODY, BAD, DENIED, DENIED, ""];
-/// Whoever may read and write the key.
-const KEYS: [&str; 5] = [NOBODY, BAD, DENIED, "", ""];
-/// Any user.
-const USER: [&str; 5] = [NOBODY, BAD, "", "", ""];
-
-fn key_methods() -> Vec<Row> {
-    let empty = || pb::TxnRequest::default();
-    let lease = |id, keys| pb::LeaseTimeToLiveRequest { id, keys };
-    vec![
-        row!("Range", KEYS, |c| c.range(key("a1"))),
-        row!("Range beyond", ADMIN, |c| c.range(from_key("a1"))),
-        row!("Put", KEYS, |c| c.put(put("a1", "v"))),
-        row!("Put with a lease", KEYS, |c| c.put(put_leased("a2", "v", 1))),
-        row!("DeleteRange", KEYS, |c| c.delete_range(delete("a5", "a9"))),
-        row!("Txn that writes", KEYS, |c| c.txn(txn(vec![put_op("a3", "v")]))),
-        row!("Txn that reads", KEYS, |c| c.txn(txn(vec![get_op("a3")]))),
-        row!("Txn of nothing", ["", BAD, "", "", ""], |c| c.txn(empty())),
-        row!("Compact", ADMIN, |c| c
-            .compact(pb::CompactionRequest { revision: 1, physical: false })),
-        row!("LeaseGrant", USER, |c| c.lease_grant(pb::LeaseGrantRequest { id: 0, ttl: 60 })),
-        row!("LeaseKeepAlive", KEYS, |c| c.renew(1)),
-        row!("LeaseKeepAlive of none", USER, |c| c.renew(99)),
-        row!("LeaseTimeToLive", USER, |c| c.lease_time_to_live(lease(1, false))),
-        row!("LeaseTimeToLive, keys", KEYS, |c| c.lease_time_to_live(lease(1, true))),
-        row!("LeaseLeases", KEYS, |c| c.lease_leases(pb::LeaseLeasesRequest {})),
-        row!("LeaseRevoke", KEYS, |c| c.lease_revoke(pb::LeaseRevokeRequest { id: 2 })),
-    ]
-}
-
-fn cluster_methods(peer_url: String) -> Vec<Row> {
-    let alarm = |action| pb::AlarmRequest { action, member_id: 0, alarm: 0 };
-    let add = move || pb::MemberAddRequest { peer_urls: vec![peer_url.clone()], is_learner: false };
-    let update = || pb::MemberUpdateRequest { id: 9, peer_urls: vec!["http://127.0.0.1:1".into()] };
-    vec![
-        (
-            "MemberAdd",
-            Box::new(move |c: Client| {
-                let request = add();
-                Box::pin(async move { c.member_add(request).await.map(drop) }) as Answer
-            }) as Box<dyn Fn(Client) -> Answer>,
-            ADMIN,
-        ),
-        row!("MemberRemove", ADMIN, |c| c.member_remove(pb::MemberRemoveRequest { id: 9 })),
-        row!("MemberUpdate", ADMIN, |c| c.member_update(update())),
-        row!("MemberPromote", ADMIN, |c| c.member_promote(pb::MemberPromoteRequest { id: 9 })),
-        row!("MemberList", USER, |c| c.member_list(pb::MemberListRequest { linearizable: true })),
-        row!("Alarm, get", USER, |c| c.alarm(alarm(0))),
-        row!("Alarm, take back", ADMIN, |c| c.alarm(alarm(2))),
-        row!("Status", USER, |c| c.status(pb::StatusRequest {})),
-        row!("Defragment", ADMIN, |c| c.defragment(pb::DefragmentRequest {})),
-        row!("Hash", ADMIN, |c| c.hash(pb::HashRequest {})),
-        row!("HashKV", ADMIN, |c| c.hash_kv(pb::HashKvRequest { revision: 0 })),
-        row!("Snapshot", ADMIN, |c| c.snapshot()),
-        row!("MoveLeader", ADMIN, |c| c.move_leader(pb::MoveLeaderRequest { target_id: 9 })),
-        row!("Downgrade", ADMIN, |c| c
-            .downgrade(pb::DowngradeRequest { action: 0, version: "9.9.0".into() })),
-    ]
-}
-
-fn user_methods() -> Vec<Row> {
-    let ghost = || "ghost".to_owned();
-    vec![
-        row!("AuthEnable", ADMIN, |c| c.auth_enable(pb::AuthEnableRequest {})),
-        row!("UserAdd", ADMIN, |c| c.user_add(user("ann"))),
-        row!("UserGet", KEYS, |c| c.user_get(pb::AuthUserGetRequest { name: "ann".into() })),
-        row!("UserList", ADMIN, |c| c.user_list(pb::AuthUserListRequest {})),
-        row!("UserDelete", ADMIN, |c| c.user_delete(pb::AuthUserDeleteRequest { name: ghost() })),
-        row!("UserChangePassword", ADMIN, |c| c.user_change_password(
-            pb::AuthUserChangePasswordRequest {
-                name: ghost(),
-                password: "p".into(),
-                ..pb::AuthUserChangePasswordRequest::default()
-            }
-        )),
-        row!("UserGrantRole", ADMIN, |c| c
-            .user_grant_role(pb::AuthUserGrantRoleRequest { user: ghost(), role: "app".into() })),
-        row!("UserRevokeRole", ADMIN, |c| c
-            .user_revoke_role(pb::AuthUserRevokeRoleRequest { name: ghost(), role: "app".into() })),
-        row!("RoleAdd", ADMIN, |c| c.role_add(pb::AuthRoleAddRequest { name: "app".into() })),
-        row!("RoleGet", KEYS, |c| c.role_get(pb::AuthRoleGetRequest { role: "app".into() })),
-        row!("RoleList", ADMIN, |c| c.role_list(pb::AuthRoleListRequest {})),
-        row!("RoleDelete", ADMIN, |c| c.role_delete(pb::AuthRoleDeleteRequest { role: ghost() })),
-        row!("RoleGrantPermission", ADMIN, |c| c
-            .role_grant_permission(permission("ghost", 0, "k", ""))),
-        row!("RoleRevokePermission", ADMIN, |c| c.role_revoke_permission(
-            pb::AuthRoleRevokePermissionRequest { role: ghost(), ..Default::default() }
-        )),
-    ]
-}
-
-/// Something refused for want of the right to ask, and how; empty for every other answer.
-fn refusal(answer: Result<(), Status>) -> String {
-    let Err(status) = answer else { return String::new() };
-    // Before 3.7 some say it as they do among themselves.
-    if let Some(text) = status.message().strip_prefix("auth: ") {
-        return format!("etcdserver: {text}");
-    }
-    let code = match status.message() {
-        NOBODY | OLD => Code::InvalidArgument,
-        BAD => Code::Unauthenticated,
-        DENIED => Code::PermissionDenied,
-        // Whoever is told anything else was let in.
-        _ => return String::new(),
-    };
-    assert_eq!(status.code(), code, "{status}");
-    status.message().to_owned()
-}
-
-/// What etcd 3.5 did not ask for yet.
-fn older(what: &str, expected: &mut [&'static str; 5]) {
-    match what {
-        "Compact" | "LeaseGrant" | "Alarm, get" | "Alarm, take back" => {
-            *expected = ["", BAD, "", "", ""];
-        }
-        "LeaseKeepAlive"
-        | "LeaseKeepAlive of none"
-        | "LeaseTimeToLive"
-        | "LeaseLeases"
-        | "MemberList"
-        | "Status"
-        | "MoveLeader"
-        | "Downgrade" => *expected = [""; 5],
-        _ => {}
-    }
-}
-
-async fn every_method_asks_for_what_it_needs(kind: Kind) {
-    let server = options(kind).start().await;
-    let client = server.client();
-    for (lease, name) in [(1, "a1"), (2, "a4")] {
-        client.grant(lease, 600).await;
-        client.put(put_leased(name, "v", lease)).await.unwrap();
-    }
-    let root = guard(&client).await;
-    let (ann, eve) = (log_in(&client, "ann").await, log_in(&client, "eve").await);
-    let bad = client.with_token("nobodygavethisout.1");
-    let callers = [client.clone(), bad, eve, ann, root];
-    // Before 3.7 only who administers was told whether it is on.
-    let status = if server.is_3_7() { ["", BAD, "", "", ""] } else { ADMIN };
-    let mut rows = key_methods();
-    rows.extend(cluster_methods(server.peer_url()));
-    rows.extend(user_methods());
-    rows.push(row!("AuthStatus", status, |c| c.auth_status(pb::AuthStatusRequest {})));
-    if server.is_3_7() {
-        rows.push(row!("RangeStream", KEYS, |c| c.range_stream(key("a1"))));
-    }
-    let mut differences = Vec::new();
-    for (what, call, expected) in &mut rows {
-        if !server.is_3_7() {
-            older(what, expected);
-        }
-        let names = ["nobody", "a bad token", "eve", "ann", "root"];
-        for ((caller, name), expected) in callers.iter().zip(names).zip(&*expected) {
-            let told = refusal(call(caller.clone()).await);
-            if told != *expected {
-                differences.push(format!("{what} by {name}: {told:?} and not {expected:?}"));
-            }
-        }
-    }
-    assert!(differences.is_empty(), "{differences:#?}");
-}
-
-async fn nothing_is_asked_while_it_is_off(kind: Kind) {
-    let server = options(kind).start().await;
-    let client = server.client();
-    client.grant(1, 600).await;
-    client.put(put_leased("a1", "v", 1)).await.unwrap();
-    let root = guard(&client).await;
-    root.auth_disable(pb::AuthDisableRequest {}).await.unwrap();
-    let bad = client.with_token("nobodygavethisout.1");
-    for (what, call, _) in key_methods().into_iter().chain(user_methods()) {
-        // This would turn it on.
-        if what == "AuthEnable" {
-            continue;
-        }
-        for caller in [client.clone(), bad.clone()] {
-            assert_eq!(refusal(call(caller).await), "", "{what}");
-        }
-    }
-    let off = "etcdserver: authentication is not enabled";
-    refused(client.log_in("ann", "ann-password").await, Code::FailedPrecondition, off);
 }
 
 async fn the_switch_needs_a_root(kind: Kind) {
@@ -558,7 +356,7 @@ async fn a_token_runs_out(kind: Kind) {
     refused(ann.range(key("a1")).await, Code::Unauthenticated, BAD);
 }
 
-async fn gone(client: &Client, name: &str) {
+pub(super) async fn gone(client: &Client, name: &str) {
     let gone = async || client.read(name).await.is_none().then_some(());
     eventually("the lease has expired", gone).await;
 }

@@ -22,6 +22,7 @@ mod lost_log;
 mod maintenance;
 mod membership;
 mod model;
+mod permissions;
 mod quota;
 mod range;
 mod requests;

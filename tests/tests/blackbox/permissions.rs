@@ -1,0 +1,315 @@
+//! What each method needs where authentication is on: one table of every method and every kind of caller, with the same
+//! answers of etcd, and a list of what etcd 3.5 answers otherwise.
+
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+
+use quorate_api::etcdserverpb as pb;
+use quorate_api::healthpb::HealthCheckRequest;
+use quorate_tests::{
+    Client, Kind, Server, Watch, delete, from_key, get_op, key, on_both_servers, on_quorate, put,
+    put_leased, put_op, refused, txn, watch_key,
+};
+use tonic::{Code, Status};
+
+use super::auth::{BAD, DENIED, NOBODY, gone, guard, log_in, options, permission, user};
+
+on_both_servers! {
+    every_method_asks_for_what_it_needs,
+    nobody_logs_in_while_it_is_off,
+}
+
+on_quorate! {
+    alone:
+    the_table_leaves_nothing_out,
+}
+
+type Answer = Pin<Box<dyn Future<Output = Result<(), Status>>>>;
+
+/// A method, how it is called, and what it tells the callers while authentication is on.
+type Row = (&'static str, Box<dyn Fn(Client) -> Answer>, Told);
+
+/// What is told nobody, somebody with a token that nobody gave out, with one that has run out, eve, ann, and root.
+/// Empty: he is let in.
+type Told = [&'static str; 6];
+
+/// The same, in words.
+const CALLERS: [&str; 6] = ["nobody", "a wrong token", "an expired token", "eve", "ann", "root"];
+/// Who is asked about apart, when his token has run out.
+const EXPIRED: usize = 2;
+
+macro_rules! row {
+    ($what:literal, $told:expr, |$client:ident| $call:expr) => {
+        (
+            $what,
+            Box::new(move |$client: Client| {
+                Box::pin(async move { $call.await.map(drop) }) as Answer
+            }) as Box<dyn Fn(Client) -> Answer>,
+            $told,
+        )
+    };
+}
+
+/// Whoever administers.
+const ADMIN: Told = [NOBODY, BAD, BAD, DENIED, DENIED, ""];
+/// Whoever may read and write the key.
+const KEYS: Told = [NOBODY, BAD, BAD, DENIED, "", ""];
+/// Any user.
+const USER: Told = [NOBODY, BAD, BAD, "", "", ""];
+/// Anybody; but a token that is shown has to be good.
+const TOKEN: Told = ["", BAD, BAD, "", "", ""];
+/// Anybody, whatever he shows.
+const OPEN: Told = [""; 6];
+
+fn key_methods() -> Vec<Row> {
+    let empty = || pb::TxnRequest::default();
+    let lease = |id, keys| pb::LeaseTimeToLiveRequest { id, keys };
+    vec![
+        row!("Range", KEYS, |c| c.range(key("a1"))),
+        row!("Range beyond", ADMIN, |c| c.range(from_key("a1"))),
+        row!("Put", KEYS, |c| c.put(put("a1", "v"))),
+        row!("Put with a lease", KEYS, |c| c.put(put_leased("a2", "v", 1))),
+        row!("DeleteRange", KEYS, |c| c.delete_range(delete("a5", "a9"))),
+        row!("Txn that writes", KEYS, |c| c.txn(txn(vec![put_op("a3", "v")]))),
+        row!("Txn that reads", KEYS, |c| c.txn(txn(vec![get_op("a3")]))),
+        row!("Txn of nothing", TOKEN, |c| c.txn(empty())),
+        row!("Compact", ADMIN, |c| c
+            .compact(pb::CompactionRequest { revision: 1, physical: false })),
+        row!("LeaseGrant", USER, |c| c.lease_grant(pb::LeaseGrantRequest { id: 0, ttl: 60 })),
+        row!("LeaseKeepAlive", KEYS, |c| c.renew(1)),
+        row!("LeaseKeepAlive of none", USER, |c| c.renew(99)),
+        row!("LeaseTimeToLive", USER, |c| c.lease_time_to_live(lease(1, false))),
+        row!("LeaseTimeToLive, keys", KEYS, |c| c.lease_time_to_live(lease(1, true))),
+        row!("LeaseLeases", KEYS, |c| c.lease_leases(pb::LeaseLeasesRequest {})),
+        row!("Watch", KEYS, |c| watch(c, watch_key("a1"))),
+        row!("LeaseRevoke", KEYS, |c| c.lease_revoke(pb::LeaseRevokeRequest { id: 2 })),
+    ]
+}
+
+fn cluster_methods(peer_url: String) -> Vec<Row> {
+    let alarm = |action| pb::AlarmRequest { action, member_id: 0, alarm: 0 };
+    let add = move || pb::MemberAddRequest { peer_urls: vec![peer_url.clone()], is_learner: false };
+    let update = || pb::MemberUpdateRequest { id: 9, peer_urls: vec!["http://127.0.0.1:1".into()] };
+    vec![
+        (
+            "MemberAdd",
+            Box::new(move |c: Client| {
+                let request = add();
+                Box::pin(async move { c.member_add(request).await.map(drop) }) as Answer
+            }) as Box<dyn Fn(Client) -> Answer>,
+            ADMIN,
+        ),
+        row!("MemberRemove", ADMIN, |c| c.member_remove(pb::MemberRemoveRequest { id: 9 })),
+        row!("MemberUpdate", ADMIN, |c| c.member_update(update())),
+        row!("MemberPromote", ADMIN, |c| c.member_promote(pb::MemberPromoteRequest { id: 9 })),
+        row!("MemberList", USER, |c| c.member_list(pb::MemberListRequest { linearizable: true })),
+        row!("Alarm, get", USER, |c| c.alarm(alarm(0))),
+        row!("Alarm, take back", ADMIN, |c| c.alarm(alarm(2))),
+        row!("Status", USER, |c| c.status(pb::StatusRequest {})),
+        row!("Defragment", ADMIN, |c| c.defragment(pb::DefragmentRequest {})),
+        row!("Hash", ADMIN, |c| c.hash(pb::HashRequest {})),
+        row!("HashKV", ADMIN, |c| c.hash_kv(pb::HashKvRequest { revision: 0 })),
+        row!("Snapshot", ADMIN, |c| c.snapshot()),
+        row!("MoveLeader", ADMIN, |c| c.move_leader(pb::MoveLeaderRequest { target_id: 9 })),
+        row!("Downgrade", ADMIN, |c| c
+            .downgrade(pb::DowngradeRequest { action: 0, version: "9.9.0".into() })),
+    ]
+}
+
+fn user_methods() -> Vec<Row> {
+    let ghost = || "ghost".to_owned();
+    vec![
+        row!("AuthEnable", ADMIN, |c| c.auth_enable(pb::AuthEnableRequest {})),
+        row!("UserAdd", ADMIN, |c| c.user_add(user("ann"))),
+        row!("UserGet", KEYS, |c| c.user_get(pb::AuthUserGetRequest { name: "ann".into() })),
+        row!("UserList", ADMIN, |c| c.user_list(pb::AuthUserListRequest {})),
+        row!("UserDelete", ADMIN, |c| c.user_delete(pb::AuthUserDeleteRequest { name: ghost() })),
+        row!("UserChangePassword", ADMIN, |c| c.user_change_password(
+            pb::AuthUserChangePasswordRequest {
+                name: ghost(),
+                password: "p".into(),
+                ..pb::AuthUserChangePasswordRequest::default()
+            }
+        )),
+        row!("UserGrantRole", ADMIN, |c| c
+            .user_grant_role(pb::AuthUserGrantRoleRequest { user: ghost(), role: "app".into() })),
+        row!("UserRevokeRole", ADMIN, |c| c
+            .user_revoke_role(pb::AuthUserRevokeRoleRequest { name: ghost(), role: "app".into() })),
+        row!("RoleAdd", ADMIN, |c| c.role_add(pb::AuthRoleAddRequest { name: "app".into() })),
+        row!("RoleGet", KEYS, |c| c.role_get(pb::AuthRoleGetRequest { role: "app".into() })),
+        row!("RoleList", ADMIN, |c| c.role_list(pb::AuthRoleListRequest {})),
+        row!("RoleDelete", ADMIN, |c| c.role_delete(pb::AuthRoleDeleteRequest { role: ghost() })),
+        row!("RoleGrantPermission", ADMIN, |c| c
+            .role_grant_permission(permission("ghost", 0, "k", ""))),
+        row!("RoleRevokePermission", ADMIN, |c| c.role_revoke_permission(
+            pb::AuthRoleRevokePermissionRequest { role: ghost(), ..Default::default() }
+        )),
+    ]
+}
+
+/// A watch's refusal, which comes as a message of its stream.
+async fn watch(client: Client, request: pb::WatchCreateRequest) -> Result<(), Status> {
+    let answer = Watch::open(&client).create(request).await;
+    if !answer.canceled {
+        return Ok(());
+    }
+    let (code, text) = answer.cancel_reason.split_once(" desc = ").unwrap();
+    let code = match code.trim_start_matches("rpc error: code = ") {
+        "InvalidArgument" => Code::InvalidArgument,
+        "Unauthenticated" => Code::Unauthenticated,
+        "PermissionDenied" => Code::PermissionDenied,
+        other => panic!("{other}"),
+    };
+    Err(Status::new(code, text))
+}
+
+/// Something refused for want of the right to ask, and how; empty for every other answer.
+fn refusal(answer: Result<(), Status>) -> String {
+    let Err(status) = answer else { return String::new() };
+    // Before 3.7 some say it as they do among themselves.
+    if let Some(text) = status.message().strip_prefix("auth: ") {
+        return format!("etcdserver: {text}");
+    }
+    let code = match status.message() {
+        NOBODY => Code::InvalidArgument,
+        BAD => Code::Unauthenticated,
+        DENIED => Code::PermissionDenied,
+        // Whoever is told anything else was let in.
+        _ => return String::new(),
+    };
+    assert_eq!(status.code(), code, "{status}");
+    status.message().to_owned()
+}
+
+/// Where 3.7 asks for something else than 3.5 did, and what that was.
+const BEFORE_3_7: &[(&[&str], Told)] = &[
+    // Anybody was let in, as long as he showed no bad token: these went through the log, where nobody asked.
+    (&["Compact", "LeaseGrant", "Alarm, get", "Alarm, take back"], TOKEN),
+    // Nobody looked at the token. Leases: since 3.6 keys that hang on them are to be permitted; members, and what
+    // a member is asked about itself: since 3.7.
+    (
+        &[
+            "LeaseKeepAlive",
+            "LeaseKeepAlive of none",
+            "LeaseTimeToLive",
+            "LeaseLeases",
+            "MemberList",
+            "Status",
+            "MoveLeader",
+            "Downgrade",
+        ],
+        OPEN,
+    ),
+    // Only who administers was told whether it is on.
+    (&["AuthStatus"], ADMIN),
+];
+
+fn rows(server: &Server) -> Vec<Row> {
+    let login = || pb::AuthenticateRequest { name: "ann".into(), password: "wrong".into() };
+    let mut rows = key_methods();
+    rows.extend(cluster_methods(server.peer_url()));
+    rows.extend(user_methods());
+    rows.push(row!("AuthStatus", TOKEN, |c| c.auth_status(pb::AuthStatusRequest {})));
+    rows.push(row!("Authenticate", OPEN, |c| c.authenticate(login())));
+    rows.push(row!("health Check", OPEN, |c| async move {
+        c.health().check(c.signed(HealthCheckRequest::default())).await
+    }));
+    if server.is_3_7() {
+        rows.push(row!("RangeStream", KEYS, |c| c.range_stream(key("a1"))));
+        return rows;
+    }
+    for (what, _, told) in &mut rows {
+        let older = BEFORE_3_7.iter().find(|(methods, _)| methods.contains(what));
+        *told = older.map_or(*told, |(_, older)| *older);
+    }
+    rows
+}
+
+/// Asks for a method as one of the callers, and notes what he is told otherwise than expected.
+async fn ask((what, call, told): &Row, caller: usize, client: &Client, wrong: &mut Vec<String>) {
+    let (name, expected) = (CALLERS[caller], told[caller]);
+    let answer = refusal(call(client.clone()).await);
+    if answer != expected {
+        wrong.push(format!("{what} by {name}: {answer:?} and not {expected:?}"));
+    }
+}
+
+async fn every_method_asks_for_what_it_needs(kind: Kind) {
+    let server = options(kind).flag("--auth-token-ttl=6").start().await;
+    let client = server.client();
+    for (lease, name) in [(1, "a1"), (2, "a4")] {
+        client.grant(lease, 600).await;
+        client.put(put_leased(name, "v", lease)).await.unwrap();
+    }
+    let root = guard(&client).await;
+    let expired = log_in(&client, "ann").await;
+    // A lease tells that time has passed: to ask for the token would make it last.
+    let lease = root.grant(0, 8).await;
+    root.put(put_leased("a9", "v", lease)).await.unwrap();
+    let (ann, eve) = (log_in(&client, "ann").await, log_in(&client, "eve").await);
+    let wrong_token = client.with_token("nobodygavethisout.1");
+    let callers = [client.clone(), wrong_token, expired, eve, ann, root];
+    let (rows, mut wrong) = (rows(&server), Vec::new());
+    for row in &rows {
+        for (caller, client) in callers.iter().enumerate() {
+            if caller != EXPIRED {
+                ask(row, caller, client, &mut wrong).await;
+            }
+        }
+    }
+    // Whoever asks now and then keeps his token.
+    gone(&callers[5], "a9").await;
+    for row in &rows {
+        ask(row, EXPIRED, &callers[EXPIRED], &mut wrong).await;
+    }
+    let disable = row!("AuthDisable", ADMIN, |c| c.auth_disable(pb::AuthDisableRequest {}));
+    let [nobody, wrong_token, expired, ..] = &callers;
+    let again = async |name| log_in(&client, name).await;
+    let (eve, ann, root) = (again("eve").await, again("ann").await, again("root").await);
+    let callers = [nobody, wrong_token, expired, &eve, &ann, &root];
+    for (caller, client) in callers.iter().enumerate() {
+        ask(&disable, caller, client, &mut wrong).await;
+    }
+    // With it off, nothing is asked of anybody, and no token is looked at.
+    for (what, call, _) in rows {
+        for (client, caller) in callers.iter().zip(CALLERS) {
+            let answer = refusal(call(Client::clone(client)).await);
+            if !answer.is_empty() && what != "AuthEnable" {
+                wrong.push(format!("{what} by {caller}, with it off: {answer:?}"));
+            }
+            if what == "AuthEnable" {
+                // It has to be off for the others.
+                let root = log_in(nobody, "root").await;
+                root.auth_disable(pb::AuthDisableRequest {}).await.unwrap();
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+async fn nobody_logs_in_while_it_is_off(kind: Kind) {
+    let server = options(kind).start().await;
+    let client = server.client();
+    let root = guard(&client).await;
+    root.auth_disable(pb::AuthDisableRequest {}).await.unwrap();
+    let off = "etcdserver: authentication is not enabled";
+    refused(client.log_in("ann", "ann-password").await, Code::FailedPrecondition, off);
+}
+
+async fn the_table_leaves_nothing_out(kind: Kind) {
+    let server = options(kind).start().await;
+    let rows = rows(&server);
+    let proto = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../crates/api/proto/etcd/api/etcdserverpb/rpc.proto");
+    let proto = std::fs::read_to_string(proto).unwrap();
+    let calls = proto.lines().filter_map(|line| line.trim().strip_prefix("rpc "));
+    let names: Vec<&str> = calls.map(|call| call.split('(').next().unwrap()).collect();
+    assert!(names.len() > 40, "{names:?}");
+    let is_there = |name: &&&str| {
+        let of_name = |what: &str| what.split([' ', ',']).next() == Some(**name);
+        **name == "AuthDisable" || rows.iter().any(|(what, ..)| of_name(what))
+    };
+    let left_out: Vec<_> = names.iter().filter(|name| !is_there(name)).collect();
+    assert!(left_out.is_empty(), "{left_out:?}");
+}
