@@ -18,7 +18,9 @@ use quorate_api::etcdserverpb::{
 };
 use quorate_jwt::SignFault;
 use quorate_state::apply::{AuthRefusal, Response};
+use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
+use quorate_telemetry::throttle::LogThrottle;
 
 use crate::access::{Gate, Provider, Shown};
 use crate::error::RequestError;
@@ -41,6 +43,7 @@ pub struct Accounts {
     pub(crate) reader: Arc<Reader>,
     pub(crate) proposer: Arc<Proposer>,
     pub(crate) passwords: Passwords,
+    pub(crate) refusals: LogThrottle,
 }
 
 impl Accounts {
@@ -110,10 +113,14 @@ impl Accounts {
             (user.map(|user| user.password_hash().to_vec()), view.revision())
         };
         if self.passwords.fits(name, password, hash.as_deref()).await? {
-            Ok(revision)
-        } else {
-            Err(AuthRefusal::AuthenticationFailed.into())
+            return Ok(revision);
         }
+        if let Some(left_out) = self.refusals.admits() {
+            // A name that is nobody's may be anything, a password among it.
+            let name = hash.map_or("", |_| name);
+            log::warn!("refused a login", "user-name" = name, "left-out" = left_out);
+        }
+        Err(AuthRefusal::AuthenticationFailed.into())
     }
 
     /// Puts a hash in place of a new user's password.

@@ -18,8 +18,9 @@ use quorate_peer::Peers;
 use quorate_state::apply::Readers;
 use quorate_state::backend::Backend;
 use quorate_telemetry::metrics::Metrics;
+use quorate_telemetry::throttle::LogThrottle;
 
-use crate::access::{Gate, Provider};
+use crate::access::{Awaited, Gate, Provider};
 use crate::accounts::Accounts;
 use crate::administrator::Administrator;
 use crate::admission::Admission;
@@ -97,8 +98,8 @@ impl Handles {
         let gate = Arc::new(Gate {
             profile: Arc::clone(&profile),
             readers: parts.readers.clone(),
-            admission: Arc::clone(&admission),
             provider: parts.provider,
+            awaited: Awaited::default(),
         });
         let reader = Reader {
             profile: Arc::clone(&profile),
@@ -136,6 +137,7 @@ impl Handles {
             reader: Arc::clone(&reader),
             proposer: Arc::clone(&proposer),
             passwords: Passwords::new(profile.limits().bcrypt_cost),
+            refusals: LogThrottle::default(),
         };
         Self {
             profile,

@@ -8,8 +8,8 @@ use quorate_raft::MemberId;
 use crate::local::Local;
 use crate::outgoing::Allowance;
 use crate::status::Status;
-use crate::throttle::LogThrottle;
 use crate::urls::Urls;
+use quorate_telemetry::throttle::LogThrottle;
 
 /// See the module.
 #[derive(Debug)]

@@ -58,7 +58,6 @@ mod snapshot_in;
 mod snapshot_out;
 mod status;
 mod table;
-mod throttle;
 mod transport;
 mod urls;
 mod wire;

@@ -15,9 +15,9 @@ use crate::dialer::Dialer;
 use crate::handshake::Introduction;
 use crate::proposal;
 use crate::settings::SharedSettings;
-use crate::throttle::LogThrottle;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
+use quorate_telemetry::throttle::LogThrottle;
 
 /// See the module. Shared by all tasks.
 #[derive(Debug)]

@@ -25,10 +25,10 @@ use crate::local::{Local, NotForUs};
 use crate::probe::{self, PROBE_PATH};
 use crate::snapshot_in::{self, Depot, ReceiveError};
 use crate::table::Table;
-use crate::throttle::LogThrottle;
 use crate::wire;
 use quorate_net::pace::Pace;
 use quorate_telemetry::log;
+use quorate_telemetry::throttle::LogThrottle;
 
 /// Bodies up to here are read at once, whatever else is being read.
 const SMALL_BODY_BYTES: usize = 64 << 10;

@@ -24,9 +24,9 @@ use crate::settings::SharedSettings;
 use crate::snapshot_in::Depot;
 use crate::snapshot_out::{self, OutgoingSnapshot};
 use crate::table::Table;
-use crate::throttle::LogThrottle;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
+use quorate_telemetry::throttle::LogThrottle;
 
 /// Added to the election timeout, it is how long a connection may take to come about.
 const DIAL_TIMEOUT_MIN: Duration = Duration::from_secs(1);

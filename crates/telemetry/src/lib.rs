@@ -5,3 +5,4 @@
 
 pub mod log;
 pub mod metrics;
+pub mod throttle;

@@ -30,12 +30,14 @@ use quorate_jwt::Claims;
 use quorate_raft::LogIndex;
 use quorate_state::apply::{AuthRefusal, Permission, Readers, Refusal};
 use quorate_state::auth::{Access, Caller, ROOT, Stamp, Tokens, View};
+use quorate_telemetry::log;
+use quorate_telemetry::throttle::LogThrottle;
 
 use self::provider::now;
 pub use self::provider::{KEYS_READ_EVERY, KeySource, Provider, Signer, SourceFault};
 use self::shown::text_of;
 pub use self::shown::{Remembered, Shown, Signed};
-use crate::admission::Admission;
+use crate::admission::Bound;
 use crate::completion;
 use crate::error::RequestError;
 use crate::outcome::AWAITING;
@@ -55,8 +57,25 @@ pub(crate) enum Author<'a> {
 pub struct Gate {
     pub(crate) profile: Arc<Profile>,
     pub(crate) readers: Readers,
-    pub(crate) admission: Arc<Admission>,
     pub(crate) provider: Provider,
+    pub(crate) awaited: Awaited,
+}
+
+/// Tokens whose entry is waited for at one time. Whoever makes tokens up makes them wait as long as a request may
+/// take; beyond the bound a token is not known, and its client logs in again.
+const TOKENS_AWAITED_MAX: u64 = 1024;
+
+/// Requests with tokens of which this member has not heard.
+#[derive(Debug)]
+pub(crate) struct Awaited {
+    places: Bound,
+    refusals: LogThrottle,
+}
+
+impl Default for Awaited {
+    fn default() -> Self {
+        Self { places: Bound::new(TOKENS_AWAITED_MAX), refusals: LogThrottle::default() }
+    }
 }
 
 /// What a read was begun by.
@@ -91,16 +110,30 @@ impl Gate {
         let Shown::Unread(value) = shown else { return shown };
         if let Provider::Simple = self.provider {
             let index = std::str::from_utf8(text_of(&value)).ok().and_then(Tokens::index);
-            let Some(index) = index else { return Shown::Invalid };
-            if !self.wait_applied(LogIndex(index)).await {
+            let is_applied = match index {
+                Some(index) => self.wait_applied(LogIndex(index)).await,
+                None => false,
+            };
+            if !is_applied {
+                self.tell_refused();
                 return Shown::Invalid;
             }
         }
         let found = self.find(&value);
-        if let Shown::Given(_) | Shown::Signed(_) = &found {
-            remembered.remember(value, &found);
+        match &found {
+            Shown::Given(_) | Shown::Signed(_) => remembered.remember(value, &found),
+            Shown::Nothing | Shown::Unread(_) | Shown::Named(_) | Shown::Invalid => {
+                self.tell_refused();
+            }
         }
         found
+    }
+
+    /// Says now and then that tokens are refused, and not which: one that has run out is no news.
+    fn tell_refused(&self) {
+        if let Some(left_out) = self.awaited.refusals.admits() {
+            log::info!("refused a token that is not good", "left-out" = left_out);
+        }
     }
 
     /// Looks at a token as it is now.
@@ -138,7 +171,7 @@ impl Gate {
         if standing.applied() >= index {
             return true;
         }
-        let Ok(_place) = self.admission.reads.take(1) else { return false };
+        let Ok(_place) = self.awaited.places.take(1) else { return false };
         let deadline = Instant::now() + self.profile.limits().request_timeout;
         let Some((completer, waiting)) = completion::wait(&AWAITING, deadline) else {
             return false;

@@ -31,6 +31,7 @@
 //! | entries on their way to the applier | `node::limits::APPLYING_BYTES_MAX` | they wait in the log |
 //! | passwords to be hashed or looked at | `passwords` | refused |
 //! | tokens that are good | `state::auth::tokens` | the oldest go |
+//! | tokens that another member may have given out | `access` | refused as bad |
 //! | changes on their way to the backend file | `applier`, `committer` | the applier waits |
 //! | what peers are sent, and what has come from them | `peer::outgoing`, `peer::backlog` | dropped; reading pauses |
 //!

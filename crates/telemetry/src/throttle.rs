@@ -9,7 +9,7 @@ const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Decides about the lines of one matter.
 #[derive(Debug, Default)]
-pub(crate) struct LogThrottle {
+pub struct LogThrottle {
     state: Mutex<State>,
 }
 
@@ -21,7 +21,8 @@ struct State {
 
 impl LogThrottle {
     /// Whether to write a line now; then how many were left out since the last.
-    pub(crate) fn admits(&self) -> Option<u64> {
+    #[must_use]
+    pub fn admits(&self) -> Option<u64> {
         self.admits_at(Instant::now())
     }
 

@@ -1,0 +1,111 @@
+//! Guessing: whoever tries tokens and passwords holds nobody up, costs a bounded amount, and is told of now and then,
+//! without what he tried.
+
+use quorate_tests::{Client, Kind, Server, key, on_quorate, put};
+use tokio::task::JoinSet;
+use tonic::{Code, Status};
+
+use super::auth::{BAD, guard, log_in, options};
+
+on_quorate! {
+    alone:
+    made_up_tokens_hold_nobody_up,
+    wrong_passwords_hold_nobody_up,
+}
+
+/// Calls that guess at the same time, and connections that carry them.
+const GUESSES: usize = 3000;
+const CONNECTIONS: usize = 30;
+const MIB: u64 = 1 << 20;
+
+/// A figure that the member tells of itself.
+fn figure(server: &Server, name: &str) -> u64 {
+    let told = server.get("/metrics").text();
+    let line = told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    let value: f64 = line.unwrap().parse().unwrap();
+    // Bytes and counts of this size are exact.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as said")]
+    let value = value as u64;
+    value
+}
+
+fn lines_with(server: &Server, text: &str) -> usize {
+    server.log().lines().filter(|line| line.contains(text)).count()
+}
+
+/// Ann works; nobody is in her way.
+async fn work(ann: &Client) {
+    ann.put(put("a1", "v")).await.unwrap();
+    ann.range(key("a1")).await.unwrap();
+}
+
+async fn made_up_tokens_hold_nobody_up(kind: Kind) {
+    let server = options(kind).start().await;
+    let client = server.client();
+    guard(&client).await;
+    let ann = log_in(&client, "ann").await;
+    work(&ann).await;
+    let before = figure(&server, "process_resident_memory_bytes");
+    let connections: Vec<Client> = (0..CONNECTIONS).map(|_| server.client()).collect();
+    let mut guesses = JoinSet::new();
+    for number in 0..GUESSES {
+        // As if another member had given it out, much later.
+        let token = format!("GuessedLetters{number}.{}", 1_000_000_000 + number);
+        let guess = connections[number % CONNECTIONS].with_token(&token);
+        guesses.spawn(async move { guess.range(key("a1")).await.unwrap_err() });
+    }
+    let mut refused = 0;
+    while let Some(status) = guesses.join_next().await {
+        let status: Status = status.unwrap();
+        assert_eq!((status.code(), status.message()), (Code::Unauthenticated, BAD));
+        refused += 1;
+        if refused % 200 == 0 {
+            work(&ann).await;
+            let waiting = figure(&server, "quorate_reads_waiting");
+            assert!(waiting < 200, "{waiting} places of readers are taken");
+        }
+    }
+    assert_eq!(refused, GUESSES);
+    work(&ann).await;
+    let after = figure(&server, "process_resident_memory_bytes");
+    assert!(after < before + 256 * MIB, "{before} bytes, then {after}");
+    let told = lines_with(&server, "refused a token that is not good");
+    assert!((1..GUESSES / 100).contains(&told), "told {told} times");
+    assert_eq!(lines_with(&server, "GuessedLetters"), 0);
+}
+
+async fn wrong_passwords_hold_nobody_up(kind: Kind) {
+    let server = options(kind).start().await;
+    let client = server.client();
+    guard(&client).await;
+    let ann = log_in(&client, "ann").await;
+    let before = figure(&server, "process_resident_memory_bytes");
+    let mut guesses = JoinSet::new();
+    for number in 0..GUESSES {
+        let name = ["ann", "root", "MySecretInTheWrongField", "eve"][number % 4];
+        let guess = client.clone();
+        guesses.spawn(async move {
+            let refused = guess.log_in(name, &format!("GuessedWord{number}")).await;
+            refused.unwrap_err().code()
+        });
+    }
+    let mut wrong = 0;
+    while let Some(code) = guesses.join_next().await {
+        match code.unwrap() {
+            Code::InvalidArgument => wrong += 1,
+            // There is a bound on those that wait.
+            Code::ResourceExhausted => {}
+            other => panic!("{other:?}"),
+        }
+        if wrong % 50 == 0 {
+            work(&ann).await;
+        }
+    }
+    assert!(wrong > 0);
+    let after = figure(&server, "process_resident_memory_bytes");
+    assert!(after < before + 256 * MIB, "{before} bytes, then {after}");
+    let told = lines_with(&server, "refused a login");
+    assert!((1..=wrong.min(100)).contains(&told), "told {told} times of {wrong}");
+    assert_eq!(lines_with(&server, "GuessedWord") + lines_with(&server, "MySecret"), 0);
+    log_in(&client, "ann").await;
+}
