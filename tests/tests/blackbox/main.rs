@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
 mod auth;
+mod auth_tools;
 mod brute_force;
 mod certificate_users;
 mod cluster_tools;

@@ -93,7 +93,9 @@ impl Client {
             Err(status) if status.message() == NOT_ENABLED => None,
             Err(status) => return Err(status),
         };
+        let message = if fetched.is_some() { "logged in" } else { "authentication is off" };
         *self.token.borrow_mut() = fetched;
+        (self.debug)(message, &[("user", user.clone())]);
         Ok(())
     }
 }
