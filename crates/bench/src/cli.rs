@@ -1,10 +1,11 @@
 //! The command line.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Address, Security};
 
 /// Puts load on an etcd-compatible server and reports latency, throughput, and what it cost the server.
 #[derive(Clone, Debug, Parser)]
@@ -23,9 +24,21 @@ pub(crate) struct Cli {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
-    /// Servers, as host:port; connections are dealt among them
+    /// Servers, as host:port or URLs (http, https, unix, unixs); connections are dealt among them
     #[arg(long, global = true, value_delimiter = ',', default_value = "127.0.0.1:2379")]
-    pub(crate) endpoints: Vec<Endpoint>,
+    pub(crate) endpoints: Vec<Address>,
+    /// Certificates of authorities that servers are trusted by
+    #[arg(long, global = true, env = "ETCDCTL_CACERT", hide_env_values = true)]
+    pub(crate) cacert: Option<PathBuf>,
+    /// Certificate to show to servers
+    #[arg(long, global = true, env = "ETCDCTL_CERT", hide_env_values = true)]
+    pub(crate) cert: Option<PathBuf>,
+    /// Its key
+    #[arg(long, global = true, env = "ETCDCTL_KEY", hide_env_values = true)]
+    pub(crate) key: Option<PathBuf>,
+    /// Trust every server that speaks TLS
+    #[arg(long, global = true, env = "ETCDCTL_INSECURE_SKIP_TLS_VERIFY")]
+    pub(crate) insecure_skip_tls_verify: bool,
     /// Requests in flight
     #[arg(long, global = true, default_value_t = 100)]
     pub(crate) clients: usize,
@@ -65,6 +78,18 @@ pub(crate) struct Options {
     /// Report as JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
+}
+
+impl Options {
+    /// How connections are secured.
+    pub(crate) fn security(&self) -> Security {
+        Security {
+            cacert: self.cacert.clone(),
+            cert: self.cert.clone(),
+            key: self.key.clone(),
+            trusts_all: self.insecure_skip_tls_verify,
+        }
+    }
 }
 
 /// Loads.
@@ -114,6 +139,8 @@ pub(crate) enum Load {
         #[arg(long, default_value_t = 60)]
         ttl: i64,
     },
+    /// Make connections, each up to the server's greeting: with TLS, handshakes
+    Connect,
     /// Keep leases alive: one lease and one stream per client
     LeaseKeepalive {
         /// Seconds until a lease expires

@@ -1,64 +1,267 @@
-//! Where a server listens.
+//! Where a server listens, and the way there: TCP or a socket's file, with or without TLS.
+//!
+//! What is not secured goes straight to the socket; the rest is read and written by way of a box, whose cost is
+//! nothing beside that of the encryption.
 
 use std::io;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
+use std::pin::Pin;
 use std::str::FromStr;
+use std::task::{Context, Poll, ready};
+
+use quorate_tls::{
+    Allowed, ChannelConnector, ChannelStream, Connector, ConnectorSettings, Pair, Place, Protocols,
+    Trust,
+};
+use tokio::io::{Interest, ReadBuf};
+use tokio::net::TcpStream;
 
 use crate::error::BenchError;
 
-/// A `host:port`, which may be written as an `http://` URL.
+/// What a server's file is called in requests.
+const LOCAL_AUTHORITY: &str = "localhost";
+
+/// An address as it is given: `host:port` or a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Endpoint {
-    authority: String,
+pub(crate) struct Address {
+    place: Place,
+    /// What its scheme says, if it has one.
+    is_secured: Option<bool>,
 }
 
-impl FromStr for Endpoint {
+impl FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let authority = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
-        if authority.contains("://") || !authority.contains(':') {
-            return Err("an endpoint is host:port or http://host:port".to_owned());
+        let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
+        let (is_secured, is_file) = match scheme {
+            "" => (None, false),
+            "http" => (Some(false), false),
+            "https" => (Some(true), false),
+            "unix" => (Some(false), true),
+            "unixs" => (Some(true), true),
+            _ => return Err("an endpoint is http, https, unix or unixs".to_owned()),
+        };
+        if is_file && !rest.is_empty() {
+            return Ok(Self { place: Place::File(PathBuf::from(rest)), is_secured });
         }
-        Ok(Self { authority: authority.to_owned() })
+        let authority = rest.trim_end_matches('/');
+        if is_file || authority.contains('/') || !authority.contains(':') {
+            return Err("an endpoint is host:port, a URL of such, or a socket's file".to_owned());
+        }
+        Ok(Self { place: Place::Host(authority.to_owned()), is_secured })
     }
 }
 
+/// How connections are secured.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Security {
+    pub(crate) cacert: Option<PathBuf>,
+    pub(crate) cert: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
+    pub(crate) trusts_all: bool,
+}
+
+impl Security {
+    /// The way to these addresses. One without a scheme is secured where files say with what.
+    pub(crate) fn endpoints(&self, addresses: &[Address]) -> Result<Vec<Endpoint>, BenchError> {
+        let is_asked_for = self.cacert.is_some() || self.cert.is_some() || self.key.is_some();
+        let is_secured = |address: &Address| address.is_secured.unwrap_or(is_asked_for);
+        let connector = if addresses.iter().any(is_secured) {
+            Some(self.connector().map_err(BenchError::Usage)?)
+        } else {
+            None
+        };
+        let endpoint = |address: &Address| Endpoint {
+            place: address.place.clone(),
+            tls: connector.clone().filter(|_| is_secured(address)),
+        };
+        Ok(addresses.iter().map(endpoint).collect())
+    }
+
+    fn connector(&self) -> Result<Connector, String> {
+        let pair = match (&self.cert, &self.key) {
+            (None, None) => None,
+            (Some(cert), Some(key)) => Some(Pair::new(cert, key)),
+            (Some(_), None) | (None, Some(_)) => {
+                return Err("--cert and --key go together".to_owned());
+            }
+        };
+        let trust = self.cacert.clone().map_or(Trust::System, Trust::File);
+        Connector::new(ConnectorSettings {
+            pair,
+            protocols: Protocols::default(),
+            trust: (!self.trusts_all).then_some(trust),
+            allowed: Allowed::All,
+            http2: true,
+            server_name: None,
+        })
+        .map_err(|error| error.to_string())
+    }
+}
+
+/// A server, and how to get there.
+#[derive(Clone, Debug)]
+pub(crate) struct Endpoint {
+    place: Place,
+    tls: Option<Connector>,
+}
+
 impl Endpoint {
+    /// What requests name as their host.
     pub(crate) fn authority(&self) -> &str {
-        &self.authority
+        match &self.place {
+            Place::Host(authority) => authority,
+            Place::File(_) => LOCAL_AUTHORITY,
+        }
+    }
+
+    /// Whether what is said is encrypted.
+    pub(crate) const fn is_secured(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// Opens a connection on the runtime that will drive it.
-    pub(crate) async fn dial(&self) -> io::Result<tokio::net::TcpStream> {
-        let socket = tokio::net::TcpStream::connect(&self.authority).await?;
-        socket.set_nodelay(true)?;
-        Ok(socket)
+    pub(crate) async fn dial(&self) -> io::Result<Socket> {
+        match (&self.place, &self.tls) {
+            (Place::Host(authority), None) => {
+                let socket = TcpStream::connect(authority).await?;
+                socket.set_nodelay(true)?;
+                Ok(Socket::Plain(socket))
+            }
+            (place, tls) => {
+                let connector = ChannelConnector::new(place.clone(), tls.clone());
+                Ok(Socket::Other(connector.connect().await?))
+            }
+        }
     }
+}
 
-    /// Opens a connection that an asynchronous runtime can take over.
-    pub(crate) fn connect(&self) -> Result<TcpStream, BenchError> {
-        let connect = || {
-            let addresses: Vec<_> = self.authority.to_socket_addrs()?.collect();
-            let socket = TcpStream::connect(&addresses[..])?;
-            socket.set_nodelay(true)?;
-            socket.set_nonblocking(true)?;
-            Ok(socket)
-        };
-        connect().map_err(|source| BenchError::Connect { endpoint: self.authority.clone(), source })
+/// A connection, before HTTP/2.
+pub(crate) enum Socket {
+    Plain(TcpStream),
+    Other(ChannelStream),
+}
+
+/// What one round on a socket came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Round {
+    pub(crate) written: usize,
+    pub(crate) read: usize,
+    /// The server has said its last.
+    pub(crate) is_closed: bool,
+}
+
+impl Socket {
+    /// Writes as much of `output` as the socket takes, waits until there is something to read or room to go on, and
+    /// reads once. Cut off in the middle, it has not lost anything but what `round` does not tell.
+    pub(crate) async fn exchange(
+        &mut self,
+        output: &[u8],
+        input: &mut [u8],
+        round: &mut Round,
+    ) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => exchange_plain(socket, output, input, round).await,
+            Self::Other(stream) => {
+                std::future::poll_fn(|cx| exchange_other(stream.as_mut(), cx, output, input, round))
+                    .await
+            }
+        }
     }
+}
+
+async fn exchange_plain(
+    socket: &TcpStream,
+    output: &[u8],
+    input: &mut [u8],
+    round: &mut Round,
+) -> io::Result<()> {
+    write_plain(socket, output, round)?;
+    let interest = if round.written == output.len() {
+        Interest::READABLE
+    } else {
+        Interest::READABLE | Interest::WRITABLE
+    };
+    socket.ready(interest).await?;
+    match socket.try_read(input) {
+        Ok(0) => round.is_closed = true,
+        Ok(count) => round.read = count,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+fn write_plain(socket: &TcpStream, output: &[u8], round: &mut Round) -> io::Result<()> {
+    while round.written < output.len() {
+        match socket.try_write(&output[round.written..]) {
+            Ok(count) => round.written += count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn exchange_other(
+    mut stream: Pin<&mut dyn quorate_tls::ChannelIo>,
+    cx: &mut Context<'_>,
+    output: &[u8],
+    input: &mut [u8],
+    round: &mut Round,
+) -> Poll<io::Result<()>> {
+    while round.written < output.len() {
+        match stream.as_mut().poll_write(cx, &output[round.written..]) {
+            Poll::Ready(count) => round.written += count?,
+            Poll::Pending => break,
+        }
+    }
+    // Whether all of it has left is seen by the other side; what comes is waited for in any case.
+    if let Poll::Ready(flushed) = stream.as_mut().poll_flush(cx) {
+        flushed?;
+    }
+    let mut buffer = ReadBuf::new(input);
+    ready!(stream.as_mut().poll_read(cx, &mut buffer))?;
+    round.read = buffer.filled().len();
+    round.is_closed = round.read == 0;
+    Poll::Ready(Ok(()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn endpoint(text: &str, security: &Security) -> Endpoint {
+        security.endpoints(&[text.parse().unwrap()]).unwrap().remove(0)
+    }
+
     #[test]
-    fn takes_plain_addresses_only() {
-        for (text, authority) in [("[::1]:2379", "[::1]:2379"), ("http://a:1/", "a:1")] {
-            assert_eq!(text.parse::<Endpoint>().unwrap().authority(), authority);
+    fn addresses_say_where_and_how() {
+        let open = Security { trusts_all: true, ..Security::default() };
+        for (text, authority, is_secured) in [
+            ("[::1]:2379", "[::1]:2379", false),
+            ("http://a:1/", "a:1", false),
+            ("https://a:1", "a:1", true),
+            ("unix:///tmp/s", "localhost", false),
+            ("unixs://s:1", "localhost", true),
+        ] {
+            let endpoint = endpoint(text, &open);
+            assert_eq!((endpoint.authority(), endpoint.is_secured()), (authority, is_secured));
         }
-        assert!("https://a:1".parse::<Endpoint>().is_err());
-        assert!("localhost".parse::<Endpoint>().is_err());
+        for text in ["ftp://a:1", "localhost", "unix://", "http://a:1/b"] {
+            assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn files_secure_what_does_not_say_otherwise() {
+        let missing = || Some(PathBuf::from("/nonexistent"));
+        let security = Security { cacert: missing(), ..Security::default() };
+        let address = |text: &str| text.parse::<Address>().unwrap();
+        assert!(security.endpoints(&[address("a:1")]).is_err());
+        assert!(security.endpoints(&[address("http://a:1")]).is_ok());
+        let half = Security { cert: missing(), trusts_all: true, ..Security::default() };
+        assert!(half.endpoints(&[address("a:1")]).unwrap_err().to_string().contains("--key"));
     }
 }

@@ -10,6 +10,7 @@
 //!
 //! What is asked (`workload`), when (`pace`), the protocol (`wire`).
 
+mod handshake;
 mod link;
 mod stream;
 mod unary;
@@ -24,6 +25,7 @@ use crate::pace::Pace;
 use crate::pulse::Pulse;
 use crate::record::Record;
 
+pub(crate) use handshake::run_handshakes;
 use link::on_runtime;
 pub(crate) use link::{LOOK, Link, call, calls};
 pub(crate) use stream::run_streams;
@@ -39,10 +41,10 @@ pub(crate) struct Spread {
 }
 
 /// One connection's part of the load.
+#[derive(Clone)]
 pub(crate) struct Part {
-    socket: std::net::TcpStream,
     endpoints: Vec<Endpoint>,
-    /// Which of them the socket leads to.
+    /// Which of them to connect to.
     position: usize,
     /// Position among all connections.
     pub(crate) index: usize,
@@ -51,8 +53,8 @@ pub(crate) struct Part {
 }
 
 impl Spread {
-    /// Connects, and deals the connections among the threads.
-    fn parts(&self) -> Result<Vec<Vec<Part>>, BenchError> {
+    /// Deals the connections among the threads.
+    fn parts(&self) -> Vec<Vec<Part>> {
         let connections = self.connections.clamp(1, self.clients.max(1));
         let threads = self.threads.clamp(1, connections);
         let mut parts: Vec<_> = (0..threads).map(|_| Vec::new()).collect();
@@ -60,11 +62,10 @@ impl Spread {
             let position = index % self.endpoints.len();
             let clients =
                 self.clients / connections + usize::from(index < self.clients % connections);
-            let socket = self.endpoints[position].connect()?;
             let endpoints = self.endpoints.clone();
-            parts[index % threads].push(Part { socket, endpoints, position, index, clients });
+            parts[index % threads].push(Part { endpoints, position, index, clients });
         }
-        Ok(parts)
+        parts
     }
 }
 
@@ -91,7 +92,7 @@ where
 {
     let task = Arc::new(task);
     let threads: Vec<_> = spread
-        .parts()?
+        .parts()
         .into_iter()
         .map(|parts| {
             let task = task.clone();

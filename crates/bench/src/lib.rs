@@ -17,7 +17,7 @@
 //!
 //! # Not here
 //!
-//! Starting servers and comparing them (`xtask compare`), TLS, authentication.
+//! Starting servers and comparing them (`xtask compare`), TLS itself (`tls`), authentication.
 
 mod cli;
 mod endpoint;

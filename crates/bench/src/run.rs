@@ -8,7 +8,7 @@ use quorate_random::SplitMix64;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cli::{Cli, ListArgs, Load, Options, OrderName, WatchArgs};
-use crate::engine::{Records, Run, Spread, call, run_streams, run_unary};
+use crate::engine::{Records, Run, Spread, call, run_handshakes, run_streams, run_unary};
 use crate::error::BenchError;
 use crate::pace::Pace;
 use crate::progress::Progress;
@@ -43,6 +43,7 @@ pub(crate) fn run(cli: &Cli) -> Result<Report, BenchError> {
             session.watch("watch-latency", &one, rate)
         }
         Load::LeaseGrant { ttl } => session.lease_grant(*ttl),
+        Load::Connect => session.connect(),
         Load::LeaseKeepalive { ttl } => session.lease_keepalive(*ttl),
     }
 }
@@ -74,7 +75,7 @@ impl<'a> Session<'a> {
             keys: KeySpace::new(&options.prefix, options.key_size, options.keys)?,
             values: Values::new(options.value_size, options.seed),
             spread: Spread {
-                endpoints: options.endpoints.clone(),
+                endpoints: options.security().endpoints(&options.endpoints)?,
                 clients: options.clients,
                 connections: options.connections.min(options.clients),
                 threads: options.threads,
@@ -177,8 +178,14 @@ impl<'a> Session<'a> {
         })
     }
 
+    fn connect(&self) -> Result<Report, BenchError> {
+        self.measured("connect", &["connect"], self.options.total, |run| {
+            run_handshakes(&self.spread, run)
+        })
+    }
+
     fn lease_keepalive(&self, ttl_secs: i64) -> Result<Report, BenchError> {
-        let endpoint = &self.options.endpoints[0];
+        let endpoint = &self.spread.endpoints[0];
         let leases = Leases::grant(endpoint, self.options.clients, ttl_secs)?;
         let requests = leases.keep_alive_requests();
         let report = self.measured("lease-keepalive", &["keepalive"], self.options.total, |run| {
@@ -291,7 +298,7 @@ impl<'a> Session<'a> {
     /// The newest revision.
     fn revision(&self) -> Result<i64, BenchError> {
         let request = RangeRequest { key: vec![0].into(), ..Default::default() };
-        let reply: RangeResponse = call(&self.options.endpoints[0], path::RANGE, &request)?;
+        let reply: RangeResponse = call(&self.spread.endpoints[0], path::RANGE, &request)?;
         Ok(reply.header.map_or(0, |header| header.revision))
     }
 }

@@ -55,24 +55,29 @@ impl ChannelConnector {
         &self.place
     }
 
-    async fn connect(self) -> io::Result<ChannelStream> {
-        match self.place {
+    /// Connects once.
+    ///
+    /// # Errors
+    ///
+    /// Nobody is there, or the two do not accept one another.
+    pub async fn connect(&self) -> io::Result<ChannelStream> {
+        match &self.place {
             Place::Host(authority) => {
-                let stream = TcpStream::connect(&authority).await?;
+                let stream = TcpStream::connect(authority).await?;
                 stream.set_nodelay(true)?;
-                let host = authority.rsplit_once(':').map_or(&*authority, |(host, _)| host);
-                secure(self.tls, Some(host), stream).await
+                let host = authority.rsplit_once(':').map_or(&**authority, |(host, _)| host);
+                secure(self.tls.as_ref(), Some(host), stream).await
             }
             Place::File(path) => {
-                let stream = UnixStream::connect(&path).await?;
-                secure(self.tls, host_of_file(&path), stream).await
+                let stream = UnixStream::connect(path).await?;
+                secure(self.tls.as_ref(), host_of_file(path), stream).await
             }
         }
     }
 }
 
 async fn secure<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    tls: Option<Connector>,
+    tls: Option<&Connector>,
     host: Option<&str>,
     stream: S,
 ) -> io::Result<ChannelStream> {

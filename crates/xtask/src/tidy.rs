@@ -167,7 +167,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("quorate-simulate", &["quorate-sim"]),
     ("quorate-ctl", &["quorate-api", "quorate-cli", "quorate-release", "quorate-tls"]),
-    ("quorate-bench", &["quorate-api", "quorate-protobuf", "quorate-random"]),
+    ("quorate-bench", &["quorate-api", "quorate-protobuf", "quorate-random", "quorate-tls"]),
     (
         "quorate-utl",
         &[

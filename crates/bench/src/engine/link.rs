@@ -3,11 +3,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use tokio::io::Interest;
-use tokio::net::TcpStream;
-
 use super::Part;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Round, Socket};
 use crate::error::BenchError;
 use crate::wire::connection::{Connection, Event, Replies};
 
@@ -37,25 +34,26 @@ pub(crate) struct Link<T> {
 
 enum State {
     /// With when something came last, or nothing was awaited.
-    Connected { socket: TcpStream, heard: Instant },
+    Connected { socket: Socket, heard: Instant },
     /// Since then.
     Down(Instant),
 }
 
 impl<T> Link<T> {
-    /// Takes over a part's socket. Must be called on the runtime that will drive it.
-    pub(crate) fn new(part: Part) -> Result<Self, BenchError> {
-        Self::over(part.socket, part.endpoints, part.position)
+    /// Connects, on the runtime that will drive the connection.
+    pub(crate) async fn new(part: Part) -> Result<Self, BenchError> {
+        Self::over(part.endpoints, part.position).await
     }
 
-    fn over(
-        socket: std::net::TcpStream,
-        endpoints: Vec<Endpoint>,
-        position: usize,
-    ) -> Result<Self, BenchError> {
+    async fn over(endpoints: Vec<Endpoint>, position: usize) -> Result<Self, BenchError> {
+        let endpoint = &endpoints[position];
+        let socket = dial(endpoint).await.map_err(|source| BenchError::Connect {
+            endpoint: endpoint.authority().to_owned(),
+            source,
+        })?;
         Ok(Self {
-            state: State::Connected { socket: TcpStream::from_std(socket)?, heard: Instant::now() },
-            wire: Connection::new(endpoints[position].authority().to_owned()),
+            state: State::Connected { socket, heard: Instant::now() },
+            wire: Connection::new(endpoint.authority().to_owned(), endpoint.is_secured()),
             endpoints,
             position,
             dialled: 1,
@@ -101,10 +99,10 @@ impl<T> Link<T> {
 
     async fn dial(&mut self, since: Instant, until: Instant) -> Result<(), BenchError> {
         let endpoint = &self.endpoints[self.position];
-        let dialled = tokio::time::timeout(DIAL, endpoint.dial()).await;
-        match dialled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+        match dial(endpoint).await {
             Ok(socket) => {
-                self.wire = Connection::new(endpoint.authority().to_owned());
+                let authority = endpoint.authority().to_owned();
+                self.wire = Connection::new(authority, endpoint.is_secured());
                 self.state = State::Connected { socket, heard: Instant::now() };
                 self.dialled += 1;
                 self.filled = 0;
@@ -124,56 +122,42 @@ impl<T> Link<T> {
         }
     }
 
-    async fn exchange(
+    /// Writes what is to be written, and waits for the socket or for `until`; the connection's failure is the error.
+    pub(crate) async fn exchange(
         &mut self,
         until: Instant,
         each: &mut impl FnMut(Event<'_, T>),
     ) -> Result<(), BenchError> {
-        self.flush()?;
         let State::Connected { socket, heard } = &mut self.state else { return Ok(()) };
-        let interest = if self.wire.output().is_empty() {
-            Interest::READABLE
-        } else {
-            Interest::READABLE | Interest::WRITABLE
-        };
         let until = tokio::time::Instant::from_std(until);
-        match tokio::time::timeout_at(until, socket.ready(interest)).await {
-            Ok(ready) => {
-                ready?;
+        let mut round = Round::default();
+        let input = &mut self.input[self.filled..];
+        let exchanged = socket.exchange(self.wire.output(), input, &mut round);
+        let exchanged = tokio::time::timeout_at(until, exchanged).await;
+        self.wire.wrote(round.written);
+        match exchanged {
+            Ok(done) => {
+                done?;
                 *heard = Instant::now();
             }
             Err(_) if !self.wire.is_busy() => *heard = Instant::now(),
             Err(_) if heard.elapsed() > STALL => return Err(BenchError::Stalled(STALL.as_secs())),
             Err(_) => {}
         }
-        self.read(each)
-    }
-
-    fn flush(&mut self) -> Result<(), BenchError> {
-        let State::Connected { socket, .. } = &self.state else { return Ok(()) };
-        while !self.wire.output().is_empty() {
-            match socket.try_write(self.wire.output()) {
-                Ok(count) => self.wire.wrote(count),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error.into()),
-            }
+        if round.is_closed {
+            return Err(BenchError::Closed);
         }
-        Ok(())
-    }
-
-    fn read(&mut self, each: &mut impl FnMut(Event<'_, T>)) -> Result<(), BenchError> {
-        let State::Connected { socket, .. } = &self.state else { return Ok(()) };
-        match socket.try_read(&mut self.input[self.filled..]) {
-            Ok(0) => return Err(BenchError::Closed),
-            Ok(count) => self.filled += count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-            Err(error) => return Err(error.into()),
-        }
+        self.filled += round.read;
         let used = self.wire.receive(&self.input[..self.filled], each)?;
         self.input.copy_within(used..self.filled, 0);
         self.filled -= used;
         Ok(())
     }
+}
+
+async fn dial(endpoint: &Endpoint) -> io::Result<Socket> {
+    let dialled = tokio::time::timeout(DIAL, endpoint.dial()).await;
+    dialled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 /// Runs `work` on a single-threaded runtime of its own, where it may spawn local tasks.
@@ -200,9 +184,8 @@ pub(crate) fn calls<Reply: prost::Message + Default>(
     path: &'static str,
     requests: &[impl prost::Message],
 ) -> Result<Vec<Reply>, BenchError> {
-    let socket = endpoint.connect()?;
     on_runtime(async move {
-        let mut link = Link::over(socket, vec![endpoint.clone()], 0)?;
+        let mut link = Link::over(vec![endpoint.clone()], 0).await?;
         let mut replies: Vec<Vec<u8>> = vec![Vec::new(); requests.len()];
         let (mut sent, mut ended, mut refused) = (0, 0, None);
         while ended < requests.len() {

@@ -37,7 +37,7 @@ async fn connection(
     requests: Vec<Vec<u8>>,
 ) -> Result<Records, BenchError> {
     let mut record = Record::new();
-    let mut link: Link<usize> = Link::new(part)?;
+    let mut link: Link<usize> = Link::new(part).await?;
     let mut clients: Vec<Client> = requests.iter().map(|_| Client::default()).collect();
     let mut idle: Vec<usize> = (0..clients.len()).collect();
     let (mut held, mut over, mut patience) = (None, false, Patience::default());

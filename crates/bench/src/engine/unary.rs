@@ -31,7 +31,7 @@ pub(crate) fn run_unary<S: Source>(
 async fn connection<S: Source>(part: Part, run: Run, mut source: S) -> Result<Records, BenchError> {
     let mut records = vec![Record::new(); run.kinds];
     let clients = part.clients;
-    let mut link = Link::new(part)?;
+    let mut link = Link::new(part).await?;
     let mut message = Vec::new();
     let (mut in_flight, mut held, mut over) = (0, None, false);
     let mut patience = Patience::default();

@@ -129,7 +129,7 @@ pub(crate) struct Connection<T> {
 
 impl<T> Connection<T> {
     /// Makes a connection to `authority` whose output begins with the preface.
-    pub(crate) fn new(authority: String) -> Self {
+    pub(crate) fn new(authority: String, is_secured: bool) -> Self {
         let mut output = PREFACE.to_vec();
         FrameHeader { len: 12, kind: kind::SETTINGS, flags: 0, stream: 0 }.put(&mut output);
         for (setting, value) in [(SETTING_ENABLE_PUSH, 0), (SETTING_INITIAL_WINDOW, WINDOW_MAX)] {
@@ -140,7 +140,7 @@ impl<T> Connection<T> {
         Self {
             output,
             written: 0,
-            encoder: Encoder::new(authority),
+            encoder: Encoder::new(authority, is_secured),
             decoder: Decoder::new(),
             streams: HashMap::default(),
             next_stream: 1,

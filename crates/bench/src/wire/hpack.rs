@@ -11,6 +11,10 @@ use super::huffman;
 const TABLE_BYTES_MAX: usize = 4096;
 /// What an entry counts beyond its strings (RFC 7541, section 4.1).
 const ENTRY_OVERHEAD_BYTES: usize = 32;
+/// Whole fields by their index in the static table.
+const POST: u8 = 0x83;
+const SCHEME_HTTP: u8 = 0x86;
+const SCHEME_HTTPS: u8 = 0x87;
 /// Entries of the static table.
 const STATIC_COUNT: usize = 61;
 
@@ -18,6 +22,8 @@ const STATIC_COUNT: usize = 61;
 #[derive(Debug)]
 pub(super) struct Encoder {
     authority: String,
+    /// Method and scheme, by their static indices.
+    beginning: [u8; 2],
     /// Literals in the order in which they entered the dynamic table.
     inserted: Vec<Literal>,
 }
@@ -32,14 +38,15 @@ enum Literal {
 }
 
 impl Encoder {
-    pub(super) const fn new(authority: String) -> Self {
-        Self { authority, inserted: Vec::new() }
+    pub(super) const fn new(authority: String, is_secured: bool) -> Self {
+        let beginning = if is_secured { [POST, SCHEME_HTTPS] } else { [POST, SCHEME_HTTP] };
+        Self { authority, beginning, inserted: Vec::new() }
     }
 
     /// Appends the header block of a call to `path`. The paths of one connection are few, so the table
     /// never overflows and an entry's index follows from the order of insertion.
     pub(super) fn encode(&mut self, path: &'static str, out: &mut Vec<u8>) {
-        out.extend_from_slice(&[0x83, 0x86]); // :method POST, :scheme http
+        out.extend_from_slice(&self.beginning);
         for literal in [
             Literal::Path(path),
             Literal::Authority,
@@ -330,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_repeated_request_is_all_indexes() {
-        let mut encoder = Encoder::new("localhost:2379".to_owned());
+        let mut encoder = Encoder::new("localhost:2379".to_owned(), false);
         let mut first = Vec::new();
         encoder.encode("/a/B", &mut first);
         let mut second = Vec::new();

@@ -163,7 +163,7 @@ async fn connection(
     creations: Vec<Vec<Vec<u8>>>,
     board: &Board,
 ) -> Result<Records, BenchError> {
-    let mut link: Link<()> = Link::new(part)?;
+    let mut link: Link<()> = Link::new(part).await?;
     while !link.has_room() {
         link.turn(Instant::now() + LOOK, &mut |_| {}).await?;
     }

@@ -1,0 +1,52 @@
+//! Operations that are one connection each: it is made, secured if it is to be, greeted and closed.
+//!
+//! A connection counts once the server's settings have come: a server that speaks TLS sends them when it has accepted
+//! the client's certificate.
+
+use std::time::{Duration, Instant};
+
+use super::{LOOK, Link, Part, Records, Run, Spread, run_parts};
+use crate::record::Record;
+
+/// How long one may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Makes connections until the pace has no more tickets.
+pub(crate) fn run_handshakes(
+    spread: &Spread,
+    run: &Run,
+) -> Result<Records, crate::error::BenchError> {
+    // One after the other for each client.
+    let spread = Spread { connections: spread.clients, ..spread.clone() };
+    let run = run.clone();
+    run_parts(&spread, run.kinds, move |part| client(part, run.clone()))
+}
+
+async fn client(part: Part, run: Run) -> Result<Records, crate::error::BenchError> {
+    let mut record = Record::new();
+    while let Some(ticket) = run.pace.draw(Instant::now()) {
+        tokio::time::sleep_until(tokio::time::Instant::from_std(ticket.due)).await;
+        match tokio::time::timeout(PATIENCE, greet(part.clone())).await {
+            Ok(Ok(())) => {
+                let now = Instant::now();
+                record.add_latency(now.duration_since(ticket.due));
+                run.pulse.beat(now);
+            }
+            Ok(Err(error)) => record.add_error(error.to_string(), 1),
+            Err(_) => record.add_error("the server did not greet in time".to_owned(), 1),
+        }
+        run.pace.add_done(1);
+        if run.pace.is_interrupted() {
+            break;
+        }
+    }
+    Ok(vec![record])
+}
+
+async fn greet(part: Part) -> Result<(), crate::error::BenchError> {
+    let mut link: Link<()> = Link::new(part).await?;
+    while !link.has_room() {
+        link.exchange(Instant::now() + LOOK, &mut |_| {}).await?;
+    }
+    Ok(())
+}
