@@ -81,6 +81,9 @@ pub struct Oddities {
     pub open_modes: Vec<(PathBuf, u32)>,
 }
 
+/// Where both programs put certificates that a member makes for itself.
+const OWN_CERTIFICATES: &str = "fixtures";
+
 impl DataDir {
     /// Names the places below `root`, with the log in `wal_dir` if one is given.
     #[must_use]
@@ -157,7 +160,7 @@ impl DataDir {
             (false, true) => return Err(DataDirError::Proxy { path: self.root.join("proxy") }),
             _ => {}
         }
-        names.retain(|name| name != "member");
+        names.retain(|name| name != "member" && name != OWN_CERTIFICATES);
         Ok(names)
     }
 }
@@ -232,6 +235,7 @@ mod tests {
         let place = DataDir::new(root.path(), None);
         fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(root.path().join("lost+found"), b"").unwrap();
+        fs::create_dir(root.path().join("fixtures")).unwrap();
         let odd = place.prepare(&RealDisk).unwrap();
         assert_eq!(odd.unexpected, ["lost+found"]);
         assert_eq!(odd.open_modes, [(root.path().to_path_buf(), 0o755)]);

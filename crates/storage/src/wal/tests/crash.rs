@@ -58,6 +58,25 @@ fn try_live(disk: &FaultyDisk, dir: &Path, done: &mut Progress) -> Result<(), Wa
 }
 
 #[test]
+fn a_log_opens_below_a_directory_that_may_only_be_passed_through() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("above").join("wal");
+    fs::create_dir_all(dir.parent().unwrap()).unwrap();
+    let mut wal = create(&dir);
+    wal.save(Some(&state(1, 1, 0)), &[entry(1, 1, b"a")]).unwrap();
+    drop(wal);
+    let open = |errno, of: &str| {
+        let disk = FaultyDisk::new(home.path()).unwrap();
+        disk.inject(Fault::nth(Operation::SyncDir, 0, errno).on(of));
+        Wal::open(Arc::new(disk), &dir, &SnapshotMark::default(), small_options())
+    };
+    let (denied, broken) = (13, 5);
+    assert_eq!(open(denied, "above").unwrap().1.last_index, 1);
+    assert!(open(denied, "wal").is_err(), "its own names have to last");
+    assert!(open(broken, "above").is_err());
+}
+
+#[test]
 fn a_segment_whose_name_was_not_synced_before_a_process_ended_is_not_lost_by_the_next() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
