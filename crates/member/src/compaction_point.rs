@@ -59,7 +59,7 @@ mod tests {
                     txn.delete_range(KeyRange::One(key));
                 }
             }
-            txn.finish();
+            drop(txn.finish());
         };
         apply(&[(b"a", true), (b"b", true)]);
         apply(&[(b"a", false), (b"c", true)]);

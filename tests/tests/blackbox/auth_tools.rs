@@ -188,7 +188,7 @@ async fn a_command_logs_in_anew(kind: Kind) {
     assert!(!said.contains("s3cret"), "{said}");
     // Whoever gets another password, if it is the same one, has to log in anew.
     let changing = [ROOT, "user", "passwd", "ann", "--interactive=false"];
-    ctl.run_with_input(&changing, "s3cret\n").success();
+    drop(ctl.run_with_input(&changing, "s3cret\n").success());
     let mut input = txn.stdin.take().unwrap();
     input.write_all(b"\nput app/1 v\n\n\n").unwrap();
     drop(input);

@@ -163,6 +163,7 @@ impl Outlet for Said {
             | Output::ChangeRefused(_)
             | Output::Removed
             | Output::ChangeAnswered { .. }
+            | Output::CompactionAccepted { .. }
             | Output::ClusterVersion { .. }
             | Output::StorageVersion { .. }
             | Output::StorageVersionStays(_)
