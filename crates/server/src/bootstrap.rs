@@ -127,9 +127,7 @@ fn boot_with(
     if !(config.force_new_cluster && dirs.is_initialised(&**disk)) {
         check_lost_log(&**disk, &dirs)?;
     }
-    for path in snap::clean_up(&**disk, &dirs.snap())? {
-        log::info!("removed an unfinished file", "path" = path.display().to_string());
-    }
+    let snap_dir = dirs.snap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -144,6 +142,10 @@ fn boot_with(
     // Whoever is still looking a name up is not waited for.
     runtime.shutdown_background();
     let booted = booted?;
+    // Only now are they certainly nobody's: of a process that runs here already they would be snapshots on their way.
+    for path in snap::clean_up(&**disk, &snap_dir)? {
+        log::info!("removed an unfinished file", "path" = path.display().to_string());
+    }
     log::info!("the member is in place", "known-peers" = booted.peers.len());
     Ok(booted)
 }

@@ -160,12 +160,13 @@ pub fn boot(
     let dirs = dirs();
     dirs.prepare(&*shared)?;
     check_lost_log(&*shared, &dirs)?;
-    snap::clean_up(&*shared, &dirs.snap())?;
-    if dirs.is_initialised(&*shared) {
-        restart(shared, dirs, flags, others, seed)
+    let booted = if dirs.is_initialised(&*shared) {
+        restart(Arc::clone(&shared), dirs.clone(), flags, others, seed)
     } else {
-        create(shared, dirs, flags, others, seed)
-    }
+        create(Arc::clone(&shared), dirs.clone(), flags, others, seed)
+    }?;
+    snap::clean_up(&*shared, &dirs.snap())?;
+    Ok(booted)
 }
 
 fn check_lost_log(disk: &dyn Disk, dirs: &DataDir) -> Result<(), Refused> {

@@ -64,7 +64,11 @@ pub enum ImageFault {
 pub fn check_image(disk: &Arc<dyn Disk>, path: &Path, snapshot: u64) -> Result<(), ImageFault> {
     let owned = || path.to_path_buf();
     let facts = disk.metadata(path).map_err(|source| ImageFault::Io { path: owned(), source })?;
-    if facts.is_some_and(|facts| facts.len == 0) {
+    let facts = facts.ok_or_else(|| {
+        let source = io::ErrorKind::NotFound.into();
+        ImageFault::Io { path: owned(), source }
+    })?;
+    if facts.len == 0 {
         return Err(ImageFault::Empty { path: owned() });
     }
     let mut options = Options::default();
@@ -83,4 +87,21 @@ pub fn check_image(disk: &Arc<dyn Disk>, path: &Path, snapshot: u64) -> Result<(
         return Err(ImageFault::Older { path: owned(), index, snapshot });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_storage::disk::RealDisk;
+
+    use super::*;
+
+    #[test]
+    fn an_image_that_is_not_there_is_not_made_by_being_looked_at() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tmp7");
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let fault = check_image(&disk, &path, 1).expect_err("there is none");
+        assert!(matches!(fault, ImageFault::Io { .. }), "{fault}");
+        assert!(!path.exists());
+    }
 }

@@ -280,3 +280,22 @@ fn received_files_that_the_backend_has_passed_are_removed() {
     assert!(!passed.exists());
     assert!(awaited.exists(), "the log may ask for it yet");
 }
+
+#[test]
+fn snapshots_on_their_way_are_removed_by_a_start_that_succeeds_and_by_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = super::config(&folder);
+    drop(boot_with(&config, &real_disk(), &NoNames).unwrap());
+    let dirs = DataDir::new(Path::new(&config.data_dir), None);
+    let unfinished = dirs.snap().join("tmp7");
+    std::fs::write(&unfinished, b"half").unwrap();
+    let log = dirs.wal().join("0000000000000000-0000000000000000.wal");
+    let sound = std::fs::read(&log).unwrap();
+    let damaged: Vec<u8> = sound.iter().map(|byte| !byte).collect();
+    std::fs::write(&log, damaged).unwrap();
+    refusal(&config);
+    assert!(unfinished.exists(), "it may be another process's");
+    std::fs::write(&log, sound).unwrap();
+    boot_with(&config, &real_disk(), &NoNames).unwrap();
+    assert!(!unfinished.exists());
+}

@@ -172,6 +172,10 @@ impl World {
         for told in heard {
             is_over |= self.note_told(at, &told);
             self.watching[at].watcher.told.push((now, told));
+            if is_over && cancels {
+                // The answer to a cancellation may come behind the word that a compaction has ended it.
+                break;
+            }
         }
         if is_over {
             self.end_stream(at);
