@@ -20,7 +20,7 @@ use quorate_sim::seen::Seen;
 use quorate_sim::trace::Sink;
 
 const USAGE: &str = "\
-usage: cargo xtask sim [--seeds N | --hours N | --minutes N] [--first S] [--threads N]
+usage: cargo xtask sim [--seeds N | --hours N | --minutes N] [--first S] [--threads N] [--until-failure]
        cargo xtask sim --seed S [--trace] [--without KIND,KIND] [--seconds N]
 
   --seeds N     runs N seeds (100)
@@ -28,6 +28,8 @@ usage: cargo xtask sim [--seeds N | --hours N | --minutes N] [--first S] [--thre
   --minutes N   runs seeds for N minutes of real time
   --first S     begins with seed S (1)
   --threads N   runs so many at a time (as many as there are cores)
+  --until-failure
+                ends with the first seed that fails
   --seed S      runs one seed
   --trace       prints everything that happens in it
   --without K   leaves out kinds of faults and acts that it has drawn
@@ -46,6 +48,7 @@ struct Wanted {
     hours: Option<u64>,
     minutes: Option<u64>,
     threads: usize,
+    until_failure: bool,
     trace: bool,
     less: Less,
 }
@@ -60,6 +63,10 @@ impl Wanted {
             }
             if flag == "--trace" {
                 wanted.trace = true;
+                continue;
+            }
+            if flag == "--until-failure" {
+                wanted.until_failure = true;
                 continue;
             }
             let value =
@@ -147,13 +154,13 @@ fn run_many(wanted: &Wanted, origin: Instant) -> ExitCode {
                     if seed - wanted.first >= seeds {
                         return;
                     }
-                    run_seed(seed, wanted, origin, &tally);
+                    let is_right = run_seed(seed, wanted, origin, &tally);
                     let micros = lock(&tally).micros;
                     let has_hours =
                         wanted.hours.is_some_and(|hours| micros >= hours * 3600 * SECOND);
                     let minutes = wanted.minutes.map(|minutes| Duration::from_secs(minutes * 60));
                     let has_minutes = minutes.is_some_and(|most| origin.elapsed() >= most);
-                    if has_hours || has_minutes {
+                    if has_hours || has_minutes || wanted.until_failure && !is_right {
                         is_over.store(true, Ordering::Relaxed);
                     }
                 }
@@ -178,7 +185,8 @@ fn lock(tally: &Mutex<Tally>) -> std::sync::MutexGuard<'_, Tally> {
     tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-fn run_seed(seed: u64, wanted: &Wanted, origin: Instant, tally: &Mutex<Tally>) {
+/// Runs a seed, and tells of it if it fails. Says whether it was right.
+fn run_seed(seed: u64, wanted: &Wanted, origin: Instant, tally: &Mutex<Tally>) -> bool {
     let run = run(seed, &wanted.less, origin, None);
     {
         let mut tally = lock(tally);
@@ -187,11 +195,11 @@ fn run_seed(seed: u64, wanted: &Wanted, origin: Instant, tally: &Mutex<Tally>) {
         tally.events += run.events;
         tally.seen.merge(&run.seen);
     }
-    let Some(wrong) = run.wrong else { return };
+    let Some(wrong) = run.wrong else { return true };
     lock(tally).failed.push(seed);
-    let wrong: String = wrong.chars().take(SAID_MAX).collect();
-    print(&format!("seed {seed} fails: {wrong}"));
-    let less = shrink(seed, origin, |_, _| ());
+    let words: String = wrong.chars().take(SAID_MAX).collect();
+    print(&format!("seed {seed} fails: {words}"));
+    let less = shrink(seed, &wrong, origin, |_, _| ());
     let mut command = format!("cargo xtask sim --seed {seed}");
     if !less.without.is_empty() {
         let names: Vec<String> = less.without.iter().map(ToString::to_string).collect();
@@ -203,6 +211,7 @@ fn run_seed(seed: u64, wanted: &Wanted, origin: Instant, tally: &Mutex<Tally>) {
         command.push_str(&seconds.to_string());
     }
     print(&format!("again, with as little as it takes: {command} --trace"));
+    false
 }
 
 fn conclude(seeds: u64, micros: u64, failures: u64) -> ExitCode {
