@@ -213,10 +213,14 @@ impl Cluster {
 
     /// The same, for a member that may refuse.
     pub async fn try_ready(&mut self, member: usize) -> Result<(), Exit> {
-        let member = &mut self.members[member];
+        let number = member;
+        let member = &mut self.members[number];
         let outcome = member.server.ready().await;
         if outcome.is_err() {
             member.state = State::Down;
+        }
+        for other in self.members.iter().filter(|_| outcome.is_ok()) {
+            self.members[number].server.adopt_token(&other.server);
         }
         outcome
     }

@@ -21,7 +21,27 @@ const ROOT: &str = "root";
 const PASSWORD: &str = "a password of root";
 
 /// Tests that a guarded run leaves out: what their names begin with, and why.
-const LEFT_OUT: &[(&str, &str)] = &[];
+const LEFT_OUT: &[(&str, &str)] = &[
+    ("auth::", OWN_USERS),
+    ("cluster_tools::endpoints_are_shown", NO_TOKEN_FOR_MEMBERS),
+    ("cluster_tools::leadership_is_moved", NO_TOKEN_FOR_MEMBERS),
+    ("damage::a_changed_byte_of_a_record_is_refused", "two logs differ: passwords are salted"),
+    ("floods::lists_that_nobody_reads", OWN_HEADS),
+    ("floods::watchers_", OWN_HEADS),
+    ("grpc_edge::", OWN_HEADS),
+    ("load::", "bench does not log in"),
+    ("lost_log::one_message_does_not_end_all_elections", OWN_PEER),
+    ("membership::a_learner_answers_little", "a learner logs nobody in"),
+    ("membership::members_ask_each_other", OWN_PEER),
+    ("resources::few_descriptors_are_enough_and_warned_of", "the tunnel dials for who speaks"),
+    ("takeover::a_directory_with_authentication_is_guarded", OWN_USERS),
+    ("takeover::users_that_stand_in_the_log_alone_are_taken_over", OWN_USERS),
+];
+
+const OWN_USERS: &str = "it makes users and turns authentication on by itself";
+const OWN_HEADS: &str = "it writes heads of requests by itself, without a token";
+const OWN_PEER: &str = "it speaks to the port for peers, without a certificate";
+const NO_TOKEN_FOR_MEMBERS: &str = "etcdctl 3.5 asks for members without a token: 3.7 refuses";
 
 /// Whether the servers of this run are guarded.
 #[must_use]
@@ -60,13 +80,14 @@ fn token_key() -> &'static rcgen::KeyPair {
 }
 
 impl Guard {
-    /// Makes the files of a server that will listen on this port.
+    /// Makes the files of a server that will listen on this port. The clients' certificate names nobody: a name would be
+    /// the user's who has no token.
     pub(crate) fn new(home: &Path, port: u16) -> Self {
         let dir = home.join("guard");
         std::fs::create_dir_all(&dir).unwrap();
         replace(&dir.join("ca"), suite_authority().pem().as_bytes());
         suite_authority().sign(&Leaf::new("server")).write(&dir, "server");
-        suite_authority().sign(&Leaf::new("somebody")).write(&dir, "client");
+        suite_authority().sign(&Leaf::new("")).write(&dir, "client");
         replace(&dir.join("token"), token_key().serialize_pem().as_bytes());
         replace(&dir.join("token.pub"), token_key().public_key_pem().as_bytes());
         let tunnel = Tunnel::start(port, &dir);
@@ -110,21 +131,33 @@ impl Guard {
         Client::with_shared_token(self.port(), Arc::clone(&self.token))
     }
 
+    /// Takes a token that another member of the cluster has given out: learners log nobody in.
+    pub(crate) fn adopt(&self, other: &Self) {
+        let token = other.token.read().unwrap().clone();
+        let mut own = self.token.write().unwrap();
+        *own = own.take().or(token);
+    }
+
     /// Logs root in at a server that serves; turns authentication on where it is not.
     pub(crate) async fn log_in(&self) {
         let client = Client::new(self.port());
         let request = pb::AuthenticateRequest { name: ROOT.into(), password: PASSWORD.into() };
-        let answer = eventually_ok(DEADLINE, "root to be logged in", async || {
-            let answer = client.authenticate(request.clone()).await;
-            if let Err(status) = &answer
-                && status.message().contains("authentication is not enabled")
-            {
-                enable(&client).await;
+        let token = eventually_ok(DEADLINE, "root to be logged in", async || {
+            match client.authenticate(request.clone()).await {
+                Ok(answer) => Ok(Some(answer.token)),
+                Err(status) if status.message().contains("not supported for learner") => Ok(None),
+                Err(status) => {
+                    if status.message().contains("authentication is not enabled") {
+                        enable(&client).await;
+                    }
+                    Err(status)
+                }
             }
-            answer
         })
         .await;
-        *self.token.write().unwrap() = Some(answer.token.parse().unwrap());
+        if let Some(token) = token {
+            *self.token.write().unwrap() = Some(token.parse().unwrap());
+        }
     }
 }
 

@@ -68,6 +68,7 @@ pub use requests::{
     put_leased, put_op, range, txn, txn_when, watch_key, watch_prefix, write_op,
 };
 pub use server::{Exit, Options, Server};
+pub use tunnel::Visitor;
 pub use watch::Watch;
 pub use workload::{Load, Summary};
 

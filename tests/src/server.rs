@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::guard::{Guard, is_guarded_suite};
+use crate::pki::Credentials;
 use crate::ports::Port;
+use crate::tunnel::Visitor;
 use crate::{Client, DEADLINE, Kind, Response, http};
 
 const READY: &str = "ready to serve client requests";
@@ -419,6 +421,31 @@ impl Server {
         format!("{scheme}://127.0.0.1:{}", self.client_port.number())
     }
 
+    /// Logs root in anew; clients that there are already go on with the new token.
+    pub async fn log_in(&self) {
+        self.guard.as_ref().expect("the server is guarded").log_in().await;
+    }
+
+    /// A client without a token. Its connection has a certificate.
+    #[must_use]
+    pub fn stranger(&self) -> Client {
+        Client::new(self.port())
+    }
+
+    /// A client of a guarded server whose connection shows other certificates than those of this test, and trusts who
+    /// it is told to.
+    #[must_use]
+    pub fn visitor(&self, credentials: &Credentials, authority: &str) -> Visitor {
+        Visitor::new(self.client_port.number(), credentials, authority)
+    }
+
+    /// Has clients of this server show what those of another member show, if they have nothing of their own.
+    pub(crate) fn adopt_token(&self, other: &Self) {
+        if let (Some(own), Some(other)) = (&self.guard, &other.guard) {
+            own.adopt(other);
+        }
+    }
+
     /// Where the certificates of a guarded server are: `ca`, `server`, and `client` for those who ask it, each with its
     /// key beside it.
     #[must_use]
@@ -430,9 +457,9 @@ impl Server {
         if self.guard.is_some() { "https" } else { self.options.peer_scheme }
     }
 
-    /// The user that tools have to name, where one has to be.
+    /// The user that tools have to name, where one has to be, with the password: `name:password`.
     #[must_use]
-    pub(crate) fn user_of_tools(&self) -> Option<String> {
+    pub fn user_of_tools(&self) -> Option<String> {
         self.guard.is_some().then(crate::guard::user_of_tools)
     }
 

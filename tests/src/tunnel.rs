@@ -9,9 +9,13 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use quorate_tls::{Allowed, Connector, ConnectorSettings, Pair, Protocols, Trust};
+use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::task::{JoinHandle, JoinSet};
+
+use crate::Client;
+use crate::pki::{Credentials, replace};
 
 /// What tells HTTP/2.
 const HTTP2: &[u8] = b"PRI";
@@ -110,5 +114,29 @@ async fn begins_http2(stream: &TcpStream) -> io::Result<bool> {
         }
         // The rest is on its way; there is no waiting for more than is there to be looked at.
         tokio::task::yield_now().await;
+    }
+}
+
+/// A client with certificates of its own.
+#[derive(Debug)]
+pub struct Visitor {
+    client: Client,
+    _tunnel: Tunnel,
+    _dir: TempDir,
+}
+
+impl Visitor {
+    pub(crate) fn new(to: u16, credentials: &Credentials, authority: &str) -> Self {
+        let dir = TempDir::new().unwrap();
+        replace(&dir.path().join("ca"), authority.as_bytes());
+        credentials.write(dir.path(), "client");
+        let tunnel = Tunnel::start(to, dir.path());
+        Self { client: Client::new(tunnel.port()), _tunnel: tunnel, _dir: dir }
+    }
+
+    /// Without a token, as of now.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        self.client.clone()
     }
 }

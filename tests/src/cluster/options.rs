@@ -42,6 +42,16 @@ impl ClusterOptions {
         }
     }
 
+    /// Turns authentication on, with certificates for clients and peers.
+    #[must_use]
+    pub fn guarded(self) -> Self {
+        Self {
+            members: self.members.into_iter().map(Options::guarded).collect(),
+            template: self.template.guarded(),
+            ..self
+        }
+    }
+
     /// Sets heartbeat interval and election timeout, in milliseconds.
     #[must_use]
     pub fn timing(self, heartbeat: u32, election: u32) -> Self {

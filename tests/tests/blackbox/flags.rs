@@ -255,7 +255,7 @@ async fn a_bad_variable_ends_with_one(kind: Kind) {
 async fn a_configuration_file_rules_alone(kind: Kind) {
     let home = TempDir::new().unwrap();
     // Ports come from a server that is gone again.
-    let mut model = Server::start(kind).await;
+    let mut model = Options::new(kind).unguarded().start().await;
     model.kill();
     let (client, peer) = (model.url(), format!("http://127.0.0.1:{}", model.peer_port()));
     let file = home.path().join("etcd.yml");

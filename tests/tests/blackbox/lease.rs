@@ -59,7 +59,8 @@ async fn revoke(client: &Client, id: i64) -> Result<pb::LeaseRevokeResponse, Sta
 /// Renews leases over one stream, one answer for each.
 async fn renew(client: &Client, ids: Vec<i64>) -> Vec<pb::LeaseKeepAliveResponse> {
     let requests = tokio_stream::iter(ids.into_iter().map(|id| pb::LeaseKeepAliveRequest { id }));
-    let answers = client.lease().lease_keep_alive(requests).await.unwrap().into_inner();
+    let answers =
+        client.lease().lease_keep_alive(client.signed(requests)).await.unwrap().into_inner();
     let answers = within("renewals", answers.collect::<Vec<_>>()).await;
     answers.into_iter().map(Result::unwrap).collect()
 }

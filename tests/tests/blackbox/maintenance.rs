@@ -413,7 +413,7 @@ async fn members_are_listed(kind: Kind) {
         let member = own.unwrap_or_else(|| panic!("{:?}", answer.members));
         assert_eq!(member.name, server.name());
         assert_eq!(member.client_urls, [server.url()]);
-        assert_eq!(member.peer_urls, [format!("http://127.0.0.1:{}", server.peer_port())]);
+        assert_eq!(member.peer_urls, [server.peer_url()]);
         assert!(!member.is_learner);
     }
 }

@@ -401,7 +401,7 @@ async fn downgrade(
     version: &str,
 ) -> Result<String, Status> {
     let request = pb::DowngradeRequest { action: action.into(), version: version.to_owned() };
-    Ok(client.maintenance().downgrade(request).await?.into_inner().version)
+    Ok(client.downgrade(request).await?.version)
 }
 
 async fn a_downgrade_takes_one_step(kind: Kind) {

@@ -132,7 +132,7 @@ async fn health_service(kind: Kind) {
 
 async fn metadata_that_asks_for_a_leader(kind: Kind) {
     let server = Server::start(kind).await;
-    let mut request = Request::new(key("a"));
+    let mut request = server.client().signed(key("a"));
     request.metadata_mut().insert("hasleader", "true".parse().unwrap());
     request.metadata_mut().insert("client-api-version", "3.7".parse().unwrap());
     request.metadata_mut().insert("something-else", "x".parse().unwrap());
@@ -180,7 +180,7 @@ async fn compressed_requests_are_understood(kind: Kind) {
     let client = server.client();
     let gzip = CompressionEncoding::Gzip;
     let mut kv = client.kv().send_compressed(gzip).accept_compressed(gzip);
-    kv.put(put("k", vec![b'v'; 10_000])).await.unwrap();
+    kv.put(client.signed(put("k", vec![b'v'; 10_000]))).await.unwrap();
     assert_eq!(client.read("k").await.unwrap().len(), 10_000);
 }
 

@@ -163,7 +163,8 @@ async fn a_range_stream_under_way_ends_when_the_member_stops(kind: Kind) {
     for number in 0..40 {
         client.write(format!("k{number}"), vec![0; 1 << 20]).await;
     }
-    let mut stream = client.kv().range_stream(prefix("k")).await.unwrap().into_inner();
+    let mut stream =
+        client.kv().range_stream(client.signed(prefix("k"))).await.unwrap().into_inner();
     stream.message().await.unwrap().expect("a first chunk");
     server.signal("TERM");
     eventually("the stop begins", async || {

@@ -96,7 +96,7 @@ async fn an_authority_is_replaced_under_open_connections(kind: Kind) {
             others.authority.sign(&Leaf::new("server")).write(&dir, "server");
         }),
         ("and the client", &|| {
-            others.authority.sign(&Leaf::new("somebody")).write(&dir, "client");
+            others.authority.sign(&Leaf::new("")).write(&dir, "client");
         }),
         ("only the new one is trusted", &|| trust(&[&new])),
     ];

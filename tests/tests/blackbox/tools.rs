@@ -179,7 +179,7 @@ async fn ctl_asks_endpoints(kind: Kind, tool: Tool) {
     let expected = server.client().hash_kv(request).await.unwrap().hash;
     assert_eq!(hash[0]["HashKV"]["hash"], expected);
     let members = ctl.run(&["member", "list"]).success();
-    let own = format!(", started, {}, http://127.0.0.1:", server.name());
+    let own = format!(", started, {}, {}", server.name(), server.peer_url());
     assert!(members.contains(&own), "{members}");
     let table = ctl.run(&["endpoint", "status", "-w", "table"]).success();
     assert!(table.contains("IS LEADER"), "{table}");
@@ -256,7 +256,10 @@ async fn utl_accepts_the_live_backend(kind: Kind) {
 }
 
 async fn connect(server: &Server) -> ec::Client {
-    ec::Client::connect([format!("127.0.0.1:{}", server.port())], None).await.unwrap()
+    let user = server.user_of_tools();
+    let user = user.as_deref().and_then(|user| user.split_once(':'));
+    let options = user.map(|(name, password)| ec::ConnectOptions::new().with_user(name, password));
+    ec::Client::connect([format!("127.0.0.1:{}", server.port())], options).await.unwrap()
 }
 
 async fn independent_client_keys(kind: Kind) {

@@ -8,7 +8,6 @@ use quorate_tests::{
     Client, Kind, Options, Server, Watch, bytes, delete, eventually, is_first_term,
     on_both_servers, prefix, put, put_leased, put_op, txn, watch_key, watch_prefix, write_op,
 };
-use tonic::metadata::MetadataMap;
 
 on_both_servers! {
     a_watcher_sees_what_happens_after_it,
@@ -455,7 +454,7 @@ async fn many_watchers_share_a_stream(kind: Kind) {
 async fn a_stream_that_asks_for_a_leader(kind: Kind) {
     let server = Options::new(kind).start().await;
     let client = server.client();
-    let mut metadata = MetadataMap::new();
+    let mut metadata = client.metadata();
     metadata.insert("hasleader", "true".parse().unwrap());
     let mut watch = Watch::open_with(&client, metadata);
     watch.create(watch_key("k")).await;

@@ -14,6 +14,7 @@ mod kill;
 mod membership;
 mod partition;
 mod pause;
+mod security;
 mod storm;
 
 use quorate_tests::{Cluster, ClusterOptions, Load, PATIENCE, Random, Summary, eventually_within};

@@ -6,7 +6,15 @@ use crate::mixed::{Mixed, with_flags};
 
 /// Etcd's members give way to members of another kind one after the other, and those to etcd again.
 pub(crate) async fn members_change_by_learners_and_back(kind: Kind) {
-    let mut mixed = Mixed::start().await;
+    change(Mixed::start().await, kind).await;
+}
+
+/// The same where nobody gets in who has not shown who he is.
+pub(crate) async fn guarded_members_change_by_learners_and_back(kind: Kind) {
+    change(Mixed::start_guarded().await, kind).await;
+}
+
+async fn change(mut mixed: Mixed, kind: Kind) {
     let mut oldest = 0;
     for (newcomer, kind) in [(true, kind), (false, Kind::Etcd)] {
         for _ in 0..3 {

@@ -146,7 +146,7 @@ async fn keep(
     let renewal = || pb::LeaseKeepAliveRequest { id };
     requests.send(renewal()).await.expect("nothing was sent before");
     let mut stub = client.lease();
-    let opened = stub.lease_keep_alive(ReceiverStream::new(receiver));
+    let opened = stub.lease_keep_alive(client.signed(ReceiverStream::new(receiver)));
     let opened = tokio::time::timeout(SILENCE, opened).await;
     let mut stream = opened.map_err(|_| Status::cancelled("silent"))??.into_inner();
     while let Some(answer) = soon(&mut stream).await? {

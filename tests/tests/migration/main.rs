@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
 mod directory;
+mod guarded;
 mod in_place;
 mod learner;
 mod leases;
@@ -19,8 +20,8 @@ use std::time::Duration;
 
 use quorate_tests::{Kind, run_cluster_within};
 
-use in_place::members_change_in_place_and_back;
-use learner::members_change_by_learners_and_back;
+use in_place::{guarded_members_change_in_place_and_back, members_change_in_place_and_back};
+use learner::{guarded_members_change_by_learners_and_back, members_change_by_learners_and_back};
 use versions::{
     a_cluster_that_is_not_held_rises, a_directory_that_has_risen_goes_back,
     a_held_cluster_rises_when_it_is_released, a_learner_of_etcd_joins_others,
@@ -81,4 +82,6 @@ to_quorate! {
     a_held_cluster_rises_when_it_is_released,
     a_cluster_that_is_not_held_rises,
     a_directory_that_has_risen_goes_back,
+    guarded_members_change_in_place_and_back,
+    guarded_members_change_by_learners_and_back,
 }

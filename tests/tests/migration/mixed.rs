@@ -14,6 +14,7 @@ use quorate_tests::{
 use tokio::time::timeout;
 
 use crate::directory::Directory;
+use crate::guarded;
 use crate::leases::Leases;
 use crate::load::Load;
 use crate::witness::Witness;
@@ -41,6 +42,13 @@ pub(crate) fn with_flags(options: Options, kind: Kind) -> Options {
     flags(kind).iter().fold(options.kind(kind), |options, flag| options.flag(*flag))
 }
 
+/// Three members of etcd.
+fn founders() -> ClusterOptions {
+    (0..3).fold(ClusterOptions::new(Kind::Etcd, 3), |options, number| {
+        options.member(number, |member| with_flags(member, Kind::Etcd))
+    })
+}
+
 /// How a member is kept away from the others for a while.
 #[derive(Clone, Copy, Debug)]
 enum Absence {
@@ -61,16 +69,24 @@ pub(crate) struct Mixed {
     leases: Leases,
     witnesses: BTreeMap<usize, Witness>,
     roaming: Witness,
+    is_guarded: bool,
     legs: usize,
 }
 
 impl Mixed {
     /// Three members of etcd, clients that write, keep leases and watch.
     pub(crate) async fn start() -> Self {
-        let options = (0..3).fold(ClusterOptions::new(Kind::Etcd, 3), |options, number| {
-            options.member(number, |member| with_flags(member, Kind::Etcd))
-        });
-        let cluster = options.start().await;
+        Self::over(founders().start().await, false).await
+    }
+
+    /// The same with authentication, and certificates for clients and peers.
+    pub(crate) async fn start_guarded() -> Self {
+        let cluster = founders().guarded().start().await;
+        guarded::prepare(&cluster).await;
+        Self::over(cluster, true).await
+    }
+
+    async fn over(cluster: Cluster, is_guarded: bool) -> Self {
         let directory = Directory::default();
         directory.set((0..3).map(|member| (member, cluster.client(member))).collect());
         let witnesses = (0..3).map(|member| (member, witness(&cluster, member, 1))).collect();
@@ -82,6 +98,7 @@ impl Mixed {
             roaming: Witness::roaming(directory.clone(), 1),
             directory,
             cluster,
+            is_guarded,
             legs: 0,
         }
     }
@@ -139,6 +156,9 @@ impl Mixed {
         self.witnesses_agree().await;
         self.members_agree().await;
         self.tools_agree().await;
+        if self.is_guarded {
+            guarded::check(&self.cluster).await;
+        }
     }
 
     /// Makes a member the leader.

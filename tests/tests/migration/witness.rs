@@ -156,7 +156,7 @@ async fn follow(
     let create = pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
     requests.send(create).await.expect("nothing was sent before");
     let mut stub = client.watch();
-    let opened = stub.watch(ReceiverStream::new(receiver));
+    let opened = stub.watch(client.signed(ReceiverStream::new(receiver)));
     let mut stream = unless_silent(patience, opened).await?.into_inner();
     while let Some(response) = unless_silent(patience, stream.message()).await? {
         assert_eq!(response.compact_revision, 0, "m{number} dropped what was not seen yet");

@@ -1,0 +1,282 @@
+//! Everything that secures a cluster is changed under load, while members come and go: who may ask goes on, and who
+//! may not is refused at every moment.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use quorate_api::authpb::{Permission, permission};
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::pki::{Authority, Leaf, replace};
+use quorate_tests::{
+    Client, Cluster, ClusterOptions, Kind, PATIENCE, bytes, eventually_within, key, prefix_end,
+    put, suite_authority,
+};
+use tempfile::TempDir;
+use tonic::{Code, Status};
+
+use crate::{Ordeal, on_clusters_of_quorate};
+
+on_clusters_of_quorate! {
+    all_that_secures_changes_under_load,
+}
+
+const VISITOR: &str = "visitor";
+const PASSWORD: &str = "the first password";
+const SECOND_PASSWORD: &str = "the second password";
+/// What the visitor may read, and at times write.
+const HALL: &str = "hall/";
+/// Between two tries of one intruder.
+const PAUSE: Duration = Duration::from_millis(5);
+/// The number of a certificate that is revoked in the end.
+const LOST: u64 = 7;
+
+async fn all_that_secures_changes_under_load(kind: Kind) {
+    let home = TempDir::new().unwrap();
+    let list = home.path().join("list");
+    let revoke = |numbers: &[u64]| replace(&list, &suite_authority().revoke(numbers));
+    revoke(&[99]);
+    // Simple tokens are good for the state of the users that is, whatever becomes of others meanwhile.
+    let options = ClusterOptions::new(kind, 3)
+        .guarded()
+        .flag("--auth-token=simple")
+        .flag(format!("--client-crl-file={}", list.display()))
+        .flag(format!("--peer-crl-file={}", list.display()));
+    let summary = Ordeal::run(options, async |ordeal| {
+        add_visitor(&ordeal.cluster.client(0)).await;
+        let intruders = Intruders::start(&ordeal.cluster);
+        let follower = ordeal.cluster.follower().await;
+        ordeal.cluster.stop(follower).await;
+        ordeal.progress().await;
+        ordeal.cluster.restart(follower).await;
+        rotate_authority(ordeal).await;
+        let leader = ordeal.cluster.leader().await;
+        ordeal.cluster.kill(leader);
+        ordeal.progress().await;
+        ordeal.cluster.restart(leader).await;
+        ordeal.progress().await;
+        revoke_certificate(ordeal, &revoke).await;
+        change_users(ordeal).await;
+        intruders.end().await;
+    })
+    .await;
+    for (failure, count) in &summary.failures {
+        assert!(is_of_a_member_that_is_gone(failure), "{count} times {failure}: {summary:?}");
+    }
+}
+
+/// What clients are told when the member that they ask is killed, stops, starts, or loses its leader, and what their
+/// libraries repeat without a word.
+fn is_of_a_member_that_is_gone(failure: &str) -> bool {
+    let codes = ["Unavailable", "DeadlineExceeded", "Cancelled", "Unknown: transport error"];
+    // Simple tokens are gone with the process, and root logs in when it serves again. A request that was on its way
+    // when users changed is to be asked again. Clients' libraries do both.
+    let repeated = ["invalid auth token", "revision of auth store is old"];
+    codes.iter().any(|code| failure.starts_with(code))
+        || repeated.iter().any(|text| failure.contains(text))
+}
+
+async fn add_visitor(client: &Client) {
+    let name = || VISITOR.to_owned();
+    client.role_add(pb::AuthRoleAddRequest { name: name() }).await.unwrap();
+    let (name, user) = (name(), name());
+    grant(client, permission::Type::Read).await;
+    let password = PASSWORD.to_owned();
+    let add = pb::AuthUserAddRequest { name: name.clone(), password, ..Default::default() };
+    client.user_add(add).await.unwrap();
+    client.user_grant_role(pb::AuthUserGrantRoleRequest { user, role: name }).await.unwrap();
+}
+
+/// Says what the visitor may do in the hall.
+async fn grant(client: &Client, kind: permission::Type) {
+    let perm = Permission {
+        perm_type: kind.into(),
+        key: bytes(HALL),
+        range_end: prefix_end(HALL.as_bytes()).into(),
+    };
+    let name = VISITOR.to_owned();
+    let grant = pb::AuthRoleGrantPermissionRequest { name, perm: Some(perm) };
+    client.role_grant_permission(grant).await.unwrap();
+}
+
+/// Those who try, at every member and all the time, what nobody may let them do.
+struct Intruders {
+    stop: Rc<Cell<bool>>,
+    tasks: Vec<tokio::task::JoinHandle<u64>>,
+}
+
+impl Intruders {
+    fn start(cluster: &Cluster) -> Self {
+        let stop = Rc::new(Cell::new(false));
+        let mut tasks = Vec::new();
+        for member in cluster.members() {
+            let stranger = cluster.server(member).stranger();
+            let tries: [Try; 4] = [
+                |client| Box::pin(async move { client.put(put("k", "v")).await.map(drop) }),
+                |client| Box::pin(async move { client.range(key("load/0")).await.map(drop) }),
+                |client| Box::pin(async move { client.log_in(VISITOR, "guessed").await.map(drop) }),
+                |client| {
+                    let client = client.with_token("made-up.17");
+                    Box::pin(async move { client.put(put("k", "v")).await.map(drop) })
+                },
+            ];
+            for attempt in tries {
+                let (stop, client) = (Rc::clone(&stop), stranger.clone());
+                tasks.push(tokio::task::spawn_local(async move {
+                    let mut refusals = 0;
+                    while !stop.get() {
+                        refusals += u64::from(is_refused(attempt(client.clone()).await));
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                    refusals
+                }));
+            }
+            tasks.push(Self::reaching_too_far(Rc::clone(&stop), stranger));
+        }
+        Self { stop, tasks }
+    }
+
+    /// A user who is who he says, and asks for what he may not have.
+    fn reaching_too_far(stop: Rc<Cell<bool>>, client: Client) -> tokio::task::JoinHandle<u64> {
+        tokio::task::spawn_local(async move {
+            let mut refusals = 0;
+            while !stop.get() {
+                let Ok(visitor) = client.log_in(VISITOR, PASSWORD).await else {
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                };
+                for _ in 0..20 {
+                    refusals += u64::from(is_refused(visitor.range(key("load/0")).await.map(drop)));
+                    refusals += u64::from(is_refused(visitor.put(put("k", "v")).await.map(drop)));
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+            refusals
+        })
+    }
+
+    /// Ends them, and checks that each was refused by somebody.
+    async fn end(self) {
+        self.stop.set(true);
+        for task in self.tasks {
+            assert!(task.await.unwrap() > 0, "an intruder never reached anybody");
+        }
+    }
+}
+
+type Try = fn(Client) -> std::pin::Pin<Box<dyn Future<Output = Result<(), Status>>>>;
+
+/// Whether somebody was refused, and not just met nobody. Being let in fails the test.
+fn is_refused(answer: Result<(), Status>) -> bool {
+    let status = answer.expect_err("an intruder was let in");
+    match status.code() {
+        Code::InvalidArgument | Code::Unauthenticated | Code::PermissionDenied => true,
+        Code::FailedPrecondition => panic!("authentication was off: {status:?}"),
+        _ => false,
+    }
+}
+
+/// Every member and client gets certificates of another authority, which is the only one in the end.
+async fn rotate_authority(ordeal: &mut Ordeal) {
+    let (old, new) = (suite_authority().pem(), Authority::new());
+    let members = ordeal.cluster.members();
+    let dirs: Vec<_> =
+        members.iter().map(|member| ordeal.cluster.server(*member).guard_dir()).collect();
+    let trust = |text: &str| {
+        dirs.iter().for_each(|dir| replace(&dir.join("ca"), text.as_bytes()));
+    };
+    let sign = |name: &str| {
+        dirs.iter().for_each(|dir| drop(new.sign(&Leaf::new("")).write(dir, name)));
+    };
+    trust(&[old, new.pem()].concat());
+    ordeal.progress().await;
+    sign("server");
+    ordeal.progress().await;
+    sign("client");
+    ordeal.progress().await;
+    trust(&new.pem());
+    ordeal.progress().await;
+    // Who shows a certificate of the old one is a stranger now, and so is who shows none that is signed.
+    for member in members {
+        let server = ordeal.cluster.server(member);
+        for credentials in [suite_authority().sign(&Leaf::new("")), Leaf::new("").self_signed()] {
+            let visitor = server.visitor(&credentials, &new.pem());
+            let refused = visitor.client().log_in(VISITOR, PASSWORD).await;
+            assert_ne!(refused.unwrap_err().code(), Code::InvalidArgument, "it was heard");
+        }
+    }
+    // A certificate that is to be lost.
+    let lost = new.sign(&Leaf { serial: LOST, ..Leaf::new("") });
+    for dir in &dirs {
+        lost.write(dir, "lost");
+        replace(&dir.join("new-ca"), new.pem().as_bytes());
+    }
+}
+
+/// A certificate that was good is good no longer, at any member.
+async fn revoke_certificate(ordeal: &mut Ordeal, revoke: &impl Fn(&[u64])) {
+    let read = |name: &str, member: usize| {
+        let dir = ordeal.cluster.server(member).guard_dir();
+        std::fs::read_to_string(dir.join(name)).unwrap()
+    };
+    let come = async |member: usize| {
+        let credentials = quorate_tests::pki::Credentials {
+            cert: read("lost", member),
+            key: read("lost.key", member),
+        };
+        let visitor = ordeal.cluster.server(member).visitor(&credentials, &read("new-ca", member));
+        visitor.client().log_in(VISITOR, PASSWORD).await
+    };
+    for member in ordeal.cluster.members() {
+        come(member).await.unwrap();
+    }
+    revoke(&[99, LOST]);
+    for member in ordeal.cluster.members() {
+        let refused = come(member).await.unwrap_err();
+        let is_cut_off = matches!(refused.code(), Code::Unavailable | Code::Unknown);
+        assert!(is_cut_off, "m{member}: {refused:?}");
+    }
+    ordeal.progress().await;
+}
+
+/// The visitor may write for a while, and then is another one who knows the password.
+async fn change_users(ordeal: &mut Ordeal) {
+    let root = ordeal.cluster.client(0);
+    let all: Vec<Client> =
+        ordeal.cluster.members().into_iter().map(|member| ordeal.cluster.client(member)).collect();
+    let mut visitors = Vec::new();
+    for client in &all {
+        visitors.push(client.log_in(VISITOR, PASSWORD).await.unwrap());
+    }
+    for (kind, is_writer) in [(permission::Type::Readwrite, true), (permission::Type::Read, false)]
+    {
+        grant(&root, kind).await;
+        for visitor in &visitors {
+            // A member may hear of it later than the one that was told.
+            let what = format!("a visitor who may write: {is_writer}");
+            eventually_within(PATIENCE, &what, async || {
+                let answer = visitor.put(put(format!("{HALL}k"), "v")).await;
+                (answer.is_ok() == is_writer).then_some(())
+            })
+            .await;
+        }
+        ordeal.progress().await;
+    }
+    let (name, password) = (VISITOR.to_owned(), SECOND_PASSWORD.to_owned());
+    let change = pb::AuthUserChangePasswordRequest { name, password, ..Default::default() };
+    root.user_change_password(change).await.unwrap();
+    for client in &all {
+        client.log_in(VISITOR, SECOND_PASSWORD).await.unwrap();
+        let refused = client.log_in(VISITOR, PASSWORD).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{refused:?}");
+    }
+    for visitor in &visitors {
+        // Whoever was logged in with the old password is out.
+        let read = key(format!("{HALL}k"));
+        eventually_within(PATIENCE, "an end of the old tokens", async || {
+            visitor.range(read.clone()).await.is_err().then_some(())
+        })
+        .await;
+    }
+    ordeal.progress().await;
+}
