@@ -371,26 +371,26 @@ async fn pairs_are_replaced_while_serving_and_broken_ones_are_not_taken() {
         let accepted = accepted.unwrap();
         accepted.client.unwrap().common_name.clone()
     };
-    assert_eq!(met().await, "one");
+    assert_eq!(&*met().await, "one");
     files.pair("client", &client("two"));
-    assert_eq!(met().await, "two");
+    assert_eq!(&*met().await, "two");
     for pair in [&pair, &shown] {
         let (cert, key) = (std::fs::read(&pair.cert).unwrap(), std::fs::read(&pair.key).unwrap());
         let strange = files.pair("strange", &client("three"));
         // A key without its certificate, halves of files, and files that are gone.
         std::fs::copy(&strange.key, &pair.key).unwrap();
-        assert_eq!(met().await, "two");
+        assert_eq!(&*met().await, "two");
         std::fs::write(&pair.key, &key[..key.len() / 2]).unwrap();
-        assert_eq!(met().await, "two");
+        assert_eq!(&*met().await, "two");
         std::fs::remove_file(&pair.key).unwrap();
-        assert_eq!(met().await, "two");
+        assert_eq!(&*met().await, "two");
         std::fs::write(&pair.key, &key).unwrap();
         std::fs::write(&pair.cert, &cert[..cert.len() / 2]).unwrap();
-        assert_eq!(met().await, "two");
+        assert_eq!(&*met().await, "two");
         std::fs::write(&pair.cert, &cert).unwrap();
     }
     files.pair("client", &client("four"));
-    assert_eq!(met().await, "four");
+    assert_eq!(&*met().await, "four");
 }
 
 #[tokio::test]
