@@ -1,0 +1,162 @@
+//! The configuration file: what is read from it, what is refused, and what has no effect.
+
+use super::*;
+
+#[test]
+fn a_file_is_read_in_place_of_everything_else() {
+    let world = World {
+        environment: vec![("ETCD_MAX_WALS".to_owned(), "9".to_owned())],
+        ..World::with_file(
+            "name: x\ndata-dir: /d\nheartbeat-interval: 50\nlisten-client-urls: http://localhost:1\n\
+             grpc-keepalive-interval: 1000000000\nlog-outputs: [stdout]\nsnapshot-count: 0x10\n\
+             socket-options: {reuse-port: yes}\nfeature-gates: PriorityRequest=true\n\
+             cors: http://a:1\nhost-whitelist: h\nunknown: 1\nquota-backend-bytes: -1\n\
+             Pre-Vote: false\ninitial-cluster:\nauto-compaction-retention: \"1\"\n",
+        )
+    };
+    let parsed = world.run("--config-file /c --name y --max-wals 7").unwrap();
+    let config = &parsed.config;
+    assert_eq!((config.name.as_str(), config.data_dir.as_str()), ("x", "/d"));
+    assert_eq!((config.heartbeat_interval_ms, config.snapshot_count), (50, 16));
+    assert_eq!((config.max_wals, config.quota_backend_bytes), (5, -1));
+    assert_eq!(config.grpc_keepalive_interval, SignedDuration::from_secs(1));
+    assert_eq!(joined(&config.listen_client_urls), "http://localhost:1");
+    assert_eq!(joined(&config.advertise_client_urls), "http://localhost:2379");
+    assert_eq!(config.initial_cluster, "x=http://localhost:2380");
+    assert_eq!(config.log.outputs, [Output::Stdout]);
+    assert!(config.socket_reuse_port && !config.socket_reuse_address && !config.pre_vote);
+    assert!(config.feature_gates.is_enabled(Gate::PriorityRequest));
+    assert!(config.cors.iter().eq(["http://a:1"]) && config.host_whitelist.iter().eq(["h"]));
+    let loaded = "loaded server configuration, other configuration command line flags and \
+                  environment variables will be ignored if provided";
+    let line = parsed.lines.iter().find(|p| p.line.message == loaded).unwrap();
+    assert_eq!(line.line.field("path").unwrap(), "\"/c\"");
+    assert!(!messages(&parsed.lines).contains(&"recognized and used environment variable"));
+    // The command line is still held to its grammar.
+    assert_eq!(world.run("--config-file /c --max-wals x").unwrap_err().code, 2);
+}
+
+#[test]
+fn the_file_may_be_named_by_the_environment_and_may_be_json() {
+    let world = World {
+        environment: vec![("ETCD_CONFIG_FILE".to_owned(), "/c".to_owned())],
+        ..World::with_file("{\"name\": \"x\", \"election-timeout\": 3000}")
+    };
+    let config = world.config("");
+    assert_eq!((config.name.as_str(), config.election_timeout_ms), ("x", 3_000));
+    assert_eq!(file("").unwrap().config.name, "default");
+}
+
+#[test]
+fn mistakes_in_a_file_are_refused_with_etcds_texts() {
+    let field = |text: &str| {
+        format!("error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {text}")
+    };
+    let plain = "Go struct field configYAML.Config";
+    let coded = "Go struct field configYAML.configJSON";
+    for (text, expected) in [
+        (
+            "watch-progress-notify-interval: 10m",
+            field(&format!(
+                "string into {plain}.watch-progress-notify-interval of type time.Duration"
+            )),
+        ),
+        ("name: 5", field(&format!("number into {plain}.name of type string"))),
+        (
+            "auto-compaction-retention: 1",
+            field(&format!("number into {plain}.auto-compaction-retention of type string")),
+        ),
+        ("max-wals: -1", field(&format!("number -1 into {plain}.max-wals of type uint"))),
+        ("max-wals: 1.5", field(&format!("number 1.5 into {plain}.max-wals of type uint"))),
+        (
+            "max-concurrent-streams: 4294967296",
+            field(&format!("number 4294967296 into {plain}.max-concurrent-streams of type uint32")),
+        ),
+        ("pre-vote: 1", field(&format!("number into {plain}.pre-vote of type bool"))),
+        (
+            "listen-client-urls: [http://localhost:1]",
+            field(&format!("array into {coded}.listen-client-urls of type string")),
+        ),
+        (
+            "socket-options: {reuse-port: x}",
+            field(&format!("string into {plain}.socket-options.reuse-port of type bool")),
+        ),
+        (
+            "peer-transport-security: 5",
+            field(&format!(
+                "number into {coded}.peer-transport-security of type embed.securityConfig"
+            )),
+        ),
+        ("[1]", field("array into Go value of type embed.configYAML")),
+        ("peer-transport-security:", "invalid peer-transport-security".to_owned()),
+        ("feature-gates: X=true", "unrecognized feature gate: X".to_owned()),
+        ("initial-cluster-state: x", "unexpected clusterState \"x\"".to_owned()),
+        ("heartbeat-interval: 0", "--heartbeat-interval must be >0 (set to 0ms)".to_owned()),
+        (
+            "discovery-config: 5",
+            field(&format!(
+                "number into {plain}.discovery-config of type v3discovery.DiscoveryConfig"
+            )),
+        ),
+        (
+            "discovery-config: {client: {secure: {cert: 5}}}",
+            field(&format!(
+                "number into {plain}.discovery-config.client.secure.cert of type string"
+            )),
+        ),
+        (
+            "discovery-config: {token: x}",
+            "both --discovery-token and --discovery-endpoints must be set".to_owned(),
+        ),
+    ] {
+        assert_eq!(refusal(&file(text).unwrap_err()), expected, "{text}");
+    }
+    let missing = World::default().run("--config-file /none").unwrap_err();
+    assert_eq!(refusal(&missing), "open /none: no such file or directory");
+    let folder = World::default().run("--config-file /").unwrap_err();
+    assert_eq!(refusal(&folder), "read /: is a directory");
+    let broken = refusal(&file("a: [1\nb: 2").unwrap_err());
+    assert!(broken.starts_with("error converting YAML to JSON: yaml: line "), "{broken}");
+}
+
+#[test]
+fn wrong_urls_in_a_file_are_printed() {
+    for (key, name) in [
+        ("listen-peer-urls", "listen-peer-urls"),
+        ("listen-client-urls", "listen-client-urls"),
+        ("listen-client-http-urls", "listen-client-http-urls"),
+        ("listen-metrics-urls", "listen-metrics-urls"),
+        ("initial-advertise-peer-urls", "initial-advertise-peer-urls"),
+        ("advertise-client-urls", "advertise-peer-urls"),
+        ("cors", "cors"),
+    ] {
+        let exit = file(&format!("{key}: x")).unwrap_err();
+        assert_eq!(exit.code, 1);
+        let reason = "URL scheme must be http, https, unix, or unixs: x";
+        assert_eq!(exit.stderr, format!("unexpected error setting up {name}: {reason}\n"));
+    }
+}
+
+#[test]
+fn keys_without_effect_are_named() {
+    let parsed = file(
+        "peer-transport-security:\n  auto-tls: false\nEnable-pprof: true\nmemory-mlock: false\n\
+         max-snapshots: 3\ndiscovery-srv:\nforce-new-cluster: false\nenable-v2: false\n",
+    )
+    .unwrap();
+    let named: Vec<(String, String)> = parsed
+        .lines
+        .iter()
+        .filter(|p| p.line.message.starts_with("ignoring configuration key"))
+        .map(|p| (p.line.field("key").unwrap(), p.line.field("reason").unwrap()))
+        .collect();
+    let [(profiles, why), (old, gone)] = &named[..] else { panic!("{named:?}") };
+    assert_eq!((profiles.as_str(), old.as_str()), ("\"Enable-pprof\"", "\"enable-v2\""));
+    assert!(why.contains("not supported by this version of Quorate"), "{why}");
+    assert!(gone.contains("no flag of etcd 3.7 any more: there is no v2 API"), "{gone}");
+    assert!(has_line(
+        &parsed.lines,
+        Level::Warn,
+        "--max-snapshots is deprecated in 3.6 and will be decommissioned in 3.8."
+    ));
+}
