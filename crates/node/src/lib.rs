@@ -34,6 +34,7 @@
 //!
 //! Elections, replication and quorums (`raft`); encoding (`server`); the state machine (`state`).
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 mod disk_watch;
 mod early_appends;

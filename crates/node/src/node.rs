@@ -707,7 +707,27 @@ impl Node {
             MessageKind::Snapshot => self.effects.push_back(Effect::SendSnapshot(message)),
             // What would keep the others from electing a leader that can write.
             MessageKind::Heartbeat if self.gives_way() => {}
-            _ => self.effects.push_back(Effect::Send(message)),
+            MessageKind::Hup
+            | MessageKind::Beat
+            | MessageKind::Propose
+            | MessageKind::Append
+            | MessageKind::AppendResponse
+            | MessageKind::Vote
+            | MessageKind::VoteResponse
+            | MessageKind::Heartbeat
+            | MessageKind::HeartbeatResponse
+            | MessageKind::Unreachable
+            | MessageKind::SnapshotStatus
+            | MessageKind::CheckQuorum
+            | MessageKind::TransferLeader
+            | MessageKind::TimeoutNow
+            | MessageKind::ReadIndex
+            | MessageKind::ReadIndexResponse
+            | MessageKind::PreVote
+            | MessageKind::PreVoteResponse
+            | MessageKind::StorageAppendResponse
+            | MessageKind::StorageApplyResponse
+            | MessageKind::ForgetLeader => self.effects.push_back(Effect::Send(message)),
         }
     }
 

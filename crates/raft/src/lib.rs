@@ -100,6 +100,7 @@
 //! under random trouble and checks Raft's safety properties; `tests/properties.rs` and the unit
 //! tests compare parts with naive models. `benches/proposals.rs` measures the hot path.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 #![forbid(unsafe_code)]
 
 mod advance;

@@ -201,12 +201,16 @@ impl<S: Storage> Node<S> {
     /// Acts on a response that one of this member's storage threads delivers.
     pub fn step_local(&mut self, message: Message) -> Result<(), StepError> {
         let id = self.raft.config.id;
-        let is_report = match message.kind {
-            MessageKind::StorageAppendResponse => message.from == LOCAL_APPEND,
-            MessageKind::StorageApplyResponse => message.from == LOCAL_APPLY,
-            kind => kind.attests_durability() && message.from == id,
+        let reporter = if message.kind == MessageKind::StorageAppendResponse {
+            LOCAL_APPEND
+        } else if message.kind == MessageKind::StorageApplyResponse {
+            LOCAL_APPLY
+        } else if message.kind.attests_durability() {
+            id
+        } else {
+            return Err(StepError::LocalMessage);
         };
-        if !is_report || message.to != id {
+        if message.from != reporter || message.to != id {
             return Err(StepError::LocalMessage);
         }
         if message.from == id && !self.is_member(id) {
@@ -247,15 +251,15 @@ impl<S: Storage> Node<S> {
         if is_ahead || is_beyond_any {
             return Err(StepError::OutOfRange { kind, from });
         }
-        match kind {
-            MessageKind::Propose if message.entries.is_empty() => Err(StepError::EmptyProposal),
-            MessageKind::ReadIndex | MessageKind::ReadIndexResponse
-                if message.entries.len() != 1 =>
-            {
-                Err(StepError::ReadContexts(message.entries.len()))
-            }
-            _ => Ok(()),
+        let entry_count = message.entries.len();
+        if kind == MessageKind::Propose && entry_count == 0 {
+            return Err(StepError::EmptyProposal);
         }
+        let is_read = matches!(kind, MessageKind::ReadIndex | MessageKind::ReadIndexResponse);
+        if is_read && entry_count != 1 {
+            return Err(StepError::ReadContexts(entry_count));
+        }
+        Ok(())
     }
 }
 

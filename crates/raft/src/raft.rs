@@ -192,7 +192,25 @@ impl<S: Storage> Raft<S> {
             MessageKind::StorageAppendResponse => self.handle_append_written(message),
             MessageKind::StorageApplyResponse => self.handle_entries_applied(message),
             MessageKind::Vote | MessageKind::PreVote => self.handle_vote_request(&message),
-            _ => match self.role {
+            MessageKind::Beat
+            | MessageKind::Propose
+            | MessageKind::Append
+            | MessageKind::AppendResponse
+            | MessageKind::VoteResponse
+            | MessageKind::Snapshot
+            | MessageKind::Heartbeat
+            | MessageKind::HeartbeatResponse
+            | MessageKind::Unreachable
+            | MessageKind::SnapshotStatus
+            | MessageKind::CheckQuorum
+            | MessageKind::TransferLeader
+            | MessageKind::TimeoutNow
+            | MessageKind::ReadIndex
+            | MessageKind::ReadIndexResponse
+            | MessageKind::PreVoteResponse
+            | MessageKind::StorageAppend
+            | MessageKind::StorageApply
+            | MessageKind::ForgetLeader => match self.role {
                 Role::Follower => return self.step_follower(message),
                 Role::PreCandidate | Role::Candidate => return self.step_candidate(message),
                 Role::Leader => return self.step_leader(message),
@@ -212,7 +230,29 @@ impl<S: Storage> Raft<S> {
             // carries the term of a voter that is further along.
             MessageKind::PreVote => return true,
             MessageKind::PreVoteResponse if !message.reject => return true,
-            _ => {}
+            MessageKind::Hup
+            | MessageKind::Beat
+            | MessageKind::Propose
+            | MessageKind::Append
+            | MessageKind::AppendResponse
+            | MessageKind::Vote
+            | MessageKind::VoteResponse
+            | MessageKind::Snapshot
+            | MessageKind::Heartbeat
+            | MessageKind::HeartbeatResponse
+            | MessageKind::Unreachable
+            | MessageKind::SnapshotStatus
+            | MessageKind::CheckQuorum
+            | MessageKind::TransferLeader
+            | MessageKind::TimeoutNow
+            | MessageKind::ReadIndex
+            | MessageKind::ReadIndexResponse
+            | MessageKind::PreVoteResponse
+            | MessageKind::StorageAppend
+            | MessageKind::StorageAppendResponse
+            | MessageKind::StorageApply
+            | MessageKind::StorageApplyResponse
+            | MessageKind::ForgetLeader => {}
         }
         note!(
             self,
@@ -261,13 +301,35 @@ impl<S: Storage> Raft<S> {
                 }
                 self.handle_snapshot_installed(message);
             }
-            kind => {
+            MessageKind::Hup
+            | MessageKind::Beat
+            | MessageKind::Propose
+            | MessageKind::Append
+            | MessageKind::AppendResponse
+            | MessageKind::Vote
+            | MessageKind::VoteResponse
+            | MessageKind::Snapshot
+            | MessageKind::Heartbeat
+            | MessageKind::HeartbeatResponse
+            | MessageKind::Unreachable
+            | MessageKind::SnapshotStatus
+            | MessageKind::CheckQuorum
+            | MessageKind::TransferLeader
+            | MessageKind::TimeoutNow
+            | MessageKind::ReadIndex
+            | MessageKind::ReadIndexResponse
+            | MessageKind::PreVoteResponse
+            | MessageKind::StorageAppend
+            | MessageKind::StorageApply
+            | MessageKind::StorageApplyResponse
+            | MessageKind::ForgetLeader => {
                 note!(
                     self,
                     Info,
-                    "{:x} [term: {}] ignored a {kind} message with lower term from {:x} [term: {}]",
+                    "{:x} [term: {}] ignored a {} message with lower term from {:x} [term: {}]",
                     self.config.id,
                     self.term,
+                    message.kind,
                     message.from,
                     message.term,
                 );
@@ -295,7 +357,22 @@ impl<S: Storage> Raft<S> {
             MessageKind::TimeoutNow => self.handle_timeout_now(&message),
             MessageKind::ReadIndex => self.forward_read_index(message),
             MessageKind::ReadIndexResponse => self.handle_read_index_response(message),
-            _ => {}
+            // Answers to what it asked in another role, and what is for other roles.
+            MessageKind::Hup
+            | MessageKind::Beat
+            | MessageKind::AppendResponse
+            | MessageKind::Vote
+            | MessageKind::VoteResponse
+            | MessageKind::HeartbeatResponse
+            | MessageKind::Unreachable
+            | MessageKind::SnapshotStatus
+            | MessageKind::CheckQuorum
+            | MessageKind::PreVote
+            | MessageKind::PreVoteResponse
+            | MessageKind::StorageAppend
+            | MessageKind::StorageAppendResponse
+            | MessageKind::StorageApply
+            | MessageKind::StorageApplyResponse => {}
         }
         Ok(())
     }
@@ -344,7 +421,24 @@ impl<S: Storage> Raft<S> {
                     message.from,
                 );
             }
-            _ => {}
+            // Nobody leads to whom a request could go, and nobody is led.
+            MessageKind::Hup
+            | MessageKind::Beat
+            | MessageKind::AppendResponse
+            | MessageKind::Vote
+            | MessageKind::HeartbeatResponse
+            | MessageKind::Unreachable
+            | MessageKind::SnapshotStatus
+            | MessageKind::CheckQuorum
+            | MessageKind::TransferLeader
+            | MessageKind::ReadIndex
+            | MessageKind::ReadIndexResponse
+            | MessageKind::PreVote
+            | MessageKind::StorageAppend
+            | MessageKind::StorageAppendResponse
+            | MessageKind::StorageApply
+            | MessageKind::StorageApplyResponse
+            | MessageKind::ForgetLeader => {}
         }
         Ok(())
     }
@@ -360,7 +454,22 @@ impl<S: Storage> Raft<S> {
             MessageKind::SnapshotStatus => self.handle_snapshot_status(&message),
             MessageKind::Unreachable => self.handle_unreachable(&message),
             MessageKind::TransferLeader => self.handle_transfer_leader(&message),
-            _ => {}
+            // Nobody else leads in this term, and the votes that are still under way change nothing.
+            MessageKind::Hup
+            | MessageKind::Append
+            | MessageKind::Vote
+            | MessageKind::VoteResponse
+            | MessageKind::Snapshot
+            | MessageKind::Heartbeat
+            | MessageKind::TimeoutNow
+            | MessageKind::ReadIndexResponse
+            | MessageKind::PreVote
+            | MessageKind::PreVoteResponse
+            | MessageKind::StorageAppend
+            | MessageKind::StorageAppendResponse
+            | MessageKind::StorageApply
+            | MessageKind::StorageApplyResponse
+            | MessageKind::ForgetLeader => {}
         }
         Ok(())
     }
@@ -438,7 +547,24 @@ impl<S: Storage> Raft<S> {
             }
             // What is passed on to the leader is no statement of this member's.
             MessageKind::Propose | MessageKind::ReadIndex => message.term = Term::ZERO,
-            _ => message.term = self.term,
+            MessageKind::Hup
+            | MessageKind::Beat
+            | MessageKind::Append
+            | MessageKind::AppendResponse
+            | MessageKind::Snapshot
+            | MessageKind::Heartbeat
+            | MessageKind::HeartbeatResponse
+            | MessageKind::Unreachable
+            | MessageKind::SnapshotStatus
+            | MessageKind::CheckQuorum
+            | MessageKind::TransferLeader
+            | MessageKind::TimeoutNow
+            | MessageKind::ReadIndexResponse
+            | MessageKind::StorageAppend
+            | MessageKind::StorageAppendResponse
+            | MessageKind::StorageApply
+            | MessageKind::StorageApplyResponse
+            | MessageKind::ForgetLeader => message.term = self.term,
         }
         if message.kind.attests_durability() {
             self.messages_after_append.push(message);
