@@ -20,7 +20,7 @@ use quorate_state::backend::Backend;
 use quorate_telemetry::metrics::Metrics;
 use quorate_telemetry::throttle::LogThrottle;
 
-use crate::access::{Awaited, Gate, Provider};
+use crate::access::{Gate, Provider};
 use crate::accounts::Accounts;
 use crate::administrator::Administrator;
 use crate::admission::Admission;
@@ -99,7 +99,8 @@ impl Handles {
             profile: Arc::clone(&profile),
             readers: parts.readers.clone(),
             provider: parts.provider,
-            awaited: Awaited::default(),
+            admission: Arc::clone(&admission),
+            refusals: LogThrottle::default(),
         });
         let reader = Reader {
             profile: Arc::clone(&profile),

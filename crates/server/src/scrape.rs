@@ -37,6 +37,8 @@ pub(crate) fn plug_in(metrics: &Metrics, handles: &Arc<Handles>, budget: &Budget
             proposals_refused: bytes(proposals.refused),
             reads: bytes(admission.reads.used()),
             reads_refused: bytes(admission.reads.refused()),
+            tokens_waiting: bytes(admission.tokens.used()),
+            tokens_refused: bytes(admission.tokens.refused()),
             tasks: bytes(admission.tasks.used()),
             tasks_refused: bytes(admission.tasks.refused()),
             lists_bytes: bytes(admission.lists.used()),

@@ -35,6 +35,7 @@ on_quorate! {
     alone:
     both_in_one_cluster,
     who_logs_in_all_the_time_keeps_nobody_waiting,
+    tokens_that_nobody_gave_out_take_no_readers_place,
     no_secret_is_told,
     keys_of_tokens_change_under_way,
 }
@@ -502,6 +503,35 @@ async fn who_logs_in_all_the_time_keeps_nobody_waiting(kind: Kind) {
         }
     }
     assert!(answered > 0 && refused_early > 0, "{answered} answered, {refused_early} refused");
+}
+
+async fn tokens_that_nobody_gave_out_take_no_readers_place(kind: Kind) {
+    let server = options(kind).start().await;
+    let client = server.client();
+    let root = guard(&client).await;
+    let mut flood = tokio::task::JoinSet::new();
+    for number in 0..2_000_u64 {
+        // Nobody will ever write the entry that they name, which may not be known here yet.
+        let client = client.with_token(&format!("nobodygavethisout.{}", (1 << 40) + number));
+        flood.spawn(async move { client.range(key("k")).await.unwrap_err() });
+    }
+    let metric = |name: &str| server.metric(name).unwrap();
+    eventually("tokens that find no place", async || {
+        (metric("quorate_tokens_refused_total") > 0.0).then_some(())
+    })
+    .await;
+    let waiting = metric("quorate_tokens_waiting");
+    assert!(waiting <= 1_024.0, "{waiting}");
+    assert_eq!(metric("quorate_reads_waiting"), 0.0);
+    root.put(put("k", "v")).await.unwrap();
+    root.range(key("k")).await.unwrap();
+    let refused = flood.join_next().await.unwrap().unwrap();
+    assert_eq!(refused.message(), BAD);
+    drop(flood);
+    eventually("the places of those that have gone", async || {
+        (metric("quorate_tokens_waiting") == 0.0).then_some(())
+    })
+    .await;
 }
 
 async fn no_secret_is_told(kind: Kind) {

@@ -37,7 +37,7 @@ use self::provider::now;
 pub use self::provider::{KEYS_READ_EVERY, KeySource, Provider, Signer, SourceFault};
 use self::shown::text_of;
 pub use self::shown::{Remembered, Shown, Signed};
-use crate::admission::Bound;
+use crate::admission::Admission;
 use crate::completion;
 use crate::error::RequestError;
 use crate::outcome::AWAITING;
@@ -58,24 +58,9 @@ pub struct Gate {
     pub(crate) profile: Arc<Profile>,
     pub(crate) readers: Readers,
     pub(crate) provider: Provider,
-    pub(crate) awaited: Awaited,
-}
-
-/// Tokens whose entry is waited for at one time. Whoever makes tokens up makes them wait as long as a request may
-/// take; beyond the bound a token is not known, and its client logs in again.
-const TOKENS_AWAITED_MAX: u64 = 1024;
-
-/// Requests with tokens of which this member has not heard.
-#[derive(Debug)]
-pub(crate) struct Awaited {
-    places: Bound,
-    refusals: LogThrottle,
-}
-
-impl Default for Awaited {
-    fn default() -> Self {
-        Self { places: Bound::new(TOKENS_AWAITED_MAX), refusals: LogThrottle::default() }
-    }
+    pub(crate) admission: Arc<Admission>,
+    /// Of what is told of tokens that are refused.
+    pub(crate) refusals: LogThrottle,
 }
 
 /// What a read was begun by.
@@ -131,7 +116,7 @@ impl Gate {
 
     /// Says now and then that tokens are refused, and not which: one that has run out is no news.
     fn tell_refused(&self) {
-        if let Some(left_out) = self.awaited.refusals.admits() {
+        if let Some(left_out) = self.refusals.admits() {
             log::info!("refused a token that is not good", "left-out" = left_out);
         }
     }
@@ -165,13 +150,13 @@ impl Gate {
     }
 
     /// Waits until an entry is applied, no longer than a request may take. One that nobody will write is waited for in
-    /// vain.
+    /// vain, and so are there no more at a time than [`TOKENS_WAITING_MAX`](crate::admission::TOKENS_WAITING_MAX).
     async fn wait_applied(&self, index: LogIndex) -> bool {
         let standing = self.profile.standing();
         if standing.applied() >= index {
             return true;
         }
-        let Ok(_place) = self.awaited.places.take(1) else { return false };
+        let Ok(_place) = self.admission.tokens.take(1) else { return false };
         let deadline = Instant::now() + self.profile.limits().request_timeout;
         let Some((completer, waiting)) = completion::wait(&AWAITING, deadline) else {
             return false;

@@ -6,6 +6,7 @@
 //! | [`REQUEST_BYTES_MAX`] | bytes of requests that have come | until the answer, or a stream's message is whole | refused |
 //! | [`PROPOSALS`] | requests for the log, and their bytes | until it is applied or cannot be any more | refused |
 //! | [`READS_MAX`] | reads that wait for consensus or the applier | until it goes on, or is given up | refused |
+//! | [`TOKENS_WAITING_MAX`] | tokens of later entries than are applied | until they are, or time is up | taken for false |
 //! | [`TASKS_MAX`] | questions and orders to the core threads | until it is carried out | refused |
 //! | [`LIST_BYTES_MAX`] | references to the records of lists | until the client has taken the list | waits, then refused |
 //! | [`REPLY_BYTES_MAX`] | bytes of replies and of snapshots | until the client has taken them | waits, then refused |
@@ -31,7 +32,6 @@
 //! | entries on their way to the applier | `node::limits::APPLYING_BYTES_MAX` | they wait in the log |
 //! | passwords to be hashed or looked at | `passwords` | refused |
 //! | tokens that are good | `state::auth::tokens` | the oldest go |
-//! | tokens that another member may have given out | `access` | refused as bad |
 //! | changes on their way to the backend file | `applier`, `committer` | the applier waits |
 //! | what peers are sent, and what has come from them | `peer::outgoing`, `peer::backlog` | dropped; reading pauses |
 //!
@@ -63,6 +63,11 @@ pub const PROPOSALS: ProposalLimit =
 
 /// Linearizable reads that wait for their barrier, and requests that wait until what is committed is applied.
 pub const READS_MAX: u64 = 16_384;
+
+/// Requests that show a token from a later entry of the log than is applied here: the member lags behind whoever gave
+/// the token out, or nobody ever did. Anybody can make such tokens up, so they wait apart from reads, and take no
+/// reader's place.
+pub const TOKENS_WAITING_MAX: u64 = 1_024;
 
 /// Questions and orders to the core threads: status, transfers of the lead, commits and compactions that
 /// somebody waits for. The threads keep them when their callers have gone.
@@ -96,6 +101,8 @@ pub struct ProposalLimit {
 pub struct Admission {
     /// [`READS_MAX`].
     pub reads: Bound,
+    /// [`TOKENS_WAITING_MAX`].
+    pub tokens: Bound,
     /// [`TASKS_MAX`].
     pub tasks: Arc<Bound>,
     /// [`LIST_BYTES_MAX`].
@@ -112,6 +119,7 @@ impl Default for Admission {
     fn default() -> Self {
         Self {
             reads: Bound::new(READS_MAX),
+            tokens: Bound::new(TOKENS_WAITING_MAX),
             tasks: Arc::new(Bound::new(TASKS_MAX)),
             lists: Arc::new(Bound::new(LIST_BYTES_MAX)),
             replies: Arc::new(Bound::new(REPLY_BYTES_MAX)),

@@ -57,6 +57,10 @@ sample! {
         "Reads that wait for consensus or for the state machine.";
     Counter reads_refused: "quorate_reads_refused_total",
         "Reads that were refused because too many others wait.";
+    Gauge tokens_waiting: "quorate_tokens_waiting",
+        "Requests with a token that was given out later than what is applied here.";
+    Counter tokens_refused: "quorate_tokens_refused_total",
+        "Requests whose token was not waited for because too many others were.";
     Gauge tasks: "quorate_tasks_in_progress",
         "Questions and orders to the core threads that are not carried out yet.";
     Counter tasks_refused: "quorate_tasks_refused_total",
