@@ -122,6 +122,12 @@ impl Judge {
         self.truth.members()
     }
 
+    /// Users and roles.
+    #[must_use]
+    pub fn accounts(&self) -> &quorate_state::auth::View {
+        self.truth.auth().view()
+    }
+
     /// A member that has raised the alarm that there is no space, if any has.
     #[must_use]
     pub fn out_of_space(&self) -> Option<u64> {
@@ -302,6 +308,12 @@ impl Judge {
         }
         if state.alarms() != self.truth.alarms() {
             self.object(|| format!("host {host} has other alarms"));
+        }
+        if state.auth().view() != self.truth.auth().view() {
+            let (theirs, ours) = (state.auth().view(), self.truth.auth().view().clone());
+            self.object(|| {
+                format!("host {host} has other users or roles: {theirs:?}, not {ours:?}")
+            });
         }
         if state.versions() != self.truth.versions() {
             self.object(|| format!("host {host} has other versions"));

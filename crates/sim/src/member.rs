@@ -43,6 +43,7 @@ use self::input::{Input, LogOrder};
 use self::lease_holder::LeaseTask;
 use self::outlet::Said;
 pub use self::question::{Ask, Failure, OpId, Reply};
+pub(crate) use self::requests::ROOT;
 pub use self::settings::Settings;
 use self::standing::Standing;
 pub use self::terms::{Ends, Terms};

@@ -51,11 +51,12 @@ pub enum Kind {
     Versions,
     Quota,
     LargeValues,
+    Accounts,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::Kill,
         Self::PowerCut,
         Self::PowerCutInAStep,
@@ -83,6 +84,7 @@ impl Kind {
         Self::Versions,
         Self::Quota,
         Self::LargeValues,
+        Self::Accounts,
     ];
 
     /// The kind of this name.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 /// What runs should come to at some time.
 pub const SOMETIMES: &[&str] = &[
     "a bit flips in the log",
+    "a client may not do what it asks for",
     "a client's write is acknowledged",
     "a cluster of one serves",
     "a compaction is durable",
@@ -38,6 +39,7 @@ pub const SOMETIMES: &[&str] = &[
     "an old directory is put back",
     "an old log is put back",
     "an operation has no answer",
+    "clients are asked who they are",
     "leadership changes",
     "space is given back",
     "the backend file finds no room",

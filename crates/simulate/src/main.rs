@@ -14,13 +14,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use quorate_sim::clock::SECOND;
-use quorate_sim::plan::{Kind, Less};
+use quorate_sim::plan::{Kind, Less, Plan};
 use quorate_sim::run::{run, shrink};
 use quorate_sim::seen::Seen;
 use quorate_sim::trace::Sink;
 
 const USAGE: &str = "\
-usage: cargo xtask sim [--seeds N | --hours N | --minutes N] [--first S] [--threads N] [--until-failure]
+usage: cargo xtask sim [--seeds N | --hours N | --minutes N] [--first S] [--threads N] [--theme T]
+                        [--until-failure]
        cargo xtask sim --seed S [--trace] [--without KIND,KIND] [--seconds N]
 
   --seeds N     runs N seeds (100)
@@ -28,6 +29,7 @@ usage: cargo xtask sim [--seeds N | --hours N | --minutes N] [--first S] [--thre
   --minutes N   runs seeds for N minutes of real time
   --first S     begins with seed S (1)
   --threads N   runs so many at a time (as many as there are cores)
+  --theme T     runs only those that are about this (Elections, Snapshots, ...)
   --until-failure
                 ends with the first seed that fails
   --seed S      runs one seed
@@ -49,6 +51,7 @@ struct Wanted {
     minutes: Option<u64>,
     threads: usize,
     until_failure: bool,
+    theme: Option<String>,
     trace: bool,
     less: Less,
 }
@@ -71,6 +74,10 @@ impl Wanted {
             }
             let value =
                 args.next().ok_or_else(|| format!("{flag}: a value is missing\n\n{USAGE}"))?;
+            if flag == "--theme" {
+                wanted.theme = Some(value);
+                continue;
+            }
             let number =
                 || value.parse::<u64>().map_err(|_| format!("{flag}: {value} is no number"));
             match flag.as_str() {
@@ -153,6 +160,10 @@ fn run_many(wanted: &Wanted, origin: Instant) -> ExitCode {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed - wanted.first >= seeds {
                         return;
+                    }
+                    let theme = Plan::draw(seed, &wanted.less).theme.to_string();
+                    if wanted.theme.as_ref().is_some_and(|wanted| *wanted != theme) {
+                        continue;
                     }
                     let is_right = run_seed(seed, wanted, origin, &tally);
                     let micros = lock(&tally).micros;

@@ -24,17 +24,20 @@ use super::question::{Ask, Failure, OpId, Reply};
 use super::{Out, Process, Reader, Waiter};
 use crate::clock::Micros;
 
+/// Who may do everything.
+pub(crate) const ROOT: &str = "root";
+
 impl Process {
-    /// Takes a question. Its answer comes out as [`Out::Reply`], or never.
-    pub fn ask(&mut self, op: OpId, ask: Ask, now: Micros) {
+    /// Takes a user's question. Its answer comes out as [`Out::Reply`], or never.
+    pub fn ask(&mut self, op: OpId, user: &str, ask: Ask, now: Micros) {
         self.now = now;
-        if let Err(reply) = self.begin(op, ask) {
+        if let Err(reply) = self.begin(op, user, ask) {
             self.out.push(Out::Reply(op, reply));
         }
         self.gather();
     }
 
-    fn begin(&mut self, op: OpId, ask: Ask) -> Result<(), Reply> {
+    fn begin(&mut self, op: OpId, user: &str, ask: Ask) -> Result<(), Reply> {
         let refused = |refusal| Reply::Refused(Refusal::Request(refusal));
         let none = InternalRaftRequest::default;
         let request = match ask {
@@ -99,8 +102,21 @@ impl Process {
                 return Ok(());
             }
         };
+        let header = Some(self.signed_by(user));
+        let request = InternalRaftRequest { header, ..request };
         self.propose(request, Waiter::Op(op), Some(op));
         Ok(())
+    }
+
+    /// Who asks, and as of which users and roles: what production reads off a token.
+    fn signed_by(&self, user: &str) -> RequestHeader {
+        let view = self.readers.auth.view();
+        match view.is_enabled() {
+            true => {
+                RequestHeader { id: 0, username: user.to_owned(), auth_revision: view.revision() }
+            }
+            false => RequestHeader::default(),
+        }
     }
 
     fn next_id(&mut self) -> u64 {
@@ -153,8 +169,10 @@ impl Process {
         op: Option<OpId>,
     ) -> Option<Proposal> {
         let request_id = self.next_id();
-        let header = RequestHeader { id: request_id, ..RequestHeader::default() };
-        let data = InternalRaftRequest { header: Some(header), ..request }.encode_to_vec();
+        // What a member does by itself, it may.
+        let header = request.header.clone().unwrap_or_else(|| self.signed_by(ROOT));
+        let header = Some(RequestHeader { id: request_id, ..header });
+        let data = InternalRaftRequest { header, ..request }.encode_to_vec();
         if data.len() > self.settings.request_bytes_max {
             self.fail_waiter(waiter, Failure::Never("request is too large"));
             return None;

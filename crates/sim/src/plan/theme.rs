@@ -1,12 +1,14 @@
 //! What a run is about. Where everything may go wrong at once, little of it goes far: a cluster that loses its leader
 //! every second takes no snapshots. So half of all runs have one thing pronounced, and others seldom.
 
+use std::fmt;
+
 use quorate_node::SnapshotPolicy;
 use quorate_random::SplitMix64;
 use quorate_state::watch::{CatchUpLimits, QueueLimits};
 
 use super::{Kind, Plan, one_of};
-use crate::clock::{MILLI, SECOND};
+use crate::clock::{MILLI, Micros, SECOND};
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,10 +35,18 @@ pub enum Theme {
     Compactions,
     /// Watchers are slow, and queues are short.
     Watches,
+    /// Users and roles change, and members restart between two changes.
+    Accounts,
+}
+
+impl fmt::Display for Theme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
 }
 
 impl Theme {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Elections,
         Self::Messages,
         Self::Snapshots,
@@ -47,6 +57,7 @@ impl Theme {
         Self::Leases,
         Self::Compactions,
         Self::Watches,
+        Self::Accounts,
     ];
 
     pub(super) fn draw(draw: &mut SplitMix64) -> Self {
@@ -80,6 +91,7 @@ impl Theme {
                 Kind::Defragmentation,
             ],
             Self::Watches => &[Kind::Watches, Kind::Compaction, Kind::Cut, Kind::LargeValues],
+            Self::Accounts => &[Kind::Accounts, Kind::Kill, Kind::PowerCut, Kind::Cut],
         }
     }
 
@@ -114,15 +126,7 @@ impl Theme {
                 plan.think_max = busy;
                 settings.snapshot_policy = snapshots_often(draw);
             }
-            Self::Membership => {
-                plan.founders = one_of(draw, &[1, 2, 3, 4]);
-                plan.operate_every = one_of(draw, &[100, 300]) * MILLI;
-                plan.changes_at_once = draw.below(2) == 0;
-                plan.think_max = busy;
-                if draw.below(2) == 0 {
-                    settings.snapshot_policy = snapshots_often(draw);
-                }
-            }
+            Self::Membership => grow_and_shrink(plan, busy, draw),
             Self::Mistakes => {
                 plan.founders = one_of(draw, &[2, 3, 3, 4]);
                 // Members have to be well for it to do no more harm than it should.
@@ -139,7 +143,20 @@ impl Theme {
                 settings.segments_max = 1;
                 settings.snapshots_max = 1;
             }
-            Self::Leases => plan.think_max = busy,
+            Self::Leases => {
+                // Between a lease's end and the entry that tells of it, there is to be time for something.
+                plan.think_max = busy;
+                plan.clients = 6;
+                plan.delay.1 = one_of(draw, &[2, 50]) * MILLI;
+                plan.sync_max = one_of(draw, &[2, 40]) * MILLI;
+            }
+            Self::Accounts => {
+                plan.operate_every = one_of(draw, &[100, 300]) * MILLI;
+                plan.think_max = busy;
+                if draw.below(2) == 0 {
+                    settings.snapshot_policy = snapshots_often(draw);
+                }
+            }
             Self::Compactions => {
                 plan.think_max = one_of(draw, &[20, 200]) * MILLI;
                 settings.pace.compaction_step = one_of(draw, &[1, 5]);
@@ -152,6 +169,16 @@ impl Theme {
                 settings.catch_up = short_of_breath(draw);
             }
         }
+    }
+}
+
+fn grow_and_shrink(plan: &mut Plan, busy: Micros, draw: &mut SplitMix64) {
+    plan.founders = one_of(draw, &[1, 2, 3, 4]);
+    plan.operate_every = one_of(draw, &[100, 300]) * MILLI;
+    plan.changes_at_once = draw.below(2) == 0;
+    plan.think_max = busy;
+    if draw.below(2) == 0 {
+        plan.settings.snapshot_policy = snapshots_often(draw);
     }
 }
 

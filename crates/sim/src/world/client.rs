@@ -14,8 +14,11 @@ pub(super) use self::lease::KnownLease;
 pub(super) use self::watch::Watching;
 use super::{Event, World};
 use crate::clock::{MILLI, Micros};
-use crate::member::{Ask, Failure, OpId, Reply};
+use crate::member::{Ask, Failure, OpId, ROOT, Reply};
 use crate::translate;
+
+/// As whom clients ask.
+pub(super) const USERS: [&str; 3] = [ROOT, "ann", "bob"];
 
 /// A client.
 #[derive(Debug, Default)]
@@ -31,6 +34,16 @@ pub(super) enum Asker {
     /// The operator, or the end of the run.
     Operator,
     Probe,
+}
+
+impl Asker {
+    /// As whom it asks, where that is asked for.
+    const fn user(self) -> &'static str {
+        match self {
+            Self::Client(client) => USERS[client % USERS.len()],
+            Self::Operator | Self::Probe => ROOT,
+        }
+    }
 }
 
 /// A question under way.
@@ -114,7 +127,7 @@ impl World {
             return self.reply(id, Reply::Failed(Failure::Never("the connection is refused")));
         };
         op.life = host.life;
-        process.ask(id, ask, self.now);
+        process.ask(id, op.asker.user(), ask, self.now);
         self.after_step(at, Ok(()));
     }
 
@@ -190,6 +203,9 @@ impl World {
         self.think(client);
         let Some(request) = op.request else { return };
         let at = self.moment();
+        if matches!(reply, Reply::Refused(Refusal::Auth(_))) {
+            self.seen.note("a client may not do what it asks for");
+        }
         let outcome = match told(&request, reply) {
             Said::Answer(revision, answer) => {
                 if let Some(revision) = revision {
@@ -342,6 +358,7 @@ fn refused(refusal: Refusal) -> Said {
         Refusal::Lease(LeaseRefusal::NotFound) => Said::Refusal(Told::LeaseNotFound),
         Refusal::Lease(LeaseRefusal::Exists) => Said::Refusal(Told::LeaseExists),
         Refusal::Request(_) | Refusal::Lease(LeaseRefusal::TtlTooLarge) => Said::Nothing,
-        Refusal::NoSpace | Refusal::Corrupt | Refusal::Auth(_) => Said::Unknown,
+        Refusal::Auth(_) => Said::Nothing,
+        Refusal::NoSpace | Refusal::Corrupt => Said::Unknown,
     }
 }

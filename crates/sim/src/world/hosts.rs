@@ -68,6 +68,8 @@ pub(super) struct Host {
     pub(super) is_tampered: bool,
     /// What was done to them cannot be overlooked: no process starts on them.
     pub(super) is_damaged: bool,
+    /// A leader of this term has spoken to the process of what its log does not have.
+    loss_shown_in: Option<Term>,
 }
 
 impl Host {
@@ -100,6 +102,7 @@ impl Host {
             awaits_place: false,
             is_tampered: false,
             is_damaged: false,
+            loss_shown_in: None,
         }
     }
 
@@ -190,6 +193,7 @@ impl World {
         let tick = flags.settings.tick;
         let host = &mut self.hosts[at];
         host.process = Some(Box::new(process));
+        host.loss_shown_in = None;
         host.due = [None; TURNS.len()];
         if applied.0 == 0 && flags.joins {
             self.seen.note("a member joins");
@@ -265,6 +269,19 @@ impl World {
         let done = process.take_turn(turn, now);
         self.trace.count((host as u64) << 8 | turn as u64);
         self.after_step(host, done);
+        if turn == Turn::Consensus {
+            self.check_loss(host, life);
+        }
+    }
+
+    /// Whoever was shown by its leader that its log has lost what it had acknowledged has stopped.
+    fn check_loss(&mut self, host: usize, life: u64) {
+        let Some(shown) = self.hosts[host].loss_shown_in.take() else { return };
+        let Some(process) = self.process(host, life) else { return };
+        // One of a later term has not listened.
+        if process.status().hard_state.term == shown {
+            self.judge.object(|| format!("h{host} goes on, and was shown that its log is lost"));
+        }
     }
 
     pub(super) fn tick(&mut self, host: usize, life: u64) {
@@ -584,7 +601,12 @@ impl World {
         if !self.admits(from, to, &message) {
             return;
         }
-        if let Some(process) = self.hosts[to].process.as_mut() {
+        let host = &mut self.hosts[to];
+        if let Some(process) = host.process.as_mut() {
+            let is_beyond = process.terms().at(message.commit).is_err();
+            if message.kind == MessageKind::Heartbeat && is_beyond {
+                host.loss_shown_in = Some(message.term);
+            }
             process.receive(message);
             self.schedule(to);
         }

@@ -7,6 +7,7 @@
 //!
 //! They are in `mistakes`. What the real program refuses, it must refuse here ([`World::judge_refusal`]).
 
+mod accounts;
 mod mistakes;
 
 use quorate_api::etcdserverpb::{
@@ -355,6 +356,9 @@ impl World {
     }
 
     fn act_at_will(&mut self) {
+        if self.plan.has(Kind::Accounts) && self.one_in(2) {
+            return self.change_accounts();
+        }
         match self.draw.below(6) {
             0 if self.plan.has(Kind::Membership) => {
                 if self.plan.changes_at_once && self.one_in(2) {

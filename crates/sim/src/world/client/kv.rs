@@ -40,7 +40,7 @@ impl World {
     }
 
     /// One key, several, or all.
-    pub(super) fn draw_keys(&mut self) -> KeyRange {
+    pub(in crate::world) fn draw_keys(&mut self) -> KeyRange {
         let key = self.draw_key();
         match self.draw.below(6) {
             0 => KeyRange::ALL,

@@ -9,7 +9,7 @@ use quorate_state::watch::HeaderFields;
 
 use super::super::{Event, World};
 use crate::clock::{MILLI, SECOND};
-use crate::member::{Ask, OpId};
+use crate::member::{Ask, OpId, ROOT};
 use crate::translate;
 
 /// Somebody who watches, again and again.
@@ -102,7 +102,7 @@ impl World {
         let life = self.hosts[host].life;
         watching.stream = Some((stream, host, life));
         if let Some(process) = self.hosts[host].process.as_mut() {
-            process.ask(stream, Ask::Watch(create), self.now);
+            process.ask(stream, ROOT, Ask::Watch(create), self.now);
         }
         self.after_step(host, Ok(()));
     }

@@ -1,0 +1,95 @@
+//! Users, roles, what they may do, and whether anybody is asked: changed while requests are under way that are judged by
+//! them.
+
+use quorate_api::authpb::{Permission, UserAddOptions, permission};
+use quorate_api::etcdserverpb::{
+    AuthDisableRequest, AuthEnableRequest, AuthRoleAddRequest, AuthRoleDeleteRequest,
+    AuthRoleGrantPermissionRequest, AuthRoleRevokePermissionRequest, AuthUserAddRequest,
+    AuthUserDeleteRequest, AuthUserGrantRoleRequest, AuthUserRevokeRoleRequest,
+    InternalRaftRequest,
+};
+
+use super::super::World;
+use super::super::client::USERS;
+use crate::member::{Ask, ROOT};
+
+/// Roles beside the one that may do everything.
+const ROLES: [&str; 2] = ["reader", "writer"];
+
+impl World {
+    /// Does the next thing that it takes for authentication to be on, or something else.
+    pub(super) fn change_accounts(&mut self) {
+        let accounts = self.judge.accounts();
+        let has_root = accounts.user(ROOT).is_some_and(|user| user.roles().contains(&ROOT.into()));
+        let (is_enabled, has_user) = (accounts.is_enabled(), accounts.user(ROOT).is_some());
+        let has_role = accounts.role_permissions(ROOT).is_some();
+        let request = match () {
+            () if self.one_in(3) => self.draw_account_change(),
+            () if !has_user => add_user(ROOT),
+            () if !has_role => add_role(ROOT),
+            () if !has_root => grant_role(ROOT, ROOT),
+            () if !is_enabled && self.one_in(2) => InternalRaftRequest {
+                auth_enable: Some(AuthEnableRequest {}),
+                ..InternalRaftRequest::default()
+            },
+            () => self.draw_account_change(),
+        };
+        let is_enabling = request.auth_enable.is_some();
+        let what = if is_enabling { "clients are asked who they are" } else { "" };
+        self.order(Ask::Internal(Box::new(request)), what);
+    }
+
+    fn draw_account_change(&mut self) -> InternalRaftRequest {
+        let user = USERS[self.draw.position(USERS.len())];
+        let role = ROLES[self.draw.position(ROLES.len())];
+        let mut request = InternalRaftRequest::default();
+        match self.draw.below(20) {
+            0..4 => return add_user(user),
+            4..7 => return add_role(role),
+            7..11 => return grant_role(user, role),
+            11..16 => {
+                let keys = self.draw_keys();
+                let types =
+                    [permission::Type::Read, permission::Type::Write, permission::Type::Readwrite];
+                let perm_type = types[self.draw.position(types.len())].into();
+                let perm = Permission { perm_type, key: keys.key, range_end: keys.end };
+                request.auth_role_grant_permission =
+                    Some(AuthRoleGrantPermissionRequest { name: role.into(), perm: Some(perm) });
+            }
+            16 => {
+                let keys = self.draw_keys();
+                request.auth_role_revoke_permission = Some(AuthRoleRevokePermissionRequest {
+                    role: role.into(),
+                    key: keys.key,
+                    range_end: keys.end,
+                });
+            }
+            17 => {
+                let revoke = AuthUserRevokeRoleRequest { name: user.into(), role: role.into() };
+                request.auth_user_revoke_role = Some(revoke);
+            }
+            18 if self.one_in(2) => {
+                request.auth_user_delete = Some(AuthUserDeleteRequest { name: user.into() });
+            }
+            18 => request.auth_role_delete = Some(AuthRoleDeleteRequest { role: role.into() }),
+            _ => request.auth_disable = Some(AuthDisableRequest {}),
+        }
+        request
+    }
+}
+
+fn add_user(name: &str) -> InternalRaftRequest {
+    let options = Some(UserAddOptions { no_password: true });
+    let add = AuthUserAddRequest { name: name.into(), options, ..AuthUserAddRequest::default() };
+    InternalRaftRequest { auth_user_add: Some(add), ..InternalRaftRequest::default() }
+}
+
+fn add_role(name: &str) -> InternalRaftRequest {
+    let add = AuthRoleAddRequest { name: name.into() };
+    InternalRaftRequest { auth_role_add: Some(add), ..InternalRaftRequest::default() }
+}
+
+fn grant_role(user: &str, role: &str) -> InternalRaftRequest {
+    let grant = AuthUserGrantRoleRequest { user: user.into(), role: role.into() };
+    InternalRaftRequest { auth_user_grant_role: Some(grant), ..InternalRaftRequest::default() }
+}
