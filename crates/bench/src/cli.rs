@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{StringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::endpoint::{Address, Security};
+use crate::secret::Secret;
 
 /// Puts load on an etcd-compatible server and reports latency, throughput, and what it cost the server.
 #[derive(Clone, Debug, Parser)]
@@ -39,6 +41,14 @@ pub(crate) struct Options {
     /// Trust every server that speaks TLS
     #[arg(long, global = true, env = "ETCDCTL_INSECURE_SKIP_TLS_VERIFY")]
     pub(crate) insecure_skip_tls_verify: bool,
+    /// User to log in as, name[:password]; once for each connection, before the run
+    #[arg(long, global = true, env = "ETCDCTL_USER", hide_env_values = true)]
+    #[arg(value_parser = secret())]
+    pub(crate) user: Option<Secret>,
+    /// Password of the user, if it does not go with the name
+    #[arg(long, global = true, env = "ETCDCTL_PASSWORD", hide_env_values = true)]
+    #[arg(value_parser = secret())]
+    pub(crate) password: Option<Secret>,
     /// Requests in flight
     #[arg(long, global = true, default_value_t = 100)]
     pub(crate) clients: usize,
@@ -195,6 +205,11 @@ pub(crate) struct WatchArgs {
 pub(crate) enum OrderName {
     Random,
     Sequential,
+}
+
+/// Takes any text, and shows none.
+fn secret() -> impl TypedValueParser<Value = Secret> {
+    StringValueParser::new().map(Secret::from)
 }
 
 /// Reads a duration of one unit.

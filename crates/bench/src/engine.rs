@@ -21,13 +21,15 @@ use std::time::{Duration, Instant};
 
 use crate::endpoint::Endpoint;
 use crate::error::BenchError;
+use crate::login::Login;
 use crate::pace::Pace;
 use crate::pulse::Pulse;
 use crate::record::Record;
+use crate::secret::Secret;
 
 pub(crate) use handshake::run_handshakes;
 use link::on_runtime;
-pub(crate) use link::{LOOK, Link, call, calls};
+pub(crate) use link::{LOOK, Link, call, calls, log_in};
 pub(crate) use stream::run_streams;
 pub(crate) use unary::run_unary;
 
@@ -38,6 +40,10 @@ pub(crate) struct Spread {
     pub(crate) clients: usize,
     pub(crate) connections: usize,
     pub(crate) threads: usize,
+    /// Of the user, one for each connection; none where nobody logs in.
+    pub(crate) tokens: Arc<[Secret]>,
+    /// What makes more of them.
+    pub(crate) login: Option<Arc<Login>>,
 }
 
 /// One connection's part of the load.
@@ -50,6 +56,8 @@ pub(crate) struct Part {
     pub(crate) index: usize,
     /// Requests in flight, at most.
     pub(crate) clients: usize,
+    token: Option<Secret>,
+    login: Option<Arc<Login>>,
 }
 
 impl Spread {
@@ -63,7 +71,10 @@ impl Spread {
             let clients =
                 self.clients / connections + usize::from(index < self.clients % connections);
             let endpoints = self.endpoints.clone();
-            parts[index % threads].push(Part { endpoints, position, index, clients });
+            let token = index.checked_rem(self.tokens.len()).map(|at| self.tokens[at].clone());
+            let login = self.login.clone();
+            let part = Part { endpoints, position, index, clients, token, login };
+            parts[index % threads].push(part);
         }
         parts
     }

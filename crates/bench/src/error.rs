@@ -22,6 +22,8 @@ pub(crate) enum BenchError {
     Stalled(u64),
     #[error("{endpoint} could not be reached for {seconds} seconds: {source}")]
     Unreachable { endpoint: String, seconds: u64, source: io::Error },
+    #[error("the server does not know the token any more")]
+    TokenRefused,
     #[error("the run was interrupted before the answer came")]
     Interrupted,
     #[error("setting up failed: {call}: {message} (gRPC code {code})")]

@@ -17,12 +17,13 @@
 //!
 //! # Not here
 //!
-//! Starting servers and comparing them (`xtask compare`), TLS itself (`tls`), authentication.
+//! Starting servers and comparing them (`xtask compare`), TLS itself (`tls`).
 
 mod cli;
 mod endpoint;
 mod engine;
 mod error;
+mod login;
 mod pace;
 mod process;
 mod progress;
@@ -30,6 +31,7 @@ mod pulse;
 mod record;
 mod report;
 mod run;
+mod secret;
 mod shuffle;
 mod template;
 mod wire;

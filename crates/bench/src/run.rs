@@ -8,12 +8,15 @@ use quorate_random::SplitMix64;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cli::{Cli, ListArgs, Load, Options, OrderName, WatchArgs};
-use crate::engine::{Records, Run, Spread, call, run_handshakes, run_streams, run_unary};
+use crate::endpoint::Endpoint;
+use crate::engine::{Records, Run, Spread, call, log_in, run_handshakes, run_streams, run_unary};
 use crate::error::BenchError;
+use crate::login::Login;
 use crate::pace::Pace;
 use crate::progress::Progress;
 use crate::pulse::{Pulse, Silence};
 use crate::report::{Heading, Meter, Report};
+use crate::secret::Secret;
 use crate::shuffle::Shuffle;
 use crate::template::{KeySpace, Values};
 use crate::workload::keyed::{self, Keyed, ListShape, Order};
@@ -24,6 +27,7 @@ use crate::workload::watch::{Board, Layout, STAMP_BYTES, Writes, run_watchers};
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
 /// How often the making of watchers is looked at.
 const LOOK: Duration = Duration::from_millis(20);
+const NOT_ENABLED: &str = "etcdserver: authentication is not enabled";
 const WATCH_LATENCY_RATE: f64 = 100.0;
 
 /// Runs what the command line says.
@@ -57,6 +61,20 @@ struct Done {
     cut_short: Option<String>,
 }
 
+/// Logs in once for each connection, so that the run itself is not charged with it; not at all where authentication
+/// is off.
+fn tokens(
+    login: &Login,
+    endpoints: &[Endpoint],
+    connections: usize,
+) -> Result<Vec<Secret>, BenchError> {
+    let asked = endpoints.iter().cycle().take(connections).map(|endpoint| log_in(endpoint, login));
+    match asked.collect() {
+        Err(BenchError::Refused { message, .. }) if message == NOT_ENABLED => Ok(Vec::new()),
+        tokens => tokens,
+    }
+}
+
 struct Session<'a> {
     options: &'a Options,
     keys: KeySpace,
@@ -70,15 +88,25 @@ impl<'a> Session<'a> {
             let text = "clients, connections and threads are at least 1";
             return Err(BenchError::Usage(text.to_owned()));
         }
+        let endpoints = options.security().endpoints(&options.endpoints)?;
+        let connections = options.connections.min(options.clients);
+        let login = Login::of(options.user.as_ref(), options.password.as_ref())?;
+        let tokens = match &login {
+            Some(login) => tokens(login, &endpoints, connections)?,
+            None => Vec::new(),
+        };
         Ok(Self {
             options,
             keys: KeySpace::new(&options.prefix, options.key_size, options.keys)?,
             values: Values::new(options.value_size, options.seed),
             spread: Spread {
-                endpoints: options.security().endpoints(&options.endpoints)?,
+                endpoints,
                 clients: options.clients,
-                connections: options.connections.min(options.clients),
+                connections,
                 threads: options.threads,
+                // Who has no token now, because nobody asks for one, needs none later.
+                login: login.filter(|_| !tokens.is_empty()),
+                tokens: tokens.into(),
             },
         })
     }
@@ -186,13 +214,13 @@ impl<'a> Session<'a> {
 
     fn lease_keepalive(&self, ttl_secs: i64) -> Result<Report, BenchError> {
         let endpoint = &self.spread.endpoints[0];
-        let leases = Leases::grant(endpoint, self.options.clients, ttl_secs)?;
+        let leases = Leases::grant(endpoint, self.token(), self.options.clients, ttl_secs)?;
         let requests = leases.keep_alive_requests();
         let report = self.measured("lease-keepalive", &["keepalive"], self.options.total, |run| {
             run_streams(&self.spread, run, path::LEASE_KEEP_ALIVE, requests)
         });
         // Where the server is gone, they end by themselves.
-        drop(leases.revoke(endpoint));
+        drop(leases.revoke(endpoint, self.token()));
         report
     }
 
@@ -295,10 +323,16 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// A token of the user's, if there is one.
+    fn token(&self) -> Option<Secret> {
+        self.spread.tokens.first().cloned()
+    }
+
     /// The newest revision.
     fn revision(&self) -> Result<i64, BenchError> {
         let request = RangeRequest { key: vec![0].into(), ..Default::default() };
-        let reply: RangeResponse = call(&self.spread.endpoints[0], path::RANGE, &request)?;
+        let reply: RangeResponse =
+            call(&self.spread.endpoints[0], self.token(), path::RANGE, &request)?;
         Ok(reply.header.map_or(0, |header| header.revision))
     }
 }

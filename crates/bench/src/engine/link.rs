@@ -1,11 +1,16 @@
 //! A connection and its socket.
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use quorate_api::etcdserverpb::AuthenticateResponse;
 
 use super::Part;
 use crate::endpoint::{Endpoint, Round, Socket};
 use crate::error::BenchError;
+use crate::login::Login;
+use crate::secret::Secret;
 use crate::wire::connection::{Connection, Event, Replies};
 
 /// What one read takes at most.
@@ -16,6 +21,9 @@ const STALL: Duration = Duration::from_secs(60);
 /// How long a server may take to accept a connection, and the pause before it is asked again.
 const DIAL: Duration = Duration::from_secs(2);
 const DIAL_PAUSE: Duration = Duration::from_millis(50);
+/// gRPC's code for a token that is not good.
+const UNAUTHENTICATED: u16 = 16;
+const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
 /// How often whoever waits for a connection looks up.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
@@ -24,6 +32,7 @@ pub(crate) struct Link<T> {
     /// Where it may go; dialled in turn.
     endpoints: Vec<Endpoint>,
     position: usize,
+    login: Option<Arc<Login>>,
     state: State,
     pub(crate) wire: Connection<T>,
     /// How many connections there have been.
@@ -42,10 +51,15 @@ enum State {
 impl<T> Link<T> {
     /// Connects, on the runtime that will drive the connection.
     pub(crate) async fn new(part: Part) -> Result<Self, BenchError> {
-        Self::over(part.endpoints, part.position).await
+        let Part { endpoints, position, token, login, .. } = part;
+        Ok(Self { login, ..Self::over(endpoints, position, token).await? })
     }
 
-    async fn over(endpoints: Vec<Endpoint>, position: usize) -> Result<Self, BenchError> {
+    async fn over(
+        endpoints: Vec<Endpoint>,
+        position: usize,
+        token: Option<Secret>,
+    ) -> Result<Self, BenchError> {
         let endpoint = &endpoints[position];
         let socket = dial(endpoint).await.map_err(|source| BenchError::Connect {
             endpoint: endpoint.authority().to_owned(),
@@ -53,9 +67,10 @@ impl<T> Link<T> {
         })?;
         Ok(Self {
             state: State::Connected { socket, heard: Instant::now() },
-            wire: Connection::new(endpoint.authority().to_owned(), endpoint.is_secured()),
+            wire: Connection::new(endpoint.authority().to_owned(), endpoint.is_secured(), token),
             endpoints,
             position,
+            login: None,
             dialled: 1,
             input: vec![0; READ_BYTES],
             filled: 0,
@@ -101,8 +116,13 @@ impl<T> Link<T> {
         let endpoint = &self.endpoints[self.position];
         match dial(endpoint).await {
             Ok(socket) => {
+                // The token before may be known no more: the server may have ended.
+                let token = match &self.login {
+                    Some(login) => Some(Box::pin(token(endpoint, login)).await?),
+                    None => None,
+                };
                 let authority = endpoint.authority().to_owned();
-                self.wire = Connection::new(authority, endpoint.is_secured());
+                self.wire = Connection::new(authority, endpoint.is_secured(), token);
                 self.state = State::Connected { socket, heard: Instant::now() };
                 self.dialled += 1;
                 self.filled = 0;
@@ -148,9 +168,20 @@ impl<T> Link<T> {
             return Err(BenchError::Closed);
         }
         self.filled += round.read;
-        let used = self.wire.receive(&self.input[..self.filled], each)?;
+        let mut is_token_refused = false;
+        let mut each = |event: Event<'_, T>| {
+            if let Event::Closed { status, .. } = &event {
+                is_token_refused |= status.code == UNAUTHENTICATED;
+            }
+            each(event);
+        };
+        let used = self.wire.receive(&self.input[..self.filled], &mut each)?;
         self.input.copy_within(used..self.filled, 0);
         self.filled -= used;
+        // Another connection logs in anew.
+        if is_token_refused && self.login.is_some() {
+            return Err(BenchError::TokenRefused);
+        }
         Ok(())
     }
 }
@@ -168,24 +199,47 @@ pub(crate) fn on_runtime<R>(
     tokio::task::LocalSet::new().block_on(&runtime, work)
 }
 
+/// Logs in, on a connection of its own.
+pub(crate) fn log_in(endpoint: &Endpoint, login: &Login) -> Result<Secret, BenchError> {
+    on_runtime(token(endpoint, login))
+}
+
+async fn token(endpoint: &Endpoint, login: &Login) -> Result<Secret, BenchError> {
+    let request = [login.request()];
+    let replies = calls_here(endpoint, None, AUTHENTICATE, &request).await?;
+    let reply: Option<AuthenticateResponse> = replies.into_iter().next();
+    Ok(Secret::from(reply.unwrap_or_default().token))
+}
+
 /// Makes one call on a connection of its own and returns the reply.
 pub(crate) fn call<Reply: prost::Message + Default>(
     endpoint: &Endpoint,
+    token: Option<Secret>,
     path: &'static str,
     request: &impl prost::Message,
 ) -> Result<Reply, BenchError> {
-    let mut replies = calls(endpoint, path, std::slice::from_ref(request))?;
+    let mut replies = calls(endpoint, token, path, std::slice::from_ref(request))?;
     Ok(replies.pop().expect("one request has one reply"))
 }
 
 /// Makes calls side by side on one connection and returns the replies in the order of the requests.
 pub(crate) fn calls<Reply: prost::Message + Default>(
     endpoint: &Endpoint,
+    token: Option<Secret>,
     path: &'static str,
     requests: &[impl prost::Message],
 ) -> Result<Vec<Reply>, BenchError> {
-    on_runtime(async move {
-        let mut link = Link::over(vec![endpoint.clone()], 0).await?;
+    on_runtime(calls_here(endpoint, token, path, requests))
+}
+
+async fn calls_here<Reply: prost::Message + Default>(
+    endpoint: &Endpoint,
+    token: Option<Secret>,
+    path: &'static str,
+    requests: &[impl prost::Message],
+) -> Result<Vec<Reply>, BenchError> {
+    {
+        let mut link = Link::over(vec![endpoint.clone()], 0, token).await?;
         let mut replies: Vec<Vec<u8>> = vec![Vec::new(); requests.len()];
         let (mut sent, mut ended, mut refused) = (0, 0, None);
         while ended < requests.len() {
@@ -211,5 +265,5 @@ pub(crate) fn calls<Reply: prost::Message + Default>(
         let decode =
             |reply: &Vec<u8>| Reply::decode(&**reply).map_err(|e| BenchError::Answer(path, e));
         replies.iter().map(decode).collect()
-    })
+    }
 }

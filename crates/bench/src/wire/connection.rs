@@ -20,6 +20,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use super::frame::{FrameHeader, HEADER_LEN, PREFACE, flag, kind, read_u32};
 use super::hpack::{Decoder, Encoder, Field};
+use crate::secret::Secret;
 
 const WINDOW_DEFAULT: u32 = 65_535;
 const WINDOW_MAX: u32 = 0x7fff_ffff;
@@ -129,7 +130,7 @@ pub(crate) struct Connection<T> {
 
 impl<T> Connection<T> {
     /// Makes a connection to `authority` whose output begins with the preface.
-    pub(crate) fn new(authority: String, is_secured: bool) -> Self {
+    pub(crate) fn new(authority: String, is_secured: bool, token: Option<Secret>) -> Self {
         let mut output = PREFACE.to_vec();
         FrameHeader { len: 12, kind: kind::SETTINGS, flags: 0, stream: 0 }.put(&mut output);
         for (setting, value) in [(SETTING_ENABLE_PUSH, 0), (SETTING_INITIAL_WINDOW, WINDOW_MAX)] {
@@ -140,7 +141,7 @@ impl<T> Connection<T> {
         Self {
             output,
             written: 0,
-            encoder: Encoder::new(authority, is_secured),
+            encoder: Encoder::new(authority, is_secured, token),
             decoder: Decoder::new(),
             streams: HashMap::default(),
             next_stream: 1,

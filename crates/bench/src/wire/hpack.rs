@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use super::huffman;
+use crate::secret::Secret;
 
 /// Largest dynamic table on either side; the protocol's default.
 const TABLE_BYTES_MAX: usize = 4096;
@@ -22,6 +23,8 @@ const STATIC_COUNT: usize = 61;
 #[derive(Debug)]
 pub(super) struct Encoder {
     authority: String,
+    /// What the server knows the user by.
+    token: Option<Secret>,
     /// Method and scheme, by their static indices.
     beginning: [u8; 2],
     /// Literals in the order in which they entered the dynamic table.
@@ -35,12 +38,13 @@ enum Literal {
     Te,
     ContentType,
     UserAgent,
+    Token,
 }
 
 impl Encoder {
-    pub(super) const fn new(authority: String, is_secured: bool) -> Self {
+    pub(super) const fn new(authority: String, is_secured: bool, token: Option<Secret>) -> Self {
         let beginning = if is_secured { [POST, SCHEME_HTTPS] } else { [POST, SCHEME_HTTP] };
-        Self { authority, beginning, inserted: Vec::new() }
+        Self { authority, token, beginning, inserted: Vec::new() }
     }
 
     /// Appends the header block of a call to `path`. The paths of one connection are few, so the table
@@ -55,6 +59,9 @@ impl Encoder {
             Literal::UserAgent,
         ] {
             self.field(literal, out);
+        }
+        if self.token.is_some() {
+            self.field(Literal::Token, out);
         }
     }
 
@@ -87,6 +94,11 @@ impl Encoder {
             Literal::UserAgent => {
                 out.push(0x7a);
                 "quorate-bench"
+            }
+            Literal::Token => {
+                out.push(0x40);
+                put_string("token", out);
+                self.token.as_ref().map_or("", Secret::text)
             }
         };
         put_string(value, out);
@@ -337,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_repeated_request_is_all_indexes() {
-        let mut encoder = Encoder::new("localhost:2379".to_owned(), false);
+        let mut encoder = Encoder::new("localhost:2379".to_owned(), false, None);
         let mut first = Vec::new();
         encoder.encode("/a/B", &mut first);
         let mut second = Vec::new();
@@ -349,6 +361,19 @@ mod tests {
         let mut third = Vec::new();
         encoder.encode("/a/B", &mut third);
         assert_eq!(third, [0x83, 0x86, 0xc3, 0xc2, 0xc1, 0xc0, 0xbf]);
+    }
+
+    #[test]
+    fn a_token_goes_along_and_is_an_index_from_then_on() {
+        let token = Some(Secret::from("abc.7".to_owned()));
+        let mut encoder = Encoder::new("a:1".to_owned(), false, token);
+        assert!(!format!("{encoder:?}").contains("abc.7"));
+        let mut first = Vec::new();
+        encoder.encode("/a/B", &mut first);
+        assert!(first.ends_with(b"\x40\x05token\x05abc.7"), "{first:x?}");
+        let mut second = Vec::new();
+        encoder.encode("/a/B", &mut second);
+        assert_eq!(second, [0x83, 0x86, 0xc3, 0xc2, 0xc1, 0xc0, 0xbf, 0xbe]);
     }
 
     #[test]

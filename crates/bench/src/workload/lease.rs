@@ -10,6 +10,7 @@ use super::path;
 use crate::endpoint::Endpoint;
 use crate::engine::{Source, calls};
 use crate::error::BenchError;
+use crate::secret::Secret;
 
 /// Grants one lease per operation; the server chooses the id.
 #[derive(Clone, Debug)]
@@ -39,11 +40,13 @@ pub(crate) struct Leases {
 impl Leases {
     pub(crate) fn grant(
         endpoint: &Endpoint,
+        token: Option<Secret>,
         count: usize,
         ttl_secs: i64,
     ) -> Result<Self, BenchError> {
         let requests = vec![LeaseGrantRequest { ttl: ttl_secs, id: 0 }; count];
-        let replies: Vec<LeaseGrantResponse> = calls(endpoint, path::LEASE_GRANT, &requests)?;
+        let replies: Vec<LeaseGrantResponse> =
+            calls(endpoint, token, path::LEASE_GRANT, &requests)?;
         Ok(Self { ids: replies.iter().map(|reply| reply.id).collect() })
     }
 
@@ -52,9 +55,13 @@ impl Leases {
         self.ids.iter().map(|id| LeaseKeepAliveRequest { id: *id }.encode_to_vec()).collect()
     }
 
-    pub(crate) fn revoke(&self, endpoint: &Endpoint) -> Result<(), BenchError> {
+    pub(crate) fn revoke(
+        &self,
+        endpoint: &Endpoint,
+        token: Option<Secret>,
+    ) -> Result<(), BenchError> {
         let requests: Vec<_> = self.ids.iter().map(|id| LeaseRevokeRequest { id: *id }).collect();
-        let _: Vec<LeaseRevokeResponse> = calls(endpoint, path::LEASE_REVOKE, &requests)?;
+        let _: Vec<LeaseRevokeResponse> = calls(endpoint, token, path::LEASE_REVOKE, &requests)?;
         Ok(())
     }
 }

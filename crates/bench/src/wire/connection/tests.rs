@@ -25,7 +25,7 @@ fn trailers(code: &str) -> Vec<u8> {
 }
 
 fn ready() -> Connection<u8> {
-    let mut connection = Connection::new("test".to_owned(), false);
+    let mut connection = Connection::new("test".to_owned(), false, None);
     assert!(!connection.has_room());
     assert_eq!(receive(&mut connection, &frame(kind::SETTINGS, 0, 0, &[])), Log::new());
     assert!(connection.has_room());

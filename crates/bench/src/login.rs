@@ -1,0 +1,63 @@
+//! Who asks, where the server wants to know: a user that logs in. `engine` does, and has the tokens.
+
+use std::sync::Arc;
+
+use quorate_api::etcdserverpb::AuthenticateRequest;
+
+use crate::error::BenchError;
+use crate::secret::Secret;
+
+/// What logs a user in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Login {
+    user: String,
+    password: Secret,
+}
+
+impl Login {
+    /// What the flags say: `name:password`, or the two apart.
+    pub(crate) fn of(
+        user: Option<&Secret>,
+        password: Option<&Secret>,
+    ) -> Result<Option<Arc<Self>>, BenchError> {
+        let Some(user) = user.map(Secret::text).filter(|user| !user.is_empty()) else {
+            return Ok(None);
+        };
+        let (user, password) = match (password, user.split_once(':')) {
+            (Some(password), _) => (user, password.clone()),
+            (None, Some((user, password))) => (user, Secret::from(password.to_owned())),
+            (None, None) => {
+                let text = "a user needs a password: --user name:password, or --password";
+                return Err(BenchError::Usage(text.to_owned()));
+            }
+        };
+        Ok(Some(Arc::new(Self { user: user.to_owned(), password })))
+    }
+
+    /// What asks for a token.
+    pub(crate) fn request(&self) -> AuthenticateRequest {
+        let (name, password) = (self.user.clone(), self.password.text().to_owned());
+        AuthenticateRequest { name, password }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_comes_with_a_password() {
+        let secret = |text: &str| Secret::from(text.to_owned());
+        let of = |user: &str, password: Option<&str>| {
+            Login::of(Some(&secret(user)), password.map(secret).as_ref())
+        };
+        let login = of("ann:s3cret:2", None).unwrap().unwrap();
+        assert_eq!((login.user.as_str(), login.password.text()), ("ann", "s3cret:2"));
+        let login = of("ann", Some("s3cret")).unwrap().unwrap();
+        assert_eq!((login.user.as_str(), login.password.text()), ("ann", "s3cret"));
+        assert_eq!(of("", Some("s3cret")).unwrap(), None);
+        assert!(of("ann", None).unwrap_err().to_string().contains("--password"));
+        let shown = format!("{login:?} {:?}", secret("s3cret"));
+        assert!(shown.contains("ann") && !shown.contains("s3cret"), "{shown}");
+    }
+}
