@@ -44,7 +44,7 @@ pub(super) const NOBODY: &str = "etcdserver: user name is empty";
 pub(super) const BAD: &str = "etcdserver: invalid auth token";
 pub(super) const DENIED: &str = "etcdserver: permission denied";
 pub(super) const OLD: &str = "etcdserver: revision of auth store is old";
-const WRONG: &str = "etcdserver: authentication failed, invalid user ID or password";
+pub(super) const WRONG: &str = "etcdserver: authentication failed, invalid user ID or password";
 
 /// Hashing is to be cheap here.
 pub(super) fn options(kind: Kind) -> Options {

@@ -3,7 +3,9 @@
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
 
-use quorate_tests::{Ctl, Finished, Kind, Options, Server, Tool, on_quorate, with_both_tools};
+use quorate_tests::{
+    Ctl, Finished, Kind, Options, Server, Tool, eventually, on_quorate, with_both_tools,
+};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 with_both_tools! {
@@ -138,7 +140,8 @@ async fn every_command_logs_in(kind: Kind, tool: Tool) {
     assert!(as_root(&format!("compaction {revision}")).contains("compacted revision"));
     assert_eq!(ctl.run_with_input(&[ROOT, "txn"], "\nput t v\n\n\n").success(), "SUCCESS\n\nOK\n");
     assert_eq!(as_root("del t"), "1\n");
-    assert_eq!(fail(&ctl, "snapshot save /never"), NOBODY);
+    // etcd 3.5 says it in other words.
+    assert!(fail(&ctl, "snapshot save /never").ends_with("user name is empty"));
     for line in ["compaction 1", "defrag", "del k"] {
         assert_ne!(ctl.run(&words(&format!("--user=ann:s3cret {line}"))).code, Some(0), "{line}");
     }
@@ -153,7 +156,15 @@ async fn passwords_change(kind: Kind, tool: Tool) {
     assert_eq!(changed.success(), "Password updated\n");
     assert_ne!(ctl.run(&words("--user=ann:s3cret get app/1")).code, Some(0));
     assert_eq!(tell(&ctl, "--user=ann:0ther get app/1"), "");
-    let added = ctl.run_with_input(&[ROOT, "user", "add", "bob"], "w0rd\nw0rd\n").success();
+    let add = || ctl.run_with_input(&[ROOT, "user", "add", "bob"], "w0rd\nw0rd\n");
+    let added = match kind {
+        Kind::Quorate => add().success(),
+        // For a moment after its role was granted, etcd 3.5 may refuse root.
+        Kind::Etcd => {
+            let added = async || Some(add()).filter(|done| done.code == Some(0));
+            eventually("root is known", added).await.stdout
+        }
+    };
     let prompts = "Password of bob: \nType password of bob again for confirmation: \n";
     assert_eq!(added, format!("{prompts}User bob created\n"));
     assert_eq!(fail(&ctl, "--user=bob:w0rd get app/1"), DENIED);
