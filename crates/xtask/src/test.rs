@@ -2,8 +2,9 @@
 //!
 //! The simulator runs for two minutes. The server is built first, in the profile for black-box tests, and its path handed to them; a
 //! Debian etcd is provisioned, so that the same tests prove themselves on the original. The black-box
-//! package runs last: its summary is the last thing on the screen. Its suite runs three times: against a
-//! member that is alone, at the leader of three, and at a follower. `QUORATE_GOLDEN` and `RAFT_TESTDATA`,
+//! package runs last: its summary is the last thing on the screen. Its suite runs four times: against a
+//! member that is alone, at the leader of three, at a follower, and there again with authentication on and
+//! certificates for clients and peers; the long form does so at the other two places as well. `QUORATE_GOLDEN` and `RAFT_TESTDATA`,
 //! when set, reach every test.
 //!
 //! What is not there is skipped, and the last lines count what was. `QUORATE_REQUIRE` names what has to be
@@ -62,7 +63,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
 
     outcome = outcome.and(sim::run_for_a_while());
 
-    let mut black_box = |args: &[&str], place: Option<&str>, filters: &[&str]| {
+    let mut black_box = |args: &[&str], place: Option<&str>, is_secured: bool, filters: &[&str]| {
         let args = [&["test", "--package", BLACK_BOX, "--no-fail-fast"], args].concat();
         let mut command = prepare(cargo(&args));
         if std::env::var_os("RUST_TEST_THREADS").is_none() {
@@ -72,14 +73,25 @@ pub(crate) fn run(args: &[String]) -> Outcome {
             say(&format!("the black-box tests again, at the {place} of three"));
             command.env("QUORATE_CLUSTER", place);
         }
+        if is_secured {
+            say("with authentication and certificates");
+            command.env("QUORATE_SECURED", "1");
+        }
         tally.run(&mut command, filters)
     };
-    outcome = outcome.and(black_box(&["--tests"], None, &filters));
+    outcome = outcome.and(black_box(&["--tests"], None, false, &filters));
     // To a client a cluster is one store. That it is so with etcd is checked in the long form.
     let ours = ["quorate", "--skip", "_to_etcd"];
     let filters = if filters.is_empty() && !long { &ours[..] } else { &filters };
     for place in ["leader", "follower"] {
-        let there = black_box(&["--test", "blackbox"], Some(place), filters);
+        let there = black_box(&["--test", "blackbox"], Some(place), false, filters);
+        outcome = outcome.and(there);
+    }
+    // A follower passes most of what is asked on, so that it is secured on its way to the leader too.
+    let places: &[_] =
+        if long { &[Some("follower"), Some("leader"), None] } else { &[Some("follower")] };
+    for place in places {
+        let there = black_box(&["--test", "blackbox"], *place, true, filters);
         outcome = outcome.and(there);
     }
     if let Err(why) = &outcome {

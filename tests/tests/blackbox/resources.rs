@@ -22,6 +22,7 @@ on_quorate! {
     a_member_begins_on_a_disk_without_room_for_a_segment,
     a_member_on_a_nearly_full_disk_starts_and_frees_space,
     few_descriptors_are_enough_and_warned_of,
+    an_address_gets_no_more_connections_than_it_may,
     open_streams_end_at_once_when_the_member_stops,
     a_range_stream_under_way_ends_when_the_member_stops,
     a_member_that_waits_for_others_stops_when_told,
@@ -78,6 +79,26 @@ async fn a_member_on_a_nearly_full_disk_starts_and_frees_space(kind: Kind) {
         server.start_again().await;
         assert!(server.client().read("after").await.is_some(), "{megabytes} MB");
     }
+}
+
+async fn an_address_gets_no_more_connections_than_it_may(kind: Kind) {
+    let server =
+        Options::new(kind).unguarded().flag("--max-connections-per-address=5").start().await;
+    let connect = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        stream.write_all(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let is_answered = stream.read(&mut [0; 256]).is_ok_and(|count| count > 0);
+        (stream, is_answered)
+    };
+    let mut held: Vec<(TcpStream, bool)> = (0..5).map(|_| connect()).collect();
+    assert!(held.iter().all(|(_, is_answered)| *is_answered));
+    for _ in 0..3 {
+        assert!(!connect().1, "one too many is answered");
+    }
+    held.pop();
+    eventually("the place of who has left", async || connect().1.then_some(())).await;
+    let log = server.log();
+    assert_eq!(log.matches("an address holds as many connections").count(), 1, "{log}");
 }
 
 /// Options of a server that may open so many files.

@@ -177,7 +177,7 @@ fn is_refused(answer: Result<(), Status>) -> bool {
 }
 
 /// Every member and client gets certificates of another authority, which is the only one in the end.
-async fn rotate_authority(ordeal: &mut Ordeal) {
+async fn rotate_authority(ordeal: &Ordeal) {
     let (old, new) = (suite_authority().pem(), Authority::new());
     let members = ordeal.cluster.members();
     let dirs: Vec<_> =
@@ -214,7 +214,7 @@ async fn rotate_authority(ordeal: &mut Ordeal) {
 }
 
 /// A certificate that was good is good no longer, at any member.
-async fn revoke_certificate(ordeal: &mut Ordeal, revoke: &impl Fn(&[u64])) {
+async fn revoke_certificate(ordeal: &Ordeal, revoke: &impl Fn(&[u64])) {
     let read = |name: &str, member: usize| {
         let dir = ordeal.cluster.server(member).guard_dir();
         std::fs::read_to_string(dir.join(name)).unwrap()
@@ -240,7 +240,7 @@ async fn revoke_certificate(ordeal: &mut Ordeal, revoke: &impl Fn(&[u64])) {
 }
 
 /// The visitor may write for a while, and then is another one who knows the password.
-async fn change_users(ordeal: &mut Ordeal) {
+async fn change_users(ordeal: &Ordeal) {
     let root = ordeal.cluster.client(0);
     let all: Vec<Client> =
         ordeal.cluster.members().into_iter().map(|member| ordeal.cluster.client(member)).collect();
