@@ -109,6 +109,8 @@ pub struct Config {
     pub max_request_bytes: u64,
     /// HTTP/2 streams a connection may have; `u32::MAX` for no limit.
     pub max_concurrent_streams: u32,
+    /// Connections of clients that one address may hold; 0 for any number.
+    pub max_connections_per_address: u32,
     /// Idle time before the server pings; zero or less for never.
     pub grpc_keepalive_interval: SignedDuration,
     /// Time a ping may stay unanswered; zero or less for never pinging.
@@ -232,6 +234,7 @@ impl Default for Config {
             max_txn_ops: 128,
             max_request_bytes: 1_572_864,
             max_concurrent_streams: u32::MAX,
+            max_connections_per_address: 0,
             grpc_keepalive_interval: SignedDuration::from_secs(7_200),
             grpc_keepalive_timeout: SignedDuration::from_secs(20),
             socket_reuse_port: false,

@@ -258,6 +258,12 @@ pub(super) static FLAGS: &[Flag] = &[
     ),
     flag(
         MEMBER,
+        "max-connections-per-address",
+        Uint32(|d| &mut d.config.max_connections_per_address),
+        "Most connections that clients of one address may have open; 0 for any number.",
+    ),
+    flag(
+        MEMBER,
         "grpc-keepalive-interval",
         Duration(|d| &mut d.config.grpc_keepalive_interval),
         "Idle time before the server pings a client; 0 for never.",

@@ -187,6 +187,7 @@ impl TestMember {
             max_concurrent_streams: None,
             patience: Patience::WITH_CLIENTS,
             places: Arc::new(Places::new(100)),
+            per_address: None,
             keepalive: None,
         };
         let (alive, _) = mpsc::channel(1);

@@ -35,7 +35,7 @@ use quorate_member::fatal::{End, Fatal, FaultReports};
 use quorate_member::housekeeping;
 use quorate_member::{Entrance, Handles, Identity, Limits, Running, Start, log_limits};
 use quorate_net::descriptors;
-use quorate_net::listen::{ConnectionLimits, Listener, Patience, Places, Services};
+use quorate_net::listen::{AddressLimit, ConnectionLimits, Listener, Patience, Places, Services};
 use quorate_peer::Dialer;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
@@ -543,7 +543,10 @@ impl ClientListeners {
         ));
         let grpc = Router::new(&core.handles);
         let http = |surface| HttpService::new(Arc::clone(&endpoints), surface);
+        let most = config.max_connections_per_address;
+        let per_address = (most > 0).then(|| Arc::new(AddressLimit::new(most)));
         let limits = connection_limits(config, Patience::WITH_CLIENTS, places);
+        let limits = ConnectionLimits { per_address, ..limits };
         let both = Services {
             grpc: Some(grpc),
             http: config.serves_http_with_grpc().then(|| http(Surface::Client)),
@@ -578,6 +581,7 @@ fn connection_limits(
         max_concurrent_streams: (streams != u32::MAX).then_some(streams),
         patience,
         places: Arc::clone(places),
+        per_address: None,
         keepalive,
     }
 }

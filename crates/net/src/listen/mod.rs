@@ -6,7 +6,7 @@
 //! # Bound
 //!
 //! Connections are bounded by the budget they are given (`descriptors`): further ones wait, and idle ones are asked to
-//! leave ([`Places`]). Streams of one connection are bounded by [`STREAMS_HELD_MAX`], whether the flags announce a
+//! leave ([`Places`]); those of one address by [`AddressLimit`], if there is one. Streams of one connection are bounded by [`STREAMS_HELD_MAX`], whether the flags announce a
 //! limit or not. What a stream holds is bounded for what is sent ([`STREAM_SEND_BYTES_MAX`]); what is received and not
 //! looked at by the connection's window, which is small where too many have large ones; what is looked at is for the
 //! services to count.
@@ -16,6 +16,7 @@
 //! of an idle connection, and HTTP/2 has none: there a connection may stay for as long as it answers pings and its
 //! place is not wanted.
 
+mod addresses;
 mod authority;
 mod buffered;
 mod field_section;
@@ -45,6 +46,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
+pub use self::addresses::AddressLimit;
 use self::authority::AnyAuthority;
 use self::buffered::Sending;
 use self::head_deadline::{Announcing, HeadDeadline, Turns};
@@ -98,6 +100,8 @@ pub struct ConnectionLimits {
     pub patience: Patience,
     /// Each connection takes one of them, for as long as it lives.
     pub places: Arc<Places>,
+    /// How many of them one address may take; `None` for all.
+    pub per_address: Option<Arc<AddressLimit>>,
     /// Ping an idle connection after `.0`, close it when no answer came within `.1`.
     pub keepalive: Option<(Duration, Duration)>,
 }
@@ -177,6 +181,13 @@ impl<G: Http2Service, H: Http1Service> Connections<G, H> {
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 continue;
             };
+            let held = match (&self.limits.per_address, arrived.host()) {
+                (Some(limit), Some(host)) => match AddressLimit::take(limit, host) {
+                    Some(held) => Some(held),
+                    None => continue,
+                },
+                (None, _) | (_, None) => None,
+            };
             // Taken for a connection that is there: a listener to which nobody comes keeps no place from others.
             let place = tokio::select! {
                 place = self.take_place(&mut full_told) => place,
@@ -188,7 +199,7 @@ impl<G: Http2Service, H: Http1Service> Connections<G, H> {
             self.runtimes.deal().spawn(async move {
                 // A broken connection is the peer's affair.
                 drop(serve_arrived(arrived, security, services, limits, stop).await);
-                drop((place, alive));
+                drop((place, held, alive));
             });
         }
     }

@@ -162,6 +162,16 @@ pub(super) enum Arrived {
     Unix(std::os::unix::net::UnixStream),
 }
 
+impl Arrived {
+    /// Where it comes from, if that is a host.
+    pub(super) fn host(&self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(stream) => stream.peer_addr().ok().map(|address| address.ip()),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
 impl Source {
     pub(super) fn new(socket: Socket) -> io::Result<Self> {
         Ok(match socket {

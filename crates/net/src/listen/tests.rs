@@ -72,6 +72,7 @@ fn limits(places: u64) -> ConnectionLimits {
         max_concurrent_streams: None,
         patience: PATIENCE,
         places: Arc::new(Places::new(places)),
+        per_address: None,
         keepalive: None,
     }
 }

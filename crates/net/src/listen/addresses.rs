@@ -1,0 +1,117 @@
+//! How many connections one address may hold, where there is a limit: those beyond are closed as they come.
+//!
+//! An IPv6 address counts as the network of 64 bits that it is in, which is what a host is given at least. Who comes by
+//! a socket's file is on this machine, and is not counted.
+//!
+//! # Bound
+//!
+//! Addresses are remembered for as long as they hold connections, so there are no more of them than places.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use quorate_telemetry::log;
+
+/// Between two lines about connections that were closed.
+const TOLD_INTERVAL: Duration = Duration::from_secs(60);
+
+/// See the module. Shared by all listeners for which the limit counts.
+#[derive(Debug)]
+pub struct AddressLimit {
+    most: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    held: HashMap<IpAddr, u32>,
+    refused: u64,
+    told: Option<Instant>,
+}
+
+/// The right of a connection to be there, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Held {
+    limit: Arc<AddressLimit>,
+    address: IpAddr,
+}
+
+impl AddressLimit {
+    /// So many connections for each address.
+    pub fn new(most: u32) -> Self {
+        Self { most, state: Mutex::default() }
+    }
+
+    /// Counts one connection more, unless there are too many.
+    pub(super) fn take(limit: &Arc<Self>, from: IpAddr) -> Option<Held> {
+        let address = network_of(from);
+        let refused = {
+            let mut state = limit.state.lock();
+            let held = state.held.entry(address).or_default();
+            if *held < limit.most {
+                *held += 1;
+                return Some(Held { limit: Arc::clone(limit), address });
+            }
+            state.refused += 1;
+            let is_due = state.told.is_none_or(|told| told.elapsed() >= TOLD_INTERVAL);
+            if is_due {
+                state.told = Some(Instant::now());
+            }
+            is_due.then_some(state.refused)
+        };
+        if let Some(refused) = refused {
+            log::warn!(
+                "an address holds as many connections as it may; its next ones are closed",
+                "remote-addr" = from.to_string(),
+                "max-connections-per-address" = limit.most,
+                "connections-closed" = refused
+            );
+        }
+        None
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut state = self.limit.state.lock();
+        if let Some(held) = state.held.get_mut(&self.address) {
+            *held -= 1;
+            if *held == 0 {
+                state.held.remove(&self.address);
+            }
+        }
+    }
+}
+
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_address_has_its_own_share_and_gets_it_back() {
+        let limit = Arc::new(AddressLimit::new(2));
+        let take = |address: &str| AddressLimit::take(&limit, address.parse().unwrap());
+        let (first, second) = (take("10.0.0.1").unwrap(), take("::ffff:10.0.0.1").unwrap());
+        assert!(take("10.0.0.1").is_none());
+        let other = take("10.0.0.2").unwrap();
+        drop(first);
+        let third = take("10.0.0.1").unwrap();
+        assert!(take("10.0.0.1").is_none());
+        let of_network = [take("2001:db8::1").unwrap(), take("2001:db8::ffff").unwrap()];
+        assert!(take("2001:db8::2").is_none());
+        let neighbour = take("2001:db8:0:1::1").unwrap();
+        drop((second, third, other, of_network, neighbour));
+        assert!(limit.state.lock().held.is_empty(), "nobody is remembered who is gone");
+        assert_eq!(limit.state.lock().refused, 3);
+    }
+}
