@@ -113,8 +113,8 @@ fn names() -> Vec<&'static str> {
     let small = |place: fn(Place) -> bool| {
         small::CASES.iter().filter(move |case| place(case.place)).map(|case| case.name)
     };
-    let alone = small(|place| place == Place::Alone).chain(large::NAMES);
-    alone.chain(small(|place| place != Place::Alone)).chain(faults::NAMES).collect()
+    let alone = small(Place::is_alone).chain(large::NAMES);
+    alone.chain(small(|place| !place.is_alone())).chain(faults::NAMES).collect()
 }
 
 /// Runs the cases and prints the table.
@@ -143,12 +143,11 @@ pub(crate) fn run(args: &[String]) -> Outcome {
 
 fn measure(section: Section, programs: &Programs, options: &Options) -> Result<Vec<Row>, String> {
     let (mut rows, more) = match section {
-        Section::Alone => (
-            small::run(programs, options, |place| place == Place::Alone)?,
-            large::run(programs, options)?,
-        ),
+        Section::Alone => {
+            (small::run(programs, options, Place::is_alone)?, large::run(programs, options)?)
+        }
         Section::Clusters => (
-            small::run(programs, options, |place| place != Place::Alone)?,
+            small::run(programs, options, |place| !place.is_alone())?,
             faults::run(programs, options)?,
         ),
     };
@@ -173,17 +172,28 @@ fn programs(options: &Options) -> Result<Programs, String> {
     let ours = (!options.noise).then(|| quorate.clone());
     let tonic =
         small::CASES.iter().any(|case| case.by == Generator::Tonic && options.wants(case.name));
-    let tonic_load = if tonic { Some(tonic_load()?) } else { None };
-    Programs::new(folder.join("etcd"), ours, Tools { quorate, tonic_load })
+    let tonic_load = if tonic { Some(example("tonic_load")?) } else { None };
+    let secured = |case: &small::Case| case.place == Place::Secured && options.wants(case.name);
+    let wants_certificates = small::CASES.iter().any(secured);
+    let certificates = if wants_certificates { Some(certificates()?) } else { None };
+    Programs::new(folder.join("etcd"), ours, Tools { quorate, tonic_load, certificates })
 }
 
-/// Builds the ordinary client.
-fn tonic_load() -> Result<PathBuf, String> {
-    say("compare: building a client on tonic");
-    let args =
-        ["build", "--profile", "blackbox", "--package", "quorate-tests", "--example", "tonic_load"];
+/// Builds an example of the tests: an ordinary client, or what makes certificates.
+fn example(name: &str) -> Result<PathBuf, String> {
+    say(&format!("compare: building {name}"));
+    let args = ["build", "--profile", "blackbox", "--package", "quorate-tests", "--example", name];
     status(cargo(&args).env("PROTOC", protoc::install()?))?;
-    Ok(target()?.join("blackbox").join("examples").join("tonic_load"))
+    Ok(target()?.join("blackbox").join("examples").join(name))
+}
+
+/// Makes certificates, and returns their folder.
+fn certificates() -> Result<PathBuf, String> {
+    let program = example("certificates")?;
+    let folder = target()?.join("certificates");
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    status(std::process::Command::new(program).arg(&folder))?;
+    Ok(folder)
 }
 
 #[cfg(test)]

@@ -26,7 +26,17 @@ pub(super) type Position = usize;
 impl Cluster {
     /// Starts the members of a new cluster.
     pub(super) fn start(side: &Side, programs: &Programs, count: usize) -> Result<Self, String> {
-        let mut members = Server::founders(side, programs, count)?;
+        Self::begin(Server::founders(side, programs, count)?)
+    }
+
+    /// Starts the only member of one, which asks clients for certificates.
+    pub(super) fn start_secured(side: &Side, programs: &Programs) -> Result<Self, String> {
+        let mut members = Server::founders(side, programs, 1)?;
+        members.iter_mut().try_for_each(Server::secure)?;
+        Self::begin(members)
+    }
+
+    fn begin(mut members: Vec<Server>) -> Result<Self, String> {
         for member in &mut members {
             member.spawn()?;
         }

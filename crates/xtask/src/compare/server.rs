@@ -4,6 +4,7 @@
 //!
 //! What is asked of it (`service`), and which member of a cluster is asked (`cluster`).
 
+use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::ops::Range;
@@ -72,6 +73,8 @@ pub(super) struct Server {
     peer: String,
     /// All members of its cluster.
     initial_cluster: String,
+    /// Where its certificates are, and where it says in plaintext how it is, if it asks clients for certificates.
+    secured: Option<(PathBuf, String)>,
     process: Option<Child>,
 }
 
@@ -115,8 +118,26 @@ impl Server {
             client: free_address()?,
             peer: free_address()?,
             initial_cluster: String::new(),
+            secured: None,
             process: None,
         })
+    }
+
+    /// Has it ask clients for certificates from its next start on.
+    pub(super) fn secure(&mut self) -> Result<(), String> {
+        let folder = self.tools.certificates.clone().ok_or("no certificates have been made")?;
+        self.secured = Some((folder, free_address()?));
+        Ok(())
+    }
+
+    /// What its process is told of that.
+    fn security(&self) -> Vec<OsString> {
+        let Some((folder, health)) = &self.secured else { return Vec::new() };
+        let flags =
+            [("--cert-file", "server"), ("--key-file", "server.key"), ("--trusted-ca-file", "ca")];
+        let files = flags.iter().flat_map(|(flag, name)| [flag.into(), folder.join(name).into()]);
+        let health = format!("--listen-metrics-urls=http://{health}").into();
+        files.chain(["--client-cert-auth".into(), health]).collect()
     }
 
     /// Starts the process and returns how long it took to serve.
@@ -129,7 +150,9 @@ impl Server {
 
     /// Starts the process.
     pub(super) fn spawn(&mut self) -> Result<(), String> {
-        let (client, peer) = (format!("http://{}", self.client), format!("http://{}", self.peer));
+        let scheme = if self.secured.is_some() { "https" } else { "http" };
+        let (client, peer) =
+            (format!("{scheme}://{}", self.client), format!("http://{}", self.peer));
         let mut command = Command::new(&self.program);
         // What the environment says to tests or to other servers is not meant for these.
         for (name, _) in std::env::vars_os() {
@@ -144,6 +167,7 @@ impl Server {
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
             .args(["--initial-cluster", &self.initial_cluster])
             .args(["--quota-backend-bytes", QUOTA_BYTES, "--log-level", "error"])
+            .args(self.security())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
@@ -156,7 +180,8 @@ impl Server {
     pub(super) fn wait_until_it_serves(&mut self) -> Result<(), String> {
         let (start, name) = (Instant::now(), self.program.display());
         let process = self.process.as_mut().ok_or("a server that does not run cannot serve")?;
-        while !serves(&self.client) {
+        let health = self.secured.as_ref().map_or(&self.client, |(_, health)| health);
+        while !serves(health) {
             if let Ok(Some(status)) = process.try_wait() {
                 return Err(format!("{name} ended before it served: {status}"));
             }
@@ -204,7 +229,8 @@ impl Server {
 
     /// The server as clients see it, at its own cost alone.
     pub(super) fn service(&self) -> Service {
-        Service::new(self.tools.clone(), &self.client, self.pid())
+        let certificates = self.secured.as_ref().map(|(folder, _)| folder.clone());
+        Service::new(self.tools.clone(), &self.client, self.pid()).secured(certificates)
     }
 
     /// Resident memory now, in bytes.

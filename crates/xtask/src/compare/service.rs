@@ -1,5 +1,6 @@
 //! A service under comparison, as clients see it: load is put on it, and questions are asked.
 
+use std::ffi::OsString;
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -24,6 +25,8 @@ pub(super) struct Tools {
     pub(super) quorate: PathBuf,
     /// Built where a case wants it.
     pub(super) tonic_load: Option<PathBuf>,
+    /// A folder of certificates, made where a case wants them.
+    pub(super) certificates: Option<PathBuf>,
 }
 
 /// Where clients go, and the processes whose cost is measured.
@@ -33,12 +36,27 @@ pub(super) struct Service {
     /// Separated by commas.
     endpoints: String,
     pids: Vec<u32>,
+    /// Where the certificates are that the server asks for, if it does.
+    certificates: Option<PathBuf>,
 }
 
 impl Service {
     /// What is reached at `endpoint`, at the cost of the process `pid`.
     pub(super) fn new(tools: Tools, endpoint: &str, pid: Option<u32>) -> Self {
-        Self { tools, endpoints: endpoint.to_owned(), pids: pid.into_iter().collect() }
+        let pids = pid.into_iter().collect();
+        Self { tools, endpoints: endpoint.to_owned(), pids, certificates: None }
+    }
+
+    /// The same with certificates.
+    pub(super) fn secured(self, certificates: Option<PathBuf>) -> Self {
+        Self { certificates, ..self }
+    }
+
+    /// What a program of ours is told of them.
+    fn security(&self) -> Vec<OsString> {
+        let Some(folder) = &self.certificates else { return Vec::new() };
+        let flags = [("--cacert", "ca"), ("--cert", "client"), ("--key", "client.key")];
+        flags.iter().flat_map(|(flag, name)| [flag.into(), folder.join(name).into()]).collect()
     }
 
     /// Both together.
@@ -85,7 +103,7 @@ impl Service {
             (Generator::Tonic, Some(program)) => Command::new(program),
             (Generator::Tonic, None) => return Err("tonic_load has not been built".to_owned()),
         };
-        command.args(args).args(["--endpoints", &self.endpoints, "--json"]);
+        command.args(args).args(["--endpoints", &self.endpoints, "--json"]).args(self.security());
         for pid in &self.pids {
             command.arg("--pid").arg(pid.to_string());
         }
@@ -95,7 +113,7 @@ impl Service {
     /// Runs a command of the client and returns what it printed.
     pub(super) fn ctl(&self, args: &[&str]) -> Result<String, String> {
         let mut command = Command::new(&self.tools.quorate);
-        command.arg("ctl").args(args);
+        command.arg("ctl").args(args).args(self.security());
         output(command.args(["--endpoints", &self.endpoints, "--command-timeout", "600s"]))
     }
 

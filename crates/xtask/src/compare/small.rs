@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Options;
 use super::cluster::Cluster;
-use super::server::Programs;
+use super::server::{Programs, Side};
 use super::service::{Generator, Service, checked, number};
 use super::table::{Row, median};
 use crate::say;
@@ -50,6 +50,8 @@ fn sum(report: &Value, pointer: &str) -> f64 {
 pub(super) enum Place {
     /// The only member.
     Alone,
+    /// The only member, which asks clients for certificates.
+    Secured,
     /// The leader of three members.
     Leader,
     /// A follower of three members.
@@ -57,17 +59,23 @@ pub(super) enum Place {
 }
 
 impl Place {
-    const fn members(self) -> usize {
+    fn start(self, side: &Side, programs: &Programs) -> Result<Cluster, String> {
         match self {
-            Self::Alone => 1,
-            Self::Leader | Self::Follower => 3,
+            Self::Alone => Cluster::start(side, programs, 1),
+            Self::Secured => Cluster::start_secured(side, programs),
+            Self::Leader | Self::Follower => Cluster::start(side, programs, 3),
         }
+    }
+
+    /// Whether there are no other members.
+    pub(super) const fn is_alone(self) -> bool {
+        matches!(self, Self::Alone | Self::Secured)
     }
 
     /// What clients there see, at the cost of all members.
     fn service(self, cluster: &Cluster) -> Result<Service, String> {
         let position = match self {
-            Self::Alone | Self::Leader => cluster.leader()?,
+            Self::Alone | Self::Secured | Self::Leader => cluster.leader()?,
             Self::Follower => cluster.follower()?,
         };
         Ok(cluster.service(position))
@@ -284,6 +292,36 @@ pub(super) const CASES: &[Case] = &[
         figures: &[(Figure::CpuPerOperation, Some(0.35))],
     },
     Case {
+        name: "tls-put-100",
+        work: "put with mutual TLS, 100 clients",
+        place: Place::Secured,
+        by: Generator::Bench,
+        is_filled: true,
+        args: &["put", "--clients", "100"],
+        total: 60_000,
+        figures: &[(Figure::CpuPerOperation, Some(0.40))],
+    },
+    Case {
+        name: "tls-get-100",
+        work: "get, linearizable, with mutual TLS, 100 clients",
+        place: Place::Secured,
+        by: Generator::Bench,
+        is_filled: true,
+        args: &["range", "--clients", "100"],
+        total: 80_000,
+        figures: &[(Figure::CpuPerOperation, Some(0.40))],
+    },
+    Case {
+        name: "tls-connect",
+        work: "handshakes of mutual TLS",
+        place: Place::Secured,
+        by: Generator::Bench,
+        is_filled: false,
+        args: &["connect", "--clients", "50", "--rate", "1000"],
+        total: 5_000,
+        figures: &[(Figure::CpuPerOperation, Some(0.70))],
+    },
+    Case {
         name: "cluster-put-100",
         work: "put at the leader, 100 clients",
         place: Place::Leader,
@@ -337,9 +375,7 @@ pub(super) fn run(
         say(&format!("compare: {}", case.name));
         // New ones for each case: what a server has done before costs it memory, cache and more.
         let [etcd, quorate] = &programs.sides;
-        let members = case.place.members();
-        let clusters =
-            [Cluster::start(etcd, programs, members)?, Cluster::start(quorate, programs, members)?];
+        let clusters = [case.place.start(etcd, programs)?, case.place.start(quorate, programs)?];
         if case.is_filled {
             for cluster in &clusters {
                 checked(cluster.service(cluster.leader()?).bench(&FILL)?)?;
