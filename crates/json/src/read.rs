@@ -1,0 +1,396 @@
+//! JSON to bytes on the wire.
+//!
+//! What is read is known to be JSON ([`Values`](crate::Values)); what is left to find out is whether it is the message.
+//! A message's length is known only when it has been written, so room for it is left before it: as much as the longest
+//! takes, which readers of the wire do not mind.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::alphabet::{STANDARD, URL_SAFE};
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use quorate_protobuf::{WireType, put_bytes, put_number, put_varint};
+
+use crate::DEPTH_MAX;
+use crate::number::whole;
+use crate::schema::{self, Field, Kind, Message};
+
+/// Bytes that the length of a message takes where it is written afterwards.
+const LENGTH_BYTES: usize = 5;
+
+/// Both forms are taken, padded or not, and whatever the last digit's spare bits are, as Go takes them.
+const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
+    .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+    .with_decode_allow_trailing_bits(true);
+const BASE64: GeneralPurpose = GeneralPurpose::new(&STANDARD, LENIENT);
+const BASE64_OF_URLS: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, LENIENT);
+
+/// Why a value is not the message that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("proto: {fault}")]
+pub struct Refusal {
+    fault: String,
+}
+
+/// Appends the message that a value is.
+pub(super) fn message(
+    message: &'static Message,
+    json: &[u8],
+    wire: &mut Vec<u8>,
+) -> Result<(), Refusal> {
+    let mut reader = Reader { json, at: 0 };
+    reader.message(message, DEPTH_MAX, wire)
+}
+
+/// Reads a value from its beginning to its end.
+struct Reader<'a> {
+    json: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn message(
+        &mut self,
+        message: &'static Message,
+        depth: usize,
+        wire: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        let Some(depth) = depth.checked_sub(1) else {
+            return Err(Refusal { fault: "exceeded max recursion depth".to_owned() });
+        };
+        if self.peek() != b'{' {
+            return Err(self.unexpected());
+        }
+        self.at += 1;
+        let mut seen = 0_u64;
+        let mut chosen: Vec<&str> = Vec::new();
+        while self.peek() != b'}' {
+            let (start, name) = (self.at, self.text()?);
+            self.pass(b':');
+            let known = |field: &Field| field.name == name || field.camel == name;
+            match message.fields.iter().position(known) {
+                Some(position) => {
+                    let field = &message.fields[position];
+                    if seen & 1 << position != 0 {
+                        let raw = self.raw_text(start);
+                        return Err(self.fault(start, &format!("duplicate field {raw}")));
+                    }
+                    seen |= 1 << position;
+                    if self.peek() == b'n' {
+                        self.skip();
+                    } else {
+                        if let Some(choice) = field.choice {
+                            if chosen.contains(&choice) {
+                                let raw = self.raw_text(start);
+                                let what = format!(
+                                    "error parsing {raw}, oneof {}.{choice} is already set",
+                                    message.name
+                                );
+                                return Err(self.fault(start, &what));
+                            }
+                            chosen.push(choice);
+                        }
+                        self.field(field, depth, wire)?;
+                    }
+                }
+                None => self.skip(),
+            }
+            if self.peek() == b',' {
+                self.at += 1;
+            }
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    fn field(
+        &mut self,
+        field: &'static Field,
+        depth: usize,
+        wire: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        if !field.is_list {
+            return self.value(field, depth, wire);
+        }
+        if self.peek() != b'[' {
+            return Err(self.unexpected());
+        }
+        self.at += 1;
+        while self.peek() != b']' {
+            self.value(field, depth, wire)?;
+            if self.peek() == b',' {
+                self.at += 1;
+            }
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    fn value(
+        &mut self,
+        field: &'static Field,
+        depth: usize,
+        wire: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        let number = match &field.kind {
+            Kind::Message(position) => {
+                put_varint(u64::from(field.number << 3) | WireType::Bytes as u64, wire);
+                let start = wire.len() + LENGTH_BYTES;
+                wire.resize(start, 0);
+                self.message(schema::message(*position), depth, wire)?;
+                let length = padded_varint(wire.len() - start);
+                wire[start - LENGTH_BYTES..start].copy_from_slice(&length);
+                return Ok(());
+            }
+            Kind::Text => {
+                self.expect_text(field)?;
+                let text = self.text()?;
+                put_bytes(field.number, text.as_bytes(), wire);
+                return Ok(());
+            }
+            Kind::Bytes => {
+                let start = self.expect_text(field)?;
+                let text = self.text()?;
+                let bytes = decode_base64(&text).ok_or_else(|| self.invalid(start, field))?;
+                put_bytes(field.number, &bytes, wire);
+                return Ok(());
+            }
+            Kind::Bool => match self.peek() {
+                b't' => Some(1),
+                b'f' => Some(0),
+                _ => return Err(self.invalid(self.at, field)),
+            }
+            .inspect(|_| self.skip()),
+            Kind::Enum(values) if self.peek() == b'"' => {
+                let name = self.text()?;
+                let known = values.iter().find(|(known, _)| *known == name);
+                known.map(|(_, number)| i64::from(*number).cast_unsigned())
+            }
+            Kind::Enum(_) => Some(i64::from(self.number::<i32>(field)?).cast_unsigned()),
+            Kind::Int64 => Some(self.number::<i64>(field)?.cast_unsigned()),
+            Kind::Uint32 => Some(u64::from(self.number::<u32>(field)?)),
+            Kind::Uint64 => Some(self.number::<u64>(field)?),
+        };
+        // The name of a value that is not known is passed over.
+        if let Some(number) = number {
+            put_number(field.number, number, wire);
+        }
+        Ok(())
+    }
+
+    /// A number, or a text that is one.
+    fn number<N: TryFrom<i128>>(&mut self, field: &Field) -> Result<N, Refusal> {
+        self.peek();
+        let start = self.at;
+        let number = match self.peek() {
+            b'"' => {
+                let text = self.text()?;
+                whole(text.as_bytes())
+            }
+            b'-' | b'0'..=b'9' => {
+                self.skip();
+                whole(&self.json[start..self.at])
+            }
+            _ => None,
+        };
+        let number = number.and_then(|number| N::try_from(number).ok());
+        number.ok_or_else(|| self.invalid(start, field))
+    }
+
+    /// Where the text begins that a field has to be.
+    fn expect_text(&mut self, field: &Field) -> Result<usize, Refusal> {
+        if self.peek() == b'"' { Ok(self.at) } else { Err(self.invalid(self.at, field)) }
+    }
+
+    /// The next byte that is no white space.
+    fn peek(&mut self) -> u8 {
+        while self.json[self.at].is_ascii_whitespace() {
+            self.at += 1;
+        }
+        self.json[self.at]
+    }
+
+    fn pass(&mut self, byte: u8) {
+        assert_eq!(self.peek(), byte, "the value was scanned");
+        self.at += 1;
+    }
+
+    /// Passes over a value, whatever it is.
+    fn skip(&mut self) {
+        let mut open = 0_usize;
+        loop {
+            match self.peek() {
+                b'{' | b'[' => {
+                    open += 1;
+                    self.at += 1;
+                }
+                b'}' | b']' => {
+                    open -= 1;
+                    self.at += 1;
+                }
+                b',' | b':' => self.at += 1,
+                b'"' => self.at += raw_text_len(&self.json[self.at..]),
+                _ => {
+                    let rest = &self.json[self.at..];
+                    let is_end =
+                        |byte: &u8| !byte.is_ascii_alphanumeric() && !b"+-.".contains(byte);
+                    self.at += rest.iter().position(is_end).unwrap_or(rest.len());
+                }
+            }
+            if open == 0 {
+                return;
+            }
+        }
+    }
+
+    /// A text, with its escapes resolved.
+    fn text(&mut self) -> Result<Cow<'a, str>, Refusal> {
+        self.peek();
+        let start = self.at;
+        self.at += raw_text_len(&self.json[start..]);
+        let raw = &self.json[start + 1..self.at - 1];
+        let Ok(raw) = std::str::from_utf8(raw) else {
+            return Err(self.syntax(start, "invalid UTF-8 in string"));
+        };
+        if !raw.contains('\\') {
+            return Ok(Cow::Borrowed(raw));
+        }
+        match unescaped(raw) {
+            Some(text) => Ok(Cow::Owned(text)),
+            None => Err(self.syntax(start, "invalid escape code in string")),
+        }
+    }
+
+    /// The text that begins there, as it is written.
+    fn raw_text(&self, start: usize) -> Cow<'a, str> {
+        let end = start + raw_text_len(&self.json[start..]);
+        String::from_utf8_lossy(&self.json[start..end])
+    }
+
+    fn invalid(&self, start: usize, field: &Field) -> Refusal {
+        let mut of_value = Reader { json: self.json, at: start };
+        let raw = match of_value.peek() {
+            b'{' => Cow::Borrowed("{"),
+            b'[' => Cow::Borrowed("["),
+            _ => of_value.raw(),
+        };
+        let what = format!("invalid value for {} field {}: {raw}", field.kind.name(), field.camel);
+        self.fault(start, &what)
+    }
+
+    /// The value that comes next is of another kind than it should be.
+    fn unexpected(&mut self) -> Refusal {
+        let first = self.peek();
+        let start = self.at;
+        let raw = match first {
+            b'{' => Cow::Borrowed("{"),
+            b'[' => Cow::Borrowed("["),
+            _ => self.raw(),
+        };
+        self.syntax(start, &format!("unexpected token {raw}"))
+    }
+
+    /// The simple value that comes next, as it is written.
+    fn raw(&mut self) -> Cow<'a, str> {
+        /// Of a longer one the beginning tells enough.
+        const TOLD_BYTES_MAX: usize = 256;
+        let start = self.at;
+        self.skip();
+        let end = self.at.min(start + TOLD_BYTES_MAX);
+        String::from_utf8_lossy(&self.json[start..end])
+    }
+
+    fn syntax(&self, at: usize, what: &str) -> Refusal {
+        Refusal { fault: format!("syntax error {}: {what}", self.place(at)) }
+    }
+
+    fn fault(&self, at: usize, what: &str) -> Refusal {
+        Refusal { fault: format!("{}: {what}", self.place(at)) }
+    }
+
+    fn place(&self, at: usize) -> String {
+        let before = &self.json[..at];
+        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+        let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
+        let column = String::from_utf8_lossy(&before[start..]).chars().count() + 1;
+        format!("(line {line}:{column})")
+    }
+}
+
+/// Bytes from the quotation mark that a text begins with to the one that it ends with.
+fn raw_text_len(json: &[u8]) -> usize {
+    let mut at = 1;
+    loop {
+        match json[at] {
+            b'"' => return at + 1,
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+}
+
+/// A text without its escapes, unless one of them is half a character.
+fn unescaped(raw: &str) -> Option<String> {
+    let mut text = String::with_capacity(raw.len());
+    let mut rest = raw;
+    while let Some((before, after)) = rest.split_once('\\') {
+        text.push_str(before);
+        let mut letters = after.chars();
+        match letters.next()? {
+            'b' => text.push('\u{8}'),
+            'f' => text.push('\u{c}'),
+            'n' => text.push('\n'),
+            'r' => text.push('\r'),
+            't' => text.push('\t'),
+            'u' => {
+                let (letter, behind) = escaped_letter(letters.as_str())?;
+                text.push(letter);
+                rest = behind;
+                continue;
+            }
+            other => text.push(other),
+        }
+        rest = letters.as_str();
+    }
+    text.push_str(rest);
+    Some(text)
+}
+
+/// The character whose escape has these digits, and another half behind it where it takes one.
+fn escaped_letter(digits: &str) -> Option<(char, &str)> {
+    let (first, rest) = unit(digits)?;
+    if let Some(letter) = char::from_u32(u32::from(first)) {
+        return Some((letter, rest));
+    }
+    let (second, rest) = unit(rest.strip_prefix("\\u")?)?;
+    let letter = char::decode_utf16([first, second]).next()?.ok()?;
+    Some((letter, rest))
+}
+
+fn unit(digits: &str) -> Option<(u16, &str)> {
+    let (digits, rest) = digits.split_at_checked(4)?;
+    Some((u16::from_str_radix(digits, 16).ok()?, rest))
+}
+
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    let is_of_urls = text.bytes().any(|byte| matches!(byte, b'-' | b'_'));
+    let engine = if is_of_urls { &BASE64_OF_URLS } else { &BASE64 };
+    engine.decode(text).ok()
+}
+
+/// A number that takes as many bytes whatever it is. Bodies are shorter than what does not fit.
+fn padded_varint(number: usize) -> [u8; LENGTH_BYTES] {
+    let mut rest = u32::try_from(number).expect("a body is shorter than 4 GiB");
+    let mut bytes = [0; LENGTH_BYTES];
+    for byte in &mut bytes {
+        *byte = (rest & 0x7f).to_le_bytes()[0] | 0x80;
+        rest >>= 7;
+    }
+    bytes[LENGTH_BYTES - 1] &= 0x7f;
+    bytes
+}
+
+#[cfg(test)]
+#[path = "read/tests.rs"]
+mod tests;
