@@ -18,6 +18,7 @@ use hyper::{Request, Response};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::Sleep;
 
+use super::hang_up::EndsWithClient;
 use super::requests::{AnswerBody, Requests};
 use super::write_through::write_to_inner;
 
@@ -87,6 +88,7 @@ pub(super) struct Announcing<S> {
     pub(super) inner: S,
     pub(super) turns: Turns,
     pub(super) requests: Requests,
+    pub(super) ends_with_client: EndsWithClient,
 }
 
 impl<S, B> Service<Request<Incoming>> for Announcing<S>
@@ -97,8 +99,10 @@ where
     type Error = S::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         self.turns.turn();
+        self.ends_with_client.set(false);
+        request.extensions_mut().insert(self.ends_with_client.clone());
         let under_way = self.requests.begin();
         let (answer, turns) = (self.inner.call(request), self.turns.clone());
         Box::pin(async move {

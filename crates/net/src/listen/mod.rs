@@ -22,6 +22,7 @@ mod buffered;
 mod field_section;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod hang_up;
 mod head_deadline;
 mod mixed;
 mod places;
@@ -49,6 +50,8 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 pub use self::addresses::AddressLimit;
 use self::authority::AnyAuthority;
 use self::buffered::Sending;
+pub use self::hang_up::EndsWithClient;
+use self::hang_up::HangUp;
 use self::head_deadline::{Announcing, HeadDeadline, Turns};
 pub use self::mixed::Encrypted;
 use self::mixed::{Mixed, Told};
@@ -417,8 +420,10 @@ async fn serve_http1<S: Stream, H: Http1Service>(
     let own = requests.clone();
     let activity =
         || Activity { begun: own.begun(), under_way: own.under_way(), sent: outlet.sent() };
+    let ends_with_client = EndsWithClient::default();
     let io = HeadDeadline::new(io, turns.clone(), limits.patience.head);
-    let service = Announcing { inner: service, turns, requests };
+    let io = HangUp::new(io, ends_with_client.clone());
+    let service = Announcing { inner: service, turns, requests, ends_with_client };
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.patience.idle)
