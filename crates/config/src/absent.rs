@@ -152,7 +152,6 @@ impl Absent {
     }
 }
 
-const GATEWAY: Reason = Feature("there is no JSON gateway; say --enable-grpc-gateway=false");
 const PROFILES: Reason = Feature("there are no profiles over HTTP");
 const ROTATION: Reason = Feature("log files are not rotated; use logrotate's copytruncate");
 const TRACING: Reason = Feature("requests are not traced");
@@ -169,7 +168,6 @@ pub(super) static ABSENT: &[Absent] = &[
     text("distributed-tracing-sampling-rate", TRACING).idle(&["0"]),
     text("distributed-tracing-service-name", TRACING).idle(&["etcd"]),
     switch("enable-distributed-tracing", TRACING),
-    switch("enable-grpc-gateway", GATEWAY),
     switch("enable-log-rotation", ROTATION),
     text("log-rotation-config-json", ROTATION).idle(&[
         r#"{"maxsize": 100, "maxage": 0, "maxbackups": 0, "localtime": false, "compress": false}"#,

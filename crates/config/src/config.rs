@@ -155,6 +155,8 @@ pub struct Config {
     pub discovery_srv_name: String,
     /// Whether a change of the members is refused that would leave too few of them at work.
     pub strict_reconfig_check: bool,
+    /// Whether the gRPC services are served as JSON over HTTP, too.
+    pub enable_grpc_gateway: bool,
     /// Time between looks at a downgrade under way; zero for never.
     pub downgrade_check_time: SignedDuration,
     /// How often a leader compares what all members hold; never unless positive.
@@ -256,6 +258,7 @@ impl Default for Config {
             discovery_srv: String::new(),
             discovery_srv_name: String::new(),
             strict_reconfig_check: true,
+            enable_grpc_gateway: true,
             downgrade_check_time: SignedDuration::from_secs(5),
             corrupt_check_time: SignedDuration::from_secs(0),
             compact_hash_check_time: SignedDuration::from_secs(60),

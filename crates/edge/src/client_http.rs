@@ -1,5 +1,5 @@
 //! The HTTP endpoints for clients, on a connection: what `http` asks of the member, and the service that
-//! listeners call.
+//! listeners call, which leaves to the gateway what is for it.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -7,17 +7,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body_util::Full;
+use http::header::ORIGIN;
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use quorate_api::etcdserverpb::AlarmType;
 use quorate_state::mvcc::RangeQuery;
 
-use crate::http::{Endpoints, HealthAlarm, Probe, Surface};
+use crate::gateway::{AnswerBody, Gateway};
+use crate::grpc::Router;
+use crate::http::{Addressee, Endpoints, HealthAlarm, Probe, Surface, reply};
 use quorate_member::leadership::LeaderWatch;
 use quorate_member::{Handles, Profile, Reader, RequestError};
-use quorate_net::listen;
+use quorate_net::listen::{self, ClientCertificate};
 
 /// Answers what the endpoints want to know.
 #[derive(Debug)]
@@ -103,17 +104,57 @@ impl Probe for MemberProbe {
     }
 }
 
-/// The endpoints as a service of one listener.
+/// What clients of the gateway are told whose certificates name a user.
+const NAME_IGNORED: &str = "CommonName of client sending a request against gateway will be ignored and not used as expected";
+
+/// The endpoints, and the gateway where there is one, as a service of one listener.
 #[derive(Clone, Debug)]
 pub struct HttpService {
     endpoints: Arc<Endpoints<MemberProbe>>,
     surface: Surface,
+    gateway: Option<Arc<Gateway>>,
 }
 
 impl HttpService {
     /// These endpoints, as far as such a listener shows them.
     pub const fn new(endpoints: Arc<Endpoints<MemberProbe>>, surface: Surface) -> Self {
-        Self { endpoints, surface }
+        Self { endpoints, surface, gateway: None }
+    }
+
+    /// The same, with a gateway to these gRPC services.
+    #[must_use]
+    pub fn with_gateway(self, handles: &Handles, router: &Router) -> Self {
+        let gateway = Some(Arc::new(Gateway::new(handles, router.clone())));
+        Self { gateway, ..self }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<AnswerBody> {
+        let is_tls = request.extensions().get::<listen::Encrypted>().is_some();
+        if let Some(gateway) = &self.gateway {
+            match self.endpoints.addressee(&request, is_tls) {
+                Addressee::Gateway(path) => return self.answer_by(gateway, &path, request).await,
+                Addressee::Answered(answer) => return answer.map(AnswerBody::whole),
+                Addressee::Endpoint => {}
+            }
+        }
+        let answer = self.endpoints.answer(&request, self.surface, is_tls).await;
+        answer.map(AnswerBody::whole)
+    }
+
+    async fn answer_by(
+        &self,
+        gateway: &Gateway,
+        path: &str,
+        request: Request<Incoming>,
+    ) -> Response<AnswerBody> {
+        let certificate = request.extensions().get::<Arc<ClientCertificate>>();
+        if certificate.is_some_and(|one| !one.common_name.is_empty()) && gateway.is_guarded() {
+            return reply::error(StatusCode::BAD_REQUEST, NAME_IGNORED).map(AnswerBody::whole);
+        }
+        let origin = request.headers().get(ORIGIN).cloned();
+        let mut answer = gateway.answer(path, request).await;
+        self.endpoints.allow_origin(origin.as_ref(), answer.headers_mut());
+        answer
     }
 }
 
@@ -123,13 +164,12 @@ impl listen::Http1Service for HttpService {
 }
 
 impl hyper::service::Service<Request<Incoming>> for HttpService {
-    type Response = Response<Full<Bytes>>;
+    type Response = Response<AnswerBody>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let (endpoints, surface) = (Arc::clone(&self.endpoints), self.surface);
-        let is_tls = request.extensions().get::<listen::Encrypted>().is_some();
-        Box::pin(async move { Ok(endpoints.answer(&request, surface, is_tls).await) })
+        let service = self.clone();
+        Box::pin(async move { Ok(service.answer(request).await) })
     }
 }

@@ -1,4 +1,4 @@
-//! The doors to a member: gRPC and HTTP for clients, and what members ask one another besides consensus. From bytes to
+//! The doors to a member: gRPC, HTTP and the JSON gateway for clients, and what members ask one another besides consensus. From bytes to
 //! the member's handles, and back.
 //!
 //! # Not here
@@ -6,6 +6,7 @@
 //! Accepting connections (`net::listen`), and what a request does (`member`).
 
 mod client_http;
+mod gateway;
 mod grpc;
 mod http;
 pub mod methods;

@@ -542,13 +542,21 @@ impl ClientListeners {
             quorate_config::without_secrets(arguments),
         ));
         let grpc = Router::new(&core.handles);
-        let http = |surface| HttpService::new(Arc::clone(&endpoints), surface);
+        let http = |surface| {
+            let service = HttpService::new(Arc::clone(&endpoints), surface);
+            match surface {
+                Surface::Client if config.enable_grpc_gateway => {
+                    service.with_gateway(&core.handles, &grpc)
+                }
+                Surface::Client | Surface::Metrics => service,
+            }
+        };
         let most = config.max_connections_per_address;
         let per_address = (most > 0).then(|| Arc::new(AddressLimit::new(most)));
         let limits = connection_limits(config, Patience::WITH_CLIENTS, places);
         let limits = ConnectionLimits { per_address, ..limits };
         let both = Services {
-            grpc: Some(grpc),
+            grpc: Some(grpc.clone()),
             http: config.serves_http_with_grpc().then(|| http(Surface::Client)),
         };
         let http_only = |surface| Services { grpc: None::<Router>, http: Some(http(surface)) };

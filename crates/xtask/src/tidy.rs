@@ -122,6 +122,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-api",
             "quorate-config",
             "quorate-gotext",
+            "quorate-json",
             "quorate-member",
             "quorate-mutate",
             "quorate-net",

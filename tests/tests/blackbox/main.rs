@@ -14,6 +14,7 @@ mod crash;
 mod damage;
 mod flags;
 mod floods;
+mod gateway;
 mod grpc_edge;
 mod http;
 mod lease;

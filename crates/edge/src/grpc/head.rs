@@ -165,7 +165,7 @@ fn malformed_metadata(name: &str, value: &HeaderValue, offset: usize) -> String 
 }
 
 /// Where a value stops being base64, padded if its length could be that of a padded one, or `None`.
-fn base64_fault(value: &[u8]) -> Option<usize> {
+pub(crate) fn base64_fault(value: &[u8]) -> Option<usize> {
     let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     let may_be_padded = value.len().is_multiple_of(4);
     let Some(end) = value.iter().position(|byte| !is_digit(byte)) else {
@@ -181,7 +181,7 @@ fn base64_fault(value: &[u8]) -> Option<usize> {
 }
 
 /// Reads a `grpc-timeout`: up to eight digits and a unit. The error is grpc-go's text.
-fn parse_timeout(value: &HeaderValue) -> Result<Duration, String> {
+pub(crate) fn parse_timeout(value: &HeaderValue) -> Result<Duration, String> {
     let text = value.as_bytes();
     let fault = |what: &str| format!("transport: timeout {what}: {}", go_quote_bytes(text));
     let (unit, digits) = match text {

@@ -16,7 +16,6 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use http::Request;
 use http_body::{Body, Frame};
-use hyper::body::Incoming;
 use prost::Message;
 use quorate_api::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
 use quorate_state::units::LeaseId;
@@ -26,6 +25,7 @@ use tonic::codec::Streaming;
 
 use super::access::shown_by;
 use super::call::ResponseFuture;
+use super::client_body::ClientBody;
 use super::framing::{self, Ending};
 use super::request_body::RequestBody;
 use super::status::status;
@@ -58,7 +58,7 @@ impl KeepAliveService {
         Self { reader, streams, leases, message_bytes_max }
     }
 
-    pub(super) fn call(&self, request: Request<RequestBody<Incoming>>) -> ResponseFuture {
+    pub(super) fn call(&self, request: Request<RequestBody<ClientBody>>) -> ResponseFuture {
         let (head, requests) = streams::requests(request, self.message_bytes_max);
         streams::respond(Session {
             requests,

@@ -30,7 +30,7 @@ use quorate_member::admission::{Bound, Room};
 
 /// Replies from here on are counted, and encoded piece by piece. For speed too: a buffer that is allocated for
 /// one large reply and freed again costs a page fault for every 4 KiB.
-pub(super) const COUNTED_BYTES_MIN: usize = 4 * 1024;
+pub(crate) const COUNTED_BYTES_MIN: usize = 4 * 1024;
 
 /// Records from here on are handed to the transport as they are, between two chunks.
 const RECORD_APART_BYTES: usize = 8 * 1024;
@@ -305,7 +305,7 @@ impl<T> AsRef<[u8]> for Held<T> {
 }
 
 /// Gives bytes on their way something to hold until they have left.
-pub(super) fn hold<T: Send + 'static>(bytes: Bytes, held: T) -> Bytes {
+pub(crate) fn hold<T: Send + 'static>(bytes: Bytes, held: T) -> Bytes {
     Bytes::from_owner(Held { bytes, _held: held })
 }
 

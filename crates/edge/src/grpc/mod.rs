@@ -14,6 +14,7 @@ mod access;
 mod auth;
 mod body;
 mod call;
+mod client_body;
 mod cluster;
 mod election;
 mod framing;
@@ -37,6 +38,7 @@ mod watch;
 mod wording;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Request};
 use hyper::body::Incoming;
@@ -51,14 +53,18 @@ use quorate_api::v3lockpb::lock_server::LockServer;
 use tonic::Status;
 use tower_service::Service as _;
 
-use self::body::Observed;
-use self::call::{Call, ResponseFuture};
+pub(crate) use self::body::Observed;
+pub(crate) use self::call::Call;
+use self::call::ResponseFuture;
+pub(crate) use self::client_body::ClientBody;
 use self::head::{Encoding, Head};
-use self::observe::CallStats;
+pub(crate) use self::head::{base64_fault, parse_timeout};
+pub(crate) use self::large_reply::{COUNTED_BYTES_MIN, hold};
+pub(crate) use self::observe::CallStats;
 use self::recipes::Recipes;
 use self::request_body::RequestBody;
-use self::status::status;
-use crate::methods::{Needs, Route, SERVICES, route};
+pub(crate) use self::status::status;
+use crate::methods::{Kind, Needs, Route, SERVICES, route};
 use quorate_gotext::quote::go_quote_bytes;
 use quorate_member::access::{Gate, Remembered, Shown};
 use quorate_member::admission::{CallRoom, Caller, Full};
@@ -78,6 +84,16 @@ pub struct Router {
     caller: Arc<Caller>,
     /// Who it was last.
     remembered: Arc<Remembered>,
+}
+
+/// What a call begins with.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    /// Its place, if there is one.
+    pub(crate) room: Result<Arc<CallRoom>, Full>,
+    /// Of its head.
+    pub(crate) bytes: u64,
+    pub(crate) timeout: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -139,10 +155,32 @@ impl Router {
     }
 
     /// Takes a place for a call whose head has so many bytes.
-    fn take_room(&self, head_bytes: u64) -> Result<Arc<CallRoom>, Full> {
+    pub(crate) fn take_room(&self, head_bytes: u64) -> Result<Arc<CallRoom>, Full> {
         let room = Caller::begin(&self.caller)?;
         room.hold(head_bytes)?;
         Ok(room)
+    }
+
+    /// Begins a call, whichever door it came by.
+    pub(crate) fn begin(
+        &self,
+        (service, method): (usize, usize),
+        kind: Kind,
+        request: Request<ClientBody>,
+        Admitted { room, bytes, timeout }: Admitted,
+    ) -> Call {
+        let stats = CallStats::start(&self.services.profile, service, method, kind);
+        let room = match room {
+            Ok(room) => room,
+            Err(full) => return Call::refused(&status(RequestError::from(full)), stats),
+        };
+        let stats = stats.in_room(Arc::clone(&room));
+        if let Err(status) = self.admit((service, method), request.headers(), &stats) {
+            return Call::refused(&status, stats);
+        }
+        let bytes_max = self.services.message_bytes_max;
+        let request = request.map(|body| RequestBody::new(body, kind, room, bytes, bytes_max));
+        Call::started(self.start((service, method), request), stats, timeout)
     }
 
     /// The checks that every call has to pass.
@@ -167,7 +205,7 @@ impl Router {
     fn start(
         &self,
         method: (usize, usize),
-        request: Request<RequestBody<Incoming>>,
+        request: Request<RequestBody<ClientBody>>,
     ) -> ResponseFuture {
         if !streams::requires_leader(request.headers()) || self.services.profile.has_leader() {
             return self.enter(method, request);
@@ -186,7 +224,7 @@ impl Router {
     fn enter(
         &self,
         method: (usize, usize),
-        mut request: Request<RequestBody<Incoming>>,
+        mut request: Request<RequestBody<ClientBody>>,
     ) -> ResponseFuture {
         let needs = SERVICES[method.0].methods[method.1].needs;
         let gate = &self.services.gate;
@@ -228,7 +266,7 @@ impl Services {
     fn dispatch(
         &self,
         (service, method): (usize, usize),
-        request: Request<RequestBody<Incoming>>,
+        request: Request<RequestBody<ClientBody>>,
     ) -> ResponseFuture {
         let service = &SERVICES[service];
         match service.name {
@@ -246,6 +284,27 @@ impl Services {
             "grpc.health.v1.Health" => self.health.clone().call(request),
             name => unreachable!("{name} is not in the table"),
         }
+    }
+}
+
+impl Router {
+    /// The same for the gateway: each request counts as a connection of its own, and they remember one token together.
+    pub(crate) fn for_request(&self) -> Self {
+        Self {
+            services: Arc::clone(&self.services),
+            caller: Arc::new(self.caller.another()),
+            remembered: Arc::clone(&self.remembered),
+        }
+    }
+
+    /// What the messages of requests may come to, each.
+    pub(crate) fn message_bytes_max(&self) -> usize {
+        self.services.message_bytes_max
+    }
+
+    /// Whether anything is asked of anybody.
+    pub(crate) fn is_guarded(&self) -> bool {
+        !self.services.gate.is_open()
     }
 }
 
@@ -284,25 +343,18 @@ impl hyper::service::Service<Request<Incoming>> for Router {
         if let Encoding::Unknown(name) = encoding {
             return Call::answered(decompressor_missing(name).into_http());
         }
-        let headers = request.headers();
-        let stats = CallStats::start(&self.services.profile, service, method, kind);
-        let room = match self.take_room(bytes) {
-            Ok(room) => room,
-            Err(full) => return Call::refused(&status(RequestError::from(full)), stats),
-        };
-        let stats = stats.in_room(Arc::clone(&room));
-        if let Err(status) = self.admit((service, method), headers, &stats) {
-            return Call::refused(&status, stats);
-        }
-        match encoding {
+        let room = self.take_room(bytes);
+        if encoding == Encoding::Identity {
             // The library would not take an empty one.
-            Encoding::Identity => _ = request.headers_mut().remove("grpc-encoding"),
-            Encoding::Gzip => _ = request.extensions_mut().insert(Arc::clone(&room)),
-            Encoding::Unsaid | Encoding::Unknown(_) => {}
+            request.headers_mut().remove("grpc-encoding");
+        } else if encoding == Encoding::Gzip
+            && let Ok(room) = &room
+        {
+            let room = Arc::clone(room);
+            request.extensions_mut().insert(room);
         }
-        let bytes_max = self.services.message_bytes_max;
-        let request = request.map(|body| RequestBody::new(body, kind, room, bytes, bytes_max));
-        Call::started(self.start((service, method), request), stats, timeout)
+        let request = request.map(ClientBody::Grpc);
+        self.begin((service, method), kind, request, Admitted { room, bytes, timeout })
     }
 }
 

@@ -11,7 +11,7 @@ use tonic::{Code, Status};
 use quorate_member::RequestError;
 
 /// What a client is told of a failure.
-pub(super) fn status(error: impl Into<RequestError>) -> Status {
+pub(crate) fn status(error: impl Into<RequestError>) -> Status {
     let error = error.into();
     Status::new(code(&error), error.to_string())
 }

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body::Body;
-use hyper::body::Incoming;
 use prost::{Message, Name};
 use quorate_api::codec::Half;
 use tokio_stream::Stream;
@@ -16,6 +15,7 @@ use tonic::Status;
 use tonic::codec::{CompressionEncoding, Streaming};
 
 use super::call::ResponseFuture;
+use super::client_body::ClientBody;
 use super::head::metadata;
 use super::request_body::RequestBody;
 use super::status::status;
@@ -23,7 +23,7 @@ use quorate_member::StreamEnd;
 
 /// The messages that a client sends on its stream, and the head it began with.
 pub(super) fn requests<M: Message + Name + Default + 'static>(
-    request: Request<RequestBody<Incoming>>,
+    request: Request<RequestBody<ClientBody>>,
     message_bytes_max: usize,
 ) -> (Parts, Streaming<M>) {
     let (head, body) = request.into_parts();

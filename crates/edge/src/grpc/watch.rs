@@ -19,7 +19,6 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::Request;
 use http_body::{Body, Frame};
-use hyper::body::Incoming;
 use quorate_api::etcdserverpb::WatchRequest;
 use quorate_api::etcdserverpb::watch_request::RequestUnion;
 use quorate_state::watch::{HeaderFields, WatchStream};
@@ -30,6 +29,7 @@ use tonic::{Code, Status};
 
 use super::access::shown_by;
 use super::call::ResponseFuture;
+use super::client_body::ClientBody;
 use super::framing::{self, Ending};
 use super::large_reply::{COUNTED_BYTES_MIN, hold};
 use super::request_body::RequestBody;
@@ -65,7 +65,7 @@ impl WatchService {
         }
     }
 
-    pub(super) fn call(&self, request: Request<RequestBody<Incoming>>) -> ResponseFuture {
+    pub(super) fn call(&self, request: Request<RequestBody<ClientBody>>) -> ResponseFuture {
         let (head, requests) = streams::requests(request, self.message_bytes_max);
         let stream = self.reader.hub().open_stream(self.message_bytes_max);
         streams::respond(Session {

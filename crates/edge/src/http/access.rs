@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, HOST,
-    HeaderMap, HeaderValue, ORIGIN,
+    HeaderMap, HeaderValue,
 };
 use http::{Request, StatusCode};
 
@@ -57,11 +57,11 @@ This requirement has been added to help prevent \"DNS Rebinding\" attacks (CVE-2
     }
 
     /// Tells browsers that pages of the request's origin may read the answer, where they may.
-    pub(super) fn allow_origin<B>(&self, request: &Request<B>, headers: &mut HeaderMap) {
+    pub(super) fn allow_origin(&self, origin: Option<&HeaderValue>, headers: &mut HeaderMap) {
         let origin = if self.origins.contains("*") {
             HeaderValue::from_static("*")
         } else {
-            match request.headers().get(ORIGIN) {
+            match origin {
                 Some(origin) if origin.to_str().is_ok_and(|text| self.origins.contains(text)) => {
                     origin.clone()
                 }

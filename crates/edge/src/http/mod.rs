@@ -6,8 +6,8 @@
 //!
 //! # Not here
 //!
-//! Which listener serves what (`server`), gRPC on the same port, and the JSON gateway: `/v3/` is
-//! not found until there is one.
+//! Which listener serves what (`server`), gRPC on the same port, and what the JSON gateway does with the paths that
+//! [`Endpoints::addressee`] finds to be its.
 
 mod access;
 #[cfg(any(test, fuzzing))]
@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::{HeaderMap, HeaderValue, ORIGIN};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
@@ -88,6 +89,17 @@ pub enum Surface {
     Metrics,
 }
 
+/// Whose a request is.
+#[derive(Debug)]
+pub(crate) enum Addressee {
+    /// The gateway's, at this path.
+    Gateway(String),
+    /// An endpoint's here.
+    Endpoint,
+    /// Nobody's: it is answered.
+    Answered(Reply),
+}
+
 /// The endpoints of one member.
 #[derive(Debug)]
 pub struct Endpoints<P> {
@@ -108,6 +120,40 @@ impl<P: Probe> Endpoints<P> {
         Self { probe, metrics, access, arguments }
     }
 
+    /// Finds out whether a request is for the gateway, with a path under `/v3/`, and may come to it.
+    pub(crate) fn addressee<B>(&self, request: &Request<B>, is_tls: bool) -> Addressee {
+        let path = query::decode_path(request.uri().path());
+        let path = match path.strip_prefix("/v3beta/") {
+            Some(rest) => format!("/v3/{rest}"),
+            None => path.into_owned(),
+        };
+        if path != "/v3" && !path.starts_with("/v3/") {
+            return Addressee::Endpoint;
+        }
+        let refused = reply::refuse_without_host(request);
+        if let Some(refused) = refused.or_else(|| self.access.refuse_host(request, is_tls)) {
+            return Addressee::Answered(refused);
+        }
+        let mut clean = query::clean_path(&path);
+        if path == "/v3" {
+            clean.push('/');
+        }
+        let mut answer = if request.method() == Method::OPTIONS {
+            reply::empty(StatusCode::OK)
+        } else if clean != path {
+            reply::redirect(request, &clean)
+        } else {
+            return Addressee::Gateway(path);
+        };
+        self.allow_origin(request.headers().get(ORIGIN), answer.headers_mut());
+        Addressee::Answered(answer)
+    }
+
+    /// Tells browsers who may read an answer.
+    pub(crate) fn allow_origin(&self, origin: Option<&HeaderValue>, headers: &mut HeaderMap) {
+        self.access.allow_origin(origin, headers);
+    }
+
     /// Answers a request; its body is not looked at.
     pub async fn answer<B>(&self, request: &Request<B>, surface: Surface, is_tls: bool) -> Reply {
         if let Some(refused) = reply::refuse_without_host(request) {
@@ -124,7 +170,7 @@ impl<P: Probe> Endpoints<P> {
         } else {
             self.route(request, surface).await
         };
-        self.access.allow_origin(request, answer.headers_mut());
+        self.allow_origin(request.headers().get(ORIGIN), answer.headers_mut());
         answer
     }
 

@@ -1,0 +1,64 @@
+//! What a request's body comes from: a client that speaks gRPC, or the gateway, which makes its messages from JSON.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tonic::Status;
+use tonic::codegen::StdError;
+
+use crate::gateway::JsonMessages;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) enum ClientBody {
+    /// As it came.
+    Grpc(Incoming),
+    /// One message, framed as on the wire; `None` once it has been read.
+    Message(Option<Bytes>),
+    /// As many messages as come.
+    Json(Box<JsonMessages>),
+}
+
+impl Body for ClientBody {
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        match &mut *self {
+            Self::Grpc(body) => Pin::new(body)
+                .poll_frame(cx)
+                .map(|frame| frame.map(|read| read.map_err(Into::into))),
+            Self::Message(message) => {
+                Poll::Ready(message.take().map(|bytes| Ok(Frame::data(bytes))))
+            }
+            Self::Json(messages) => messages.poll_next(cx).map(|message| {
+                let refused = |status: Status| -> StdError { Box::new(status) };
+                message.map(|read| read.map(Frame::data).map_err(refused))
+            }),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Grpc(body) => body.is_end_stream(),
+            Self::Message(message) => message.is_none(),
+            Self::Json(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Grpc(body) => body.size_hint(),
+            Self::Message(message) => {
+                SizeHint::with_exact(message.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+            Self::Json(_) => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! A request whose answer is a line of JSON after the other, read as they come.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+
+use crate::DEADLINE;
+
+/// An answer under way. Dropping it closes the connection.
+#[derive(Debug)]
+pub struct JsonStream {
+    reader: BufReader<TcpStream>,
+    /// The status code.
+    pub status: u16,
+    /// What has come of the next line.
+    waiting: Vec<u8>,
+}
+
+impl JsonStream {
+    /// Sends a request whole, and waits for the head of its answer.
+    #[must_use]
+    pub fn post(port: u16, path: &str, headers: &[(&str, &str)], body: &str) -> Self {
+        Self::read_head(Self::send(port, path, headers, body))
+    }
+
+    /// Sends a request whole, and reads nothing.
+    #[must_use]
+    pub fn send(port: u16, path: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        let length = body.len();
+        let fields: String =
+            headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {length}\r\n\
+             {fields}\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        stream
+    }
+
+    /// Sends the head of a request whose body comes later, in chunks.
+    #[must_use]
+    pub fn begin(port: u16, path: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        stream
+    }
+
+    /// Sends more of a body.
+    pub fn send_chunk(mut stream: &TcpStream, body: &str) {
+        stream.write_all(format!("{:x}\r\n{body}\r\n", body.len()).as_bytes()).unwrap();
+    }
+
+    /// Reads the head of an answer.
+    #[must_use]
+    pub fn read_head(stream: TcpStream) -> Self {
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        let status = line.split(' ').nth(1).and_then(|code| code.parse().ok());
+        let status = status.unwrap_or_else(|| panic!("no answer: {line:?}"));
+        while line != "\r\n" {
+            line.clear();
+            assert!(reader.read_line(&mut line).unwrap() > 0, "the head of an answer");
+        }
+        Self { reader, status, waiting: Vec::new() }
+    }
+
+    /// The next line, or nothing when the answer has ended.
+    pub fn next_line(&mut self) -> Option<String> {
+        loop {
+            if let Some(end) = self.waiting.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.waiting.drain(..=end).collect();
+                return Some(String::from_utf8(line).unwrap());
+            }
+            let mut size = String::new();
+            if self.reader.read_line(&mut size).unwrap() == 0 {
+                return None;
+            }
+            let size = usize::from_str_radix(size.trim(), 16).unwrap();
+            let mut chunk = vec![0; size + 2];
+            self.reader.read_exact(&mut chunk).unwrap();
+            if size == 0 {
+                return None;
+            }
+            chunk.truncate(size);
+            self.waiting.extend(chunk);
+        }
+    }
+}
