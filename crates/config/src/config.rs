@@ -330,15 +330,6 @@ impl Config {
         }
     }
 
-    /// The folder of the WAL.
-    pub fn wal_folder(&self) -> String {
-        if self.wal_dir.is_empty() {
-            format!("{}/member/wal", self.data_dir)
-        } else {
-            self.wal_dir.clone()
-        }
-    }
-
     /// Time between backend commits.
     pub fn backend_batch_interval(&self) -> Duration {
         self.backend_batch_interval.positive().unwrap_or(Duration::from_millis(100))

@@ -91,12 +91,6 @@ impl Keys {
         self.method
     }
 
-    /// Whether tokens can only be looked at.
-    #[must_use]
-    pub const fn only_verify(&self) -> bool {
-        self.signing.is_none()
-    }
-
     pub(crate) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, SignFault> {
         let random = SystemRandom::new();
         match self.signing.as_ref().ok_or(SignFault::VerifyOnly)? {

@@ -119,12 +119,6 @@ impl MessageKind {
         usize::try_from(number).ok().and_then(|n| Self::ALL.get(n)).map(|(kind, _)| *kind)
     }
 
-    /// The kind with this protocol name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(_, n)| *n == name).map(|(kind, _)| *kind)
-    }
-
     /// The number on the wire.
     #[must_use]
     pub fn to_wire(self) -> i32 {
@@ -238,14 +232,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_names_agree_in_both_directions() {
+    fn numbers_go_in_both_directions() {
         for number in 0..24 {
             let kind = MessageKind::from_wire(number).unwrap();
             assert_eq!(kind.to_wire(), number);
-            assert_eq!(MessageKind::from_name(kind.name()), Some(kind));
         }
         assert_eq!(MessageKind::from_wire(-1), None);
         assert_eq!(MessageKind::from_wire(24), None);
-        assert_eq!(MessageKind::from_name("MsgNone"), None);
     }
 }

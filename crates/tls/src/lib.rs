@@ -40,7 +40,7 @@ pub use channel::{ChannelConnector, ChannelIo, ChannelStream, Place, host_of_fil
 pub use connect::{ConnectError, Connector, ConnectorSettings};
 pub use expiry::{Expiry, Part};
 pub use identity::Pair;
-pub use material::{MaterialError, check_pair};
+pub use material::MaterialError;
 pub use names::Allowed;
 pub use protocols::{Protocols, SetupError};
 pub use self_signed::{SelfSignedError, find_or_make};

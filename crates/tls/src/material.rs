@@ -4,7 +4,6 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
@@ -79,14 +78,4 @@ pub(crate) fn certified_key(
         key: key.to_owned(),
         reason: error.to_string(),
     })
-}
-
-/// Reads a pair once, to say at a start what is wrong with it.
-///
-/// # Errors
-///
-/// One of the files cannot be used, or they do not belong together.
-pub fn check_pair(cert: &Path, key: &Path) -> Result<(), MaterialError> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    certified_key(cert, key, &provider).map(drop)
 }

@@ -3,6 +3,7 @@
 //! * Dependencies between our crates follow the arrows of the architecture, and no others.
 //! * What a manifest declares is used, by production code where it is no dev-dependency.
 //! * No file of a crate imports another in a circle.
+//! * Public items of library crates are used by more than tests of their own crate.
 //! * Every Rust file opens with a header that says what it is for.
 //! * No Rust file grows over [`LINES_MAX`] lines. The files that once did are listed in [`LONG_FILES`];
 //!   the list may only shrink.
@@ -22,12 +23,14 @@ mod source;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod unused;
 
 use crate::workspace::root;
 use crate::{Outcome, plants, say};
 use circles::check_circles;
 use manifest::{check_arrows, check_used};
 use source::{Source, is_letter, is_test_file, production, read_all};
+use unused::check_unused;
 
 /// Lines that a Rust file may have.
 const LINES_MAX: usize = 800;
@@ -257,6 +260,7 @@ fn check(sources: &[Source]) -> Vec<String> {
     check_bans(sources, &mut complaints);
     check_used(sources, &mut complaints);
     check_circles(sources, &mut complaints);
+    check_unused(sources, &mut complaints);
     for (path, _) in LONG_FILES {
         if !sources.iter().any(|source| source.path == *path) {
             complaints.push(format!("{path}: on the list of long files, but gone"));

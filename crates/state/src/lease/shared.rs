@@ -135,12 +135,6 @@ impl Leases {
         wake(waiters.into_values().flatten());
     }
 
-    /// Whether the clocks run here.
-    #[must_use]
-    pub fn is_primary(&self) -> bool {
-        self.shared.lock().primary
-    }
-
     /// Gives a lease its lifetime anew.
     #[must_use]
     pub fn renew(&self, id: LeaseId, now: Millis) -> Renewal {

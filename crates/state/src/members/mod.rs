@@ -34,7 +34,8 @@ use crate::schema::Bucket;
 use crate::units::MemberId;
 
 /// The cluster token when none is configured.
-pub const CLUSTER_TOKEN_DEFAULT: &str = "etcd-cluster";
+#[cfg(test)]
+pub(crate) const CLUSTER_TOKEN_DEFAULT: &str = "etcd-cluster";
 
 /// One member.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -63,12 +63,6 @@ impl<'a> WriteTxn<'a> {
         self.store.current
     }
 
-    /// Whether anything was written.
-    #[must_use]
-    pub const fn has_written(&self) -> bool {
-        !self.events.is_empty()
-    }
-
     /// The keyspace with what was written so far.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot<'_> {

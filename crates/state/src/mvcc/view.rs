@@ -77,12 +77,6 @@ impl View {
         self.compacted
     }
 
-    /// Number of keys with history, deleted ones included.
-    #[must_use]
-    pub const fn key_count(&self) -> usize {
-        self.tree.len()
-    }
-
     /// Number of live keys.
     #[must_use]
     pub const fn live_key_count(&self) -> usize {

@@ -78,8 +78,8 @@ pub struct Frame {
 
 impl Frame {
     /// Whether the response carries events.
-    #[must_use]
-    pub fn has_events(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn has_events(&self) -> bool {
         matches!(self.body, Body::Events { .. })
     }
 

@@ -17,6 +17,7 @@
 use super::error::{BoltError, Result};
 use super::page::{FLAG_META, HEADER_BYTES, Header, put_header};
 use super::{PageId, TxId};
+use crate::checksum::fnv1a_64;
 use crate::disk::DiskFile;
 use std::io;
 use std::path::Path;
@@ -50,7 +51,7 @@ impl Meta {
         let body = page.get(HEADER_BYTES..META_END)?;
         let u32_at = |at: usize| Some(u32::from_le_bytes(*body.get(at..)?.first_chunk()?));
         let u64_at = |at: usize| Some(u64::from_le_bytes(*body.get(at..)?.first_chunk()?));
-        let sum = fnv1a(&body[..CHECKED_BYTES]);
+        let sum = fnv1a_64(&body[..CHECKED_BYTES]);
         if u32_at(0)? != MAGIC || u32_at(4)? != VERSION || u64_at(CHECKED_BYTES)? != sum {
             return None;
         }
@@ -76,7 +77,7 @@ impl Meta {
         for word in words {
             out.extend_from_slice(&word.to_le_bytes());
         }
-        let sum = fnv1a(&out[start + HEADER_BYTES..]);
+        let sum = fnv1a_64(&out[start + HEADER_BYTES..]);
         out.extend_from_slice(&sum.to_le_bytes());
         out.resize(start + self.page_bytes as usize, 0);
     }
@@ -144,10 +145,4 @@ pub(super) fn read_current(file: &dyn DiskFile, path: &Arc<Path>) -> Result<Meta
         return Err(invalid(page_bytes, "free list page lies outside of the file"));
     }
     Ok(meta)
-}
-
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
-        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }

@@ -24,11 +24,6 @@ impl Counter {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Follows a total that is kept elsewhere; a smaller total changes nothing.
-    pub fn advance_to(&self, total: u64) {
-        self.0.fetch_max(total, Ordering::Relaxed);
-    }
-
     /// The count so far.
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)

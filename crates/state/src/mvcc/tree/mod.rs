@@ -65,6 +65,7 @@ impl Tree {
     }
 
     /// Number of keys with history.
+    #[cfg(test)]
     pub(super) const fn len(&self) -> usize {
         self.len
     }

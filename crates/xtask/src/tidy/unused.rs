@@ -1,0 +1,249 @@
+//! No public item of a library crate is there for that crate's own tests alone, or for nobody.
+//!
+//! The compiler says nothing of what is `pub`, since others might use it; here all others are known. An item
+//! counts as used when its name stands anywhere else in the repository but in tests of its own crate: in
+//! production code, or in tests of other crates. Bringing it in by `use` is no use of it, nor is another item
+//! of the same name. So what shares its name with something that is used is not found, and nothing is found
+//! that is used.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::source::{Source, is_letter, is_test_file};
+use super::tokens::{tokens, without_tests};
+
+/// What defines an item, before its name.
+const DEFINING: [&str; 8] = ["fn", "struct", "enum", "union", "trait", "type", "const", "static"];
+
+/// Items that are there for nobody else, and why.
+const EXEMPT: &[(&str, &str)] = &[
+    ("override_election_timeout", "scenarios of etcd's raft say who campaigns first"),
+    (
+        "set_hard_state",
+        "the synchronous way to write, which scenarios of etcd's raft take and `node` does not",
+    ),
+    (
+        "clear_bucket",
+        "an operation that files of bbolt have been through, so tests of the engine do it",
+    ),
+];
+
+/// The sources of one crate: production code, and tests.
+#[derive(Default)]
+struct Code<'a> {
+    /// With the path of each file.
+    production: Vec<(&'a str, Vec<&'a str>)>,
+    tests: Vec<Vec<&'a str>>,
+}
+
+/// How often each name is used, of those that are looked for.
+type Uses<'a> = BTreeMap<&'a str, usize>;
+
+/// Complains about public items that nothing uses but tests of their own crate.
+pub(super) fn check_unused(sources: &[Source], complaints: &mut Vec<String>) {
+    let crates = read(sources);
+    let is_library = |folder: &str| {
+        let root = format!("{folder}src/lib.rs");
+        folder.starts_with("crates/") && sources.iter().any(|source| source.path == root)
+    };
+    let public: BTreeMap<&str, Vec<(&str, &str)>> = crates
+        .iter()
+        .filter(|(folder, _)| is_library(folder))
+        .map(|(folder, code)| (*folder, public_items(&code.production)))
+        .collect();
+    let names: BTreeSet<&str> = public.values().flatten().map(|(_, name)| *name).collect();
+    let count = |files: &mut dyn Iterator<Item = &Vec<&'_ str>>| -> Uses<'_> {
+        let mut uses: Uses<'_> = names.iter().map(|name| (*name, 0)).collect();
+        for name in files.flat_map(|tokens| used(tokens)) {
+            if let Some(count) = uses.get_mut(name) {
+                *count += 1;
+            }
+        }
+        uses
+    };
+    let everywhere = count(
+        &mut crates
+            .values()
+            .flat_map(|code| code.production.iter().map(|(_, tokens)| tokens).chain(&code.tests)),
+    );
+    for (folder, items) in public {
+        let own_tests = count(&mut crates[folder].tests.iter());
+        for (path, name) in items {
+            let is_exempt = EXEMPT.iter().any(|(exempt, _)| *exempt == name);
+            match (everywhere[name] == own_tests[name], is_exempt) {
+                (true, false) => complaints.push(format!(
+                    "{path}: `pub` {name} is used by nothing but tests of its own crate, if at all"
+                )),
+                (false, true) => complaints
+                    .push(format!("{path}: {name} is used, take it off the list of exemptions")),
+                (true, true) | (false, false) => {}
+            }
+        }
+    }
+}
+
+/// The crates by their folders, as tokens.
+fn read(sources: &[Source]) -> BTreeMap<&str, Code<'_>> {
+    let mut crates: BTreeMap<&str, Code<'_>> = BTreeMap::new();
+    let mut test_modules = Vec::new();
+    let folders: Vec<&str> =
+        sources.iter().filter_map(|source| source.path.strip_suffix("Cargo.toml")).collect();
+    for source in sources.iter().filter(|source| source.path.ends_with(".rs")) {
+        let own = folders.iter().filter(|folder| source.path.starts_with(**folder));
+        let Some(folder) = own.max_by_key(|folder| folder.len()) else { continue };
+        let code = crates.entry(folder).or_default();
+        let tokens = tokens(&source.text);
+        if is_test_file(&source.path) {
+            code.tests.push(tokens);
+            continue;
+        }
+        let (kept, marked) = without_tests(&tokens);
+        test_modules.extend(marked.iter().map(|name| module_path(&source.path, name)));
+        if kept.len() < tokens.len() {
+            code.tests.push(left_out(&tokens, &kept));
+        }
+        code.production.push((&source.path, kept));
+    }
+    for code in crates.values_mut() {
+        let is_test = |path: &str| {
+            test_modules.iter().any(|module| {
+                path.strip_prefix(&module[..])
+                    .is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
+            })
+        };
+        let (tests, production) =
+            std::mem::take(&mut code.production).into_iter().partition(|(path, _)| is_test(path));
+        code.production = production;
+        let tests: Vec<(&str, Vec<&str>)> = tests;
+        code.tests.extend(tests.into_iter().map(|(_, tokens)| tokens));
+    }
+    crates
+}
+
+/// Where a module of this file lies, without the end of its path.
+fn module_path(path: &str, name: &str) -> String {
+    let stem = path.strip_suffix(".rs").unwrap_or(path);
+    let (folder, file) = stem.rsplit_once('/').unwrap_or(("", stem));
+    match file {
+        "lib" | "main" | "mod" => format!("{folder}/{name}"),
+        _ => format!("{stem}/{name}"),
+    }
+}
+
+/// The tokens that are not among those kept, which are the others in their order.
+fn left_out<'a>(tokens: &[&'a str], kept: &[&'a str]) -> Vec<&'a str> {
+    let mut kept = kept.iter().peekable();
+    let is_kept = |token: &&&str| {
+        // The same place in the text, not only the same word.
+        let is_next = kept.peek().is_some_and(|next| std::ptr::eq(**next, **token));
+        if is_next {
+            kept.next();
+        }
+        !is_next
+    };
+    tokens.iter().filter(is_kept).copied().collect()
+}
+
+/// The names of all public items, each with its file.
+fn public_items<'a>(files: &[(&'a str, Vec<&'a str>)]) -> Vec<(&'a str, &'a str)> {
+    let in_file = |(path, tokens): &(&'a str, Vec<&'a str>)| {
+        let path = *path;
+        let starts = tokens.iter().enumerate().filter(|(_, token)| **token == "pub");
+        let names = starts.filter_map(|(at, _)| item_name(&tokens[at + 1..]));
+        names.map(|name| (path, name)).collect::<Vec<_>>()
+    };
+    files.iter().flat_map(in_file).collect()
+}
+
+/// The name of the item that stands first, if it is one that is looked for. What is public in part, as by
+/// `pub(crate)`, is the compiler's affair.
+fn item_name<'a>(tokens: &[&'a str]) -> Option<&'a str> {
+    let mut rest = tokens.iter();
+    let mut is_defined = false;
+    loop {
+        match *rest.next()? {
+            "async" | "unsafe" | "extern" => {}
+            word if DEFINING.contains(&word) => is_defined = true,
+            word => return (is_defined && word.starts_with(is_letter)).then_some(word),
+        }
+    }
+}
+
+/// The words of a source that use something: no imports, and no names where they are defined.
+fn used<'a>(tokens: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
+    let mut is_import = false;
+    let mut before = "";
+    tokens.iter().enumerate().filter_map(move |(at, token)| {
+        // `impl Trait + use<'_>` brings in nothing.
+        is_import = match *token {
+            "use" => tokens.get(at + 1) != Some(&"<"),
+            ";" => false,
+            _ => is_import,
+        };
+        let is_defined = before == "mod" || DEFINING.contains(&before);
+        before = token;
+        (!is_import && !is_defined).then_some(*token)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complaints(files: &[(&str, &str)]) -> Vec<String> {
+        let file = |(path, text): &(&str, &str)| Source {
+            path: (*path).to_owned(),
+            text: (*text).to_owned(),
+        };
+        let manifests = ["crates/a/Cargo.toml", "crates/b/Cargo.toml"].map(|path| (path, ""));
+        let sources: Vec<Source> = manifests.iter().chain(files).map(file).collect();
+        let mut complaints = Vec::new();
+        check_unused(&sources, &mut complaints);
+        complaints
+    }
+
+    const LIBRARY: &str = "pub mod x; pub struct Used; impl Used { pub const fn make() -> Self { Used } } \
+                           pub(crate) fn own() {}";
+
+    #[test]
+    fn what_nobody_uses_is_found() {
+        let found = complaints(&[("crates/a/src/lib.rs", LIBRARY)]);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("crates/a/src/lib.rs: `pub` make is"), "{found:?}");
+        let other = ("crates/b/src/main.rs", "fn main() { let _ = a::Used::make(); }");
+        assert!(complaints(&[("crates/a/src/lib.rs", LIBRARY), other]).is_empty());
+    }
+
+    #[test]
+    fn tests_of_the_own_crate_are_no_use_and_those_of_others_are() {
+        let text = format!("{LIBRARY} #[cfg(test)] mod tests {{ fn t() {{ Used::make(); }} }}");
+        assert_eq!(complaints(&[("crates/a/src/lib.rs", &text)]).len(), 1);
+        let marked = format!("{LIBRARY} #[cfg(test)] mod harness;");
+        for path in ["crates/a/tests/t.rs", "crates/a/src/tests.rs", "crates/a/src/harness.rs"] {
+            let test = (path, "fn t() { a::Used::make(); }");
+            assert_eq!(complaints(&[("crates/a/src/lib.rs", &marked), test]).len(), 1, "{path}");
+        }
+        let others = ("crates/b/tests/t.rs", "fn t() { a::Used::make(); }");
+        assert!(complaints(&[("crates/a/src/lib.rs", LIBRARY), others]).is_empty());
+    }
+
+    #[test]
+    fn imports_and_namesakes_are_no_use() {
+        let import = ("crates/b/src/main.rs", "pub use a::{x, make}; fn make() {}");
+        assert_eq!(complaints(&[("crates/a/src/lib.rs", LIBRARY), import]).len(), 1);
+        let captures = ("crates/b/src/main.rs", "fn f() -> impl Sized + use<> { make }");
+        assert!(complaints(&[("crates/a/src/lib.rs", LIBRARY), captures]).is_empty());
+    }
+
+    #[test]
+    fn an_exemption_that_is_not_needed_is_found() {
+        let text = "pub fn clear_bucket() {}";
+        assert!(complaints(&[("crates/a/src/lib.rs", text)]).is_empty());
+        let text = "pub fn clear_bucket() {} pub(crate) fn f() { clear_bucket() }";
+        assert_eq!(complaints(&[("crates/a/src/lib.rs", text)]).len(), 1);
+    }
+
+    #[test]
+    fn a_program_may_have_what_it_likes() {
+        assert!(complaints(&[("crates/a/src/main.rs", LIBRARY)]).is_empty());
+    }
+}
