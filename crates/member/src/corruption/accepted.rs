@@ -6,10 +6,13 @@ use parking_lot::Mutex;
 use quorate_state::mvcc::{Compaction, View};
 use tokio::sync::Notify;
 
-/// One place for a compaction that was accepted, with the keyspace before it.
+/// A compaction that was accepted, with the keyspace before it.
+type Accepted = (Compaction, Arc<View>);
+
+/// One place for an accepted compaction.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AcceptedCompactions {
-    place: Arc<Mutex<Option<(Compaction, Arc<View>)>>>,
+    place: Arc<Mutex<Option<Accepted>>>,
     is_taken: Arc<Notify>,
 }
 
@@ -24,7 +27,7 @@ impl AcceptedCompactions {
     }
 
     /// The next one.
-    pub(super) async fn next(&self) -> (Compaction, Arc<View>) {
+    pub(super) async fn next(&self) -> Accepted {
         loop {
             if let Some(accepted) = self.place.lock().take() {
                 return accepted;
