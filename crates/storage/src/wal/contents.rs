@@ -112,6 +112,8 @@ impl Collector {
         let Some(position) =
             entry.index.checked_sub(self.start_index).and_then(|n| n.checked_sub(1))
         else {
+            // The snapshot covers it, and what followed the entry that it replaced is gone all the same.
+            self.contents.entries.clear();
             return Ok(());
         };
         let entries = &mut self.contents.entries;

@@ -239,3 +239,17 @@ fn holes_and_strangers_are_refused() {
     fs::write(dir.join("1.tmp"), b"").unwrap();
     assert_eq!(list(&RealDisk, &dir).unwrap().ignored, ["notes.txt"]);
 }
+
+#[test]
+fn what_was_overwritten_does_not_come_back_behind_a_snapshot_of_what_took_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("wal");
+    let mut wal = create(&dir);
+    let old: Vec<Entry> = (1..=5).map(|index| entry(index, 1, b"old")).collect();
+    wal.save(Some(&state(1, 0, 3)), &old).unwrap();
+    wal.save(Some(&state(2, 0, 4)), &[entry(4, 2, b"new")]).unwrap();
+    wal.save_snapshot(&mark(4, 2)).unwrap();
+    drop(wal);
+    let (_, contents) = Wal::open(real(), &dir, &mark(4, 2), small_options()).unwrap();
+    assert_eq!((contents.last_index, contents.entries), (4, Vec::new()));
+}
