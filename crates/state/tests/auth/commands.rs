@@ -8,6 +8,7 @@ use quorate_state::apply::{
     AuthCommand, Command, EntryMeta, Request, Response, State, StateOptions,
 };
 use quorate_state::auth::{Access, Caller};
+use quorate_state::units::Millis;
 
 /// The hash of every password here, as it travels: what it is of does not matter.
 const HASH: &str = "aGFzaA==";
@@ -16,11 +17,12 @@ const HASH: &str = "aGFzaA==";
 pub(crate) struct Cluster {
     state: State,
     index: u64,
+    now: Millis,
 }
 
 impl Cluster {
     pub(crate) fn new() -> Self {
-        Self { state: State::new(StateOptions::default()), index: 0 }
+        Self { state: State::new(StateOptions::default()), index: 0, now: Millis(0) }
     }
 
     /// Carries out one line; says what came of it.
@@ -36,8 +38,17 @@ impl Cluster {
         if matches!(*name, "watch" | "admin") {
             return self.look(*name == "admin", Caller { name: username, revision }, arguments);
         }
+        match *name {
+            "wait" => {
+                self.now = self.now.plus_secs(arguments[0].parse().unwrap());
+                return "ok".to_owned();
+            }
+            "show" => return self.show(arguments[0]),
+            _ => {}
+        }
         self.index += 1;
-        let entry = EntryMeta { index: self.index, reply_wanted: true, ..EntryMeta::default() };
+        let (index, now) = (self.index, self.now);
+        let entry = EntryMeta { index, now, reply_wanted: true, ..EntryMeta::default() };
         let request = Request {
             id: self.index,
             username: username.to_owned(),
@@ -55,6 +66,14 @@ impl Cluster {
             told = format!("{told} (revision {after})");
         }
         told
+    }
+
+    /// Whose a token is that somebody shows.
+    fn show(&self, text: &str) -> String {
+        let readers = self.state.readers();
+        let token = readers.auth.tokens().find(text.as_bytes());
+        let user = token.as_ref().and_then(|token| token.show(self.now));
+        user.map_or_else(|| "nobody's".to_owned(), ToString::to_string)
     }
 
     /// What members ask of what is published, without the log.

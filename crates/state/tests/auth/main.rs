@@ -8,7 +8,8 @@
 //! The caller is a user's name, as of the newest revision of users and roles or, `ann@3`, of an older one; `-` is
 //! somebody who showed nothing. A range is `a`, `a..c`, `a..` for everything from a on, or `all`. A change of the
 //! revision is told behind the outcome. Every line goes through the log, as an entry of its own, but for `watch`
-//! and `admin`, which members ask by themselves. `UPDATE=1` rewrites the outcomes.
+//! and `admin`, which members ask by themselves, `show`, which shows a token, and `wait`, in which seconds pass.
+//! `UPDATE=1` rewrites the outcomes.
 
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
