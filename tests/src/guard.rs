@@ -23,6 +23,7 @@ const PASSWORD: &str = "a password of root";
 /// Tests that a guarded run leaves out: what their names begin with, and why.
 const LEFT_OUT: &[(&str, &str)] = &[
     ("auth::", OWN_USERS),
+    ("auth_tools::", OWN_USERS),
     ("cluster_tools::endpoints_are_shown", NO_TOKEN_FOR_MEMBERS),
     ("cluster_tools::leadership_is_moved", NO_TOKEN_FOR_MEMBERS),
     ("damage::a_changed_byte_of_a_record_is_refused", "two logs differ: passwords are salted"),
@@ -35,6 +36,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("lost_log::one_message_does_not_end_all_elections", OWN_PEER),
     ("membership::a_learner_answers_little", "a learner logs nobody in"),
     ("membership::members_ask_each_other", OWN_PEER),
+    ("permissions::", OWN_USERS),
     ("resources::few_descriptors_are_enough_and_warned_of", "the tunnel dials for who speaks"),
     ("takeover::a_directory_with_authentication_is_guarded", OWN_USERS),
     ("takeover::users_that_stand_in_the_log_alone_are_taken_over", OWN_USERS),
