@@ -16,6 +16,7 @@ use quorate_state::mvcc::RangeQuery;
 use crate::gateway::{AnswerBody, Gateway};
 use crate::grpc::Router;
 use crate::http::{Addressee, Endpoints, HealthAlarm, Probe, Surface, reply};
+use crate::unread_body::pass_over;
 use quorate_member::leadership::LeaderWatch;
 use quorate_member::{Handles, Profile, Reader, RequestError};
 use quorate_net::listen::{self, ClientCertificate};
@@ -133,11 +134,15 @@ impl HttpService {
         if let Some(gateway) = &self.gateway {
             match self.endpoints.addressee(&request, is_tls) {
                 Addressee::Gateway(path) => return self.answer_by(gateway, &path, request).await,
-                Addressee::Answered(answer) => return answer.map(AnswerBody::whole),
+                Addressee::Answered(answer) => {
+                    pass_over(request.into_body()).await;
+                    return answer.map(AnswerBody::whole);
+                }
                 Addressee::Endpoint => {}
             }
         }
         let answer = self.endpoints.answer(&request, self.surface, is_tls).await;
+        pass_over(request.into_body()).await;
         answer.map(AnswerBody::whole)
     }
 
@@ -149,6 +154,7 @@ impl HttpService {
     ) -> Response<AnswerBody> {
         let certificate = request.extensions().get::<Arc<ClientCertificate>>();
         if certificate.is_some_and(|one| !one.common_name.is_empty()) && gateway.is_guarded() {
+            pass_over(request.into_body()).await;
             return reply::error(StatusCode::BAD_REQUEST, NAME_IGNORED).map(AnswerBody::whole);
         }
         let origin = request.headers().get(ORIGIN).cloned();

@@ -12,6 +12,7 @@ mod http;
 pub mod methods;
 mod peer_port;
 mod snapshot_stream;
+mod unread_body;
 
 /// Targets of the fuzzer.
 #[cfg(any(test, fuzzing))]

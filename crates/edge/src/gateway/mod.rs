@@ -43,6 +43,7 @@ pub(crate) use self::request_body::JsonMessages;
 use self::request_body::{JsonBody, read_message};
 use crate::grpc::{Admitted, ClientBody, Router};
 use crate::methods::{Kind, Route, route};
+use crate::unread_body::pass_over;
 use quorate_member::Handles;
 use quorate_member::admission::Bound;
 use quorate_net::listen::EndsWithClient;
@@ -87,12 +88,17 @@ impl Gateway {
         path: &str,
         request: Request<Incoming>,
     ) -> Response<AnswerBody> {
-        let Some(target) = target(path) else {
-            return answer::refusal(&Status::not_found("Not Found"));
+        let target = match target(path) {
+            Some(target) if request.method() == Method::POST => target,
+            found => {
+                pass_over(request.into_body()).await;
+                return answer::refusal(&if found.is_some() {
+                    Status::unimplemented("Method Not Allowed")
+                } else {
+                    Status::not_found("Not Found")
+                });
+            }
         };
-        if request.method() != Method::POST {
-            return answer::refusal(&Status::unimplemented("Method Not Allowed"));
-        }
         match self.call(target, request).await {
             Ok(answer) => answer,
             Err(status) => answer::refusal(&status),
