@@ -2,6 +2,7 @@
 //!
 //! See `ARCHITECTURE.md` for the threads and how a request travels through them.
 
+mod assembly;
 mod bootstrap;
 mod expiry;
 mod listeners;
@@ -10,6 +11,7 @@ mod remedy;
 mod scrape;
 mod security;
 mod server;
+mod serving;
 pub mod signals;
 pub mod systemd;
 mod tokens;

@@ -1,4 +1,4 @@
-//! Assembly: a member put together from its files, its threads and its listeners, and taken apart again.
+//! The life of a server, from its start to its end.
 //!
 //! The order of starting is bottom up: files, core threads, connection runtimes, then the member's own
 //! duties; clients are answered only once the member has told the cluster its name. The order of stopping
@@ -7,63 +7,34 @@
 //!
 //! # Not here
 //!
-//! What any of the parts does. This file owns them and shuts them down.
+//! What the parts are made of (`assembly`, `serving`) and do. This file owns them and shuts them down.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorate_api::deep_txn;
-use quorate_core::{Pace, Purger};
-use quorate_edge::{Access, Endpoints, HttpService, MemberProbe, PeerService, Router, Surface};
+use quorate_config::{Config, ProcessSurroundings};
+use quorate_member::fatal::{End, Fatal};
+use quorate_member::{housekeeping, log_limits, versions};
+use quorate_net::descriptors;
 use quorate_node::LogFault;
-use quorate_state::members::{Member, Members};
-use quorate_state::units::MemberId;
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::{Disk, RealDisk};
 use quorate_storage::lost_log;
-use tokio::sync::{mpsc, watch};
-
-use crate::bootstrap::{self, Booted};
-use crate::expiry;
-use crate::listeners::{BindError, ClientListeners, Listeners, tell};
-use crate::meters;
-use quorate_config::{Config, Gate, ProcessSurroundings};
-use quorate_member::access::Provider;
-use quorate_member::corruption;
-use quorate_member::fatal::{End, Fatal, FaultReports};
-use quorate_member::housekeeping;
-use quorate_member::{Entrance, Handles, Identity, Limits, Running, Start, log_limits};
-use quorate_net::descriptors;
-use quorate_net::listen::{AddressLimit, ConnectionLimits, Listener, Patience, Places, Services};
-use quorate_peer::Dialer;
 use quorate_telemetry::log;
-use quorate_telemetry::metrics::Metrics;
 
-use crate::remedy;
-use crate::scrape;
+use crate::assembly::{Core, core_count, duties};
+use crate::listeners::{BindError, Listeners};
 use crate::security::{Security, SecurityError};
+use crate::serving::{Serving, serve_peers};
 use crate::signals::{self, StopSignal, StopSignals};
-use crate::systemd;
-use crate::tokens;
-use crate::transport;
-use quorate_member::versions;
-use quorate_net::runtime::{Runtimes, Threads};
-
-/// How long requests may wait for the applier to catch up.
-const APPLY_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Applying an entry for longer is worth a warning, when the flags do not say.
-const SLOW_APPLY: Duration = Duration::from_millis(100);
+use crate::{bootstrap, expiry, meters, remedy, scrape, systemd, tokens};
 
 /// Between a member's removal and its end.
 const REMOVAL_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runtimes beside those for clients: the peers', and the control of start and stop.
 const RUNTIMES_BESIDE_CORES: usize = 2;
-
-/// Shutdown says what it waits for when it has waited this long.
-const WAIT_TOLD: Duration = Duration::from_millis(300);
 
 /// Runs a server with these arguments (the program's name first) until it is told to stop.
 #[must_use]
@@ -331,302 +302,4 @@ fn log_start(config: &Config) {
         "quota-backend-bytes" = config.quota_backend_bytes,
         "feature-gates" = config.feature_gates.to_string()
     );
-}
-
-/// What the member does by itself, as tasks.
-fn duties(
-    config: &Config,
-    core: &Core,
-    retention: Option<quorate_config::Retention>,
-    (watch, metrics): (expiry::Watch, &Arc<Metrics>),
-) -> Vec<std::pin::Pin<Box<dyn Future<Output = ()> + Send>>> {
-    let handles = || Arc::clone(&core.handles);
-    let purger = Purger {
-        disk: Arc::clone(&core.disk),
-        snap_dir: core.dirs.snap(),
-        wal_dir: core.dirs.wal().to_path_buf(),
-        snapshots_max: usize::try_from(config.max_snapshots).unwrap_or(usize::MAX),
-        segments_max: usize::try_from(config.max_wals).unwrap_or(usize::MAX),
-    };
-    let mut duties: Vec<std::pin::Pin<Box<dyn Future<Output = ()> + Send>>> = vec![
-        Box::pin(housekeeping::follow_leadership(handles())),
-        Box::pin(housekeeping::watch_for_leader(handles())),
-        Box::pin(versions::keep_cluster_version(handles())),
-        Box::pin(versions::keep_storage_version(handles())),
-        Box::pin(versions::end_downgrade(handles())),
-        Box::pin(housekeeping::end_leases(handles())),
-        Box::pin(housekeeping::reload_keys(handles())),
-        Box::pin(housekeeping::catch_up_watchers(handles(), core.faults.clone())),
-        Box::pin(housekeeping::purge_files(purger, core.faults.clone())),
-        Box::pin(corruption::hash_compactions(handles(), core.faults.clone())),
-    ];
-    if let Some(period) = config.corrupt_check_time.positive() {
-        let faults = core.faults.clone();
-        duties.push(Box::pin(corruption::compare_periodically(handles(), period, faults)));
-    }
-    if core.handles.profile.limits().compares_compactions
-        && let Some(period) = config.compact_hash_check_time.positive()
-    {
-        duties.push(Box::pin(corruption::compare_compactions(handles(), period)));
-    }
-    if let Some(retention) = retention {
-        duties.push(Box::pin(housekeeping::compact_automatically(handles(), retention)));
-    }
-    if !watch.is_empty() {
-        duties.push(Box::pin(expiry::keep_watch(watch, Arc::clone(metrics))));
-    }
-    duties
-}
-
-/// The core threads and the runtimes of one member.
-struct Core {
-    handles: Arc<Handles>,
-    running: Running,
-    runtimes: Arc<Runtimes>,
-    /// The transport's, which serves the peer listener.
-    peer_runtimes: Arc<Runtimes>,
-    faults: FaultReports,
-    disk: Arc<dyn Disk>,
-    dirs: DataDir,
-    /// The members, this one among them, before the log tells of any.
-    known_at_start: Arc<[Member]>,
-}
-
-impl Core {
-    fn start(
-        config: &Config,
-        booted: Booted,
-        provider: Provider,
-        disk: &Arc<dyn Disk>,
-        (metrics, dialer): (&Arc<Metrics>, Dialer),
-    ) -> std::io::Result<Self> {
-        let Booted { identity, dirs, wal, backend, state, node, peers: others } = booted;
-        let faults = FaultReports::new();
-        let entrance = Entrance::new(faults.clone());
-        let snapshots = transport::SnapshotDir { disk: Arc::clone(disk), path: dirs.snap() };
-        let (peer_runtimes, peers) =
-            transport::start(config, &identity, entrance.reports(), snapshots, (metrics, dialer))?;
-        let known_at_start = with_own(others, &identity, config);
-        peers.set_members(&Members::new(known_at_start.iter().cloned(), []));
-        peers.set_members(state.members());
-        let start = Start {
-            identity,
-            limits: limits(config),
-            pace: pace(config),
-            heartbeat: Duration::from_millis(config.heartbeat_interval_ms),
-            silence_max: silence_max(config),
-            slow_apply: config.warning_apply_duration.positive().unwrap_or(SLOW_APPLY),
-            disk: Arc::clone(disk),
-            snap_dir: dirs.snap(),
-            wal,
-            backend,
-            state,
-            node,
-            peers,
-            metrics: Arc::clone(metrics),
-            provider,
-        };
-        let running = quorate_member::start(start, entrance)?;
-        let stack_bytes = deep_txn::STACK_BYTES;
-        let threads = Threads { name: "conn", count: core_count(), stack_bytes };
-        let runtimes = Runtimes::start(threads, |_| quorate_member::deliver_outcomes())?;
-        Ok(Self {
-            handles: Arc::clone(&running.handles),
-            running,
-            runtimes: Arc::new(runtimes),
-            peer_runtimes,
-            faults,
-            disk: Arc::clone(disk),
-            dirs,
-            known_at_start,
-        })
-    }
-}
-
-/// One runtime for each serves clients.
-fn core_count() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// All members, where the others were learnt at the start.
-fn with_own(mut members: Vec<Member>, identity: &Identity, config: &Config) -> Arc<[Member]> {
-    if !members.is_empty() {
-        let urls = config.initial_advertise_peer_urls.iter().map(ToString::to_string).collect();
-        let id = MemberId(identity.member_id);
-        members.push(Member { name: identity.name.clone(), ..Member::new(id, urls) });
-        members.sort_by_key(|member| member.id);
-    }
-    members.into()
-}
-
-/// For how long consensus may feel no time pass before this member doubts that it leads still.
-fn silence_max(config: &Config) -> Duration {
-    const HEARTBEATS: u32 = 3;
-    Duration::from_millis(config.heartbeat_interval_ms) * HEARTBEATS
-}
-
-fn limits(config: &Config) -> Limits {
-    let to_usize = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-    Limits {
-        request_bytes_max: to_usize(config.max_request_bytes),
-        txn_ops_max: to_usize(config.max_txn_ops),
-        request_timeout: config.request_timeout(),
-        apply_timeout: APPLY_TIMEOUT,
-        progress_interval: config.watch_progress_notify_interval(),
-        quota_configured: match config.quota_backend_bytes {
-            0 => 2 << 30,
-            given => given,
-        },
-        bcrypt_cost: u32::try_from(config.bcrypt_cost).unwrap_or(u32::MAX),
-        election_timeout: Duration::from_millis(config.election_timeout_ms),
-        checks_reconfigurations: config.strict_reconfig_check,
-        held_version: config.hold_cluster_version,
-        downgrade_check_interval: config.downgrade_check_time.positive(),
-        slow_unary: config.warning_unary_request_duration.positive().unwrap_or_default(),
-        revocations_first: config.feature_gates.is_enabled(Gate::PriorityRequest),
-        renews_at_once: config.feature_gates.is_enabled(Gate::FastLeaseKeepAlive),
-        compares_compactions: config.feature_gates.is_enabled(Gate::CompactHashCheck),
-        unhealthy_on_defragmentation: config
-            .feature_gates
-            .is_enabled(Gate::StopGRPCServiceOnDefrag),
-    }
-}
-
-fn pace(config: &Config) -> Pace {
-    let to_usize = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-    Pace {
-        batch_interval: config.backend_batch_interval(),
-        batch_ops_max: to_usize(config.backend_batch_limit()),
-        compaction_step: to_usize(config.compaction_batch_limit()),
-        compaction_pause: config.compaction_sleep_interval(),
-        lease_extension_millis: config.election_timeout_ms,
-    }
-}
-
-fn serve_peers(
-    listeners: Vec<Listener>,
-    config: &Config,
-    core: &Core,
-    places: &Arc<Places>,
-) -> Serving {
-    let (serving, stopping, alive) = Serving::begin();
-    let service = PeerService::new(&core.handles, Arc::clone(&core.known_at_start));
-    let services = Services { grpc: None::<Router>, http: Some(service) };
-    // As etcd: a head within the patience of one read, and between two requests little more.
-    let head = transport::read_timeout(config);
-    let limits = connection_limits(config, Patience { idle: head * 2, head }, places);
-    for listener in listeners {
-        log::info!("serving peer traffic", "address" = listener.to_string());
-        if let Err(error) = listener.give_up_after(transport::write_timeout(config)) {
-            log::warn!("failed to limit the patience with peers", "error" = error.to_string());
-        }
-        listener.spawn(&core.peer_runtimes, services.clone(), &limits, &stopping, &alive);
-    }
-    serving
-}
-
-impl ClientListeners {
-    fn serve(
-        self,
-        config: &Config,
-        core: &Core,
-        arguments: &[String],
-        metrics: &Arc<Metrics>,
-        places: &Arc<Places>,
-    ) -> Serving {
-        let (serving, stopping, alive) = Serving::begin();
-        let endpoints = Arc::new(Endpoints::new(
-            Arc::new(MemberProbe::new(&core.handles)),
-            Arc::clone(metrics),
-            Access::new(config),
-            quorate_config::without_secrets(arguments),
-        ));
-        let grpc = Router::new(&core.handles);
-        let http = |surface| {
-            let service = HttpService::new(Arc::clone(&endpoints), surface);
-            match surface {
-                Surface::Client if config.enable_grpc_gateway => {
-                    service.with_gateway(&core.handles, &grpc)
-                }
-                Surface::Client | Surface::Metrics => service,
-            }
-        };
-        let most = config.max_connections_per_address;
-        let per_address = (most > 0).then(|| Arc::new(AddressLimit::new(most)));
-        let limits = connection_limits(config, Patience::WITH_CLIENTS, places);
-        let limits = ConnectionLimits { per_address, ..limits };
-        let both = Services {
-            grpc: Some(grpc.clone()),
-            http: config.serves_http_with_grpc().then(|| http(Surface::Client)),
-        };
-        let http_only = |surface| Services { grpc: None::<Router>, http: Some(http(surface)) };
-        for listener in self.client {
-            tell(&listener, if config.serves_http_with_grpc() { "grpc+http" } else { "grpc" });
-            listener.spawn(&core.runtimes, both.clone(), &limits, &stopping, &alive);
-        }
-        for listener in self.client_http {
-            tell(&listener, "http");
-            let services = http_only(Surface::Client);
-            listener.spawn(&core.runtimes, services, &limits, &stopping, &alive);
-        }
-        for listener in self.metrics {
-            let services = http_only(Surface::Metrics);
-            listener.spawn(&core.runtimes, services, &limits, &stopping, &alive);
-        }
-        serving
-    }
-}
-
-fn connection_limits(
-    config: &Config,
-    patience: Patience,
-    places: &Arc<Places>,
-) -> ConnectionLimits {
-    let keepalive =
-        config.grpc_keepalive_interval.positive().zip(config.grpc_keepalive_timeout.positive());
-    let streams = config.max_concurrent_streams;
-    ConnectionLimits {
-        max_concurrent_streams: (streams != u32::MAX).then_some(streams),
-        patience,
-        places: Arc::clone(places),
-        per_address: None,
-        keepalive,
-    }
-}
-
-/// Listeners at work.
-struct Serving {
-    stop: watch::Sender<bool>,
-    /// Yields when the last connection is gone.
-    all_gone: mpsc::Receiver<()>,
-}
-
-impl Serving {
-    /// With what each listener is told to stop, and tells that it has.
-    fn begin() -> (Self, watch::Receiver<bool>, mpsc::Sender<()>) {
-        let (stop, stopping) = watch::channel(false);
-        let (alive, all_gone) = mpsc::channel(1);
-        (Self { stop, all_gone }, stopping, alive)
-    }
-
-    /// Stops accepting and waits for the requests in progress, for so long.
-    async fn finish(mut self, patience: Duration) {
-        self.stop.send_replace(true);
-        if tokio::time::timeout(WAIT_TOLD, self.all_gone.recv()).await.is_ok() {
-            return;
-        }
-        log::info!(
-            "waiting for clients: their requests in progress are finished, their connections closed",
-            "connections" = self.all_gone.sender_strong_count(),
-            "at-most" = patience
-        );
-        let rest = patience.saturating_sub(WAIT_TOLD);
-        if tokio::time::timeout(rest, self.all_gone.recv()).await.is_err() {
-            // They are cut with the runtimes.
-            log::warn!(
-                "cutting connections whose requests are not finished",
-                "connections" = self.all_gone.sender_strong_count()
-            );
-        }
-    }
 }

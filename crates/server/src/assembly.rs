@@ -1,0 +1,204 @@
+//! A member's threads, runtimes and duties, put together from its files and the flags.
+//!
+//! # Not here
+//!
+//! The order of starting and stopping (`server`), listeners (`serving`), where the files come from (`bootstrap`).
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorate_api::deep_txn;
+use quorate_config::{Config, Gate, Retention};
+use quorate_core::{Pace, Purger};
+use quorate_member::access::Provider;
+use quorate_member::fatal::FaultReports;
+use quorate_member::{
+    Entrance, Handles, Identity, Limits, Running, Start, corruption, housekeeping, versions,
+};
+use quorate_net::runtime::{Runtimes, Threads};
+use quorate_peer::Dialer;
+use quorate_state::members::{Member, Members};
+use quorate_state::units::MemberId;
+use quorate_storage::data_dir::DataDir;
+use quorate_storage::disk::Disk;
+use quorate_telemetry::metrics::Metrics;
+
+use crate::bootstrap::Booted;
+use crate::{expiry, transport};
+
+/// How long requests may wait for the applier to catch up.
+const APPLY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Applying an entry for longer is worth a warning, when the flags do not say.
+const SLOW_APPLY: Duration = Duration::from_millis(100);
+
+/// The core threads and the runtimes of one member.
+pub(crate) struct Core {
+    pub(crate) handles: Arc<Handles>,
+    pub(crate) running: Running,
+    pub(crate) runtimes: Arc<Runtimes>,
+    /// The transport's, which serves the peer listener.
+    pub(crate) peer_runtimes: Arc<Runtimes>,
+    pub(crate) faults: FaultReports,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) dirs: DataDir,
+    /// The members, this one among them, before the log tells of any.
+    pub(crate) known_at_start: Arc<[Member]>,
+}
+
+impl Core {
+    pub(crate) fn start(
+        config: &Config,
+        booted: Booted,
+        provider: Provider,
+        disk: &Arc<dyn Disk>,
+        (metrics, dialer): (&Arc<Metrics>, Dialer),
+    ) -> std::io::Result<Self> {
+        let Booted { identity, dirs, wal, backend, state, node, peers: others } = booted;
+        let faults = FaultReports::new();
+        let entrance = Entrance::new(faults.clone());
+        let snapshots = transport::SnapshotDir { disk: Arc::clone(disk), path: dirs.snap() };
+        let (peer_runtimes, peers) =
+            transport::start(config, &identity, entrance.reports(), snapshots, (metrics, dialer))?;
+        let known_at_start = with_own(others, &identity, config);
+        peers.set_members(&Members::new(known_at_start.iter().cloned(), []));
+        peers.set_members(state.members());
+        let start = Start {
+            identity,
+            limits: limits(config),
+            pace: pace(config),
+            heartbeat: Duration::from_millis(config.heartbeat_interval_ms),
+            silence_max: silence_max(config),
+            slow_apply: config.warning_apply_duration.positive().unwrap_or(SLOW_APPLY),
+            disk: Arc::clone(disk),
+            snap_dir: dirs.snap(),
+            wal,
+            backend,
+            state,
+            node,
+            peers,
+            metrics: Arc::clone(metrics),
+            provider,
+        };
+        let running = quorate_member::start(start, entrance)?;
+        let stack_bytes = deep_txn::STACK_BYTES;
+        let threads = Threads { name: "conn", count: core_count(), stack_bytes };
+        let runtimes = Runtimes::start(threads, |_| quorate_member::deliver_outcomes())?;
+        Ok(Self {
+            handles: Arc::clone(&running.handles),
+            running,
+            runtimes: Arc::new(runtimes),
+            peer_runtimes,
+            faults,
+            disk: Arc::clone(disk),
+            dirs,
+            known_at_start,
+        })
+    }
+}
+
+/// One runtime for each serves clients.
+pub(crate) fn core_count() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// All members, where the others were learnt at the start.
+fn with_own(mut members: Vec<Member>, identity: &Identity, config: &Config) -> Arc<[Member]> {
+    if !members.is_empty() {
+        let urls = config.initial_advertise_peer_urls.iter().map(ToString::to_string).collect();
+        let id = MemberId(identity.member_id);
+        members.push(Member { name: identity.name.clone(), ..Member::new(id, urls) });
+        members.sort_by_key(|member| member.id);
+    }
+    members.into()
+}
+
+/// For how long consensus may feel no time pass before this member doubts that it leads still.
+fn silence_max(config: &Config) -> Duration {
+    const HEARTBEATS: u32 = 3;
+    Duration::from_millis(config.heartbeat_interval_ms) * HEARTBEATS
+}
+
+fn limits(config: &Config) -> Limits {
+    let to_usize = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    Limits {
+        request_bytes_max: to_usize(config.max_request_bytes),
+        txn_ops_max: to_usize(config.max_txn_ops),
+        request_timeout: config.request_timeout(),
+        apply_timeout: APPLY_TIMEOUT,
+        progress_interval: config.watch_progress_notify_interval(),
+        quota_configured: match config.quota_backend_bytes {
+            0 => 2 << 30,
+            given => given,
+        },
+        bcrypt_cost: u32::try_from(config.bcrypt_cost).unwrap_or(u32::MAX),
+        election_timeout: Duration::from_millis(config.election_timeout_ms),
+        checks_reconfigurations: config.strict_reconfig_check,
+        held_version: config.hold_cluster_version,
+        downgrade_check_interval: config.downgrade_check_time.positive(),
+        slow_unary: config.warning_unary_request_duration.positive().unwrap_or_default(),
+        revocations_first: config.feature_gates.is_enabled(Gate::PriorityRequest),
+        renews_at_once: config.feature_gates.is_enabled(Gate::FastLeaseKeepAlive),
+        compares_compactions: config.feature_gates.is_enabled(Gate::CompactHashCheck),
+        unhealthy_on_defragmentation: config
+            .feature_gates
+            .is_enabled(Gate::StopGRPCServiceOnDefrag),
+    }
+}
+
+fn pace(config: &Config) -> Pace {
+    let to_usize = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    Pace {
+        batch_interval: config.backend_batch_interval(),
+        batch_ops_max: to_usize(config.backend_batch_limit()),
+        compaction_step: to_usize(config.compaction_batch_limit()),
+        compaction_pause: config.compaction_sleep_interval(),
+        lease_extension_millis: config.election_timeout_ms,
+    }
+}
+
+/// What the member does by itself, as tasks.
+pub(crate) fn duties(
+    config: &Config,
+    core: &Core,
+    retention: Option<Retention>,
+    (watch, metrics): (expiry::Watch, &Arc<Metrics>),
+) -> Vec<Pin<Box<dyn Future<Output = ()> + Send>>> {
+    let handles = || Arc::clone(&core.handles);
+    let purger = Purger {
+        disk: Arc::clone(&core.disk),
+        snap_dir: core.dirs.snap(),
+        wal_dir: core.dirs.wal().to_path_buf(),
+        snapshots_max: usize::try_from(config.max_snapshots).unwrap_or(usize::MAX),
+        segments_max: usize::try_from(config.max_wals).unwrap_or(usize::MAX),
+    };
+    let mut duties: Vec<Pin<Box<dyn Future<Output = ()> + Send>>> = vec![
+        Box::pin(housekeeping::follow_leadership(handles())),
+        Box::pin(housekeeping::watch_for_leader(handles())),
+        Box::pin(versions::keep_cluster_version(handles())),
+        Box::pin(versions::keep_storage_version(handles())),
+        Box::pin(versions::end_downgrade(handles())),
+        Box::pin(housekeeping::end_leases(handles())),
+        Box::pin(housekeeping::reload_keys(handles())),
+        Box::pin(housekeeping::catch_up_watchers(handles(), core.faults.clone())),
+        Box::pin(housekeeping::purge_files(purger, core.faults.clone())),
+        Box::pin(corruption::hash_compactions(handles(), core.faults.clone())),
+    ];
+    if let Some(period) = config.corrupt_check_time.positive() {
+        let faults = core.faults.clone();
+        duties.push(Box::pin(corruption::compare_periodically(handles(), period, faults)));
+    }
+    if core.handles.profile.limits().compares_compactions
+        && let Some(period) = config.compact_hash_check_time.positive()
+    {
+        duties.push(Box::pin(corruption::compare_compactions(handles(), period)));
+    }
+    if let Some(retention) = retention {
+        duties.push(Box::pin(housekeeping::compact_automatically(handles(), retention)));
+    }
+    if !watch.is_empty() {
+        duties.push(Box::pin(expiry::keep_watch(watch, Arc::clone(metrics))));
+    }
+    duties
+}

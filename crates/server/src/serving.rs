@@ -1,0 +1,152 @@
+//! Listeners at work: what is served at each, within which limits, and how it ends.
+//!
+//! # Not here
+//!
+//! Binding (`listeners`), accepting and telling connections apart (`net`), the services (`edge`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorate_config::Config;
+use quorate_edge::{Access, Endpoints, HttpService, MemberProbe, PeerService, Router, Surface};
+use quorate_net::listen::{AddressLimit, ConnectionLimits, Listener, Patience, Places, Services};
+use quorate_telemetry::log;
+use quorate_telemetry::metrics::Metrics;
+use tokio::sync::{mpsc, watch};
+
+use crate::assembly::Core;
+use crate::listeners::{ClientListeners, tell};
+use crate::transport;
+
+/// Shutdown says what it waits for when it has waited this long.
+const WAIT_TOLD: Duration = Duration::from_millis(300);
+
+/// Answers the other members.
+pub(crate) fn serve_peers(
+    listeners: Vec<Listener>,
+    config: &Config,
+    core: &Core,
+    places: &Arc<Places>,
+) -> Serving {
+    let (serving, stopping, alive) = Serving::begin();
+    let service = PeerService::new(&core.handles, Arc::clone(&core.known_at_start));
+    let services = Services { grpc: None::<Router>, http: Some(service) };
+    // As etcd: a head within the patience of one read, and between two requests little more.
+    let head = transport::read_timeout(config);
+    let limits = connection_limits(config, Patience { idle: head * 2, head }, places);
+    for listener in listeners {
+        log::info!("serving peer traffic", "address" = listener.to_string());
+        if let Err(error) = listener.give_up_after(transport::write_timeout(config)) {
+            log::warn!("failed to limit the patience with peers", "error" = error.to_string());
+        }
+        listener.spawn(&core.peer_runtimes, services.clone(), &limits, &stopping, &alive);
+    }
+    serving
+}
+
+impl ClientListeners {
+    /// Answers clients.
+    pub(crate) fn serve(
+        self,
+        config: &Config,
+        core: &Core,
+        arguments: &[String],
+        metrics: &Arc<Metrics>,
+        places: &Arc<Places>,
+    ) -> Serving {
+        let (serving, stopping, alive) = Serving::begin();
+        let endpoints = Arc::new(Endpoints::new(
+            Arc::new(MemberProbe::new(&core.handles)),
+            Arc::clone(metrics),
+            Access::new(config),
+            quorate_config::without_secrets(arguments),
+        ));
+        let grpc = Router::new(&core.handles);
+        let http = |surface| {
+            let service = HttpService::new(Arc::clone(&endpoints), surface);
+            match surface {
+                Surface::Client if config.enable_grpc_gateway => {
+                    service.with_gateway(&core.handles, &grpc)
+                }
+                Surface::Client | Surface::Metrics => service,
+            }
+        };
+        let most = config.max_connections_per_address;
+        let per_address = (most > 0).then(|| Arc::new(AddressLimit::new(most)));
+        let limits = connection_limits(config, Patience::WITH_CLIENTS, places);
+        let limits = ConnectionLimits { per_address, ..limits };
+        let both = Services {
+            grpc: Some(grpc.clone()),
+            http: config.serves_http_with_grpc().then(|| http(Surface::Client)),
+        };
+        let http_only = |surface| Services { grpc: None::<Router>, http: Some(http(surface)) };
+        for listener in self.client {
+            tell(&listener, if config.serves_http_with_grpc() { "grpc+http" } else { "grpc" });
+            listener.spawn(&core.runtimes, both.clone(), &limits, &stopping, &alive);
+        }
+        for listener in self.client_http {
+            tell(&listener, "http");
+            let services = http_only(Surface::Client);
+            listener.spawn(&core.runtimes, services, &limits, &stopping, &alive);
+        }
+        for listener in self.metrics {
+            let services = http_only(Surface::Metrics);
+            listener.spawn(&core.runtimes, services, &limits, &stopping, &alive);
+        }
+        serving
+    }
+}
+
+fn connection_limits(
+    config: &Config,
+    patience: Patience,
+    places: &Arc<Places>,
+) -> ConnectionLimits {
+    let keepalive =
+        config.grpc_keepalive_interval.positive().zip(config.grpc_keepalive_timeout.positive());
+    let streams = config.max_concurrent_streams;
+    ConnectionLimits {
+        max_concurrent_streams: (streams != u32::MAX).then_some(streams),
+        patience,
+        places: Arc::clone(places),
+        per_address: None,
+        keepalive,
+    }
+}
+
+/// Listeners at work.
+pub(crate) struct Serving {
+    stop: watch::Sender<bool>,
+    /// Yields when the last connection is gone.
+    all_gone: mpsc::Receiver<()>,
+}
+
+impl Serving {
+    /// With what each listener is told to stop, and tells that it has.
+    fn begin() -> (Self, watch::Receiver<bool>, mpsc::Sender<()>) {
+        let (stop, stopping) = watch::channel(false);
+        let (alive, all_gone) = mpsc::channel(1);
+        (Self { stop, all_gone }, stopping, alive)
+    }
+
+    /// Stops accepting and waits for the requests in progress, for so long.
+    pub(crate) async fn finish(mut self, patience: Duration) {
+        self.stop.send_replace(true);
+        if tokio::time::timeout(WAIT_TOLD, self.all_gone.recv()).await.is_ok() {
+            return;
+        }
+        log::info!(
+            "waiting for clients: their requests in progress are finished, their connections closed",
+            "connections" = self.all_gone.sender_strong_count(),
+            "at-most" = patience
+        );
+        let rest = patience.saturating_sub(WAIT_TOLD);
+        if tokio::time::timeout(rest, self.all_gone.recv()).await.is_err() {
+            // They are cut with the runtimes.
+            log::warn!(
+                "cutting connections whose requests are not finished",
+                "connections" = self.all_gone.sender_strong_count()
+            );
+        }
+    }
+}
