@@ -152,6 +152,8 @@ struct Stuck {
     is_behind: bool,
     published: LogIndex,
     told: Vec<u64>,
+    /// The compaction whose hash was taken when it was accepted.
+    hashed: Option<i64>,
 }
 
 impl Outlet for Stuck {
@@ -184,6 +186,10 @@ impl Outlet for Stuck {
                 }));
             }
             Output::Published { index, .. } => self.published = index,
+            Output::CompactionAccepted { compaction, view } => {
+                let hash = view.hash_compaction(&compaction).unwrap();
+                self.hashed = hash.map(|hash| hash.hash_revision);
+            }
             other => panic!("nothing else was asked for: {other:?}"),
         }
     }
@@ -197,7 +203,8 @@ fn a_compaction_and_whoever_waits_for_a_commit_hold_nobody_up_while_there_is_no_
     let state = State::recover(&backend, state_options()).unwrap();
     let start = Instant::now();
     let mut machine = StateMachine::new(state, backend, MemberId(1), pace(), start);
-    let mut outlet = Stuck { is_behind: true, published: LogIndex::ZERO, told: Vec::new() };
+    let mut outlet =
+        Stuck { is_behind: true, published: LogIndex::ZERO, told: Vec::new(), hashed: None };
     let asked = (1..=5).map(proposal).chain([compaction(5)]);
     let entry =
         |(index, data)| Entry { term: Term(1), index: LogIndex(index), data, ..Entry::default() };
@@ -217,4 +224,5 @@ fn a_compaction_and_whoever_waits_for_a_commit_hold_nobody_up_while_there_is_no_
     }
     outlet.told.sort_unstable();
     assert_eq!(outlet.told, [7, 8]);
+    assert_eq!(outlet.hashed, Some(2), "nothing of it was gone yet");
 }

@@ -11,6 +11,7 @@
 //! Publishing (`Store::publish`).
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -45,7 +46,6 @@ impl StoreReader {
 }
 
 /// The keyspace as of one publication.
-#[derive(Debug)]
 pub struct View {
     pub(super) tree: Tree,
     pub(super) history: HistoryView,
@@ -55,6 +55,15 @@ pub struct View {
     pub(super) current: i64,
     pub(super) compacted: i64,
     pub(super) shared: Arc<Shared>,
+}
+
+/// What it is of, and nothing of what is in it.
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut told = f.debug_struct("View");
+        told.field("current", &self.current).field("compacted", &self.compacted);
+        told.finish_non_exhaustive()
+    }
 }
 
 /// What views add to, for those that come after.
