@@ -680,8 +680,19 @@ impl Node {
                 self.change_leadership(soft_state);
             }
             self.pass_barriers(ready.read_states);
+            // A candidate asks for votes when its own is durable. Asked for sooner, and lost with the power, they could
+            // elect it twice in one term: the others give a candidate again what they have given it before.
+            let mut votes = Vec::new();
             for message in ready.messages {
-                self.carry_out(message);
+                if message.kind == MessageKind::Vote {
+                    votes.push(message);
+                } else {
+                    self.carry_out(message);
+                }
+            }
+            if !votes.is_empty() {
+                let durable_already = self.persistence.hold_back(votes);
+                self.deliver(durable_already);
             }
             self.notice_first_commit();
         }

@@ -87,6 +87,17 @@ impl Persistence {
         Ok(Persist { token: self.last_token, snapshot, entries: order.entries, hard_state })
     }
 
+    /// Keeps messages until everything that is being written is durable. Returns them where nothing is.
+    pub(crate) fn hold_back(&mut self, messages: Vec<Message>) -> Vec<Message> {
+        match self.writes.back_mut() {
+            Some(last) => {
+                last.responses.extend(messages);
+                Vec::new()
+            }
+            None => messages,
+        }
+    }
+
     /// Lets a tick pass.
     pub(crate) const fn tick(&mut self) {
         self.now += 1;

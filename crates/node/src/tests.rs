@@ -583,6 +583,25 @@ fn a_leader_that_others_hear_of_stays() {
 }
 
 #[test]
+fn a_candidate_asks_for_votes_when_its_own_is_durable() {
+    let mut members: Vec<_> = (1..=3)
+        .map(|id| Member::start(Config { pre_vote: false, ..config(id, &[1, 2, 3]) }))
+        .collect();
+    let candidate = &mut members[0];
+    while candidate.node.leadership().role != Role::Candidate {
+        candidate.handle(Event::Tick);
+    }
+    let asked = |member: &Member| {
+        member.sent.iter().filter(|message| message.kind == MessageKind::Vote).count()
+    };
+    assert_eq!((asked(candidate), candidate.unfinished_writes.len()), (0, 1));
+    candidate.finish_writes();
+    assert_eq!(asked(candidate), 2);
+    converse(&mut members);
+    assert_eq!(members[0].node.leadership().role, Role::Leader);
+}
+
+#[test]
 fn without_pre_votes_timeouts_decide() {
     let mut member = Member::start(Config { pre_vote: false, ..config(2, &[1, 2, 3]) });
     let heartbeat = Message { term: Term(5), from: 1, ..Message::new(MessageKind::Heartbeat, 2) };
