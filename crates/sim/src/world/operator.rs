@@ -187,8 +187,7 @@ impl World {
     /// Does the next thing for a host that has no member at work; says whether there was any.
     fn bring_back(&mut self) -> bool {
         for at in 0..self.hosts.len() {
-            if self.is_calm() && self.hosts[at].process.is_some() && self.row_of(at).is_none() {
-                // Nobody is left whom it knows, and who could tell it that it was removed.
+            if self.is_calm() && self.is_out_of_place(at) {
                 self.stop_process(at);
             }
             if self.hosts[at].process.is_some() || self.hosts[at].down == Down::Ended {
@@ -228,6 +227,14 @@ impl World {
             }
         }
         false
+    }
+
+    /// Whether a process serves under an id that is not the member's there. Nobody may be left whom it knows, and who
+    /// could tell it that it was removed; or a member that was behind has told it of an older life of its place.
+    fn is_out_of_place(&self, at: usize) -> bool {
+        let row = self.row_of(at);
+        let process = self.hosts[at].process.as_ref();
+        process.is_some_and(|process| row.is_none_or(|row| row.id.0 != process.id))
     }
 
     /// Whether there are files of a member. Of one whose log is lost there are.
