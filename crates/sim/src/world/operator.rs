@@ -106,7 +106,7 @@ impl World {
     }
 
     /// Whether anybody may be elected by those who can run, as far as it knows the members. A change may have reached
-    /// only those whom it has removed.
+    /// only those whom it has removed, or only a learner, who may not ask for votes.
     fn somebody_has_quorum(&self) -> bool {
         let can_run = |id: &u64| {
             self.hosts
@@ -116,7 +116,8 @@ impl World {
         self.hosts.iter().any(|host| match &host.process {
             Some(process) => {
                 let voters = process.status().config.conf_state().voters;
-                voters.iter().filter(|id| can_run(id)).count() > voters.len() / 2
+                voters.contains(&process.id)
+                    && voters.iter().filter(|id| can_run(id)).count() > voters.len() / 2
             }
             None => host.down == Down::Ended,
         })
