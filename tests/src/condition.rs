@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 /// How long a test waits for what should happen at once.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
+/// How long a change of the members is waited for before it is asked for again.
+const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(10);
+
 /// How often a condition is looked at.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -43,5 +46,15 @@ pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(DEADLINE, future).await {
         Ok(answer) => answer,
         Err(_) => panic!("waited in vain: {what}"),
+    }
+}
+
+/// What a change of the members is told. etcd drops one that comes before it is done with the last, whose answer it has
+/// given already, and lets the caller wait for ever: it is asked for again.
+pub async fn changed<T>(ask: impl AsyncFn() -> T) -> T {
+    loop {
+        if let Ok(answer) = tokio::time::timeout(ASKED_AGAIN_AFTER, ask()).await {
+            return answer;
+        }
     }
 }

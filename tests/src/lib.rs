@@ -54,7 +54,7 @@ mod workload;
 pub use client::{Client, RawCodec, refused};
 pub use cluster::{Cluster, ClusterOptions, Endpoints, PATIENCE, State};
 pub use company::{Place, is_first_term};
-pub use condition::{DEADLINE, eventually, eventually_ok, eventually_within, within};
+pub use condition::{DEADLINE, changed, eventually, eventually_ok, eventually_within, within};
 pub use ctl::{Ctl, Finished, Tool, Utl, etcdutl, has_etcd_tools, run_to_end};
 pub use guard::{is_guarded_suite, suite_authority};
 pub use history::History;

@@ -7,9 +7,9 @@ use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::downgrade_request::DowngradeAction;
 use quorate_api::healthpb::HealthCheckRequest;
 use quorate_tests::{
-    Client, Cluster, ClusterOptions, Kind, PATIENCE, Response, Server, eventually, eventually_ok,
-    eventually_within, get, key, on_both_servers, on_quorate, put, put_leased, refused, request,
-    within,
+    Client, Cluster, ClusterOptions, Kind, PATIENCE, Response, Server, changed, eventually,
+    eventually_ok, eventually_within, get, key, on_both_servers, on_quorate, put, put_leased,
+    refused, request, within,
 };
 use tokio_stream::StreamExt as _;
 use tonic::{Code, Status};
@@ -42,15 +42,16 @@ async fn start_unchecked(kind: Kind, size: usize) -> Cluster {
 
 async fn add(client: &Client, url: &str, is_learner: bool) -> Result<u64, Status> {
     let request = pb::MemberAddRequest { peer_urls: vec![url.to_owned()], is_learner };
-    Ok(client.member_add(request).await?.member.unwrap().id)
+    let added = changed(async || client.member_add(request.clone()).await).await?;
+    Ok(added.member.unwrap().id)
 }
 
 async fn remove(client: &Client, id: u64) -> Result<pb::MemberRemoveResponse, Status> {
-    client.member_remove(pb::MemberRemoveRequest { id }).await
+    changed(async || client.member_remove(pb::MemberRemoveRequest { id }).await).await
 }
 
 async fn promote(client: &Client, id: u64) -> Result<pb::MemberPromoteResponse, Status> {
-    client.member_promote(pb::MemberPromoteRequest { id }).await
+    changed(async || client.member_promote(pb::MemberPromoteRequest { id }).await).await
 }
 
 /// What depends on such flags is stored, so the members would come to differ without anybody's noticing.
@@ -180,7 +181,8 @@ async fn a_change_that_makes_no_sense_is_refused(kind: Kind) {
         refused(add(&client, &url, false).await, refusal, exists);
         let update = async |id, url: &str| {
             let peer_urls = vec![url.to_owned()];
-            client.member_update(pb::MemberUpdateRequest { id, peer_urls }).await
+            let request = pb::MemberUpdateRequest { id, peer_urls };
+            changed(async || client.member_update(request.clone()).await).await
         };
         refused(update(cluster.id(follower), &url).await, refusal, exists);
         let unknown = "etcdserver: member not found";

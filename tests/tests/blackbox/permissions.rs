@@ -6,17 +6,15 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use bytes::Bytes;
 use quorate_api::etcdserverpb as pb;
 use quorate_api::healthpb::HealthCheckRequest;
 use quorate_api::{v3electionpb as el, v3lockpb as lk};
 use quorate_tests::{
-    Client, Kind, Server, Watch, delete, from_key, get_op, key, on_both_servers, on_quorate, put,
-    put_leased, put_op, refused, txn, watch_key,
+    Client, Kind, Server, Watch, changed, delete, from_key, get_op, key, on_both_servers,
+    on_quorate, put, put_leased, put_op, refused, txn, watch_key,
 };
-use tokio::time::timeout;
 use tonic::{Code, Status};
 
 use super::auth::{BAD, DENIED, NOBODY, gone, guard, log_in, options, permission, user};
@@ -56,9 +54,6 @@ macro_rules! row {
         )
     };
 }
-
-/// How long a change of the members is waited for before it is asked for again.
-const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// Whoever administers.
 const ADMIN: Told = [NOBODY, BAD, BAD, DENIED, DENIED, ""];
@@ -151,16 +146,6 @@ fn cluster_methods(peer_url: String) -> Vec<Row> {
         row!("Downgrade", ADMIN, |c| c
             .downgrade(pb::DowngradeRequest { action: 0, version: "9.9.0".into() })),
     ]
-}
-
-/// What a change of the members is told. etcd drops one that comes before it is done with the last, whose answer it has
-/// given already, and lets the caller wait for ever: it is asked for again.
-async fn changed<T>(ask: impl AsyncFn() -> Result<T, Status>) -> Result<T, Status> {
-    loop {
-        if let Ok(answer) = timeout(ASKED_AGAIN_AFTER, ask()).await {
-            return answer;
-        }
-    }
 }
 
 fn user_methods() -> Vec<Row> {
