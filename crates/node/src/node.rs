@@ -610,10 +610,14 @@ impl Node {
         } else if !is_alone {
             forgettable = forgettable.min(self.wanted_after()).max(before_first);
         }
+        let bytes_max = match self.feeds_snapshot(before_first) {
+            true => policy.catch_up_bytes.max(policy.transfer_bytes),
+            false => policy.catch_up_bytes,
+        };
         let storage = self.raft.storage_mut();
-        if storage.bytes() > policy.catch_up_bytes {
+        if storage.bytes() > bytes_max {
             // Down to half of what may be held, so that the next cut is not at once.
-            let by_bytes = storage.compact_index_for(policy.catch_up_bytes / 2);
+            let by_bytes = storage.compact_index_for(bytes_max / 2);
             forgettable = forgettable.max(by_bytes.unwrap_or_default().min(applied));
         }
         // The core's log may have begun anew at a snapshot that the state machine has not reached.
@@ -640,6 +644,14 @@ impl Node {
             })
             .min()
             .unwrap_or(LogIndex::MAX)
+    }
+
+    /// Whether somebody who answers lacks what is forgotten: he is being sent a snapshot, or has yet to go on from it.
+    fn feeds_snapshot(&self, before_first: LogIndex) -> bool {
+        self.raft.progress().into_iter().flatten().any(|(id, progress)| {
+            let answers = progress.state == ProgressState::Snapshot || progress.is_recently_active;
+            *id != self.raft.id() && progress.match_index < before_first && answers
+        })
     }
 
     /// Delivers messages that waited for storage: to the core, or to peers.

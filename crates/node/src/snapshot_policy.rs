@@ -11,11 +11,19 @@ pub struct SnapshotPolicy {
     pub catch_up_count: u64,
     /// Bytes those entries may take. Beyond it they are dropped, however few they are.
     pub catch_up_bytes: u64,
+    /// Bytes they may take while a member is sent a snapshot and has not gone on from it. Whoever is written to faster
+    /// than this in the time that a snapshot takes sends one after the other, and the member never comes back.
+    pub transfer_bytes: u64,
 }
 
 impl Default for SnapshotPolicy {
     fn default() -> Self {
-        Self { entry_count: 10_000, catch_up_count: 5_000, catch_up_bytes: 64 << 20 }
+        Self {
+            entry_count: 10_000,
+            catch_up_count: 5_000,
+            catch_up_bytes: 64 << 20,
+            transfer_bytes: 512 << 20,
+        }
     }
 }
 

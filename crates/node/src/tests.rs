@@ -254,7 +254,7 @@ fn a_barrier_passes_with_a_quorum_and_fails_with_the_leader() {
 
 #[test]
 fn a_snapshot_is_asked_for_once_until_it_is_taken() {
-    let policy = SnapshotPolicy { entry_count: 10, catch_up_count: 5, catch_up_bytes: 1 << 20 };
+    let policy = SnapshotPolicy { entry_count: 10, catch_up_count: 5, ..SnapshotPolicy::default() };
     let mut member = Member::start(Config { snapshot_policy: policy, ..config(1, &[1]) });
     for request_id in 0..30 {
         member.propose(request_id, "x");
@@ -269,8 +269,12 @@ fn a_snapshot_is_asked_for_once_until_it_is_taken() {
 
 #[test]
 fn the_log_in_memory_is_bounded_in_bytes() {
-    let policy =
-        SnapshotPolicy { entry_count: 1 << 30, catch_up_count: 1 << 30, catch_up_bytes: 10_000 };
+    let policy = SnapshotPolicy {
+        entry_count: 1 << 30,
+        catch_up_count: 1 << 30,
+        catch_up_bytes: 10_000,
+        transfer_bytes: 1 << 30,
+    };
     let mut member = Member::start(Config { snapshot_policy: policy, ..config(1, &[1]) });
     let data = Bytes::from(vec![0; 1000]);
     for request_id in 0..50 {
@@ -306,8 +310,12 @@ fn a_restart_goes_on_where_the_state_machine_is() {
 
 /// A leader that has forgotten the entries that its third member never got, and that member.
 fn leader_and_laggard() -> (Vec<Member>, Member) {
-    let policy =
-        SnapshotPolicy { entry_count: 1 << 30, catch_up_count: 0, catch_up_bytes: 1 << 20 };
+    let policy = SnapshotPolicy {
+        entry_count: 1 << 30,
+        catch_up_count: 0,
+        catch_up_bytes: 10_000,
+        transfer_bytes: 100_000,
+    };
     let start = |id| Member::start(Config { snapshot_policy: policy, ..config(id, &[1, 2, 3]) });
     let mut members: Vec<_> = (1..=3).map(start).collect();
     let laggard = members.pop().unwrap();
@@ -341,17 +349,16 @@ fn converse_without(members: &mut [Member], absent: u64) {
     }
 }
 
-#[test]
-fn a_member_that_missed_too_much_takes_in_a_snapshot() {
-    let (mut members, laggard) = leader_and_laggard();
-    let applied = members[0].applied.last().unwrap().index;
+/// The last entry that the snapshot stands for which a member is about to send.
+fn snapshot_at(member: &Member) -> Option<LogIndex> {
+    let found = member.sent.iter().find_map(|message| message.snapshot.as_ref());
+    found.map(|snapshot| snapshot.metadata.index)
+}
+
+/// Has a leader and its laggard talk until a snapshot is on its way to the latter, who answers a heartbeat, and only
+/// then is worth one.
+fn until_a_snapshot_is_sent(members: &mut [Member]) {
     members[0].handle(Event::Unreachable(3));
-    members.push(laggard);
-    // It answers a heartbeat, and only then is worth a snapshot.
-    let snapshot_at = |member: &Member| {
-        let found = member.sent.iter().find_map(|message| message.snapshot.as_ref());
-        found.map(|snapshot| snapshot.metadata.index)
-    };
     while snapshot_at(&members[0]).is_none() {
         members[0].handle(Event::Tick);
         let sent = std::mem::take(&mut members[0].sent);
@@ -368,6 +375,56 @@ fn a_member_that_missed_too_much_takes_in_a_snapshot() {
             }
         }
     }
+}
+
+#[test]
+fn what_is_written_while_a_snapshot_is_on_its_way_is_kept_for_who_gets_it() {
+    let (mut members, laggard) = leader_and_laggard();
+    members.push(laggard);
+    until_a_snapshot_is_sent(&mut members);
+    let under_way = std::mem::take(&mut members[0].sent);
+    for request_id in 1000..1080 {
+        let data = Bytes::from(vec![0; 1000]);
+        members[0].handle(Event::Propose(vec![Proposal { request_id, data }]));
+        converse_without(&mut members, 3);
+    }
+    assert!((80_000..100_000).contains(&members[0].node.log_bytes()));
+    members[0].sent = under_way;
+    converse(&mut members);
+    members[0].handle(Event::SnapshotSent { to: 3, outcome: SnapshotOutcome::Finished });
+    for _ in 0..3 {
+        members[0].handle(Event::Tick);
+        converse(&mut members);
+    }
+    assert_eq!(members[2].installed.len(), 1, "the log has the rest");
+    assert_eq!(members[2].applied.last(), members[0].applied.last());
+    // From here on nobody needs so much.
+    for request_id in 2000..2200 {
+        members[0].propose(request_id, "x");
+        converse(&mut members);
+    }
+    assert!(members[0].node.log_bytes() <= 11_000);
+}
+
+#[test]
+fn what_is_kept_for_who_gets_a_snapshot_is_bounded_too() {
+    let (mut members, laggard) = leader_and_laggard();
+    members.push(laggard);
+    until_a_snapshot_is_sent(&mut members);
+    for request_id in 1000..1300 {
+        let data = Bytes::from(vec![0; 1000]);
+        members[0].handle(Event::Propose(vec![Proposal { request_id, data }]));
+        converse_without(&mut members, 3);
+        assert!(members[0].node.log_bytes() <= 102_000);
+    }
+}
+
+#[test]
+fn a_member_that_missed_too_much_takes_in_a_snapshot() {
+    let (mut members, laggard) = leader_and_laggard();
+    let applied = members[0].applied.last().unwrap().index;
+    members.push(laggard);
+    until_a_snapshot_is_sent(&mut members);
     assert!(snapshot_at(&members[0]).unwrap() <= applied);
     converse(&mut members);
     members[0].handle(Event::SnapshotSent { to: 3, outcome: SnapshotOutcome::Finished });

@@ -252,6 +252,8 @@ fn draw_settings(draw: &mut SplitMix64, kinds: &BTreeSet<Kind>) -> Settings {
             entry_count: one_of(draw, &[1, 10, 50, 200, 1_000]),
             catch_up_count: one_of(draw, &[0, 5, 50, 500]),
             catch_up_bytes: one_of(draw, &[1_000, 30_000, 1 << 20]),
+            // With less, whoever is sent a snapshot may never catch up.
+            transfer_bytes: 64 << 20,
         },
         election_ticks: one_of(draw, &[5, 10, 10]),
         pre_vote: draw.below(4) != 0,

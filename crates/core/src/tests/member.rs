@@ -607,7 +607,12 @@ fn node_config(id: u64, start: Start) -> Config {
         proposal_ticks_max: 1 << 40,
         fences_stalled_disk: false,
         // Small enough for several snapshots, and for a follower to need one.
-        snapshot_policy: SnapshotPolicy { entry_count: 8, catch_up_count: 4, catch_up_bytes: 4000 },
+        snapshot_policy: SnapshotPolicy {
+            entry_count: 8,
+            catch_up_count: 4,
+            catch_up_bytes: 4000,
+            transfer_bytes: 16_000,
+        },
         hard_state: start.hard_state,
         conf_state: start.conf_state,
         snapshot_index: LogIndex(start.mark.index),

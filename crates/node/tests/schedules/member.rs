@@ -114,7 +114,12 @@ impl Member {
         }
         self.image = self.disk.image.clone();
         self.life += 1;
-        let policy = SnapshotPolicy { entry_count: 60, catch_up_count: 10, catch_up_bytes: 1500 };
+        let policy = SnapshotPolicy {
+            entry_count: 60,
+            catch_up_count: 10,
+            catch_up_bytes: 1500,
+            transfer_bytes: 15_000,
+        };
         let mut node = Node::new(Config {
             id: self.id,
             election_ticks: 10,

@@ -74,6 +74,7 @@ impl Default for Settings {
                 entry_count: 100,
                 catch_up_count: 50,
                 catch_up_bytes: 64 << 10,
+                transfer_bytes: 64 << 20,
             },
             pace: Pace {
                 batch_interval: Duration::from_millis(100),

@@ -188,6 +188,7 @@ fn snapshots_often(draw: &mut SplitMix64) -> SnapshotPolicy {
         entry_count: one_of(draw, &[1, 5, 20]),
         catch_up_count: one_of(draw, &[0, 3]),
         catch_up_bytes: 1_000,
+        transfer_bytes: 64 << 20,
     }
 }
 
