@@ -1,6 +1,7 @@
 //! Nodes driven by hand: a disk that finishes when told, a state machine that counts.
 
 mod bounds;
+mod snapshots;
 
 use bytes::Bytes;
 use quorate_raft::{
@@ -135,6 +136,25 @@ fn converse(members: &mut [Member]) {
         if messages.is_empty() {
             break;
         }
+        for message in messages {
+            let to = usize::try_from(message.to).unwrap() - 1;
+            members[to].handle(Event::Received(vec![message]));
+        }
+    }
+}
+
+/// As [`converse`], with everything lost that is for `absent`.
+fn converse_without(members: &mut [Member], absent: u64) {
+    loop {
+        for member in &mut *members {
+            member.finish_writes();
+            member.sent.retain(|message| message.to != absent);
+        }
+        if members.iter().all(|member| member.sent.is_empty()) {
+            return;
+        }
+        let messages: Vec<Message> =
+            members.iter_mut().flat_map(|member| std::mem::take(&mut member.sent)).collect();
         for message in messages {
             let to = usize::try_from(message.to).unwrap() - 1;
             members[to].handle(Event::Received(vec![message]));
@@ -306,188 +326,6 @@ fn a_restart_goes_on_where_the_state_machine_is() {
         Node::new(lost),
         Err(StartError::LogLost { last_index: LogIndex(6), applied: LogIndex(9) })
     ));
-}
-
-/// A leader that has forgotten the entries that its third member never got, and that member.
-fn leader_and_laggard() -> (Vec<Member>, Member) {
-    let policy = SnapshotPolicy {
-        entry_count: 1 << 30,
-        catch_up_count: 0,
-        catch_up_bytes: 10_000,
-        transfer_bytes: 100_000,
-    };
-    let start = |id| Member::start(Config { snapshot_policy: policy, ..config(id, &[1, 2, 3]) });
-    let mut members: Vec<_> = (1..=3).map(start).collect();
-    let laggard = members.pop().unwrap();
-    while members[0].node.leadership().role != Role::Leader {
-        members[0].handle(Event::Tick);
-        converse_without(&mut members, 3);
-    }
-    for request_id in 0..400 {
-        members[0].propose(request_id, "x");
-        converse_without(&mut members, 3);
-    }
-    (members, laggard)
-}
-
-/// As [`converse`], with everything lost that is for `absent`.
-fn converse_without(members: &mut [Member], absent: u64) {
-    loop {
-        for member in &mut *members {
-            member.finish_writes();
-            member.sent.retain(|message| message.to != absent);
-        }
-        if members.iter().all(|member| member.sent.is_empty()) {
-            return;
-        }
-        let messages: Vec<Message> =
-            members.iter_mut().flat_map(|member| std::mem::take(&mut member.sent)).collect();
-        for message in messages {
-            let to = usize::try_from(message.to).unwrap() - 1;
-            members[to].handle(Event::Received(vec![message]));
-        }
-    }
-}
-
-/// The last entry that the snapshot stands for which a member is about to send.
-fn snapshot_at(member: &Member) -> Option<LogIndex> {
-    let found = member.sent.iter().find_map(|message| message.snapshot.as_ref());
-    found.map(|snapshot| snapshot.metadata.index)
-}
-
-/// Has a leader and its laggard talk until a snapshot is on its way to the latter, who answers a heartbeat, and only
-/// then is worth one.
-fn until_a_snapshot_is_sent(members: &mut [Member]) {
-    members[0].handle(Event::Unreachable(3));
-    while snapshot_at(&members[0]).is_none() {
-        members[0].handle(Event::Tick);
-        let sent = std::mem::take(&mut members[0].sent);
-        for message in sent {
-            if message.kind == MessageKind::Snapshot {
-                members[0].sent.push(message);
-                continue;
-            }
-            let to = usize::try_from(message.to).unwrap() - 1;
-            members[to].handle(Event::Received(vec![message]));
-            members[to].finish_writes();
-            for answer in std::mem::take(&mut members[to].sent) {
-                members[0].handle(Event::Received(vec![answer]));
-            }
-        }
-    }
-}
-
-#[test]
-fn what_is_written_while_a_snapshot_is_on_its_way_is_kept_for_who_gets_it() {
-    let (mut members, laggard) = leader_and_laggard();
-    members.push(laggard);
-    until_a_snapshot_is_sent(&mut members);
-    let under_way = std::mem::take(&mut members[0].sent);
-    for request_id in 1000..1080 {
-        let data = Bytes::from(vec![0; 1000]);
-        members[0].handle(Event::Propose(vec![Proposal { request_id, data }]));
-        converse_without(&mut members, 3);
-    }
-    assert!((80_000..100_000).contains(&members[0].node.log_bytes()));
-    members[0].sent = under_way;
-    converse(&mut members);
-    members[0].handle(Event::SnapshotSent { to: 3, outcome: SnapshotOutcome::Finished });
-    for _ in 0..3 {
-        members[0].handle(Event::Tick);
-        converse(&mut members);
-    }
-    assert_eq!(members[2].installed.len(), 1, "the log has the rest");
-    assert_eq!(members[2].applied.last(), members[0].applied.last());
-    // From here on nobody needs so much.
-    for request_id in 2000..2200 {
-        members[0].propose(request_id, "x");
-        converse(&mut members);
-    }
-    assert!(members[0].node.log_bytes() <= 11_000);
-}
-
-#[test]
-fn what_is_kept_for_who_gets_a_snapshot_is_bounded_too() {
-    let (mut members, laggard) = leader_and_laggard();
-    members.push(laggard);
-    until_a_snapshot_is_sent(&mut members);
-    for request_id in 1000..1300 {
-        let data = Bytes::from(vec![0; 1000]);
-        members[0].handle(Event::Propose(vec![Proposal { request_id, data }]));
-        converse_without(&mut members, 3);
-        assert!(members[0].node.log_bytes() <= 102_000);
-    }
-}
-
-#[test]
-fn a_member_that_missed_too_much_takes_in_a_snapshot() {
-    let (mut members, laggard) = leader_and_laggard();
-    let applied = members[0].applied.last().unwrap().index;
-    members.push(laggard);
-    until_a_snapshot_is_sent(&mut members);
-    assert!(snapshot_at(&members[0]).unwrap() <= applied);
-    converse(&mut members);
-    members[0].handle(Event::SnapshotSent { to: 3, outcome: SnapshotOutcome::Finished });
-    members[0].propose(1000, "after");
-    for _ in 0..3 {
-        members[0].handle(Event::Tick);
-        converse(&mut members);
-    }
-    let third = &members[2];
-    assert_eq!(third.installed.len(), 1);
-    assert_eq!(third.applied_data().last(), Some(&&b"after"[..]));
-    assert_eq!(
-        third.applied[0].index,
-        third.installed[0].next(),
-        "the snapshot stands for the rest"
-    );
-}
-
-/// A member that is being sent a snapshot of the members 1, 2 and 3, with the message and its index.
-fn member_and_snapshot() -> (Member, Message, LogIndex) {
-    let (members, laggard) = leader_and_laggard();
-    let index = members[0].applied.last().unwrap().index;
-    let conf_state = ConfState { voters: vec![1, 2, 3], ..ConfState::default() };
-    let metadata = quorate_raft::SnapshotMetadata { conf_state, index, term: Term(1) };
-    let snapshot = quorate_raft::Snapshot { data: Bytes::new(), metadata };
-    let message = Message {
-        from: 1,
-        term: members[0].node.leadership().term,
-        snapshot: Some(Box::new(snapshot)),
-        ..Message::new(MessageKind::Snapshot, 3)
-    };
-    (laggard, message, index)
-}
-
-fn removal_of_second() -> ConfChange {
-    ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 2, ..ConfChange::default() }
-}
-
-#[test]
-fn a_membership_change_from_before_a_snapshot_is_not_applied_after_it() {
-    let (mut third, message, index) = member_and_snapshot();
-    third.handle(Event::Received(vec![message]));
-    third.finish_writes();
-    assert_eq!(third.installed, [index]);
-    let change = Some(removal_of_second());
-    third.handle(Event::ConfChangeDecided { index: LogIndex(3), change: change.clone() });
-    assert_eq!(third.node.status().config.conf_state().voters, [1, 2, 3]);
-    third.handle(Event::ConfChangeDecided { index: index.next(), change });
-    assert_eq!(third.node.status().config.conf_state().voters, [1, 3]);
-}
-
-#[test]
-fn a_membership_change_from_before_a_snapshot_is_not_applied_while_that_is_being_written() {
-    let (mut third, message, index) = member_and_snapshot();
-    third.handle(Event::Received(vec![message]));
-    assert!(third.installed.is_empty(), "the snapshot is still on its way to the disk");
-    let change = Some(removal_of_second());
-    third.handle(Event::ConfChangeDecided { index: LogIndex(3), change: change.clone() });
-    third.handle(Event::ConfChangeDecided { index, change });
-    assert_eq!(third.node.status().config.conf_state().voters, [1, 2, 3]);
-    third.finish_writes();
-    assert_eq!(third.installed, [index]);
-    assert_eq!(third.node.status().config.conf_state().voters, [1, 2, 3]);
 }
 
 #[test]
