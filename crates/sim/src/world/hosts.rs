@@ -213,8 +213,8 @@ impl World {
             return self.end_process(at, struck);
         }
         self.hosts[at].disk.end_process();
-        // Asking again may help.
-        if matches!(refused, Refused::NobodyAnswers) {
+        // Asking again may help, as long as those who are asked are members.
+        if matches!(refused, Refused::NobodyAnswers) && self.names_a_member(at) {
             self.hosts[at].down = Down::Ended;
             return self.queue.put(self.now + SECOND, Event::Start(at));
         }
@@ -225,6 +225,13 @@ impl World {
         self.hosts[at].down =
             if matches!(refused, Refused::Removed) { Down::Removed } else { Down::Broken };
         self.judge_refusal(at, refused);
+    }
+
+    /// Whether a host's flags name another one that is a member.
+    fn names_a_member(&self, at: usize) -> bool {
+        let own = url_of(at);
+        let mut named = self.hosts[at].flags.initial.iter().filter(|(_, url)| *url != own);
+        named.any(|(_, url)| host_at(url).is_some_and(|other| self.row_of(other).is_some()))
     }
 
     /// The process of that life, unless it has ended.

@@ -411,7 +411,7 @@ impl World {
         let host = &mut self.hosts[at];
         match refused {
             // The cluster is another one by now: it is asked again. A wiped one has flags of another day for ever.
-            Refused::Mismatch if host.is_tampered => {}
+            Refused::Mismatch | Refused::NobodyAnswers if host.is_tampered => {}
             Refused::Mismatch | Refused::NobodyAnswers | Refused::TooManyLearners => {
                 host.down = Down::Off;
             }
