@@ -196,10 +196,7 @@ impl World {
             }
             let (down, id) = (self.hosts[at].down, self.hosts[at].id);
             match self.row_of(at) {
-                // One that has told its name had a directory, which is gone.
-                Some(row)
-                    if row.id.0 != id && !self.is_initialised(at) && row.client_urls.is_empty() =>
-                {
+                Some(row) if row.id.0 != id && !self.is_initialised(at) && self.is_new(&row) => {
                     self.start_joining(at);
                     return true;
                 }
@@ -236,6 +233,11 @@ impl World {
         let row = self.row_of(at);
         let process = self.hosts[at].process.as_ref();
         process.is_some_and(|process| row.is_none_or(|row| row.id.0 != process.id))
+    }
+
+    /// Whether a member has had no directory yet. One that has told its name had one, and so had one that has run.
+    fn is_new(&self, row: &Row) -> bool {
+        row.client_urls.is_empty() && !self.places.contains_key(&row.id.0)
     }
 
     /// Whether there are files of a member. Of one whose log is lost there are.
