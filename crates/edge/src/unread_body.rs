@@ -1,6 +1,8 @@
 //! Bodies of requests that are answered without them.
 //!
-//! Over HTTP/2 some clients lose an answer that comes before they have sent all, so a short body is read first.
+//! Clients lose an answer that comes before they have sent all: the connection is closed behind it, over HTTP/1, and
+//! what arrives then resets it; over HTTP/2 some are not prepared for it. So the body is read first, and let go of as it
+//! comes, unless it is very long or slow.
 
 use std::time::Duration;
 
@@ -9,12 +11,12 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 
 /// What is read of a body that nobody wants.
-const PASSED_OVER_BYTES_MAX: usize = 64 << 10;
+const PASSED_OVER_BYTES_MAX: usize = 16 << 20;
 
 /// For how long it is waited for.
-const PASSED_OVER_WITHIN: Duration = Duration::from_secs(1);
+const PASSED_OVER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Reads a body that nobody wants, unless it is long.
+/// Reads a body that nobody wants, unless it is very long.
 pub(crate) async fn pass_over(mut body: Incoming) {
     let read = async {
         let mut passed = 0;

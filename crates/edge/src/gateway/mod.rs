@@ -110,7 +110,13 @@ impl Gateway {
         target: Target,
         request: Request<Incoming>,
     ) -> Result<Response<AnswerBody>, Status> {
-        let Metadata { headers, timeout, bytes } = Metadata::of(request.headers())?;
+        let Metadata { headers, timeout, bytes } = match Metadata::of(request.headers()) {
+            Ok(metadata) => metadata,
+            Err(refused) => {
+                pass_over(request.into_body()).await;
+                return Err(refused);
+            }
+        };
         let router = self.router.for_request();
         let client = request.extensions().get::<EndsWithClient>().cloned();
         let bytes_max = router.message_bytes_max() * JSON_FACTOR;

@@ -18,6 +18,7 @@ use tonic::Status;
 
 use super::{FRAME_HEAD_BYTES, framed};
 use crate::grpc::status;
+use crate::unread_body::pass_over;
 use quorate_member::RequestError;
 use quorate_member::admission::CallRoom;
 use quorate_net::pace::Pace;
@@ -144,6 +145,15 @@ pub(super) async fn read_message(
     mut body: JsonBody,
     conversion: Conversion,
 ) -> Result<Bytes, Status> {
+    let read = read_first(&mut body, conversion).await;
+    if read.is_err() {
+        let JsonBody { inner, .. } = body;
+        pass_over(inner).await;
+    }
+    read
+}
+
+async fn read_first(body: &mut JsonBody, conversion: Conversion) -> Result<Bytes, Status> {
     match poll_fn(|cx| body.poll_value(cx, true)).await.transpose()? {
         None => framed(vec![0; FRAME_HEAD_BYTES]),
         Some(json) => {
