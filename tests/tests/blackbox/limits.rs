@@ -85,7 +85,8 @@ async fn without_room_for_the_backend(kind: Kind) -> Option<(SmallDisk, Server, 
     disk.fill_but(0);
     let acknowledged = write_until_refused(&server.client(), 100_000).await;
     let refused = server.client().put(put("another", b"v")).await.unwrap_err();
-    assert!(refused.message().contains("database space exceeded"), "{refused}");
+    let log = server.log();
+    assert!(refused.message().contains("database space exceeded"), "{refused}: {log}");
     assert!(server.log().contains("no room on the disk for the backend file"), "{}", server.log());
     Some((disk, server, acknowledged))
 }

@@ -97,8 +97,9 @@ async fn an_address_gets_no_more_connections_than_it_may(kind: Kind) {
     }
     held.pop();
     eventually("the place of who has left", async || connect().1.then_some(())).await;
-    let log = server.log();
-    assert_eq!(log.matches("an address holds as many connections").count(), 1, "{log}");
+    let told = "an address holds as many connections";
+    eventually("a line of it", async || server.log().contains(told).then_some(())).await;
+    assert_eq!(server.log().matches(told).count(), 1, "{}", server.log());
 }
 
 /// Options of a server that may open so many files.
