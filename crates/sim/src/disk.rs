@@ -71,8 +71,6 @@ pub struct Struck {
     pub power_cut: bool,
     /// An operation has failed.
     pub failure: bool,
-    /// It was a sync: nobody knows what the medium holds of what the system still shows.
-    pub sync_failure: bool,
     /// Somebody found no room.
     pub no_room: bool,
 }
@@ -230,7 +228,6 @@ impl World {
                 None => {
                     self.faults.fails = None;
                     self.struck.failure = true;
-                    self.struck.sync_failure = operation == Operation::Sync;
                     return Verdict::Fail;
                 }
             }

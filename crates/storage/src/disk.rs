@@ -19,6 +19,7 @@
 //! What the bytes mean, and when to sync: `wal`, `snap`, `bolt`.
 
 mod ahead;
+mod change;
 mod faulty;
 mod mapping;
 mod open_file;
@@ -32,6 +33,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 pub(crate) use ahead::{is_no_room, reserve_ahead, try_allocate};
+pub use change::FileChange;
 pub use faulty::{Fault, FaultyDisk, Operation};
 pub use mapping::Mapping;
 pub use real::{RealDisk, unnamed_file};

@@ -6,11 +6,9 @@ use std::io;
 use std::sync::Arc;
 
 use quorate_random::SplitMix64;
-use quorate_storage::disk::{DiskFile, Mapping, unnamed_file};
+use quorate_storage::disk::{DiskFile, FileChange, Mapping, unnamed_file};
 
 use super::Mercy;
-
-const SECTOR_BYTES: u64 = 512;
 
 /// A change that is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -35,17 +33,6 @@ impl<'a> Change<'a> {
             Self::Resize(len) => *len,
         }
     }
-}
-
-/// A change that was made, with what it takes to undo it.
-#[derive(Clone, Debug)]
-struct Made {
-    offset: u64,
-    before: Vec<u8>,
-    /// Empty for a change of length.
-    after: Vec<u8>,
-    len_before: u64,
-    len_after: u64,
 }
 
 /// The bytes.
@@ -115,8 +102,8 @@ enum Lock {
 pub(super) struct File {
     content: Content,
     /// Changes that are not durable, in their order.
-    unsynced: Vec<Made>,
-    /// So many of them no later sync makes durable, because theirs has failed.
+    unsynced: Vec<FileChange>,
+    /// So many of them no later sync makes durable, because theirs has failed. Who writes the same once more may be luckier.
     doomed: usize,
     lock: Lock,
     pub(super) mode: u32,
@@ -155,11 +142,14 @@ impl File {
             Change::Write { bytes, .. } => self.content.write(bytes, offset),
             Change::Resize(len) => self.content.resize(len),
         }
-        self.unsynced.push(Made { offset, before, after, len_before, len_after });
+        self.unsynced.push(FileChange { offset, before, after, len_before, len_after });
     }
 
     pub(super) fn sync(&mut self) {
-        self.unsynced.truncate(self.doomed);
+        let durable = self.unsynced.split_off(self.doomed);
+        let len = self.len();
+        self.unsynced.retain_mut(|doomed| doomed.outlives(&durable, len));
+        self.doomed = self.unsynced.len();
     }
 
     pub(super) const fn doom(&mut self) {
@@ -224,47 +214,13 @@ impl File {
         let mut bytes = self.content.to_vec();
         if fate.mercy != Mercy::All {
             for made in self.unsynced.iter().rev() {
-                undo(&mut bytes, made);
+                made.undo(&mut bytes);
             }
             for made in &self.unsynced {
-                redo(&mut bytes, made, fate);
+                made.redo(&mut bytes, &mut || fate.spares());
             }
         }
         Self::new(bytes, self.mode)
-    }
-}
-
-fn undo(bytes: &mut Vec<u8>, made: &Made) {
-    bytes.resize(position(made.len_before), 0);
-    let at = position(made.offset);
-    if let Some(place) = bytes.get_mut(at..at + made.before.len()) {
-        place.copy_from_slice(&made.before);
-    }
-}
-
-/// Lets a change arrive as far as fate has it.
-fn redo(bytes: &mut Vec<u8>, made: &Made, fate: &mut Fate<'_>) {
-    let whole = fate.spares();
-    if made.after.is_empty() {
-        if whole {
-            bytes.resize(position(made.len_after), 0);
-        }
-        return;
-    }
-    // The length is the file system's, the sectors are the device's: each may come without the other.
-    if fate.spares() && bytes.len() < position(made.len_after) {
-        bytes.resize(position(made.len_after), 0);
-    }
-    let torn = !whole && fate.spares();
-    let mut at = 0;
-    while at < made.after.len() {
-        let offset = made.offset + at as u64;
-        let room = position(SECTOR_BYTES - offset % SECTOR_BYTES);
-        let piece = &made.after[at..made.after.len().min(at + room)];
-        if whole || (torn && fate.spares()) {
-            put(bytes, position(offset), piece);
-        }
-        at += piece.len();
     }
 }
 

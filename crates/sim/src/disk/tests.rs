@@ -100,5 +100,19 @@ fn a_failed_sync_leaves_its_writes_undecided_for_good() {
     assert!(file.sync_data().is_err());
     file.sync_data().unwrap();
     disk.cut_power(Mercy::None, &mut SplitMix64::new(1));
-    assert_eq!(read(&disk, &path).unwrap(), b"");
+    assert_eq!(read(&disk, &path).unwrap(), [0]);
+}
+
+#[test]
+fn what_is_written_once_more_after_a_failed_sync_can_be_made_durable() {
+    let (disk, path) = disk();
+    let file = disk.open(&path, OpenMode::CreateNew(0o600)).unwrap();
+    disk.sync_dir(&root()).unwrap();
+    file.write_all_at(b"abcd", 0).unwrap();
+    disk.set_faults(Faults { fails: Some((Operation::Sync, 0)), ..Faults::default() });
+    assert!(file.sync_data().is_err());
+    file.write_all_at(b"bc", 1).unwrap();
+    file.sync_data().unwrap();
+    disk.cut_power(Mercy::None, &mut SplitMix64::new(1));
+    assert_eq!(read(&disk, &path).unwrap(), b"\0bc\0");
 }

@@ -488,10 +488,8 @@ impl World {
     }
 
     fn clean_after(&mut self, at: usize, struck: Struck) {
-        // After a failed sync the machine is started anew: what it shows of the file need not be on the medium, and a
-        // member that went on from that could lose it with the next power cut.
-        let fails = struck.failure && self.one_in(2);
-        let reboots = struck.power_cut || struck.sync_failure || fails;
+        // Where the machine is not started anew, what it shows of a file need not be on the medium.
+        let reboots = struck.power_cut || struck.failure && self.one_in(2);
         let mercy = match self.draw.below(3) {
             0 => Mercy::None,
             1 => Mercy::All,

@@ -24,7 +24,7 @@ use super::shared::{Options, Published, Shared, Tracked, Writer, io_fault, map_c
 use super::snapshot::Snapshot;
 use super::write::WriteTx;
 use super::{PageId, TxId};
-use crate::disk::{Disk, DiskFile, LockKind, OpenMode};
+use crate::disk::{Disk, DiskFile, LockKind, OpenMode, is_no_room};
 use crate::size::in_memory;
 
 /// Permission bits of a new file, as etcd sets them.
@@ -79,6 +79,9 @@ impl Db {
         let needed = meta.image_bytes();
         if file_bytes < needed {
             return Err(BoltError::CutOff { path, len: file_bytes, needed });
+        }
+        if !options.read_only && !options.no_sync {
+            make_durable(&*file, &path, &meta)?;
         }
         let capacity = map_capacity(file_bytes, &options);
         let mapping = file.map(capacity).map_err(fault("map", file_bytes))?;
@@ -188,6 +191,21 @@ fn open_file(disk: &dyn Disk, path: &Arc<Path>, options: &Options) -> Result<Arc
         return Ok(file);
     }
     create(disk, path, options)
+}
+
+/// Writes the meta pages once more and syncs them.
+///
+/// The newer one may be known to the system alone: its sync has failed, and the system takes it for written. The pages
+/// that only the state before needs are written over from now on.
+fn make_durable(file: &dyn DiskFile, path: &Arc<Path>, meta: &Meta) -> Result<()> {
+    let mut pages = vec![0; 2 * meta.page_bytes as usize];
+    file.read_exact_at(&mut pages, 0).map_err(io_fault(path, "read the meta pages", 0))?;
+    match file.write_all_at(&pages, 0) {
+        // On a file system that copies what is written; the bytes stay what they were.
+        Err(error) if is_no_room(&error) => {}
+        written => written.map_err(io_fault(path, "write the meta pages", 0))?,
+    }
+    file.sync_data().map_err(io_fault(path, "sync", 0))
 }
 
 /// Fills a new file under another name and moves it into place, so that `path` never names half a

@@ -12,7 +12,8 @@
 //! * A file that an unsynced write had grown may keep the new length with zeros inside.
 //! * Of a directory's unsynced changes a prefix arrives, as file systems with a metadata journal
 //!   have it; directories are independent of each other. A rename within a directory is atomic.
-//! * A failed sync leaves its writes undecided for good, whatever is synced later.
+//! * A failed sync leaves its writes undecided for good, whatever is synced later; written once more and synced they
+//!   are durable.
 //!
 //! The choice is a function of the seed alone.
 //!
@@ -30,9 +31,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use self::world::{FileChange, Verdict, World};
+use self::world::{Verdict, World};
 use super::real::open_file;
-use super::{Disk, DiskFile, FileFacts, LockKind, Mapping, OpenMode, RealDisk};
+use super::{Disk, DiskFile, FileChange, FileFacts, LockKind, Mapping, OpenMode, RealDisk};
 
 /// What is being asked of the disk, for choosing where a [`Fault`] strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,11 +14,12 @@ use super::segment::{Segment, SegmentName, list, lock, select};
 use super::tail::Tail;
 use super::{FILE_MODE, Options, Wal};
 use crate::disk::{Disk, DiskFile, OpenMode, is_no_room, try_allocate};
+use crate::size::in_memory;
 
 /// Permission bits of a log's directory.
 const DIR_MODE: u32 = 0o700;
 
-/// Bytes copied at once when a damaged segment is put aside.
+/// Bytes copied at once, when a damaged segment is put aside or the last one written again.
 const COPY_BYTES: usize = 256 * 1024;
 
 /// Returns whether a directory holds a log: at least one name that ends in `.wal`.
@@ -95,7 +96,7 @@ impl Wal {
     ///
     /// All segments from `start` on are locked. If the log ends in a torn record, the last segment
     /// is copied to `<name>.broken` and cut off there, once; other damage is an error. What follows
-    /// the last record is zeroed.
+    /// the last record is zeroed, and what was read is durable.
     pub fn open(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -122,7 +123,10 @@ impl Wal {
         }
         let (contents, end) = read_or_repair(&*disk, &held, start, options.sync)?;
         let last = held.last().expect("at least one segment was selected");
-        zero_behind(last, end.offset, options.sync)?;
+        zero_behind(last, end.offset)?;
+        if options.sync {
+            make_durable(last, end.offset)?;
+        }
         let tail = new_tail(last, end.offset, &options)?;
         let mut wal = Self {
             disk,
@@ -133,7 +137,6 @@ impl Wal {
             last_index: contents.last_index,
             encoder: RecordEncoder::new(end.crc),
             written_unsynced: false,
-            // What was read may be known to the system alone.
             durable_commit: 0,
             held,
             release_index: 0,
@@ -259,18 +262,37 @@ fn put_aside(
 ///
 /// A zero length ends a segment, but bytes of a write that never finished may follow it. A later
 /// record that covers only a part of them would be followed by nonsense.
-fn zero_behind(segment: &Segment, offset: u64, sync: bool) -> Result<(), WalError> {
+fn zero_behind(segment: &Segment, offset: u64) -> Result<(), WalError> {
     let (file, path): (&dyn DiskFile, _) = (&*segment.file, &segment.path);
     let len = file.len().map_err(WalError::io("read", path))?;
     if len > offset {
         file.set_len(offset).map_err(WalError::io("truncate", path))?;
         try_allocate(file, len).map_err(WalError::io("allocate", path))?;
-        if sync {
-            // Records written from now on must not become durable ahead of this.
-            file.sync_data().map_err(WalError::io("sync", path))?;
-        }
     }
     Ok(())
+}
+
+/// Makes durable what was read of the last segment, and what was cleared behind it, before anything is built on it.
+///
+/// A process that ended before a sync, or at one that failed, has left records that only the system knows. After a
+/// failed one it takes them for written, and no later sync would write them: so they are written once more. The
+/// segments before were synced when this one was begun.
+fn make_durable(segment: &Segment, end: u64) -> Result<(), WalError> {
+    let (file, path): (&dyn DiskFile, _) = (&*segment.file, &segment.path);
+    let mut buffer = vec![0; COPY_BYTES];
+    let mut at = 0;
+    while at < end {
+        let count = (end - at).min(COPY_BYTES as u64);
+        let part = &mut buffer[..in_memory(count)];
+        file.read_exact_at(part, at).map_err(WalError::io("read", path))?;
+        match file.write_all_at(part, at) {
+            Ok(()) => at += count,
+            // On a file system that copies what is written; the bytes stay what they were.
+            Err(error) if is_no_room(&error) => break,
+            Err(error) => return Err(WalError::io("write", path)(error)),
+        }
+    }
+    file.sync_data().map_err(WalError::io("sync", path))
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

@@ -191,6 +191,32 @@ fn a_failed_write_or_sync_ends_the_writer_and_spares_the_readers() {
 }
 
 #[test]
+fn what_is_opened_after_a_failed_sync_is_built_on_what_is_durable() {
+    const EIO: i32 = 5;
+    for (skip, cut_after) in (0..3).flat_map(|skip| (0..12).map(move |after| (skip, after))) {
+        let fault = Fault::nth(Operation::Sync, skip, EIO);
+        let (place, disk, db, _, _) = fail_third(|disk| disk.inject(fault.clone()));
+        drop(db);
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let db = Db::open(&shared, &place.path(), durable()).unwrap();
+        let state = content(&db);
+        disk.stop_at(disk.operation_count() + cut_after);
+        let allowed = match commit(&db, 4, &state) {
+            Ok(after) => vec![after],
+            Err(_) => vec![edits(4, &state).after, state],
+        };
+        drop(db);
+        for seed in 0..6 {
+            let found = place.directory.path().join(format!("found-{seed}"));
+            disk.crash(seed, &found).unwrap();
+            let db = Db::open(&place.disk, &found.join("db"), small()).unwrap();
+            assert_sound(&db, "after a failed sync and a power cut");
+            assert!(allowed.contains(&content(&db)), "{skip}, cut after {cut_after}, {seed}");
+        }
+    }
+}
+
+#[test]
 fn a_full_disk_fails_the_commit_and_nothing_else() {
     let (_place, disk, db, state, error) = fail_third(|disk| disk.limit_growth(Some(4096)));
     assert!(matches!(error, BoltError::NoRoom { .. }), "{error}");

@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Component, Path};
 use std::sync::Arc;
 
-use super::{Fault, Operation};
+use super::{Fault, FileChange, Operation};
 
 /// The node of the root directory.
 pub(super) const ROOT: u64 = 0;
@@ -20,18 +20,6 @@ pub(super) const ROOT: u64 = 0;
 const NO_SPACE: i32 = 28;
 /// `EIO`, as every Unix numbers it.
 const IO_ERROR: i32 = 5;
-
-/// One change of a file's bytes or length, with what is needed to undo it.
-#[derive(Clone, Debug)]
-pub(super) struct FileChange {
-    pub(super) offset: u64,
-    /// What stood at `offset`, as far as the file reached.
-    pub(super) before: Vec<u8>,
-    /// What was written there; empty for a change of length.
-    pub(super) after: Vec<u8>,
-    pub(super) len_before: u64,
-    pub(super) len_after: u64,
-}
 
 /// Names set (`Some`) and unset (`None`) in one atomic step.
 pub(super) type DirChange = Vec<(OsString, Option<u64>)>;
@@ -253,8 +241,11 @@ impl World {
     }
 
     pub(super) fn sync_file(&mut self, node: u64) {
-        if let Some(Node::File { pending, doomed_count, .. }) = self.nodes.get_mut(&node) {
-            pending.truncate(*doomed_count);
+        if let Some(Node::File { content, pending, doomed_count }) = self.nodes.get_mut(&node) {
+            let durable = pending.split_off(*doomed_count);
+            let len = content.metadata().map_or(0, |facts| facts.len());
+            pending.retain_mut(|doomed| doomed.outlives(&durable, len));
+            *doomed_count = pending.len();
         }
     }
 

@@ -259,6 +259,32 @@ fn poisoned_by(fault: Fault) -> WalError {
 }
 
 #[test]
+fn what_is_read_after_a_failed_sync_is_made_durable() {
+    let root = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new(root.path()).unwrap();
+    let dir = root.path().join("wal");
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let mut wal = Wal::create(Arc::clone(&shared), &dir, metadata(), small_options()).unwrap();
+    wal.save(None, &[entry(1, 1, b"kept")]).unwrap();
+    disk.inject(Fault::nth(Operation::Sync, 0, 5));
+    wal.save(None, &[entry(2, 1, &[2; 1500])]).unwrap_err();
+    drop(wal);
+    let start = SnapshotMark::default();
+    let (mut wal, found) = Wal::open(shared, &dir, &start, small_options()).unwrap();
+    assert_eq!(found.last_index, 2, "the system shows what it has not written");
+    let survivors = |seed| {
+        let image = tempfile::tempdir().unwrap();
+        disk.crash(seed, image.path()).unwrap();
+        open(&image.path().join("wal")).unwrap().1.last_index
+    };
+    assert_eq!(survivors(0), 2, "nothing is built on what may be gone");
+    wal.save(None, &[entry(3, 1, b"acknowledged")]).unwrap();
+    for seed in 0..20 {
+        assert_eq!(survivors(seed), 3);
+    }
+}
+
+#[test]
 fn a_failed_write_or_sync_ends_the_log() {
     let sync = poisoned_by(Fault::nth(Operation::Sync, 0, 5)).to_string();
     assert!(sync.contains("failed to sync") && sync.contains("00000.wal"), "{sync}");

@@ -1,0 +1,96 @@
+//! A change of a file that no sync has made durable yet, for disks that are made up: how it is undone, how it arrives
+//! after all, whole or in sectors, and what is left of it when its sync has failed and later ones have not.
+
+/// What a device writes as a whole.
+const SECTOR_BYTES: u64 = 512;
+
+/// One change of a file's bytes or length, with what is needed to undo it.
+#[derive(Clone, Debug)]
+pub struct FileChange {
+    /// Where it begins.
+    pub offset: u64,
+    /// What stood at `offset`, as far as the file reached.
+    pub before: Vec<u8>,
+    /// What was written there; empty for a change of length.
+    pub after: Vec<u8>,
+    /// The file's length before.
+    pub len_before: u64,
+    /// The file's length with it.
+    pub len_after: u64,
+}
+
+impl FileChange {
+    /// Takes it back, from a file that has it as the last one.
+    pub fn undo(&self, bytes: &mut Vec<u8>) {
+        bytes.resize(position(self.len_before), 0);
+        let at = position(self.offset);
+        if let Some(place) = bytes.get_mut(at..at + self.before.len()) {
+            place.copy_from_slice(&self.before);
+        }
+    }
+
+    /// Lets it arrive as far as lots have it.
+    pub fn redo(&self, bytes: &mut Vec<u8>, lot: &mut dyn FnMut() -> bool) {
+        let whole = lot();
+        if self.after.is_empty() {
+            if whole {
+                bytes.resize(position(self.len_after), 0);
+            }
+            return;
+        }
+        // The length is the file system's, the sectors are the device's: each may come without the other.
+        if lot() && bytes.len() < position(self.len_after) {
+            bytes.resize(position(self.len_after), 0);
+        }
+        let torn = !whole && lot();
+        let mut at = 0;
+        while at < self.after.len() {
+            let offset = self.offset + at as u64;
+            let room = position(SECTOR_BYTES - offset % SECTOR_BYTES);
+            let piece = &self.after[at..self.after.len().min(at + room)];
+            if whole || (torn && lot()) {
+                let (start, end) = (position(offset), position(offset) + piece.len());
+                if bytes.len() < end {
+                    bytes.resize(end, 0);
+                }
+                bytes[start..end].copy_from_slice(piece);
+            }
+            at += piece.len();
+        }
+    }
+
+    /// What is left undecided of a change whose sync has failed, now that later ones are durable and the file has this
+    /// length: the bytes that none of them has written again. Returns whether there are any.
+    pub fn outlives(&mut self, durable: &[Self], len: u64) -> bool {
+        let count = self.after.len();
+        self.before.resize(count, 0);
+        for later in durable {
+            if later.after.is_empty() {
+                // Behind a file's end there is nothing, whatever grows there afterwards.
+                let kept = count.min(position(later.len_after.saturating_sub(self.offset)));
+                self.before[kept..].fill(0);
+                self.after[kept..].fill(0);
+                continue;
+            }
+            let from = later.offset.max(self.offset);
+            let to = (later.offset + later.after.len() as u64).min(self.offset + count as u64);
+            if from < to {
+                let bytes =
+                    &later.after[position(from - later.offset)..position(to - later.offset)];
+                let place = position(from - self.offset)..position(to - self.offset);
+                self.before[place.clone()].copy_from_slice(bytes);
+                self.after[place].copy_from_slice(bytes);
+            }
+        }
+        let count = count.min(position(len.saturating_sub(self.offset)));
+        self.before.truncate(count);
+        self.after.truncate(count);
+        (self.len_before, self.len_after) = (len, len);
+        self.before != self.after
+    }
+}
+
+/// Offsets in files that fit in memory, as these all do.
+fn position(offset: u64) -> usize {
+    usize::try_from(offset).expect("a file under test fits in memory")
+}
