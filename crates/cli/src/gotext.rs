@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use quorate_gotext::SignedDuration;
 use quorate_gotext::number::{self, NumberError};
-pub use quorate_gotext::quote::{go_quote_bytes as quote, unquote};
+pub use quorate_gotext::quote::{go_quote_bytes as quote, go_reason as reason, unquote};
 
 /// Prints a duration as Go does: `1m2.5s`, `2.345678ms`, `0s`.
 pub fn duration(duration: Duration) -> String {

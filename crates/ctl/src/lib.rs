@@ -12,8 +12,7 @@
 //!
 //! # Not here
 //!
-//! Locks and elections, and the commands about them, which are therefore unknown; discovery by DNS, whose flags are
-//! refused (`security`).
+//! Locks and elections, and the commands about them, which are therefore unknown.
 //!
 //! # Tests
 //!
@@ -23,10 +22,13 @@ mod client;
 mod command;
 mod commands;
 mod credentials;
+mod discovery;
 mod echo;
 mod failure;
 mod key_range;
 mod output;
+#[cfg(test)]
+mod runs;
 mod security;
 mod session;
 mod words;
@@ -38,10 +40,12 @@ use std::process::ExitCode;
 
 use quorate_cli::start::{self, Names};
 use quorate_cli::{flags, gotext, help, log};
+use quorate_dns::Resolver;
 pub use session::Terminal;
 
 use crate::command::{Run, unknown};
 use crate::commands::ROOT;
+use crate::discovery::Servers;
 use crate::failure::Failure;
 use crate::session::Session;
 
@@ -64,7 +68,17 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 pub fn run(
     args: impl IntoIterator<Item = OsString>,
     env: BTreeMap<String, String>,
+    terminal: Terminal,
+) -> u8 {
+    run_with(args, env, terminal, Box::new(Resolver::of_system))
+}
+
+/// The same, with the DNS servers of the caller's choice.
+fn run_with(
+    args: impl IntoIterator<Item = OsString>,
+    env: BTreeMap<String, String>,
     mut terminal: Terminal,
+    servers: Servers,
 ) -> u8 {
     let unknown = |program: &str, word: &str| unknown(&ROOT, program, word);
     let streams =
@@ -74,7 +88,7 @@ pub fn run(
         Err(code) => return code,
     };
     let (program, is_local) = (begun.program.to_owned(), begun.found.command().is_local);
-    match Session::new(program, is_local, begun.matches, env, terminal) {
+    match Session::new(program, is_local, begun.matches, env, terminal, servers) {
         Ok(session) => conclude(&session, execute(begun.run, &session)),
         Err(failure) => failure.code,
     }

@@ -1,19 +1,14 @@
-//! `etcdctl`'s flags for TLS and logins (`credentials` reads those); and the ones for discovery by DNS, which this version
-//! does not have: known, so that they are refused by name instead of being passed over. What says no more than is done
-//! anyway (`--insecure-discovery=true`) is accepted.
+//! `etcdctl`'s flags for TLS, for logins (`credentials` reads those), and for discovery by DNS (`discovery`).
 //!
 //! # Invariants
 //!
 //! * No value is ever printed: it may be a secret.
 
-use std::collections::BTreeMap;
-
 use quorate_tls::{Allowed, Connector, ConnectorSettings, Pair, Protocols, Trust};
 
+use crate::discovery::Discovery;
 use crate::failure::{Failure, exit};
 use crate::flags::{Flag, Kind, Matches};
-
-const ABSENT: &str = "not supported by this version";
 
 /// What the variable of a flag begins with.
 pub(crate) const ENV_PREFIX: &str = "ETCDCTL_";
@@ -31,14 +26,19 @@ pub(crate) const SECURITY_FLAGS: &[Flag] = &[
         "verify certificates of TLS-enabled secure servers using this CA bundle",
     ),
     Flag::text("cert", "", "identify secure client using this TLS certificate file"),
-    Flag::text("discovery-srv", "", ABSENT).short('d'),
-    Flag::text("discovery-srv-name", "", ABSENT),
+    Flag::text(
+        "discovery-srv",
+        "",
+        "domain name to query for SRV records describing cluster endpoints",
+    )
+    .short('d'),
+    Flag::text("discovery-srv-name", "", "service name to query when using DNS discovery"),
     Flag {
         name: "insecure-discovery",
         short: None,
         kind: Kind::Bool,
         default: "true",
-        usage: ABSENT,
+        usage: "accept insecure SRV records describing cluster endpoints",
     },
     Flag::bool(
         "insecure-skip-tls-verify",
@@ -64,16 +64,6 @@ pub(crate) const SECURITY_FLAGS: &[Flag] = &[
     ),
 ];
 
-/// What a flag is about that is not there; `None` for one that acts.
-fn subject(flag: &str) -> Option<&'static str> {
-    match flag {
-        "discovery-srv" | "discovery-srv-name" | "insecure-discovery" => {
-            Some("discovery by DNS is")
-        }
-        _ => None,
-    }
-}
-
 /// How connections are secured. Texts are paths, empty for none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Transport {
@@ -83,6 +73,8 @@ pub(crate) struct Transport {
     /// Also where nothing else says so.
     pub(crate) is_demanded: bool,
     pub(crate) trusts_all: bool,
+    /// What certificates of servers have to be good for, if it is not their own hosts.
+    pub(crate) server_name: Option<String>,
 }
 
 /// What the flags say of connections.
@@ -94,6 +86,7 @@ pub(crate) fn transport(matches: &Matches) -> Transport {
         key: text("key"),
         is_demanded: !matches.bool("insecure-transport"),
         trusts_all: matches.bool("insecure-skip-tls-verify"),
+        server_name: Discovery::of(matches).and_then(|found| found.name_in_certificates()),
     }
 }
 
@@ -122,7 +115,7 @@ impl Transport {
             trust: (!self.trusts_all).then_some(trust),
             allowed: Allowed::All,
             http2: true,
-            server_name: None,
+            server_name: self.server_name.clone(),
         })
         .map_err(|error| Failure::new(exit::BAD_CONNECTION, error.to_string()))
     }
@@ -138,103 +131,15 @@ pub(crate) fn check_files(matches: &Matches) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Refuses every such flag that asks for something, whether the command line or the environment does.
-pub(crate) fn refuse(matches: &Matches, env: &BTreeMap<String, String>) -> Result<(), Failure> {
-    let mut refused: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    let absent = |flag: &&Flag| matches.changed(flag.name) && subject(flag.name).is_some();
-    for flag in SECURITY_FLAGS.iter().filter(absent) {
-        let is_idle = match flag.kind {
-            Kind::Bool => matches.bool(flag.name).to_string() == flag.default,
-            Kind::Int | Kind::Uint | Kind::Text | Kind::Duration | Kind::List => {
-                matches.text(flag.name).is_empty()
-            }
-        };
-        if !is_idle {
-            let variable = variable(flag.name);
-            let by_env = env.get(&variable).is_some_and(|value| !value.is_empty());
-            let setting = if by_env { variable } else { format!("--{}", flag.name) };
-            refused.entry(subject(flag.name).unwrap_or_default()).or_default().push(setting);
-        }
-    }
-    if refused.is_empty() {
-        return Ok(());
-    }
-    let told = |(subject, settings): (&&str, &Vec<String>)| {
-        format!("{}: {subject} {ABSENT}", settings.join(", "))
-    };
-    let told: Vec<String> = refused.iter().map(told).collect();
-    Err(Failure::bad_args(format!("{}; nothing was sent", told.join("; "))))
-}
-
-/// The environment variable of a flag.
-fn variable(flag: &str) -> String {
-    format!("{ENV_PREFIX}{}", flag.to_uppercase().replace('-', "_"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Terminal;
     use crate::failure::exit;
-
-    /// Runs a command whose endpoint does not exist; returns its exit code and what it printed.
-    fn run(words: &[&str], env: &[(&str, &str)]) -> (u8, String) {
-        #[derive(Clone, Default)]
-        struct Shared(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
-        impl std::io::Write for Shared {
-            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-                self.0.lock().unwrap().extend_from_slice(bytes);
-                Ok(bytes.len())
-            }
-            fn flush(&mut self) -> std::io::Result<()> {
-                Ok(())
-            }
-        }
-        let printed = Shared::default();
-        let terminal = Terminal {
-            input: Box::new(std::io::empty()),
-            output: Box::new(printed.clone()),
-            errors: Box::new(printed.clone()),
-        };
-        let always = ["etcdctl", "--endpoints=127.0.0.1:1", "--command-timeout=1ms", "get", "k"];
-        let args = always.iter().chain(words).map(std::ffi::OsString::from);
-        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        let code = crate::run(args, env.collect(), terminal);
-        let printed = printed.0.lock().unwrap().clone();
-        (code, String::from_utf8(printed).unwrap())
-    }
+    use crate::runs::run;
 
     #[test]
-    fn what_would_secure_a_command_is_refused_before_anything_is_sent() {
-        for (flag, value, subject) in [
-            ("discovery-srv", "SECRET", "discovery by DNS is"),
-            ("discovery-srv-name", "SECRET", "discovery by DNS is"),
-            ("insecure-discovery", "false", "discovery by DNS is"),
-        ] {
-            let variable = variable(flag);
-            for (setting, outcome) in [
-                (format!("--{flag}"), run(&[&format!("--{flag}={value}")], &[])),
-                (variable.clone(), run(&[], &[(&variable, value)])),
-            ] {
-                let (code, printed) = outcome;
-                let text = format!(
-                    "Error: {setting}: {subject} not supported by this version; nothing was sent\n"
-                );
-                assert_eq!((code, printed), (exit::BAD_ARGS, text));
-            }
-        }
+    fn flags_are_in_order() {
         assert!(SECURITY_FLAGS.is_sorted_by_key(|flag| flag.name));
-    }
-
-    #[test]
-    fn all_that_is_refused_is_told_at_once() {
-        let (code, printed) = run(&["-d", "x"], &[("ETCDCTL_DISCOVERY_SRV_NAME", "SECRET")]);
-        assert_eq!(code, exit::BAD_ARGS);
-        assert_eq!(
-            printed,
-            "Error: --discovery-srv, ETCDCTL_DISCOVERY_SRV_NAME: discovery by DNS is not supported by this version; \
-             nothing was sent\n"
-        );
     }
 
     #[test]
@@ -248,7 +153,11 @@ mod tests {
 
     #[test]
     fn a_variable_that_cannot_be_read_is_not_passed_over() {
-        for name in ["ETCDCTL_INSECURE_TRANSPORT", "ETCDCTL_INSECURE_SKIP_TLS_VERIFY"] {
+        for name in [
+            "ETCDCTL_INSECURE_DISCOVERY",
+            "ETCDCTL_INSECURE_TRANSPORT",
+            "ETCDCTL_INSECURE_SKIP_TLS_VERIFY",
+        ] {
             let (code, printed) = run(&[], &[(name, "SECRET")]);
             assert_eq!(code, exit::ERROR);
             assert!(printed.contains(name) && printed.contains("nothing was sent"), "{printed}");

@@ -15,6 +15,7 @@ use quorate_cli::start::BROKEN_PIPE;
 
 use crate::client::{Client, Debug, Limits, Patience};
 use crate::credentials::Credentials;
+use crate::discovery::{Discovery, Found, Servers};
 use crate::echo::Hidden;
 use crate::failure::{Failure, exit};
 use crate::flags::{Flag, Kind, Matches};
@@ -86,6 +87,10 @@ pub(crate) struct Session {
     terminal: Rc<RefCell<Terminal>>,
     /// Found out, and if need be asked for, once.
     credentials: OnceCell<Rc<Credentials>>,
+    /// Found out once, as above.
+    endpoints: tokio::sync::OnceCell<Vec<String>>,
+    /// Where endpoints are looked for, if DNS is to know them.
+    servers: Servers,
 }
 
 impl Session {
@@ -97,12 +102,11 @@ impl Session {
         mut matches: Matches,
         env: BTreeMap<String, String>,
         mut terminal: Terminal,
+        servers: Servers,
     ) -> Result<Self, Failure> {
         if !is_local {
             read_env(&mut matches, &env, &mut *terminal.errors)?;
-            let checked =
-                security::check_files(&matches).and_then(|()| security::refuse(&matches, &env));
-            if let Err(failure) = checked {
+            if let Err(failure) = security::check_files(&matches) {
                 let text = failure.message.unwrap_or_default();
                 // Where standard error is closed there is nobody to tell.
                 drop(terminal.errors.write_all(format!("Error: {text}\n").as_bytes()));
@@ -114,12 +118,13 @@ impl Session {
             }
         }
         let terminal = Rc::new(RefCell::new(terminal));
-        Ok(Self { program, matches, env, terminal, credentials: OnceCell::new() })
+        let (credentials, endpoints) = (OnceCell::new(), tokio::sync::OnceCell::new());
+        Ok(Self { program, matches, env, terminal, credentials, endpoints, servers })
     }
 
     /// The client of the given endpoints' cluster, logged in.
     pub(crate) async fn client(&self) -> Result<Client, Failure> {
-        self.client_of(self.endpoints()).await
+        self.client_of(self.endpoints().await?).await
     }
 
     /// A client of the given endpoints, logged in.
@@ -164,8 +169,20 @@ impl Session {
         })
     }
 
-    pub(crate) fn endpoints(&self) -> Vec<String> {
-        self.matches.list("endpoints")
+    /// Where the servers are: what DNS says, if it is to be asked and says anything, or else the flag.
+    pub(crate) async fn endpoints(&self) -> Result<Vec<String>, Failure> {
+        self.endpoints.get_or_try_init(async || self.find_endpoints().await).await.cloned()
+    }
+
+    async fn find_endpoints(&self) -> Result<Vec<String>, Failure> {
+        let given = || self.matches.list("endpoints");
+        let Some(discovery) = Discovery::of(&self.matches) else { return Ok(given()) };
+        let Found { endpoints, ignored } = discovery.endpoints(&(self.servers)()).await?;
+        for endpoint in ignored {
+            let endpoint = gotext::quote(endpoint.as_bytes());
+            self.print_error(&format!("ignoring discovered insecure endpoint {endpoint}\n"));
+        }
+        Ok(if endpoints.is_empty() { given() } else { endpoints })
     }
 
     /// How long a short command may take.

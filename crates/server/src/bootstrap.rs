@@ -23,7 +23,6 @@
 
 mod alone;
 mod discovery;
-mod dns;
 mod error;
 mod founding;
 mod initial;

@@ -63,6 +63,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("quorate-cli", &["quorate-gotext"]),
+    ("quorate-dns", &[]),
     ("quorate-gotext", &[]),
     ("quorate-json", &["quorate-mutate", "quorate-protobuf"]),
     ("quorate-jwt", &[]),
@@ -142,6 +143,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-api",
             "quorate-config",
             "quorate-core",
+            "quorate-dns",
             "quorate-edge",
             "quorate-gotext",
             "quorate-jwt",
@@ -171,7 +173,10 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("quorate-simulate", &["quorate-sim"]),
-    ("quorate-ctl", &["quorate-api", "quorate-cli", "quorate-release", "quorate-tls"]),
+    (
+        "quorate-ctl",
+        &["quorate-api", "quorate-cli", "quorate-dns", "quorate-release", "quorate-tls"],
+    ),
     ("quorate-bench", &["quorate-api", "quorate-protobuf", "quorate-random", "quorate-tls"]),
     (
         "quorate-utl",

@@ -58,7 +58,7 @@ const HASH_KV: Command = Command {
 /// The endpoints to ask: those given, or those of all members.
 pub(crate) async fn chosen(session: &Session) -> Result<Vec<String>, Failure> {
     if !session.matches.bool("cluster") {
-        return Ok(session.endpoints());
+        return session.endpoints().await;
     }
     let client = session.client().await.map_err(|failure| match failure.code {
         // As etcdctl tells it here, and only here.

@@ -22,7 +22,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
         (Some(id), 1) => parse_uint(&id, 16).map_err(Failure::bad_args)?,
         _ => return Err(Failure::bad_args("move-leader command needs 1 argument")),
     };
-    let endpoints = session.endpoints();
+    let endpoints = session.endpoints().await?;
     // Only the leader can hand over, so it must be among the endpoints.
     for endpoint in &endpoints {
         let client = session.client_of(vec![endpoint.clone()]).await?;

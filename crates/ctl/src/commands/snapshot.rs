@@ -49,11 +49,12 @@ async fn save(session: &Session) -> Result<(), Failure> {
         (Some(path), 1) => PathBuf::from(path),
         _ => return Err(Failure::bad_args("snapshot save expects one argument <filename>")),
     };
-    let client = session.prepare(session.endpoints())?;
+    let endpoints = session.endpoints().await?;
+    let client = session.prepare(endpoints.clone())?;
     let part = PathBuf::from(format!("{}.part", path.display()));
     // A large database takes its time, so the limit of short commands holds only if it was asked for.
     let limit = session.matches.changed("command-timeout").then(|| session.timeout());
-    let fetching = fetch(session, &client, &path, &part);
+    let fetching = fetch(session, (&client, &endpoints), &path, &part);
     let result = match limit {
         None => fetching.await,
         Some(limit) => match tokio::time::timeout(limit, fetching).await {
@@ -77,12 +78,11 @@ async fn save(session: &Session) -> Result<(), Failure> {
 /// servers before 3.6 do not tell.
 async fn fetch(
     session: &Session,
-    client: &Client,
+    (client, endpoints): (&Client, &[String]),
     path: &Path,
     part: &Path,
 ) -> Result<String, String> {
-    let endpoints = session.endpoints();
-    let [endpoint] = &endpoints[..] else {
+    let [endpoint] = endpoints else {
         let endpoints = endpoints.join(" ");
         return Err(format!(
             "snapshot must be requested to one selected node, not multiple [{endpoints}]"

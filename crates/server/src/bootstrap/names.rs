@@ -7,7 +7,7 @@ use std::pin::Pin;
 
 use quorate_peer::Dialer;
 
-use super::dns::{Resolver, Service, no_such_host};
+use quorate_dns::{Resolver, Service, no_such_host};
 
 /// What a look-up comes to.
 pub(super) type Lookup<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;

@@ -154,8 +154,8 @@ fn place(url: &Url) -> Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bootstrap::dns::{Service, no_such_host};
     use crate::bootstrap::names::Lookup;
+    use quorate_dns::{Service, no_such_host};
 
     /// Knows `one` and `two`; `both` is either.
     struct Few;

@@ -17,9 +17,9 @@ use quorate_storage::disk::RealDisk;
 use quorate_storage::wal::SnapshotMark;
 use tempfile::TempDir;
 
-use super::dns::{Service, no_such_host};
 use super::names::{Lookup, Names};
 use super::*;
+use quorate_dns::{Service, no_such_host};
 
 fn config(folder: &TempDir) -> Config {
     let data_dir = folder.path().join("data").to_str().unwrap().to_owned();

@@ -1,7 +1,13 @@
 //! SRV records from the system's DNS servers: the one kind of record that the C library does not look up.
 //!
 //! The servers and their manners are those of `/etc/resolv.conf`. A question goes over UDP first and over TCP
-//! where the answer does not fit; a server that fails or keeps silent is followed by the next one.
+//! where the answer does not fit; a server that fails or keeps silent is followed by the next one. No question waits
+//! longer than the configuration allows, and nothing that arrives is a panic.
+//!
+//! # Not here
+//!
+//! Which names are asked for, and what the answers are good for: a member that comes to life looks for its cluster
+//! (`server::bootstrap`), the client tool for endpoints (`ctl`).
 
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -22,24 +28,25 @@ const DATAGRAM_BYTES_MAX: usize = 4096;
 
 /// Where a service is, as one SRV record says.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Service {
+pub struct Service {
     /// The lowest comes first.
-    pub(super) priority: u16,
+    pub priority: u16,
     /// Among equals, the share of the work.
-    pub(super) weight: u16,
+    pub weight: u16,
     /// The host, without a dot at its end.
-    pub(super) target: String,
-    pub(super) port: u16,
+    pub target: String,
+    /// Where on that host.
+    pub port: u16,
 }
 
 /// The answer where a name means nothing.
-pub(super) fn no_such_host() -> io::Error {
+pub fn no_such_host() -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, "no such host")
 }
 
 /// DNS servers, and how they are asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Resolver {
+pub struct Resolver {
     servers: Vec<SocketAddr>,
     /// Domains that a name may be short for.
     suffixes: Vec<String>,
@@ -49,7 +56,7 @@ pub(super) struct Resolver {
 
 impl Resolver {
     /// The servers that the system asks; the local one where it names none.
-    pub(super) fn of_system() -> Self {
+    pub fn of_system() -> Self {
         // A missing file is an empty one to the C library, too.
         Self::parse(&std::fs::read_to_string(CONFIGURATION).unwrap_or_default())
     }
@@ -93,8 +100,17 @@ impl Resolver {
         }
     }
 
+    /// These servers, each asked once.
+    pub fn at(servers: Vec<SocketAddr>) -> Self {
+        Self { servers, suffixes: Vec::new(), timeout: Duration::from_secs(5), rounds: 1 }
+    }
+
     /// The SRV records of a name, the preferred one first; at least one.
-    pub(super) async fn services(&self, name: &str) -> io::Result<Vec<Service>> {
+    ///
+    /// # Errors
+    ///
+    /// No server knows the name, or none answers.
+    pub async fn services(&self, name: &str) -> io::Result<Vec<Service>> {
         let name = name.trim_end_matches('.');
         let mut outcome = self.services_of_full(name).await;
         for suffix in &self.suffixes {

@@ -1,0 +1,45 @@
+//! Whole runs of the tool in a test, with what they print.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use quorate_dns::Resolver;
+
+use crate::Terminal;
+use crate::discovery::Servers;
+
+/// What all streams of a run print to.
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs a command whose endpoint does not exist; returns its exit code and what it printed.
+pub(crate) fn run(words: &[&str], env: &[(&str, &str)]) -> (u8, String) {
+    let nowhere = ["--endpoints=127.0.0.1:1", "--command-timeout=1ms", "get", "k"];
+    run_with(&[&nowhere, words].concat(), env, Box::new(Resolver::of_system))
+}
+
+/// Runs a command with DNS servers of the test's.
+pub(crate) fn run_with(words: &[&str], env: &[(&str, &str)], servers: Servers) -> (u8, String) {
+    let printed = Shared::default();
+    let terminal = Terminal {
+        input: Box::new(io::empty()),
+        output: Box::new(printed.clone()),
+        errors: Box::new(printed.clone()),
+    };
+    let args = ["etcdctl"].iter().chain(words).map(std::ffi::OsString::from);
+    let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let code = crate::run_with(args, env.collect(), terminal, servers);
+    let printed = printed.0.lock().unwrap().clone();
+    (code, String::from_utf8(printed).unwrap())
+}
