@@ -173,7 +173,8 @@ fn programs(options: &Options) -> Result<Programs, String> {
     let tonic =
         small::CASES.iter().any(|case| case.by == Generator::Tonic && options.wants(case.name));
     let tonic_load = if tonic { Some(example("tonic_load")?) } else { None };
-    let secured = |case: &small::Case| case.place == Place::Secured && options.wants(case.name);
+    let secured =
+        |case: &small::Case| case.place.asks_for_certificates() && options.wants(case.name);
     let wants_certificates = small::CASES.iter().any(secured);
     let certificates = if wants_certificates { Some(certificates()?) } else { None };
     Programs::new(folder.join("etcd"), ours, Tools { quorate, tonic_load, certificates })

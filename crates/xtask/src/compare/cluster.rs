@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::server::{Programs, Server, Side};
-use super::service::{Service, number};
+use super::service::{Service, USER, number, user_name};
 
 /// How long a cluster may take to agree on a leader, or a member to catch up.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -34,6 +34,25 @@ impl Cluster {
         let mut members = Server::founders(side, programs, 1)?;
         members.iter_mut().try_for_each(Server::secure)?;
         Self::begin(members)
+    }
+
+    /// Turns authentication on; from then on clients are [`Service::as_user`].
+    pub(super) fn guarded(mut self) -> Result<Self, String> {
+        let service = self.members[0].service();
+        for command in [
+            &["user", "add", USER][..],
+            &["role", "add", "all"],
+            &["role", "grant-permission", "all", "readwrite", "", "--prefix"],
+            &["user", "grant-role", user_name(), "all"],
+            // No authentication without root, whom nobody needs here.
+            &["user", "add", "root", "--no-password"],
+            &["user", "grant-role", "root", "root"],
+            &["auth", "enable"],
+        ] {
+            service.ctl(command)?;
+        }
+        self.members.iter_mut().for_each(Server::guard);
+        Ok(self)
     }
 
     fn begin(mut members: Vec<Server>) -> Result<Self, String> {

@@ -75,6 +75,8 @@ pub(super) struct Server {
     initial_cluster: String,
     /// Where its certificates are, and where it says in plaintext how it is, if it asks clients for certificates.
     secured: Option<(PathBuf, String)>,
+    /// Whether it asks who wants something.
+    is_guarded: bool,
     process: Option<Child>,
 }
 
@@ -119,6 +121,7 @@ impl Server {
             peer: free_address()?,
             initial_cluster: String::new(),
             secured: None,
+            is_guarded: false,
             process: None,
         })
     }
@@ -138,6 +141,11 @@ impl Server {
         let files = flags.iter().flat_map(|(flag, name)| [flag.into(), folder.join(name).into()]);
         let health = format!("--listen-metrics-urls=http://{health}").into();
         files.chain(["--client-cert-auth".into(), health]).collect()
+    }
+
+    /// Takes note that authentication is on.
+    pub(super) fn guard(&mut self) {
+        self.is_guarded = true;
     }
 
     /// Starts the process and returns how long it took to serve.
@@ -230,7 +238,8 @@ impl Server {
     /// The server as clients see it, at its own cost alone.
     pub(super) fn service(&self) -> Service {
         let certificates = self.secured.as_ref().map(|(folder, _)| folder.clone());
-        Service::new(self.tools.clone(), &self.client, self.pid()).secured(certificates)
+        let service = Service::new(self.tools.clone(), &self.client, self.pid());
+        service.secured(certificates).as_user(self.is_guarded)
     }
 
     /// Resident memory now, in bytes.

@@ -18,6 +18,14 @@ pub(super) enum Generator {
     Tonic,
 }
 
+/// Name and password of the user who asks where authentication is on. The servers live for the comparison alone.
+pub(super) const USER: &str = "someone:a password";
+
+/// The name alone.
+pub(super) fn user_name() -> &'static str {
+    USER.split(':').next().unwrap_or(USER)
+}
+
 /// The programs on the side of the clients.
 #[derive(Clone, Debug)]
 pub(super) struct Tools {
@@ -38,13 +46,15 @@ pub(super) struct Service {
     pids: Vec<u32>,
     /// Where the certificates are that the server asks for, if it does.
     certificates: Option<PathBuf>,
+    /// Whether the server asks who wants something.
+    is_guarded: bool,
 }
 
 impl Service {
     /// What is reached at `endpoint`, at the cost of the process `pid`.
     pub(super) fn new(tools: Tools, endpoint: &str, pid: Option<u32>) -> Self {
         let pids = pid.into_iter().collect();
-        Self { tools, endpoints: endpoint.to_owned(), pids, certificates: None }
+        Self { tools, endpoints: endpoint.to_owned(), pids, certificates: None, is_guarded: false }
     }
 
     /// The same with certificates.
@@ -52,11 +62,19 @@ impl Service {
         Self { certificates, ..self }
     }
 
-    /// What a program of ours is told of them.
+    /// The same as the user, if the server asks who wants something.
+    pub(super) fn as_user(self, is_guarded: bool) -> Self {
+        Self { is_guarded, ..self }
+    }
+
+    /// What a program of ours is told of both.
     fn security(&self) -> Vec<OsString> {
-        let Some(folder) = &self.certificates else { return Vec::new() };
+        let user = if self.is_guarded { &["--user", USER][..] } else { &[] };
+        let user = user.iter().map(OsString::from);
+        let Some(folder) = &self.certificates else { return user.collect() };
         let flags = [("--cacert", "ca"), ("--cert", "client"), ("--key", "client.key")];
-        flags.iter().flat_map(|(flag, name)| [flag.into(), folder.join(name).into()]).collect()
+        let files = flags.iter().flat_map(|(flag, name)| [flag.into(), folder.join(name).into()]);
+        user.chain(files).collect()
     }
 
     /// Both together.

@@ -52,6 +52,10 @@ pub(super) enum Place {
     Alone,
     /// The only member, which asks clients for certificates.
     Secured,
+    /// The only member, with authentication on; clients are a user with a token, who may read and write all keys.
+    Guarded,
+    /// Both.
+    GuardedAndSecured,
     /// The leader of three members.
     Leader,
     /// A follower of three members.
@@ -63,20 +67,37 @@ impl Place {
         match self {
             Self::Alone => Cluster::start(side, programs, 1),
             Self::Secured => Cluster::start_secured(side, programs),
+            Self::Guarded => Cluster::start(side, programs, 1)?.guarded(),
+            Self::GuardedAndSecured => Cluster::start_secured(side, programs)?.guarded(),
             Self::Leader | Self::Follower => Cluster::start(side, programs, 3),
         }
     }
 
     /// Whether there are no other members.
     pub(super) const fn is_alone(self) -> bool {
-        matches!(self, Self::Alone | Self::Secured)
+        match self {
+            Self::Alone | Self::Secured | Self::Guarded | Self::GuardedAndSecured => true,
+            Self::Leader | Self::Follower => false,
+        }
+    }
+
+    /// Whether clients have to show certificates.
+    pub(super) const fn asks_for_certificates(self) -> bool {
+        match self {
+            Self::Secured | Self::GuardedAndSecured => true,
+            Self::Alone | Self::Guarded | Self::Leader | Self::Follower => false,
+        }
     }
 
     /// What clients there see, at the cost of all members.
     fn service(self, cluster: &Cluster) -> Result<Service, String> {
         let position = match self {
-            Self::Alone | Self::Secured | Self::Leader => cluster.leader()?,
             Self::Follower => cluster.follower()?,
+            Self::Alone
+            | Self::Secured
+            | Self::Guarded
+            | Self::GuardedAndSecured
+            | Self::Leader => cluster.leader()?,
         };
         Ok(cluster.service(position))
     }
@@ -320,6 +341,46 @@ pub(super) const CASES: &[Case] = &[
         args: &["connect", "--clients", "50", "--rate", "1000"],
         total: 5_000,
         figures: &[(Figure::CpuPerOperation, Some(0.70))],
+    },
+    Case {
+        name: "auth-put-100",
+        work: "put with a token, 100 clients",
+        place: Place::Guarded,
+        by: Generator::Bench,
+        is_filled: true,
+        args: &["put", "--clients", "100"],
+        total: 60_000,
+        figures: &[(Figure::CpuPerOperation, Some(0.40))],
+    },
+    Case {
+        name: "auth-get-100",
+        work: "get, linearizable, with a token, 100 clients",
+        place: Place::Guarded,
+        by: Generator::Bench,
+        is_filled: true,
+        args: &["range", "--clients", "100"],
+        total: 80_000,
+        figures: &[(Figure::CpuPerOperation, Some(0.40))],
+    },
+    Case {
+        name: "tls-auth-put-100",
+        work: "put with mutual TLS and a token, 100 clients",
+        place: Place::GuardedAndSecured,
+        by: Generator::Bench,
+        is_filled: true,
+        args: &["put", "--clients", "100"],
+        total: 60_000,
+        figures: &[(Figure::CpuPerOperation, Some(0.40))],
+    },
+    Case {
+        name: "tls-auth-get-100",
+        work: "get, linearizable, with mutual TLS and a token, 100 clients",
+        place: Place::GuardedAndSecured,
+        by: Generator::Bench,
+        is_filled: true,
+        args: &["range", "--clients", "100"],
+        total: 80_000,
+        figures: &[(Figure::CpuPerOperation, Some(0.40))],
     },
     Case {
         name: "cluster-put-100",
