@@ -158,6 +158,12 @@ impl Authority {
     /// A list of the numbers that are revoked, in DER.
     #[must_use]
     pub fn revoke(&self, serials: &[u64]) -> Vec<u8> {
+        self.revoke_until(serials, SystemTime::now() + DAY)
+    }
+
+    /// The same, with when a newer list was promised.
+    #[must_use]
+    pub fn revoke_until(&self, serials: &[u64], next_update: SystemTime) -> Vec<u8> {
         let revoked = |serial: &u64| RevokedCertParams {
             serial_number: SerialNumber::from(*serial),
             revocation_time: (SystemTime::now() - DAY).into(),
@@ -165,8 +171,8 @@ impl Authority {
             invalidity_date: None,
         };
         let params = CertificateRevocationListParams {
-            this_update: (SystemTime::now() - DAY).into(),
-            next_update: (SystemTime::now() + DAY).into(),
+            this_update: (next_update - DAY * 2).into(),
+            next_update: next_update.into(),
             crl_number: SerialNumber::from(1),
             issuing_distribution_point: None,
             revoked_certs: serials.iter().map(revoked).collect(),

@@ -1,14 +1,16 @@
-//! When this member's certificates expire: as metrics, and as warnings, one a day for each file.
+//! When this member's certificates expire, and its lists of revoked ones are out of date: as metrics, and as warnings,
+//! one a day for each file.
+//!
+//! An authority issues a new list every few days, often on the last one: of a list only what is past is warned of.
 //!
 //! The files are looked at every [`LOOK`], whether somebody connects or not, so that one that is broken is told of
 //! before it is needed.
 //!
 //! # Not here
 //!
-//! Refusing what has expired: each handshake does.
+//! Refusing what has expired: each handshake does. A list that is out of date is in force all the same.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -37,15 +39,38 @@ pub(crate) struct Watch {
     warned: Warned,
 }
 
-/// The flags that name a certificate and the authorities beside it.
-type Flags = (&'static str, &'static str);
+/// The flags that name a certificate, and what is beside it.
+#[derive(Clone, Copy, Debug)]
+struct Flags {
+    certificate: &'static str,
+    authorities: &'static str,
+    revocations: &'static str,
+}
+
+impl Flags {
+    const fn name(self, part: Part) -> &'static str {
+        match part {
+            Part::Certificate => self.certificate,
+            Part::Authorities => self.authorities,
+            Part::Revocations => self.revocations,
+        }
+    }
+}
 
 /// When the last warning about each flag's file was.
 type Warned = BTreeMap<&'static str, SystemTime>;
 
-const CLIENT_FLAGS: Flags = ("cert-file", "trusted-ca-file");
-const PEER_FLAGS: Flags = ("peer-cert-file", "peer-trusted-ca-file");
-const DIALER_FLAGS: Flags = ("peer-client-cert-file", "peer-trusted-ca-file");
+const CLIENT_FLAGS: Flags = Flags {
+    certificate: "cert-file",
+    authorities: "trusted-ca-file",
+    revocations: "client-crl-file",
+};
+const PEER_FLAGS: Flags = Flags {
+    certificate: "peer-cert-file",
+    authorities: "peer-trusted-ca-file",
+    revocations: "peer-crl-file",
+};
+const DIALER_FLAGS: Flags = Flags { certificate: "peer-client-cert-file", ..PEER_FLAGS };
 
 impl Watch {
     pub(crate) fn over(security: &Security, config: &Config) -> Self {
@@ -74,34 +99,42 @@ impl Watch {
         let of_listeners = self.listeners.iter().map(|(acceptor, flags)| (acceptor.look(), *flags));
         let of_dialer = self.dialer.iter().map(|(connector, flags)| (connector.look(), *flags));
         let mut found = BTreeMap::new();
-        for (expiries, (certificate, authorities)) in of_listeners.chain(of_dialer) {
-            for expiry in expiries {
-                let flag = match expiry.part {
-                    Part::Certificate => certificate,
-                    Part::Authorities => authorities,
-                };
-                found.insert(flag, expiry);
-            }
+        for (expiries, flags) in of_listeners.chain(of_dialer) {
+            found.extend(expiries.into_iter().map(|expiry| (flags.name(expiry.part), expiry)));
         }
         found
     }
 
     fn look(&mut self, metrics: &Metrics) {
         let now = SystemTime::now();
-        for (flag, Expiry { path, not_after, .. }) in self.found() {
+        for (flag, expiry) in self.found() {
+            let Expiry { part, not_after, .. } = expiry;
             let since_epoch = not_after.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             let secs = i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX);
-            metrics.server.certificate_expiry.with(&[flag]).set(secs);
-            if is_due(&mut self.warned, flag, not_after, now) {
-                warn(flag, &path, not_after, now);
+            let series = match part {
+                Part::Certificate | Part::Authorities => &metrics.server.certificate_expiry,
+                Part::Revocations => &metrics.server.revocations_next_update,
+            };
+            series.with(&[flag]).set(secs);
+            if is_due(&mut self.warned, flag, (part, not_after), now) {
+                warn(flag, &expiry, now);
             }
         }
     }
 }
 
 /// Whether to warn about a file now.
-fn is_due(warned: &mut Warned, flag: &'static str, not_after: SystemTime, now: SystemTime) -> bool {
-    if not_after.duration_since(now).is_ok_and(|left| left > WARNED_BEFORE) {
+fn is_due(
+    warned: &mut Warned,
+    flag: &'static str,
+    (part, not_after): (Part, SystemTime),
+    now: SystemTime,
+) -> bool {
+    let warned_before = match part {
+        Part::Certificate | Part::Authorities => WARNED_BEFORE,
+        Part::Revocations => Duration::ZERO,
+    };
+    if not_after.duration_since(now).is_ok_and(|left| left > warned_before) {
         // The next one that comes near its end is another one.
         warned.remove(flag);
         return false;
@@ -115,21 +148,27 @@ fn is_due(warned: &mut Warned, flag: &'static str, not_after: SystemTime, now: S
     true
 }
 
-fn warn(flag: &str, path: &Path, not_after: SystemTime, now: SystemTime) {
+fn warn(flag: &str, Expiry { part, path, not_after }: &Expiry, now: SystemTime) {
     let path = path.display().to_string();
-    match not_after.duration_since(now) {
-        Ok(left) => log::warn!(
+    match (part, not_after.duration_since(now)) {
+        (Part::Revocations, _) => log::warn!(
+            "a list of revoked certificates is out of date: those in it are refused, those revoked since are not",
+            "flag" = flag,
+            "path" = path,
+            "next-update" = *not_after
+        ),
+        (Part::Certificate | Part::Authorities, Ok(left)) => log::warn!(
             "a certificate expires soon",
             "flag" = flag,
             "path" = path,
-            "not-after" = not_after,
+            "not-after" = *not_after,
             "days-left" = left.as_secs() / DAY.as_secs()
         ),
-        Err(_) => log::warn!(
+        (Part::Certificate | Part::Authorities, Err(_)) => log::warn!(
             "a certificate has expired",
             "flag" = flag,
             "path" = path,
-            "not-after" = not_after
+            "not-after" = *not_after
         ),
     }
 }
@@ -157,7 +196,9 @@ mod tests {
     fn a_file_is_warned_of_from_thirty_days_before_and_once_a_day() {
         let mut warned = Warned::new();
         let end = SystemTime::UNIX_EPOCH + DAY * 20_000;
-        let mut is_due_in = |flag, left: Duration| is_due(&mut warned, flag, end, end - left);
+        let certificate = |end| (Part::Certificate, end);
+        let mut is_due_in =
+            |flag, left: Duration| is_due(&mut warned, flag, certificate(end), end - left);
         assert!(!is_due_in("cert-file", DAY * 30 + Duration::from_secs(1)));
         assert!(is_due_in("cert-file", DAY * 30));
         assert!(!is_due_in("cert-file", DAY * 30 - LOOK));
@@ -165,10 +206,22 @@ mod tests {
         assert!(!is_due_in("cert-file", DAY * 29 + LOOK));
         assert!(is_due_in("cert-file", DAY * 29));
         let after = end + DAY;
-        assert!(is_due(&mut warned, "cert-file", end, after), "it has expired");
-        assert!(!is_due(&mut warned, "cert-file", end, after + LOOK));
+        assert!(is_due(&mut warned, "cert-file", certificate(end), after), "it has expired");
+        assert!(!is_due(&mut warned, "cert-file", certificate(end), after + LOOK));
         // Renewed, and near its end again.
-        assert!(!is_due(&mut warned, "cert-file", end + DAY * 90, after + LOOK));
-        assert!(is_due(&mut warned, "cert-file", end + DAY, after + LOOK * 2));
+        assert!(!is_due(&mut warned, "cert-file", certificate(end + DAY * 90), after + LOOK));
+        assert!(is_due(&mut warned, "cert-file", certificate(end + DAY), after + LOOK * 2));
+    }
+
+    #[test]
+    fn a_list_is_warned_of_once_a_newer_one_is_due() {
+        let mut warned = Warned::new();
+        let end = SystemTime::UNIX_EPOCH + DAY * 20_000;
+        let mut is_due_at =
+            |now| is_due(&mut warned, "client-crl-file", (Part::Revocations, end), now);
+        assert!(!is_due_at(end - LOOK));
+        assert!(is_due_at(end));
+        assert!(!is_due_at(end + LOOK));
+        assert!(is_due_at(end + DAY));
     }
 }

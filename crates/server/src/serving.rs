@@ -72,7 +72,9 @@ impl ClientListeners {
             }
         };
         let most = config.max_connections_per_address;
-        let per_address = (most > 0).then(|| Arc::new(AddressLimit::new(most)));
+        let refused = &metrics.server.connections_over_address_limit;
+        let per_address =
+            (most > 0).then(|| Arc::new(AddressLimit::new(most, Arc::clone(refused))));
         let limits = connection_limits(config, Patience::WITH_CLIENTS, places);
         let limits = ConnectionLimits { per_address, ..limits };
         let both = Services {

@@ -167,11 +167,10 @@ impl Acceptor {
     /// Looks at all files, so that what is wrong with one is told before somebody connects, and says when they expire.
     pub fn look(&self) -> Vec<Expiry> {
         let Shared { identity, verifier, .. } = &*self.shared;
-        if let Some(revocations) = verifier.as_ref().and_then(|check| check.revocations.as_ref()) {
-            revocations.look();
-        }
+        let revocations = verifier.as_ref().and_then(|check| check.revocations.as_ref());
+        let revocations = revocations.and_then(Revocations::expiry);
         let authorities = verifier.as_ref().and_then(|check| check.authorities.expiry());
-        identity.expiry().into_iter().chain(authorities).collect()
+        identity.expiry().into_iter().chain(authorities).chain(revocations).collect()
     }
 
     /// Does the handshake. `from` is where the connection comes from, if that is a host.

@@ -1,4 +1,4 @@
-//! When certificates that are in force expire.
+//! When certificates that are in force expire, and lists of revoked ones are out of date.
 //!
 //! Of several in one file the first to go counts: of a chain because it breaks there, of authorities because those
 //! whom it has signed are refused from then on.
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rustls::pki_types::CertificateDer;
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
 /// What a file is to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub enum Part {
     Certificate,
     /// The authorities that are trusted.
     Authorities,
+    /// Who is revoked. Its time is that at which a newer list was promised.
+    Revocations,
 }
 
 /// Until when a file is good.
@@ -25,7 +27,7 @@ pub struct Expiry {
     pub part: Part,
     /// Where it lies.
     pub path: PathBuf,
-    /// When the first of its certificates expires.
+    /// When the first of its certificates expires, or of its lists is out of date.
     pub not_after: SystemTime,
 }
 
@@ -43,6 +45,11 @@ impl Expiry {
 /// `None` for a certificate that cannot be read, or whose time no clock shows.
 fn not_after(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
-    let secs = u64::try_from(parsed.validity().not_after.timestamp()).ok()?;
+    time_of(&parsed.validity().not_after)
+}
+
+/// `None` for a time that no clock shows.
+pub(crate) fn time_of(time: &ASN1Time) -> Option<SystemTime> {
+    let secs = u64::try_from(time.timestamp()).ok()?;
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(secs))
 }

@@ -2,17 +2,20 @@
 //!
 //! The file holds one list in DER, as for etcd, or any number in PEM. As in etcd, whose list it is does not matter, nor
 //! whether it is still up to date: a certificate is refused if its serial, or that of any it was presented with, stands
-//! there. A file that can no longer be read leaves those revoked who were; one that never could refuses everybody, for
+//! there. To refuse everybody once a list is out of date would end a cluster whose authority is late; when that is, is
+//! told instead (`expiry`). A file that can no longer be read leaves those revoked who were; one that never could refuses everybody, for
 //! who was revoked is not known.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use x509_parser::prelude::{CertificateRevocationList, FromDer, X509Certificate};
 
+use crate::expiry::{Expiry, Part, time_of};
 use crate::material::{self, MaterialError};
 use crate::watched::Watched;
 
@@ -31,24 +34,33 @@ pub(crate) enum RevocationError {
 #[derive(Debug)]
 pub(crate) struct Revocations {
     path: PathBuf,
-    /// Serials, without leading zeros.
-    serials: Watched<BTreeSet<Vec<u8>>>,
+    listed: Watched<Listed>,
+}
+
+/// What the lists of a file say.
+#[derive(Debug, Default)]
+struct Listed {
+    /// Without leading zeros.
+    serials: BTreeSet<Vec<u8>>,
+    /// When the first of them is to be replaced; not all lists say.
+    next_update: Option<SystemTime>,
 }
 
 impl Revocations {
     pub(crate) fn new(path: &Path) -> Self {
-        let serials = Watched::new("the list of revoked certificates", vec![path.to_owned()]);
-        Self { path: path.to_owned(), serials }
+        let listed = Watched::new("the list of revoked certificates", vec![path.to_owned()]);
+        Self { path: path.to_owned(), listed }
     }
 
-    /// Reads the file if it has changed; what is wrong with it is told.
-    pub(crate) fn look(&self) {
-        // Whom that concerns is told in each handshake.
-        drop(self.current());
+    /// Reads the file if it has changed; what is wrong with it is told. Says when it is out of date, if it does.
+    pub(crate) fn expiry(&self) -> Option<Expiry> {
+        // Whom a file concerns that cannot be read is told in each handshake.
+        let not_after = self.current().ok()?.next_update?;
+        Some(Expiry { part: Part::Revocations, path: self.path.clone(), not_after })
     }
 
-    fn current(&self) -> Result<Arc<BTreeSet<Vec<u8>>>, MaterialError> {
-        self.serials.get(|| read(&self.path))
+    fn current(&self) -> Result<Arc<Listed>, MaterialError> {
+        self.listed.get(|| read(&self.path))
     }
 
     /// Checks all certificates that were presented.
@@ -56,11 +68,11 @@ impl Revocations {
         &self,
         chain: impl IntoIterator<Item = &'a CertificateDer<'a>>,
     ) -> Result<(), RevocationError> {
-        let serials = self.current()?;
+        let listed = self.current()?;
         for certificate in chain {
             let (_, parsed) = X509Certificate::from_der(certificate)
                 .map_err(|error| RevocationError::Certificate(error.to_string()))?;
-            if serials.contains(significant(parsed.raw_serial())) {
+            if listed.serials.contains(significant(parsed.raw_serial())) {
                 return Err(RevocationError::Revoked(format!(
                     "{:x}",
                     parsed.tbs_certificate.serial
@@ -77,14 +89,14 @@ fn significant(serial: &[u8]) -> &[u8] {
     &serial[zeros..]
 }
 
-fn read(path: &Path) -> Result<BTreeSet<Vec<u8>>, MaterialError> {
+fn read(path: &Path) -> Result<Listed, MaterialError> {
     let bytes = material::read(path)?;
     let lists: Vec<Vec<u8>> = CertificateRevocationListDer::pem_slice_iter(&bytes)
         .collect::<Result<Vec<_>, _>>()
         .map(|lists| lists.iter().map(|list| list.to_vec()).collect())
         .unwrap_or_default();
     let lists = if lists.is_empty() { vec![bytes] } else { lists };
-    let mut serials = BTreeSet::new();
+    let mut listed = Listed::default();
     for list in &lists {
         let (rest, list) = CertificateRevocationList::from_der(list)
             .map_err(|error| material::content(path, format!("no revocation list: {error}")))?;
@@ -92,7 +104,9 @@ fn read(path: &Path) -> Result<BTreeSet<Vec<u8>>, MaterialError> {
             return Err(material::content(path, "no revocation list: more follows it"));
         }
         let revoked = list.iter_revoked_certificates();
-        serials.extend(revoked.map(|one| significant(one.raw_serial()).to_vec()));
+        listed.serials.extend(revoked.map(|one| significant(one.raw_serial()).to_vec()));
+        let next_update = list.next_update().as_ref().and_then(time_of);
+        listed.next_update = listed.next_update.into_iter().chain(next_update).min();
     }
-    Ok(serials)
+    Ok(listed)
 }

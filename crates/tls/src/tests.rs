@@ -90,6 +90,11 @@ impl Files {
 
     /// A list of revoked serials.
     fn revoke(&self, serial: u64) -> rcgen::CertificateRevocationList {
+        self.revoke_until(serial, SystemTime::now() + DAY)
+    }
+
+    /// The same, with when a newer one was promised.
+    fn revoke_until(&self, serial: u64, next: SystemTime) -> rcgen::CertificateRevocationList {
         let revoked = RevokedCertParams {
             serial_number: SerialNumber::from(serial),
             revocation_time: (SystemTime::now() - DAY).into(),
@@ -97,8 +102,8 @@ impl Files {
             invalidity_date: None,
         };
         let params = CertificateRevocationListParams {
-            this_update: (SystemTime::now() - DAY).into(),
-            next_update: (SystemTime::now() + DAY).into(),
+            this_update: (next - DAY * 2).into(),
+            next_update: next.into(),
             crl_number: SerialNumber::from(1),
             issuing_distribution_point: None,
             revoked_certs: vec![revoked],
@@ -424,6 +429,26 @@ async fn authorities_are_replaced_while_serving_on_both_sides() {
     assert!(is_let_in().await);
     trust(&[&old]);
     assert!(!is_let_in().await, "nobody is trusted any more who was signed by the other");
+}
+
+#[tokio::test]
+async fn a_look_says_when_lists_of_revoked_certificates_are_out_of_date() {
+    let files = Files::new();
+    let list = files.path("crl");
+    let soon = SystemTime::now() + DAY * 3;
+    let lists = [soon, soon - DAY].map(|until| files.revoke_until(1, until).pem().unwrap());
+    std::fs::write(&list, lists.concat()).unwrap();
+    let check = ClientCheck { revocations: Some(list.clone()), ..files.check() };
+    let pair = files.pair("server", &Said::default());
+    let acceptor = Acceptor::new(acceptor(pair, Some(check))).unwrap();
+    let found = |part| acceptor.look().into_iter().find(|expiry| expiry.part == part);
+    let told = found(Part::Revocations).unwrap();
+    assert_eq!(told.path, list);
+    // It says so in seconds, of the first list to go.
+    let before = (soon - DAY).duration_since(told.not_after).unwrap();
+    assert!(before < Duration::from_secs(1), "{before:?}");
+    std::fs::write(&list, "nonsense").unwrap();
+    assert_eq!(found(Part::Revocations), Some(told), "what was read before is in force");
 }
 
 #[tokio::test]

@@ -100,6 +100,15 @@ async fn an_address_gets_no_more_connections_than_it_may(kind: Kind) {
     let told = "an address holds as many connections";
     eventually("a line of it", async || server.log().contains(told).then_some(())).await;
     assert_eq!(server.log().matches(told).count(), 1, "{}", server.log());
+    // Over a connection that is there already: a new one might be one too many.
+    let (stream, _) = &mut held[0];
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut metrics = String::new();
+    stream.read_to_string(&mut metrics).unwrap();
+    let series = "\nquorate_connections_over_address_limit_total ";
+    let refused = metrics.split_once(series).and_then(|(_, rest)| rest.lines().next());
+    let refused: f64 = refused.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap();
+    assert!(refused >= 3.0, "{refused}");
 }
 
 /// Options of a server that may open so many files.

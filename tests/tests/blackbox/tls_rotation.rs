@@ -21,6 +21,7 @@ on_quorate! {
     an_authority_is_replaced_under_open_connections,
     a_broken_file_leaves_in_force_what_was_read_before_and_is_told_once,
     the_end_of_certificates_is_told_before_it_comes,
+    a_list_of_revoked_certificates_that_is_out_of_date_is_told_of_and_stays_in_force,
 }
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -153,6 +154,27 @@ async fn a_broken_file_leaves_in_force_what_was_read_before_and_is_told_once(kin
     }
     let log = server.log();
     assert!(!log.contains("PRIVATE KEY") && !log.contains("rejected connection"), "{log}");
+}
+
+async fn a_list_of_revoked_certificates_that_is_out_of_date_is_told_of_and_stays_in_force(
+    kind: Kind,
+) {
+    let files = Files::new();
+    let list = files.path("list");
+    let past = SystemTime::now() - DAY;
+    let own = Leaf::new("").serial;
+    replace(&list, &files.authority.revoke_until(&[99], past));
+    let crl = format!("--client-crl-file={}", list.display());
+    let server = Options::new(kind).guarded().flag(crl).start().await;
+    let warned = || times_told(&server, "is out of date", "path", &list);
+    eventually("a warning", async || (warned() == 1).then_some(())).await;
+    let series = "quorate_revocation_list_next_update_timestamp_seconds{file=\"client-crl-file\"}";
+    let told = Duration::from_secs_f64(server.metric(series).unwrap());
+    let told = SystemTime::UNIX_EPOCH + told;
+    assert!(past.duration_since(told).unwrap() < Duration::from_secs(1), "{told:?}");
+    assert!(is_let_in(&server).await);
+    replace(&list, &files.authority.revoke_until(&[99, own], past));
+    assert!(!is_let_in(&server).await);
 }
 
 async fn the_end_of_certificates_is_told_before_it_comes(kind: Kind) {

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use quorate_telemetry::log;
+use quorate_telemetry::metrics::Counter;
 
 /// Between two lines about connections that were closed.
 const TOLD_INTERVAL: Duration = Duration::from_secs(60);
@@ -22,13 +23,14 @@ const TOLD_INTERVAL: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct AddressLimit {
     most: u32,
+    /// Connections that were closed.
+    refused: Arc<Counter>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     held: HashMap<IpAddr, u32>,
-    refused: u64,
     told: Option<Instant>,
 }
 
@@ -40,34 +42,34 @@ pub(super) struct Held {
 }
 
 impl AddressLimit {
-    /// So many connections for each address.
-    pub fn new(most: u32) -> Self {
-        Self { most, state: Mutex::default() }
+    /// So many connections for each address. Those beyond are counted.
+    pub fn new(most: u32, refused: Arc<Counter>) -> Self {
+        Self { most, refused, state: Mutex::default() }
     }
 
     /// Counts one connection more, unless there are too many.
     pub(super) fn take(limit: &Arc<Self>, from: IpAddr) -> Option<Held> {
         let address = network_of(from);
-        let refused = {
+        let is_due = {
             let mut state = limit.state.lock();
             let held = state.held.entry(address).or_default();
             if *held < limit.most {
                 *held += 1;
                 return Some(Held { limit: Arc::clone(limit), address });
             }
-            state.refused += 1;
             let is_due = state.told.is_none_or(|told| told.elapsed() >= TOLD_INTERVAL);
             if is_due {
                 state.told = Some(Instant::now());
             }
-            is_due.then_some(state.refused)
+            is_due
         };
-        if let Some(refused) = refused {
+        limit.refused.inc();
+        if is_due {
             log::warn!(
                 "an address holds as many connections as it may; its next ones are closed",
                 "remote-addr" = from.to_string(),
                 "max-connections-per-address" = limit.most,
-                "connections-closed" = refused
+                "connections-closed" = limit.refused.value()
             );
         }
         None
@@ -99,7 +101,7 @@ mod tests {
 
     #[test]
     fn each_address_has_its_own_share_and_gets_it_back() {
-        let limit = Arc::new(AddressLimit::new(2));
+        let limit = Arc::new(AddressLimit::new(2, Arc::default()));
         let take = |address: &str| AddressLimit::take(&limit, address.parse().unwrap());
         let (first, second) = (take("10.0.0.1").unwrap(), take("::ffff:10.0.0.1").unwrap());
         assert!(take("10.0.0.1").is_none());
@@ -112,6 +114,6 @@ mod tests {
         let neighbour = take("2001:db8:0:1::1").unwrap();
         drop((second, third, other, of_network, neighbour));
         assert!(limit.state.lock().held.is_empty(), "nobody is remembered who is gone");
-        assert_eq!(limit.state.lock().refused, 3);
+        assert_eq!(limit.refused.value(), 3);
     }
 }

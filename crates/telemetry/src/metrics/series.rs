@@ -93,6 +93,12 @@ group! {
         certificate_expiry: Labelled<Gauge> = Labelled::new(&["file"]),
             "quorate_certificate_expiration_timestamp_seconds",
             "When the first certificate of a file expires, by the flag that names the file.";
+        revocations_next_update: Labelled<Gauge> = Labelled::new(&["file"]),
+            "quorate_revocation_list_next_update_timestamp_seconds",
+            "When a list of revoked certificates is out of date, by the flag that names its file.";
+        connections_over_address_limit: Counter = counter(),
+            "quorate_connections_over_address_limit_total",
+            "Connections that were closed because their address held as many as it may.";
         proposals_pending: Gauge = gauge(), "etcd_server_proposals_pending",
             "Proposals that wait for their outcome.";
         proposals_failed: Counter = counter(), "etcd_server_proposals_failed_total",
