@@ -121,7 +121,7 @@ async fn begins_http2(stream: &TcpStream) -> io::Result<bool> {
 #[derive(Debug)]
 pub struct Visitor {
     client: Client,
-    _tunnel: Tunnel,
+    tunnel: Tunnel,
     _dir: TempDir,
 }
 
@@ -131,7 +131,13 @@ impl Visitor {
         replace(&dir.path().join("ca"), authority.as_bytes());
         credentials.write(dir.path(), "client");
         let tunnel = Tunnel::start(to, dir.path());
-        Self { client: Client::new(tunnel.port()), _tunnel: tunnel, _dir: dir }
+        Self { client: Client::new(tunnel.port()), tunnel, _dir: dir }
+    }
+
+    /// Where others come in with the same certificates.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.tunnel.port()
     }
 
     /// Without a token, as of now.

@@ -1,7 +1,11 @@
-//! Users who are named by their certificates, where `--client-cert-auth` asks for one.
+//! Users who are named by their certificates, where `--client-cert-auth` asks for one; and the JSON gateway, where a
+//! certificate names nobody.
 
-use quorate_tests::pki::Leaf;
-use quorate_tests::{Kind, Server, Tool, on_both_servers, on_quorate};
+use quorate_tests::pki::{Credentials, Leaf};
+use quorate_tests::{
+    Kind, Response, Server, Tool, Visitor, on_both_servers, on_quorate, request_with,
+};
+use serde_json::{Value, json};
 
 use super::tls::{Files, ctl, tools};
 
@@ -9,11 +13,13 @@ on_both_servers! {
     alone:
     a_certificate_names_a_user,
     a_certificate_that_is_not_asked_for_names_nobody,
+    the_gateway_turns_certificates_with_names_away,
 }
 
 on_quorate! {
     alone:
     a_bad_token_is_not_made_good_by_a_certificate,
+    at_the_gateway_nobody_is_taken_for_the_server,
 }
 
 const DENIED: &str = "etcdserver: permission denied";
@@ -114,5 +120,89 @@ async fn a_bad_token_is_not_made_good_by_a_certificate(kind: Kind) {
         let line = format!("--auth-jwt-token nobodygavethisout.1 {line}");
         let told = run(&files, &server, Tool::QuorateCtl, "root", &line);
         assert_eq!(told, "etcdserver: invalid auth token", "{line}");
+    }
+}
+
+/// A client of the gateway that shows a certificate.
+struct GatewayClient(Visitor);
+
+impl GatewayClient {
+    fn new(files: &Files, server: &Server, certificate: &str) -> Self {
+        let read = |name: &str| std::fs::read_to_string(files.path(name)).unwrap();
+        let (cert, key) = (read(certificate), read(&format!("{certificate}.key")));
+        let credentials = Credentials { cert, key };
+        Self(server.visitor(&credentials, &files.authority.pem()))
+    }
+
+    fn post(&self, path: &str, headers: &[(&str, &str)], body: &Value) -> Response {
+        request_with(self.0.port(), "POST", path, headers, body.to_string().as_bytes())
+    }
+
+    /// Root's token.
+    fn token(&self) -> String {
+        let body = json!({"name": "root", "password": "SECRET"});
+        let answer = self.post("/v3/auth/authenticate", &[], &body);
+        let answer: Value = serde_json::from_str(&answer.text()).unwrap();
+        answer["token"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+    }
+}
+
+/// What root may: the paths of the gateway that read or change something, with requests.
+fn requests() -> Vec<(&'static str, Value)> {
+    let put = json!({"key": "YTE=", "value": "dg=="});
+    vec![
+        ("/v3/kv/range", json!({"key": "YTE="})),
+        ("/v3/kv/put", put.clone()),
+        ("/v3/kv/deleterange", json!({"key": "YTE="})),
+        ("/v3/kv/txn", json!({"success": [{"requestPut": put}]})),
+        ("/v3/auth/user/list", json!({})),
+        ("/v3/auth/user/add", json!({"name": "eve", "options": {"no_password": true}})),
+        ("/v3/auth/role/list", json!({})),
+        ("/v3/auth/disable", json!({})),
+        ("/v3/cluster/member/add", json!({"peerURLs": ["http://127.0.0.1:1"]})),
+        ("/v3/maintenance/defragment", json!({})),
+    ]
+}
+
+/// Etcd's gateway reaches its own server with the server's certificate, and runs as whom that names where the request
+/// has no `Accept`: with the name of root in it, everybody was root.
+async fn at_the_gateway_nobody_is_taken_for_the_server(kind: Kind) {
+    let files = Files::new();
+    files.write("server", &Leaf::new("root"));
+    let Some(server) = guarded(kind, &files, &["--client-cert-auth"]).await else { return };
+    let client = GatewayClient::new(&files, &server, "none");
+    for (path, body) in requests() {
+        for headers in [&[][..], &[("Accept", "*/*")], &[("Grpcgateway-Accept", "x")]] {
+            let answer = client.post(path, headers, &body);
+            let told = answer.text();
+            assert!(answer.status != 200 && told.contains(NOBODY), "{path} {headers:?}: {told}");
+        }
+        let wrong = client.post(path, &[("Authorization", "nobodygavethisout.1")], &body);
+        let told = wrong.text();
+        assert!(told.contains("etcdserver: invalid auth token"), "{path}: {told}");
+    }
+    let token = client.token();
+    let answer = client.post("/v3/auth/user/list", &[("Authorization", &token)], &json!({}));
+    let told = answer.text();
+    assert_eq!(answer.status, 200, "{told}");
+    // Nothing of the above was done.
+    assert!(told.contains("ann") && !told.contains("eve"), "{told}");
+}
+
+async fn the_gateway_turns_certificates_with_names_away(kind: Kind) {
+    let files = Files::new();
+    let Some(server) = guarded(kind, &files, &["--client-cert-auth"]).await else { return };
+    let token = GatewayClient::new(&files, &server, "none").token();
+    for certificate in ["ann", "root", "other"] {
+        let client = GatewayClient::new(&files, &server, certificate);
+        for headers in [&[][..], &[("Accept", "*/*")], &[("Authorization", &*token)]] {
+            for path in ["/v3/kv/range", "/v3/auth/user/list", "/v3/no/such/path"] {
+                let answer = client.post(path, headers, &json!({"key": "YTE="}));
+                let told = answer.text();
+                assert_eq!(answer.status, 400, "{certificate} {path}: {told}");
+                assert!(told.contains("CommonName of client sending a request"), "{told}");
+            }
+        }
+        assert_eq!(request_with(client.0.port(), "GET", "/version", &[], b"").status, 200);
     }
 }
