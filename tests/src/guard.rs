@@ -24,6 +24,7 @@ const PASSWORD: &str = "a password of root";
 const LEFT_OUT: &[(&str, &str)] = &[
     ("auth::", OWN_USERS),
     ("auth_tools::", OWN_USERS),
+    ("brute_force::", OWN_USERS),
     ("cluster_tools::endpoints_are_shown", NO_TOKEN_FOR_MEMBERS),
     ("cluster_tools::leadership_is_moved", NO_TOKEN_FOR_MEMBERS),
     ("damage::a_changed_byte_of_a_record_is_refused", "two logs differ: passwords are salted"),

@@ -428,7 +428,7 @@ async fn a_downgrade_takes_one_step(kind: Kind) {
         "etcdserver: cluster has a downgrade job in progress",
     );
     let request = pb::DowngradeRequest { action: 7, version: String::new() };
-    let unknown = client.maintenance().downgrade(request).await;
+    let unknown = client.downgrade(request).await;
     refused(unknown, Code::Unknown, "etcdserver: unknown method");
     let status = eventually_within(PATIENCE, "the lowered version", async || {
         let status = client.status(pb::StatusRequest {}).await.unwrap();
