@@ -25,6 +25,7 @@ use quorate_core::{ApplyError, Begun, Next, Now, Outlet, Output, StateMachine};
 use quorate_node::Proposal;
 use quorate_raft::{LogIndex, Role, Snapshot, Term};
 use quorate_state::apply::{AuthCommand, ClusterCommand, Command, Refusal, Request, Response};
+use quorate_state::backend::Batch;
 use quorate_state::members::Members;
 use quorate_state::quota::Quota;
 use quorate_state::versions::Version;
@@ -79,6 +80,8 @@ struct Carrier {
     finished: Instant,
     /// Yields when the image that was asked for is in place.
     installed: Option<crossbeam_channel::Receiver<()>>,
+    /// Bytes of the open batch, as the metrics have counted them.
+    open_bytes: i64,
 }
 
 impl Applier {
@@ -98,6 +101,7 @@ impl Applier {
             completions: CompletionBatch::new(),
             finished: Instant::now(),
             installed: None,
+            open_bytes: 0,
         };
         Self { machine, carrier }
     }
@@ -121,6 +125,7 @@ impl Applier {
                 if !self.carry_out(job)? {
                     return Ok(());
                 }
+                self.carrier.count_open(self.machine.state().pending_batch());
                 self.machine.hand_over_if_due(self.carrier.finished, &mut self.carrier);
             }
             self.work_at_compaction();
@@ -260,6 +265,9 @@ impl Outlet for Carrier {
             ),
             // The thread is gone only after a fault, which stops this one too.
             Output::Commit { batch, then } => {
+                // From here on it is the backend thread that counts it off.
+                self.count_open(&batch);
+                self.open_bytes = 0;
                 drop(self.neighbours.committer.send(Order::Commit { batch, then }));
             }
             Output::Install { index } => self.order_install(index),
@@ -279,6 +287,13 @@ impl Outlet for Carrier {
 impl Carrier {
     fn now(&self) -> Now {
         Now { instant: Instant::now(), millis: self.clock.now() }
+    }
+
+    /// Counts the open batch as it is now.
+    fn count_open(&mut self, batch: &Batch) {
+        let bytes = i64::try_from(batch.byte_count()).unwrap_or(i64::MAX);
+        let more = bytes - std::mem::replace(&mut self.open_bytes, bytes);
+        self.neighbours.metrics.disk.backend_pending.add(more);
     }
 
     fn set_members(&self, members: &Members) {

@@ -40,6 +40,8 @@ pub(crate) struct Committer {
     pub(crate) peers: Arc<Peers>,
     pub(crate) faults: FaultReports,
     pub(crate) metrics: Arc<Metrics>,
+    /// Bytes of the batch that is being committed.
+    pub(crate) batch_bytes: i64,
 }
 
 impl Committer {
@@ -61,6 +63,7 @@ impl Committer {
                 };
                 match received {
                     Ok(order) => {
+                        self.batch_bytes = batch_bytes(&order);
                         take_in(&mut self.writer, order, &self.metrics.snapshot.marshalling);
                     }
                     Err(RecvTimeoutError::Timeout) => self.writer.reclaim(Instant::now())?,
@@ -99,10 +102,11 @@ impl Committer {
     }
 
     /// Tells others what a step has done, which took so long. Says whether it was the last.
-    fn carry(&self, report: Report<Done<()>, Done<Defragmented>>, took: Duration) -> bool {
+    fn carry(&mut self, report: Report<Done<()>, Done<Defragmented>>, took: Duration) -> bool {
         match report {
             Report::Committed { committed, generation } => {
                 self.metrics.disk.backend_commit.observe(took);
+                self.metrics.disk.backend_pending.add(-std::mem::take(&mut self.batch_bytes));
                 _ = self.applier.send(Job::Committed { committed, generation });
             }
             Report::Moved { committed, generation } => {
@@ -161,6 +165,14 @@ impl Committer {
             "current-db-size-bytes" = backend.size_bytes(),
             "current-db-size-in-use-bytes" = backend.size_in_use_bytes()
         );
+    }
+}
+
+/// What an order brings for the file.
+fn batch_bytes(order: &Order) -> i64 {
+    match order {
+        Order::Commit { batch, .. } => i64::try_from(batch.byte_count()).unwrap_or(i64::MAX),
+        Order::Install { .. } | Order::Defragment(_) | Order::Stop => 0,
     }
 }
 

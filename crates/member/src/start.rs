@@ -181,6 +181,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
         peers: Arc::clone(&peers),
         faults: faults.clone(),
         metrics: Arc::clone(&metrics),
+        batch_bytes: 0,
     };
     let handles = Arc::new(Handles::new(Parts {
         identity,

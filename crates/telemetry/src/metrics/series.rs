@@ -172,6 +172,8 @@ group! {
             "Bytes written to the write-ahead log.";
         backend_commit: Histogram = from_a_milli(), "etcd_disk_backend_commit_duration_seconds",
             "Time that commits of the backend took.";
+        backend_pending: Gauge = gauge(), "quorate_backend_pending_bytes",
+            "Bytes of changes that are applied and not in the backend file yet.";
         backend_defrag: Histogram = Histogram::seconds(100_000, 13),
             "etcd_disk_backend_defrag_duration_seconds",
             "Time that defragmenting the backend took.";
