@@ -62,7 +62,7 @@ pub use http::{Response, get, get_and_shut_down, request, request_with};
 pub use json_stream::JsonStream;
 pub use kind::{Kind, is_long, missing, notice, skipped};
 pub use links::{Links, Rule};
-pub use machine::{Shim, SmallDisk, Strace, Syncing, Syncs};
+pub use machine::{Held, Shim, SmallDisk, Strace, Syncing, Syncs};
 pub use random::Random;
 pub use raw_http2::{RawAnswer, RawHttp2, RawResponse, framed, literal, string};
 pub use requests::{

@@ -1,5 +1,5 @@
-//! What a machine does to a process: a disk that is full, syncs that fail or take long, a clock that
-//! jumps.
+//! What a machine does to a process: a disk that is full, syncs that fail, take long or do not come back, a clock
+//! that jumps.
 //!
 //! Whatever a machine that runs the tests lacks for this is told in a notice, and the test is skipped.
 
@@ -8,7 +8,7 @@ mod shim;
 mod strace;
 
 pub use disk::SmallDisk;
-pub use shim::Shim;
+pub use shim::{Held, Shim};
 pub use strace::Strace;
 
 use std::time::Duration;

@@ -199,6 +199,17 @@ impl RawHttp2 {
         drop(self.stream.write_all(bytes));
     }
 
+    /// How much of a new stream the server takes before it says more. Its settings come first.
+    pub fn stream_window(&mut self) -> i64 {
+        while let Some((kind, flags, ..)) = self.read_any_frame() {
+            if kind == SETTINGS && flags & ACK == 0 {
+                self.send(&frame(SETTINGS, ACK, 0, b""));
+                break;
+            }
+        }
+        self.windows.initial
+    }
+
     /// Reads until the stream has ended.
     pub fn read_answer(&mut self, id: u32) -> RawAnswer {
         let mut response = RawResponse::default();

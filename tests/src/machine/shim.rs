@@ -19,10 +19,23 @@ pub struct Shim {
     control: File,
 }
 
+/// Syncs that do not come back, as `shim.c` numbers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i64)]
+pub enum Held {
+    /// All come back.
+    Nothing = 0,
+    /// Those of the backend file.
+    Backend = 1,
+    /// Those of the log, too.
+    Everything = 2,
+}
+
 /// Places in the control file.
 const SYNCS_FAIL: u64 = 0;
 const SYNC_MICROS: u64 = 8;
 const CLOCK_SECONDS: u64 = 16;
+const HELD: u64 = 24;
 
 impl Shim {
     /// Compiles the library, when there is a compiler.
@@ -43,7 +56,7 @@ impl Shim {
         };
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let path = place.path().join("control");
-        std::fs::write(&path, [0; 24]).unwrap();
+        std::fs::write(&path, [0; 32]).unwrap();
         let control = File::options().write(true).open(path).unwrap();
         Some(Self { place, control })
     }
@@ -66,6 +79,11 @@ impl Shim {
         };
         self.write(SYNC_MICROS, micros);
         self.write(SYNCS_FAIL, fail);
+    }
+
+    /// From now on, these syncs do not come back. Those that are held and are not any more do.
+    pub fn hold(&self, held: Held) {
+        self.write(HELD, held as i64);
     }
 
     /// From now on, the wall clock is ahead by this, or behind.

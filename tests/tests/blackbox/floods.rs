@@ -8,12 +8,15 @@ use std::time::Duration;
 use prost::Message as _;
 use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::watch_request::RequestUnion;
+use quorate_api::v3lockpb::LockRequest;
 use quorate_tests::{
     Client, ClusterOptions, Kind, Options, RawHttp2, Server, Syncing, Syncs, Watch, eventually,
     framed, is_long, literal, on_both_servers, on_quorate, prefix, put, put_op, range, txn,
-    watch_prefix,
+    watch_key, watch_prefix,
 };
 use tokio::task::JoinSet;
+
+use super::auth::{guard, options};
 
 on_both_servers! {
     alone:
@@ -25,6 +28,10 @@ on_both_servers! {
     large_puts_and_a_disk_that_is_stuck,
     large_transactions,
     reads_without_a_leader,
+    watchers_of_many_keys,
+    watchers_of_large_keys,
+    tokens_that_nobody_gave_out,
+    waiters_for_a_lock,
 }
 
 on_quorate! {
@@ -342,4 +349,94 @@ async fn reads_without_a_leader(kind: Kind) {
     .await;
     assert_eq!(done, 0, "nobody leads");
     show(&format!("{count} linearizable reads at once, without a leader"), kind, before, server);
+}
+
+async fn watchers_of_many_keys(kind: Kind) {
+    let server = Server::start(kind).await;
+    let (before, watchers) = (server.memory("VmRSS"), form(1_000, 20_000));
+    let mut held = Vec::new();
+    for stream in 0..10 {
+        let mut watch = Watch::open(&server.client());
+        for number in 0..watchers {
+            watch.create(watch_key(format!("k{stream}/{number}"))).await;
+        }
+        held.push(watch);
+    }
+    goes_on(&server).await;
+    show(&format!("10 x {watchers} watchers of a key each"), kind, before, &server);
+}
+
+async fn watchers_of_large_keys(kind: Kind) {
+    let server = Server::start(kind).await;
+    let (before, watchers) = (server.memory("VmRSS"), form(20, 800));
+    let mut watch = Watch::open(&server.client());
+    let mut created = 0;
+    for number in 0..watchers {
+        let key = [number.to_string().into_bytes(), vec![b'k'; MIB]].concat();
+        watch.send(RequestUnion::CreateRequest(watch_key(key))).await;
+        created += usize::from(!watch.next().await.canceled);
+    }
+    goes_on(&server).await;
+    show(
+        &format!("{watchers} watchers of keys of 1 MiB, {created} created"),
+        kind,
+        before,
+        &server,
+    );
+}
+
+async fn tokens_that_nobody_gave_out(kind: Kind) {
+    let server = options(kind).start().await;
+    let root = guard(&server.client()).await;
+    let (before, calls) = (server.memory("VmRSS"), form(200, 2_000));
+    let body = framed(&range("k", "").encode_to_vec());
+    let mut held: Vec<RawHttp2> = (0..10).map(|_| RawHttp2::connect(server.port())).collect();
+    for (connection, number) in held.iter_mut().zip(0_u64..) {
+        for call in 0..calls as u64 {
+            // As if it had been given out by an entry that is to come.
+            let token = format!("nobodygavethisout.{}", (1_u64 << 40) + number * 10_000 + call);
+            let id = connection.open(&[head(RANGE), literal(b"token", token.as_bytes())].concat());
+            connection.send_body(id, &body, true);
+        }
+    }
+    // One without a token shows that the others have been read.
+    for connection in &mut held {
+        let id = connection.open(&head(RANGE));
+        connection.send_body(id, &body, true);
+        connection.read_answer(id);
+    }
+    eventually("a write", async || root.put(put("after", b"v")).await.ok()).await;
+    show(&format!("10 x {calls} reads with made-up tokens"), kind, before, &server);
+}
+
+async fn waiters_for_a_lock(kind: Kind) {
+    let server = Server::start(kind).await;
+    let (before, count) = (server.memory("VmRSS"), form(100, 5_000));
+    let mut granting = JoinSet::new();
+    for first in 0..16 {
+        let client = server.client();
+        granting.spawn(async move {
+            for number in (first..count).step_by(16) {
+                client.grant(i64::try_from(number).unwrap() + 1, 3_600).await;
+            }
+        });
+    }
+    granting.join_all().await;
+    let mut held: Vec<RawHttp2> = (0..10).map(|_| RawHttp2::connect(server.port())).collect();
+    for number in 0..count {
+        let connection = &mut held[number % 10];
+        let id = connection.open(&head("/v3lockpb.Lock/Lock"));
+        let lease = i64::try_from(number).unwrap() + 1;
+        let request = LockRequest { name: b"l".to_vec().into(), lease };
+        connection.send_body(id, &framed(&request.encode_to_vec()), true);
+    }
+    let client = server.client();
+    eventually("all to wait", async || {
+        let keys = pb::RangeRequest { count_only: true, ..prefix("l/") };
+        let waiting = client.range(keys).await.unwrap().count;
+        (waiting == i64::try_from(count).unwrap()).then_some(())
+    })
+    .await;
+    goes_on(&server).await;
+    show(&format!("{count} wait for a lock"), kind, before, &server);
 }

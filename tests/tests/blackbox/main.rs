@@ -6,6 +6,7 @@
 
 mod auth;
 mod auth_tools;
+mod bounds;
 mod brute_force;
 mod certificate_users;
 mod cluster_tools;

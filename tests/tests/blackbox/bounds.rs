@@ -1,0 +1,417 @@
+//! Bounds of what a member holds, each reached from outside: what it refuses then, what goes on meanwhile, and that
+//! everything comes back.
+//!
+//! `docs/bounds.md` says which bounds there are. Those on whole requests, calls and events of watchers are in
+//! `floods`, those on descriptors in `resources`.
+
+use prost::Message as _;
+use quorate_api::etcdserverpb as pb;
+use quorate_api::etcdserverpb::watch_request::RequestUnion;
+use quorate_tests::{
+    Client, Held, Kind, Options, RawAnswer, RawHttp2, Server, Shim, Watch, eventually, framed,
+    literal, on_quorate, prefix, put, put_op, range, txn, watch_prefix, within,
+};
+use tokio::task::JoinSet;
+
+on_quorate! {
+    alone:
+    connections_beyond_those_with_large_windows_have_small_ones,
+    heads_are_refused_beyond_their_bytes,
+    streams_of_one_connection_are_refused_beyond_their_number,
+    proposals_are_refused_beyond_their_number,
+    proposals_are_refused_beyond_their_bytes,
+    tasks_are_refused_beyond_their_number,
+    lists_wait_and_are_refused_while_others_are_not_taken,
+    references_of_long_lists_are_bounded,
+    watchers_are_refused_beyond_their_memory,
+    what_one_slow_reader_of_a_watch_is_owed_is_bounded,
+    who_takes_no_replies_is_not_read_from,
+    what_the_backend_has_not_written_is_bounded,
+}
+
+const MIB: usize = 1 << 20;
+const MIB_FLOAT: f64 = 1_048_576.0;
+const TOO_MANY: &str = "etcdserver: too many requests";
+
+/// The head of a call, as it goes on the wire.
+fn head(path: &str) -> Vec<u8> {
+    [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", path),
+        (":authority", "localhost"),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+    ]
+    .iter()
+    .flat_map(|(name, value)| literal(name.as_bytes(), value.as_bytes()))
+    .collect()
+}
+
+fn metric(server: &Server, series: &str) -> f64 {
+    server.metric(series).unwrap_or_else(|| panic!("no series {series}"))
+}
+
+async fn reaches(server: &Server, series: &str, least: f64) {
+    eventually(series, async || (metric(server, series) >= least).then_some(())).await;
+}
+
+async fn comes_to_nothing(server: &Server, series: &str) {
+    eventually(series, async || (metric(server, series) == 0.0).then_some(())).await;
+}
+
+/// A server whose disk can be held.
+async fn on_a_disk_that_can_be_held(kind: Kind) -> Option<(Shim, Server)> {
+    let shim = Shim::build()?;
+    let server = shim.prepare(Options::new(kind)).start().await;
+    server.client().write("before", "v").await;
+    Some((shim, server))
+}
+
+/// What has become of many requests.
+#[derive(Debug, Default)]
+struct Counts {
+    done: usize,
+    refused: usize,
+    /// Waited for too long, and may be carried out.
+    late: usize,
+}
+
+/// Asks for all of it over some connections. Nobody waits for the answers yet.
+fn ask_all<T: Send + 'static, F>(
+    server: &Server,
+    count: usize,
+    ask: impl Fn(Client, usize) -> F,
+) -> JoinSet<Result<T, tonic::Status>>
+where
+    F: Future<Output = Result<T, tonic::Status>> + Send + 'static,
+{
+    let clients: Vec<Client> = (0..16).map(|_| server.client()).collect();
+    let mut asking = JoinSet::new();
+    for number in 0..count {
+        asking.spawn(ask(clients[number % clients.len()].clone(), number));
+    }
+    asking
+}
+
+async fn count_all<T: 'static>(mut asking: JoinSet<Result<T, tonic::Status>>) -> Counts {
+    let mut counts = Counts::default();
+    while let Some(answer) = asking.join_next().await {
+        match answer.unwrap() {
+            Ok(_) => counts.done += 1,
+            Err(status) if status.message() == TOO_MANY => counts.refused += 1,
+            Err(status) if status.message().contains("timed out") => counts.late += 1,
+            Err(status) => panic!("{status}"),
+        }
+    }
+    counts
+}
+
+async fn connections_beyond_those_with_large_windows_have_small_ones(kind: Kind) {
+    let server = Server::start(kind).await;
+    let series = "quorate_large_receive_windows";
+    let mut held: Vec<RawHttp2> = Vec::new();
+    for _ in 0..300 {
+        held.push(RawHttp2::connect(server.port()));
+    }
+    let windows: Vec<i64> = held.iter_mut().map(RawHttp2::stream_window).collect();
+    let large = windows.iter().filter(|window| **window == 1 << 20).count();
+    let small = windows.iter().filter(|window| **window == (1 << 16) - 1).count();
+    // 1 GiB, 4 MiB of each.
+    assert_eq!((large, small), (256, 44), "{windows:?}");
+    assert!(metric(&server, series) <= 256.0);
+    let log = server.log();
+    assert_eq!(log.matches("connections have small receive windows").count(), 1, "{log}");
+    // A request that is larger than its connection's window comes in pieces.
+    let last = held.last_mut().unwrap();
+    let id = last.open(&head("/etcdserverpb.KV/Put"));
+    let body = framed(&put("k", vec![b'v'; MIB]).encode_to_vec());
+    assert!(last.pour(id, &body), "the server stops reading");
+    last.send_body(id, b"", true);
+    let answer = last.read_answer(id);
+    assert_eq!(answer.summary(), "200 0");
+    held.clear();
+    comes_to_nothing(&server, series).await;
+    assert_eq!(RawHttp2::connect(server.port()).stream_window(), 1 << 20);
+}
+
+async fn heads_are_refused_beyond_their_bytes(kind: Kind) {
+    let server = Server::start(kind).await;
+    let mut connection = RawHttp2::connect(server.port());
+    let body = framed(&range("k", "").encode_to_vec());
+    let mut ask = |bytes: usize| {
+        let filler = literal(b"x-filler", &vec![b'x'; bytes]);
+        let block = [head("/etcdserverpb.KV/Range"), filler].concat();
+        connection.ask_block(&block, &body).summary()
+    };
+    assert_eq!(ask(200_000), "200 0");
+    let refused = ask(300_000);
+    assert!(refused.starts_with("431"), "{refused}");
+    assert_eq!(ask(200_000), "200 0", "the connection goes on");
+}
+
+async fn streams_of_one_connection_are_refused_beyond_their_number(kind: Kind) {
+    let server = Server::start(kind).await;
+    let mut connection = RawHttp2::connect(server.port());
+    let head = head("/etcdserverpb.Lease/LeaseKeepAlive");
+    for _ in 0..1 << 15 {
+        connection.open(&head);
+    }
+    let one_more = connection.open(&head);
+    // "Refused", which says that nothing was done and that it may be tried again.
+    assert_eq!(connection.read_answer(one_more), RawAnswer::Reset(7));
+    let calls = metric(&server, "quorate_calls_in_progress");
+    assert!(calls <= 32_768.0, "{calls}");
+    within("a write of another", server.client().write("k", "v")).await;
+    drop(connection);
+    comes_to_nothing(&server, "quorate_calls_in_progress").await;
+}
+
+async fn proposals_are_refused_beyond_their_number(kind: Kind) {
+    let Some((shim, server)) = on_a_disk_that_can_be_held(kind).await else { return };
+    shim.hold(Held::Everything);
+    let count = 18_000;
+    let asking = ask_all(&server, count, async |client, number| {
+        client.put(put(format!("k{number}"), "v")).await
+    });
+    reaches(&server, "quorate_proposals_refused_total", 1.0).await;
+    let proposals = metric(&server, "quorate_proposals_in_progress");
+    // Their places are kept when their callers have gone.
+    assert!((16_000.0..=16_384.0).contains(&proposals), "{proposals}");
+    // Reads of what is there need no log.
+    let reading = pb::RangeRequest { serializable: true, ..range("before", "") };
+    assert_eq!(within("a read", server.client().range(reading)).await.unwrap().count, 1);
+    shim.hold(Held::Nothing);
+    let Counts { done, refused, late } = count_all(asking).await;
+    assert_eq!(done + refused + late, count);
+    assert!(refused > 0);
+    comes_to_nothing(&server, "quorate_proposals_in_progress").await;
+    let here = server.client().range(pb::RangeRequest { count_only: true, ..prefix("k") }).await;
+    // Who was refused has written nothing.
+    let here = usize::try_from(here.unwrap().count).unwrap();
+    assert!((done..=done + late).contains(&here), "{here} of {done} and {late}");
+}
+
+async fn proposals_are_refused_beyond_their_bytes(kind: Kind) {
+    let Some((shim, server)) = on_a_disk_that_can_be_held(kind).await else { return };
+    shim.hold(Held::Everything);
+    let bytes = "quorate_proposals_in_progress_bytes";
+    // Requests have a bound of their own until they are proposals. Nothing is carried out meanwhile: each is refused
+    // or given up, which leaves its proposal behind.
+    while metric(&server, bytes) < 511.0 * MIB_FLOAT {
+        let asking = ask_all(&server, 300, async |client, number| {
+            client.put(put(format!("k{number}"), vec![b'v'; MIB])).await
+        });
+        assert_eq!(count_all(asking).await.done, 0);
+    }
+    assert!(metric(&server, bytes) <= 514.0 * MIB_FLOAT);
+    eventually("a refusal", async || {
+        let refused = server.client().put(put("another", vec![b'v'; MIB])).await;
+        refused.is_err_and(|status| status.message() == TOO_MANY).then_some(())
+    })
+    .await;
+    assert!(metric(&server, "quorate_proposals_refused_total") > 0.0);
+    shim.hold(Held::Nothing);
+    comes_to_nothing(&server, bytes).await;
+    server.client().write("after", "v").await;
+}
+
+async fn tasks_are_refused_beyond_their_number(kind: Kind) {
+    let Some((shim, server)) = on_a_disk_that_can_be_held(kind).await else { return };
+    shim.hold(Held::Backend);
+    // Each waits until what is applied is in the file.
+    let asking = ask_all(&server, 1_100, async |client, _| {
+        client.defragment(pb::DefragmentRequest {}).await
+    });
+    reaches(&server, "quorate_tasks_refused_total", 1.0).await;
+    let tasks = metric(&server, "quorate_tasks_in_progress");
+    assert!((1_000.0..=1_024.0).contains(&tasks), "{tasks}");
+    let refused = server.client().defragment(pb::DefragmentRequest {}).await.unwrap_err();
+    assert_eq!(refused.message(), TOO_MANY);
+    within("a write", server.client().write("meanwhile", "v")).await;
+    // What was asked for is still to be done when nobody waits for it any more.
+    drop(asking);
+    assert!(metric(&server, "quorate_tasks_in_progress") >= 1_000.0);
+    shim.hold(Held::Nothing);
+    comes_to_nothing(&server, "quorate_tasks_in_progress").await;
+}
+
+/// Opens lists of everything, of which nobody reads more than the beginning.
+fn lists_unread(server: &Server, count: usize) -> Vec<RawHttp2> {
+    let (head, body) = (head("/etcdserverpb.KV/Range"), framed(&prefix("k").encode_to_vec()));
+    let open = |_| {
+        let mut connection = RawHttp2::connect(server.port());
+        let id = connection.open(&head);
+        connection.send_body(id, &body, true);
+        connection
+    };
+    (0..count).map(open).collect()
+}
+
+async fn lists_wait_and_are_refused_while_others_are_not_taken(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    for number in 0..300 {
+        client.write(format!("k{number:03}"), vec![b'v'; 100_000]).await;
+    }
+    let before = server.memory("RssAnon");
+    // 1 GiB is room for 35 and a part of another, which counts whole.
+    let held = lists_unread(&server, 40);
+    let series = "quorate_replies_bytes";
+    reaches(&server, series, 1024.0 * MIB_FLOAT).await;
+    reaches(&server, "quorate_replies_refused_total", 1.0).await;
+    assert!(metric(&server, series) <= (1024.0 + 30.0) * MIB_FLOAT);
+    let refused = client.range(prefix("k")).await.unwrap_err();
+    assert_eq!(refused.message(), TOO_MANY);
+    within("a write", client.write("a", "v")).await;
+    assert_eq!(within("a small read", client.read("a")).await.unwrap(), b"v");
+    // They are references to what the store holds.
+    let grown = server.memory("RssAnon").saturating_sub(before) as usize / MIB;
+    assert!(grown < 256, "{grown} MiB");
+    drop(held);
+    comes_to_nothing(&server, series).await;
+    assert_eq!(client.range(prefix("k")).await.unwrap().kvs.len(), 300);
+}
+
+async fn references_of_long_lists_are_bounded(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let keys = 100_000;
+    for first in (0..keys).step_by(125) {
+        let puts = (first..first + 125).map(|number| put_op(format!("k{number:06}"), ""));
+        client.txn(txn(puts.collect())).await.unwrap();
+    }
+    let (held, series) = (lists_unread(&server, 120), "quorate_lists_reference_bytes");
+    reaches(&server, "quorate_lists_refused_total", 1.0).await;
+    let bytes = metric(&server, series);
+    // One may go beyond.
+    assert!((250.0..=262.0).contains(&(bytes / MIB_FLOAT)), "{bytes}");
+    let refused = client.range(prefix("k")).await.unwrap_err();
+    assert_eq!(refused.message(), TOO_MANY);
+    let page = pb::RangeRequest { limit: 100, ..prefix("k") };
+    assert_eq!(within("a page", client.range(page)).await.unwrap().kvs.len(), 100);
+    drop(held);
+    comes_to_nothing(&server, series).await;
+    assert_eq!(client.range(prefix("k")).await.unwrap().kvs.len(), keys);
+}
+
+async fn watchers_are_refused_beyond_their_memory(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let mut watch = Watch::open(&client);
+    // 512 MiB is room for 511 of them, which take a little more than their keys.
+    let large = |number: usize| {
+        let key = [number.to_string().into_bytes(), vec![b'k'; MIB]].concat();
+        pb::WatchCreateRequest { key: key.into(), ..pb::WatchCreateRequest::default() }
+    };
+    let mut created = 0;
+    let refused = loop {
+        watch.send(RequestUnion::CreateRequest(large(created))).await;
+        let answer = watch.next().await;
+        if answer.canceled {
+            break answer;
+        }
+        created += 1;
+    };
+    assert_eq!((refused.cancel_reason.as_str(), created), (TOO_MANY, 511));
+    let bytes = metric(&server, "quorate_watchers_bytes");
+    assert!((511.0..=512.0).contains(&(bytes / MIB_FLOAT)), "{bytes}");
+    assert_eq!(metric(&server, "quorate_watchers_refused_total"), 1.0);
+    // There is room for others that are small, and those that are there go on.
+    let mut small = Watch::open(&client);
+    assert!(small.create(watch_prefix("s")).await.created);
+    client.write("s", "v").await;
+    assert_eq!(small.events(1).await.len(), 1);
+    watch.cancel(0).await;
+    assert!(watch.next().await.canceled);
+    assert!(watch.create(large(created)).await.created, "the place of who has left");
+    drop((watch, small));
+    comes_to_nothing(&server, "quorate_watchers_bytes").await;
+}
+
+async fn what_one_slow_reader_of_a_watch_is_owed_is_bounded(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let mut connection = RawHttp2::connect(server.port());
+    let id = connection.open(&head("/etcdserverpb.Watch/Watch"));
+    let create = RequestUnion::CreateRequest(watch_prefix("k"));
+    let request = pb::WatchRequest { request_union: Some(create) };
+    connection.send_body(id, &framed(&request.encode_to_vec()), false);
+    connection.read_body(id, 10);
+    for number in 0..300 {
+        client.write(format!("k{number}"), vec![b'v'; 100_000]).await;
+        // What waits on its stream, and what the transport has of it.
+        let owed = metric(&server, "quorate_watch_events_bytes");
+        assert!(owed < 3.0 * MIB_FLOAT, "{owed} bytes after {number} writes");
+    }
+    assert_eq!(metric(&server, "etcd_debugging_mvcc_slow_watcher_total"), 1.0);
+    assert!(metric(&server, "quorate_watch_events_bytes") > 0.0);
+    drop(connection);
+    comes_to_nothing(&server, "quorate_watch_events_bytes").await;
+}
+
+async fn who_takes_no_replies_is_not_read_from(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let mut connection = RawHttp2::connect(server.port());
+    connection.stream_window();
+    let id = connection.open(&head("/etcdserverpb.Watch/Watch"));
+    let create = RequestUnion::CreateRequest(watch_prefix("k"));
+    let request = pb::WatchRequest { request_union: Some(create) };
+    let one = framed(&request.encode_to_vec());
+    // As much as may be on its way.
+    let count = MIB / one.len();
+    assert!(count > 60_000, "{count}");
+    assert!(connection.pour(id, &one.repeat(count)));
+    let series = "etcd_debugging_mvcc_watcher_total";
+    reaches(&server, series, 1.0).await;
+    let (mut watchers, mut looks) = (0.0, 0);
+    while looks < 20 {
+        client.write("a", "v").await;
+        let now = metric(&server, series);
+        looks = if now > watchers { 0 } else { looks + 1 };
+        watchers = now;
+    }
+    // What replies fit into the client's window and what is encoded ahead of it, and those that wait.
+    assert!(watchers < 40_000.0, "{watchers} of {count}");
+    drop(connection);
+    comes_to_nothing(&server, series).await;
+}
+
+async fn what_the_backend_has_not_written_is_bounded(kind: Kind) {
+    let Some((shim, mut server)) = on_a_disk_that_can_be_held(kind).await else { return };
+    let series = "quorate_backend_pending_bytes";
+    comes_to_nothing(&server, series).await;
+    shim.hold(Held::Backend);
+    let count = 600;
+    let asking = ask_all(&server, count, async |client, number| {
+        client.put(put(format!("k{number:03}"), vec![b'v'; MIB])).await
+    });
+    // The batch that is open grows to 128 MiB, when two wait and one is being written. Then the applier waits, and
+    // entries wait in the log.
+    reaches(&server, series, 128.0 * MIB_FLOAT).await;
+    reaches(&server, "quorate_log_uncommitted_bytes", MIB_FLOAT).await;
+    let reading = pb::RangeRequest { serializable: true, ..range("before", "") };
+    assert_eq!(within("a read", server.client().range(reading)).await.unwrap().count, 1);
+    eventually("requests that were given up", async || {
+        server.client().put(put("another", "v")).await.is_err().then_some(())
+    })
+    .await;
+    let pending = metric(&server, series);
+    // 128 MiB of each, and what comes to the applier at one time.
+    assert!(pending <= 512.0 * MIB_FLOAT, "{pending}");
+    shim.hold(Held::Nothing);
+    let Counts { done, refused, late } = count_all(asking).await;
+    assert_eq!(done + refused + late, count);
+    comes_to_nothing(&server, series).await;
+    // Who was late is carried out all the same: it was in the log.
+    let written = i64::try_from(done + late).unwrap();
+    let keys = pb::RangeRequest { count_only: true, ..prefix("k") };
+    eventually("all to be carried out", async || {
+        (server.client().range(keys.clone()).await.unwrap().count == written).then_some(())
+    })
+    .await;
+    server.kill();
+    server.start_again().await;
+    assert_eq!(server.client().range(keys).await.unwrap().count, written);
+}
