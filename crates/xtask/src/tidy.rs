@@ -10,12 +10,14 @@
 //! * Rings 0 and 1 have no clock, thread, environment or ambient randomness: time and seeds are arguments.
 //! * The crates of these rings have one `clippy.toml`: the root's with bans added. Clippy takes the nearest
 //!   file alone, so each has a copy.
+//! * Every name in the tables of `docs/bounds.md` is that of something.
 //! * Every planted defect (`crates/sim/plants`) still applies to the code that it spoils.
 //! * Nothing is left unfinished, and no file names a path of somebody's machine.
 //!
 //! Tests of the pure crates are free to use the environment; what counts as a test is said at
 //! [`production`]. The rules also run as a test of this crate.
 
+mod bounds;
 mod circles;
 mod manifest;
 mod modules;
@@ -27,6 +29,7 @@ mod unused;
 
 use crate::workspace::root;
 use crate::{Outcome, plants, say};
+use bounds::check_bounds;
 use circles::check_circles;
 use manifest::{check_arrows, check_used};
 use source::{Source, is_letter, is_test_file, production, read_all};
@@ -266,6 +269,7 @@ fn check(sources: &[Source]) -> Vec<String> {
     check_used(sources, &mut complaints);
     check_circles(sources, &mut complaints);
     check_unused(sources, &mut complaints);
+    check_bounds(sources, &mut complaints);
     for (path, _) in LONG_FILES {
         if !sources.iter().any(|source| source.path == *path) {
             complaints.push(format!("{path}: on the list of long files, but gone"));

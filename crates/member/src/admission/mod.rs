@@ -19,22 +19,6 @@
 //! A proposal is the only thing whose memory outlives its caller: what is in the log of a leader stays there until
 //! it is committed and applied. So its place does, too (`pending_proposals`).
 //!
-//! # Elsewhere
-//!
-//! | bound | where | at the bound |
-//! |---|---|---|
-//! | connections, of clients and of peers | `descriptors`, `listen::places` | wait; idle ones are closed |
-//! | streams of one connection | `listen::STREAMS_HELD_MAX` | refused |
-//! | watchers, with what they watch | `state::watch::WatchLimits` | refused |
-//! | events that nobody takes, over all streams | `state::watch::WatchLimits` | one response each, new events and history alike |
-//! | entries that a leader has not applied | `node::limits::UNCOMMITTED_BYTES_MAX` | refused |
-//! | the log that a follower has not applied | `node::limits::LOG_BYTES_MAX` | appends are dropped |
-//! | entries on their way to the applier | `node::limits::APPLYING_BYTES_MAX` | they wait in the log |
-//! | passwords to be hashed or looked at | `passwords` | refused |
-//! | tokens that are good | `state::auth::tokens` | the oldest go |
-//! | changes on their way to the backend file | `applier`, `committer` | the applier waits |
-//! | what peers are sent, and what has come from them | `peer::outgoing`, `peer::backlog` | dropped; reading pauses |
-//!
 //! # The sum
 //!
 //! Beside the store itself: what waits to be answered (proposals, requests, replies, lists) 2.3 GiB, calls, watchers
@@ -45,7 +29,8 @@
 //!
 //! # Not here
 //!
-//! What one request may be ([`crate::Limits`]).
+//! What one request may be ([`crate::Limits`]). Bounds of the rooms around: `docs/bounds.md` has all of a member's, with
+//! their series and the tests that reach them.
 
 mod bound;
 mod calls;
