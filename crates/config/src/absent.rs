@@ -153,7 +153,6 @@ impl Absent {
 }
 
 const PROFILES: Reason = Feature("there are no profiles over HTTP");
-const ROTATION: Reason = Feature("log files are not rotated; use logrotate's copytruncate");
 const TRACING: Reason = Feature("requests are not traced");
 const PINGS: Reason = Feature("clients may ping as often as they like");
 const V2: Reason = Dropped("there is no v2 API");
@@ -168,10 +167,6 @@ pub(super) static ABSENT: &[Absent] = &[
     text("distributed-tracing-sampling-rate", TRACING).idle(&["0"]),
     text("distributed-tracing-service-name", TRACING).idle(&["etcd"]),
     switch("enable-distributed-tracing", TRACING),
-    switch("enable-log-rotation", ROTATION),
-    text("log-rotation-config-json", ROTATION).idle(&[
-        r#"{"maxsize": 100, "maxage": 0, "maxbackups": 0, "localtime": false, "compress": false}"#,
-    ]),
     switch("enable-pprof", PROFILES),
     text("grpc-keepalive-min-time", PINGS).idle(&["0", "0s"]),
     switch("memory-mlock", Feature("the backend file is not locked in memory")),

@@ -6,6 +6,10 @@ use super::absent::Demand;
 use super::config::Config;
 use super::security::TlsVersion;
 
+/// What `--help` of etcd shows, and scripts give.
+const DEFAULT_ROTATION: &str =
+    r#"{"maxsize": 100, "maxage": 0, "maxbackups": 0, "localtime": false, "compress": false}"#;
+
 /// What flags, environment and file write into; [`super::validate`] makes a [`Config`] of it.
 #[derive(Clone, Debug)]
 pub(super) struct Draft {
@@ -39,6 +43,10 @@ pub(super) struct Draft {
     pub(super) log_format: String,
     /// Names of outputs and paths.
     pub(super) log_outputs: Vec<String>,
+    /// Whether the log file is set aside when it is full.
+    pub(super) enable_log_rotation: bool,
+    /// When, and what is kept, as JSON.
+    pub(super) log_rotation_config_json: String,
     /// Stages of the v2 store's end; accepted and without effect.
     pub(super) v2_deprecation: Vec<String>,
     /// The flags that somebody set, by name.
@@ -65,6 +73,8 @@ impl Default for Draft {
             log_level: "info".to_owned(),
             log_format: "json".to_owned(),
             log_outputs: vec!["default".to_owned()],
+            enable_log_rotation: false,
+            log_rotation_config_json: DEFAULT_ROTATION.to_owned(),
             v2_deprecation: Vec::new(),
             explicit: BTreeSet::new(),
             demands: Vec::new(),

@@ -36,6 +36,7 @@ mod members;
 mod outcome;
 mod process;
 mod reading;
+mod rotation;
 mod security;
 mod setting;
 mod start;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, io, time::Duration};
 
 use quorate_gotext::duration::SignedDuration;
-use quorate_telemetry::log::{Format, Level, Output};
+use quorate_telemetry::log::{Format, Level, Output, Rotation};
 
 use super::absent::ABSENT;
 use super::environment::environment_name;
@@ -358,6 +358,18 @@ fn checks_come_in_order_with_etcds_texts() {
         ("--logger x", "unknown logger option \"x\""),
         ("--log-outputs default,stdout", "multi logoutput for \"default\" is not supported yet"),
         (
+            "--enable-log-rotation",
+            "--log-outputs requires a single file path when --log-rotate-config-json is defined",
+        ),
+        (
+            "--enable-log-rotation --log-outputs /a,/b",
+            "--log-outputs requires a single file path when --log-rotate-config-json is defined",
+        ),
+        (
+            "--enable-log-rotation --log-outputs /a --log-rotation-config-json {",
+            "improperly formatted log rotation config: unexpected end of JSON input",
+        ),
+        (
             "--log-outputs systemd/journal,stdout",
             "running with systemd/journal but other '--log-outputs' values ([\"stdout\" \"systemd/journal\"]) are configured with 'default'; override 'default' value with something else",
         ),
@@ -417,6 +429,25 @@ fn a_refusal_is_told_in_the_log_that_was_asked_for() {
     let exit = self::exit("--log-format x");
     assert!(exit.log.is_none());
     assert!(exit.lines.iter().all(|p| p.destination == Destination::Early));
+}
+
+#[test]
+fn a_log_file_is_rotated_where_that_is_asked_for() {
+    let json = r#"{"maxsize":1,"compress":true}"#;
+    let by_flags = config(&format!(
+        "--log-outputs stderr,/a --enable-log-rotation --log-rotation-config-json {json}"
+    ));
+    let (age_max, backups_max) = (None, None);
+    let rotation =
+        Rotation { bytes_max: 1 << 20, age_max, backups_max, local_time: false, compress: true };
+    let rotated = Output::RotatedFile("/a".to_owned(), rotation);
+    assert_eq!(by_flags.log.outputs, [rotated.clone(), Output::Stderr]);
+    let text =
+        format!("log-outputs: [/a]\nenable-log-rotation: true\nlog-rotation-config-json: '{json}'");
+    assert_eq!(file(&text).unwrap().config.log.outputs, [rotated]);
+    // Without the switch the rest changes nothing, whatever it says.
+    let idle = config("--log-outputs /a --log-rotation-config-json x").log.outputs;
+    assert_eq!(idle, [Output::File("/a".to_owned())]);
 }
 
 #[test]

@@ -6,13 +6,14 @@
 use quorate_gotext::duration::{ParseDurationError, SignedDuration};
 use quorate_gotext::quote::go_quote;
 use quorate_release::Version;
-use quorate_telemetry::log::{self, Format, Level, Output, Settings};
+use quorate_telemetry::log::{self, Format, Level, Output, Rotation, Settings};
 use quorate_telemetry::metrics::MetricsLevel;
 
 use super::config::{ClusterState, CompactionMode, Config, DEFAULT_NAME, FreelistType, Retention};
 use super::draft::Draft;
 use super::features::Gate;
 use super::outcome::Pending;
+use super::rotation::{self, RotationError};
 use super::security::{Security, TlsVersion};
 use super::url::{self, Url};
 
@@ -35,6 +36,10 @@ pub(super) enum Refusal {
         quoted_list(.0)
     )]
     JournalAmongOutputs(Vec<String>),
+    #[error("--log-outputs requires a single file path when --log-rotate-config-json is defined")]
+    RotationWithoutFile,
+    #[error(transparent)]
+    Rotation(#[from] RotationError),
     #[error("unknown log format: {0}, supported values json, console")]
     UnknownFormat(String),
     /// Ends the process at once instead.
@@ -123,16 +128,18 @@ fn check_log(draft: &Draft) -> Result<Settings, Refusal> {
     if names.len() > 1 && names.iter().any(|name| name == "default") {
         return Err(Refusal::DefaultAmongOutputs);
     }
+    let rotation = check_rotation(draft)?;
     if names.len() > 1 && names.iter().any(|name| name == "systemd/journal") {
         return Err(Refusal::JournalAmongOutputs(names.clone()));
     }
     let mut outputs: Vec<Output> = names
         .iter()
-        .map(|name| match name.as_str() {
-            "default" | "stderr" => Output::Stderr,
-            "stdout" => Output::Stdout,
-            "systemd/journal" => Output::Journal,
-            path => Output::File(path.to_owned()),
+        .map(|name| match (name.as_str(), &rotation) {
+            ("default" | "stderr", _) => Output::Stderr,
+            ("stdout", _) => Output::Stdout,
+            ("systemd/journal", _) => Output::Journal,
+            (path, None) => Output::File(path.to_owned()),
+            (path, Some(rotation)) => Output::RotatedFile(path.to_owned(), rotation.clone()),
         })
         .collect();
     if outputs.is_empty() {
@@ -148,6 +155,20 @@ fn check_log(draft: &Draft) -> Result<Settings, Refusal> {
         other => return Err(Refusal::UnknownFormat(other.to_owned())),
     };
     Ok(Settings { level, format, outputs })
+}
+
+/// Rotation wants one file, beside which there may be standard output or error. etcd counts the journal as a file,
+/// and so do we: there is nothing to rotate then.
+fn check_rotation(draft: &Draft) -> Result<Option<Rotation>, Refusal> {
+    if !draft.enable_log_rotation {
+        return Ok(None);
+    }
+    let is_file = |name: &&String| !matches!(name.as_str(), "default" | "stderr" | "stdout");
+    let files = draft.log_outputs.iter().filter(is_file).count();
+    if files > 1 || (files == 0 && draft.log_outputs.len() <= 1) {
+        return Err(Refusal::RotationWithoutFile);
+    }
+    Ok(Some(rotation::parse(&draft.log_rotation_config_json)?))
 }
 
 fn check_rest(draft: &Draft, log: &Settings, lines: &mut Vec<Pending>) -> Result<Config, Refusal> {

@@ -597,6 +597,18 @@ pub(crate) static FLAGS: &[Flag] = &[
     flag(MONITORING, "log-format", Text(|d| &mut d.log_format), "json or console."),
     flag(
         MONITORING,
+        "enable-log-rotation",
+        Bool(|d| &mut d.enable_log_rotation),
+        "Set the log file aside when it is full. Needs one file in --log-outputs.",
+    ),
+    flag(
+        MONITORING,
+        "log-rotation-config-json",
+        Text(|d| &mut d.log_rotation_config_json),
+        "Megabytes of a full file, and what is kept: days, files, local time in names, compressed.",
+    ),
+    flag(
+        MONITORING,
         "warning-apply-duration",
         Duration(|d| &mut d.config.warning_apply_duration),
         "Time of applying a request that is worth a warning.",

@@ -33,7 +33,6 @@ fn a_feature_that_is_not_there_is_refused_on_the_command_line_and_named_elsewher
     let told = "not supported by this version of Quorate";
     for (flag, value, idle) in [
         ("enable-pprof", "true", "false"),
-        ("enable-log-rotation", "true", "false"),
         ("memory-mlock", "true", "false"),
         ("bootstrap-defrag-threshold-megabytes", "100", "0"),
         ("enable-distributed-tracing", "true", "false"),

@@ -29,7 +29,9 @@
 mod encode;
 mod line;
 mod output;
+mod rotate;
 mod sampler;
+mod stderr;
 mod value;
 
 #[cfg(test)]
@@ -41,6 +43,7 @@ use std::time::Duration;
 
 pub use line::{Line, Source};
 pub use output::OpenError;
+pub use rotate::Rotation;
 pub use value::{Field, Shown, Value, error_chain};
 
 use output::Outputs;
@@ -106,6 +109,8 @@ pub enum Output {
     Journal,
     /// A file, appended to and created where missing.
     File(String),
+    /// The same, set aside when it is full.
+    RotatedFile(String, Rotation),
 }
 
 /// What the log does with lines.
@@ -214,7 +219,7 @@ pub fn write_early(line: &Line) {
 fn write_stderr(head: &encode::Head<'_>, fields: &[(&str, Value<'_>)]) {
     let mut text = Vec::with_capacity(256);
     encode::line(&mut text, Format::Json, head, fields);
-    output::write_stderr(&text);
+    stderr::write_stderr(&text);
 }
 
 /// Writes a line of the given level, if it is enabled; the fields are evaluated only then.

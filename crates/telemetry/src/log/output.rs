@@ -19,6 +19,8 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
+use super::rotate::RotatedFile;
+use super::stderr::write_stderr;
 use super::{Format, Level, Output, Settings, Source, encode};
 use quorate_gotext::quote::{go_quote, go_reason};
 
@@ -184,6 +186,7 @@ enum Sink {
     Stderr,
     Stdout,
     File(File),
+    RotatedFile(RotatedFile),
     Journal(UnixDatagram),
 }
 
@@ -198,6 +201,9 @@ impl Sink {
                 .open(&path)
                 .map(Self::File)
                 .map_err(|source| OpenError::File { path, source }),
+            Output::RotatedFile(path, rotation) => RotatedFile::open(&path, rotation)
+                .map(Self::RotatedFile)
+                .map_err(|source| OpenError::File { path, source }),
             Output::Journal => UnixDatagram::unbound()
                 .and_then(|socket| socket.connect(JOURNAL_SOCKET).map(|()| Self::Journal(socket)))
                 .map_err(|source| OpenError::Journal { source }),
@@ -205,25 +211,26 @@ impl Sink {
     }
 
     fn write(&mut self, batch: &[Queued]) {
-        if let Self::Journal(socket) = self {
-            for line in batch {
-                if socket.send(&journal_entry(line)).is_err() {
-                    write_stderr(&line.text);
-                }
-            }
-            return;
-        }
-        let text: Vec<u8> = batch.iter().flat_map(|line| line.text.iter().copied()).collect();
+        let text = || batch.iter().flat_map(|line| line.text.iter().copied()).collect::<Vec<u8>>();
         match self {
-            Self::Stderr => write_stderr(&text),
+            Self::Stderr => write_stderr(&text()),
             Self::Stdout => {
                 let mut stdout = io::stdout().lock();
-                let _outcome = stdout.write_all(&text).and_then(|()| stdout.flush());
+                let _outcome = stdout.write_all(&text()).and_then(|()| stdout.flush());
             }
             Self::File(file) => {
-                let _outcome = file.write_all(&text);
+                let _outcome = file.write_all(&text());
             }
-            Self::Journal(_) => {}
+            Self::RotatedFile(file) => {
+                let _outcome = file.write(batch.iter().map(|line| line.text.as_slice()));
+            }
+            Self::Journal(socket) => {
+                for line in batch {
+                    if socket.send(&journal_entry(line)).is_err() {
+                        write_stderr(&line.text);
+                    }
+                }
+            }
         }
     }
 }
@@ -246,9 +253,4 @@ fn journal_entry(line: &Queued) -> Vec<u8> {
     entry.extend_from_slice(b"MESSAGE=");
     entry.extend_from_slice(&line.text);
     entry
-}
-
-/// Writes to standard error, whatever becomes of it: there is no second place to complain.
-pub(super) fn write_stderr(text: &[u8]) {
-    let _outcome = io::stderr().lock().write_all(text);
 }
