@@ -36,7 +36,7 @@ impl Cluster {
         Self::begin(members)
     }
 
-    /// Turns authentication on; from then on clients are [`Service::as_user`].
+    /// Turns authentication on; from then on clients are [`Service::for_user`].
     pub(super) fn guarded(mut self) -> Result<Self, String> {
         let service = self.members[0].service();
         for command in [

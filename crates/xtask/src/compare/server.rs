@@ -239,7 +239,7 @@ impl Server {
     pub(super) fn service(&self) -> Service {
         let certificates = self.secured.as_ref().map(|(folder, _)| folder.clone());
         let service = Service::new(self.tools.clone(), &self.client, self.pid());
-        service.secured(certificates).as_user(self.is_guarded)
+        service.secured(certificates).for_user(self.is_guarded)
     }
 
     /// Resident memory now, in bytes.

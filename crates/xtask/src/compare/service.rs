@@ -63,7 +63,7 @@ impl Service {
     }
 
     /// The same as the user, if the server asks who wants something.
-    pub(super) fn as_user(self, is_guarded: bool) -> Self {
+    pub(super) fn for_user(self, is_guarded: bool) -> Self {
         Self { is_guarded, ..self }
     }
 
