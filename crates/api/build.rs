@@ -24,6 +24,16 @@ const FILES: &[&str] = &[
     "raftpb/raft.proto",
 ];
 
+/// Messages whose fields are not for everybody's eyes: `src/secrets.rs` has their `Debug`.
+const SECRET: &[&str] = &[
+    ".authpb.User",
+    ".etcdserverpb.AuthUserAddRequest",
+    ".etcdserverpb.AuthUserChangePasswordRequest",
+    ".etcdserverpb.AuthenticateRequest",
+    ".etcdserverpb.AuthenticateResponse",
+    ".etcdserverpb.InternalAuthenticateRequest",
+];
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
     let mut descriptors = protox::compile(FILES, ["proto"])?;
@@ -32,6 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::write(Path::new(&out).join("shapes.rs"), shapes(&descriptors))?;
     let mut config = Config::new();
     config.enable_type_names();
+    config.skip_debug(SECRET);
     let stubs = std::env::var_os("CARGO_FEATURE_GRPC").is_some();
     tonic_prost_build::configure()
         .build_client(stubs)

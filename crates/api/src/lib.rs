@@ -11,6 +11,7 @@ pub mod deep_txn;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod record;
+mod secrets;
 pub mod shape;
 
 #[cfg(feature = "grpc")]

@@ -1,9 +1,11 @@
 //! How a new member finds the others through a cluster that already runs (`--discovery-*`).
 
+use std::fmt;
+
 use quorate_gotext::duration::SignedDuration;
 
 /// The cluster in which members register, and the token under which they find each other.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Discovery {
     /// Client addresses of the discovery cluster; none for no discovery.
     pub endpoints: Vec<String>,
@@ -31,6 +33,23 @@ pub struct Discovery {
     pub user: String,
     /// The password, where it does not stand with the name.
     pub password: String,
+}
+
+impl fmt::Debug for Discovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Who registers, but for the password, which `user` may hold too.
+        let user = self.user.split(':').next();
+        f.debug_struct("Discovery")
+            .field("endpoints", &self.endpoints)
+            .field("token", &self.token)
+            .field("insecure_transport", &self.insecure_transport)
+            .field("insecure_skip_tls_verify", &self.insecure_skip_tls_verify)
+            .field("cert", &self.cert)
+            .field("key", &self.key)
+            .field("cacert", &self.cacert)
+            .field("user", &user)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Default for Discovery {
@@ -80,6 +99,13 @@ impl Discovery {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_password_is_in_no_debug() {
+        let (user, password) = ("u:SECRET".to_owned(), "SECRET".to_owned());
+        let shown = format!("{:?}", Discovery { user, password, ..Discovery::default() });
+        assert!(shown.contains("\"u\"") && !shown.contains("SECRET"), "{shown}");
+    }
 
     #[test]
     fn the_password_may_stand_with_the_name() {
