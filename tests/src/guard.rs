@@ -35,7 +35,6 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("floods::watchers_", OWN_HEADS),
     ("gateway::", OWN_HEADS),
     ("grpc_edge::", OWN_HEADS),
-    ("load::", "bench does not log in"),
     ("lock_election::keys_are_touched_with_the_rights_of_who_asks", OWN_USERS),
     ("lost_log::one_message_does_not_end_all_elections", OWN_PEER),
     ("membership::a_learner_answers_little", "a learner logs nobody in"),

@@ -20,6 +20,9 @@ impl Load {
         command.arg("bench").args(args).args(["--clients", "20", "--connections", "4"]);
         command.args(["--duration", "10m", "--json", "--pid", &server.pid().to_string()]);
         command.args(["--endpoints", &format!("127.0.0.1:{}", server.port())]);
+        if let Some(user) = server.user_of_tools() {
+            command.args(["--user", &user]);
+        }
         Self(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     }
 
