@@ -415,7 +415,7 @@ async fn tokens_that_nobody_gave_out(kind: Kind) {
 
 async fn waiters_for_a_lock(kind: Kind) {
     let server = Server::start(kind).await;
-    let (before, count) = (server.memory("VmRSS"), form(100, 5_000));
+    let (before, count) = (server.memory("VmRSS"), form(100, 1_000));
     let mut granting = JoinSet::new();
     for first in 0..16 {
         let client = server.client();
@@ -435,7 +435,7 @@ async fn waiters_for_a_lock(kind: Kind) {
         connection.send_body(id, &framed(&request.encode_to_vec()), true);
     }
     let client = server.client();
-    eventually("all to wait", async || {
+    eventually_within(BUSY_MAX, "all to wait", async || {
         let keys = pb::RangeRequest { count_only: true, ..prefix("l/") };
         let waiting = client.range(keys).await.unwrap().count;
         (waiting == i64::try_from(count).unwrap()).then_some(())
