@@ -69,9 +69,13 @@ impl Mapping {
         self.map.len()
     }
 
-    /// Pins the mapped pages in memory (`mlock`).
+    /// Pins the visible pages in memory (`mlock`). The room for growth is not locked: the system refuses what lies
+    /// beyond the end of a file, and would count it against this process.
     pub fn lock_in_memory(&self) -> io::Result<()> {
-        self.map.lock()
+        let bytes = self.visible.load(Ordering::Acquire);
+        // SAFETY: the bytes are a part of the map, which lives as long as this.
+        unsafe { rustix::mm::mlock(self.map.as_ptr().cast_mut().cast(), bytes) }?;
+        Ok(())
     }
 }
 
