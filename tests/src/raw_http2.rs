@@ -210,6 +210,26 @@ impl RawHttp2 {
         self.windows.initial
     }
 
+    /// Pings, and reads until that is answered, or until the connection ends: with that code and these words, if any
+    /// were said.
+    pub fn ping(&mut self) -> Result<(), (Option<u32>, String)> {
+        self.send(&frame(PING, 0, 0, &[0; 8]));
+        loop {
+            match self.read_frame() {
+                Some((PING, flags, ..)) if flags & ACK != 0 => return Ok(()),
+                Some((GOAWAY, _, _, payload)) => {
+                    let words = String::from_utf8_lossy(&payload[8..]).into_owned();
+                    return Err((Some(number(&payload[4..])), words));
+                }
+                Some((SETTINGS, flags, ..)) if flags & ACK == 0 => {
+                    self.send(&frame(SETTINGS, ACK, 0, b""));
+                }
+                Some(_) => {}
+                None => return Err((None, String::new())),
+            }
+        }
+    }
+
     /// Reads until the stream has ended.
     pub fn read_answer(&mut self, id: u32) -> RawAnswer {
         let mut response = RawResponse::default();

@@ -154,22 +154,17 @@ impl Absent {
 
 const PROFILES: Reason = Feature("there are no profiles over HTTP");
 const TRACING: Reason = Feature("requests are not traced");
-const PINGS: Reason = Feature("clients may ping as often as they like");
 const V2: Reason = Dropped("there is no v2 API");
 const PROXY: Reason = Dropped("there is no v2 proxy");
 
 /// Every such flag.
 pub(super) static ABSENT: &[Absent] = &[
-    text("bootstrap-defrag-threshold-megabytes", Feature("nothing is defragmented at start"))
-        .idle(&["0"]),
     text("distributed-tracing-address", TRACING).idle(&["localhost:4317"]),
     text("distributed-tracing-instance-id", TRACING),
     text("distributed-tracing-sampling-rate", TRACING).idle(&["0"]),
     text("distributed-tracing-service-name", TRACING).idle(&["etcd"]),
     switch("enable-distributed-tracing", TRACING),
     switch("enable-pprof", PROFILES),
-    text("grpc-keepalive-min-time", PINGS).idle(&["0", "0s"]),
-    switch("memory-mlock", Feature("the backend file is not locked in memory")),
     // Flags of etcd 3.4 to 3.6.
     switch("debug", Replaced("log-level")),
     text("discovery", Replaced("discovery-endpoints")),

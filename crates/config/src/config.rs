@@ -97,6 +97,16 @@ pub struct Config {
     pub fence_stalled_disk: bool,
     /// The backend's size limit as given: 0 for the default, below for none.
     pub quota_backend_bytes: i64,
+    /// Bytes under the quota that writes which grow the backend leave free.
+    pub quota_headroom_bytes: u64,
+    /// Percent of the quota from which on there is a warning; 0 for none.
+    pub quota_warning_percent: u64,
+    /// Percent of the quota below which the member takes its own NOSPACE alarm back; 0 for never.
+    pub quota_disarm_percent: u64,
+    /// Whether the backend file is kept in memory as a whole.
+    pub memory_mlock: bool,
+    /// Megabytes that giving free space back at start has to win to be worth it; 0 for never.
+    pub bootstrap_defrag_threshold_megabytes: u64,
     /// How the backend keeps free pages.
     pub backend_freelist_type: FreelistType,
     /// Time between backend commits as given; see [`Config::backend_batch_interval`].
@@ -111,6 +121,8 @@ pub struct Config {
     pub max_concurrent_streams: u32,
     /// Connections of clients that one address may hold; 0 for any number.
     pub max_connections_per_address: u32,
+    /// Time that a client lets pass between two pings as given; see [`Config::grpc_keepalive_min_time`].
+    pub grpc_keepalive_min_time: SignedDuration,
     /// Idle time before the server pings; zero or less for never.
     pub grpc_keepalive_interval: SignedDuration,
     /// Time a ping may stay unanswered; zero or less for never pinging.
@@ -209,6 +221,7 @@ pub(crate) const DEFAULT_PEER_URL: &str = "http://localhost:2380";
 pub(crate) const DEFAULT_CLIENT_URL: &str = "http://localhost:2379";
 
 impl Default for Config {
+    #[expect(clippy::too_many_lines, reason = "a line for each field")]
     fn default() -> Self {
         let only = |url| url::parse_list(url).expect("the default URLs are URLs");
         let any = || BTreeSet::from(["*".to_owned()]);
@@ -230,6 +243,11 @@ impl Default for Config {
             pre_vote: true,
             fence_stalled_disk: true,
             quota_backend_bytes: 0,
+            quota_headroom_bytes: 0,
+            quota_warning_percent: 0,
+            quota_disarm_percent: 0,
+            memory_mlock: false,
+            bootstrap_defrag_threshold_megabytes: 0,
             backend_freelist_type: FreelistType::Map,
             backend_batch_interval: SignedDuration::ZERO,
             backend_batch_limit: 0,
@@ -237,6 +255,7 @@ impl Default for Config {
             max_request_bytes: 1_572_864,
             max_concurrent_streams: u32::MAX,
             max_connections_per_address: 0,
+            grpc_keepalive_min_time: SignedDuration::from_secs(5),
             grpc_keepalive_interval: SignedDuration::from_secs(7_200),
             grpc_keepalive_timeout: SignedDuration::from_secs(20),
             socket_reuse_port: false,
@@ -333,6 +352,12 @@ impl Config {
     /// Time between backend commits.
     pub fn backend_batch_interval(&self) -> Duration {
         self.backend_batch_interval.positive().unwrap_or(Duration::from_millis(100))
+    }
+
+    /// Time that a client lets pass between two pings, on pain of its connection. Without one in the flags it is that
+    /// of gRPC's library for Go, as in etcd.
+    pub fn grpc_keepalive_min_time(&self) -> Duration {
+        self.grpc_keepalive_min_time.positive().unwrap_or(Duration::from_secs(300))
     }
 
     /// Operations between backend commits.

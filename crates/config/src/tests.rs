@@ -432,6 +432,25 @@ fn a_refusal_is_told_in_the_log_that_was_asked_for() {
 }
 
 #[test]
+fn shares_of_the_quota_go_together() {
+    for (arguments, text) in [
+        (
+            "--quota-warning-percent 100",
+            "--quota-warning-percent 100 must be a percentage below 100",
+        ),
+        ("--quota-disarm-percent 101", "--quota-disarm-percent 101 must be a percentage below 100"),
+        (
+            "--quota-backend-bytes 1000 --quota-disarm-percent 90 --quota-headroom-bytes 100",
+            "--quota-headroom-bytes 100 leaves no room for writes below --quota-disarm-percent of --quota-backend-bytes",
+        ),
+    ] {
+        assert_eq!(refusal(&exit(arguments)), text, "{arguments}");
+    }
+    let config = config("--quota-disarm-percent 90 --quota-headroom-bytes 1000");
+    assert_eq!((config.quota_disarm_percent, config.quota_headroom_bytes), (90, 1000));
+}
+
+#[test]
 fn a_log_file_is_rotated_where_that_is_asked_for() {
     let json = r#"{"maxsize":1,"compress":true}"#;
     let by_flags = config(&format!(

@@ -70,6 +70,13 @@ pub(super) enum Refusal {
     ProxyFallback,
     #[error("--hold-cluster-version {} must be one of 3.5, 3.6 and 3.7", go_quote(.0))]
     HeldVersion(String),
+    #[error("--{flag} {percent} must be a percentage below 100")]
+    Percent { flag: &'static str, percent: u64 },
+    #[error(
+        "--quota-headroom-bytes {headroom} leaves no room for writes below --quota-disarm-percent \
+         of --quota-backend-bytes"
+    )]
+    Headroom { headroom: u64 },
     #[error("--heartbeat-interval must be >0 (set to 0ms)")]
     NoHeartbeat,
     #[error("--election-timeout must be >0 (set to 0ms)")]
@@ -181,6 +188,7 @@ fn check_rest(draft: &Draft, log: &Settings, lines: &mut Vec<Pending>) -> Result
     };
     check_discovery(&config)?;
     check_times(&config)?;
+    check_quota(&config)?;
     if config.advertise_client_urls.is_empty() && !config.listen_client_urls.is_empty() {
         return Err(Refusal::MissingAdvertised);
     }
@@ -275,6 +283,28 @@ fn check_times(config: &Config) -> Result<(), Refusal> {
     }
     if election > ELECTION_TIMEOUT_MS_MAX {
         return Err(Refusal::LongElection(election));
+    }
+    Ok(())
+}
+
+fn check_quota(config: &Config) -> Result<(), Refusal> {
+    for (flag, percent) in [
+        ("quota-warning-percent", config.quota_warning_percent),
+        ("quota-disarm-percent", config.quota_disarm_percent),
+    ] {
+        if percent >= 100 {
+            return Err(Refusal::Percent { flag, percent });
+        }
+    }
+    let Some(quota) = config.quota_bytes() else { return Ok(()) };
+    let headroom = config.quota_headroom_bytes;
+    // An alarm that is taken back while writes still find no room is raised again at once.
+    let level = match config.quota_disarm_percent {
+        0 => 0,
+        percent => u128::from(quota) * u128::from(percent) / 100,
+    };
+    if level + u128::from(headroom) >= u128::from(quota) {
+        return Err(Refusal::Headroom { headroom });
     }
     Ok(())
 }

@@ -19,6 +19,7 @@ use quorate_storage::wal::SnapshotMark;
 use crate::batch_queue::Sender;
 use crate::channels::{Done, DriverHandle, Input, Job, NoRoomNotice, Order};
 use crate::fatal::FaultReports;
+use crate::memory_lock::MemoryLock;
 use quorate_peer::{OutgoingSnapshot, Peers};
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::{Histogram, Metrics};
@@ -42,6 +43,8 @@ pub(crate) struct Committer {
     pub(crate) metrics: Arc<Metrics>,
     /// Bytes of the batch that is being committed.
     pub(crate) batch_bytes: i64,
+    /// Keeps the file in memory, where that is asked for.
+    pub(crate) memory_lock: Option<MemoryLock>,
 }
 
 impl Committer {
@@ -96,7 +99,13 @@ impl Committer {
         let mut is_last = false;
         while let Some(report) = self.writer.step()? {
             let ended = Instant::now();
+            if let (Report::Installed { .. }, Some(lock)) = (&report, &mut self.memory_lock) {
+                lock.forget();
+            }
             is_last |= self.carry(report, ended - std::mem::replace(&mut started, ended));
+        }
+        if let Some(lock) = &mut self.memory_lock {
+            lock.follow(self.writer.backend());
         }
         Ok(is_last)
     }

@@ -19,6 +19,8 @@ pub struct Limits {
     pub progress_interval: Duration,
     /// Backend size limit in bytes as status reports it; negative for none.
     pub quota_configured: i64,
+    /// Bytes under the quota that writes which grow the backend leave to those that make room.
+    pub quota_headroom: u64,
     /// What hashing a password costs, as bcrypt counts.
     pub bcrypt_cost: u32,
     /// How long followers wait for a leader before they elect another.

@@ -153,10 +153,22 @@ impl Proposer {
         }
     }
 
+    /// How large the backend file may become, if there is a bound.
+    pub(crate) const fn quota_bytes(&self) -> Option<u64> {
+        self.readers.quota.bytes_max()
+    }
+
+    /// How large the backend file is, and how much of that is in use.
+    pub(crate) fn backend_bytes(&self) -> (u64, u64) {
+        let stats = self.backend.stats();
+        (stats.size_bytes, stats.in_use_bytes)
+    }
+
     /// Refuses a write for which there is no room, and has everybody told.
     pub async fn check_quota(&self, cost: u64) -> Result<(), RequestError> {
         let (quota, size_bytes) = (self.readers.quota, self.backend.size_bytes());
-        if quota.allows(size_bytes, cost) {
+        let headroom = self.profile.limits().quota_headroom;
+        if quota.allows(size_bytes.saturating_add(headroom), cost) {
             return Ok(());
         }
         // Once is enough: as long as the alarm is raised, every write comes by here.

@@ -33,6 +33,7 @@ use crate::fatal::FaultReports;
 use crate::handles::{Handles, Parts};
 use crate::identity::Identity;
 use crate::limits::Limits;
+use crate::memory_lock::MemoryLock;
 use crate::pending_proposals::PendingProposals;
 use crate::persist::LogWriter;
 use crate::reports::Reports;
@@ -95,6 +96,8 @@ pub struct Start {
     pub metrics: Arc<Metrics>,
     /// What clients' tokens are.
     pub provider: Provider,
+    /// Keeps the backend file in memory, where that is asked for.
+    pub memory_lock: Option<MemoryLock>,
 }
 
 /// The threads of a member at work.
@@ -182,6 +185,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
         faults: faults.clone(),
         metrics: Arc::clone(&metrics),
         batch_bytes: 0,
+        memory_lock: start.memory_lock,
     };
     let handles = Arc::new(Handles::new(Parts {
         identity,

@@ -189,6 +189,7 @@ impl TestMember {
             places: Arc::new(Places::new(100)),
             per_address: None,
             keepalive: None,
+            ping_floor: Duration::ZERO,
         };
         let (alive, _) = mpsc::channel(1);
         let runtimes = Arc::new(runtimes);

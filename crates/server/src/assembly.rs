@@ -13,8 +13,9 @@ use quorate_config::{Config, Gate, Retention};
 use quorate_core::{Pace, Purger};
 use quorate_member::access::Provider;
 use quorate_member::fatal::FaultReports;
+use quorate_member::space::SpaceRules;
 use quorate_member::{
-    Entrance, Handles, Identity, Limits, Running, Start, corruption, housekeeping, versions,
+    Entrance, Handles, Identity, Limits, Running, Start, corruption, housekeeping, space, versions,
 };
 use quorate_net::runtime::{Runtimes, Threads};
 use quorate_peer::Dialer;
@@ -55,7 +56,8 @@ impl Core {
         disk: &Arc<dyn Disk>,
         (metrics, dialer): (&Arc<Metrics>, Dialer),
     ) -> std::io::Result<Self> {
-        let Booted { identity, dirs, wal, backend, state, node, peers: others } = booted;
+        let Booted { identity, dirs, wal, backend, state, node, peers: others, memory_lock } =
+            booted;
         let faults = FaultReports::new();
         let entrance = Entrance::new(faults.clone());
         let snapshots = transport::SnapshotDir { disk: Arc::clone(disk), path: dirs.snap() };
@@ -80,6 +82,7 @@ impl Core {
             peers,
             metrics: Arc::clone(metrics),
             provider,
+            memory_lock,
         };
         let running = quorate_member::start(start, entrance)?;
         let stack_bytes = deep_txn::STACK_BYTES;
@@ -132,6 +135,7 @@ fn limits(config: &Config) -> Limits {
             0 => 2 << 30,
             given => given,
         },
+        quota_headroom: config.quota_headroom_bytes,
         bcrypt_cost: u32::try_from(config.bcrypt_cost).unwrap_or(u32::MAX),
         election_timeout: Duration::from_millis(config.election_timeout_ms),
         checks_reconfigurations: config.strict_reconfig_check,
@@ -155,6 +159,14 @@ fn pace(config: &Config) -> Pace {
         compaction_step: to_usize(config.compaction_batch_limit()),
         compaction_pause: config.compaction_sleep_interval(),
         lease_extension_millis: config.election_timeout_ms,
+    }
+}
+
+fn space_rules(config: &Config) -> SpaceRules {
+    let given = |percent: u64| (percent > 0).then_some(percent);
+    SpaceRules {
+        warning_percent: given(config.quota_warning_percent),
+        disarm_percent: given(config.quota_disarm_percent),
     }
 }
 
@@ -193,6 +205,10 @@ pub(crate) fn duties(
         && let Some(period) = config.compact_hash_check_time.positive()
     {
         duties.push(Box::pin(corruption::compare_compactions(handles(), period)));
+    }
+    let rules = space_rules(config);
+    if rules.warning_percent.or(rules.disarm_percent).is_some() {
+        duties.push(Box::pin(space::keep_watch(handles(), rules)));
     }
     if let Some(retention) = retention {
         duties.push(Box::pin(housekeeping::compact_automatically(handles(), retention)));

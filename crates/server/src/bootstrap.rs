@@ -29,6 +29,7 @@ mod initial;
 mod joining;
 mod names;
 mod old_members;
+mod reclaim;
 mod remote;
 mod restart;
 mod same_urls;
@@ -66,7 +67,7 @@ use self::joining::Joining;
 use self::names::{Outside, SystemNames};
 use self::start::node_at;
 use quorate_config::{ClusterState, Config, Gate};
-use quorate_member::Identity;
+use quorate_member::{Identity, MemoryLock};
 use quorate_peer::Dialer;
 use quorate_telemetry::log;
 
@@ -85,6 +86,8 @@ pub(crate) struct Booted {
     /// The other members, as far as they are known before the log or the file tell of them: of a new
     /// cluster, or of one that this member joins.
     pub(crate) peers: Vec<Member>,
+    /// Keeps the backend file in memory, where that is asked for.
+    pub(crate) memory_lock: Option<MemoryLock>,
 }
 
 /// Opens or creates a member. Other members may be asked on the way, which takes its time.
@@ -140,7 +143,10 @@ fn boot_with(
     });
     // Whoever is still looking a name up is not waited for.
     runtime.shutdown_background();
-    let booted = booted?;
+    let mut booted = booted?;
+    if config.memory_mlock {
+        booted.memory_lock = Some(MemoryLock::take(&booted.backend)?);
+    }
     // Only now are they certainly nobody's: of a process that runs here already they would be snapshots on their way.
     for path in snap::clean_up(&**disk, &snap_dir)? {
         log::info!("removed an unfinished file", "path" = path.display().to_string());
@@ -220,7 +226,7 @@ async fn create(
         None => Start::default(),
     };
     let node = node_at(start, config, &identity, &dirs)?;
-    Ok(Booted { identity, dirs, wal, backend, state, node, peers })
+    Ok(Booted { identity, dirs, wal, backend, state, node, peers, memory_lock: None })
 }
 
 /// More learners than this member is configured for would let it judge changes unlike the others.

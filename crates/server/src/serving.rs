@@ -113,6 +113,7 @@ fn connection_limits(
         places: Arc::clone(places),
         per_address: None,
         keepalive,
+        ping_floor: config.grpc_keepalive_min_time(),
     }
 }
 

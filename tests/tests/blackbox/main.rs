@@ -31,6 +31,7 @@ mod quota;
 mod range;
 mod requests;
 mod resources;
+mod settings;
 mod takeover;
 mod tls;
 mod tls_hostile;

@@ -3,8 +3,8 @@
 use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::alarm_request::AlarmAction;
 use quorate_tests::{
-    Client, Kind, Options, Place, Server, delete, eventually, get_op, key, on_both_servers, put,
-    put_op, refused, txn, txn_when, write_op,
+    Client, Kind, Options, Place, Server, delete, eventually, get_op, key, on_both_servers,
+    on_quorate, put, put_op, refused, txn, txn_when, write_op,
 };
 use tonic::Code;
 
@@ -17,6 +17,12 @@ on_both_servers! {
     alone:
     a_full_store_goes_through_its_life,
     a_larger_quota_after_a_restart,
+}
+
+on_quorate! {
+    alone:
+    a_full_store_helps_itself_where_it_is_told_to,
+    head_room_is_left_to_what_makes_room,
 }
 
 const TEXT: &str = "etcdserver: mvcc: database space exceeded";
@@ -152,4 +158,69 @@ async fn no_quota_at_all(kind: Kind) {
         client.write("k", vec![b'v'; 1_000_000]).await;
     }
     assert!(alarms(&client).await.is_empty());
+}
+
+/// The rest of the life of a full store, without anybody's help.
+async fn a_full_store_helps_itself_where_it_is_told_to(kind: Kind) {
+    let server = Options::new(kind)
+        .flag(format!("--quota-backend-bytes={QUOTA}"))
+        .flag("--quota-warning-percent=60")
+        .flag("--quota-disarm-percent=80")
+        .start()
+        .await;
+    let client = server.client();
+    assert_eq!(server.metric("quorate_quota_warning"), Some(0.0));
+    fill(&client).await;
+    eventually("the alarm", async || alarms(&client).await.first().copied()).await;
+    eventually("the warning", async || {
+        let is_told = server.log().contains("has come near its quota");
+        (is_told && server.metric("quorate_quota_warning") == Some(1.0)).then_some(())
+    })
+    .await;
+    // Nothing is won yet: the alarm stays however often it is looked at.
+    let revision = client.delete_range(delete("fill", "")).await.unwrap().header.unwrap().revision;
+    refused(client.put(put("k", "v")).await, Code::ResourceExhausted, TEXT);
+    client.compact(pb::CompactionRequest { revision, physical: true }).await.unwrap();
+    eventually("writes are taken again", async || client.put(put("k", "v")).await.ok()).await;
+    assert!(alarms(&client).await.is_empty());
+    assert!(server.log().contains("took the alarm of this member back"));
+    eventually("the warning is over", async || {
+        (server.metric("quorate_quota_warning") == Some(0.0)).then_some(())
+    })
+    .await;
+    // And once more.
+    fill(&client).await;
+    eventually("the next alarm", async || alarms(&client).await.first().copied()).await;
+    let revision = client.delete_range(delete("fill", "")).await.unwrap().header.unwrap().revision;
+    client.compact(pb::CompactionRequest { revision, physical: true }).await.unwrap();
+    eventually("writes are taken again", async || client.put(put("k", "v")).await.ok()).await;
+}
+
+async fn head_room_is_left_to_what_makes_room(kind: Kind) {
+    // What is left for writes is enough for seven of these, not for eight.
+    let (value, headroom) = (vec![b'v'; 200_000], QUOTA - 1_500_000);
+    let server = Options::new(kind)
+        .flag(format!("--quota-backend-bytes={QUOTA}"))
+        .flag(format!("--quota-headroom-bytes={headroom}"))
+        .start()
+        .await;
+    let client = server.client();
+    client.write("before", "v").await;
+    client.grant(5, 600).await;
+    for number in 0..7 {
+        client.put(put(format!("key {number}"), &value)).await.unwrap();
+    }
+    let bytes = eventually("all of it is in the file", async || {
+        let bytes = client.status(pb::StatusRequest {}).await.unwrap().db_size;
+        (bytes >= 1_400_000).then_some(bytes)
+    })
+    .await;
+    assert!(bytes < QUOTA / 2, "{bytes}");
+    refused(client.put(put("key 7", &value)).await, Code::ResourceExhausted, TEXT);
+    let grant = client.lease_grant(pb::LeaseGrantRequest { id: 6, ttl: 60 }).await;
+    refused(grant, Code::ResourceExhausted, TEXT);
+    client.lease_revoke(pb::LeaseRevokeRequest { id: 5 }).await.unwrap();
+    let revision =
+        client.delete_range(delete("before", "")).await.unwrap().header.unwrap().revision;
+    client.compact(pb::CompactionRequest { revision, physical: true }).await.unwrap();
 }

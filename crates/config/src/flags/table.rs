@@ -130,11 +130,35 @@ pub(crate) static FLAGS: &[Flag] = &[
     ),
     flag(
         MEMBER,
+        "quota-headroom-bytes",
+        Uint(|d| &mut d.config.quota_headroom_bytes),
+        "Bytes under the quota that are left for what makes room: deletes, compaction, lease revocation.",
+    ),
+    flag(
+        MEMBER,
+        "quota-warning-percent",
+        Uint(|d| &mut d.config.quota_warning_percent),
+        "Percent of the quota from which on there is a warning, in the log and in the metrics; 0 for none.",
+    ),
+    flag(
+        MEMBER,
+        "quota-disarm-percent",
+        Uint(|d| &mut d.config.quota_disarm_percent),
+        "Percent of the quota below which this member gives space back and ends its NOSPACE alarm; 0 for never.",
+    ),
+    flag(
+        MEMBER,
         "backend-bbolt-freelist-type",
         Text(|d| &mut d.backend_freelist_type),
         "Without effect: free pages are kept in one way only.",
     )
     .default_text("map"),
+    flag(
+        MEMBER,
+        "memory-mlock",
+        Bool(|d| &mut d.config.memory_mlock),
+        "Keep the backend file in memory as a whole. Needs a limit of locked memory that allows it.",
+    ),
     flag(
         MEMBER,
         "backend-batch-interval",
@@ -170,6 +194,12 @@ pub(crate) static FLAGS: &[Flag] = &[
         "max-connections-per-address",
         Uint32(|d| &mut d.config.max_connections_per_address),
         "Most connections that clients of one address may have open; 0 for any number.",
+    ),
+    flag(
+        MEMBER,
+        "grpc-keepalive-min-time",
+        Duration(|d| &mut d.config.grpc_keepalive_min_time),
+        "Least time between two pings of a client, which loses its connection otherwise; 0 for 5m.",
     ),
     flag(
         MEMBER,
@@ -636,6 +666,12 @@ pub(crate) static FLAGS: &[Flag] = &[
         "compaction-sleep-interval",
         Duration(|d| &mut d.config.compaction_sleep_interval),
         "Pause between two such steps; 0 for 10ms.",
+    ),
+    flag(
+        FEATURES,
+        "bootstrap-defrag-threshold-megabytes",
+        Uint(|d| &mut d.config.bootstrap_defrag_threshold_megabytes),
+        "Give free space of the backend file back at start if it is as much as that; 0 for never.",
     ),
     flag(
         FEATURES,

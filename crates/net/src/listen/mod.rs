@@ -25,6 +25,7 @@ pub mod fuzz;
 mod hang_up;
 mod head_deadline;
 mod mixed;
+mod ping_floor;
 mod places;
 mod requests;
 mod silent_limit;
@@ -55,6 +56,7 @@ use self::hang_up::HangUp;
 use self::head_deadline::{Announcing, HeadDeadline, Turns};
 pub use self::mixed::Encrypted;
 use self::mixed::{Mixed, Told};
+use self::ping_floor::PingFloor;
 pub use self::places::{Activity, Places, PlacesLoad};
 use self::requests::Requests;
 use self::socket::{Arrived, OtherStream, Socket, Source, Stream, Wire};
@@ -107,6 +109,8 @@ pub struct ConnectionLimits {
     pub per_address: Option<Arc<AddressLimit>>,
     /// Ping an idle connection after `.0`, close it when no answer came within `.1`.
     pub keepalive: Option<(Duration, Duration)>,
+    /// A client with a request under way may not ping more often than this.
+    pub ping_floor: Duration,
 }
 
 /// How long a connection may take to say what it wants.
@@ -394,7 +398,11 @@ async fn serve_http2<S: Stream, G: Http2Service>(
     if limits.max_concurrent_streams.is_none() {
         outlet.edit_first(silent_limit::take_out);
     }
-    let io = TokioIo::new(AnyAuthority::new(io, HTTP2_PREFACE.len()));
+    let preface_bytes = HTTP2_PREFACE.len();
+    let pinging = service.clone();
+    let under_way = move || pinging.activity().under_way;
+    let io = PingFloor::new(io, preface_bytes, limits.ping_floor, under_way);
+    let io = TokioIo::new(AnyAuthority::new(io, preface_bytes));
     let connection = http2_builder(&limits, window.is_some()).serve_connection(io, service);
     let mut connection = std::pin::pin!(connection);
     let leaving = tokio::select! {

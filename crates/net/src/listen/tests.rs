@@ -74,6 +74,7 @@ fn limits(places: u64) -> ConnectionLimits {
         places: Arc::new(Places::new(places)),
         per_address: None,
         keepalive: None,
+        ping_floor: Duration::ZERO,
     }
 }
 

@@ -18,6 +18,11 @@ use quorate_config::InitialClusterError;
 /// See the variants; where etcd has words for it, they are etcd's.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BootError {
+    #[error(
+        "{0}: --memory-mlock needs a limit of locked memory (ulimit -l, LimitMEMLOCK) that allows for the backend \
+         file and its growth"
+    )]
+    MemoryLock(#[from] quorate_storage::bolt::BoltError),
     #[error(transparent)]
     DataDir(#[from] quorate_storage::data_dir::DataDirError),
     #[error(transparent)]

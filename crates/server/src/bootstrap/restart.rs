@@ -26,6 +26,7 @@ use super::founding::{Founding, append};
 use super::initial::Initial;
 use super::joining::learn_others;
 use super::names::{Names, Outside};
+use super::reclaim::give_space_back;
 use super::start::node_at;
 use super::{Booted, check_learners, old_members, open_backend, state_options, wal_options};
 use quorate_config::{ClusterState, Config, Gate};
@@ -40,7 +41,11 @@ pub(super) async fn restart(
     dirs: DataDir,
     outside: Outside<'_>,
 ) -> Result<Booted, BootError> {
-    let open = || open_backend(config, disk, &dirs);
+    let open = || {
+        let backend = open_backend(config, disk, &dirs)?;
+        give_space_back(config, &backend)?;
+        Ok(backend)
+    };
     let recovered = start::recover(disk, &dirs, state_options(config), open)?;
     let mark = recovered.mark();
     let Recovered { marks, backend, mut state } = recovered;
@@ -88,7 +93,7 @@ pub(super) async fn restart(
         check_before_serving(&identity, view, state.members(), outside.dialer, timeout).await?;
     }
     let node = node_at(start, config, &identity, &dirs)?;
-    Ok(Booted { identity, dirs, wal, backend, state, node, peers })
+    Ok(Booted { identity, dirs, wal, backend, state, node, peers, memory_lock: None })
 }
 
 /// Opens the log, and makes sure that it reaches as far as what is applied. What had to be cut off is told before

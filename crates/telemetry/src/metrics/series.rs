@@ -84,6 +84,8 @@ group! {
             "Log index up to which entries are committed.";
         proposals_applied: Gauge = gauge(), "etcd_server_proposals_applied_total",
             "Log index up to which entries are applied.";
+        quota_warning: Gauge = gauge(), "quorate_quota_warning",
+            "Whether the backend file has come as near to its quota as --quota-warning-percent says.";
         log_bytes: Gauge = gauge(), "quorate_log_memory_bytes",
             "Bytes of the log held in memory.";
         log_uncommitted_bytes: Gauge = gauge(), "quorate_log_uncommitted_bytes",

@@ -1,0 +1,74 @@
+//! `--bootstrap-defrag-threshold-megabytes`: free space of the backend file is given back before the member starts.
+//!
+//! Nobody reads the file yet, so nothing has to stay where it is. A disk without room for it is no reason not to
+//! start: the file stays as it is then.
+
+use std::time::Instant;
+
+use quorate_config::Config;
+use quorate_state::backend::{Backend, Fault};
+use quorate_telemetry::log;
+
+/// Pages moved in one transaction.
+const STEP_PAGES: u64 = 1024;
+/// Passes over the file. Each gives back what the one before had moved.
+const PASSES_MAX: u32 = 8;
+
+/// Gives the free space back, if there is as much as the flag says.
+pub(super) fn give_space_back(config: &Config, backend: &Backend) -> Result<(), Fault> {
+    let threshold = config.bootstrap_defrag_threshold_megabytes.saturating_mul(1 << 20);
+    if threshold == 0 {
+        return Ok(());
+    }
+    let (bytes, in_use) = (backend.size_bytes(), backend.size_in_use_bytes());
+    if bytes - in_use < threshold {
+        log::info!(
+            "Skipping defragmentation",
+            "current-db-size-bytes" = bytes,
+            "current-db-size-in-use-bytes" = in_use,
+            "bootstrap-defrag-threshold-bytes" = threshold
+        );
+        return Ok(());
+    }
+    log::info!(
+        "defragmenting",
+        "path" = backend.db().path(),
+        "current-db-size-bytes" = bytes,
+        "current-db-size-in-use-bytes" = in_use
+    );
+    let started = Instant::now();
+    match move_down(backend) {
+        Err(Fault::Engine(error)) if error.is_no_room() => {
+            log::warn!("no room on the disk to defragment", "error" = error.to_string());
+        }
+        outcome => outcome?,
+    }
+    log::info!(
+        "finished defragmenting directory",
+        "path" = backend.db().path(),
+        "current-db-size-bytes-diff" = backend.size_bytes() as i64 - bytes as i64,
+        "current-db-size-bytes" = backend.size_bytes(),
+        "current-db-size-in-use-bytes" = backend.size_in_use_bytes(),
+        "took" = started.elapsed()
+    );
+    Ok(())
+}
+
+fn move_down(backend: &Backend) -> Result<(), Fault> {
+    let db = backend.db();
+    for _ in 0..PASSES_MAX {
+        db.restart_reclaim();
+        let mut has_gained = false;
+        loop {
+            let step = db.reclaim(STEP_PAGES)?;
+            has_gained |= step.moved_pages > 0 || step.truncated_bytes > 0;
+            if step.done {
+                break;
+            }
+        }
+        if !has_gained {
+            break;
+        }
+    }
+    Ok(db.sync()?)
+}

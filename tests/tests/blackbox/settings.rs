@@ -1,0 +1,225 @@
+//! What flags do that have no other place: the log's files, pings, memory, the file at start, the line that tells
+//! the configuration.
+
+use std::path::Path;
+
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::{
+    Kind, Options, RawHttp2, Server, delete, eventually, on_both_servers, on_quorate, put,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+on_both_servers! {
+    alone:
+    a_full_log_file_is_set_aside,
+    what_cannot_be_rotated_stops_the_start,
+    who_pings_all_the_time_is_cut_off,
+    space_is_given_back_at_start,
+    the_backend_file_is_locked_in_memory,
+    the_configuration_is_told_at_start,
+}
+
+on_quorate! {
+    alone:
+    the_file_stays_locked_as_it_grows,
+}
+
+/// etcd 3.5 has some flags under another name.
+fn flag(kind: Kind, name: &str, value: &str) -> String {
+    match kind {
+        Kind::Quorate => format!("--{name}={value}"),
+        Kind::Etcd => format!("--experimental-{name}={value}"),
+    }
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+async fn a_full_log_file_is_set_aside(kind: Kind) {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("member.log");
+    // As much as a file may have.
+    std::fs::write(&path, "an old line\n".repeat((1 << 20) / 12 + 1)).unwrap();
+    for backup in ["member-2006-01-02T15-04-05.000.log", "member-2006-01-02T15-04-06.000.log.gz"] {
+        std::fs::write(dir.path().join(backup), backup).unwrap();
+    }
+    let _server = Options::new(kind)
+        .flag(format!("--log-outputs=stderr,{}", path.display()))
+        .flag("--enable-log-rotation")
+        .flag(r#"--log-rotation-config-json={"maxsize":1,"maxbackups":2,"compress":true}"#)
+        .start()
+        .await;
+    let backups = eventually("one file is set aside, compressed, and one removed", async || {
+        let mut backups = names(dir.path());
+        backups.retain(|name| name.starts_with("member-"));
+        backups.sort();
+        let is_done = backups.len() == 2 && backups.iter().all(|name| name.ends_with(".gz"));
+        is_done.then_some(backups)
+    })
+    .await;
+    assert_eq!(backups[0], "member-2006-01-02T15-04-06.000.log.gz");
+    let now = std::fs::read_to_string(&path).unwrap();
+    assert!(now.contains("starting an etcd server") && !now.contains("an old line"), "{now}");
+}
+
+async fn what_cannot_be_rotated_stops_the_start(kind: Kind) {
+    for (flags, text) in [
+        (
+            &["--enable-log-rotation"][..],
+            "--log-outputs requires a single file path when --log-rotate-config-json is defined",
+        ),
+        (
+            &["--enable-log-rotation", "--log-outputs=a,b"],
+            "--log-outputs requires a single file path when --log-rotate-config-json is defined",
+        ),
+        (
+            &["--enable-log-rotation", "--log-outputs=a", "--log-rotation-config-json={"],
+            "improperly formatted log rotation config: unexpected end of JSON input",
+        ),
+        (
+            &[
+                "--enable-log-rotation",
+                "--log-outputs=a",
+                r#"--log-rotation-config-json={"maxsize":"1"}"#,
+            ],
+            "invalid log rotation config: json: cannot unmarshal string into Go struct field \
+             logRotationConfig.",
+        ),
+    ] {
+        let home = TempDir::new().unwrap();
+        let mut command = std::process::Command::new(kind.program());
+        command.args(flags).current_dir(home.path());
+        let ended = quorate_tests::run_to_end(command, "");
+        assert_eq!(ended.code, Some(1), "{flags:?}");
+        let said = ended.stdout + &ended.stderr;
+        assert!(said.contains(text), "{flags:?}: {said}");
+    }
+}
+
+async fn who_pings_all_the_time_is_cut_off(kind: Kind) {
+    let server = Options::new(kind).unguarded().start().await;
+    let mut client = RawHttp2::connect(server.port());
+    for _ in 0..3 {
+        assert_eq!(client.ping(), Ok(()));
+    }
+    // The third one that came too early.
+    assert_eq!(client.ping(), Err((Some(11), "too_many_pings".to_owned())));
+}
+
+fn size(server: &Server) -> f64 {
+    server.metric("etcd_mvcc_db_total_size_in_bytes").unwrap()
+}
+
+async fn space_is_given_back_at_start(kind: Kind) {
+    let mut server = Server::start(kind).await;
+    let client = server.client();
+    for number in 0..40 {
+        client.put(put(format!("key {number}"), vec![b'v'; 200_000])).await.unwrap();
+    }
+    let deleted = client.delete_range(delete("key", "kez")).await.unwrap();
+    let revision = deleted.header.unwrap().revision;
+    client.compact(pb::CompactionRequest { revision, physical: true }).await.unwrap();
+    eventually("the file is mostly free", async || {
+        let in_use = server.metric("etcd_mvcc_db_total_size_in_use_in_bytes").unwrap();
+        (in_use < 1e6 && size(&server) > 8e6).then_some(())
+    })
+    .await;
+    server.stop().await;
+    // Less than what is there: nothing happens.
+    server.set_flags(&[&flag(kind, "bootstrap-defrag-threshold-megabytes", "100")]);
+    server.start_again().await;
+    assert!(size(&server) > 8e6);
+    assert!(server.log_of_this_run().contains("Skipping defragmentation"));
+    server.stop().await;
+    server.set_flags(&[&flag(kind, "bootstrap-defrag-threshold-megabytes", "5")]);
+    server.start_again().await;
+    assert!(size(&server) < 1e6, "{}", size(&server));
+    assert!(server.log_of_this_run().contains("finished defragmenting directory"));
+    server.client().write("after", "v").await;
+    assert_eq!(server.client().read("after").await.unwrap(), b"v");
+}
+
+async fn the_backend_file_is_locked_in_memory(kind: Kind) {
+    let plain = Server::start(kind).await;
+    assert_eq!(plain.memory("VmLck"), 0);
+    let server = Options::new(kind).flag(flag(kind, "memory-mlock", "true")).start().await;
+    assert!(server.memory("VmLck") > 0);
+}
+
+async fn the_file_stays_locked_as_it_grows(kind: Kind) {
+    let server = Options::new(kind).flag("--memory-mlock").start().await;
+    let locked = server.memory("VmLck") as f64;
+    let client = server.client();
+    // The file has room for growth from the start, which is locked with it.
+    let count = (locked / 200_000.0) as usize + 10;
+    for number in 0..count {
+        client.put(put(format!("key {number}"), vec![b'v'; 200_000])).await.unwrap();
+    }
+    eventually("the larger file is locked", async || {
+        let bytes = size(&server);
+        (bytes > locked && server.memory("VmLck") as f64 >= bytes).then_some(())
+    })
+    .await;
+}
+
+/// What etcd 3.5 does not tell, or tells otherwise.
+const SINCE_3_5: &[&str] = &["local-address", "feature-gates", "max-learners", "v2-deprecation"];
+
+async fn the_configuration_is_told_at_start(kind: Kind) {
+    let mut server = Options::new(kind)
+        .unguarded()
+        .name("teller")
+        .flag("--snapshot-count=7000")
+        .flag("--quota-backend-bytes=4000000000")
+        .flag("--max-request-bytes=1000000")
+        .flag("--max-concurrent-streams=50")
+        .flag("--pre-vote=false")
+        .flag("--auto-compaction-retention=90m")
+        .flag("--cors=http://a:1,http://b:2")
+        .flag("--host-whitelist=one,two")
+        .flag(flag(kind, "snapshot-catchup-entries", "600"))
+        .start()
+        .await;
+    let told = |server: &Server| {
+        let log = server.log_of_this_run();
+        let line = log.lines().find(|line| line.contains("\"starting an etcd server\"")).unwrap();
+        serde_json::from_str::<Value>(line).unwrap()
+    };
+    let line = told(&server);
+    let data = server.data().to_str().unwrap();
+    let expected = json!({
+        "max-cpu-set": std::thread::available_parallelism().unwrap().get(),
+        "member-initialized": false,
+        "name": "teller", "data-dir": data, "wal-dir": "", "wal-dir-dedicated": "",
+        "member-dir": format!("{data}/member"),
+        "force-new-cluster": false, "heartbeat-interval": "10ms", "election-timeout": "100ms",
+        "initial-election-tick-advance": true, "snapshot-count": 7000,
+        "max-wals": 5, "max-snapshots": 5, "snapshot-catchup-entries": 600,
+        "initial-advertise-peer-urls": [server.peer_url()], "listen-peer-urls": [server.peer_url()],
+        "advertise-client-urls": [server.url()], "listen-client-urls": [server.listen_url()],
+        "listen-metrics-urls": [], "local-address": "",
+        "cors": ["http://a:1", "http://b:2"], "host-whitelist": ["one", "two"],
+        "initial-cluster": format!("teller={}", server.peer_url()),
+        "initial-cluster-state": "new", "initial-cluster-token": "etcd-cluster",
+        "quota-backend-bytes": 4_000_000_000_u64, "max-request-bytes": 1_000_000,
+        "max-concurrent-streams": 50, "pre-vote": false, "feature-gates": "",
+        "initial-corrupt-check": false, "corrupt-check-time-interval": "0s",
+        "compact-check-time-interval": "1m0s", "auto-compaction-mode": "periodic",
+        "auto-compaction-retention": "1h30m0s", "auto-compaction-interval": "1h30m0s",
+        "downgrade-check-interval": "5s", "max-learners": 1, "v2-deprecation": "write-only",
+    });
+    for (key, value) in expected.as_object().unwrap() {
+        if kind == Kind::Quorate || !SINCE_3_5.contains(&key.as_str()) {
+            assert_eq!(&line[key], value, "{key} in {line}");
+        }
+    }
+    server.stop().await;
+    server.start_again().await;
+    // Who has data looks at no initial cluster.
+    let line = told(&server);
+    let found = ["member-initialized", "initial-cluster", "initial-cluster-token"];
+    assert_eq!(found.map(|key| line[key].clone()), [json!(true), json!(""), json!("")], "{line}");
+}
