@@ -13,6 +13,7 @@ mod security;
 mod server;
 mod serving;
 pub mod signals;
+mod start_line;
 pub mod systemd;
 mod tokens;
 mod transport;

@@ -28,7 +28,7 @@ use crate::listeners::{BindError, Listeners};
 use crate::security::{Security, SecurityError};
 use crate::serving::{Serving, serve_peers};
 use crate::signals::{self, StopSignal, StopSignals};
-use crate::{bootstrap, expiry, meters, remedy, scrape, systemd, tokens};
+use crate::{bootstrap, expiry, meters, remedy, scrape, start_line, systemd, tokens};
 
 /// Between a member's removal and its end.
 const REMOVAL_PAUSE: Duration = Duration::from_secs(1);
@@ -145,7 +145,7 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     let metrics = Arc::new(meters::made_for(config));
     let watch = expiry::Watch::over(&security, config);
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    log_start(config);
+    start_line::tell(config, &*disk);
     log_limits(config);
     let booted = match bootstrap::boot(config, &disk, &security.dialer) {
         // The end that this member has come to already: no failure that a supervisor should answer by
@@ -280,26 +280,4 @@ fn mark_if_lost(disk: &dyn Disk, dirs: &DataDir, fault: &LogFault) {
             "error" = error.to_string()
         );
     }
-}
-
-fn log_start(config: &Config) {
-    log::info!(
-        "starting an etcd server",
-        "etcd-version" = quorate_release::ETCD_VERSION,
-        "git-sha" = quorate_release::git_sha(),
-        "quorate-version" = quorate_release::QUORATE_VERSION,
-        "go-os" = quorate_release::go_os(),
-        "go-arch" = quorate_release::go_arch(),
-        "max-cpu-set" = core_count(),
-        "name" = config.name,
-        "data-dir" = config.data_dir,
-        "wal-dir" = config.wal_dir,
-        "heartbeat-interval" = Duration::from_millis(config.heartbeat_interval_ms),
-        "election-timeout" = Duration::from_millis(config.election_timeout_ms),
-        "snapshot-count" = config.snapshot_count,
-        "initial-cluster" = config.initial_cluster,
-        "initial-cluster-token" = config.initial_cluster_token,
-        "quota-backend-bytes" = config.quota_backend_bytes,
-        "feature-gates" = config.feature_gates.to_string()
-    );
 }
