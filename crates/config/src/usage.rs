@@ -5,6 +5,8 @@ use std::fmt::Write;
 use super::absent::{self, ABSENT, Demand};
 use super::draft::Draft;
 use super::features::Gate;
+#[cfg(test)]
+use super::flags::FileKey;
 use super::flags::{FLAGS, Flag, SECTIONS};
 use super::setting::Setting;
 
@@ -47,6 +49,38 @@ pub(super) fn flags() -> String {
         .collect();
     for line in absent::told(&demands) {
         push(&mut text, format_args!("  {line}\n"));
+    }
+    text
+}
+
+/// The reference page: the same as help, for reading.
+#[cfg(test)]
+pub(super) fn reference() -> String {
+    let mut text = "# Flags of a member\n\n\
+        Made from the table of flags (`config::flags`); a test compares it. Each flag is also the environment\n\
+        variable `ETCD_` and its name in capitals, and has the key of the configuration file that stands here.\n"
+        .to_owned();
+    let mut defaults = Draft::default();
+    for section in SECTIONS {
+        push(&mut text, format_args!("\n## {section}\n\n"));
+        push(
+            &mut text,
+            format_args!("| flag | default | key in the file | |\n|---|---|---|---|\n"),
+        );
+        for flag in FLAGS.iter().filter(|flag| flag.section == *section) {
+            let shown = match flag.default_text {
+                Some(text) => text.to_owned(),
+                None => flag.setting.shown(&mut defaults),
+            };
+            let key = match flag.file {
+                FileKey::Name => format!("`{}`", flag.name),
+                FileKey::Nested(path) => format!("`{path}`"),
+                FileKey::None => String::new(),
+            };
+            let default = if shown.is_empty() { String::new() } else { format!("`{shown}`") };
+            let (name, help) = (flag.name, flag.help);
+            push(&mut text, format_args!("| `--{name}` | {default} | {key} | {help} |\n"));
+        }
     }
     text
 }

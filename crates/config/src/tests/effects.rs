@@ -1,0 +1,166 @@
+//! Each flag has its row: the test that shows what it does, or the reason why it does nothing.
+//!
+//! A new flag without a row fails here, and so does a row whose test is gone. What is read and checked, and acts by
+//! the code alone, without a test that shows it, stands in a list of its own, which may only shrink.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::super::flags::FLAGS;
+use super::super::setting::Setting;
+use Effect::{Nothing, Test};
+
+#[derive(Clone, Copy)]
+enum Effect {
+    /// A test of this repository, by file and name.
+    Test(&'static str, &'static str),
+    /// etcd too takes it without effect, or this program says at the start why it has none.
+    Nothing(&'static str),
+}
+
+#[rustfmt::skip]
+const SHOWN: &[(&str, Effect)] = &[
+    ("name", Test("tests/tests/blackbox/settings.rs", "the_configuration_is_told_at_start")),
+    ("data-dir", Test("tests/tests/blackbox/settings.rs", "the_configuration_is_told_at_start")),
+    ("wal-dir", Test("tests/tests/blackbox/lost_log.rs", "a_backend_whose_log_is_gone_is_refused")),
+    ("snapshot-count", Test("tests/tests/blackbox/crash.rs", "snapshots_are_taken_and_started_from")),
+    ("snapshot-catchup-entries", Test("tests/tests/faults/kill.rs", "a_follower_that_fell_behind_gets_a_snapshot")),
+    ("heartbeat-interval", Test("tests/tests/blackbox/lease.rs", "a_short_time_is_raised_to_what_elections_need")),
+    ("election-timeout", Test("tests/tests/blackbox/lease.rs", "a_short_time_is_raised_to_what_elections_need")),
+    ("listen-peer-urls", Test("tests/tests/blackbox/flags.rs", "what_cannot_secure_it_stops_the_start")),
+    ("listen-client-urls", Test("tests/tests/blackbox/tls.rs", "one_address_with_tls_and_without")),
+    ("max-snapshots", Test("tests/tests/blackbox/crash.rs", "old_files_are_purged")),
+    ("max-wals", Test("tests/tests/blackbox/crash.rs", "old_files_are_purged")),
+    ("quota-backend-bytes", Test("tests/tests/blackbox/quota.rs", "a_larger_quota_after_a_restart")),
+    ("quota-headroom-bytes", Test("tests/tests/blackbox/quota.rs", "head_room_is_left_to_what_makes_room")),
+    ("quota-warning-percent", Test("tests/tests/blackbox/quota.rs", "a_full_store_helps_itself_where_it_is_told_to")),
+    ("quota-disarm-percent", Test("tests/tests/blackbox/quota.rs", "a_full_store_helps_itself_where_it_is_told_to")),
+    ("backend-bbolt-freelist-type", Nothing("free pages are kept in one way only, which is logged")),
+    ("memory-mlock", Test("tests/tests/blackbox/settings.rs", "the_backend_file_is_locked_in_memory")),
+    ("max-txn-ops", Test("tests/tests/blackbox/flags.rs", "values_follow_the_grammar")),
+    ("max-request-bytes", Test("tests/tests/blackbox/requests.rs", "a_request_of_the_largest_size_passes")),
+    ("max-concurrent-streams", Test("tests/tests/blackbox/resources.rs", "no_limit_of_streams_is_announced_unless_it_is_set")),
+    ("max-connections-per-address", Test("tests/tests/blackbox/resources.rs", "an_address_gets_no_more_connections_than_it_may")),
+    ("grpc-keepalive-min-time", Test("tests/tests/blackbox/settings.rs", "who_pings_all_the_time_is_cut_off")),
+    ("initial-advertise-peer-urls", Test("crates/server/src/bootstrap/tests/founding.rs", "flags_that_contradict_each_other_are_refused_in_etcds_words")),
+    ("initial-cluster", Test("crates/server/src/bootstrap/tests/founding.rs", "flags_that_contradict_each_other_are_refused_in_etcds_words")),
+    ("initial-cluster-state", Test("crates/server/src/bootstrap/tests/joining.rs", "a_joiner_is_told_who_it_is")),
+    ("initial-cluster-token", Test("crates/server/src/bootstrap/tests/founding.rs", "a_founding_that_was_interrupted_is_not_finished_as_another")),
+    ("advertise-client-urls", Test("tests/tests/blackbox/settings.rs", "the_configuration_is_told_at_start")),
+    ("discovery-endpoints", Test("crates/config/src/tests.rs", "founders_are_looked_for_in_one_way")),
+    ("discovery-token", Test("crates/server/src/bootstrap/discovery/tests.rs", "founders_are_those_who_registered_first")),
+    ("discovery-fallback", Test("crates/config/src/tests.rs", "founders_are_looked_for_in_one_way")),
+    ("discovery-srv", Test("crates/server/src/bootstrap/tests/srv.rs", "records_name_the_founders")),
+    ("discovery-srv-name", Test("crates/server/src/bootstrap/tests/srv.rs", "records_name_the_founders")),
+    ("hold-cluster-version", Test("tests/tests/blackbox/membership.rs", "a_cluster_steps_down_to_the_oldest_release_and_back")),
+    ("pre-vote", Test("tests/tests/blackbox/settings.rs", "the_configuration_is_told_at_start")),
+    ("v2-deprecation", Nothing("the value is enforced, which is logged, as in etcd")),
+    ("cert-file", Test("tests/tests/blackbox/tls.rs", "one_address_with_tls_and_without")),
+    ("key-file", Test("tests/tests/blackbox/tls.rs", "one_address_with_tls_and_without")),
+    ("client-cert-auth", Test("tests/tests/blackbox/certificate_users.rs", "a_certificate_names_a_user")),
+    ("client-crl-file", Test("tests/tests/blackbox/tls_hostile.rs", "certificates_that_are_not_in_order_are_refused")),
+    ("trusted-ca-file", Test("tests/tests/blackbox/tls.rs", "whoever_has_no_certificate_stays_out")),
+    ("auto-tls", Test("tests/tests/blackbox/tls.rs", "a_certificate_that_the_server_makes_for_itself")),
+    ("peer-cert-file", Test("tests/tests/blackbox/tls.rs", "members_talk_to_peers_with_tls")),
+    ("peer-key-file", Test("tests/tests/blackbox/tls.rs", "members_talk_to_peers_with_tls")),
+    ("peer-client-cert-auth", Test("tests/tests/blackbox/tls.rs", "members_talk_to_peers_with_tls")),
+    ("peer-trusted-ca-file", Test("tests/tests/blackbox/tls.rs", "members_talk_to_peers_with_tls")),
+    ("peer-auto-tls", Test("tests/tests/blackbox/tls.rs", "certificates_that_etcd_made_are_used_again")),
+    ("peer-crl-file", Test("tests/tests/faults/security.rs", "all_that_secures_changes_under_load")),
+    ("cipher-suites", Test("tests/tests/blackbox/flags.rs", "what_cannot_secure_it_stops_the_start")),
+    ("tls-min-version", Test("tests/tests/blackbox/flags.rs", "what_cannot_secure_it_stops_the_start")),
+    ("cors", Test("crates/edge/src/http/tests.rs", "origins_are_named_where_they_are_allowed")),
+    ("enable-grpc-gateway", Test("tests/tests/blackbox/gateway.rs", "there_is_no_gateway_where_none_is_wanted")),
+    ("host-whitelist", Test("crates/edge/src/http/tests.rs", "hosts_off_the_whitelist_are_misdirected")),
+    ("logger", Test("crates/config/src/tests.rs", "checks_come_in_order_with_etcds_texts")),
+    ("log-outputs", Test("tests/tests/blackbox/settings.rs", "a_full_log_file_is_set_aside")),
+    ("log-level", Test("tests/tests/blackbox/auth.rs", "no_secret_is_told")),
+    ("log-format", Test("crates/config/src/tests.rs", "names_of_choices_become_choices")),
+    ("enable-log-rotation", Test("tests/tests/blackbox/settings.rs", "a_full_log_file_is_set_aside")),
+    ("log-rotation-config-json", Test("tests/tests/blackbox/settings.rs", "a_full_log_file_is_set_aside")),
+    ("watch-progress-notify-interval", Test("tests/tests/blackbox/watch_flow.rs", "periodic_progress")),
+    ("bootstrap-defrag-threshold-megabytes", Test("tests/tests/blackbox/settings.rs", "space_is_given_back_at_start")),
+    ("max-learners", Test("tests/tests/blackbox/membership.rs", "members_warn_of_one_that_has_other_flags")),
+    ("downgrade-check-time", Test("tests/tests/blackbox/membership.rs", "a_cluster_steps_down_to_the_oldest_release_and_back")),
+    ("corrupt-check-time", Test("tests/tests/blackbox/corruption.rs", "a_leader_finds_a_member_with_other_data")),
+    ("compact-hash-check-time", Test("tests/tests/blackbox/corruption.rs", "compactions_tell_who_has_other_data")),
+    ("feature-gates", Test("tests/tests/blackbox/flags.rs", "what_etcd_dropped_is_named")),
+    ("auth-token", Test("tests/tests/blackbox/auth.rs", "signed_tokens")),
+    ("auth-token-ttl", Test("tests/tests/blackbox/auth.rs", "a_token_runs_out")),
+    ("bcrypt-cost", Test("tests/tests/blackbox/auth.rs", "a_token_is_good_on_every_member")),
+    ("force-new-cluster", Test("tests/tests/blackbox/lost_log.rs", "a_backend_whose_log_is_gone_is_refused")),
+    ("config-file", Test("tests/tests/blackbox/flags.rs", "a_configuration_file_rules_alone")),
+    ("version", Test("tests/tests/blackbox/flags.rs", "the_version_is_told")),
+];
+
+/// Flags whose effect no test shows yet.
+const UNSHOWN: &[&str] = &[
+    "initial-election-tick-advance",
+    "listen-client-http-urls",
+    "listen-metrics-urls",
+    "backend-batch-interval",
+    "backend-batch-limit",
+    "grpc-keepalive-interval",
+    "grpc-keepalive-timeout",
+    "socket-reuse-port",
+    "socket-reuse-address",
+    "raft-read-timeout",
+    "raft-write-timeout",
+    "fence-stalled-disk",
+    "strict-reconfig-check",
+    "discovery-dial-timeout",
+    "discovery-request-timeout",
+    "discovery-keepalive-time",
+    "discovery-keepalive-timeout",
+    "discovery-insecure-transport",
+    "discovery-insecure-skip-tls-verify",
+    "discovery-cert",
+    "discovery-key",
+    "discovery-cacert",
+    "discovery-user",
+    "discovery-password",
+    "auto-compaction-retention",
+    "auto-compaction-mode",
+    "client-cert-file",
+    "client-key-file",
+    "client-cert-allowed-hostname",
+    "peer-client-cert-file",
+    "peer-client-key-file",
+    "peer-cert-allowed-cn",
+    "peer-cert-allowed-hostname",
+    "self-signed-cert-validity",
+    "peer-skip-client-san-verification",
+    "tls-max-version",
+    "metrics",
+    "warning-apply-duration",
+    "warning-unary-request-duration",
+    "compaction-batch-limit",
+    "compaction-sleep-interval",
+    "unsafe-no-fsync",
+];
+
+#[test]
+fn every_flag_has_a_test_of_what_it_does_or_a_reason_to_do_nothing() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let shown: BTreeMap<&str, Effect> = SHOWN.iter().copied().collect();
+    assert_eq!(shown.len(), SHOWN.len(), "a flag has two rows");
+    for flag in FLAGS.iter().filter(|flag| !matches!(flag.setting, Setting::Ignored)) {
+        let is_unshown = UNSHOWN.contains(&flag.name);
+        let has_row = shown.contains_key(flag.name);
+        assert!(is_unshown != has_row, "--{} needs a row in one of the lists", flag.name);
+    }
+    for (flag, effect) in SHOWN {
+        assert!(FLAGS.iter().any(|known| known.name == *flag), "--{flag} is no flag");
+        match effect {
+            Test(file, test) => {
+                let text = std::fs::read_to_string(root.join(file)).unwrap();
+                let is_there = text.contains(&format!("fn {test}("));
+                assert!(is_there, "--{flag}: there is no {test} in {file}");
+            }
+            Nothing(reason) => assert!(!reason.is_empty(), "--{flag}"),
+        }
+    }
+    for flag in UNSHOWN {
+        assert!(FLAGS.iter().any(|known| known.name == *flag), "--{flag} is no flag");
+    }
+}
