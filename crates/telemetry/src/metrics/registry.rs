@@ -68,6 +68,12 @@ impl Registry {
         metric
     }
 
+    /// The name and kind of every family, with samples or without.
+    #[cfg(test)]
+    pub(super) fn kinds(&self) -> impl Iterator<Item = (&'static str, Kind)> {
+        self.families.iter().map(|(name, family)| (*name, family.source.kind()))
+    }
+
     pub(super) fn render(&self, scrape: &Scrape) -> String {
         let mut text = String::with_capacity(128 << 10);
         for (name, family) in &self.families {

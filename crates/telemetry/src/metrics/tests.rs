@@ -1,5 +1,6 @@
 //! The text of a scrape.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::exposition::number;
@@ -58,6 +59,27 @@ fn numbers_are_printed_as_prometheus_prints_them() {
     ] {
         assert_eq!(number(value), text);
     }
+}
+
+/// What etcd has: each family's name, and its type or why it is absent here.
+const FAMILIES: &str = include_str!("../../testdata/families.txt");
+
+#[test]
+fn families_and_types_are_etcds_or_named_as_our_own() {
+    let metrics = metrics(MetricsLevel::Extensive);
+    let lines = FAMILIES.lines().filter(|line| !line.starts_with('#'));
+    let rows: Vec<(&str, &str)> = lines.map(|line| line.split_once(' ').unwrap()).collect();
+    assert!(rows.is_sorted(), "the table is in order");
+    let wanted: BTreeMap<&str, &str> =
+        rows.into_iter().filter(|(_, kind)| !kind.starts_with("absent: ")).collect();
+    let is_ours = |name: &str| name.starts_with("quorate_");
+    let present: BTreeMap<&str, &str> = metrics
+        .registry
+        .kinds()
+        .filter(|(name, _)| !is_ours(name))
+        .map(|(name, kind)| (name, kind.name()))
+        .collect();
+    assert_eq!(present, wanted);
 }
 
 #[test]
