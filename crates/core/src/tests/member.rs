@@ -611,7 +611,7 @@ fn node_config(id: u64, start: Start) -> Config {
             entry_count: 8,
             catch_up_count: 4,
             catch_up_bytes: 4000,
-            transfer_bytes: 16_000,
+            transfer_bytes: 4000,
         },
         hard_state: start.hard_state,
         conf_state: start.conf_state,
