@@ -217,15 +217,23 @@ impl RawHttp2 {
         loop {
             match self.read_frame() {
                 Some((PING, flags, ..)) if flags & ACK != 0 => return Ok(()),
-                Some((GOAWAY, _, _, payload)) => {
-                    let words = String::from_utf8_lossy(&payload[8..]).into_owned();
-                    return Err((Some(number(&payload[4..])), words));
-                }
+                Some((GOAWAY, _, _, payload)) => return Err(farewell(&payload)),
                 Some((SETTINGS, flags, ..)) if flags & ACK == 0 => {
                     self.send(&frame(SETTINGS, ACK, 0, b""));
                 }
                 Some(_) => {}
                 None => return Err((None, String::new())),
+            }
+        }
+    }
+
+    /// Reads until the connection is ended, and with what.
+    pub fn read_farewell(&mut self) -> (Option<u32>, String) {
+        loop {
+            match self.read_frame() {
+                Some((GOAWAY, _, _, payload)) => return farewell(&payload),
+                Some(_) => {}
+                None => return (None, String::new()),
             }
         }
     }
@@ -334,6 +342,11 @@ impl Windows {
 
 fn number(bytes: &[u8]) -> u32 {
     u32::from_be_bytes(bytes[..4].try_into().unwrap())
+}
+
+/// The code and the words of a GOAWAY.
+fn farewell(payload: &[u8]) -> (Option<u32>, String) {
+    (Some(number(&payload[4..])), String::from_utf8_lossy(&payload[8..]).into_owned())
 }
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
