@@ -87,6 +87,10 @@ fn key_methods() -> Vec<Row> {
         row!("LeaseTimeToLive, keys", KEYS, |c| c.lease_time_to_live(lease(1, true))),
         row!("LeaseLeases", KEYS, |c| c.lease_leases(pb::LeaseLeasesRequest {})),
         row!("Watch", KEYS, |c| watch(c, watch_key("a1"))),
+        row!("Watch beyond", ADMIN, |c| watch(
+            c,
+            pb::WatchCreateRequest { range_end: Bytes::from_static(&[0]), ..watch_key("a1") }
+        )),
         row!("LeaseRevoke", KEYS, |c| c.lease_revoke(pb::LeaseRevokeRequest { id: 2 })),
     ]
 }
@@ -233,6 +237,8 @@ const BEFORE_3_7: &[(&[&str], Told)] = &[
         ],
         OPEN,
     ),
+    // Who might read a key could watch all keys from it on, until 3.7.1.
+    (&["Watch beyond"], KEYS),
     // Only who administers was told whether it is on.
     (&["AuthStatus"], ADMIN),
 ];
