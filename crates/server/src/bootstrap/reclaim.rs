@@ -46,7 +46,7 @@ pub(super) fn give_space_back(config: &Config, backend: &Backend) -> Result<(), 
     log::info!(
         "finished defragmenting directory",
         "path" = backend.db().path(),
-        "current-db-size-bytes-diff" = backend.size_bytes() as i64 - bytes as i64,
+        "current-db-size-bytes-diff" = backend.size_bytes().cast_signed() - bytes.cast_signed(),
         "current-db-size-bytes" = backend.size_bytes(),
         "current-db-size-in-use-bytes" = backend.size_in_use_bytes(),
         "took" = started.elapsed()
