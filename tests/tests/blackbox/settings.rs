@@ -117,27 +117,28 @@ fn size(server: &Server) -> f64 {
 async fn space_is_given_back_at_start(kind: Kind) {
     let mut server = Server::start(kind).await;
     let client = server.client();
-    for number in 0..40 {
-        client.put(put(format!("key {number}"), vec![b'v'; 200_000])).await.unwrap();
+    // What stays comes last: free space at its end a file may lose by itself.
+    for name in (0..40).map(|n| format!("key {n}")).chain((0..20).map(|n| format!("stays {n}"))) {
+        client.put(put(name, vec![b'v'; 200_000])).await.unwrap();
     }
     let deleted = client.delete_range(delete("key", "kez")).await.unwrap();
     let revision = deleted.header.unwrap().revision;
     client.compact(pb::CompactionRequest { revision, physical: true }).await.unwrap();
-    eventually("the file is mostly free", async || {
+    eventually("much of the file is free", async || {
         let in_use = server.metric("etcd_mvcc_db_total_size_in_use_in_bytes").unwrap();
-        (in_use < 1e6 && size(&server) > 8e6).then_some(())
+        (in_use < 6e6 && size(&server) > 11e6).then_some(())
     })
     .await;
     server.stop().await;
     // Less than what is there: nothing happens.
     server.set_flags(&[&flag(kind, "bootstrap-defrag-threshold-megabytes", "100")]);
     server.start_again().await;
-    assert!(size(&server) > 8e6);
+    assert!(size(&server) > 11e6, "{}", size(&server));
     assert!(server.log_of_this_run().contains("Skipping defragmentation"));
     server.stop().await;
     server.set_flags(&[&flag(kind, "bootstrap-defrag-threshold-megabytes", "5")]);
     server.start_again().await;
-    assert!(size(&server) < 1e6, "{}", size(&server));
+    assert!(size(&server) < 7e6, "{}", size(&server));
     assert!(server.log_of_this_run().contains("finished defragmenting directory"));
     server.client().write("after", "v").await;
     assert_eq!(server.client().read("after").await.unwrap(), b"v");
