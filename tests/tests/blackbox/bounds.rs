@@ -4,12 +4,14 @@
 //! `docs/bounds.md` says which bounds there are. Those on whole requests, calls and events of watchers are in
 //! `floods`, those on descriptors in `resources`.
 
+use std::time::Duration;
+
 use prost::Message as _;
 use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::watch_request::RequestUnion;
 use quorate_tests::{
-    Client, Held, Kind, Options, RawAnswer, RawHttp2, Server, Shim, Watch, eventually, framed,
-    literal, on_quorate, prefix, put, put_op, range, txn, watch_prefix, within,
+    Client, Held, Kind, Options, RawAnswer, RawHttp2, Server, Shim, Watch, eventually_within,
+    framed, literal, on_quorate, prefix, put, put_op, range, txn, watch_prefix, within,
 };
 use tokio::task::JoinSet;
 
@@ -33,6 +35,9 @@ const MIB: usize = 1 << 20;
 const MIB_FLOAT: f64 = 1_048_576.0;
 const TOO_MANY: &str = "etcdserver: too many requests";
 
+/// What hundreds of megabytes may take to come, and to be carried out, where others want the processor too.
+const FLOOD_TIME: Duration = Duration::from_secs(60);
+
 /// The head of a call, as it goes on the wire.
 fn head(path: &str) -> Vec<u8> {
     [
@@ -53,11 +58,13 @@ fn metric(server: &Server, series: &str) -> f64 {
 }
 
 async fn reaches(server: &Server, series: &str, least: f64) {
-    eventually(series, async || (metric(server, series) >= least).then_some(())).await;
+    eventually_within(FLOOD_TIME, series, async || (metric(server, series) >= least).then_some(()))
+        .await;
 }
 
 async fn comes_to_nothing(server: &Server, series: &str) {
-    eventually(series, async || (metric(server, series) == 0.0).then_some(())).await;
+    eventually_within(FLOOD_TIME, series, async || (metric(server, series) == 0.0).then_some(()))
+        .await;
 }
 
 /// A server whose disk can be held.
@@ -205,7 +212,7 @@ async fn proposals_are_refused_beyond_their_bytes(kind: Kind) {
         assert_eq!(count_all(asking).await.done, 0);
     }
     assert!(metric(&server, bytes) <= 514.0 * MIB_FLOAT);
-    eventually("a refusal", async || {
+    eventually_within(FLOOD_TIME, "a refusal", async || {
         let refused = server.client().put(put("another", vec![b'v'; MIB])).await;
         refused.is_err_and(|status| status.message() == TOO_MANY).then_some(())
     })
@@ -393,7 +400,7 @@ async fn what_the_backend_has_not_written_is_bounded(kind: Kind) {
     reaches(&server, "quorate_log_uncommitted_bytes", MIB_FLOAT).await;
     let reading = pb::RangeRequest { serializable: true, ..range("before", "") };
     assert_eq!(within("a read", server.client().range(reading)).await.unwrap().count, 1);
-    eventually("requests that were given up", async || {
+    eventually_within(FLOOD_TIME, "requests that were given up", async || {
         server.client().put(put("another", "v")).await.is_err().then_some(())
     })
     .await;
@@ -407,7 +414,7 @@ async fn what_the_backend_has_not_written_is_bounded(kind: Kind) {
     // Who was late is carried out all the same: it was in the log.
     let written = i64::try_from(done + late).unwrap();
     let keys = pb::RangeRequest { count_only: true, ..prefix("k") };
-    eventually("all to be carried out", async || {
+    eventually_within(FLOOD_TIME, "all to be carried out", async || {
         (server.client().range(keys.clone()).await.unwrap().count == written).then_some(())
     })
     .await;
