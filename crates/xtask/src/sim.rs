@@ -12,7 +12,7 @@ const PROFILE: &str = "sim";
 const TEST_MINUTES: &str = "2";
 
 /// No further than this: whether a change is right must not depend on how fast the machine is, and these are known.
-const TEST_SEEDS: &str = "1000";
+const TEST_SEEDS: &str = "4000";
 
 /// Runs seeds as these arguments ask.
 pub(crate) fn run(args: &[String]) -> Outcome {
