@@ -82,7 +82,7 @@ pub(crate) fn check(
     let reads = Reads::new(history);
     for (id, lease) in &leases {
         if lease.grants.len() == 1 {
-            check_lease(history, *id, lease)?;
+            check_lease(history, rules, *id, lease)?;
             check_keys(history, rules, *id, lease)?;
             check_reads(history, &reads, *id, lease)?;
         }
@@ -216,9 +216,20 @@ fn add_chronicle(
     }
 }
 
-fn check_lease(history: &History, id: i64, lease: &Lease) -> Verdict {
+fn check_lease(history: &History, rules: &Rules, id: i64, lease: &Lease) -> Verdict {
     // The last sign of life, and the longest promise.
-    let last = lease.lived.iter().max_by_key(|lived| lived.called);
+    let asked = |lived: &Lived| match history.operations[lived.operation].request {
+        // As if it had been asked for when its leader was sure for the last time.
+        Request::LeaseKeepAlive { .. } => {
+            Moment(lived.called.0.saturating_sub(rules.renewal_slack))
+        }
+        Request::Kv(_)
+        | Request::LeaseGrant { .. }
+        | Request::LeaseRevoke { .. }
+        | Request::LeaseTimeToLive { .. }
+        | Request::Compact { .. } => lived.called,
+    };
+    let last = lease.lived.iter().max_by_key(|lived| asked(lived));
     let longest = lease.lived.iter().max_by_key(|lived| lived.until);
     for gone in lease.gone() {
         let blame = |property, what: String, lived: &Lived| {
@@ -227,7 +238,7 @@ fn check_lease(history: &History, id: i64, lease: &Lease) -> Verdict {
             Err(Contradiction::new(property, what).by(history, &operations))
         };
         if let Some(lived) = last
-            && lived.called > gone.by
+            && asked(lived) > gone.by
         {
             let what = format!("lease {id} lives after it was gone at {}", gone.by.0);
             return blame(Property::LeaseEnded, what, lived);

@@ -89,6 +89,9 @@ pub struct Rules {
     /// How much longer than granted a lease may be said to last, in nanoseconds: whoever becomes leader gives
     /// holders the time in which there was nobody to renew at.
     pub lease_extension: u64,
+    /// How long after a lease was gone it may be renewed, in nanoseconds: a renewal is the word of a leader alone, which
+    /// may have been deposed and does not know it before it has missed a quorum for this long.
+    pub renewal_slack: u64,
     /// A time at the end when nothing was broken: leases that nobody renews have to end.
     pub calm: Option<Calm>,
 }

@@ -11,7 +11,8 @@ use quorate_random::SplitMix64;
 use super::*;
 use draw::Shape;
 
-const RULES: Rules = Rules { lease_slack: Some(0), lease_extension: 0, calm: None };
+const RULES: Rules =
+    Rules { lease_slack: Some(0), lease_extension: 0, renewal_slack: 0, calm: None };
 
 fn verdict(history: &History) -> Result<Counts, Box<Contradiction>> {
     check(history, &RULES)

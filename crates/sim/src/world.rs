@@ -238,7 +238,11 @@ impl World {
         // Members that wait for an election longer than others lengthen leases by more.
         let millis = self.hosts.iter().map(|host| host.flags.settings.pace.lease_extension_millis);
         let lease_extension = millis.max().unwrap_or(0) * MILLI * 1_000;
-        self.judge.check_history(&Rules { lease_slack, lease_extension, ..Rules::default() });
+        let calm = self.calm_for_leases(lease_extension);
+        // A leader looks once in an election timeout whether it has heard from a quorum since the last look.
+        let renewal_slack = 2 * lease_extension * 102 / 100;
+        let rules = Rules { lease_slack, lease_extension, renewal_slack, calm };
+        self.judge.check_history(&rules);
     }
 
     fn happen(&mut self, event: Event) {

@@ -254,6 +254,20 @@ fn a_lease_that_nobody_keeps_ends_when_all_is_calm() {
 }
 
 #[test]
+fn a_leader_that_does_not_know_better_may_renew_for_a_while() {
+    let mut tale = Tale::default();
+    tale.granted(0, 1, 7, 9).answered(2, 3, Request::LeaseRevoke { id: 7 }, Answer::LeaseRevoked);
+    let (renewal, renewed) =
+        (Request::LeaseKeepAlive { id: 7 }, Answer::LeaseKeptAlive { ttl_secs: 9 });
+    tale.answered(6, 7, renewal.clone(), renewed.clone()).bad(Property::LeaseEnded);
+    let rules = Rules { renewal_slack: 3 * (at(1).0 - at(0).0), ..super::RULES };
+    assert!(check(&tale.history, &rules).is_ok());
+    tale.answered(7, 8, renewal, renewed);
+    let why = check(&tale.history, &rules).expect_err("it should know by now");
+    assert_eq!(why.property, Property::LeaseEnded);
+}
+
+#[test]
 fn a_new_leader_may_lengthen_a_lease_by_so_much_and_no_more() {
     let left = |ttl_secs| Answer::LeaseTimeToLive { ttl_secs, granted_ttl_secs: 5, keys: None };
     let asked = Request::LeaseTimeToLive { id: 7, keys: false };

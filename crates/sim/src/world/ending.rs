@@ -3,6 +3,8 @@
 //! It is back when every member of it serves, all have applied the same, and no host is left that the operator has
 //! something to do about. A cluster that has lost its quorum for good is let off.
 
+use quorate_history::{Calm, Moment};
+
 use super::client::Asker;
 use super::{Event, World};
 use crate::clock::{MILLI, Micros, SECOND};
@@ -15,6 +17,13 @@ const SERVES_WITHIN: Micros = 90 * SECOND;
 
 /// Time for what is under way to come to rest.
 const SETTLE: Micros = 10 * SECOND;
+
+/// Clients have stopped for so long at least: short leases end meanwhile.
+const QUIET: Micros = 5 * SECOND;
+
+/// How much later than its time a lease may end while everybody serves: leaders look after leases twice a second, and
+/// an entry of the log ends one.
+const LEASE_GRACE: Micros = 2 * SECOND;
 
 /// Between two questions to every member.
 const PROBE_EVERY: Micros = 500 * MILLI;
@@ -120,7 +129,7 @@ impl World {
                 process.published() == committed && process.committed() == committed
             });
         let waited = self.now - self.ending.settled_at;
-        if is_done && waited > 3 * SECOND {
+        if is_done && waited > QUIET {
             return self.finish();
         }
         if waited > SETTLE + 30 * SECOND {
@@ -128,6 +137,14 @@ impl World {
             return self.judge.object(|| format!("members do not come to the same: {state}"));
         }
         self.queue.put(self.now + PROBE_EVERY, Event::Probe);
+    }
+
+    /// When nothing was broken and nobody asked for anything, if the run came to that. The last leader may have given
+    /// leases the time of its election.
+    pub(super) fn calm_for_leases(&self, extension_nanos: u64) -> Option<Calm> {
+        let grace = LEASE_GRACE * 1_000 + extension_nanos;
+        let since = Moment(self.ending.settled_at * 1_000);
+        self.ending.is_settling.then(|| Calm { since, until: self.moment(), lease_grace: grace })
     }
 
     fn finish(&mut self) {
