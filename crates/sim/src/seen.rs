@@ -40,6 +40,7 @@ pub const SOMETIMES: &[&str] = &[
     "an old log is put back",
     "an operation has no answer",
     "clients are asked who they are",
+    "directories are exchanged",
     "leadership changes",
     "space is given back",
     "the backend file finds no room",

@@ -102,6 +102,8 @@ enum Event {
     /// The links that are cut come back.
     Mend,
     Operate,
+    /// Directories that were exchanged come back.
+    GiveBack(usize),
     Inspect,
     /// From now on nothing goes wrong any more.
     Calm,
@@ -266,6 +268,7 @@ impl World {
             Event::FallApart => self.fall_apart(),
             Event::Mend => self.network.mend(),
             Event::Operate => self.operate(),
+            Event::GiveBack(host) => self.give_back(host),
             Event::Inspect => self.inspect(),
             Event::Calm => self.calm(),
             Event::Probe => self.probe(),

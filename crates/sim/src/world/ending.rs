@@ -48,6 +48,7 @@ impl World {
         self.tell(|| "calm".to_owned());
         self.ending.is_calm = true;
         self.ending.since = self.now;
+        (0..self.hosts.len()).for_each(|at| self.give_back(at));
         self.mend_machines();
         self.queue.put(self.now + SECOND, Event::Probe);
     }

@@ -62,6 +62,8 @@ pub(super) struct Host {
     pace: u64,
     /// A copy of the directory, of another day.
     pub(super) yesterday: Option<SimDisk>,
+    /// Whose directory it has, and who has its own.
+    pub(super) exchanged_with: Option<usize>,
     /// Its directory is bare, and the cluster has no place for it yet.
     pub(super) awaits_place: bool,
     /// Somebody has done something to its files.
@@ -99,11 +101,26 @@ impl Host {
             due: [None; TURNS.len()],
             pace,
             yesterday: None,
+            exchanged_with: None,
             awaits_place: false,
             is_tampered: false,
             is_damaged: false,
             loss_shown_in: None,
         }
+    }
+
+    /// Gives each of two hosts the directory of the other, with all that is known of it. Neither runs a process.
+    pub(super) fn exchange_directories(one: &mut Self, other: &mut Self) {
+        std::mem::swap(&mut one.disk, &mut other.disk);
+        std::mem::swap(&mut one.yesterday, &mut other.yesterday);
+        std::mem::swap(&mut one.promised, &mut other.promised);
+        std::mem::swap(&mut one.id, &mut other.id);
+        std::mem::swap(&mut one.down, &mut other.down);
+        std::mem::swap(&mut one.is_tampered, &mut other.is_tampered);
+        std::mem::swap(&mut one.is_damaged, &mut other.is_damaged);
+        // Members number their requests by these: what comes next is new for both.
+        let life = one.life.max(other.life);
+        (one.life, other.life) = (life, life);
     }
 
     /// Forgets what was promised: the memory of it is gone.

@@ -5,9 +5,10 @@
 //!
 //! # Mistakes
 //!
-//! They are in `mistakes`. What the real program refuses, it must refuse here ([`World::judge_refusal`]).
+//! They are in `mistakes` and `exchange`. What the real program refuses, it must refuse here ([`World::judge_refusal`]).
 
 mod accounts;
+mod exchange;
 mod mistakes;
 
 use quorate_api::etcdserverpb::{
@@ -191,7 +192,9 @@ impl World {
             if self.is_calm() && self.is_out_of_place(at) {
                 self.stop_process(at);
             }
-            if self.hosts[at].process.is_some() || self.hosts[at].down == Down::Ended {
+            let host = &self.hosts[at];
+            let is_cared_for = host.down == Down::Ended || host.exchanged_with.is_some();
+            if host.process.is_some() || is_cared_for {
                 continue;
             }
             let (down, id) = (self.hosts[at].down, self.hosts[at].id);

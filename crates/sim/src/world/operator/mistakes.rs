@@ -1,5 +1,6 @@
 //! What an operator should not do, and does: a directory wiped and started again as if nothing had been, put back from
-//! another day, the whole of it or the log alone; the log's folder lost; files damaged; a process started twice.
+//! another day, the whole of it or the log alone; the log's folder lost; files damaged; a process started twice. That
+//! a directory is given to another member is in `exchange`.
 //!
 //! What no cluster could survive is not done: memory is only lost where all other voters have it, and follow one
 //! leader.
@@ -54,11 +55,12 @@ impl World {
     /// Does something that should not have been done.
     pub(super) fn make_mistake(&mut self) {
         let at = self.draw.position(self.hosts.len());
-        if self.hosts[at].process.is_none() {
+        if self.hosts[at].process.is_none() || self.hosts[at].exchanged_with.is_some() {
             return;
         }
-        match self.draw.below(8) {
+        match self.draw.below(9) {
             0 => self.start_twice(at),
+            2 => self.exchange_directories(at),
             1 => self.hosts[at].yesterday = Some(self.hosts[at].disk.copy()),
             _ => {
                 let tampering = TAMPERINGS[self.draw.position(TAMPERINGS.len())];
