@@ -80,7 +80,15 @@ impl Theme {
             }
             Self::Membership => &[Kind::Membership, Kind::Cut, Kind::Kill, Kind::DiskStall],
             Self::Mistakes => &[Kind::Mistakes, Kind::Membership, Kind::Kill],
-            Self::Crashes => &[Kind::PowerCut, Kind::PowerCutInAStep, Kind::Kill],
+            Self::Crashes => &[
+                Kind::PowerCut,
+                Kind::PowerCutInAStep,
+                Kind::Kill,
+                // While one of its disks stands still, a member goes on with what it has in hand.
+                Kind::DiskStall,
+                // What is written at once does not fit a sector.
+                Kind::LargeValues,
+            ],
             Self::Disks => &[Kind::DiskFailure, Kind::DiskFull, Kind::DiskStall, Kind::PowerCut],
             Self::Leases => &[Kind::Leases, Kind::Kill, Kind::Pause, Kind::Transfer, Kind::Cut],
             Self::Compactions => &[

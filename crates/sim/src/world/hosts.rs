@@ -10,7 +10,7 @@ use crate::clock::{LocalClock, MILLI, Micros, SECOND};
 use crate::disk::{Faults, Mercy, SimDisk, Struck};
 use crate::member::boot::{self, Flags, Others, boot};
 use crate::member::{Failure, Fatal, Out, Process, Promised, Refused, Reply, TURNS, Turn};
-use crate::plan::{Kind, Plan};
+use crate::plan::{Kind, Plan, Theme};
 use quorate_random::SplitMix64;
 
 /// Between two looks after leases, as in production.
@@ -169,7 +169,9 @@ impl World {
         }
         let (flags, disk) = (self.hosts[at].flags.clone(), self.hosts[at].disk.clone());
         let seed = self.draw.next_u64();
-        disk.set_faults(Faults { power_cut_after: self.drawn_power_cut(20), ..disk.faults() });
+        // What a start finds, and does not clear away, the next one finds again.
+        let one_in = if self.plan.theme == Theme::Crashes { 3 } else { 20 };
+        disk.set_faults(Faults { power_cut_after: self.drawn_power_cut(one_in), ..disk.faults() });
         let booted = boot(&disk, &flags, &Neighbours { world: self, asker: at }, seed);
         let struck = disk.take_struck();
         let (booted, found) = match booted {
