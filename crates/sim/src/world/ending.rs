@@ -18,8 +18,11 @@ const SERVES_WITHIN: Micros = 90 * SECOND;
 /// Time for what is under way to come to rest.
 const SETTLE: Micros = 10 * SECOND;
 
-/// Clients have stopped for so long at least: short leases end meanwhile.
-const QUIET: Micros = 5 * SECOND;
+/// Clients have stopped for so long at least.
+const QUIET: Micros = 3 * SECOND;
+
+/// The same where there are leases, all of which end meanwhile, unless they were asked to last for ever.
+const QUIET_WITH_LEASES: Micros = 18 * SECOND;
 
 /// How much later than its time a lease may end while everybody serves: leaders look after leases twice a second, and
 /// an entry of the log ends one.
@@ -130,7 +133,8 @@ impl World {
                 process.published() == committed && process.committed() == committed
             });
         let waited = self.now - self.ending.settled_at;
-        if is_done && waited > QUIET {
+        let quiet = if self.plan.has(Kind::Leases) { QUIET_WITH_LEASES } else { QUIET };
+        if is_done && waited > quiet {
             return self.finish();
         }
         if waited > SETTLE + 30 * SECOND {
