@@ -224,7 +224,7 @@ fn create(disk: &dyn Disk, path: &Arc<Path>, options: &Options) -> Result<Arc<dy
     disk.rename(&temporary, path).map_err(fault("rename"))?;
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
-    disk.sync_dir(directory).map_err(io_fault(path, "sync the directory of", 0))?;
+    disk.sync_dir(directory).map_err(io_fault(path, "sync its directory", 0))?;
     Ok(file)
 }
 
