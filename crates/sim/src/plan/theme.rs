@@ -122,6 +122,8 @@ impl Theme {
                 plan.patience = SECOND;
                 plan.think_max = busy;
                 plan.keys = one_of(draw, &[1, 3]);
+                // What is late comes when others may have been elected, and the leader of before does not know.
+                plan.delay.1 = one_of(draw, &[2, 10, 20]) * MILLI;
                 settings.pre_vote = draw.below(2) == 0;
             }
             Self::Messages => {
@@ -185,6 +187,8 @@ fn grow_and_shrink(plan: &mut Plan, busy: Micros, draw: &mut SplitMix64) {
     plan.operate_every = one_of(draw, &[100, 300]) * MILLI;
     plan.changes_at_once = draw.below(2) == 0;
     plan.think_max = busy;
+    // Between an entry and the verdict on it, there is to be time for something.
+    plan.step_max = one_of(draw, &[1, 20, 50]) * MILLI;
     if draw.below(2) == 0 {
         plan.settings.snapshot_policy = snapshots_often(draw);
     }

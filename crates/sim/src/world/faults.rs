@@ -1,6 +1,8 @@
 //! What goes wrong with machines, disks, clocks and links, one thing at a time, as the plan has it.
 
-use super::hosts::{Down, Stalled};
+use quorate_raft::Role;
+
+use super::hosts::{Down, Host, Stalled};
 use super::{Event, World};
 use crate::clock::{MILLI, Micros, SECOND};
 use crate::disk::{Faults, Operation};
@@ -154,8 +156,12 @@ impl World {
     }
 
     fn cut_apart(&mut self) {
-        self.seen.note("two parts of the cluster are cut apart");
         let side: Vec<bool> = self.hosts.iter().map(|_| self.draw.below(2) == 0).collect();
+        self.cut_between(&side);
+    }
+
+    fn cut_between(&mut self, side: &[bool]) {
+        self.seen.note("two parts of the cluster are cut apart");
         for from in 0..side.len() {
             for to in 0..side.len() {
                 if side[from] != side[to] {
@@ -170,8 +176,20 @@ impl World {
         if self.is_calm() {
             return;
         }
-        self.cut_apart();
-        let span = self.drawn_span() + SECOND / 2;
+        if self.one_in(2) {
+            self.cut_apart();
+        } else {
+            // Whoever leads has those who are to come, and most others have each other.
+            let is_with_leader = |host: &Host| {
+                let role = host.process.as_ref().map(|process| process.leadership().role);
+                role.is_none_or(|role| role == Role::Leader)
+            };
+            let mut side: Vec<bool> = self.hosts.iter().map(is_with_leader).collect();
+            let one = self.draw.position(side.len());
+            side[one] |= self.one_in(2);
+            self.cut_between(&side);
+        }
+        let span = self.drawn_span() + 2 * SECOND;
         self.queue.put(self.now + span, Event::Mend);
     }
 

@@ -199,6 +199,12 @@ impl World {
             self.judge.object(|| format!("h{at} starts, though its log is damaged"));
         }
         let applied = booted.state().applied();
+        if found.last_index < LogIndex(applied.0) {
+            self.judge.object(|| {
+                let last = found.last_index;
+                format!("h{at} starts, though its log ends at {last} and {} is applied", applied.0)
+            });
+        }
         if applied.0 > 0 {
             self.judge.note_published(at, LogIndex(applied.0), &booted.state().readers());
             self.judge.compare(at, &booted.state().readers(), 0);
