@@ -186,6 +186,12 @@ impl Standing {
             || resumed > self.confirmed_millis.load(Ordering::Acquire)
     }
 
+    /// Whether consensus has felt time pass within the last while.
+    pub fn has_ticked_within(&self, last: Duration) -> bool {
+        let ticked = self.ticked_millis.load(Ordering::Acquire);
+        Duration::from_millis(self.millis().saturating_sub(ticked)) <= last
+    }
+
     /// Called by the driver at each tick.
     pub(crate) fn note_tick(&self) {
         self.note_tick_at(self.millis());

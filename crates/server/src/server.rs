@@ -204,11 +204,23 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
             biased;
             end = faults.first() => Ended::new(end, &core),
             signal = stop_signals.wait() => Ended::Signal(signal),
+            () = give_signs_of_life(&handles) => unreachable!("the watch never ends"),
         }
     });
     let ended = wind_up(ended, config, &control, Some(serving), core);
     drop(serving_peers);
     Ok(ended)
+}
+
+/// Tells the init system that consensus goes on, for as long as it does, if it asks for that.
+async fn give_signs_of_life(handles: &quorate_member::Handles) {
+    match systemd::Watchdog::over_this_process() {
+        Some(watchdog) => {
+            let standing = handles.profile.standing();
+            watchdog.keep(|limit| standing.has_ticked_within(limit)).await;
+        }
+        None => std::future::pending().await,
+    }
 }
 
 fn log_removal() {

@@ -1,20 +1,23 @@
-//! Telling the init system that the member is ready, by systemd's notify protocol.
+//! Telling the init system that the member is ready, and that it is alive, by systemd's notify protocol (sd_notify(3),
+//! sd_watchdog_enabled(3)).
 //!
-//! A unit of type `notify` waits for it. Where nobody listens there is nothing to do, and that is
-//! success too.
+//! A unit of type `notify` waits for the first. Where nobody listens there is nothing to do, and that is
+//! success too. A unit with `WatchdogSec` has a member restarted whose consensus stands still, which nobody could do
+//! anything about from outside but that.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
 
 use quorate_telemetry::log;
 
 /// Tells the init system, if there is one that listens, that the member is ready.
 pub fn notify_ready() {
     log::info!("notifying init daemon");
-    match send_ready(std::env::var_os("NOTIFY_SOCKET").as_deref()) {
+    match send(b"READY=1", std::env::var_os("NOTIFY_SOCKET").as_deref()) {
         Ok(()) => log::info!("successfully notified init daemon"),
         Err(error) => {
             log::error!("failed to notify systemd for readiness", "error" = log::Shown(error));
@@ -22,19 +25,65 @@ pub fn notify_ready() {
     }
 }
 
-/// Sends the message to the socket of that name; a name that begins with `@` is an abstract one.
-fn send_ready(socket_name: Option<&OsStr>) -> io::Result<()> {
+/// The watch that the init system keeps over this process.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Watchdog {
+    socket_name: OsString,
+    /// Without a sign of life for so long, it ends the process.
+    limit: Duration,
+}
+
+impl Watchdog {
+    /// The watch over this process, if one is kept.
+    pub fn over_this_process() -> Option<Self> {
+        let var = |name| std::env::var_os(name);
+        Self::asked_for(var("WATCHDOG_USEC"), var("WATCHDOG_PID"), var("NOTIFY_SOCKET"))
+    }
+
+    fn asked_for(
+        micros: Option<OsString>,
+        process: Option<OsString>,
+        socket_name: Option<OsString>,
+    ) -> Option<Self> {
+        // What a program has left to those that it started is not meant for them.
+        let own = std::process::id().to_string();
+        let is_meant = process.is_none_or(|process| process == *own);
+        let limit = Duration::from_micros(micros?.to_str()?.parse().ok()?);
+        let socket_name = socket_name.filter(|name| !name.is_empty())?;
+        (is_meant && !limit.is_zero()).then_some(Self { socket_name, limit })
+    }
+
+    /// Gives a sign of life twice within the limit, as long as `is_alive` says that the limit is kept. Never ends.
+    pub async fn keep(self, is_alive: impl Fn(Duration) -> bool) {
+        let mut pause = tokio::time::interval(self.limit / 2);
+        pause.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            pause.tick().await;
+            if is_alive(self.limit) {
+                // One that does not come is followed by another in time.
+                drop(send(b"WATCHDOG=1", Some(&self.socket_name)));
+            } else {
+                log::warn!("consensus stands still; leaving it to the init daemon's watchdog");
+            }
+        }
+    }
+}
+
+/// Sends a message to the socket of that name; a name that begins with `@` is an abstract one.
+fn send(message: &[u8], socket_name: Option<&OsStr>) -> io::Result<()> {
     let Some(name) = socket_name.filter(|name| !name.is_empty()) else { return Ok(()) };
     let address = match name.as_bytes().strip_prefix(b"@") {
         Some(abstract_name) => SocketAddr::from_abstract_name(abstract_name)?,
         None => SocketAddr::from_pathname(name)?,
     };
-    UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address)?;
+    UnixDatagram::unbound()?.send_to_addr(message, &address)?;
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -42,7 +91,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
-        send_ready(Some(path.as_os_str())).unwrap();
+        send(b"READY=1", Some(path.as_os_str())).unwrap();
         let mut message = [0; 16];
         let count = socket.recv(&mut message).unwrap();
         assert_eq!(&message[..count], b"READY=1");
@@ -50,8 +99,64 @@ mod tests {
 
     #[test]
     fn silence_is_no_failure_and_a_missing_socket_is() {
-        assert!(send_ready(None).is_ok());
-        assert!(send_ready(Some(OsStr::new(""))).is_ok());
-        assert!(send_ready(Some(OsStr::new("/nonexistent/notify"))).is_err());
+        assert!(send(b"READY=1", None).is_ok());
+        assert!(send(b"READY=1", Some(OsStr::new(""))).is_ok());
+        assert!(send(b"READY=1", Some(OsStr::new("/nonexistent/notify"))).is_err());
+    }
+
+    #[test]
+    fn a_watch_is_kept_where_it_is_asked_for() {
+        let own = std::process::id().to_string();
+        let asked = |micros: &str, process: Option<&str>, socket: &str| {
+            Watchdog::asked_for(Some(micros.into()), process.map(Into::into), Some(socket.into()))
+        };
+        let limit = Duration::from_secs(3);
+        let expected = Some(Watchdog { socket_name: "/run/notify".into(), limit });
+        assert_eq!(asked("3000000", Some(&own), "/run/notify"), expected);
+        assert_eq!(asked("3000000", None, "/run/notify"), expected);
+        assert_eq!(asked("3000000", Some("1"), "/run/notify"), None);
+        assert_eq!(asked("0", None, "/run/notify"), None);
+        assert_eq!(asked("soon", None, "/run/notify"), None);
+        assert_eq!(asked("3000000", None, ""), None);
+        assert_eq!(Watchdog::asked_for(None, None, Some("/run/notify".into())), None);
+    }
+
+    #[tokio::test]
+    async fn only_who_is_alive_gives_signs_of_life() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let limit = Duration::from_millis(20);
+        let is_asked = Cell::new(0);
+        let mut signs = Vec::new();
+        for is_alive in [true, false] {
+            let watchdog = Watchdog { socket_name: path.clone().into(), limit };
+            is_asked.set(0);
+            let kept = watchdog.keep(|within| {
+                assert_eq!(within, limit);
+                is_asked.set(is_asked.get() + 1);
+                is_alive
+            });
+            // One look more than are counted, so that what the others say is sent.
+            let enough = async {
+                while is_asked.get() < 4 {
+                    tokio::time::sleep(limit / 4).await;
+                }
+            };
+            tokio::select! {
+                () = kept => unreachable!("it never ends"),
+                () = enough => {}
+            }
+            let mut message = [0; 16];
+            let mut count = 0;
+            while let Ok(length) = socket.recv(&mut message) {
+                assert_eq!(&message[..length], b"WATCHDOG=1");
+                count += 1;
+            }
+            signs.push(count);
+        }
+        assert!(signs[0] >= 3);
+        assert_eq!(signs[1], 0);
     }
 }

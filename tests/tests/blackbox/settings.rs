@@ -23,6 +23,7 @@ on_both_servers! {
 on_quorate! {
     alone:
     the_file_stays_locked_as_it_grows,
+    the_init_system_is_told_of_readiness_and_life,
 }
 
 /// etcd 3.5 has some flags under another name.
@@ -165,6 +166,22 @@ async fn the_file_stays_locked_as_it_grows(kind: Kind) {
         (bytes > locked && server.memory("VmLck") as f64 >= bytes).then_some(())
     })
     .await;
+}
+
+async fn the_init_system_is_told_of_readiness_and_life(kind: Kind) {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("notify");
+    let socket = tokio::net::UnixDatagram::bind(&path).unwrap();
+    let _server = Options::new(kind)
+        .environment("NOTIFY_SOCKET", path.to_str().unwrap())
+        .environment("WATCHDOG_USEC", "200000")
+        .start()
+        .await;
+    for expected in ["READY=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1"] {
+        let mut message = [0; 64];
+        let count = socket.recv(&mut message).await.unwrap();
+        assert_eq!(String::from_utf8_lossy(&message[..count]), expected);
+    }
 }
 
 /// What etcd 3.5 does not tell, or tells otherwise.
