@@ -12,6 +12,7 @@ use crate::session::Session;
 pub(crate) mod group {
     pub(crate) const KEY_VALUE: &str = "Key-value commands";
     pub(crate) const MAINTENANCE: &str = "Cluster maintenance commands";
+    pub(crate) const CONCURRENCY: &str = "Concurrency commands";
     pub(crate) const AUTHENTICATION: &str = "Authentication commands";
     pub(crate) const UTILITY: &str = "Utility commands";
 }
@@ -24,7 +25,7 @@ pub(crate) type Run = for<'a> fn(&'a Session) -> Running<'a>;
 pub(crate) type Command = command::Command<Run>;
 
 /// Commands that `etcdctl` has and this tool does not.
-const ABSENT: &[&str] = &["check", "completion", "elect", "lock", "make-mirror"];
+const ABSENT: &[&str] = &["check", "completion", "make-mirror"];
 
 /// What to print about a word that is no command below the root.
 pub(crate) fn unknown(root: &Command, program: &str, word: &str) -> String {

@@ -6,10 +6,12 @@ pub(crate) mod compaction;
 pub(crate) mod defrag;
 pub(crate) mod del;
 pub(crate) mod downgrade;
+pub(crate) mod elect;
 pub(crate) mod endpoint;
 pub(crate) mod get;
 pub(crate) mod help;
 pub(crate) mod lease;
+pub(crate) mod lock;
 pub(crate) mod member;
 pub(crate) mod move_leader;
 pub(crate) mod put;
@@ -30,7 +32,13 @@ use crate::session::GLOBAL_FLAGS;
 pub(crate) const ROOT: Command = Command {
     usage: "etcdctl",
     short: "A simple command line client for etcd3.",
-    groups: &[group::KEY_VALUE, group::MAINTENANCE, group::AUTHENTICATION, group::UTILITY],
+    groups: &[
+        group::KEY_VALUE,
+        group::MAINTENANCE,
+        group::CONCURRENCY,
+        group::AUTHENTICATION,
+        group::UTILITY,
+    ],
     inherited: GLOBAL_FLAGS,
     hidden: SECURITY_FLAGS,
     children: &[
@@ -40,10 +48,12 @@ pub(crate) const ROOT: Command = Command {
         &defrag::DEFRAG,
         &del::DEL,
         &downgrade::DOWNGRADE,
+        &elect::ELECT,
         &endpoint::ENDPOINT,
         &get::GET,
         &help::HELP,
         &lease::LEASE,
+        &lock::LOCK,
         &member::MEMBER,
         &move_leader::MOVE_LEADER,
         &help::OPTIONS,

@@ -10,10 +10,6 @@
 //! * Commands, flags, environment, output and exit codes are `etcdctl`'s; scripts written for it work.
 //! * A command talks to the world only through its `Session`: one client, one terminal, one environment.
 //!
-//! # Not here
-//!
-//! Locks and elections, and the commands about them, which are therefore unknown.
-//!
 //! # Tests
 //!
 //! Beside each module; `tests/etcd` compares with the real tool against a real server.
@@ -24,9 +20,13 @@ mod commands;
 mod credentials;
 mod discovery;
 mod echo;
+mod events;
 mod failure;
+mod interrupt;
 mod key_range;
 mod output;
+mod place;
+mod renewal;
 #[cfg(test)]
 mod runs;
 mod security;

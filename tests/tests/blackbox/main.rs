@@ -37,6 +37,7 @@ mod tls;
 mod tls_hostile;
 mod tls_rotation;
 mod tool_faults;
+mod tool_queues;
 mod tools;
 mod txn;
 mod utl;

@@ -3,21 +3,18 @@
 use std::time::Duration;
 
 use quorate_api::etcdserverpb::{
-    LeaseGrantRequest, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseLeasesRequest,
-    LeaseRevokeRequest, LeaseTimeToLiveRequest,
+    LeaseGrantRequest, LeaseLeasesRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest,
 };
-use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, timeout_at};
-use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Status;
 
 use super::lease_id;
-use crate::client::{Client, Connection, Repeat, told};
+use crate::client::Repeat;
 use crate::command::{Command, group};
 use crate::failure::{Failure, exit, status_text};
 use crate::flags::Flag;
 use crate::gotext::parse_int;
 use crate::output::{Format, Reply};
+use crate::renewal::{keep, renew_once};
 use crate::session::Session;
 
 pub(crate) const LEASE: Command = Command {
@@ -69,8 +66,8 @@ const TIME_TO_LIVE: Command = Command {
     ..Command::EMPTY
 };
 
-/// Pause before a lost stream is opened again.
-const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// How long a lease may live whose own time is not known yet.
+const FIRST_LIFE: Duration = Duration::from_secs(5);
 
 /// The only argument, or a refusal in the command's words.
 fn only_arg(session: &Session, refusal: &str) -> Result<String, Failure> {
@@ -133,96 +130,17 @@ async fn keep_alive(session: &Session) -> Result<(), Failure> {
     let id = lease_id(&only_arg(session, "lease keep-alive command needs lease ID as argument")?)?;
     let client = session.client().await?;
     if session.matches.bool("once") {
-        let reply = Stream::open(&client, id).await;
-        let reply = match reply {
-            Ok(mut stream) => stream.renew(&client, id).await,
-            Err(status) => Err(status),
-        };
-        let reply = reply.map_err(|status| bad_connection(&status))?;
+        let reply = renew_once(&client, id).await.map_err(|status| bad_connection(&status))?;
         if reply.ttl <= 0 {
             let text = "etcdserver: requested lease not found";
             return Err(Failure::new(exit::BAD_CONNECTION, text));
         }
         return session.show(&Reply::LeaseKeepAlive(reply));
     }
-    keep(session, &client, id).await?;
+    let show = |reply| session.show(&Reply::LeaseKeepAlive(reply));
+    keep(&client, id, FIRST_LIFE, show).await?;
     if session.format()? == Format::Simple {
         session.print(&format!("lease {id:016x} expired or revoked.\n"))?;
     }
     Ok(())
-}
-
-/// Renews the lease three times in its life until it is gone: revoked, or out of reach for as long as it
-/// lives.
-async fn keep(session: &Session, client: &Client, id: i64) -> Result<(), Failure> {
-    const FIRST_LIFE: Duration = Duration::from_secs(5);
-    let mut dies = Instant::now() + FIRST_LIFE;
-    let mut stream: Option<Stream> = None;
-    loop {
-        let renewed = async {
-            let mut open = match stream.take() {
-                Some(open) => open,
-                None => Stream::open(client, id).await?,
-            };
-            let reply = open.renew(client, id).await?;
-            stream = Some(open);
-            Ok::<_, Status>(reply)
-        };
-        match timeout_at(dies, renewed).await {
-            Err(_) => return Ok(()),
-            Ok(Ok(reply)) if reply.ttl <= 0 => return Ok(()),
-            Ok(Ok(reply)) => {
-                let life = Duration::from_secs(u64::try_from(reply.ttl).unwrap_or_default());
-                dies = Instant::now() + life;
-                session.show(&Reply::LeaseKeepAlive(reply))?;
-                sleep(life / 3).await;
-            }
-            Ok(Err(_)) => sleep(RETRY_PAUSE).await,
-        }
-    }
-}
-
-/// An open stream of renewals.
-struct Stream {
-    connection: Connection,
-    requests: mpsc::UnboundedSender<LeaseKeepAliveRequest>,
-    replies: tonic::Streaming<LeaseKeepAliveResponse>,
-    /// Whether opening has sent the first renewal already.
-    asked: bool,
-}
-
-impl Stream {
-    /// Opens a stream and asks for the first renewal, without which a server may not answer at all.
-    async fn open(client: &Client, id: i64) -> Result<Self, Status> {
-        let connection = client.connect(None).await?;
-        let (requests, receiver) = mpsc::unbounded_channel();
-        // The receiver is right here.
-        requests.send(LeaseKeepAliveRequest { id }).ok();
-        let stream = client.stream_request(UnboundedReceiverStream::new(receiver)).await?;
-        let opened = client.lease(connection.channel.clone()).lease_keep_alive(stream).await;
-        match opened.map_err(told) {
-            Ok(opened) => {
-                Ok(Self { connection, requests, replies: opened.into_inner(), asked: true })
-            }
-            Err(status) => {
-                client.leave(&connection, &status);
-                Err(status)
-            }
-        }
-    }
-
-    /// Asks for a renewal. Where it fails the connection is given up.
-    async fn renew(&mut self, client: &Client, id: i64) -> Result<LeaseKeepAliveResponse, Status> {
-        let renewed = self.try_renew(id).await.map_err(told);
-        renewed.inspect_err(|status| client.leave(&self.connection, status))
-    }
-
-    async fn try_renew(&mut self, id: i64) -> Result<LeaseKeepAliveResponse, Status> {
-        if !std::mem::take(&mut self.asked) {
-            let sent = self.requests.send(LeaseKeepAliveRequest { id });
-            sent.map_err(|_| Status::unavailable("the stream is closed"))?;
-        }
-        let reply = self.replies.message().await?;
-        reply.ok_or_else(|| Status::unavailable("the server closed the stream"))
-    }
 }

@@ -1,7 +1,8 @@
 //! `watch`: shows events as they happen, and runs a command for each if one is given.
 //!
-//! A watch that loses its connection goes on from the revision after the last one it has shown, so nothing
-//! is missed and nothing comes twice.
+//! # Not here
+//!
+//! How a watch goes on at another endpoint (`events`).
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -9,21 +10,15 @@ use std::future::poll_fn;
 use std::os::unix::ffi::OsStrExt;
 use std::pin::Pin;
 use std::task::Poll;
-use std::time::Duration;
 
-use quorate_api::etcdserverpb::watch_request::RequestUnion;
-use quorate_api::etcdserverpb::{
-    ResponseHeader, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
-};
+use quorate_api::etcdserverpb::{ResponseHeader, WatchCreateRequest, WatchResponse};
 use quorate_api::mvccpb::Event;
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::metadata::MetadataValue;
-use tonic::transport::Channel;
-use tonic::{Code, Status};
+use tonic::Status;
 
-use crate::client::{Client, told};
+use crate::client::Client;
 use crate::command::{Command, group};
+use crate::events::{Events, Leader, is_progress};
 use crate::failure::{Failure, exit, status_text};
 use crate::flags::{Flag, FlagError, Matches};
 use crate::gotext::quote;
@@ -49,17 +44,11 @@ const FLAGS: &[Flag] = &[
     Flag::bool("progress-notify", "get periodic watch progress notification from server"),
 ];
 
-/// Pause before a lost stream is opened again.
-const RETRY_PAUSE: Duration = Duration::from_millis(100);
-const NO_LEADER: &str = "etcdserver: no leader";
-
 /// One watch: what to watch, and what to run on every event.
 #[derive(Clone, Debug, PartialEq)]
 struct Watch {
     create: WatchCreateRequest,
     exec: Vec<Vec<u8>>,
-    /// How many streams have carried it.
-    streams: u64,
 }
 
 impl Watch {
@@ -99,31 +88,8 @@ impl Watch {
             progress_notify: matches.bool("progress-notify"),
             ..Default::default()
         };
-        Ok(Self { create, exec: exec.to_vec(), streams: 0 })
+        Ok(Self { create, exec: exec.to_vec() })
     }
-
-    /// Where the watch goes on after this response.
-    fn advance(&mut self, response: &WatchResponse) {
-        let revision = response.header.as_ref().map_or(0, |header| header.revision);
-        self.streams += u64::from(response.created && !response.canceled);
-        if let Some(last) = response.events.last() {
-            let seen = last.kv.as_ref().map_or(0, |record| record.fields().mod_revision);
-            self.create.start_revision = seen + 1;
-        } else if is_progress(response)
-            || (response.created && self.create.start_revision == 0 && !response.canceled)
-        {
-            self.create.start_revision = revision + 1;
-        }
-    }
-}
-
-fn is_progress(response: &WatchResponse) -> bool {
-    let revision = response.header.as_ref().map_or(0, |header| header.revision);
-    response.events.is_empty()
-        && !response.canceled
-        && !response.created
-        && response.compact_revision == 0
-        && revision != 0
 }
 
 async fn run(session: &Session) -> Result<(), Failure> {
@@ -145,98 +111,34 @@ async fn run(session: &Session) -> Result<(), Failure> {
     Err(Failure::new(exit::INTERRUPTED, "watch is canceled by the server"))
 }
 
-/// How a stream of a watch ended.
-enum End {
-    /// The server has canceled the watch, and said so.
-    Canceled,
-    /// The server ended the stream, or the connection broke.
-    Broken(Status),
-}
-
 /// Shows a watch's events until the server cancels it. Each message on `progress` asks the server how far
 /// the watch has come.
 async fn follow(
     session: &Session,
     client: &Client,
-    mut watch: Watch,
+    watch: Watch,
     mut progress: mpsc::UnboundedReceiver<()>,
 ) -> Result<(), Failure> {
+    let mut events = Events::new(client, watch.create, Leader::Required);
     loop {
-        let streams_before = watch.streams;
-        let status = match client.connect(None).await {
-            Err(status) => status,
-            Ok(connection) => {
-                let open = (client, connection.channel.clone());
-                match stream(session, open, &mut watch, &mut progress).await? {
-                    End::Canceled => return Ok(()),
-                    End::Broken(status) => {
-                        client.leave(&connection, &status);
-                        status
-                    }
-                }
-            }
-        };
-        let resumes = streams_before > 0 && watch.streams == streams_before;
-        if !can_go_on(&status, resumes) {
-            session.print_error(&format!("watch was canceled ({})\n", status_text(&status)));
-            return session.show(&Reply::Watch(closed()));
-        }
-        tokio::time::sleep(RETRY_PAUSE).await;
-    }
-}
-
-/// Shows a watch's events as long as one stream lives.
-async fn stream(
-    session: &Session,
-    (client, channel): (&Client, Channel),
-    watch: &mut Watch,
-    progress: &mut mpsc::UnboundedReceiver<()>,
-) -> Result<End, Failure> {
-    let (requests, receiver) = mpsc::unbounded_channel();
-    let send = |union| {
-        // Fails only when the stream is gone, which its own result tells.
-        drop(requests.send(WatchRequest { request_union: Some(union) }));
-    };
-    send(RequestUnion::CreateRequest(watch.create.clone()));
-    let mut request = match client.stream_request(UnboundedReceiverStream::new(receiver)).await {
-        Ok(request) => request,
-        Err(status) => return Ok(End::Broken(status)),
-    };
-    request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
-    let mut responses = match client.watch(channel).watch(request).await {
-        Ok(opened) => opened.into_inner(),
-        Err(status) => return Ok(End::Broken(told(status))),
-    };
-    loop {
-        let message = tokio::select! {
-            message = responses.message() => message,
+        let next = tokio::select! {
+            next = events.next() => next,
             Some(()) = progress.recv() => {
-                send(RequestUnion::ProgressRequest(WatchProgressRequest {}));
+                events.ask_progress();
                 continue;
             }
         };
-        match message {
-            Ok(Some(response)) => {
-                watch.advance(&response);
-                show(session, &response, &watch.exec)?;
-                if response.canceled {
-                    return Ok(End::Canceled);
-                }
+        let response = match next {
+            Ok(response) => response,
+            Err(status) => {
+                session.print_error(&format!("watch was canceled ({})\n", status_text(&status)));
+                return session.show(&Reply::Watch(closed()));
             }
-            Ok(None) => return Ok(End::Broken(Status::unavailable("EOF"))),
-            Err(status) => return Ok(End::Broken(told(status))),
+        };
+        show(session, &response, &watch.exec)?;
+        if response.canceled {
+            return Ok(());
         }
-    }
-}
-
-/// Whether the watch may go on with another stream. A member that has lost its leader says so to those who
-/// asked to be told, and for them it is the end, unless they `resume` a watch whose member is gone: that
-/// may have been the leader, and the others are about to elect one.
-fn can_go_on(status: &Status, resumes: bool) -> bool {
-    match status.code() {
-        Code::Unavailable => resumes || status.message() != NO_LEADER,
-        Code::Internal => true,
-        _ => false,
     }
 }
 
@@ -265,7 +167,7 @@ fn show(session: &Session, response: &WatchResponse, exec: &[Vec<u8>]) -> Result
     response.events.iter().try_for_each(|event| execute(session, exec, revision, event))
 }
 
-fn cancel_text(response: &WatchResponse) -> String {
+pub(crate) fn cancel_text(response: &WatchResponse) -> String {
     if response.compact_revision != 0 {
         return "etcdserver: mvcc: required revision has been compacted".to_owned();
     }
@@ -397,9 +299,6 @@ fn read_lines(session: &Session) -> mpsc::UnboundedReceiver<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use quorate_api::etcdserverpb::ResponseHeader;
-    use quorate_api::record::{Fields, KeyValue};
-
     use super::*;
 
     fn watch(line: &[&str], env: &[(&str, &str)]) -> Result<Watch, Failure> {
@@ -430,35 +329,6 @@ mod tests {
         ] {
             assert_eq!(watch(line, env).unwrap_err(), Failure::bad_args(text), "{line:?}");
         }
-    }
-
-    #[test]
-    fn a_watch_goes_on_after_what_it_has_seen() {
-        let mut parsed = watch(&["a"], &[]).unwrap();
-        let header = Some(ResponseHeader { revision: 10, ..Default::default() });
-        let created = WatchResponse { header, created: true, ..Default::default() };
-        parsed.advance(&created);
-        assert_eq!(parsed.create.start_revision, 11);
-        let fields = Fields { key: b"a", mod_revision: 15, ..Fields::default() };
-        let event = Event { kv: Some(KeyValue::new(&fields)), ..Default::default() };
-        parsed.advance(&WatchResponse { events: vec![event], ..created.clone() });
-        assert_eq!(parsed.create.start_revision, 16);
-        let header = Some(ResponseHeader { revision: 20, ..Default::default() });
-        let progress = WatchResponse { header, ..Default::default() };
-        assert!(is_progress(&progress) && !is_progress(&created));
-        parsed.advance(&progress);
-        assert_eq!(parsed.create.start_revision, 21);
-        parsed.advance(&created);
-        assert_eq!(parsed.create.start_revision, 21);
-    }
-
-    #[test]
-    fn a_watch_goes_on_unless_its_member_has_no_leader() {
-        assert!(can_go_on(&Status::unavailable("connection reset"), false));
-        assert!(can_go_on(&Status::internal("a broken frame"), false));
-        assert!(!can_go_on(&Status::unknown("anything"), true));
-        assert!(!can_go_on(&Status::unavailable(NO_LEADER), false));
-        assert!(can_go_on(&Status::unavailable(NO_LEADER), true));
     }
 
     #[test]

@@ -1,0 +1,129 @@
+//! `lock`: waits for a lock, and holds it until a signal comes or a command has run.
+//!
+//! # Guarantees
+//!
+//! * The lock is given back however the command ends that was run under it.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{ExitStatus, Stdio};
+
+use crate::client::Client;
+use crate::command::{Command, group};
+use crate::failure::{Failure, exit};
+use crate::flags::{Flag, Kind};
+use crate::gotext::quote;
+use crate::interrupt::Interrupt;
+use crate::output::Reply;
+use crate::place::{Place, Tenure, interrupted};
+use crate::session::Session;
+
+pub(crate) const LOCK: Command = Command {
+    usage: "lock <lockname> [exec-command arg1 arg2 ...]",
+    short: "Acquires a named lock",
+    group: Some(group::CONCURRENCY),
+    flags: &[Flag {
+        name: "ttl",
+        short: None,
+        kind: Kind::Int,
+        default: "10",
+        usage: "timeout for session",
+    }],
+    run: Some(|session| Box::pin(run(session))),
+    ..Command::EMPTY
+};
+
+const EXPIRED: &str = "session expired";
+
+async fn run(session: &Session) -> Result<(), Failure> {
+    let [name, exec @ ..] = &session.matches.args[..] else {
+        let text = "lock takes a lock name argument and an optional command to execute";
+        return Err(Failure::bad_args(text));
+    };
+    let client = session.client().await?;
+    let interrupt = Interrupt::listen()?;
+    let mut tenure = Tenure::begin(&client, session.matches.int("ttl")).await?;
+    let held = hold(session, (&client, &interrupt), &mut tenure, name, exec).await;
+    let ended = tenure.end().await;
+    held.and(ended.map_err(Failure::from))
+}
+
+/// Waits for the lock, and holds it.
+async fn hold(
+    session: &Session,
+    (client, interrupt): (&Client, &Interrupt),
+    tenure: &mut Tenure<'_>,
+    name: &[u8],
+    exec: &[Vec<u8>],
+) -> Result<(), Failure> {
+    let mut place = Place::take(tenure, name, b"").await?;
+    let waiting = async {
+        tokio::select! {
+            turn = place.turn(client) => turn.map_err(Failure::from),
+            () = interrupt.wait() => Err(interrupted()),
+        }
+    };
+    tenure.during(waiting).await.ok_or_else(|| Failure::error(EXPIRED))??;
+    if let [program, args @ ..] = exec {
+        let command = command(program, args, &place);
+        return tenure.beside(execute(program, command)).await;
+    }
+    let own = place.look(client).await?;
+    if own.kvs.is_empty() {
+        return Err(Failure::error("lock lost on init"));
+    }
+    session.show(&Reply::Get(own, false))?;
+    tenure.during(interrupt.wait()).await.ok_or_else(|| Failure::error(EXPIRED))
+}
+
+fn command(program: &[u8], args: &[Vec<u8>], place: &Place) -> std::process::Command {
+    let mut command = std::process::Command::new(OsStr::from_bytes(program));
+    command
+        .args(args.iter().map(|word| OsStr::from_bytes(word)))
+        .env("ETCD_LOCK_KEY", OsStr::from_bytes(&place.key))
+        .env("ETCD_LOCK_REV", place.revision.to_string())
+        .stdin(Stdio::null());
+    command
+}
+
+/// Runs the command to its end, whose code is the tool's.
+async fn execute(program: &[u8], mut command: std::process::Command) -> Result<(), Failure> {
+    let running = tokio::task::spawn_blocking(move || command.status());
+    let ended = running.await.map_err(std::io::Error::other)?;
+    let status = ended.map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound if !program.contains(&b'/') => {
+            let program = quote(program);
+            Failure::error(format!("exec: {program}: executable file not found in $PATH"))
+        }
+        _ => Failure::error(format!("{}: {error}", String::from_utf8_lossy(program))),
+    })?;
+    if status.success() { Ok(()) } else { Err(failed(status)) }
+}
+
+fn failed(status: ExitStatus) -> Failure {
+    /// What a tool written in Go ends with where a signal has ended its command.
+    const SIGNALED: u8 = 255;
+    match status.code() {
+        Some(code) => {
+            let text = format!("exit status {code}");
+            Failure::new(u8::try_from(code).unwrap_or(exit::ERROR), text)
+        }
+        None => {
+            let signal = status.signal().unwrap_or_default();
+            Failure::new(SIGNALED, format!("signal: {signal}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_fails_gives_its_code() {
+        let ended = |raw| failed(ExitStatus::from_raw(raw));
+        assert_eq!(ended(3 << 8), Failure::new(3, "exit status 3"));
+        assert_eq!(ended(9), Failure::new(255, "signal: 9"));
+    }
+}

@@ -1,0 +1,234 @@
+//! A watch that outlives its connections: it goes on from the revision after the last one it has seen, so nothing is
+//! missed and nothing comes twice.
+
+use std::time::Duration;
+
+use quorate_api::etcdserverpb::watch_request::RequestUnion;
+use quorate_api::etcdserverpb::{
+    WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
+};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Status, Streaming};
+
+use crate::client::{Client, Connection, told};
+
+/// Pause before a lost stream is opened again.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// Requests on one stream that are not sent yet. Where it is full, questions for progress are asked already.
+const REQUESTS_MAX: usize = 4;
+const NO_LEADER: &str = "etcdserver: no leader";
+
+/// Whether a member without a leader ends a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leader {
+    /// It does, unless the watch has just lost another member, which may have been the leader.
+    Required,
+    /// The watch waits.
+    Awaited,
+}
+
+/// One watch and where it stands.
+pub(crate) struct Events<'a> {
+    client: &'a Client,
+    /// What would create the watch now.
+    create: WatchCreateRequest,
+    leader: Leader,
+    /// How many streams have carried it.
+    streams: u64,
+    /// As many as when the stream of now was opened.
+    streams_before: u64,
+    stream: Option<Stream>,
+    /// Whether the next stream is to be asked how far it has come.
+    asks_progress: bool,
+}
+
+struct Stream {
+    connection: Connection,
+    /// The server takes its end for the end of the stream.
+    requests: mpsc::Sender<WatchRequest>,
+    responses: Streaming<WatchResponse>,
+}
+
+impl<'a> Events<'a> {
+    /// A watch; nothing is sent before the first response is asked for.
+    pub(crate) fn new(client: &'a Client, create: WatchCreateRequest, leader: Leader) -> Self {
+        Self {
+            client,
+            create,
+            leader,
+            streams: 0,
+            streams_before: 0,
+            stream: None,
+            asks_progress: false,
+        }
+    }
+
+    /// The next response, also that of the watch's creation or cancellation, from one stream after another. Fails
+    /// with what ended the watch. Nothing is lost with a call that is given up.
+    pub(crate) async fn next(&mut self) -> Result<WatchResponse, Status> {
+        loop {
+            let status = match self.try_next().await {
+                Ok(response) => {
+                    self.advance(&response);
+                    return Ok(response);
+                }
+                Err(status) => status,
+            };
+            if let Some(stream) = self.stream.take() {
+                self.client.leave(&stream.connection, &status);
+            }
+            let resumes = self.streams_before > 0 && self.streams == self.streams_before;
+            if !can_go_on(&status, resumes || self.leader == Leader::Awaited) {
+                return Err(status);
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    /// Asks the server how far the watch has come; without a stream, as soon as there is one.
+    pub(crate) fn ask_progress(&mut self) {
+        match &self.stream {
+            Some(stream) => stream.ask_progress(),
+            None => self.asks_progress = true,
+        }
+    }
+
+    async fn try_next(&mut self) -> Result<WatchResponse, Status> {
+        let stream = match &mut self.stream {
+            Some(stream) => stream,
+            none => {
+                self.streams_before = self.streams;
+                let opened = open(self.client, &self.create, self.leader).await?;
+                if std::mem::take(&mut self.asks_progress) {
+                    opened.ask_progress();
+                }
+                none.insert(opened)
+            }
+        };
+        let response = stream.responses.message().await.map_err(told)?;
+        response.ok_or_else(|| Status::unavailable("EOF"))
+    }
+
+    /// Where the watch goes on after this response.
+    fn advance(&mut self, response: &WatchResponse) {
+        let revision = response.header.as_ref().map_or(0, |header| header.revision);
+        self.streams += u64::from(response.created && !response.canceled);
+        if let Some(last) = response.events.last() {
+            let seen = last.kv.as_ref().map_or(0, |record| record.fields().mod_revision);
+            self.create.start_revision = seen + 1;
+        } else if is_progress(response)
+            || (response.created && self.create.start_revision == 0 && !response.canceled)
+        {
+            self.create.start_revision = revision + 1;
+        }
+    }
+}
+
+impl Stream {
+    fn ask_progress(&self) {
+        let union = RequestUnion::ProgressRequest(WatchProgressRequest {});
+        // Where it is full, the question is among what waits; where it is closed, the next call tells.
+        drop(self.requests.try_send(WatchRequest { request_union: Some(union) }));
+    }
+}
+
+async fn open(
+    client: &Client,
+    create: &WatchCreateRequest,
+    leader: Leader,
+) -> Result<Stream, Status> {
+    let connection = client.connect(None).await?;
+    let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
+    let union = RequestUnion::CreateRequest(create.clone());
+    // The channel is new, and its receiver right here.
+    drop(requests.try_send(WatchRequest { request_union: Some(union) }));
+    let opening = async {
+        let mut request = client.stream_request(ReceiverStream::new(receiver)).await?;
+        if leader == Leader::Required {
+            request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+        }
+        client.watch(connection.channel.clone()).watch(request).await.map_err(told)
+    };
+    match opening.await {
+        Ok(opened) => Ok(Stream { connection, requests, responses: opened.into_inner() }),
+        Err(status) => {
+            client.leave(&connection, &status);
+            Err(status)
+        }
+    }
+}
+
+/// Whether a response only says how far the watch has come.
+pub(crate) fn is_progress(response: &WatchResponse) -> bool {
+    let revision = response.header.as_ref().map_or(0, |header| header.revision);
+    response.events.is_empty()
+        && !response.canceled
+        && !response.created
+        && response.compact_revision == 0
+        && revision != 0
+}
+
+/// Whether the watch may go on with another stream. A member that has lost its leader says so to those who
+/// asked to be told, and for them it is the end, unless they `await` a leader: because the member that led may be
+/// the one that is gone, and the others are about to elect one.
+fn can_go_on(status: &Status, awaits_leader: bool) -> bool {
+    match status.code() {
+        Code::Unavailable => awaits_leader || status.message() != NO_LEADER,
+        Code::Internal => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use quorate_api::etcdserverpb::ResponseHeader;
+    use quorate_api::mvccpb::Event;
+    use quorate_api::record::{Fields, KeyValue};
+
+    use super::*;
+    use crate::client::{Limits, Patience};
+    use crate::security::Transport;
+
+    fn nowhere() -> Client {
+        let second = Duration::from_secs(1);
+        let patience =
+            Patience { dial_timeout: second, keepalive_time: second, keepalive_timeout: second };
+        let limits = Limits::new(0, 0).unwrap();
+        let (transport, nobody) = (Transport::default(), Rc::default());
+        Client::new(Vec::new(), &transport, nobody, patience, limits, Rc::new(|_, _| {})).unwrap()
+    }
+
+    #[test]
+    fn a_watch_goes_on_after_what_it_has_seen() {
+        let client = nowhere();
+        let mut events = Events::new(&client, WatchCreateRequest::default(), Leader::Required);
+        let header = Some(ResponseHeader { revision: 10, ..Default::default() });
+        let created = WatchResponse { header, created: true, ..Default::default() };
+        events.advance(&created);
+        assert_eq!((events.create.start_revision, events.streams), (11, 1));
+        let fields = Fields { key: b"a", mod_revision: 15, ..Fields::default() };
+        let event = Event { kv: Some(KeyValue::new(&fields)), ..Default::default() };
+        events.advance(&WatchResponse { events: vec![event], ..created.clone() });
+        assert_eq!(events.create.start_revision, 16);
+        let header = Some(ResponseHeader { revision: 20, ..Default::default() });
+        let progress = WatchResponse { header, ..Default::default() };
+        assert!(is_progress(&progress) && !is_progress(&created));
+        events.advance(&progress);
+        assert_eq!(events.create.start_revision, 21);
+        events.advance(&created);
+        assert_eq!(events.create.start_revision, 21);
+    }
+
+    #[test]
+    fn a_watch_goes_on_unless_its_member_has_no_leader() {
+        assert!(can_go_on(&Status::unavailable("connection reset"), false));
+        assert!(can_go_on(&Status::internal("a broken frame"), false));
+        assert!(!can_go_on(&Status::unknown("anything"), true));
+        assert!(!can_go_on(&Status::unavailable(NO_LEADER), false));
+        assert!(can_go_on(&Status::unavailable(NO_LEADER), true));
+    }
+}

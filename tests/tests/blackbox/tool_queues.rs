@@ -1,0 +1,143 @@
+//! Locks and elections of the command-line tools, which stand in one queue with every other client's.
+
+use std::io::{BufRead as _, BufReader, Lines};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use quorate_tests::{Ctl, Kind, Server, Tool, eventually, with_both_tools};
+
+with_both_tools! {
+    a_lock_is_held_until_a_signal_and_then_the_next_ones,
+    a_lock_ends_with_its_lease,
+    locks_tell_mistakes,
+    leaders_are_elected_one_after_another,
+}
+
+/// A tool that is at work, ended when dropped.
+struct Working {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Working {
+    fn start(ctl: &Ctl, args: &[&str]) -> Self {
+        let mut command = ctl.command(args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    fn next(&mut self) -> String {
+        self.lines.next().unwrap().unwrap()
+    }
+
+    fn interrupt(&self) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", "INT", &id]).status().unwrap().success());
+    }
+
+    /// Exit code and what it said on standard error, but for log lines.
+    fn end(mut self) -> (Option<i32>, String) {
+        let errors = BufReader::new(self.child.stderr.take().unwrap()).lines();
+        let told = errors.map(Result::unwrap).filter(|line| !line.starts_with('{'));
+        let told = told.collect::<Vec<_>>().join("\n");
+        (self.child.wait().unwrap().code(), told)
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Waits for a queue to have this many places.
+async fn places(ctl: &Ctl, queue: &str, count: usize) {
+    eventually("as many places as expected", async || {
+        let keys = ctl.run(&["get", queue, "--prefix", "--keys-only", "-w", "json"]).success();
+        let keys: serde_json::Value = serde_json::from_str(&keys).unwrap();
+        (keys["kvs"].as_array().map_or(0, Vec::len) == count).then_some(())
+    })
+    .await;
+}
+
+async fn a_lock_is_held_until_a_signal_and_then_the_next_ones(kind: Kind, tool: Tool) {
+    let server = Server::start(kind).await;
+    let Some(ctl) = Ctl::of(tool, &server) else { return };
+    let mut first = Working::start(&ctl, &["lock", "l"]);
+    let key = first.next();
+    assert!(key.starts_with("l/") && i64::from_str_radix(&key[2..], 16).is_ok(), "{key}");
+    assert_eq!(first.next(), "");
+    let script = "echo $ETCD_LOCK_KEY $ETCD_LOCK_REV; exit 7";
+    let mut second = Working::start(&ctl, &["lock", "l", "--", "sh", "-c", script]);
+    places(&ctl, "l/", 2).await;
+    // One who gives up the wait leaves no place behind.
+    let third = Working::start(&ctl, &["lock", "l"]);
+    places(&ctl, "l/", 3).await;
+    third.interrupt();
+    assert_eq!(third.end(), (Some(1), "Error: context canceled".to_owned()));
+    places(&ctl, "l/", 2).await;
+    first.interrupt();
+    assert_eq!(first.end(), (Some(0), String::new()));
+    let told = second.next();
+    let (own, revision) = told.split_once(' ').unwrap();
+    assert!(own.starts_with("l/") && own != key, "{told}");
+    // Five writes until then: three places taken, two left.
+    assert_eq!(revision, "6");
+    assert_eq!(second.end(), (Some(7), "Error: exit status 7".to_owned()));
+    places(&ctl, "l/", 0).await;
+}
+
+async fn a_lock_ends_with_its_lease(kind: Kind, tool: Tool) {
+    let server = Server::start(kind).await;
+    let Some(ctl) = Ctl::of(tool, &server) else { return };
+    let mut holder = Working::start(&ctl, &["lock", "l", "--ttl=3"]);
+    let lease = holder.next()[2..].to_owned();
+    drop(ctl.run(&["lease", "revoke", &lease]).success());
+    assert_eq!(holder.end(), (Some(1), "Error: session expired".to_owned()));
+}
+
+async fn locks_tell_mistakes(kind: Kind, tool: Tool) {
+    let server = Server::start(kind).await;
+    let Some(ctl) = Ctl::of(tool, &server) else { return };
+    for (args, code, text) in [
+        (&["lock"][..], 128, "Error: lock takes a lock name argument and an optional command to"),
+        (&["lock", "l", "no-such-program"], 1, "Error: exec: \"no-such-program\": executable file"),
+        (&["elect", "e"], 128, "Error: no proposal argument but -l not set"),
+        (&["elect", "e", "p", "-l"], 128, "Error: proposal given but -l is set"),
+        (&["elect"], 128, "Error: elect takes one election name argument and an optional"),
+    ] {
+        let ended = ctl.run(args);
+        assert_eq!(ended.code, Some(code), "{args:?}: {ended:?}");
+        assert!(ended.stderr.lines().any(|line| line.starts_with(text)), "{args:?}: {ended:?}");
+    }
+    // Given back, also where there was nothing to run.
+    places(&ctl, "l/", 0).await;
+}
+
+async fn leaders_are_elected_one_after_another(kind: Kind, tool: Tool) {
+    let server = Server::start(kind).await;
+    let Some(ctl) = Ctl::of(tool, &server) else { return };
+    let mut listener = Working::start(&ctl, &["elect", "e", "-l"]);
+    let mut one = Working::start(&ctl, &["elect", "e", "one"]);
+    let first = one.next();
+    assert!(first.starts_with("e/"), "{first}");
+    assert_eq!(one.next(), "one");
+    assert_eq!([listener.next(), listener.next()], [first.clone(), "one".to_owned()]);
+    let mut two = Working::start(&ctl, &["elect", "e", "two"]);
+    places(&ctl, "e/", 2).await;
+    // A leader may say something else.
+    drop(ctl.run(&["put", &first, "more", "--ignore-lease"]).success());
+    assert_eq!([listener.next(), listener.next()], [first, "more".to_owned()]);
+    one.interrupt();
+    assert_eq!(one.end(), (Some(0), String::new()));
+    let second = two.next();
+    assert_eq!(two.next(), "two");
+    assert_eq!([listener.next(), listener.next()], [second, "two".to_owned()]);
+    listener.interrupt();
+    assert_eq!(listener.end(), (Some(0), String::new()));
+    two.interrupt();
+    assert_eq!(two.end(), (Some(0), String::new()));
+    places(&ctl, "e/", 0).await;
+}
