@@ -11,6 +11,7 @@
 //! (`quorate-config`).
 
 pub mod command;
+pub mod completion;
 pub mod flags;
 pub mod gotext;
 pub mod help;

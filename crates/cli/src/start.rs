@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::command::{Command, Found, find};
+use crate::completion::{self, ASK, ASK_NAMES};
 use crate::flags::{FlagError, Matches};
 use crate::help;
 
@@ -53,6 +54,12 @@ pub fn begin<R: Copy>(
         _ => names.own,
     };
     let line: Vec<Vec<u8>> = args.map(OsStringExt::into_vec).collect();
+    if let [ask, words @ ..] = &line[..]
+        && [ASK, ASK_NAMES].iter().any(|word| word.as_bytes() == ask)
+    {
+        say(output, &completion::answer(root, words, ask == ASK.as_bytes()));
+        return Err(0);
+    }
     let found = find(root, &line).map_err(|word| {
         let text = unknown(program, &word);
         say(errors, &format!("Error: {text}\nRun '{program} --help' for usage.\n"));
@@ -119,6 +126,7 @@ mod tests {
         let (code, said) = check("x put --none");
         assert_eq!(code, Err(1));
         assert!(said.starts_with("Error: unknown flag: --none\n"), "{said}");
+        assert_eq!(check("x __complete p"), (Err(0), "put\n:4\n".to_owned()));
         for help in ["x", "x put --help"] {
             let (code, said) = check(help);
             assert_eq!(code, Err(0), "{help}: {said}");

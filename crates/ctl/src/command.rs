@@ -25,7 +25,7 @@ pub(crate) type Run = for<'a> fn(&'a Session) -> Running<'a>;
 pub(crate) type Command = command::Command<Run>;
 
 /// Commands that `etcdctl` has and this tool does not.
-const ABSENT: &[&str] = &["check", "completion", "make-mirror"];
+const ABSENT: &[&str] = &["check", "make-mirror"];
 
 /// What to print about a word that is no command below the root.
 pub(crate) fn unknown(root: &Command, program: &str, word: &str) -> String {

@@ -3,6 +3,7 @@
 pub(crate) mod alarm;
 pub(crate) mod auth;
 pub(crate) mod compaction;
+pub(crate) mod completion;
 pub(crate) mod defrag;
 pub(crate) mod del;
 pub(crate) mod downgrade;
@@ -45,6 +46,7 @@ pub(crate) const ROOT: Command = Command {
         &alarm::ALARM,
         &auth::AUTH,
         &compaction::COMPACTION,
+        &completion::COMPLETION,
         &defrag::DEFRAG,
         &del::DEL,
         &downgrade::DOWNGRADE,

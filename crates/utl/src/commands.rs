@@ -5,7 +5,7 @@ use quorate_cli::command::find;
 use crate::command::Command;
 use crate::failure::Failure;
 use crate::session::{GLOBAL_FLAGS, Session};
-use crate::{db, defrag, dump, hashkv, migrate, snapshot, verify, version};
+use crate::{completion, db, defrag, dump, hashkv, migrate, snapshot, verify, version};
 
 /// All commands.
 pub(crate) const ROOT: Command = Command {
@@ -13,6 +13,7 @@ pub(crate) const ROOT: Command = Command {
     short: "An administrative command line tool for etcd3.",
     inherited: GLOBAL_FLAGS,
     children: &[
+        &completion::COMPLETION,
         &db::DB,
         &defrag::DEFRAG,
         &hashkv::HASHKV,

@@ -7,6 +7,7 @@ mod status;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use quorate_cli::completion::SHELLS;
 use quorate_cli::start::BROKEN_PIPE;
 use quorate_state::apply::RecoverError;
 use quorate_state::backend::{Fault, ImageFault};
@@ -33,6 +34,9 @@ pub(crate) enum Failure {
     /// The arguments make no sense together.
     #[error("{0}")]
     Arguments(String),
+    /// `completion` of a shell that has no script.
+    #[error("invalid argument {0:?}: there are scripts for {names}", names = SHELLS.join(", "))]
+    Shell(String),
     /// A flag that has to be given is not.
     #[error("required flag(s) \"{0}\" not set")]
     Required(&'static str),
@@ -145,7 +149,8 @@ impl Failure {
             Self::Arguments(_) => exit::BAD_ARGS,
             Self::Format | Self::FormatOfThis(_) => exit::BAD_FEATURE,
             Self::BrokenPipe => BROKEN_PIPE,
-            Self::Required(_)
+            Self::Shell(_)
+            | Self::Required(_)
             | Self::Absent { .. }
             | Self::InUse { .. }
             | Self::Io { .. }

@@ -24,6 +24,7 @@
 
 mod command;
 mod commands;
+mod completion;
 mod db;
 mod defrag;
 mod dump;

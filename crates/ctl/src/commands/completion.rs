@@ -1,0 +1,53 @@
+//! `completion`: scripts that complete the tool's command lines in shells.
+
+use quorate_cli::completion::{SHELLS, script};
+
+use crate::command::{Command, group};
+use crate::failure::Failure;
+use crate::gotext::quote;
+use crate::session::Session;
+
+pub(crate) const COMPLETION: Command = Command {
+    usage: "completion [bash|zsh|fish|powershell]",
+    short: "Generate completion script",
+    long: "\
+Prints a script that completes the tool's command lines in a shell.
+
+Bash, for one session or for all:
+
+  source <(etcdctl completion bash)
+  etcdctl completion bash > /etc/bash_completion.d/etcdctl
+
+Zsh, with `autoload -U compinit; compinit` in ~/.zshrc:
+
+  etcdctl completion zsh > \"${fpath[1]}/_etcdctl\"
+
+Fish, for one session or for all:
+
+  etcdctl completion fish | source
+  etcdctl completion fish > ~/.config/fish/completions/etcdctl.fish
+
+PowerShell, for one session, or for all from a file that the profile sources:
+
+  etcdctl completion powershell | Out-String | Invoke-Expression
+
+The scripts of `quorate ctl` and `quorate utl` are the same, for all of quorate's tools; their name is quorate.
+",
+    group: Some(group::UTILITY),
+    is_local: true,
+    run: Some(|session| Box::pin(run(session))),
+    ..Command::EMPTY
+};
+
+async fn run(session: &Session) -> Result<(), Failure> {
+    let [shell] = &session.matches.args[..] else {
+        let count = session.matches.args.len();
+        return Err(Failure::error(format!("accepts 1 arg(s), received {count}")));
+    };
+    let name = String::from_utf8_lossy(shell);
+    let script = script(&name, &session.program).ok_or_else(|| {
+        let (word, shells) = (quote(shell), SHELLS.join(", "));
+        Failure::error(format!("invalid argument {word}: there are scripts for {shells}"))
+    })?;
+    session.print(&script)
+}

@@ -1,0 +1,30 @@
+//! `completion`: scripts that complete the tool's command lines in shells.
+
+use quorate_cli::completion::script;
+
+use crate::command::Command;
+use crate::failure::Failure;
+use crate::session::Session;
+
+pub(crate) const COMPLETION: Command = Command {
+    usage: "completion [bash|zsh|fish|powershell]",
+    short: "Generate completion script",
+    long: "\
+Prints a script that completes the tool's command lines in a shell:
+
+  source <(etcdutl completion bash)
+  etcdutl completion zsh > \"${fpath[1]}/_etcdutl\"
+  etcdutl completion fish | source
+  etcdutl completion powershell | Out-String | Invoke-Expression
+
+The scripts of `quorate ctl` and `quorate utl` are the same, for all of quorate's tools; their name is quorate.
+",
+    run: Some(run),
+    ..Command::EMPTY
+};
+
+fn run(session: &Session) -> Result<(), Failure> {
+    let shell = session.matches.arg(0).unwrap_or_default();
+    let script = script(&shell, session.program).ok_or(Failure::Shell(shell))?;
+    session.print(&script)
+}
