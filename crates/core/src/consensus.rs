@@ -211,6 +211,12 @@ impl<R: Readers> Consensus<R> {
         self.node.is_sole_voter()
     }
 
+    /// Whether there is no other member.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.node.is_alone()
+    }
+
     /// Who leads.
     #[must_use]
     pub const fn leadership(&self) -> Leadership {

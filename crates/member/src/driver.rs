@@ -266,7 +266,7 @@ impl Driver {
             }
             Input::ConfChangeDecided { index, change } => {
                 self.consensus.handle(Event::ConfChangeDecided { index, change });
-                self.neighbours.standing.set_sole_voter(self.consensus.is_sole_voter());
+                self.note_company();
                 self.place_log();
                 return false;
             }
@@ -377,15 +377,20 @@ impl Driver {
             }
             Effect::InstallSnapshot(snapshot) => {
                 self.neighbours.standing.set_committed(self.consensus.commit_index());
-                self.neighbours.standing.set_sole_voter(self.consensus.is_sole_voter());
+                self.note_company();
                 _ = self.neighbours.applier.send(Job::InstallSnapshot(snapshot));
             }
         }
     }
 
+    fn note_company(&self) {
+        let commit = self.consensus.commit_index();
+        self.neighbours.standing.set_alone(self.consensus.is_alone(), commit);
+    }
+
     fn change_leadership(&self, leadership: Leadership) {
         self.neighbours.standing.set_leadership(leadership);
-        self.neighbours.standing.set_sole_voter(self.consensus.is_sole_voter());
+        self.note_company();
         if leadership.role == Role::Leader {
             self.neighbours.pending.begin_reign(leadership.term);
         } else {

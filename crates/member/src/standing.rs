@@ -71,7 +71,10 @@ pub struct Standing {
     committed: AtomicU64,
     applied: AtomicU64,
     applied_term: AtomicU64,
-    sole_voter: AtomicBool,
+    /// Whether this member leads, and there is no other.
+    alone: AtomicBool,
+    /// What others may know to be committed from the time when there were some.
+    alone_from: AtomicU64,
     waiting: Mutex<Waiting>,
     leadership: watch::Sender<Leadership>,
     leader: AtomicU64,
@@ -98,7 +101,8 @@ impl Standing {
             committed: AtomicU64::new(applied.get()),
             applied: AtomicU64::new(applied.get()),
             applied_term: AtomicU64::new(applied_term.get()),
-            sole_voter: AtomicBool::new(false),
+            alone: AtomicBool::new(false),
+            alone_from: AtomicU64::new(0),
             waiting: Mutex::new(Waiting::default()),
             leadership: watch::Sender::new(Leadership::default()),
             leader: AtomicU64::new(NONE),
@@ -135,12 +139,13 @@ impl Standing {
         self.committed() > self.applied() + count_max
     }
 
-    /// Whether this member decides alone, leads, and has applied an entry of its term, and so everything
-    /// that was ever acknowledged before. Whatever it acknowledges now it has applied first, so a read of
-    /// the newest view is linearizable without asking anybody.
+    /// Whether this member is alone, leads, and has applied an entry of its term and all that others may have heard of
+    /// while there were some, and so everything that was ever acknowledged before. Whatever it acknowledges now it has
+    /// applied first, so a read of the newest view is linearizable without asking anybody.
     pub(crate) fn reads_need_no_barrier(&self) -> bool {
-        self.sole_voter.load(Ordering::Acquire)
+        self.alone.load(Ordering::Acquire)
             && self.applied_term() == Term(self.term.load(Ordering::Acquire))
+            && self.applied() >= LogIndex(self.alone_from.load(Ordering::Acquire))
     }
 
     /// The leader, or [`NONE`].
@@ -249,10 +254,12 @@ impl Standing {
         self.leadership.send_replace(leadership);
     }
 
-    /// Called by the driver.
-    pub(crate) fn set_sole_voter(&self, sole_voter: bool) {
+    /// Called by the driver: whether there is no other member, and what is committed by now, of which those who were
+    /// there may have heard.
+    pub(crate) fn set_alone(&self, is_alone: bool, commit: LogIndex) {
         let leads = self.leadership.borrow().role == Role::Leader;
-        self.sole_voter.store(sole_voter && leads, Ordering::Release);
+        self.alone_from.store(commit.get(), Ordering::Release);
+        self.alone.store(is_alone && leads, Ordering::Release);
     }
 
     /// Called by the driver.
@@ -366,6 +373,30 @@ mod tests {
         let asked = Instant::now();
         standing.set_leadership(Leadership { leader: NONE, term: Term(3), ..led });
         assert!(standing.had_no_leader_since(asked), "another term is no leader");
+    }
+
+    #[test]
+    fn reads_need_no_barrier_where_nobody_else_can_have_acknowledged_anything() {
+        let standing = Standing::new(LogIndex::ZERO, Term::ZERO, SILENCE);
+        let apply = |index, term| {
+            standing.set_applied(LogIndex(index), Term(term), &mut CompletionBatch::new());
+        };
+        standing.set_leadership(Leadership { leader: 1, term: Term(2), role: Role::Leader });
+        standing.set_alone(true, LogIndex(3));
+        apply(3, 1);
+        assert!(!standing.reads_need_no_barrier(), "nothing of this term is applied");
+        apply(4, 2);
+        assert!(standing.reads_need_no_barrier());
+        standing.set_alone(false, LogIndex(4));
+        assert!(!standing.reads_need_no_barrier(), "a learner may apply first");
+        apply(8, 2);
+        standing.set_alone(true, LogIndex(9));
+        assert!(!standing.reads_need_no_barrier(), "whoever was there may have applied the ninth");
+        apply(9, 2);
+        assert!(standing.reads_need_no_barrier());
+        standing.set_leadership(Leadership { leader: 2, term: Term(3), role: Role::Follower });
+        standing.set_alone(true, LogIndex(9));
+        assert!(!standing.reads_need_no_barrier(), "another leads");
     }
 
     #[test]

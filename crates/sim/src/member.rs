@@ -476,7 +476,7 @@ impl Process {
                     let decided = matches!(event, Event::ConfChangeDecided { .. });
                     self.consensus.handle(event);
                     if decided {
-                        self.standing.set_sole_voter(self.consensus.is_sole_voter(), &self.said);
+                        self.note_company();
                         self.place_log();
                     }
                 }
@@ -546,7 +546,7 @@ impl Process {
             Effect::SendSnapshot(message) => self.jobs.push_back(Job::SendSnapshot(message)),
             Effect::InstallSnapshot(snapshot) => {
                 self.standing.set_committed(self.consensus.commit_index());
-                self.standing.set_sole_voter(self.consensus.is_sole_voter(), &self.said);
+                self.note_company();
                 self.jobs.push_back(Job::InstallSnapshot(snapshot));
             }
             Effect::TakeSnapshot => self.jobs.push_back(Job::TakeSnapshot),
@@ -569,9 +569,14 @@ impl Process {
         Ok(())
     }
 
+    fn note_company(&mut self) {
+        let commit = self.consensus.commit_index();
+        self.standing.set_alone(self.consensus.is_alone(), commit, &self.said);
+    }
+
     fn change_leadership(&mut self, leadership: Leadership) {
         self.said.leadership = leadership;
-        self.standing.set_sole_voter(self.consensus.is_sole_voter(), &self.said);
+        self.note_company();
         if leadership.role == Role::Leader {
             self.reign = leadership.term;
         } else {

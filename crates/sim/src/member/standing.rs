@@ -22,7 +22,8 @@ pub(crate) struct Doubt {
 pub(super) struct Standing {
     pub(super) committed: LogIndex,
     pub(super) published: LogIndex,
-    sole_voter: bool,
+    alone: bool,
+    alone_from: LogIndex,
     silence_max: Micros,
     ticked: Micros,
     resumed: Micros,
@@ -34,7 +35,8 @@ impl Standing {
         Self {
             committed: applied,
             published: applied,
-            sole_voter: false,
+            alone: false,
+            alone_from: LogIndex::ZERO,
             silence_max,
             ticked: 0,
             resumed: 0,
@@ -46,13 +48,15 @@ impl Standing {
         self.committed = self.committed.max(index);
     }
 
-    pub(super) fn set_sole_voter(&mut self, is_sole: bool, said: &Said) {
-        self.sole_voter = is_sole && said.leads();
+    pub(super) fn set_alone(&mut self, is_alone: bool, commit: LogIndex, said: &Said) {
+        self.alone = is_alone && said.leads();
+        self.alone_from = commit;
     }
 
     /// Whether whatever is acknowledged can be read here.
     pub(super) fn reads_need_no_barrier(&self, said: &Said) -> bool {
-        self.sole_voter && said.published_term == said.leadership.term
+        let has_caught_up = said.published >= self.alone_from;
+        self.alone && said.published_term == said.leadership.term && has_caught_up
     }
 
     pub(super) const fn note_tick(&mut self, local: Micros) {
