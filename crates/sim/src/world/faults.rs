@@ -137,6 +137,11 @@ impl World {
         }
         if kind == Kind::Cut && self.one_in(2) {
             self.cut_apart();
+        } else if kind == Kind::OneWayCut && self.one_in(2) {
+            // It hears everybody, and nobody hears it.
+            for other in (0..self.hosts.len()).filter(|other| *other != at) {
+                self.network.cut(at, other);
+            }
         } else if kind == Kind::OneWayCut {
             let other = self.draw.position(self.hosts.len());
             if other != at {
