@@ -211,10 +211,13 @@ impl<R: Readers> Consensus<R> {
         self.node.is_sole_voter()
     }
 
-    /// Whether there is no other member.
+    /// Whether there is nobody else, not even to learn. Then nobody hears of what is committed before this member has
+    /// applied it. A learner that does may apply it first, and acknowledge it to whom it has passed it on for.
     #[must_use]
     pub fn is_alone(&self) -> bool {
-        self.node.is_alone()
+        let members = self.node.status().config.conf_state();
+        let has_learners = !members.learners.is_empty() || !members.learners_next.is_empty();
+        self.node.is_sole_voter() && !has_learners
     }
 
     /// Who leads.
@@ -261,5 +264,39 @@ impl<R: Readers> Consensus<R> {
     #[must_use]
     pub fn unwritten_hard_state(&self) -> Option<HardState> {
         self.node.unwritten_hard_state()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_node::{Config, SnapshotPolicy};
+    use quorate_raft::{ConfState, HardState, Term};
+
+    use super::*;
+
+    #[test]
+    fn a_lone_voter_with_a_learner_is_not_alone() {
+        for (learners, is_alone) in [(vec![], true), (vec![2], false)] {
+            let node = Node::new(Config {
+                id: 1,
+                election_ticks: 10,
+                pre_vote: true,
+                initial_tick_advance: true,
+                seed: 1,
+                first_read_request_id: 1,
+                proposal_ticks_max: 70,
+                fences_stalled_disk: true,
+                snapshot_policy: SnapshotPolicy::default(),
+                hard_state: HardState::default(),
+                conf_state: ConfState { voters: vec![1], learners, ..ConfState::default() },
+                snapshot_index: LogIndex(0),
+                snapshot_term: Term(0),
+                entries: Vec::new(),
+                applied: LogIndex(0),
+            });
+            let consensus = Consensus::<Vec<u64>>::new(node.unwrap(), LogIndex(0));
+            assert!(consensus.is_sole_voter());
+            assert_eq!(consensus.is_alone(), is_alone);
+        }
     }
 }

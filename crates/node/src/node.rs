@@ -276,15 +276,6 @@ impl Node {
         self.conf_state.voters_outgoing.is_empty() && self.conf_state.voters == [self.raft.id()]
     }
 
-    /// Whether there is nobody else, not even to learn. Then nobody hears of what is committed before this member has
-    /// applied it. A learner that does may apply it first, and acknowledge it to whom it has passed it on for.
-    #[must_use]
-    pub fn is_alone(&self) -> bool {
-        self.is_sole_voter()
-            && self.conf_state.learners.is_empty()
-            && self.conf_state.learners_next.is_empty()
-    }
-
     /// What is worth a line in the log since the last call.
     pub fn take_notes(&mut self) -> Vec<Note> {
         let mut notes = std::mem::take(&mut self.notes);

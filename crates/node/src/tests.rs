@@ -176,20 +176,13 @@ fn a_lone_voter_leads_at_once_and_applies_only_what_is_durable() {
     let mut member = Member::start(config(1, &[1]));
     member.finish_writes();
     assert_eq!(member.node.leadership().role, Role::Leader);
-    assert!(member.node.is_sole_voter() && member.node.is_alone());
+    assert!(member.node.is_sole_voter());
     assert_eq!(member.applied.len(), 1, "the entry that opens the term");
     member.propose(1, "a");
     member.propose(2, "b");
     assert_eq!(member.applied.len(), 1, "nothing is durable yet");
     member.finish_writes();
     assert_eq!(member.applied_data(), [&b""[..], b"a", b"b"]);
-}
-
-#[test]
-fn a_lone_voter_with_a_learner_is_not_alone() {
-    let conf_state = ConfState { voters: vec![1], learners: vec![2], ..ConfState::default() };
-    let member = Member::start(Config { conf_state, ..config(1, &[1]) });
-    assert!(member.node.is_sole_voter() && !member.node.is_alone());
 }
 
 #[test]
