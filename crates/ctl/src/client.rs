@@ -361,6 +361,16 @@ fn innermost(error: &dyn Error) -> String {
     innermost.to_string()
 }
 
+/// The way to an endpoint for whoever speaks HTTP/1 with it.
+pub(crate) fn http_stream(
+    endpoint: &str,
+    transport: &Transport,
+) -> Result<ChannelConnector, Failure> {
+    let Address { place, is_secured } = Address::of(endpoint, transport)?;
+    let tls = is_secured.then(|| transport.http_connector()).transpose()?;
+    Ok(ChannelConnector::new(place, tls))
+}
+
 /// Where an endpoint leads.
 #[derive(Debug, PartialEq, Eq)]
 struct Address {

@@ -1,4 +1,4 @@
-//! The tree of commands that this tool has, and those of `etcdctl` that it has not.
+//! What a command is in this tool.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,19 +23,6 @@ pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> +
 pub(crate) type Run = for<'a> fn(&'a Session) -> Running<'a>;
 /// A command or a group of commands.
 pub(crate) type Command = command::Command<Run>;
-
-/// Commands that `etcdctl` has and this tool does not.
-const ABSENT: &[&str] = &["check", "make-mirror"];
-
-/// What to print about a word that is no command below the root.
-pub(crate) fn unknown(root: &Command, program: &str, word: &str) -> String {
-    if ABSENT.contains(&word) {
-        return format!(
-            "unknown command \"{word}\" for \"{program}\": not in this version of Quorate; use etcd's own etcdctl"
-        );
-    }
-    root.unknown(program, word)
-}
 
 #[cfg(test)]
 mod tests {
@@ -70,11 +57,8 @@ mod tests {
         let line = |word: &str| vec![word.as_bytes().to_vec()];
         assert_eq!(find(&ROOT, &line("de")).unwrap_err(), "de");
         assert_eq!(find(&ROOT, &line("foo")).unwrap_err(), "foo");
-        assert_eq!(unknown(&ROOT, "etcdctl", "foo"), r#"unknown command "foo" for "etcdctl""#);
-        let absent = r#"unknown command "check" for "quorate ctl": not in this version of Quorate"#;
-        assert!(unknown(&ROOT, "quorate ctl", "check").starts_with(absent));
-        assert!(ABSENT.iter().all(|name| find(&ROOT, &line(name)).is_err()));
-        assert!(unknown(&ROOT, "etcdctl", "pit").ends_with("Did you mean this?\n\tget\n\tput\n"));
+        assert_eq!(ROOT.unknown("etcdctl", "foo"), r#"unknown command "foo" for "etcdctl""#);
+        assert!(ROOT.unknown("etcdctl", "pit").ends_with("Did you mean this?\n\tget\n\tput\n"));
     }
 
     #[test]

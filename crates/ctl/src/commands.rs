@@ -2,6 +2,7 @@
 
 pub(crate) mod alarm;
 pub(crate) mod auth;
+pub(crate) mod check;
 pub(crate) mod compaction;
 pub(crate) mod completion;
 pub(crate) mod defrag;
@@ -13,6 +14,7 @@ pub(crate) mod get;
 pub(crate) mod help;
 pub(crate) mod lease;
 pub(crate) mod lock;
+pub(crate) mod make_mirror;
 pub(crate) mod member;
 pub(crate) mod move_leader;
 pub(crate) mod put;
@@ -45,6 +47,7 @@ pub(crate) const ROOT: Command = Command {
     children: &[
         &alarm::ALARM,
         &auth::AUTH,
+        &check::CHECK,
         &compaction::COMPACTION,
         &completion::COMPLETION,
         &defrag::DEFRAG,
@@ -56,6 +59,7 @@ pub(crate) const ROOT: Command = Command {
         &help::HELP,
         &lease::LEASE,
         &lock::LOCK,
+        &make_mirror::MAKE_MIRROR,
         &member::MEMBER,
         &move_leader::MOVE_LEADER,
         &help::OPTIONS,

@@ -48,6 +48,15 @@ impl Credentials {
             let text = "--auth-jwt-token holds what no header can";
             return token(signed).map(Self::Token).ok_or_else(|| Failure::bad_args(text));
         }
+        Self::login(user, password, ask)
+    }
+
+    /// A user by name, with a password here, or there behind a colon, or asked for.
+    pub(crate) fn login(
+        user: &str,
+        password: &str,
+        ask: impl FnOnce() -> Result<String, String>,
+    ) -> Result<Self, Failure> {
         if user.is_empty() {
             return Ok(Self::None);
         }

@@ -43,7 +43,7 @@ use quorate_cli::{flags, gotext, help, log};
 use quorate_dns::Resolver;
 pub use session::Terminal;
 
-use crate::command::{Run, unknown};
+use crate::command::Run;
 use crate::commands::ROOT;
 use crate::discovery::Servers;
 use crate::failure::Failure;
@@ -80,7 +80,7 @@ fn run_with(
     mut terminal: Terminal,
     servers: Servers,
 ) -> u8 {
-    let unknown = |program: &str, word: &str| unknown(&ROOT, program, word);
+    let unknown = |program: &str, word: &str| ROOT.unknown(program, word);
     let streams =
         (&mut *terminal.output as &mut dyn Write, &mut *terminal.errors as &mut dyn Write);
     let begun = match start::begin(NAMES, &ROOT, args, unknown, streams) {

@@ -97,8 +97,17 @@ impl Transport {
         is_named || self.is_demanded
     }
 
-    /// What secures a connection.
+    /// What secures a connection for gRPC.
     pub(crate) fn connector(&self) -> Result<Connector, Failure> {
+        self.connector_for(true)
+    }
+
+    /// What secures a connection for HTTP/1.
+    pub(crate) fn http_connector(&self) -> Result<Connector, Failure> {
+        self.connector_for(false)
+    }
+
+    fn connector_for(&self, http2: bool) -> Result<Connector, Failure> {
         let trust = match self.cacert.as_str() {
             "" => Trust::System,
             path => Trust::File(path.into()),
@@ -114,7 +123,7 @@ impl Transport {
             protocols: Protocols::default(),
             trust: (!self.trusts_all).then_some(trust),
             allowed: Allowed::All,
-            http2: true,
+            http2,
             server_name: self.server_name.clone(),
         })
         .map_err(|error| Failure::new(exit::BAD_CONNECTION, error.to_string()))

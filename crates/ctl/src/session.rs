@@ -22,7 +22,7 @@ use crate::flags::{Flag, Kind, Matches};
 use crate::gotext;
 use crate::log;
 use crate::output::{Format, Reply};
-use crate::security::{self, ENV_PREFIX, SECURITY_FLAGS};
+use crate::security::{self, ENV_PREFIX, SECURITY_FLAGS, Transport};
 
 /// Read by `watch` itself.
 const WATCH_ENV: [&str; 2] = ["ETCDCTL_WATCH_KEY", "ETCDCTL_WATCH_RANGE_END"];
@@ -134,6 +134,31 @@ impl Session {
 
     /// A client of the given endpoints that has yet to log in.
     pub(crate) fn prepare(&self, endpoints: Vec<String>) -> Result<Client, Failure> {
+        let transport = security::transport(&self.matches);
+        self.prepare_by(endpoints, &transport, self.credentials()?)
+    }
+
+    /// A client of another cluster, which has yet to log in, by the flags that say so of a destination.
+    pub(crate) fn destination(&self, endpoint: String) -> Result<Client, Failure> {
+        let text = |name| self.matches.text(name);
+        let transport = Transport {
+            cacert: text("dest-cacert").to_owned(),
+            cert: text("dest-cert").to_owned(),
+            key: text("dest-key").to_owned(),
+            is_demanded: !self.matches.bool("dest-insecure-transport"),
+            ..Transport::default()
+        };
+        let ask = || self.read_secret("Destination Password: ");
+        let login = Credentials::login(text("dest-user"), text("dest-password"), ask)?;
+        self.prepare_by(vec![endpoint], &transport, Rc::new(login))
+    }
+
+    fn prepare_by(
+        &self,
+        endpoints: Vec<String>,
+        transport: &Transport,
+        credentials: Rc<Credentials>,
+    ) -> Result<Client, Failure> {
         // The format is checked before anything is asked, so that a typo changes nothing.
         self.format()?;
         let bytes = |name| usize::try_from(self.matches.int(name)).unwrap_or_default();
@@ -143,9 +168,7 @@ impl Session {
             keepalive_time: self.matches.duration("keepalive-time"),
             keepalive_timeout: self.matches.duration("keepalive-timeout"),
         };
-        let transport = security::transport(&self.matches);
-        let credentials = self.credentials()?;
-        Client::new(endpoints, &transport, credentials, patience, limits, self.debug())
+        Client::new(endpoints, transport, credentials, patience, limits, self.debug())
     }
 
     fn credentials(&self) -> Result<Rc<Credentials>, Failure> {

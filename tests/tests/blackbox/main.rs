@@ -36,6 +36,7 @@ mod takeover;
 mod tls;
 mod tls_hostile;
 mod tls_rotation;
+mod tool_checks;
 mod tool_faults;
 mod tool_queues;
 mod tools;

@@ -3,7 +3,7 @@
 use super::ROOT;
 use quorate_cli::command::find;
 
-use crate::command::{Command, group, unknown};
+use crate::command::{Command, group};
 use crate::failure::Failure;
 use crate::help::{flag_usages, help};
 use crate::security::SECURITY_FLAGS;
@@ -32,7 +32,7 @@ async fn show_help(session: &Session) -> Result<(), Failure> {
     let program = &session.program;
     match find(&ROOT, &session.matches.args) {
         Ok(found) => session.print(&help(program, &found)),
-        Err(word) => Err(Failure::error(unknown(&ROOT, program, &word))),
+        Err(word) => Err(Failure::error(ROOT.unknown(program, &word))),
     }
 }
 

@@ -1,0 +1,306 @@
+//! `make-mirror`: copies keys to another cluster, and then every change of them, until something fails.
+//!
+//! # Guarantees
+//!
+//! * What has changed at one revision changes at the mirror in one transaction, up to `--max-txn-ops` operations, in
+//!   the order of revisions.
+//! * The copy is of one revision, and the changes begin behind it: nothing is missed between.
+//! * Never more than a page of the copy, or a response of the watch, is in memory.
+//!
+//! # Not here
+//!
+//! Leases: keys of a lease are copied without it, as etcd's tool does.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use quorate_api::etcdserverpb::request_op::Request;
+use quorate_api::etcdserverpb::{
+    DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, WatchCreateRequest,
+};
+use quorate_api::mvccpb::Event;
+use quorate_api::mvccpb::event::EventType;
+
+use super::watch::cancel_text;
+use crate::client::{Client, Repeat};
+use crate::command::{Command, group};
+use crate::events::{Events, Leader};
+use crate::failure::{Failure, status_text};
+use crate::flags::{Flag, Kind, Matches};
+use crate::key_range::KeyRange;
+use crate::place::get;
+use crate::session::Session;
+
+pub(crate) const MAKE_MIRROR: Command = Command {
+    usage: "make-mirror [options] <destination>",
+    short: "Makes a mirror at the destination etcd cluster",
+    group: Some(group::UTILITY),
+    flags: FLAGS,
+    run: Some(|session| Box::pin(run(session))),
+    ..Command::EMPTY
+};
+
+const FLAGS: &[Flag] = &[
+    Flag::text("prefix", "", "Key-value prefix to mirror"),
+    Flag::int("rev", "Specify the kv revision to start to mirror"),
+    Flag::uint(
+        "max-txn-ops",
+        "128",
+        "Maximum number of operations permitted in a transaction during syncing updates",
+    ),
+    Flag::text(
+        "dest-prefix",
+        "",
+        "destination prefix to mirror a prefix to a different prefix in the destination cluster",
+    ),
+    Flag::bool("no-dest-prefix", "mirror key-values to the root of the destination cluster"),
+    Flag::text(
+        "dest-cert",
+        "",
+        "Identify secure client using this TLS certificate file for the destination cluster",
+    ),
+    Flag::text("dest-key", "", "Identify secure client using this TLS key file"),
+    Flag::text(
+        "dest-cacert",
+        "",
+        "Verify certificates of TLS enabled secure servers using this CA bundle",
+    ),
+    Flag {
+        name: "dest-insecure-transport",
+        short: None,
+        kind: Kind::Bool,
+        default: "true",
+        usage: "Disable transport security for client connections",
+    },
+    Flag::text(
+        "dest-user",
+        "",
+        "Destination username[:password] for authentication (prompt if password is not supplied)",
+    ),
+    Flag::text(
+        "dest-password",
+        "",
+        "Destination password for authentication (if this option is used, --user option shouldn't include password)",
+    ),
+];
+
+/// Keys that one page of the copy holds.
+const PAGE_KEYS: i64 = 1000;
+/// How often the total is printed.
+const REPORT_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Where keys go.
+struct Mirror<'a> {
+    client: &'a Client,
+    names: Names,
+    operations_max: usize,
+    /// Operations that the mirror has applied.
+    total: Cell<u64>,
+}
+
+/// What a key is called at the mirror.
+#[derive(Clone, Debug)]
+struct Names {
+    prefix: Vec<u8>,
+    replacement: Vec<u8>,
+}
+
+impl Names {
+    fn of(matches: &Matches) -> Result<Self, Failure> {
+        let (prefix, replacement) = (matches.text("prefix"), matches.text("dest-prefix"));
+        let to_root = matches.bool("no-dest-prefix");
+        if to_root && !replacement.is_empty() {
+            let text =
+                "`--dest-prefix` and `--no-dest-prefix` cannot be set at the same time, choose one";
+            return Err(Failure::bad_args(text));
+        }
+        let stays = replacement.is_empty() && !to_root;
+        let replacement = if stays { prefix } else { replacement };
+        Ok(Self { prefix: prefix.into(), replacement: replacement.into() })
+    }
+
+    fn at_mirror(&self, key: &[u8]) -> Vec<u8> {
+        // Only keys of the prefix are asked for.
+        let rest = key.strip_prefix(&self.prefix[..]).unwrap_or(key);
+        [&self.replacement[..], rest].concat()
+    }
+}
+
+async fn run(session: &Session) -> Result<(), Failure> {
+    let matches = &session.matches;
+    let (Some(destination), 1) = (matches.arg(0), matches.args.len()) else {
+        return Err(Failure::bad_args("make-mirror takes one destination argument"));
+    };
+    let names = Names::of(matches)?;
+    let operations_max = usize::try_from(matches.uint("max-txn-ops")).unwrap_or(usize::MAX).max(1);
+    let destination = session.destination(destination)?.logged_in().await?;
+    let source = session.client().await?;
+    let mirror = Mirror { client: &destination, names, operations_max, total: Cell::new(0) };
+    tokio::select! {
+        ended = mirror.follow(&source, matches.int("rev")) => ended,
+        failed = report(session, &mirror.total) => failed,
+    }
+}
+
+/// Prints the total from time to time.
+async fn report(session: &Session, total: &Cell<u64>) -> Result<(), Failure> {
+    loop {
+        tokio::time::sleep(REPORT_INTERVAL).await;
+        session.print(&format!("{}\n", total.get()))?;
+    }
+}
+
+impl Mirror<'_> {
+    /// Copies what there is, unless changes from an earlier revision on are asked for, and then every change.
+    async fn follow(&self, source: &Client, revision: i64) -> Result<(), Failure> {
+        let range = KeyRange::prefix(self.names.prefix.clone());
+        let start = match revision {
+            2.. => revision,
+            _ => self.copy(source, &range).await? + 1,
+        };
+        let create = WatchCreateRequest {
+            key: range.key.into(),
+            range_end: range.end.into(),
+            start_revision: start,
+            ..Default::default()
+        };
+        let mut events = Events::new(source, create, Leader::Awaited);
+        loop {
+            let response = events.next().await?;
+            if response.canceled {
+                return Err(Failure::error(cancel_text(&response)));
+            }
+            for operations in batches(response.events, &self.names, self.operations_max) {
+                self.apply(operations).await?;
+            }
+        }
+    }
+
+    /// Copies the keys of one revision, and returns that.
+    async fn copy(&self, source: &Client, range: &KeyRange) -> Result<i64, Failure> {
+        let mut page = RangeRequest {
+            key: range.key.clone().into(),
+            range_end: range.end.clone().into(),
+            limit: PAGE_KEYS,
+            ..Default::default()
+        };
+        loop {
+            let reply = get(source, page.clone()).await?;
+            if page.revision == 0 {
+                page.revision = reply.header.as_ref().map_or(0, |header| header.revision);
+            }
+            for record in &reply.kvs {
+                let fields = record.fields();
+                self.put(fields.key, fields.value).await?;
+            }
+            match reply.kvs.last() {
+                Some(last) if reply.more => page.key = [last.fields().key, b"\0"].concat().into(),
+                Some(_) | None => return Ok(page.revision),
+            }
+        }
+    }
+
+    async fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Failure> {
+        let put = async |channel, request| self.client.kv(channel).put(request).await;
+        let request = put_request(&self.names, key, value);
+        self.client.call(None, Repeat::Never, request, put).await?;
+        self.total.set(self.total.get() + 1);
+        Ok(())
+    }
+
+    async fn apply(&self, operations: Vec<RequestOp>) -> Result<(), Failure> {
+        let count = operations.len() as u64;
+        let request = TxnRequest { success: operations, ..Default::default() };
+        let txn = async |channel, request| self.client.kv(channel).txn(request).await;
+        self.client.call(None, Repeat::Never, request, txn).await.map_err(|status| {
+            let text = status_text(&status);
+            Failure::error(format!("the destination refuses what the source has changed: {text}"))
+        })?;
+        self.total.set(self.total.get() + count);
+        Ok(())
+    }
+}
+
+fn put_request(names: &Names, key: &[u8], value: &[u8]) -> PutRequest {
+    PutRequest {
+        key: names.at_mirror(key).into(),
+        value: value.to_vec().into(),
+        ..Default::default()
+    }
+}
+
+/// The transactions that repeat these events: one for each revision, or more where it has changed more than `most` keys
+/// or one key twice, which no transaction may.
+fn batches(events: Vec<Event>, names: &Names, most: usize) -> Vec<Vec<RequestOp>> {
+    let mut batches: Vec<Vec<RequestOp>> = Vec::new();
+    let (mut revision, mut keys) = (0, BTreeSet::new());
+    for event in events {
+        let record = event.kv.unwrap_or_default();
+        let fields = record.fields();
+        let ends = fields.mod_revision > revision
+            || keys.contains(fields.key)
+            || batches.last().is_none_or(|batch| batch.len() >= most);
+        if ends {
+            batches.push(Vec::new());
+            keys.clear();
+        }
+        revision = fields.mod_revision;
+        keys.insert(fields.key.to_vec());
+        let request = if event.r#type == EventType::Delete as i32 {
+            let key = names.at_mirror(fields.key).into();
+            Request::RequestDeleteRange(DeleteRangeRequest { key, ..Default::default() })
+        } else {
+            Request::RequestPut(put_request(names, fields.key, fields.value))
+        };
+        if let Some(batch) = batches.last_mut() {
+            batch.push(RequestOp { request: Some(request) });
+        }
+    }
+    batches
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_api::record::{Fields, KeyValue};
+
+    use super::*;
+
+    fn names(line: &[&str]) -> Result<Names, Failure> {
+        let line: Vec<_> = line.iter().map(|word| word.as_bytes().to_vec()).collect();
+        Names::of(&Matches::parse(FLAGS, &line).unwrap())
+    }
+
+    #[test]
+    fn keys_have_their_names_or_those_asked_for() {
+        for (line, key) in [
+            (&[][..], "a/a/k"),
+            (&["--prefix=a/"], "a/a/k"),
+            (&["--prefix=a/", "--dest-prefix=b/"], "b/a/k"),
+            (&["--prefix=a/", "--no-dest-prefix"], "a/k"),
+            (&["--dest-prefix=b/"], "b/a/a/k"),
+        ] {
+            let named = names(line).unwrap().at_mirror(b"a/a/k");
+            assert_eq!(named, key.as_bytes(), "{line:?}");
+        }
+        assert_eq!(names(&["--dest-prefix=b", "--no-dest-prefix"]).unwrap_err().code, 128);
+    }
+
+    #[test]
+    fn a_revision_is_a_transaction_unless_it_is_too_large() {
+        let event = |(key, mod_revision): &(&str, i64)| {
+            let fields =
+                Fields { key: key.as_bytes(), mod_revision: *mod_revision, ..Fields::default() };
+            Event { kv: Some(KeyValue::new(&fields)), ..Default::default() }
+        };
+        let lens = |events: &[(&str, i64)], most| {
+            let batches = batches(events.iter().map(event).collect(), &names(&[]).unwrap(), most);
+            batches.iter().map(Vec::len).collect::<Vec<_>>()
+        };
+        assert_eq!(lens(&[("a", 2), ("b", 2), ("c", 3)], 128), [2, 1]);
+        assert_eq!(lens(&[("a", 2), ("b", 2), ("c", 2)], 2), [2, 1]);
+        // Deleted and written again in one transaction.
+        assert_eq!(lens(&[("a", 2), ("b", 2), ("a", 2)], 128), [2, 1]);
+        assert!(lens(&[], 128).is_empty());
+    }
+}
