@@ -65,6 +65,13 @@ impl Ctl {
         self
     }
 
+    /// The same tool, pointed at another endpoint first.
+    #[must_use]
+    pub fn after(mut self, endpoint: &str) -> Self {
+        self.endpoints = format!("{endpoint},{}", self.endpoints);
+        self
+    }
+
     /// Which one it is.
     #[must_use]
     pub const fn tool(&self) -> Tool {

@@ -37,6 +37,7 @@ mod tls;
 mod tls_hostile;
 mod tls_rotation;
 mod tool_checks;
+mod tool_endpoints;
 mod tool_faults;
 mod tool_queues;
 mod tools;
