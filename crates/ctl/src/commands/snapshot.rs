@@ -1,8 +1,9 @@
 //! `snapshot save`: a member's database, whole and consistent, in a file.
 //!
 //! The server sends the database and then its SHA-256 digest; a file with both is complete when its length
-//! is a whole number of sectors and a digest. It is written beside its place and renamed into it, so that a
-//! file of the name asked for is never half a snapshot.
+//! is a whole number of sectors and a digest, and sound when the digest is that of what came before it. It is written
+//! beside its place and renamed into it, so that a file of the name asked for is never half a snapshot, or another
+//! one than was sent.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -16,6 +17,7 @@ use crate::failure::{Failure, exit, status_text};
 use crate::gotext::{duration, size};
 use crate::session::Session;
 use quorate_api::etcdserverpb::SnapshotRequest;
+use sha2::{Digest as _, Sha256};
 
 const EXAMPLE: &str = "  \
   # Save snapshot to a given file
@@ -42,7 +44,7 @@ const SAVE: Command = Command {
 };
 
 const SECTOR_BYTES: u64 = 512;
-const DIGEST_BYTES: u64 = 32;
+const DIGEST_BYTES: usize = 32;
 
 async fn save(session: &Session) -> Result<(), Failure> {
     let path = match (session.matches.arg(0), session.matches.args.len()) {
@@ -100,10 +102,9 @@ async fn fetch(
     session.log("info", "created temporary db file", &[("path", shown_part.to_string())]);
     let start = Instant::now();
     session.log("info", "fetching snapshot", &[("endpoint", endpoint.clone())]);
-    let (len, version) = receive(client, &mut file).await?;
-    if len % SECTOR_BYTES != DIGEST_BYTES {
-        return Err(format!("sha256 checksum not found [bytes: {len}]"));
-    }
+    let (checked, version) = receive(client, &mut file).await?;
+    let len = checked.len;
+    checked.verdict()?;
     file.sync_all().map_err(|error| format!("could not fsync snapshot: {error}"))?;
     session.log(
         "info",
@@ -121,21 +122,84 @@ async fn fetch(
     Ok(version)
 }
 
-/// Writes what the server sends, and returns its length and the version.
-async fn receive(client: &Client, file: &mut File) -> Result<(u64, String), String> {
+/// Writes what the server sends, and returns what there is to say of it, and the version.
+async fn receive(client: &Client, file: &mut File) -> Result<(Checked, String), String> {
     let failed = |status| format!("could not write snapshot: {}", status_text(&told(status)));
     let channel = client.connect(None).await.map_err(failed)?.channel;
     let request = client.stream_request(SnapshotRequest {}).await;
     let request = request.map_err(|status| status_text(&status))?;
     let reply = client.maintenance(channel).snapshot(request).await;
     let mut stream = reply.map_err(|status| status_text(&told(status)))?.into_inner();
-    let (mut len, mut version) = (0, String::new());
+    let (mut checked, mut version) = (Checked::default(), String::new());
     while let Some(part) = stream.message().await.map_err(failed)? {
         file.write_all(&part.blob).map_err(|error| format!("could not write snapshot: {error}"))?;
-        len += part.blob.len() as u64;
+        checked.add(&part.blob);
         if version.is_empty() {
             version = part.version;
         }
     }
-    Ok((len, version))
+    Ok((checked, version))
+}
+
+/// What has come of a snapshot so far: its length, the digest of all but its end, and the end, which may be a digest.
+#[derive(Default)]
+struct Checked {
+    len: u64,
+    digest: Sha256,
+    end: Vec<u8>,
+}
+
+impl Checked {
+    fn add(&mut self, part: &[u8]) {
+        self.len += part.len() as u64;
+        self.end.extend_from_slice(part);
+        let before_end = self.end.len().saturating_sub(DIGEST_BYTES);
+        self.digest.update(&self.end[..before_end]);
+        self.end.drain(..before_end);
+    }
+
+    /// Says why this is no snapshot.
+    fn verdict(self) -> Result<(), String> {
+        let len = self.len;
+        if len % SECTOR_BYTES != DIGEST_BYTES as u64 {
+            return Err(format!("sha256 checksum not found [bytes: {len}]"));
+        }
+        if self.digest.finalize()[..] != self.end[..] {
+            return Err(format!(
+                "the snapshot is damaged: its sha256 checksum is another one [bytes: {len}]; save it again"
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The verdict on bytes that come in parts of this length.
+    fn verdict(bytes: &[u8], part_bytes: usize) -> Result<(), String> {
+        let mut checked = Checked::default();
+        bytes.chunks(part_bytes).for_each(|part| checked.add(part));
+        checked.verdict()
+    }
+
+    #[test]
+    fn a_snapshot_is_what_its_digest_says() {
+        let database: Vec<u8> = (0..=255).cycle().take(1024).collect();
+        let whole = [&database[..], &Sha256::digest(&database)].concat();
+        for part_bytes in [1, 31, 33, 1024, 4096] {
+            assert_eq!(verdict(&whole, part_bytes), Ok(()), "{part_bytes}");
+            for at in [0, 1023, 1024, 1055] {
+                let mut damaged = whole.clone();
+                damaged[at] ^= 1;
+                let refused = verdict(&damaged, part_bytes).unwrap_err();
+                assert!(refused.starts_with("the snapshot is damaged"), "{refused}");
+            }
+        }
+        for len in [0, 512, 1024, 1055] {
+            let missing = format!("sha256 checksum not found [bytes: {len}]");
+            assert_eq!(verdict(&whole[..len], 100), Err(missing));
+        }
+    }
 }
