@@ -46,7 +46,8 @@ pub fn columns(out: &mut dyn Write, level: &str, message: &str, fields: &[(&str,
 }
 
 /// A moment since 1970 as RFC 3339 in UTC, with microseconds.
-fn timestamp(since: Duration) -> String {
+#[must_use]
+pub fn timestamp(since: Duration) -> String {
     let (seconds, days) = (since.as_secs(), since.as_secs() / 86_400);
     // Days are counted from March of year 0 in eras of 400 years, which puts leap days last.
     let shifted = days + 719_468;

@@ -18,6 +18,7 @@ mod client;
 mod command;
 mod commands;
 mod credentials;
+mod dated;
 mod discovery;
 mod echo;
 mod events;

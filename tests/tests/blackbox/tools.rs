@@ -196,6 +196,15 @@ async fn ctl_saves_a_snapshot(kind: Kind, tool: Tool) {
     let path = file.to_str().unwrap();
     let saved = ctl.run(&["snapshot", "save", path]).success();
     assert!(saved.contains(&format!("Snapshot saved at {path}")), "{saved}");
+    if tool == Tool::QuorateCtl {
+        let old = server.scratch().join("saved-20000228T235959Z.db");
+        std::fs::write(&old, "").unwrap();
+        let kept = ctl.run(&["snapshot", "save", "--keep=1", path]).success();
+        let name = kept.split_whitespace().nth(3).unwrap();
+        let start = path.strip_suffix(".db").unwrap();
+        assert!(name.starts_with(&format!("{start}-2")) && name.ends_with("Z.db"), "{kept}");
+        assert!(std::path::Path::new(name).exists() && file.exists() && !old.exists(), "{kept}");
+    }
     if !has_etcd_tools() {
         return;
     }

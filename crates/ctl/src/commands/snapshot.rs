@@ -9,11 +9,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::client::{Client, told};
 use crate::command::{Command, group};
+use crate::dated::{dated, prune};
 use crate::failure::{Failure, exit, status_text};
+use crate::flags::Flag;
 use crate::gotext::{duration, size};
 use crate::session::Session;
 use quorate_api::etcdserverpb::SnapshotRequest;
@@ -24,7 +26,10 @@ const EXAMPLE: &str = "  \
   etcdctl snapshot save /backup/etcd-snapshot.db
 
   # Get snapshot from given address and save it to file
-  etcdctl snapshot save --endpoints=127.0.0.1:3000 /backup/etcd-snapshot.db";
+  etcdctl snapshot save --endpoints=127.0.0.1:3000 /backup/etcd-snapshot.db
+
+  # Save snapshot to a file with the date in its name, and keep seven of them
+  quorate ctl snapshot save --keep 7 /backup/etcd-snapshot.db";
 
 pub(crate) const SNAPSHOT: Command = Command {
     usage: "snapshot <subcommand>",
@@ -39,6 +44,11 @@ const SAVE: Command = Command {
     usage: "save <filename>",
     short: "Stores an etcd node backend snapshot to a given file",
     example: EXAMPLE,
+    flags: &[Flag::uint(
+        "keep",
+        "0",
+        "put the date into the file's name, and keep this many of the files so named (0 does neither)",
+    )],
     run: Some(|session| Box::pin(save(session))),
     ..Command::EMPTY
 };
@@ -47,10 +57,13 @@ const SECTOR_BYTES: u64 = 512;
 const DIGEST_BYTES: usize = 32;
 
 async fn save(session: &Session) -> Result<(), Failure> {
-    let path = match (session.matches.arg(0), session.matches.args.len()) {
+    let given = match (session.matches.arg(0), session.matches.args.len()) {
         (Some(path), 1) => PathBuf::from(path),
         _ => return Err(Failure::bad_args("snapshot save expects one argument <filename>")),
     };
+    let keep = usize::try_from(session.matches.uint("keep")).unwrap_or(usize::MAX);
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let path = if keep == 0 { given.clone() } else { dated(&given, since_1970) };
     let endpoints = session.endpoints().await?;
     let client = session.prepare(endpoints.clone())?;
     let part = PathBuf::from(format!("{}.part", path.display()));
@@ -70,10 +83,25 @@ async fn save(session: &Session) -> Result<(), Failure> {
     }
     let version = result.map_err(|text| Failure::new(exit::INTERRUPTED, text))?;
     session.print(&format!("Snapshot saved at {}\n", path.display()))?;
+    if keep > 0 {
+        forget(session, &given, keep)?;
+    }
     if version.is_empty() {
         return Ok(());
     }
     session.print(&format!("Server version {version}\n"))
+}
+
+/// Removes the snapshots of this name that are too old to be kept. The new one is on disk by then.
+fn forget(session: &Session, path: &Path, keep: usize) -> Result<(), Failure> {
+    let removed = prune(path, keep).map_err(|error| {
+        let text = format!("the snapshot is saved, but older ones could not be removed: {error}");
+        Failure::new(exit::INTERRUPTED, text)
+    })?;
+    for path in removed {
+        session.log("info", "removed an older snapshot", &[("path", path.display().to_string())]);
+    }
+    Ok(())
 }
 
 /// Fetches the snapshot into `part`, renames it to `path`, and returns the server's storage version, which
@@ -118,6 +146,11 @@ async fn fetch(
     );
     fs::rename(part, path)
         .map_err(|error| format!("could not rename {shown_part} to {shown} ({error})"))?;
+    // The name has to outlast a crash, before anything older is removed.
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))
+        .and_then(|directory| directory.sync_all())
+        .map_err(|error| format!("could not fsync the directory of {shown}: {error}"))?;
     session.log("info", "saved", &[("path", shown.to_string())]);
     Ok(version)
 }

@@ -1,0 +1,90 @@
+//! Files of one name with the dates of their making, of which the newest are kept.
+//!
+//! # Guarantees
+//!
+//! * Only files are removed whose names are this one with a date, and never one of the newest that are to be kept.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::log::timestamp;
+
+/// What stands for digits in a date, which sorts as it was made: `20261123T023311Z`.
+const PATTERN: &str = "00000000T000000Z";
+
+/// The name of a file with its date: before its last extension, if it has one.
+pub(crate) fn dated(path: &Path, since_1970: Duration) -> PathBuf {
+    let moment = timestamp(Duration::from_secs(since_1970.as_secs()));
+    let (date, _) = moment.split_once('.').unwrap_or((&moment, ""));
+    let date: String = date.chars().filter(|c| c.is_ascii_alphanumeric()).chain(['Z']).collect();
+    let (before, after) = around(path);
+    path.with_file_name(format!("{before}{date}{after}"))
+}
+
+/// Removes all but the newest files of this name with a date, and returns what it has removed, oldest first.
+pub(crate) fn prune(path: &Path, keep: usize) -> io::Result<Vec<PathBuf>> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let (before, after) = around(path);
+    let mut names = Vec::new();
+    for entry in fs::read_dir(parent.unwrap_or(Path::new(".")))? {
+        let Ok(name) = entry?.file_name().into_string() else { continue };
+        let date = name.strip_prefix(&before).and_then(|rest| rest.strip_suffix(&after));
+        if date.is_some_and(is_date) {
+            names.push(name);
+        }
+    }
+    names.sort_unstable();
+    let excess = names.len().saturating_sub(keep);
+    let paths: Vec<_> = names[..excess].iter().map(|name| path.with_file_name(name)).collect();
+    paths.iter().try_for_each(fs::remove_file)?;
+    Ok(paths)
+}
+
+/// What stands before and after the date.
+fn around(path: &Path) -> (String, String) {
+    let text =
+        |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
+    let extension = path.extension().map(|_| format!(".{}", text(path.extension())));
+    (format!("{}-", text(path.file_stem())), extension.unwrap_or_default())
+}
+
+fn is_date(text: &str) -> bool {
+    let fits = |(given, wanted): (char, char)| match wanted {
+        '0' => given.is_ascii_digit(),
+        wanted => given == wanted,
+    };
+    text.len() == PATTERN.len() && text.chars().zip(PATTERN.chars()).all(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_date_stands_before_the_extension() {
+        let moment = Duration::new(951_782_399, 5);
+        for (path, expected) in [
+            ("/a/backup.db", "/a/backup-20000228T235959Z.db"),
+            ("backup", "backup-20000228T235959Z"),
+            ("a.b/c.d.e", "a.b/c.d-20000228T235959Z.e"),
+        ] {
+            assert_eq!(dated(Path::new(path), moment), Path::new(expected));
+        }
+    }
+
+    #[test]
+    fn the_oldest_go_and_strangers_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("b.db");
+        let strangers = ["b.db", "b-1.db", "b-20000228T235959Z.db.part", "bb-20000228T235959Z.db"];
+        strangers.iter().for_each(|name| fs::write(dir.path().join(name), "").unwrap());
+        let days = |day: u64| dated(&path, Duration::from_secs(day * 86_400));
+        (0..5).for_each(|day| fs::write(days(day), "").unwrap());
+        assert_eq!(prune(&path, 2).unwrap(), [days(0), days(1), days(2)]);
+        assert!(prune(&path, 2).unwrap().is_empty());
+        assert!(days(3).exists() && days(4).exists());
+        assert!(strangers.iter().all(|name| dir.path().join(name).exists()));
+    }
+}
