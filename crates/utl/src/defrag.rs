@@ -22,7 +22,7 @@ use crate::command::Command;
 use crate::failure::Failure;
 use crate::files;
 use crate::session::Session;
-use crate::snapshot::check_pages;
+use crate::soundness::check_pages;
 
 pub(crate) const DEFRAG: Command = Command {
     usage: "defrag",

@@ -36,6 +36,7 @@ mod migrate;
 mod report;
 mod session;
 mod snapshot;
+mod soundness;
 #[cfg(test)]
 mod tests;
 mod verify;

@@ -4,14 +4,13 @@ mod advertised;
 mod restore;
 mod status;
 
-pub(crate) use self::status::check_pages;
-
 use crate::command::Command;
 use crate::dump::SNAP_DUMP;
+use crate::verify::SNAPSHOT_VERIFY;
 
 pub(crate) const SNAPSHOT: Command = Command {
     usage: "snapshot <subcommand>",
     short: "Manages etcd node snapshots",
-    children: &[&SNAP_DUMP, &restore::RESTORE, &status::STATUS],
+    children: &[&SNAP_DUMP, &restore::RESTORE, &status::STATUS, &SNAPSHOT_VERIFY],
     ..Command::EMPTY
 };

@@ -9,6 +9,7 @@ use quorate_state::backend::{Backend, Batch};
 use quorate_state::schema::{RecordKey, Revision};
 use quorate_storage::bolt::Options;
 use quorate_storage::disk::{Disk, RealDisk};
+use sha2::{Digest as _, Sha256};
 
 use super::*;
 
@@ -108,6 +109,42 @@ fn raising_revisions_hides_all_history() {
     assert!(hash.ends_with(", 110, 110\n"), "{hash}");
     let (code, _, errors) = utl(&["hashkv", &database, "--rev=10"]);
     assert!(code == 1 && errors.contains("compacted"), "{errors}");
+}
+
+#[test]
+fn a_snapshot_is_judged_before_it_is_needed() {
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("db");
+    backend(&file);
+    let path = file.to_str().unwrap();
+    let judged = |bytes: &[u8]| {
+        std::fs::write(&file, bytes).unwrap();
+        let seen = utl(&["snapshot", "verify", path]);
+        assert_eq!(std::fs::read(&file).unwrap(), bytes, "it is left as it was");
+        seen
+    };
+    let database = std::fs::read(&file).unwrap();
+    let whole = [&database[..], &Sha256::digest(&database)].concat();
+    let (code, output, errors) = judged(&whole);
+    assert_eq!(code, 0, "{errors}");
+    assert!(output.starts_with("ok, digest, it is that of the file\n"), "{output}");
+    assert!(output.contains("revision 10, compacted at -1, HashKV "), "{output}");
+    let (code, output, _) = judged(&database);
+    assert!(code == 0 && output.starts_with("note, digest, there is none"), "{output}");
+
+    let (code, output, errors) = judged(&whole[..whole.len() - 1]);
+    assert!(code == 1 && output.starts_with("DAMAGED, digest, the file is cut off"), "{output}");
+    assert!(errors.contains("is damaged") && errors.contains("do not restore it"), "{errors}");
+    // A value: no page is unsound for it, and only the digest tells.
+    let at = database.windows(2).rposition(|bytes| bytes == b"k9").unwrap();
+    let mut changed = whole;
+    changed[at + 1] = b'8';
+    let (code, output, _) = judged(&changed);
+    assert!(code == 1 && output.starts_with("DAMAGED, digest, it is that of another"), "{output}");
+    // Its digest fits, but what it is of is no backend.
+    let garbage = vec![7; database.len()];
+    let (code, output, _) = judged(&[&garbage[..], &Sha256::digest(&garbage)].concat());
+    assert!(code == 1 && output.contains("DAMAGED, backend, "), "{output}");
 }
 
 #[test]

@@ -10,6 +10,7 @@
 
 mod backend;
 mod log;
+mod snapshot;
 
 use std::path::Path;
 
@@ -26,6 +27,7 @@ use crate::session::Session;
 
 use self::backend::BackendFacts;
 use self::log::LogFacts;
+pub(crate) use self::snapshot::SNAPSHOT_VERIFY;
 
 pub(crate) const VERIFY: Command = Command {
     usage: "verify <data-dir>",

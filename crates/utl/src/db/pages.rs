@@ -10,7 +10,7 @@ use crate::files;
 use crate::lines::Lines;
 use crate::report::{Cell, Column, Report};
 use crate::session::Session;
-use crate::snapshot::check_pages;
+use crate::soundness::check_pages;
 
 pub(super) const PAGES: Command = Command {
     usage: "pages <filename>",

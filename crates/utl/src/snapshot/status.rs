@@ -9,13 +9,13 @@ use std::path::Path;
 use quorate_api::record::Fields;
 use quorate_state::backend::BackendView;
 use quorate_state::schema::{Bucket, RecordKey, meta};
-use quorate_storage::bolt::Problem;
 
 use crate::command::Command;
 use crate::failure::{Failure, StatusError};
 use crate::files;
 use crate::report::{Cell, Column, Report};
 use crate::session::Session;
+use crate::soundness::check_pages;
 
 pub(super) const STATUS: Command = Command {
     usage: "status <filename>",
@@ -33,9 +33,6 @@ const COLUMNS: &[Column] = &[
     Column::new("total size", "totalSize", "Size"),
     Column::new("storage version", "version", "Version"),
 ];
-
-/// Findings that are told one by one.
-const TOLD_MAX: usize = 10;
 
 /// What is to be said of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,15 +58,6 @@ fn run(session: &Session) -> Result<(), Failure> {
             Cell::Text(status.version),
         ],
     ))
-}
-
-/// Refuses a state whose pages are not sound.
-pub(crate) fn check_pages(problems: &[Problem]) -> Result<(), StatusError> {
-    if problems.is_empty() {
-        return Ok(());
-    }
-    let told: Vec<String> = problems.iter().take(TOLD_MAX).map(Problem::to_string).collect();
-    Err(StatusError::Unsound { count: problems.len(), told: told.join("\n") })
 }
 
 fn status(view: &BackendView) -> Result<Status, Failure> {

@@ -13,7 +13,7 @@ use quorate_state::units::MemberId;
 use super::Findings;
 use super::log::LogFacts;
 use crate::failure::Failure;
-use crate::snapshot::check_pages;
+use crate::soundness::check_pages;
 
 const PART: &str = "backend";
 

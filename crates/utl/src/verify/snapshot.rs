@@ -1,0 +1,96 @@
+//! `snapshot verify`: whether a member can be restored from a snapshot, before it has to be.
+//!
+//! Everything is read that a restore and the start after it would read: the digest, every page, every record, lease and
+//! member, and the index of keys is built. Nothing is changed. The hash that is shown is the one that members tell
+//! (`endpoint hashkv`) of the same revision.
+
+use std::path::Path;
+
+use quorate_storage::disk::{Disk, OpenMode};
+use sha2::{Digest as _, Sha256};
+
+use super::{Findings, backend};
+use crate::command::Command;
+use crate::failure::Failure;
+use crate::files;
+use crate::session::Session;
+
+pub(crate) const SNAPSHOT_VERIFY: Command = Command {
+    usage: "verify <filename>",
+    short: "Judges whether a member can be restored from a snapshot, changing nothing",
+    long: "Judges whether a member can be restored from a snapshot: holds its digest against it and reads every page,\n\
+           record, lease and member. Exits with 0 if a member can be restored.\n",
+    run: Some(run),
+    ..Command::EMPTY
+};
+
+const PART: &str = "digest";
+const ADVICE: &str = "do not restore it. Take another snapshot of a member that is well (`snapshot save`), or go back \
+                      to an older one";
+const SECTOR_BYTES: u64 = 512;
+const DIGEST_BYTES: usize = 32;
+/// Read at a time.
+const PIECE_BYTES: usize = 1 << 20;
+
+fn run(session: &Session) -> Result<(), Failure> {
+    let [path] = session.arguments("snapshot verify requires exactly one argument")?;
+    let path = Path::new(&path);
+    files::check_there(path)?;
+    let mut findings = Findings::default();
+    // Held to the end: a member that runs on the file would change it.
+    let opened = match files::open(session, path) {
+        Err(failure @ Failure::InUse { .. }) => return Err(failure),
+        opened => opened,
+    };
+    digest(&*files::disk(), path, &mut findings).map_err(Failure::io("read it", path))?;
+    match opened {
+        Ok(opened) => drop(backend::examine(&opened, None, &mut findings)),
+        Err(failure) => findings.damaged("backend", failure.to_string()),
+    }
+    session.show(&findings.report())?;
+    match findings.damage_count() {
+        0 => Ok(()),
+        count => Err(Failure::Damaged { path: path.to_path_buf(), count, advice: ADVICE }),
+    }
+}
+
+/// Holds the digest at the end of a file against what is before it.
+fn digest(disk: &dyn Disk, path: &Path, findings: &mut Findings) -> std::io::Result<()> {
+    let file = disk.open(path, OpenMode::Read)?;
+    let len = file.len()?;
+    if len % SECTOR_BYTES != DIGEST_BYTES as u64 {
+        let says = match len % SECTOR_BYTES {
+            0 => {
+                "there is none, as in a file that is no snapshot but a member's: `snapshot restore` needs \
+                  --skip-hash-check"
+            }
+            _ => {
+                findings.damaged(
+                    PART,
+                    format!("the file is cut off: {len} bytes are no whole number of sectors"),
+                );
+                return Ok(());
+            }
+        };
+        findings.notable(PART, says);
+        return Ok(());
+    }
+    let image_len = len - DIGEST_BYTES as u64;
+    let (mut sha256, mut piece, mut at) = (Sha256::new(), vec![0; PIECE_BYTES], 0);
+    while at < image_len {
+        let wanted = usize::try_from(image_len - at).unwrap_or(usize::MAX).min(piece.len());
+        let piece = &mut piece[..wanted];
+        file.read_exact_at(piece, at)?;
+        sha256.update(&*piece);
+        at += wanted as u64;
+    }
+    let mut expected = [0; DIGEST_BYTES];
+    file.read_exact_at(&mut expected, image_len)?;
+    if sha256.finalize()[..] == expected {
+        findings.sound(PART, "it is that of the file");
+    } else {
+        findings
+            .damaged(PART, "it is that of another file: this one was changed after it was taken");
+    }
+    Ok(())
+}
