@@ -127,11 +127,8 @@ impl World {
     /// Somebody to ask: a voter's host.
     fn somebody(&mut self) -> Option<usize> {
         let (at_work, _) = self.voters_at_work();
-        let leads = |at: &usize| {
-            let process = self.hosts[*at].process.as_ref();
-            process.is_some_and(|process| process.leadership().role == Role::Leader)
-        };
-        if let Some(leader) = at_work.iter().find(|at| leads(at))
+        let followers = self.followers_of(&at_work);
+        if let Some(leader) = at_work.iter().find(|at| !followers.contains(at))
             && !self.one_in(3)
         {
             return Some(*leader);
@@ -172,7 +169,7 @@ impl World {
             self.seen.note("two changes are asked for at once");
             self.add(first);
             self.add(second);
-        } else if let [.., first, second] = at_work[..]
+        } else if let [.., first, second] = self.followers_of(&at_work)[..]
             && count > 2
             && at_work.len() - 2 > (count - 2) / 2
         {
@@ -184,6 +181,15 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Those who do not lead.
+    fn followers_of(&self, hosts: &[usize]) -> Vec<usize> {
+        let leads = |at: usize| {
+            let process = self.hosts[at].process.as_ref();
+            process.is_some_and(|process| process.leadership().role == Role::Leader)
+        };
+        hosts.iter().copied().filter(|at| !leads(*at)).collect()
     }
 
     /// Does the next thing for a host that has no member at work; says whether there was any.
