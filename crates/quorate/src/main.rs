@@ -18,6 +18,7 @@ enum Program {
     Ctl,
     Utl,
     Bench,
+    Gateway,
     /// One of etcd's that is not here.
     Absent(&'static str),
 }
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         Program::Ctl => quorate_ctl::main(args),
         Program::Utl => quorate_utl::main(args),
         Program::Bench => quorate_bench::main(args),
+        Program::Gateway => quorate_gateway::main(args),
         Program::Absent(what) => {
             let text =
                 format!("quorate: {what} is not in this version of Quorate; use etcd's own\n");
@@ -67,7 +69,7 @@ fn choose(args: &mut Vec<OsString>) -> Program {
 /// The commands that etcd's server program has besides serving.
 fn etcd_command(args: &[OsString]) -> Option<Program> {
     match args.get(1).and_then(|argument| argument.to_str()) {
-        Some("gateway") => Some(Program::Absent("`gateway`")),
+        Some("gateway") => Some(Program::Gateway),
         Some("grpc-proxy") => Some(Program::Absent("`grpc-proxy`")),
         _ => None,
     }
@@ -91,7 +93,7 @@ mod tests {
         check("./quorate ctl get a", Program::Ctl, "./quorate get a");
         check("quorate bench put", Program::Bench, "quorate put");
         check("quorate --name ctl", Program::Server, "quorate --name ctl");
-        check("etcd gateway start", Program::Absent("`gateway`"), "etcd gateway start");
+        check("etcd gateway start", Program::Gateway, "etcd gateway start");
         check("quorate grpc-proxy", Program::Absent("`grpc-proxy`"), "quorate grpc-proxy");
         check("etcdutl version", Program::Utl, "etcdutl version");
         check("quorate utl --help", Program::Utl, "quorate --help");

@@ -1,7 +1,5 @@
 //! What is installed beside the program is what other programs take.
 
-#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "a step that fails fails the test")]
-
 use std::path::Path;
 use std::process::Command;
 

@@ -14,8 +14,8 @@ mod server;
 mod serving;
 pub mod signals;
 mod start_line;
-pub mod systemd;
 mod tokens;
 mod transport;
+pub mod watchdog;
 
 pub use server::main;

@@ -21,14 +21,14 @@ use quorate_node::LogFault;
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::{Disk, RealDisk};
 use quorate_storage::lost_log;
-use quorate_telemetry::log;
+use quorate_telemetry::{init_system, log};
 
 use crate::assembly::{Core, core_count, duties};
 use crate::listeners::{BindError, Listeners};
 use crate::security::{Security, SecurityError};
 use crate::serving::{Serving, serve_peers};
 use crate::signals::{self, StopSignal, StopSignals};
-use crate::{bootstrap, expiry, meters, remedy, scrape, start_line, systemd, tokens};
+use crate::{bootstrap, expiry, meters, remedy, scrape, start_line, tokens, watchdog};
 
 /// Between a member's removal and its end.
 const REMOVAL_PAUSE: Duration = Duration::from_secs(1);
@@ -197,7 +197,7 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
         return Ok(wind_up(ended, config, &control, None, core));
     }
     log::info!("ready to serve client requests");
-    systemd::notify_ready();
+    init_system::notify_ready();
     let serving = for_clients.serve(config, &core, arguments, &metrics, &budget.clients);
     let ended = control.block_on(async {
         tokio::select! {
@@ -214,7 +214,7 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
 
 /// Tells the init system that consensus goes on, for as long as it does, if it asks for that.
 async fn give_signs_of_life(handles: &quorate_member::Handles) {
-    match systemd::Watchdog::over_this_process() {
+    match watchdog::Watchdog::over_this_process() {
         Some(watchdog) => {
             let standing = handles.profile.standing();
             watchdog.keep(|limit| standing.has_ticked_within(limit)).await;

@@ -3,6 +3,7 @@
 //! The two are apart from everything that they tell of: whoever knows a thing says it here, and
 //! nothing here asks.
 
+pub mod init_system;
 pub mod log;
 pub mod metrics;
 pub mod throttle;

@@ -67,6 +67,17 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("quorate-cli", &["quorate-gotext"]),
     ("quorate-dns", &[]),
+    (
+        "quorate-gateway",
+        &[
+            "quorate-cli",
+            "quorate-config",
+            "quorate-dns",
+            "quorate-random",
+            "quorate-telemetry",
+            "quorate-tls",
+        ],
+    ),
     ("quorate-gotext", &[]),
     ("quorate-json", &["quorate-mutate", "quorate-protobuf"]),
     ("quorate-jwt", &[]),
@@ -194,7 +205,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "quorate",
-        &["quorate-bench", "quorate-ctl", "quorate-release", "quorate-server", "quorate-utl"],
+        &[
+            "quorate-bench",
+            "quorate-ctl",
+            "quorate-gateway",
+            "quorate-release",
+            "quorate-server",
+            "quorate-utl",
+        ],
     ),
     ("quorate-tests", &["quorate-api", "quorate-protobuf", "quorate-random", "quorate-tls"]),
     (

@@ -33,6 +33,7 @@ mod requests;
 mod resources;
 mod settings;
 mod takeover;
+mod tcp_gateway;
 mod tls;
 mod tls_hostile;
 mod tls_rotation;

@@ -1,29 +1,12 @@
-//! Telling the init system that the member is ready, and that it is alive, by systemd's notify protocol (sd_notify(3),
-//! sd_watchdog_enabled(3)).
+//! Signs of life for the init system, by systemd's notify protocol (sd_watchdog_enabled(3)).
 //!
-//! A unit of type `notify` waits for the first. Where nobody listens there is nothing to do, and that is
-//! success too. A unit with `WatchdogSec` has a member restarted whose consensus stands still, which nobody could do
-//! anything about from outside but that.
+//! A unit with `WatchdogSec` has a member restarted whose consensus stands still, which nobody could do anything about
+//! from outside but that.
 
-use std::ffi::{OsStr, OsString};
-use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::ffi::OsString;
 use std::time::Duration;
 
-use quorate_telemetry::log;
-
-/// Tells the init system, if there is one that listens, that the member is ready.
-pub fn notify_ready() {
-    log::info!("notifying init daemon");
-    match send(b"READY=1", std::env::var_os("NOTIFY_SOCKET").as_deref()) {
-        Ok(()) => log::info!("successfully notified init daemon"),
-        Err(error) => {
-            log::error!("failed to notify systemd for readiness", "error" = log::Shown(error));
-        }
-    }
-}
+use quorate_telemetry::{init_system, log};
 
 /// The watch that the init system keeps over this process.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,7 +44,7 @@ impl Watchdog {
             pause.tick().await;
             if is_alive(self.limit) {
                 // One that does not come is followed by another in time.
-                drop(send(b"WATCHDOG=1", Some(&self.socket_name)));
+                drop(init_system::send(b"WATCHDOG=1", Some(&self.socket_name)));
             } else {
                 log::warn!("consensus stands still; leaving it to the init daemon's watchdog");
             }
@@ -69,40 +52,12 @@ impl Watchdog {
     }
 }
 
-/// Sends a message to the socket of that name; a name that begins with `@` is an abstract one.
-fn send(message: &[u8], socket_name: Option<&OsStr>) -> io::Result<()> {
-    let Some(name) = socket_name.filter(|name| !name.is_empty()) else { return Ok(()) };
-    let address = match name.as_bytes().strip_prefix(b"@") {
-        Some(abstract_name) => SocketAddr::from_abstract_name(abstract_name)?,
-        None => SocketAddr::from_pathname(name)?,
-    };
-    UnixDatagram::unbound()?.send_to_addr(message, &address)?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::os::unix::net::UnixDatagram;
 
     use super::*;
-
-    #[test]
-    fn whoever_listens_is_told() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("notify");
-        let socket = UnixDatagram::bind(&path).unwrap();
-        send(b"READY=1", Some(path.as_os_str())).unwrap();
-        let mut message = [0; 16];
-        let count = socket.recv(&mut message).unwrap();
-        assert_eq!(&message[..count], b"READY=1");
-    }
-
-    #[test]
-    fn silence_is_no_failure_and_a_missing_socket_is() {
-        assert!(send(b"READY=1", None).is_ok());
-        assert!(send(b"READY=1", Some(OsStr::new(""))).is_ok());
-        assert!(send(b"READY=1", Some(OsStr::new("/nonexistent/notify"))).is_err());
-    }
 
     #[test]
     fn a_watch_is_kept_where_it_is_asked_for() {

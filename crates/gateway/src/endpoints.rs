@@ -1,0 +1,214 @@
+//! Whom connections are passed to: what the flags say, or SRV records of DNS.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::IpAddr;
+
+use quorate_cli::flags::Matches;
+use quorate_cli::gotext;
+use quorate_config::split_host_port;
+use quorate_dns::{Resolver, Service};
+use quorate_telemetry::log;
+use quorate_tls::{Allowed, Connector, ConnectorSettings, Protocols, SetupError, Trust};
+use thiserror::Error;
+use tokio::net::lookup_host;
+
+use crate::dial::{address, connect};
+
+/// What the flags say.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) listen_addr: String,
+    endpoints: Vec<String>,
+    domain: String,
+    service: String,
+    is_insecure_accepted: bool,
+    authorities: String,
+}
+
+impl Wanted {
+    pub(crate) fn of(matches: &Matches) -> Self {
+        let text = |name| matches.text(name).to_owned();
+        Self {
+            listen_addr: text("listen-addr"),
+            endpoints: matches.list("endpoints"),
+            domain: text("discovery-srv"),
+            service: text("discovery-srv-name"),
+            is_insecure_accepted: matches.bool("insecure-discovery"),
+            authorities: text("trusted-ca-file"),
+        }
+    }
+}
+
+/// Why there is nobody to pass connections to; the texts are etcd's.
+#[derive(Debug, Error)]
+pub(crate) enum EndpointError {
+    #[error("dns lookup errors: {0} and {1}")]
+    Lookup(String, String),
+    #[error(transparent)]
+    Authorities(#[from] SetupError),
+    #[error("error parsing endpoint {}", gotext::quote(.0.as_bytes()))]
+    Endpoint(String),
+    #[error("failed to validate listen address: {0}")]
+    Listen(String),
+    #[error("failed to resolve listen host: {0}")]
+    ListenHost(String),
+    #[error("failed to resolve endpoint host: {0}")]
+    Host(String),
+    #[error(
+        "SRV or endpoint ({host}:{port}->{address}:{port}) should not resolve to the gateway listen addr ({listen})"
+    )]
+    Own { host: String, port: u16, address: IpAddr, listen: String },
+    #[error("no endpoints found")]
+    None,
+}
+
+/// Finds everybody whom connections may be passed to; at least one.
+pub(crate) async fn find(wanted: &Wanted) -> Result<Vec<Service>, EndpointError> {
+    let discovered = match wanted.domain.as_str() {
+        "" => Vec::new(),
+        _ => discover(wanted, &Resolver::of_system()).await?,
+    };
+    if !discovered.is_empty() {
+        return Ok(discovered);
+    }
+    let named = wanted.endpoints.iter().map(|endpoint| named(endpoint));
+    let named = named.collect::<Result<Vec<_>, _>>()?;
+    if named.is_empty() { Err(EndpointError::None) } else { Ok(named) }
+}
+
+/// An endpoint as it is written, with a scheme or without.
+fn named(endpoint: &str) -> Result<Service, EndpointError> {
+    let rest = endpoint.split_once("://").map_or(endpoint, |(_, rest)| rest);
+    let authority = rest.split('/').next().unwrap_or_default();
+    let parts = split_host_port(authority);
+    let parts = parts.and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    let (host, port) = parts.ok_or_else(|| EndpointError::Endpoint(authority.to_owned()))?;
+    Ok(Service { priority: 0, weight: 0, target: host.to_owned(), port })
+}
+
+/// Asks for the records of members with TLS and without. Unless the latter are accepted, only those are taken whose
+/// certificate is good for the domain.
+async fn discover(wanted: &Wanted, resolver: &Resolver) -> Result<Vec<Service>, EndpointError> {
+    let Wanted { domain, service, .. } = wanted;
+    let dash = if service.is_empty() { "" } else { "-" };
+    let lookup = async |kind: &str| {
+        let name = format!("_{kind}{dash}{service}._tcp.{domain}");
+        let records = resolver.services(&name).await;
+        records.map_err(|error| format!("lookup {name}: {}", gotext::reason(&error)))
+    };
+    let (secured, plain) = tokio::join!(lookup("etcd-client-ssl"), lookup("etcd-client"));
+    let (secured, plain) = match (secured, plain) {
+        (Err(secured), Err(plain)) => return Err(EndpointError::Lookup(secured, plain)),
+        (secured, plain) => (secured.unwrap_or_default(), plain.unwrap_or_default()),
+    };
+    let shown: Vec<String> = secured.iter().chain(&plain).map(address).collect();
+    log::info!("discovered cluster from SRV", "srv-server" = domain, "endpoints" = shown);
+    if wanted.is_insecure_accepted {
+        return Ok([secured, plain].concat());
+    }
+    let connector = Connector::new(ConnectorSettings {
+        pair: None,
+        protocols: Protocols::default(),
+        trust: Some(match wanted.authorities.as_str() {
+            "" => Trust::System,
+            path => Trust::File(path.into()),
+        }),
+        allowed: Allowed::All,
+        http2: false,
+        server_name: Some(domain.clone()),
+    })?;
+    let mut valid = Vec::new();
+    for service in secured {
+        match shake_hands(&connector, &service).await {
+            Ok(()) => valid.push(service),
+            Err(error) => log::warn!(
+                "failed to validate discovered endpoints",
+                "srv-server" = domain,
+                "endpoints" = vec![address(&service)],
+                "error" = error.to_string()
+            ),
+        }
+    }
+    let shown: Vec<String> = valid.iter().map(address).collect();
+    log::info!(
+        "using validated discovered SRV endpoints",
+        "srv-server" = domain,
+        "endpoints" = shown
+    );
+    Ok(valid)
+}
+
+async fn shake_hands(connector: &Connector, service: &Service) -> io::Result<()> {
+    let stream = connect(&address(service)).await?;
+    let shaken = connector.connect(Some(&service.target), stream).await;
+    shaken.map(drop).map_err(io::Error::other)
+}
+
+/// Refuses a gateway that would pass connections to itself.
+pub(crate) async fn refuse_own(listen: &str, services: &[Service]) -> Result<(), EndpointError> {
+    let parts = split_host_port(listen).ok_or_else(|| EndpointError::Listen(listen.to_owned()))?;
+    let resolve = async |host: &str| -> io::Result<BTreeSet<IpAddr>> {
+        Ok(lookup_host((host, 0)).await?.map(|found| found.ip()).collect())
+    };
+    let (host, port) = parts;
+    let own = match host {
+        // All addresses of this machine: whoever dials the same port of one comes back here.
+        "" => BTreeSet::new(),
+        _ => resolve(host).await.map_err(|_| EndpointError::ListenHost(host.to_owned()))?,
+    };
+    for service in services {
+        let host = &service.target;
+        let found = resolve(host).await.map_err(|_| EndpointError::Host(host.clone()))?;
+        if service.port.to_string() != port {
+            continue;
+        }
+        let is_own = |address: &&IpAddr| own.contains(*address);
+        if let Some(address) = found.iter().find(is_own) {
+            return Err(EndpointError::Own {
+                host: host.clone(),
+                port: service.port,
+                address: *address,
+                listen: listen.to_owned(),
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(target: &str, port: u16) -> Service {
+        Service { priority: 0, weight: 0, target: target.to_owned(), port }
+    }
+
+    #[test]
+    fn endpoints_are_taken_with_a_scheme_and_without() {
+        for (text, host, port) in [
+            ("127.0.0.1:2379", "127.0.0.1", 2379),
+            ("http://a.example:1", "a.example", 1),
+            ("https://[::1]:2379/path", "::1", 2379),
+        ] {
+            assert_eq!(named(text).unwrap(), service(host, port), "{text}");
+        }
+        for text in ["", "a", "a:", "a:b", "a:70000", "http://"] {
+            let error = named(text).expect_err(text).to_string();
+            assert!(error.starts_with("error parsing endpoint \""), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_gateway_to_itself_is_refused() {
+        let refused = |listen: &'static str, target: &'static str, port| async move {
+            refuse_own(listen, &[service(target, port)]).await.err().map(|error| error.to_string())
+        };
+        let own = "SRV or endpoint (127.0.0.1:2379->127.0.0.1:2379) should not resolve to the gateway listen addr \
+                   (127.0.0.1:2379)";
+        assert_eq!(refused("127.0.0.1:2379", "127.0.0.1", 2379).await.as_deref(), Some(own));
+        assert_eq!(refused("127.0.0.1:2379", "127.0.0.1", 2380).await, None);
+        let listen = refused("2379", "127.0.0.1", 2380).await;
+        assert_eq!(listen.as_deref(), Some("failed to validate listen address: 2379"));
+    }
+}

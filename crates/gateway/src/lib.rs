@@ -1,0 +1,190 @@
+//! `etcd gateway`: connections of clients, passed on as they are to the members of a cluster.
+//!
+//! ```text
+//! main ─► endpoints (whom to pass them to: flags, or SRV records) ─► proxy (who gets the next, and who is passed over)
+//! ```
+//!
+//! # Guarantees
+//!
+//! * Nothing of what goes through is looked at, so that TLS is between the client and the member.
+//! * A member that cannot be connected to is passed over until a look after `--retry-delay` finds it there again; its
+//!   client gets the next one.
+//! * Whoever closes one direction of a connection can still be answered in the other.
+//!
+//! # Not here
+//!
+//! Retries of requests, and anything else that takes understanding them (`grpc-proxy` of etcd).
+
+mod dial;
+mod endpoints;
+mod proxy;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStringExt;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use quorate_cli::command::{Command, find};
+use quorate_cli::flags::{Flag, FlagError, Kind, Matches};
+use quorate_cli::help;
+use quorate_telemetry::{init_system, log};
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Handle};
+
+use crate::endpoints::{EndpointError, Wanted};
+use crate::proxy::Proxy;
+
+/// What the program is called in its help, as etcd's is.
+const PROGRAM: &str = "etcd";
+
+/// Between two looks after members that are passed over, where the flag says 0.
+const RETRY_DELAY_UNSAID: Duration = Duration::from_secs(300);
+
+type Run = fn(&Matches) -> Result<(), GatewayError>;
+
+const ROOT: Command<Run> = Command {
+    usage: "etcd",
+    short: "etcd server",
+    children: &[&Command {
+        usage: "gateway <subcommand>",
+        short: "gateway related command",
+        children: &[&START],
+        ..Command::EMPTY
+    }],
+    ..Command::EMPTY
+};
+
+const START: Command<Run> = Command {
+    usage: "start",
+    short: "start the gateway",
+    flags: &[
+        Flag::text("discovery-srv", "", "DNS domain used to bootstrap initial cluster"),
+        Flag::text("discovery-srv-name", "", "service name to query when using DNS discovery"),
+        Flag {
+            name: "endpoints",
+            short: None,
+            kind: Kind::List,
+            default: "127.0.0.1:2379",
+            usage: "comma separated etcd cluster endpoints",
+        },
+        Flag::bool("insecure-discovery", "accept insecure SRV records"),
+        Flag::text("listen-addr", "127.0.0.1:23790", "listen address"),
+        Flag::duration("retry-delay", "1m0s", "duration of delay before retrying failed endpoints"),
+        Flag::text(
+            "trusted-ca-file",
+            "",
+            "path to the client server TLS CA file for verifying the discovered endpoints when discovery-srv is \
+             provided.",
+        ),
+    ],
+    run: Some(start),
+    ..Command::EMPTY
+};
+
+/// Why the gateway does not start. Where the text is etcd's, so is the stream that it goes to.
+#[derive(Debug, Error)]
+enum GatewayError {
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    #[error("listen tcp {0}: {1}")]
+    Listen(String, #[source] std::io::Error),
+    #[error("failed to start a thread: {0}")]
+    Thread(#[source] std::io::Error),
+}
+
+/// Runs the program; the first argument is its name, the second `gateway`.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let line: Vec<Vec<u8>> = args.into_iter().skip(1).map(OsStringExt::into_vec).collect();
+    let (mut output, mut errors) = (std::io::stdout(), std::io::stderr());
+    // Where nobody reads there is nobody to tell.
+    let Ok(found) = find(&ROOT, &line) else {
+        drop(writeln!(errors, "unknown command for \"{PROGRAM}\""));
+        return ExitCode::FAILURE;
+    };
+    let matches = match Matches::parse(&found.flags(), &found.line) {
+        Ok(matches) => matches,
+        Err(FlagError::Help) => {
+            drop(output.write_all(help::help(PROGRAM, &found).as_bytes()));
+            return ExitCode::SUCCESS;
+        }
+        Err(FlagError::Wrong(text)) => {
+            drop(writeln!(output, "{}", help::usage(PROGRAM, &found)));
+            drop(writeln!(errors, "{text}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let Some(run) = found.command().run else {
+        drop(output.write_all(help::help(PROGRAM, &found).as_bytes()));
+        return ExitCode::SUCCESS;
+    };
+    match run(&matches) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error @ GatewayError::Endpoint(_)) => {
+            log::flush();
+            drop(writeln!(output, "{error}"));
+            ExitCode::FAILURE
+        }
+        Err(error @ (GatewayError::Listen(..) | GatewayError::Thread(_))) => {
+            log::flush();
+            drop(writeln!(errors, "{error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(matches: &Matches) -> Result<(), GatewayError> {
+    // Standard error takes lines whatever happens.
+    drop(log::init(&log::Settings::default()));
+    let runtime = || Builder::new_current_thread().enable_all().build();
+    let here = runtime().map_err(GatewayError::Thread)?;
+    here.block_on(async {
+        let wanted = Wanted::of(matches);
+        let endpoints = endpoints::find(&wanted).await?;
+        endpoints::refuse_own(&wanted.listen_addr, &endpoints).await?;
+        let listener = TcpListener::bind(&wanted.listen_addr).await;
+        let listener =
+            listener.map_err(|error| GatewayError::Listen(wanted.listen_addr.clone(), error))?;
+        let workers = start_workers(runtime)?;
+        let retry_delay = match matches.duration("retry-delay") {
+            Duration::ZERO => RETRY_DELAY_UNSAID,
+            delay => delay,
+        };
+        let proxy = Proxy::to(endpoints, retry_delay);
+        init_system::notify_ready();
+        proxy.serve(listener, &workers).await;
+        Ok(())
+    })
+}
+
+/// A thread per core, each with its connections.
+fn start_workers(
+    runtime: impl Fn() -> std::io::Result<tokio::runtime::Runtime>,
+) -> Result<Vec<Handle>, GatewayError> {
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    let start = |number| {
+        let runtime = runtime()?;
+        let handle = runtime.handle().clone();
+        let thread = std::thread::Builder::new().name(format!("gateway-{number}"));
+        thread.spawn(move || runtime.block_on(std::future::pending::<()>()))?;
+        Ok(handle)
+    };
+    (0..count).map(start).collect::<Result<_, _>>().map_err(GatewayError::Thread)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_lists_what_the_gateway_takes() {
+        let line = [b"gateway".to_vec(), b"start".to_vec()];
+        let found = find(&ROOT, &line).unwrap();
+        let help = help::help(PROGRAM, &found);
+        for flag in START.flags {
+            assert!(help.contains(&format!("--{}", flag.name)), "{help}");
+        }
+        assert!(START.flags.is_sorted_by_key(|flag| flag.name));
+    }
+}

@@ -1,0 +1,61 @@
+//! Telling the init system something, by systemd's notify protocol (sd_notify(3)).
+//!
+//! A unit of type `notify` waits to be told that its program is ready. Where nobody listens there is nothing to do, and
+//! that is success too.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use crate::log;
+
+/// Tells the init system, if there is one that listens, that the program is ready.
+pub fn notify_ready() {
+    log::info!("notifying init daemon");
+    match send(b"READY=1", std::env::var_os("NOTIFY_SOCKET").as_deref()) {
+        Ok(()) => log::info!("successfully notified init daemon"),
+        Err(error) => {
+            log::error!("failed to notify systemd for readiness", "error" = log::Shown(error));
+        }
+    }
+}
+
+/// Sends a message to the socket of that name; a name that begins with `@` is an abstract one.
+///
+/// # Errors
+///
+/// Nobody listens at a socket that was named.
+pub fn send(message: &[u8], socket_name: Option<&OsStr>) -> io::Result<()> {
+    let Some(name) = socket_name.filter(|name| !name.is_empty()) else { return Ok(()) };
+    let address = match name.as_bytes().strip_prefix(b"@") {
+        Some(abstract_name) => SocketAddr::from_abstract_name(abstract_name)?,
+        None => SocketAddr::from_pathname(name)?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(message, &address)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_listens_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        send(b"READY=1", Some(path.as_os_str())).unwrap();
+        let mut message = [0; 16];
+        let count = socket.recv(&mut message).unwrap();
+        assert_eq!(&message[..count], b"READY=1");
+    }
+
+    #[test]
+    fn silence_is_no_failure_and_a_missing_socket_is() {
+        assert!(send(b"READY=1", None).is_ok());
+        assert!(send(b"READY=1", Some(OsStr::new(""))).is_ok());
+        assert!(send(b"READY=1", Some(OsStr::new("/nonexistent/notify"))).is_err());
+    }
+}
