@@ -111,4 +111,16 @@ mod tests {
         assert!(barriers.finish(&name).is_empty());
         assert_eq!(barriers.finish(&again), [1]);
     }
+
+    #[test]
+    fn rounds_beyond_their_number_are_given_back_until_others_are_settled() {
+        let mut barriers = ReadBarriers::new(7);
+        let bound = u64::try_from(BARRIER_ROUNDS_MAX).unwrap();
+        let names: Vec<_> = (0..bound).map(|round| barriers.start(vec![round]).unwrap()).collect();
+        assert_eq!(barriers.start(vec![bound]), Err(vec![bound]));
+        assert_eq!(barriers.finish(&names[1]), [0, 1]);
+        assert_eq!(barriers.start(vec![1, 2, 3]), Err(vec![1, 2, 3]), "there is room for two");
+        barriers.start(vec![1, 2]).unwrap();
+        assert_eq!(barriers.take_all().len(), BARRIER_ROUNDS_MAX);
+    }
 }

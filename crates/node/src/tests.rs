@@ -536,11 +536,11 @@ fn one_acknowledgement_covers_the_appends_of_a_write() {
     assert_eq!(acknowledged, [LogIndex(6)]);
 }
 
-/// Has a member propose three changes at once, and returns the ids of those that got into the log as such.
-fn changes_at_once(proposer: usize) -> Vec<u64> {
+/// Has a member propose changes at once, and returns the ids of those that got into the log as such.
+fn changes_at_once(proposer: usize, count: u64) -> Vec<u64> {
     let mut members = three();
     converse(&mut members);
-    for id in 1..=3 {
+    for id in 1..=count {
         let change = ConfChange {
             id,
             kind: ConfChangeKind::AddLearnerNode,
@@ -549,7 +549,7 @@ fn changes_at_once(proposer: usize) -> Vec<u64> {
         };
         members[proposer].handle(Event::ProposeConfChange { request_id: id, change });
     }
-    for _ in 0..3 {
+    for _ in 0..count {
         converse(&mut members);
         members[0].handle(Event::Tick);
     }
@@ -561,8 +561,17 @@ fn changes_at_once(proposer: usize) -> Vec<u64> {
 
 #[test]
 fn a_membership_change_waits_for_the_one_before_it() {
-    assert_eq!(changes_at_once(0), [1, 2, 3], "proposed by the leader");
-    assert_eq!(changes_at_once(1), [1, 2, 3], "proposed by a follower");
+    assert_eq!(changes_at_once(0, 3), [1, 2, 3], "proposed by the leader");
+    assert_eq!(changes_at_once(1, 3), [1, 2, 3], "proposed by a follower");
+}
+
+#[test]
+fn membership_changes_beyond_those_that_may_wait_come_to_nothing() {
+    // One is under way, and the rest of these wait.
+    let taken = 1 + u64::try_from(limits::HELD_CHANGES_MAX).unwrap();
+    for proposer in [0, 1] {
+        assert!(changes_at_once(proposer, taken + 2).into_iter().eq(1..=taken), "of {proposer}");
+    }
 }
 
 /// A message to member 3, from 1.

@@ -1,4 +1,5 @@
-//! A follower that is sent more than it applies, and one that has applied what its log still has.
+//! A follower that is sent more than it applies, one that has applied what its log still has, and how much a leader
+//! sends ahead.
 
 use super::*;
 use quorate_raft::{LogIndex, Term};
@@ -76,4 +77,54 @@ fn a_follower_whose_long_log_is_applied_takes_what_comes_after_a_restart() {
             && message.index == end.next()
     };
     assert!(member.sent.iter().any(is_ack));
+}
+
+/// What a leader has sent to member 2 since it was looked at last, appends alone.
+fn appends_to_two(leader: &mut Member) -> Vec<Message> {
+    let mut sent = std::mem::take(&mut leader.sent);
+    sent.retain(|message| message.to == 2 && message.kind == MessageKind::Append);
+    sent
+}
+
+#[test]
+fn a_member_that_does_not_answer_is_sent_no_more_appends_than_the_bound_says() {
+    let mut members = three();
+    converse(&mut members);
+    let count = u64::try_from(2 * limits::INFLIGHT_APPENDS_MAX).unwrap();
+    for request_id in 0..count {
+        members[0].propose(request_id, "x");
+    }
+    let sent = appends_to_two(&mut members[0]);
+    assert_eq!(sent.len(), limits::INFLIGHT_APPENDS_MAX);
+    // With the answers it goes on.
+    members[1].handle(Event::Received(sent));
+    members[1].finish_writes();
+    let answers = std::mem::take(&mut members[1].sent);
+    members[0].handle(Event::Received(answers));
+    let rest = appends_to_two(&mut members[0]);
+    assert_eq!(
+        rest.iter().map(|append| append.entries.len()).sum::<usize>(),
+        limits::INFLIGHT_APPENDS_MAX
+    );
+}
+
+#[test]
+fn an_append_is_no_longer_than_the_bound_says() {
+    let mut members = three();
+    converse(&mut members);
+    let data = Bytes::from(vec![0; 400 << 10]);
+    let batch = (0..7).map(|request_id| Proposal { request_id, data: data.clone() }).collect();
+    members[0].handle(Event::Propose(batch));
+    let mut sent = appends_to_two(&mut members[0]);
+    let mut entry_counts = Vec::new();
+    while !sent.is_empty() {
+        entry_counts.extend(sent.iter().map(|append| append.entries.len()));
+        members[1].handle(Event::Received(sent));
+        members[1].finish_writes();
+        let answers = std::mem::take(&mut members[1].sent);
+        members[0].handle(Event::Received(answers));
+        sent = appends_to_two(&mut members[0]);
+    }
+    entry_counts.retain(|count| *count > 0);
+    assert_eq!(entry_counts, [2, 2, 2, 1], "of 400 KiB, in appends of 1 MiB");
 }

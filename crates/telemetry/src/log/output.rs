@@ -254,3 +254,28 @@ fn journal_entry(line: &Queued) -> Vec<u8> {
     entry.extend_from_slice(&line.text);
     entry
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_beyond_the_queue_are_dropped_and_counted_in_a_line() {
+        let (queue, lines) = bounded(QUEUE_LINE_COUNT);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let outputs = Outputs { queue, dropped: Arc::clone(&dropped) };
+        let source = Source { file: "x.rs", line: 1, logger: None };
+        // Nobody writes meanwhile.
+        for _ in 0..QUEUE_LINE_COUNT + 3 {
+            outputs.send(Level::Info, source, b"line\n".to_vec());
+        }
+        let writer = Writer { sinks: Vec::new(), format: Format::Json, lines, dropped };
+        assert_eq!(writer.lines.len(), QUEUE_LINE_COUNT);
+        let mut batch = Vec::new();
+        writer.account_for_dropped(&mut batch);
+        writer.account_for_dropped(&mut batch);
+        let [told] = &batch[..] else { panic!("it is told once, not {} times", batch.len()) };
+        let text = std::str::from_utf8(&told.text).unwrap();
+        assert!(text.contains("\"dropped-line-count\":3"), "{text}");
+    }
+}

@@ -1,6 +1,7 @@
 //! What all watchers and streams together may hold.
 
 use super::*;
+use crate::watch::queue::CONTROL_BACKLOG_MAX;
 
 #[test]
 fn watchers_are_refused_once_their_memory_is_used_up() {
@@ -160,4 +161,17 @@ fn at_the_bound_history_is_told_in_small_pieces() {
     }
     assert!(revisions.into_iter().eq(2..1002));
     drop(held);
+}
+
+#[test]
+fn no_more_requests_are_accepted_while_replies_to_as_many_wait() {
+    let (_, hub) = setup(QueueLimits::default());
+    let mut stream = hub.open_stream(1 << 20);
+    for _ in 0..CONTROL_BACKLOG_MAX {
+        assert!(stream.accepts_requests());
+        watch(&mut stream, create(b"k", b"", 0));
+    }
+    assert!(!stream.accepts_requests());
+    assert_eq!(shown(&mut stream).len(), CONTROL_BACKLOG_MAX);
+    assert!(stream.accepts_requests());
 }
