@@ -71,7 +71,7 @@ pub const CALLS_MAX: u64 = 1 << 17;
 /// Bytes of requests that have come and are not answered, or not whole yet.
 pub const REQUEST_BYTES_MAX: u64 = 512 << 20;
 
-/// Memory of those who wait for a lock or to be elected, their keys and values included. Some 8 KiB each.
+/// Memory of those who wait for a lock or to be elected, their keys and values included. Some 40 KiB each.
 pub const WAITER_BYTES_MAX: u64 = 256 << 20;
 
 /// How many requests for the log there may be, and of how many bytes in all. One that is alone may be of any size.
