@@ -22,7 +22,7 @@
 //! # The sum
 //!
 //! Beside the store itself: what waits to be answered (proposals, requests, replies, lists) 2.3 GiB, calls, watchers
-//! with their events, and waiters 2.3 GiB, what has not been looked at 1 GiB, the log 1.5 GiB, what goes to the backend
+//! with their events, and waiters 3 GiB, what has not been looked at 1 GiB, the log 1.5 GiB, what goes to the backend
 //! file 0.5 GiB.
 //! Each may be exceeded by one thing. Not in it: 64 KiB of each connection without a large window, and one response of
 //! each watch stream.
@@ -72,7 +72,7 @@ pub const CALLS_MAX: u64 = 1 << 17;
 pub const REQUEST_BYTES_MAX: u64 = 512 << 20;
 
 /// Memory of those who wait for a lock or to be elected, their keys and values included. Some 40 KiB each.
-pub const WAITER_BYTES_MAX: u64 = 256 << 20;
+pub const WAITER_BYTES_MAX: u64 = 1 << 30;
 
 /// How many requests for the log there may be, and of how many bytes in all. One that is alone may be of any size.
 #[derive(Clone, Copy, Debug)]
