@@ -420,4 +420,28 @@ mod tests {
         let slow = read(4_000).await.map(|body| body.len());
         assert_eq!(slow, Ok(SMALL_BODY_BYTES + 1 + 60 * 4_000));
     }
+
+    /// How long it takes to read so many bodies of ten seconds that come at the same time.
+    async fn time_of(count: usize) -> u64 {
+        let places = Arc::new(Semaphore::new(LARGE_BODIES_MAX));
+        let begin = Instant::now();
+        let mut reading = tokio::task::JoinSet::new();
+        for _ in 0..count {
+            let places = Arc::clone(&places);
+            reading.spawn(async move {
+                let body = Trickle { each: 4_000, rest: 10, next: None };
+                read_body(body, SECOND * 5, &places).await.unwrap().len()
+            });
+        }
+        let read = reading.join_all().await;
+        assert!(read.into_iter().all(|bytes| bytes == SMALL_BODY_BYTES + 1 + 10 * 4_000));
+        begin.elapsed().as_secs()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn large_bodies_beyond_their_number_wait_for_a_place() {
+        assert_eq!(time_of(LARGE_BODIES_MAX).await, 10);
+        // Its first piece has come when it gets the place.
+        assert_eq!(time_of(LARGE_BODIES_MAX + 1).await, 19);
+    }
 }
