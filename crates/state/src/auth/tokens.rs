@@ -141,7 +141,7 @@ impl Tokens {
         let token =
             Token { user: user.into(), deadline: deadline.into(), ttl_millis: self.ttl_millis };
         let mut table = self.table.lock();
-        table.sweep(now);
+        table.sweep(now, TOKENS_MAX);
         // An entry that is applied again gives out what it did.
         if table.tokens.insert(fingerprint, Arc::new(token)).is_none() {
             table.queue.push_back((deadline, fingerprint));
@@ -178,10 +178,10 @@ impl Tokens {
 }
 
 impl Table {
-    /// Lets go of what has run out, a few at a time, and of the oldest where there are too many.
-    fn sweep(&mut self, now: Millis) {
+    /// Lets go of what has run out, a few at a time, and of the oldest where there are `count_max` or more.
+    fn sweep(&mut self, now: Millis, count_max: usize) {
         for _ in 0..SWEEP_STEP {
-            let is_full = self.tokens.len() >= TOKENS_MAX;
+            let is_full = self.tokens.len() >= count_max;
             let Some((look_at, fingerprint)) = self.queue.front().copied() else { return };
             if look_at > now.0 && !is_full {
                 return;
@@ -249,6 +249,23 @@ mod tests {
         }
         assert_eq!(tokens.table.lock().tokens.len(), 101);
         assert!(user_of(&tokens, "old.0", 1500).is_some());
+    }
+
+    #[test]
+    fn the_oldest_goes_where_there_are_too_many() {
+        let tokens = tokens();
+        for index in 1..=3 {
+            tokens.add(&Tokens::text("good", index), "ann", Millis(index));
+        }
+        let oldest = tokens.find(b"good.0").unwrap();
+        tokens.table.lock().sweep(Millis(4), 4);
+        assert_eq!(tokens.table.lock().tokens.len(), 3);
+        tokens.table.lock().sweep(Millis(4), 3);
+        assert!(tokens.find(b"good.0").is_none());
+        assert!(oldest.show(Millis(4)).is_none(), "nor is it good for whoever holds it");
+        for text in ["good.1", "good.2"] {
+            assert_eq!(user_of(&tokens, text, 4).as_deref(), Some("ann"));
+        }
     }
 
     #[test]
