@@ -19,7 +19,7 @@ use quorate_raft::{LogIndex, MemberId, Message, MessageKind, Term};
 use quorate_state::backend::{ImageFault, check_image};
 use quorate_storage::disk::Disk;
 use quorate_storage::snap::{IncomingDatabase, SnapError};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::frame::FrameError;
 use crate::local::{Local, NotForUs};
@@ -117,6 +117,11 @@ impl Depot {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let next_number = AtomicU64::new(u64::try_from(now.as_nanos()).unwrap_or(0));
         Self { disk, dir, next_number, places: Semaphore::new(INCOMING_MAX) }
+    }
+
+    /// A place for one more file, as long as it arrives.
+    fn place(&self) -> Result<SemaphorePermit<'_>, SaveError> {
+        self.places.try_acquire().map_err(|_| SaveError::TooMany)
     }
 
     async fn create(&self) -> Result<IncomingDatabase, SnapError> {
@@ -230,7 +235,7 @@ async fn save(
     mut body: Pieces,
     index: LogIndex,
 ) -> Result<u64, SaveError> {
-    let _place = depot.places.try_acquire().map_err(|_| SaveError::TooMany)?;
+    let _place = depot.place()?;
     let started = Instant::now();
     let mut file = depot.create().await?;
     loop {
@@ -343,5 +348,21 @@ impl Pieces {
             pieces.push(piece);
         }
         Ok(pieces)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_storage::disk::RealDisk;
+
+    use super::*;
+
+    #[test]
+    fn files_beyond_the_bound_are_refused_until_one_has_arrived() {
+        let depot = Depot::new(Arc::new(RealDisk), PathBuf::new());
+        let mut places: Vec<_> = (0..INCOMING_MAX).map(|_| depot.place().unwrap()).collect();
+        assert!(matches!(depot.place(), Err(SaveError::TooMany)));
+        places.pop();
+        assert!(depot.place().is_ok());
     }
 }

@@ -150,6 +150,8 @@ async fn a_client_that_has_nothing_more_to_send_has_its_answer() {
     }
 }
 
+const HEADERS: u8 = 1;
+const CONTINUATION: u8 = 9;
 const SETTINGS: u8 = 4;
 const RST_STREAM: u8 = 3;
 const REFUSED_STREAM: [u8; 4] = [0, 0, 0, 7];
@@ -208,6 +210,47 @@ async fn a_limit_of_streams_is_in_force_whether_it_is_announced_or_not() {
     assert_eq!(greet(&mut stream).await, None);
     open_streams(&mut stream, STREAMS_HELD_MAX + 1).await;
     assert_eq!(first_refused(&mut stream).await, 2 * STREAMS_HELD_MAX + 1);
+}
+
+/// Opens a stream with a field of so many bytes in its head, and leaves it open.
+async fn open_with_field(stream: &mut TcpStream, id: u32, bytes: usize) {
+    // The head of `open_streams`, and a field that nobody is to remember: "x", with a length in seven bits and more.
+    let mut block = vec![0x83, 0x86, 0x84, 0, 1, b'x', 0x7f];
+    let mut length = bytes - 0x7f;
+    while length >= 0x80 {
+        block.push(u8::try_from(length % 0x80).unwrap() | 0x80);
+        length /= 0x80;
+    }
+    block.push(u8::try_from(length).unwrap());
+    block.resize(block.len() + bytes, b'x');
+    let pieces: Vec<&[u8]> = block.chunks(16_384).collect();
+    for (number, piece) in pieces.iter().enumerate() {
+        let kind = if number == 0 { HEADERS } else { CONTINUATION };
+        let ends = if number + 1 == pieces.len() { 4 } else { 0 };
+        let [_, high, middle, low] = u32::try_from(piece.len()).unwrap().to_be_bytes();
+        let [a, b, c, d] = id.to_be_bytes();
+        stream.write_all(&[high, middle, low, kind, ends, a, b, c, d]).await.unwrap();
+        stream.write_all(piece).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_head_beyond_its_bytes_is_refused_and_the_connection_goes_on() {
+    let mut stream = connect(None).await;
+    greet(&mut stream).await;
+    let most = HEADER_LIST_BYTES_MAX as usize;
+    // Nobody answers those that get to the service. A list is counted with 32 bytes for each of its four fields.
+    for (id, bytes) in [(1, most - 1_000), (3, most + 1), (5, most - 1_000), (7, most + 20_000)] {
+        open_with_field(&mut stream, id, bytes).await;
+    }
+    let mut answered = Vec::new();
+    while answered.last() != Some(&7) {
+        let (kind, id, _) = read_frame(&mut stream).await;
+        if kind == HEADERS {
+            answered.push(id);
+        }
+    }
+    assert_eq!(answered, [3, 7]);
 }
 
 #[tokio::test]
