@@ -305,6 +305,8 @@ impl Driver {
                 self.carry_out(effect);
             }
             if !self.messages.is_empty() {
+                // Known here before another member can hear of it, which may apply it first.
+                self.neighbours.standing.set_committed(self.consensus.commit_index());
                 self.neighbours.peers.send(std::mem::take(&mut self.messages));
             }
             // Answers that are ready do not wait for the disk.
