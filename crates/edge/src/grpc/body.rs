@@ -6,7 +6,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use tonic::{Code, Status};
@@ -14,7 +14,7 @@ use tonic::{Code, Status};
 /// Is told about one call.
 pub trait CallObserver: Send + Unpin + 'static {
     /// A part of the response was handed to the transport.
-    fn sent(&mut self, bytes: usize);
+    fn sent(&mut self, part: &[u8]);
 
     /// The call has ended.
     fn ended(&mut self, code: Code);
@@ -56,7 +56,7 @@ impl<O: CallObserver> Body for Observed<O> {
         match &frame {
             Some(Ok(frame)) => {
                 if let (Some(data), Some(observer)) = (frame.data_ref(), &mut self.observer) {
-                    observer.sent(data.remaining());
+                    observer.sent(data);
                 } else if let Some(trailers) = frame.trailers_ref() {
                     let code = Status::from_header_map(trailers).map_or(Code::Ok, |s| s.code());
                     self.end(code);

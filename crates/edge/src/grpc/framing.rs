@@ -38,6 +38,53 @@ pub(super) fn message_head(len: usize) -> Result<[u8; MESSAGE_HEAD_BYTES], Statu
     Ok([0, a, b, c, d])
 }
 
+/// Follows messages on the wire, one behind the other, in whatever pieces they come.
+#[derive(Debug, Default)]
+pub(super) struct Follower {
+    head: [u8; MESSAGE_HEAD_BYTES],
+    /// Bytes of the head that have passed.
+    head_passed: usize,
+    /// Bytes of the message that have not.
+    missing: usize,
+}
+
+/// What has passed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Passed {
+    /// Messages whose heads have.
+    pub(super) messages: u64,
+    /// Bytes of messages without their heads.
+    pub(super) bytes: u64,
+}
+
+impl Follower {
+    /// Lets the next bytes pass.
+    pub(super) fn pass(&mut self, mut bytes: &[u8]) -> Passed {
+        let mut passed = Passed::default();
+        while !bytes.is_empty() {
+            if self.missing == 0 {
+                let wanted = MESSAGE_HEAD_BYTES - self.head_passed;
+                let (head, rest) = bytes.split_at(wanted.min(bytes.len()));
+                self.head[self.head_passed..][..head.len()].copy_from_slice(head);
+                self.head_passed += head.len();
+                bytes = rest;
+                if self.head_passed < MESSAGE_HEAD_BYTES {
+                    break;
+                }
+                let [_, length @ ..] = self.head;
+                self.missing = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+                self.head_passed = 0;
+                passed.messages += 1;
+            }
+            let (now, rest) = bytes.split_at(self.missing.min(bytes.len()));
+            self.missing -= now.len();
+            passed.bytes += now.len() as u64;
+            bytes = rest;
+        }
+        passed
+    }
+}
+
 /// How far a body is from its end: its last frame says how the call went.
 #[derive(Debug)]
 pub(super) enum Ending {
@@ -79,6 +126,22 @@ mod tests {
         assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
         let text = "grpc: trying to send message larger than max (2147483648 vs. 2147483647)";
         assert_eq!(refused.message(), text);
+    }
+
+    #[test]
+    fn messages_are_followed_in_whatever_pieces_they_come() {
+        let mut wire = BytesMut::new();
+        for len in [3, 0, 300] {
+            put_message(&mut wire, len, |chunk| chunk.extend_from_slice(&vec![7; len])).unwrap();
+        }
+        for piece in 1..=wire.len() {
+            let mut follower = Follower::default();
+            let passed = wire.chunks(piece).map(|bytes| follower.pass(bytes));
+            let (messages, bytes) = passed.fold((0, 0), |(messages, bytes), passed| {
+                (messages + passed.messages, bytes + passed.bytes)
+            });
+            assert_eq!((messages, bytes), (3, 303), "pieces of {piece}");
+        }
     }
 
     #[test]

@@ -179,7 +179,9 @@ impl Router {
             return Call::refused(&status, stats);
         }
         let bytes_max = self.services.message_bytes_max;
-        let request = request.map(|body| RequestBody::new(body, kind, room, bytes, bytes_max));
+        let received = stats.received();
+        let request =
+            request.map(|body| RequestBody::new(body, (kind, received), room, bytes, bytes_max));
         Call::started(self.start((service, method), request), stats, timeout)
     }
 

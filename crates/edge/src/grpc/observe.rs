@@ -7,15 +7,15 @@ use http::HeaderMap;
 use tonic::Code;
 
 use super::body::CallObserver;
+use super::framing::{Follower, Passed};
 use super::head::metadata;
 use crate::methods::{Kind, SERVICES};
 use quorate_member::Profile;
 use quorate_member::admission::CallRoom;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
-
-/// Head of a message on the wire, which is not counted as a message's bytes.
-const MESSAGE_HEAD_BYTES: usize = 5;
+#[cfg(test)]
+use quorate_telemetry::metrics::MetricsLevel;
 
 /// One call's counts.
 #[derive(Debug)]
@@ -27,8 +27,8 @@ pub struct CallStats {
     started: Instant,
     /// Taking longer than this is worth a warning.
     slow: Duration,
-    /// Whether the head of the message has been sent, where there is only one.
-    past_head: bool,
+    /// What has been sent.
+    sent: Follower,
     /// `None` where there was none.
     room: Option<Arc<CallRoom>>,
 }
@@ -48,9 +48,15 @@ impl CallStats {
             kind,
             started: Instant::now(),
             slow: profile.limits().slow_unary,
-            past_head: false,
+            sent: Follower::default(),
             room: None,
         }
+    }
+
+    /// Counts what comes of the call's messages.
+    pub(super) fn received(&self) -> Received {
+        let (service, method) = (self.service, self.method);
+        Received { metrics: Arc::clone(&self.metrics), service, method, kind: self.kind }
     }
 
     /// The call has this place, until nothing of it is left.
@@ -102,13 +108,40 @@ impl CallStats {
     }
 }
 
-impl CallObserver for CallStats {
-    fn sent(&mut self, bytes: usize) {
-        let is_first = !std::mem::replace(&mut self.past_head, self.kind == Kind::Unary);
-        let bytes = if is_first { bytes.saturating_sub(MESSAGE_HEAD_BYTES) } else { bytes };
-        self.metrics.network.client_sent_bytes.add(bytes as u64);
+/// Counts the messages that come on one call.
+#[derive(Debug)]
+pub(super) struct Received {
+    metrics: Arc<Metrics>,
+    service: usize,
+    method: usize,
+    kind: Kind,
+}
+
+impl Received {
+    /// Those of a call of no matter which method, and where they are counted.
+    #[cfg(test)]
+    pub(super) fn of_any(kind: Kind) -> (Arc<Metrics>, Self) {
+        let metrics = Metrics::new(&crate::methods::counted(), MetricsLevel::Basic);
+        let metrics = Arc::new(metrics);
+        (Arc::clone(&metrics), Self { metrics, service: 0, method: 0, kind })
+    }
+
+    /// A message of so many bytes is there, uncompressed.
+    pub(super) fn message(&self, bytes: u64) {
+        self.metrics.network.client_received_bytes.add(bytes);
+        // That of a unary call counts even if it never comes.
         if self.kind != Kind::Unary {
-            self.metrics.grpc.at(self.service, self.method).sent.inc();
+            self.metrics.grpc.at(self.service, self.method).received.inc();
+        }
+    }
+}
+
+impl CallObserver for CallStats {
+    fn sent(&mut self, part: &[u8]) {
+        let Passed { messages, bytes } = self.sent.pass(part);
+        self.metrics.network.client_sent_bytes.add(bytes);
+        if self.kind != Kind::Unary {
+            self.metrics.grpc.at(self.service, self.method).sent.add(messages);
         }
     }
 

@@ -22,6 +22,7 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 use tonic::Status;
 
+use super::observe::Received;
 use super::status::status;
 use crate::methods::Kind;
 use quorate_member::RequestError;
@@ -42,6 +43,7 @@ const GZIP_LENGTH_BYTES: usize = 4;
 pub(super) struct RequestBody<B> {
     inner: B,
     kind: Kind,
+    received: Received,
     message: Message,
     room: Arc<CallRoom>,
     /// What is held besides the message: the head.
@@ -54,14 +56,14 @@ pub(super) struct RequestBody<B> {
 impl<B> RequestBody<B> {
     pub(super) fn new(
         inner: B,
-        kind: Kind,
+        (kind, received): (Kind, Received),
         room: Arc<CallRoom>,
         head_bytes: u64,
         message_bytes_max: usize,
     ) -> Self {
         let message_bytes_max = message_bytes_max as u64;
         let (message, pace) = (Message::default(), None);
-        Self { inner, kind, message, room, head_bytes, message_bytes_max, pace }
+        Self { inner, kind, received, message, room, head_bytes, message_bytes_max, pace }
     }
 
     /// Lets the next bytes pass, unless there is no room for them or they are more than the call takes.
@@ -69,9 +71,12 @@ impl<B> RequestBody<B> {
         if let Some((pace, _)) = &mut self.pace {
             pace.received(bytes.len() as u64);
         }
+        let (received, bytes_max) = (&self.received, self.message_bytes_max);
+        let was_whole = self.message.is_whole();
         match self.kind {
             Kind::BidiStream => {
-                if self.message.pass_all(bytes) {
+                let whole = |message: &Message| received.message(message.payload_bytes(bytes_max));
+                if self.message.pass_all(bytes, whole) {
                     self.room.release();
                     self.head_bytes = 0;
                     return Ok(());
@@ -87,6 +92,9 @@ impl<B> RequestBody<B> {
                     ));
                 }
             }
+        }
+        if self.kind != Kind::BidiStream && !was_whole && self.message.is_whole() {
+            received.message(self.message.payload_bytes(bytes_max));
         }
         let held = self.head_bytes + self.message.held_bytes(self.message_bytes_max);
         self.room.hold(held).map_err(|full| status(RequestError::from(full)))
@@ -155,8 +163,9 @@ impl Message {
         self.tail[GZIP_LENGTH_BYTES - fresh.len()..].copy_from_slice(fresh);
     }
 
-    /// Lets the next bytes of one message after the other pass, and says whether the last one is whole.
-    fn pass_all(&mut self, mut bytes: &[u8]) -> bool {
+    /// Lets the next bytes of one message after the other pass, shows each that is whole, and says whether the last one
+    /// is.
+    fn pass_all(&mut self, mut bytes: &[u8], mut whole: impl FnMut(&Self)) -> bool {
         while !bytes.is_empty() {
             // The end is known once the head is.
             let missing =
@@ -164,7 +173,8 @@ impl Message {
             let (now, rest) = bytes.split_at(missing.min(bytes.len()));
             self.pass(now);
             bytes = rest;
-            if self.passed >= HEAD_BYTES && self.passed == self.end() {
+            if self.is_whole() {
+                whole(self);
                 *self = Self::default();
             }
         }
@@ -180,14 +190,35 @@ impl Message {
         usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX).saturating_add(HEAD_BYTES)
     }
 
-    /// What has passed takes, uncompressed once it is whole; no message of more than `bytes_max` is taken in.
+    const fn is_compressed(&self) -> bool {
+        self.head[0] != 0
+    }
+
+    fn is_whole(&self) -> bool {
+        self.passed >= HEAD_BYTES && self.passed >= self.end()
+    }
+
+    /// What it becomes that came compressed; no message of more than `bytes_max` is taken in.
+    fn becomes(&self, bytes_max: u64) -> u64 {
+        bytes_max.min(u32::from_le_bytes(self.tail).into())
+    }
+
+    /// What has passed takes, uncompressed once it is whole.
     fn held_bytes(&self, bytes_max: u64) -> u64 {
         let passed = self.passed as u64;
-        let is_compressed = self.head[0] != 0;
-        if is_compressed && self.passed >= HEAD_BYTES && self.passed >= self.end() {
-            passed.max(bytes_max.min(u32::from_le_bytes(self.tail).into()))
+        if self.is_compressed() && self.is_whole() {
+            passed.max(self.becomes(bytes_max))
         } else {
             passed
+        }
+    }
+
+    /// Length of one that is whole, uncompressed and without its head.
+    fn payload_bytes(&self, bytes_max: u64) -> u64 {
+        if self.is_compressed() {
+            self.becomes(bytes_max)
+        } else {
+            (self.end() - HEAD_BYTES) as u64
         }
     }
 }
@@ -247,12 +278,17 @@ mod tests {
         let stream = message.repeat(3);
         for piece in 1..=stream.len() {
             let mut follower = Message::default();
-            let mut passed = 0;
+            let (mut passed, mut whole_count) = (0, 0);
             for bytes in stream.chunks(piece) {
                 passed += bytes.len();
-                assert_eq!(follower.pass_all(bytes), passed % message.len() == 0);
+                let is_whole = follower.pass_all(bytes, |whole| {
+                    assert_eq!(whole.payload_bytes(100), 3);
+                    whole_count += 1;
+                });
+                assert_eq!(is_whole, passed % message.len() == 0);
                 assert_eq!(follower.held_bytes(100), (passed % message.len()) as u64);
             }
+            assert_eq!(whole_count, 3);
         }
     }
 
@@ -275,6 +311,26 @@ mod tests {
         assert_eq!(empty.held_bytes(3), 5);
     }
 
+    fn counted(kind: Kind) -> (Kind, Received) {
+        (kind, Received::of_any(kind).1)
+    }
+
+    #[tokio::test]
+    async fn messages_are_counted_when_they_are_whole_as_what_they_become() {
+        let calls = Arc::new(Calls::new(10, 100_000));
+        for (kind, messages) in [(Kind::Unary, 0), (Kind::ServerStream, 1), (Kind::BidiStream, 2)] {
+            let (metrics, received) = Received::of_any(kind);
+            let two = [&compressed(1_000, 2_000)[..], &part(300, 300)].concat();
+            let wire = if kind == Kind::BidiStream { two } else { part(300, 300).to_vec() };
+            let body = Full::new(Bytes::from(wire));
+            let mut body = RequestBody::new(body, (kind, received), room(&calls), 100, 2 << 20);
+            body.frame().await.unwrap().unwrap();
+            let bytes = if kind == Kind::BidiStream { 2_300 } else { 300 };
+            assert_eq!(metrics.network.client_received_bytes.value(), bytes, "{kind:?}");
+            assert_eq!(metrics.grpc.at(0, 0).received.value(), messages, "{kind:?}");
+        }
+    }
+
     fn room(calls: &Arc<Calls>) -> Arc<CallRoom> {
         Caller::begin(&Arc::new(Caller::new(Arc::clone(calls)))).unwrap()
     }
@@ -295,13 +351,13 @@ mod tests {
             rooms.push(room(&calls));
             let room = Arc::clone(rooms.last().unwrap());
             let body = Full::new(part(1 << 20, 40_000));
-            let mut body = RequestBody::new(body, kind, room, 100, 2 << 20);
+            let mut body = RequestBody::new(body, counted(kind), room, 100, 2 << 20);
             let frame = body.frame().await.unwrap();
             assert!(frame.is_ok(), "{kind:?}");
         }
         assert_eq!(calls.request_bytes.used(), 3 * (100 + 5 + 40_000));
         let body = Full::new(part(1 << 20, 40_000));
-        let mut body = RequestBody::new(body, Kind::Unary, room(&calls), 100, 2 << 20);
+        let mut body = RequestBody::new(body, counted(Kind::Unary), room(&calls), 100, 2 << 20);
         let refused = body.frame().await.unwrap().unwrap_err();
         let refused = Status::from_error(refused);
         assert_eq!(refused.message(), "etcdserver: too many requests");
@@ -325,7 +381,7 @@ mod tests {
         let pass = async |message| {
             let room = Caller::begin(&caller).unwrap();
             let body = Full::new(message);
-            let mut body = RequestBody::new(body, Kind::Unary, room, 100, 2 << 20);
+            let mut body = RequestBody::new(body, counted(Kind::Unary), room, 100, 2 << 20);
             let passed = body.frame().await.unwrap();
             passed.map(|_| body)
         };
@@ -367,7 +423,7 @@ mod tests {
         let room = room(&calls);
         room.hold(50_000).unwrap();
         let body = Full::new(part(40_000, 40_000));
-        let mut body = RequestBody::new(body, Kind::BidiStream, room, 50_000, 2 << 20);
+        let mut body = RequestBody::new(body, counted(Kind::BidiStream), room, 50_000, 2 << 20);
         body.frame().await.unwrap().unwrap();
         assert_eq!(calls.request_bytes.used(), 0, "nor of the head");
     }
@@ -402,7 +458,7 @@ mod tests {
     async fn ending(kind: Kind, first: usize, each: usize) -> Option<Status> {
         let calls = Arc::new(Calls::new(10, 512 << 20));
         let body = Trickle { first, each, next: None };
-        let mut body = RequestBody::new(body, kind, room(&calls), 100, 1 << 30);
+        let mut body = RequestBody::new(body, counted(kind), room(&calls), 100, 1 << 30);
         let reading = async {
             loop {
                 if let Err(error) = body.frame().await.expect("it does not end") {

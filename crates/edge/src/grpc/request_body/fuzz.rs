@@ -11,14 +11,14 @@ pub fn body(data: &[u8]) {
     let Some((piece, body)) = data.split_first() else { return };
     let mut follower = Message::default();
     let mut only = Message::default();
-    let mut passed = 0;
+    let (mut passed, mut whole_count) = (0, 0);
     for bytes in body.chunks(usize::from(*piece).max(1)) {
-        let is_whole = follower.pass_all(bytes);
+        let is_whole = follower.pass_all(bytes, |_| whole_count += 1);
         let is_first = only.pass(bytes);
         passed += bytes.len();
         let seen = &body[..passed];
-        let last = last_message(seen);
-        assert_eq!(is_whole, last.is_empty());
+        let (count, last) = messages(seen);
+        assert_eq!((whole_count, is_whole), (count, last.is_empty()));
         assert_eq!(follower.held_bytes(BYTES_MAX), last.len() as u64);
         let first = end(seen).unwrap_or(usize::MAX);
         assert_eq!(is_first, passed <= first);
@@ -33,12 +33,14 @@ fn end(bytes: &[u8]) -> Option<usize> {
     Some(HEAD_BYTES.saturating_add(u32::from_be_bytes(length) as usize))
 }
 
-/// What there is of the message that is not whole.
-fn last_message(mut bytes: &[u8]) -> &[u8] {
+/// How many messages are whole, and what there is of the one that is not.
+fn messages(mut bytes: &[u8]) -> (usize, &[u8]) {
+    let mut count = 0;
     while let Some(rest) = end(bytes).and_then(|end| bytes.get(end..)) {
         bytes = rest;
+        count += 1;
     }
-    bytes
+    (count, bytes)
 }
 
 /// What a call that takes one message holds: what has come, or what that becomes, which its last bytes say.
