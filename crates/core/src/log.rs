@@ -76,17 +76,19 @@ impl Log {
         Self { wal, disk, snap_dir, marked: LogIndex::ZERO, unsynced: None }
     }
 
-    /// Takes in what consensus wants made durable. Nothing is, before the next [`Log::sync`].
-    pub fn append(&mut self, persist: &Persist) -> Result<(), LogError> {
+    /// Takes in what consensus wants made durable, and says how many bytes that is. Nothing is durable before the next
+    /// [`Log::sync`].
+    pub fn append(&mut self, persist: &Persist) -> Result<u64, LogError> {
         let is_next = self.unsynced.is_none_or(|before| before < persist.token);
         assert!(is_next, "orders to persist come one after the other");
         if let Some(snapshot) = &persist.snapshot {
             self.begin_at(snapshot)?;
         }
         let hard_state = persist.hard_state.map(to_wal_state);
-        self.wal.append(hard_state.as_ref(), persist.entries.iter().map(to_wal_entry))?;
+        let entries = persist.entries.iter().map(to_wal_entry);
+        let appended = self.wal.append(hard_state.as_ref(), entries)?;
         self.unsynced = Some(persist.token);
-        Ok(())
+        Ok(appended.bytes)
     }
 
     /// Makes everything appended durable, if there is anything.

@@ -314,7 +314,9 @@ impl<T> StateMachine<T> {
             let view = self.state.readers().view();
             outlet.put(Output::CompactionAccepted { compaction, view });
         }
-        outlet.put(Output::Published { index: last_index, term: last_term, members_changed });
+        let tally = self.state.take_tally();
+        let (index, term) = (last_index, last_term);
+        outlet.put(Output::Published { index, term, members_changed, tally });
         self.commit_at.get_or_insert(now.instant + self.pace.batch_interval);
         Ok(())
     }

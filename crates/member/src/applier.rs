@@ -17,9 +17,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use prost::Message as _;
-use quorate_api::etcdserverpb::response_op::Response as Operation;
 use quorate_api::etcdserverpb::{
-    AlarmRequest, AlarmType, InternalRaftRequest, RequestHeader, ResponseOp, alarm_request,
+    AlarmMember, AlarmRequest, AlarmType, InternalRaftRequest, RequestHeader, alarm_request,
 };
 use quorate_core::{ApplyError, Begun, Next, Now, Outlet, Output, StateMachine};
 use quorate_node::Proposal;
@@ -27,6 +26,7 @@ use quorate_raft::{LogIndex, Role, Snapshot, Term};
 use quorate_state::apply::{AuthCommand, ClusterCommand, Command, Refusal, Request, Response};
 use quorate_state::backend::Batch;
 use quorate_state::members::Members;
+use quorate_state::mvcc::Tally;
 use quorate_state::quota::Quota;
 use quorate_state::versions::Version;
 
@@ -65,6 +65,14 @@ pub(crate) struct Neighbours {
 pub(crate) struct Applier {
     machine: StateMachine<Done<()>>,
     carrier: Carrier,
+}
+
+/// What is known of a request that is being applied.
+struct Ticket {
+    kind: RequestKind,
+    /// What is added to the count of each alarm that it comes to.
+    alarm_step: i64,
+    completer: Option<Completer<Outcome>>,
 }
 
 /// Carries what comes out of the state machine.
@@ -180,31 +188,39 @@ impl Applier {
     fn work_at_compaction(&mut self) {
         let started = Instant::now();
         if let Some(deleted_count) = self.machine.compact(started, &mut self.carrier) {
-            let metrics = &self.carrier.neighbours.metrics.mvcc;
-            metrics.compaction_pause.observe(started.elapsed());
+            let (metrics, took) = (&self.carrier.neighbours.metrics.mvcc, started.elapsed());
+            // A step takes from the index what it takes from the backend.
+            metrics.index_compaction_pause.observe(took);
+            metrics.compaction_pause.observe(took);
             metrics.compaction_keys.add(deleted_count as u64);
         }
     }
 }
 
 impl Outlet for Carrier {
-    type Ticket = (RequestKind, Option<Completer<Outcome>>);
+    type Ticket = Ticket;
     type Told = Done<()>;
 
     fn begin(&mut self, request: &Request) -> Begun<Self::Ticket> {
         let kind = kind_of(request);
         let completer = self.neighbours.pending.take(request.id);
         let reply_wanted = completer.is_some();
-        Begun { ticket: (kind, completer), reply_wanted, kind: kind.name() }
+        let alarm_step = alarm_step(&request.command);
+        Begun { ticket: Ticket { kind, alarm_step, completer }, reply_wanted, kind: kind.name() }
     }
 
     fn finish(
         &mut self,
-        (kind, completer): Self::Ticket,
+        Ticket { kind, alarm_step, completer }: Ticket,
         outcome: Option<Result<Response, Refusal>>,
     ) {
         let started = std::mem::replace(&mut self.finished, Instant::now());
         self.account(kind, outcome.as_ref(), self.finished - started);
+        if let Some(Ok(Response::Alarm(told))) = &outcome
+            && alarm_step != 0
+        {
+            self.count_alarms(&told.alarms, alarm_step);
+        }
         if let (Some(outcome), Some(completer)) = (outcome, completer) {
             self.completions.push(completer, Outcome::Applied(Box::new(outcome)));
         }
@@ -234,7 +250,8 @@ impl Outlet for Carrier {
                     self.completions.push(completer, Outcome::ConfChange(outcome));
                 }
             }
-            Output::Published { index, term, members_changed } => {
+            Output::Published { index, term, members_changed, tally } => {
+                self.count(&tally);
                 self.publish(index, term, members_changed);
             }
             Output::CompactionAccepted { compaction, view } => {
@@ -352,9 +369,6 @@ impl Carrier {
         outcome: Option<&Result<Response, Refusal>>,
         took: Duration,
     ) {
-        if let Some(Ok(response)) = outcome {
-            self.count(response);
-        }
         let metrics = &self.neighbours.metrics.server;
         let success = !matches!(outcome, Some(Err(_)));
         metrics.apply_duration.observe(kind, success, took);
@@ -371,51 +385,22 @@ impl Carrier {
     }
 
     /// Counts what was done to the keyspace.
-    fn count(&self, response: &Response) {
+    fn count(&self, tally: &Tally) {
         let metrics = &self.neighbours.metrics.mvcc;
-        match response {
-            Response::Put(_) => metrics.put.inc(),
-            Response::DeleteRange(_) => metrics.delete.inc(),
-            Response::Range(_) => metrics.range.inc(),
-            Response::Txn(txn) => {
-                let operation_count = self.count_operations(&txn.responses);
-                if operation_count > 1 {
-                    metrics.txn.inc();
-                }
-            }
-            Response::Compaction(_)
-            | Response::LeaseGrant(_)
-            | Response::LeaseRevoke(_)
-            | Response::LeaseCheckpoint(_)
-            | Response::Alarm(_)
-            | Response::AuthStatus(_)
-            | Response::Authenticated { .. }
-            | Response::AuthUserGet(_)
-            | Response::AuthUserList(_)
-            | Response::AuthRoleGet(_)
-            | Response::AuthRoleList(_)
-            | Response::AuthDone(_)
-            | Response::Empty => {}
-        }
+        metrics.range.add(tally.ranges);
+        metrics.put.add(tally.puts);
+        metrics.delete.add(tally.deletes);
+        metrics.txn.add(tally.txns);
+        metrics.put_size.add(i64::try_from(tally.put_bytes).unwrap_or(i64::MAX));
     }
 
-    fn count_operations(&self, operations: &[ResponseOp]) -> usize {
-        let metrics = &self.neighbours.metrics.mvcc;
-        let mut count = 0;
-        for operation in operations {
-            count += 1;
-            match &operation.response {
-                Some(Operation::ResponsePut(_)) => metrics.put.inc(),
-                Some(Operation::ResponseDeleteRange(_)) => metrics.delete.inc(),
-                Some(Operation::ResponseRange(_)) => metrics.range.inc(),
-                Some(Operation::ResponseTxn(txn)) => {
-                    count += self.count_operations(&txn.responses);
-                    count -= 1;
-                }
-                None => {}
-            }
+    /// Counts as etcd does: once more for each time that it is raised.
+    fn count_alarms(&self, alarms: &[AlarmMember], step: i64) {
+        for alarm in alarms {
+            let member = format!("{:x}", alarm.member_id);
+            let kind = alarm.alarm().as_str_name();
+            self.neighbours.metrics.server.alarms.with(&[kind, &member]).add(step);
         }
-        count
     }
 
     /// Proposes the alarm that stops writes everywhere.
@@ -434,6 +419,16 @@ impl Carrier {
         let proposal = Proposal { request_id, data: request.encode_to_vec().into() };
         // If the queue is full the next write that finds no space raises it again.
         let _raised = self.neighbours.driver.request(Input::Propose(proposal)).is_ok();
+    }
+}
+
+/// What a command adds to the counts of alarms: it raises them, or takes them back.
+fn alarm_step(command: &Command) -> i64 {
+    let Command::Alarm(request) = command else { return 0 };
+    match alarm_request::AlarmAction::try_from(request.action) {
+        Ok(alarm_request::AlarmAction::Activate) => 1,
+        Ok(alarm_request::AlarmAction::Deactivate) => -1,
+        Ok(alarm_request::AlarmAction::Get) | Err(_) => 0,
     }
 }
 

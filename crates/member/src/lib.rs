@@ -48,6 +48,7 @@ pub mod space;
 mod standing;
 mod start;
 mod stream_ends;
+mod timed_disk;
 mod timeout;
 pub mod versions;
 
@@ -68,3 +69,4 @@ pub use request_id::RequestIds;
 pub use standing::Standing;
 pub use start::{Entrance, Running, Start, start};
 pub use stream_ends::{StreamEnd, StreamEnds};
+pub use timed_disk::{DiskTimes, TimedDisk};

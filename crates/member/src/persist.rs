@@ -23,6 +23,7 @@ use quorate_storage::wal::SnapshotMark;
 use crate::batch_queue::{self, Nothing, Receiver, Sender};
 use crate::channels::{DriverHandle, Input};
 use crate::fatal::FaultReports;
+use crate::timed_disk::{FileTimes, Spent};
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
 
@@ -40,15 +41,19 @@ const SLOW_SYNC: Duration = Duration::from_secs(1);
 pub(crate) struct LogWriter {
     log: Log,
     metrics: Arc<Metrics>,
+    /// What is spent on the log's files.
+    times: Arc<FileTimes>,
 }
 
 impl LogWriter {
-    pub(crate) const fn new(log: Log, metrics: Arc<Metrics>) -> Self {
-        Self { log, metrics }
+    pub(crate) const fn new(log: Log, metrics: Arc<Metrics>, times: Arc<FileTimes>) -> Self {
+        Self { log, metrics, times }
     }
 
     pub(crate) fn append(&mut self, persist: &Persist) -> Result<(), LogError> {
-        self.log.append(persist)
+        let bytes = self.log.append(persist)?;
+        self.metrics.disk.wal_write_bytes.add(i64::try_from(bytes).unwrap_or(i64::MAX));
+        Ok(())
     }
 
     /// Makes everything appended durable. Returns the newest token that now is, if there was any.
@@ -56,12 +61,14 @@ impl LogWriter {
         if self.log.is_synced() {
             return Ok(None);
         }
-        let started = Instant::now();
+        // What was prepared before nobody has waited for.
+        self.times.take();
         let synced = self.log.sync()?;
-        let took = started.elapsed();
-        self.metrics.disk.wal_fsync.observe(took);
-        if took > SLOW_SYNC {
-            log::warn!("slow fdatasync", "took" = took, "expected-duration" = SLOW_SYNC);
+        let Spent { writing, syncing } = self.times.take();
+        self.metrics.disk.wal_write.observe(writing);
+        self.metrics.disk.wal_fsync.observe(syncing);
+        if syncing > SLOW_SYNC {
+            log::warn!("slow fdatasync", "took" = syncing, "expected-duration" = SLOW_SYNC);
         }
         Ok(synced.map(tell_of))
     }

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use quorate_api::etcdserverpb::ResponseHeader;
+use quorate_api::etcdserverpb::{ResponseHeader, TxnRequest, TxnResponse};
 use quorate_api::record::KeyValue;
-use quorate_state::apply::{self, Readers, Refusal};
+use quorate_state::apply::{Readers, read_txn};
 use quorate_state::backend::Backend;
 use quorate_state::lease::Leases;
 use quorate_state::mvcc::{MvccError, RangeQuery, RangeResult, SortOrder, SortTarget, View};
@@ -166,22 +166,21 @@ impl Reader {
         result.map_err(|error| self.read_error(error))
     }
 
+    /// Carries out a transaction that only reads on the newest view.
+    pub fn txn(&self, request: &TxnRequest) -> Result<TxnResponse, RequestError> {
+        let (outcome, looks) =
+            read_txn(&self.view(), request).map_err(|fault| self.fault(fault))?;
+        let metrics = &self.profile.metrics().mvcc;
+        metrics.range.add(looks.ranges);
+        metrics.txn.add(looks.txns);
+        outcome.map_err(RequestError::Refused)
+    }
+
     /// Tells a refusal from a failure of this machine, which also stops the member.
     pub fn read_error(&self, error: MvccError) -> RequestError {
         match error {
             MvccError::Refusal(refusal) => RequestError::Refused(refusal.into()),
             MvccError::Fault(fault) => self.fault(fault),
-        }
-    }
-
-    /// The answer of a read that the state machine has evaluated.
-    pub fn answer<T>(
-        &self,
-        answer: Result<Result<T, Refusal>, apply::Fault>,
-    ) -> Result<T, RequestError> {
-        match answer {
-            Ok(outcome) => outcome.map_err(RequestError::Refused),
-            Err(fault) => Err(self.fault(fault)),
         }
     }
 

@@ -39,6 +39,7 @@ use crate::persist::LogWriter;
 use crate::reports::Reports;
 use crate::request_id::RequestIds;
 use crate::standing::Standing;
+use crate::timed_disk::DiskTimes;
 
 /// The way into a member before there is one: the transport reports by it, and is needed to start the member.
 #[derive(Debug)]
@@ -80,6 +81,8 @@ pub struct Start {
     pub slow_apply: Duration,
     /// What the files are on.
     pub disk: Arc<dyn Disk>,
+    /// What is spent on that disk.
+    pub disk_times: DiskTimes,
     /// Where snapshots are.
     pub snap_dir: PathBuf,
     /// The log.
@@ -141,6 +144,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
         LogWriter::new(
             Log::new(start.wal, Arc::clone(&disk), snap_dir.clone()),
             Arc::clone(&metrics),
+            start.disk_times.log,
         ),
         (driver_handle.clone(), driver_inputs),
         driver::Neighbours {
@@ -184,6 +188,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
         peers: Arc::clone(&peers),
         faults: faults.clone(),
         metrics: Arc::clone(&metrics),
+        disk_times: start.disk_times.backend,
         batch_bytes: 0,
         memory_lock: start.memory_lock,
     };

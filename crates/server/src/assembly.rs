@@ -15,7 +15,8 @@ use quorate_member::access::Provider;
 use quorate_member::fatal::FaultReports;
 use quorate_member::space::SpaceRules;
 use quorate_member::{
-    Entrance, Handles, Identity, Limits, Running, Start, corruption, housekeeping, space, versions,
+    DiskTimes, Entrance, Handles, Identity, Limits, Running, Start, corruption, housekeeping,
+    space, versions,
 };
 use quorate_net::runtime::{Runtimes, Threads};
 use quorate_peer::Dialer;
@@ -53,7 +54,7 @@ impl Core {
         config: &Config,
         booted: Booted,
         provider: Provider,
-        disk: &Arc<dyn Disk>,
+        (disk, disk_times): (&Arc<dyn Disk>, DiskTimes),
         (metrics, dialer): (&Arc<Metrics>, Dialer),
     ) -> std::io::Result<Self> {
         let Booted { identity, dirs, wal, backend, state, node, peers: others, memory_lock } =
@@ -74,6 +75,7 @@ impl Core {
             silence_max: silence_max(config),
             slow_apply: config.warning_apply_duration.positive().unwrap_or(SLOW_APPLY),
             disk: Arc::clone(disk),
+            disk_times,
             snap_dir: dirs.snap(),
             wal,
             backend,

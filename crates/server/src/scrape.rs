@@ -31,6 +31,7 @@ pub(crate) fn plug_in(metrics: &Metrics, handles: &Arc<Handles>, budget: &Budget
             watch_streams: count(watches.stream_count),
             watchers: count(watches.watcher_count),
             slow_watchers: count(watches.slow_watcher_count),
+            pending_events: count(watches.pending_event_count),
             quota_backend_bytes: handles.profile.limits().quota_configured,
             proposals: count(proposals.count),
             proposals_bytes: count(proposals.bytes),
@@ -61,7 +62,6 @@ pub(crate) fn plug_in(metrics: &Metrics, handles: &Arc<Handles>, budget: &Budget
             peer_connections: count(peers.taken),
             peer_connections_waited: bytes(peers.waited),
             peer_connections_given_up: bytes(peers.given_up),
-            ..StateSample::default()
         }
     });
 }

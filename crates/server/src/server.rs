@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use quorate_config::{Config, ProcessSurroundings};
 use quorate_member::fatal::{End, Fatal};
-use quorate_member::{housekeeping, log_limits, versions};
+use quorate_member::{TimedDisk, housekeeping, log_limits, versions};
 use quorate_net::descriptors;
 use quorate_node::LogFault;
 use quorate_storage::data_dir::DataDir;
@@ -144,7 +144,7 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     let listeners = Listeners::bind(config, &security)?;
     let metrics = Arc::new(meters::made_for(config));
     let watch = expiry::Watch::over(&security, config);
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let (disk, times) = TimedDisk::over(RealDisk);
     start_line::tell(config, &*disk);
     log_limits(config);
     let booted = match bootstrap::boot(config, &disk, &security.dialer) {
@@ -157,7 +157,7 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
         booted => booted?,
     };
     metrics.set_member_id(&format!("{:x}", booted.identity.member_id));
-    let core = Core::start(config, booted, provider, &disk, (&metrics, security.dialer))
+    let core = Core::start(config, booted, provider, (&disk, times), (&metrics, security.dialer))
         .map_err(StartError::Thread)?;
     stop_signals.take_over();
     let handles = Arc::clone(&core.handles);

@@ -25,6 +25,7 @@ mod lock_election;
 mod lost_log;
 mod maintenance;
 mod membership;
+mod metrics;
 mod model;
 mod permissions;
 mod quota;

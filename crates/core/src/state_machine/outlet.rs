@@ -9,7 +9,7 @@ use quorate_raft::{ConfChange, LogIndex, Term};
 use quorate_state::apply::{Refusal, Request, Response};
 use quorate_state::backend::Batch;
 use quorate_state::members::{Members, MembershipRefusal};
-use quorate_state::mvcc::{Compaction, View};
+use quorate_state::mvcc::{Compaction, Tally, View};
 use quorate_state::versions::{StorageVersionError, Version};
 
 use crate::backend_writer::Then;
@@ -80,6 +80,8 @@ pub enum Output<T> {
         term: Term,
         /// Whether that is worth waking consensus for.
         members_changed: bool,
+        /// What was done to the keyspace.
+        tally: Tally,
     },
     /// A compaction begins. Nothing of what it removes is gone from this view, whose file is held as long as it is
     /// kept.

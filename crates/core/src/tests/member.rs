@@ -371,9 +371,10 @@ impl Member {
         match effect {
             Effect::Persist(persist) => {
                 let is_here = self.consensus.is_sole_voter() && self.log_orders.is_empty();
-                match is_here {
-                    true => self.log.append(&persist)?,
-                    false => self.log_orders.push_back(LogOrder::Append(persist)),
+                if is_here {
+                    self.log.append(&persist)?;
+                } else {
+                    self.log_orders.push_back(LogOrder::Append(persist));
                 }
             }
             Effect::Apply(applying) => {
@@ -447,7 +448,9 @@ impl Member {
         let count = draw.position(self.log_orders.len() + 1).max(1);
         for _ in 0..count.min(self.log_orders.len()) {
             match self.log_orders.pop_front().expect("as many were counted") {
-                LogOrder::Append(persist) => self.log.append(&persist)?,
+                LogOrder::Append(persist) => {
+                    self.log.append(&persist)?;
+                }
                 LogOrder::Mark(mark) => self.mark_now(&mark)?,
             }
         }

@@ -29,12 +29,12 @@ use super::client_body::ClientBody;
 use super::framing::{self, Ending};
 use super::request_body::RequestBody;
 use super::status::status;
-use super::streams;
+use super::streams::{self, Api};
 use super::wording::in_grpc_gos_words;
 use crate::methods::Kind;
 use quorate_member::access::Shown;
 use quorate_member::lease_holder::LeaseHolder;
-use quorate_member::{Handles, Reader, StreamEnd, StreamEnds};
+use quorate_member::{Handles, Profile, Reader, StreamEnd, StreamEnds};
 
 /// Bytes gathered before they are handed to the transport.
 const CHUNK_BYTES: usize = 32 * 1024;
@@ -42,6 +42,7 @@ const CHUNK_BYTES: usize = 32 * 1024;
 /// The service.
 #[derive(Debug)]
 pub(super) struct KeepAliveService {
+    profile: Arc<Profile>,
     reader: Arc<Reader>,
     streams: Arc<StreamEnds>,
     leases: Arc<LeaseHolder>,
@@ -55,7 +56,8 @@ impl KeepAliveService {
         message_bytes_max: usize,
     ) -> Self {
         let (reader, streams) = (Arc::clone(&handles.reader), Arc::clone(&handles.streams));
-        Self { reader, streams, leases, message_bytes_max }
+        let profile = Arc::clone(&handles.profile);
+        Self { profile, reader, streams, leases, message_bytes_max }
     }
 
     pub(super) fn call(&self, request: Request<RequestBody<ClientBody>>) -> ResponseFuture {
@@ -63,6 +65,7 @@ impl KeepAliveService {
         streams::respond(Session {
             requests,
             client: Arc::new(shown_by(&head)),
+            profile: Arc::clone(&self.profile),
             reader: Arc::clone(&self.reader),
             leases: Arc::clone(&self.leases),
             renewal: None,
@@ -80,6 +83,7 @@ struct Session {
     requests: Streaming<LeaseKeepAliveRequest>,
     /// Who began it; what he may is asked for each renewal.
     client: Arc<Shown>,
+    profile: Arc<Profile>,
     reader: Arc<Reader>,
     leases: Arc<LeaseHolder>,
     /// The one under way.
@@ -108,6 +112,8 @@ impl Session {
             match Pin::new(&mut self.requests).poll_next(cx) {
                 Poll::Ready(Some(Ok(request))) => self.renewal = Some(self.renew(request.id)),
                 Poll::Ready(Some(Err(status))) => {
+                    let metrics = self.profile.metrics();
+                    streams::count_receive_failure(metrics, Api::LeaseKeepAlive, &status);
                     return Poll::Ready(in_grpc_gos_words(status, Kind::BidiStream));
                 }
                 Poll::Ready(None) => return Poll::Ready(Status::ok("")),

@@ -13,7 +13,7 @@ use quorate_api::etcdserverpb::{
 };
 use quorate_state::apply::{
     Response as Outcome, check_delete_range, check_put, check_range, check_txn, is_read_only,
-    is_serializable, read_txn,
+    is_serializable,
 };
 use quorate_state::mvcc::{RangeQuery, SortOrder, SortTarget};
 use quorate_state::quota::{put_cost, txn_cost};
@@ -204,7 +204,7 @@ impl Kv {
             .collect();
         let weight = self.reader.weigh(&queries).await?;
         let request = Arc::clone(request);
-        let read = move |reader: &Reader| reader.answer(read_txn(&reader.view(), &request));
+        let read = move |reader: &Reader| reader.txn(&request);
         let (response, room) = gather(&self.reader, weight, read).await;
         let mut response = response?;
         response.header = self.profile.complete(response.header);

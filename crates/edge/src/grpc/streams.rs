@@ -1,6 +1,7 @@
 //! What streams of several messages share: how they end from this side, and, for those whose bodies are made by
 //! hand, how requests are read and answers begin.
 
+use std::error::Error as _;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -11,8 +12,8 @@ use http_body::Body;
 use prost::{Message, Name};
 use quorate_api::codec::Half;
 use tokio_stream::Stream;
-use tonic::Status;
 use tonic::codec::{CompressionEncoding, Streaming};
+use tonic::{Code, Status};
 
 use super::call::ResponseFuture;
 use super::client_body::ClientBody;
@@ -20,6 +21,7 @@ use super::head::metadata;
 use super::request_body::RequestBody;
 use super::status::status;
 use quorate_member::StreamEnd;
+use quorate_telemetry::metrics::Metrics;
 
 /// The messages that a client sends on its stream, and the head it began with.
 pub(super) fn requests<M: Message + Name + Default + 'static>(
@@ -31,6 +33,35 @@ pub(super) fn requests<M: Message + Name + Default + 'static>(
     let encoding = is_compressed.then_some(CompressionEncoding::Gzip);
     let decoder = Half::<M>::default();
     (head, Streaming::new_request(decoder, body, encoding, Some(message_bytes_max)))
+}
+
+/// Whose streams fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Api {
+    Watch,
+    LeaseKeepAlive,
+}
+
+impl Api {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Watch => "watch",
+            Self::LeaseKeepAlive => "lease-keepalive",
+        }
+    }
+}
+
+/// Counts a request that could not be read, unless the client or its connection has gone.
+pub(super) fn count_receive_failure(metrics: &Metrics, api: Api, failure: &Status) {
+    // What is a matter of the transport has its error behind it.
+    if failure.code() != Code::Cancelled && failure.source().is_none() {
+        metrics.network.stream_failures.with(&[api.name(), "receive"]).inc();
+    }
+}
+
+/// Counts a response that could not be sent.
+pub(super) fn count_send_failure(metrics: &Metrics, api: Api) {
+    metrics.network.stream_failures.with(&[api.name(), "send"]).inc();
 }
 
 /// Whether the stream is to end when the member loses its leader.

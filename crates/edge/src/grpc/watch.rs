@@ -14,7 +14,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use http::Request;
@@ -34,7 +34,7 @@ use super::framing::{self, Ending};
 use super::large_reply::{COUNTED_BYTES_MIN, hold};
 use super::request_body::RequestBody;
 use super::status::{code_name, status};
-use super::streams;
+use super::streams::{self, Api};
 use super::wording::in_grpc_gos_words;
 use crate::methods::Kind;
 use quorate_member::access::{Gate, Shown};
@@ -123,6 +123,7 @@ impl Session {
                 Poll::Ready(None) => self.requests = None,
                 Poll::Ready(Some(Err(failure))) => {
                     self.requests = None;
+                    streams::count_receive_failure(self.profile.metrics(), Api::Watch, &failure);
                     self.ending = Ending::With(match failure.code() {
                         Code::Cancelled => status(RequestError::WatchCanceled),
                         _ => in_grpc_gos_words(failure, Kind::BidiStream),
@@ -154,11 +155,17 @@ impl Session {
             member_id: self.profile.id(),
             raft_term: self.profile.applied_term().get(),
         };
+        let (mut begun, mut event_count) = (None, 0);
         while self.chunk.len() < CHUNK_BYTES {
             match self.stream.poll_next(cx, &header) {
                 Poll::Ready(Ok(frame)) => {
+                    begun.get_or_insert_with(Instant::now);
+                    event_count += frame.event_count();
                     let len = frame.encoded_len();
-                    framing::put_message(&mut self.chunk, len, |chunk| frame.encode(chunk))?;
+                    let put = |chunk: &mut BytesMut| frame.encode(chunk);
+                    framing::put_message(&mut self.chunk, len, put).inspect_err(|_| {
+                        streams::count_send_failure(self.profile.metrics(), Api::Watch);
+                    })?;
                 }
                 Poll::Ready(Err(fault)) => {
                     let status = Status::unknown(fault.to_string());
@@ -168,7 +175,21 @@ impl Session {
                 Poll::Pending => break,
             }
         }
+        if let Some(begun) = begun {
+            self.count_sent(event_count, begun.elapsed());
+        }
         Ok(())
+    }
+
+    /// Counts what has been gathered at one go, which took so long.
+    fn count_sent(&self, event_count: usize, took: Duration) {
+        let metrics = self.profile.metrics();
+        let Ok(events @ 1..) = u32::try_from(event_count) else {
+            return metrics.server.watch_send_control.observe(took);
+        };
+        metrics.mvcc.events.add(events.into());
+        metrics.server.watch_send.observe(took);
+        metrics.server.watch_send_per_event.observe(took / events);
     }
 }
 
@@ -197,7 +218,10 @@ impl Body for Session {
         if this.ending.is_open() {
             this.take_requests(cx);
             while this.progress.poll_tick(cx).is_ready() {
+                let begun = Instant::now();
                 this.stream.tick_progress();
+                let took = begun.elapsed();
+                this.profile.metrics().server.watch_send_progress.observe(took);
             }
             if let Poll::Ready(why) = this.end.as_mut().poll(cx) {
                 this.ending = Ending::With(status(why));

@@ -105,7 +105,7 @@ impl Outlet for Said {
                     self.held.push((waiter, Outcome::Changed(outcome)));
                 }
             }
-            Output::Published { index, term, members_changed } => {
+            Output::Published { index, term, members_changed, tally: _ } => {
                 self.publish(index, term);
                 if members_changed {
                     self.inputs.push_back(Input::Applied);

@@ -214,8 +214,8 @@ impl Process {
                 Err(_) => Reply::Failed(Failure::Never("a fault of the disk")),
             },
             Some(Ask::Txn(txn)) => match read_txn(&view, &txn) {
-                Ok(Ok(response)) => Reply::Txn(response),
-                Ok(Err(refusal)) => Reply::Refused(refusal),
+                Ok((Ok(response), _)) => Reply::Txn(response),
+                Ok((Err(refusal), _)) => Reply::Refused(refusal),
                 Err(_) => Reply::Failed(Failure::Never("a fault of the disk")),
             },
             Some(_) | None => return,

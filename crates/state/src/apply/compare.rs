@@ -21,12 +21,15 @@ pub(super) struct Plan<'a> {
     pub(super) operations: &'a [RequestOp],
     /// One for each nested transaction among the operations, in order.
     pub(super) nested: Vec<Self>,
+    /// Conditions that were looked at, those of nested transactions included.
+    pub(super) compared: u64,
 }
 
 impl<'a> Plan<'a> {
     pub(super) fn new(request: &'a TxnRequest, snapshot: &Snapshot<'_>) -> Result<Self, Fault> {
-        let mut succeeded = true;
+        let (mut succeeded, mut compared) = (true, 0);
         for compare in &request.compare {
+            compared += 1;
             succeeded = holds(compare, snapshot)?;
             if !succeeded {
                 break;
@@ -36,10 +39,12 @@ impl<'a> Plan<'a> {
         let mut nested = Vec::new();
         for operation in operations {
             if let Some(Request::RequestTxn(inner)) = &operation.request {
-                nested.push(Self::new(inner, snapshot)?);
+                let plan = Self::new(inner, snapshot)?;
+                compared += plan.compared;
+                nested.push(plan);
             }
         }
-        Ok(Self { succeeded, operations, nested })
+        Ok(Self { succeeded, operations, nested, compared })
     }
 }
 

@@ -96,10 +96,14 @@ impl Writer<'_> {
         request: &DeleteRangeRequest,
     ) -> Result<DeleteRangeResponse, Fault> {
         let deleted = self.txn.delete_range(KeyRange::new(&request.key, &request.range_end));
+        let shows = request.prev_kv && self.reply_wanted;
+        if shows {
+            self.txn.count_look();
+        }
         let mut prev_kvs = Vec::new();
         for deletion in &deleted {
             self.lessor.detach(&deletion.key);
-            if request.prev_kv && self.reply_wanted {
+            if shows {
                 prev_kvs.push(self.txn.record(deletion.previous.modified)?);
             }
         }
@@ -108,7 +112,7 @@ impl Writer<'_> {
     }
 
     /// Sees what was written so far, unless the request names a revision.
-    pub(super) fn range(&self, query: &RangeQuery) -> Answer<RangeResponse> {
+    pub(super) fn range(&mut self, query: &RangeQuery) -> Answer<RangeResponse> {
         if !self.reply_wanted {
             return Ok(Ok(RangeResponse { header: self.header(), ..RangeResponse::default() }));
         }
@@ -119,7 +123,8 @@ impl Writer<'_> {
         Some(ResponseHeader { revision: self.txn.revision(), ..ResponseHeader::default() })
     }
 
-    fn record(&self, key: &[u8]) -> Result<Option<KeyValue>, Fault> {
+    fn record(&mut self, key: &[u8]) -> Result<Option<KeyValue>, Fault> {
+        self.txn.count_look();
         let version = self.txn.get(key);
         Ok(version.map(|version| self.txn.record(version.modified)).transpose()?)
     }

@@ -300,6 +300,7 @@ impl State {
                 if !entry.reply_wanted {
                     return Ok(Ok(Response::Empty));
                 }
+                self.store.count_reads(1);
                 self.range(&request)?
             }
             Command::Put(request) => self.put(entry, &request)?,

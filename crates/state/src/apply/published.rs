@@ -10,7 +10,7 @@ use crate::alarm::Alarms;
 use crate::auth::AuthReader;
 use crate::lease::Leases;
 use crate::members::Members;
-use crate::mvcc::{StoreReader, View};
+use crate::mvcc::{StoreReader, Tally, View};
 use crate::quota::Quota;
 use crate::versions::Versions;
 use crate::watch::Hub;
@@ -82,6 +82,11 @@ impl Readers {
 }
 
 impl State {
+    /// What was done to the keyspace since this was asked last.
+    pub fn take_tally(&mut self) -> Tally {
+        self.store.take_tally()
+    }
+
     /// Makes everything applied so far visible, and tells watchers. Call it after each batch of entries,
     /// before their outcomes are given out.
     pub fn publish(&mut self) {

@@ -5,11 +5,11 @@ use quorate_api::etcdserverpb::{
     request_op::Request, response_op::Response as OpResponse,
 };
 
-use super::RequestRefusal;
 use super::compare::Plan;
 use super::keyspace::{Answer, answer, range_response};
 use super::txn::check_at_start;
-use crate::mvcc::{RangeQuery, View};
+use super::{Fault, Refusal, RequestRefusal};
+use crate::mvcc::{RangeQuery, Tally, View};
 
 /// Whether a transaction only reads, by its form: then it need not go through the log. One with a nested
 /// transaction never does.
@@ -33,16 +33,27 @@ pub fn read_range(view: &View, request: &RangeRequest) -> Answer<RangeResponse> 
     Ok(answer(view.range(&query))?.map(range_response))
 }
 
-/// Answers a transaction that only reads.
-pub fn read_txn(view: &View, request: &TxnRequest) -> Answer<TxnResponse> {
+/// Answers a transaction that only reads, and says what it has looked at.
+pub fn read_txn(
+    view: &View,
+    request: &TxnRequest,
+) -> Result<(Result<TxnResponse, Refusal>, Tally), Fault> {
     assert!(is_read_only(request), "a transaction that writes goes through the log");
     let snapshot = view.snapshot();
     let plan = Plan::new(request, &snapshot)?;
-    if let Err(refusal) = check_at_start(&plan, &snapshot, None) {
-        return Ok(Err(refusal));
-    }
+    let mut looks = plan.compared;
+    let outcome = match check_at_start(&plan, &snapshot, None) {
+        Ok(()) => execute(view, &plan, &mut looks)?,
+        Err(refusal) => Err(refusal),
+    };
+    Ok((outcome, Tally::of_reads(looks)))
+}
+
+/// Carries out a checked plan, and counts the ranges.
+fn execute(view: &View, plan: &Plan<'_>, looks: &mut u64) -> Answer<TxnResponse> {
     let mut responses = Vec::with_capacity(plan.operations.len());
     for range in plan.operations.iter().filter_map(as_range) {
+        *looks += 1;
         let response = match read_range(view, range)? {
             Ok(response) => response,
             Err(refusal) => return Ok(Err(refusal)),

@@ -23,6 +23,7 @@ impl State {
         let plan = Plan::new(request, &snapshot)?;
         let checked = check_at_start(&plan, &snapshot, Some(&self.lessor))
             .and_then(|()| Effects::default().add(&plan));
+        self.store.count_reads(plan.compared);
         if let Err(refusal) = checked {
             return Ok(Err(refusal));
         }

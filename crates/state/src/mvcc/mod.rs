@@ -32,6 +32,7 @@ mod records;
 mod recover;
 mod remembered_hashes;
 mod snapshot;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -53,6 +54,7 @@ pub use self::key_range::KeyRange;
 pub use self::range::{RangeQuery, RangeResult, SortOrder, SortTarget};
 pub use self::remembered_hashes::HashKv;
 pub use self::snapshot::{Snapshot, Version};
+pub use self::tally::Tally;
 pub use self::txn::{Deleted, Put, WriteTxn};
 pub use self::view::{StoreReader, View};
 
@@ -97,6 +99,8 @@ pub struct Store {
     compacted: i64,
     published: Arc<ArcSwap<View>>,
     shared: Arc<Shared>,
+    /// What was done since it was last asked for.
+    tally: Tally,
 }
 
 /// What a restart found besides the keyspace itself.
@@ -168,6 +172,7 @@ impl Store {
             compacted: -1,
             published: Arc::new(ArcSwap::from_pointee(view)),
             shared,
+            tally: Tally::default(),
         }
     }
 
@@ -190,8 +195,18 @@ impl Store {
     }
 
     /// Begins the changes of one entry.
-    pub const fn write<'a>(&'a mut self, batch: &'a mut Batch) -> WriteTxn<'a> {
+    pub fn write<'a>(&'a mut self, batch: &'a mut Batch) -> WriteTxn<'a> {
         WriteTxn::new(self, batch)
+    }
+
+    /// Counts so many looks at the keyspace in one view.
+    pub fn count_reads(&mut self, ranges: u64) {
+        self.tally.end_view(&Tally { ranges, ..Tally::default() });
+    }
+
+    /// What was done since this was asked last.
+    pub fn take_tally(&mut self) -> Tally {
+        std::mem::take(&mut self.tally)
     }
 
     /// The keyspace as it is now, published or not.

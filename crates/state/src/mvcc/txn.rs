@@ -22,6 +22,7 @@ use super::history::{History, Superseded};
 use super::key_range::KeyRange;
 use super::range::{RangeQuery, RangeResult};
 use super::snapshot::{Snapshot, Version};
+use super::tally::Tally;
 use super::tree::Entry;
 use crate::backend::{Batch, Fault};
 use crate::schema::{RecordKey, Revision};
@@ -32,6 +33,7 @@ pub struct WriteTxn<'a> {
     store: &'a mut Store,
     batch: &'a mut Batch,
     events: Vec<Change>,
+    done: Tally,
 }
 
 /// What a put did.
@@ -53,8 +55,8 @@ pub struct Deleted {
 }
 
 impl<'a> WriteTxn<'a> {
-    pub(super) const fn new(store: &'a mut Store, batch: &'a mut Batch) -> Self {
-        Self { store, batch, events: Vec::new() }
+    pub(super) fn new(store: &'a mut Store, batch: &'a mut Batch) -> Self {
+        Self { store, batch, events: Vec::new(), done: Tally::default() }
     }
 
     /// The newest revision as seen inside: one more than before once something was written.
@@ -80,13 +82,21 @@ impl<'a> WriteTxn<'a> {
         self.store.snapshot().record(modified)
     }
 
+    /// Counts a look at what is there before it is changed.
+    pub const fn count_look(&mut self) {
+        self.done.ranges += 1;
+    }
+
     /// Answers a range request; without a revision it sees what was written so far.
-    pub fn range(&self, query: &RangeQuery) -> Result<RangeResult, MvccError> {
+    pub fn range(&mut self, query: &RangeQuery) -> Result<RangeResult, MvccError> {
+        self.done.ranges += 1;
         self.store.snapshot().range(query)
     }
 
     /// Creates or overwrites a key.
     pub fn put(&mut self, key: &[u8], value: &[u8], lease: i64) -> Put {
+        self.done.puts += 1;
+        self.done.put_bytes += (key.len() + value.len()) as u64;
         let revision = self.next_revision();
         let Store { tree, history, window, .. } = &mut *self.store;
         let mut replaced = None;
@@ -123,6 +133,7 @@ impl<'a> WriteTxn<'a> {
 
     /// Deletes the live keys of a range, in key order.
     pub fn delete_range(&mut self, range: KeyRange<'_>) -> Vec<Deleted> {
+        self.done.deletes += 1;
         if let KeyRange::One(key) = range {
             return self.get(key).map(|version| self.delete(key, version)).into_iter().collect();
         }
@@ -147,6 +158,7 @@ impl<'a> WriteTxn<'a> {
     /// Ends the transaction. `None` if it changed nothing.
     #[must_use]
     pub fn finish(self) -> Option<Arc<Changes>> {
+        self.store.tally.end_view(&self.done);
         let revision = self.revision();
         let events = self.events;
         (!events.is_empty()).then(|| Arc::new(Changes { revision, events }))

@@ -104,6 +104,11 @@ impl EventSet {
         self.plain.len()
     }
 
+    /// How many events there are, before any filter.
+    pub(super) fn len(&self) -> usize {
+        self.marks.len()
+    }
+
     /// Whether the filter leaves nothing of the set.
     pub(super) fn is_empty_after(&self, filter: Filter) -> bool {
         self.marks.iter().all(|mark| filter.drops(mark.deleted))

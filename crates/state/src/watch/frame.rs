@@ -64,6 +64,8 @@ pub(super) enum Body {
     /// `partial`: more of the same revision follows.
     Events {
         events: Bytes,
+        /// How many they are.
+        count: usize,
         partial: bool,
     },
 }
@@ -83,6 +85,15 @@ impl Frame {
         matches!(self.body, Body::Events { .. })
     }
 
+    /// How many events the response carries.
+    #[must_use]
+    pub const fn event_count(&self) -> usize {
+        match self.body {
+            Body::Events { count, .. } => count,
+            Body::Created | Body::Rejected(_) | Body::Canceled { .. } | Body::Progress => 0,
+        }
+    }
+
     /// Length of the message, in bytes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
@@ -93,7 +104,7 @@ impl Frame {
             }
             Body::Canceled { compact_revision } => 2 + number_len(*compact_revision),
             Body::Progress => 0,
-            Body::Events { events, partial } => 2 * usize::from(*partial) + events.len(),
+            Body::Events { events, partial, .. } => 2 * usize::from(*partial) + events.len(),
         };
         self.header.len() + number_len(self.watch_id) + body
     }
@@ -114,7 +125,7 @@ impl Frame {
                 put_number(0x28, *compact_revision, buf);
             }
             Body::Progress => {}
-            Body::Events { events, partial } => {
+            Body::Events { events, partial, .. } => {
                 if *partial {
                     buf.put_slice(&[0x38, 1]);
                 }

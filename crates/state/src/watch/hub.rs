@@ -64,6 +64,8 @@ pub struct HubStats {
     pub refused_watcher_count: u64,
     /// Bytes of events that have not been taken yet.
     pub held_bytes: usize,
+    /// Events that wait to be taken, counted for each watcher.
+    pub pending_event_count: usize,
 }
 
 pub(super) struct State {
@@ -258,7 +260,10 @@ impl Hub {
             held_bytes: state.held.used(),
             ..HubStats::default()
         };
-        stats.watcher_count = state.streams.iter().map(|(_, stream)| stream.watchers.len()).sum();
+        for (_, stream) in state.streams.iter() {
+            stats.watcher_count += stream.watchers.len();
+            stats.pending_event_count += stream.queue.event_count();
+        }
         stats.slow_watcher_count = state
             .groups
             .iter()

@@ -42,6 +42,12 @@ pub(super) struct Events {
     pub(super) fragment: bool,
 }
 
+impl Events {
+    fn count(&self) -> usize {
+        self.set.len() * self.watch_ids.len()
+    }
+}
+
 /// There is no room for events.
 #[derive(Debug)]
 pub(super) struct Full;
@@ -65,6 +71,8 @@ pub(super) struct Queue {
 struct State {
     items: VecDeque<Item>,
     bytes: usize,
+    /// Events, counted for each watcher that is to get them.
+    event_count: usize,
     control_count: usize,
     waker: Option<Waker>,
     /// Somebody was turned away since there was room last.
@@ -90,6 +98,7 @@ impl Queue {
             return Err(Full);
         }
         state.bytes += bytes;
+        state.event_count += events.count();
         state.items.push_back(Item::Events(events));
         Ok(state.waker.take())
     }
@@ -108,6 +117,11 @@ impl Queue {
         state.control_count += 1;
         state.items.push_back(item);
         state.waker.take()
+    }
+
+    /// Events waiting, counted for each watcher that is to get them; filters have not been asked.
+    pub(super) fn event_count(&self) -> usize {
+        self.state.lock().event_count
     }
 
     /// Replies waiting.
@@ -131,7 +145,10 @@ impl Queue {
             return Poll::Pending;
         };
         match &item {
-            Item::Events(events) => state.bytes -= cost(events),
+            Item::Events(events) => {
+                state.bytes -= cost(events);
+                state.event_count -= events.count();
+            }
             Item::Created { .. }
             | Item::Rejected { .. }
             | Item::Canceled { .. }

@@ -62,6 +62,7 @@ pub struct WatchStream {
 struct Sending {
     header: Header,
     events: Bytes,
+    event_count: usize,
     watch_ids: Arc<Vec<i64>>,
     /// The watcher in turn.
     at: usize,
@@ -211,6 +212,7 @@ impl WatchStream {
         Ok(Sending {
             header,
             events: encoded.bytes,
+            event_count: encoded.ends.len(),
             watch_ids: Arc::clone(&events.watch_ids),
             at: 0,
             ends: split.then_some(encoded.ends),
@@ -230,23 +232,23 @@ impl WatchStream {
                 };
                 continue;
             };
-            let (events, partial) = sending.next_piece(watch_id, self.fragment_bytes_max);
+            let (events, count, partial) = sending.next_piece(watch_id, self.fragment_bytes_max);
             if !partial {
                 sending.at += 1;
             }
-            let body = Body::Events { events, partial };
+            let body = Body::Events { events, count, partial };
             return Ok(Some(Frame { header: sending.header, watch_id, body }));
         }
     }
 }
 
 impl Sending {
-    /// The next response's events for the watcher in turn, and whether more of them follow.
-    fn next_piece(&mut self, watch_id: i64, bytes_max: usize) -> (Bytes, bool) {
+    /// The next response's events for the watcher in turn, how many they are, and whether more of them follow.
+    fn next_piece(&mut self, watch_id: i64, bytes_max: usize) -> (Bytes, usize, bool) {
         let around = self.header.len() + number_len(watch_id);
         let fits_whole = self.sent_count == 0 && around + self.events.len() < bytes_max;
         let Some(ends) = self.ends.as_ref().filter(|_| !fits_whole) else {
-            return (self.events.clone(), false);
+            return (self.events.clone(), self.event_count, false);
         };
         let start = self.sent_count.checked_sub(1).map_or(0, |last| ends[last]);
         // As many events as fit with the mark that more follow, and one in any case.
@@ -256,7 +258,7 @@ impl Sending {
         let piece = self.events.slice(start..rest[count - 1]);
         let partial = count < rest.len();
         self.sent_count = if partial { self.sent_count + count } else { 0 };
-        (piece, partial)
+        (piece, count, partial)
     }
 }
 

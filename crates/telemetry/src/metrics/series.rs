@@ -221,6 +221,10 @@ group! {
         delete: Counter = counter(), "etcd_mvcc_delete_total", "Deletions on this member.";
         txn: Counter = counter(), "etcd_mvcc_txn_total",
             "Views of the keyspace with more than one operation.";
+        put_size: Gauge = gauge(), "etcd_debugging_mvcc_total_put_size_in_bytes",
+            "Bytes of keys and values put since the start.";
+        events: Counter = counter(), "etcd_debugging_mvcc_events_total",
+            "Events handed to clients.";
         hash: Histogram = Histogram::seconds(10_000, 15), "etcd_mvcc_hash_duration_seconds",
             "Time that hashing the backend took.";
         hash_revision: Histogram = Histogram::seconds(10_000, 15),

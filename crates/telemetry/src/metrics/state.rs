@@ -29,8 +29,6 @@ sample! {
         "Read transactions open on the backend.";
     Gauge keys: "etcd_debugging_mvcc_keys_total",
         "Live keys.";
-    Gauge put_size_bytes: "etcd_debugging_mvcc_total_put_size_in_bytes",
-        "Bytes of keys and values put since the start.";
     Gauge current_revision: "etcd_debugging_mvcc_current_revision",
         "Current revision of the keyspace.";
     Gauge compact_revision: "etcd_debugging_mvcc_compact_revision",
@@ -43,8 +41,6 @@ sample! {
         "Watchers that are behind the current revision.";
     Gauge pending_events: "etcd_debugging_mvcc_pending_events_total",
         "Events on their way to watch streams.";
-    Counter events: "etcd_debugging_mvcc_events_total",
-        "Events handed to clients.";
     Gauge auth_revision: "etcd_debugging_auth_revision",
         "Current revision of users and roles.";
     Gauge proposals: "quorate_proposals_in_progress",

@@ -44,6 +44,22 @@ fn events_for_many_streams_are_held_once() {
 }
 
 #[test]
+fn events_that_wait_are_counted_for_each_watcher() {
+    let (keyspace, hub) = setup(QueueLimits::default());
+    let mut streams = idle_streams(&hub, 2, 0);
+    watch(&mut streams[0], create(b"k", b"", 0));
+    assert_eq!(hub.stats().pending_event_count, 0);
+    keyspace.put(&hub, b"k", b"v");
+    keyspace.put(&hub, b"other", b"v");
+    keyspace.put(&hub, b"k", b"v");
+    assert_eq!(hub.stats().pending_event_count, 2 * 3);
+    assert_eq!(drain(&mut streams[1]).len(), 3, "the creation, and two events");
+    assert_eq!(hub.stats().pending_event_count, 2 * 2);
+    drop(streams);
+    assert_eq!(hub.stats().pending_event_count, 0);
+}
+
+#[test]
 fn at_the_bound_a_stream_holds_one_response_and_misses_nothing() {
     let (keyspace, hub) =
         setup_with(WatchLimits { held_bytes_max: 3000, ..WatchLimits::default() });

@@ -1,0 +1,239 @@
+//! What the series of `/metrics` count: the same for the same requests on both servers.
+
+use bytes::Bytes;
+use prost::Message as _;
+use quorate_api::etcdserverpb as pb;
+use quorate_api::etcdserverpb::compare::{CompareResult, TargetUnion};
+use quorate_tests::{
+    Kind, RawHttp2, Server, Watch, compare, delete, eventually, get_op, literal, on_both_servers,
+    on_quorate, put, put_leased, put_op, range, txn, txn_when, watch_key,
+};
+
+on_both_servers! {
+    operations_on_the_keyspace_are_counted,
+    messages_and_their_bytes_are_counted,
+    what_watchers_are_sent_is_counted,
+}
+
+on_quorate! {
+    requests_that_cannot_be_read_are_counted,
+    the_log_counts_what_it_writes,
+    alarms_are_counted_by_kind_and_member,
+    what_watchers_are_sent_takes_time,
+    a_commit_has_phases,
+}
+
+/// What some series say.
+#[derive(Debug)]
+struct Seen<const N: usize>([f64; N]);
+
+impl<const N: usize> Seen<N> {
+    fn of(server: &Server, names: [&str; N]) -> Self {
+        Self(names.map(|name| server.metric(name).unwrap_or_default()))
+    }
+
+    fn since(&self, before: &Self) -> [f64; N] {
+        std::array::from_fn(|at| self.0[at] - before.0[at])
+    }
+}
+
+async fn operations_on_the_keyspace_are_counted(kind: Kind) {
+    const NAMES: [&str; 5] = [
+        "etcd_mvcc_range_total",
+        "etcd_mvcc_put_total",
+        "etcd_mvcc_delete_total",
+        "etcd_mvcc_txn_total",
+        "etcd_debugging_mvcc_total_put_size_in_bytes",
+    ];
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let mut before = Seen::of(&server, NAMES);
+    let mut counts = |what: &str, expected: [f64; 5]| {
+        let now = Seen::of(&server, NAMES);
+        assert_eq!(now.since(&before), expected, "{what}");
+        before = now;
+    };
+    client.write("a", "12345").await;
+    counts("a put", [0.0, 1.0, 0.0, 0.0, 6.0]);
+    client.put(pb::PutRequest { prev_kv: true, ..put("a", "1") }).await.unwrap();
+    counts("one that shows what was there", [1.0, 1.0, 0.0, 1.0, 2.0]);
+    client.range(range("a", "c")).await.unwrap();
+    counts("a range", [1.0, 0.0, 0.0, 0.0, 0.0]);
+    client.delete_range(delete("x", "")).await.unwrap();
+    counts("a deletion of nothing", [0.0, 0.0, 1.0, 0.0, 0.0]);
+    let shows = pb::DeleteRangeRequest { prev_kv: true, ..delete("a", "") };
+    client.delete_range(shows).await.unwrap();
+    counts("one that shows what was there", [1.0, 0.0, 1.0, 1.0, 0.0]);
+    client.txn(txn(vec![put_op("a", "1"), put_op("b", "2")])).await.unwrap();
+    counts("two puts", [0.0, 2.0, 0.0, 1.0, 4.0]);
+    let is_there = |key| compare(key, CompareResult::Greater, TargetUnion::Version(0));
+    let one = txn_when(vec![is_there("a")], vec![put_op("a", "2")], vec![]);
+    client.txn(one).await.unwrap();
+    counts("a condition and a put", [1.0, 1.0, 0.0, 0.0, 2.0]);
+    let conditions = vec![is_there("a"), is_there("x"), is_there("b")];
+    client.txn(txn_when(conditions, vec![], vec![put_op("b", "2")])).await.unwrap();
+    counts("conditions up to the first that fails", [2.0, 1.0, 0.0, 1.0, 2.0]);
+    client.txn(txn(vec![get_op("a"), get_op("b")])).await.unwrap();
+    counts("a transaction that reads", [2.0, 0.0, 0.0, 1.0, 0.0]);
+    client.grant(7, 600).await;
+    client.put(put_leased("c", "1", 7)).await.unwrap();
+    client.put(put_leased("d", "1", 7)).await.unwrap();
+    counts("keys of a lease", [0.0, 2.0, 0.0, 0.0, 4.0]);
+    client.lease_revoke(pb::LeaseRevokeRequest { id: 7 }).await.unwrap();
+    counts("its revocation", [0.0, 0.0, 2.0, 1.0, 0.0]);
+}
+
+fn series(name: &str, service: &str, method: &str, kind: &str) -> String {
+    format!(
+        "grpc_server_{name}_total{{grpc_method=\"{method}\",\
+         grpc_service=\"etcdserverpb.{service}\",grpc_type=\"{kind}\"}}"
+    )
+}
+
+async fn messages_and_their_bytes_are_counted(kind: Kind) {
+    const BYTES: [&str; 2] = [
+        "etcd_network_client_grpc_received_bytes_total",
+        "etcd_network_client_grpc_sent_bytes_total",
+    ];
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let before = Seen::of(&server, BYTES);
+    let put = put("k", vec![b'v'; 100_000]);
+    let (asked, answer) = (put.encoded_len(), client.put(put).await.unwrap());
+    let list = client.range(range("k", "")).await.unwrap();
+    let received = asked + range("k", "").encoded_len();
+    let sent = answer.encoded_len() + list.encoded_len();
+    assert_eq!(Seen::of(&server, BYTES).since(&before), [received as f64, sent as f64]);
+
+    let names =
+        ["msg_received", "msg_sent"].map(|name| series(name, "Watch", "Watch", "bidi_stream"));
+    let names = names.each_ref().map(String::as_str);
+    let before = Seen::of(&server, names);
+    let mut watch = Watch::open(&client);
+    watch.create(watch_key("k")).await;
+    for number in 1..=3 {
+        client.write("k", "v").await;
+        watch.events(1).await;
+        let counts = Seen::of(&server, names).since(&before);
+        assert_eq!(counts, [1.0, 1.0 + f64::from(number)], "the creation, and events");
+    }
+}
+
+async fn what_watchers_are_sent_is_counted(kind: Kind) {
+    const NAMES: [&str; 2] =
+        ["etcd_debugging_mvcc_events_total", "etcd_debugging_mvcc_pending_events_total"];
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let before = Seen::of(&server, NAMES);
+    let mut watches = Vec::new();
+    for key in ["a", "a", "b"] {
+        let mut watch = Watch::open(&client);
+        watch.create(watch_key(key)).await;
+        watches.push(watch);
+    }
+    client.txn(txn(vec![put_op("a", "1"), put_op("b", "2"), put_op("c", "3")])).await.unwrap();
+    for watch in &mut watches {
+        watch.events(1).await;
+    }
+    assert_eq!(Seen::of(&server, NAMES).since(&before), [3.0, 0.0]);
+}
+
+/// The head of a call, as it goes on the wire.
+fn head(path: &str) -> Vec<u8> {
+    let lines = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", path),
+        (":authority", "localhost"),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+    ];
+    lines.iter().flat_map(|(name, value)| literal(name.as_bytes(), value.as_bytes())).collect()
+}
+
+async fn requests_that_cannot_be_read_are_counted(kind: Kind) {
+    let server = Server::start(kind).await;
+    for (path, api) in [
+        ("/etcdserverpb.Watch/Watch", "watch"),
+        ("/etcdserverpb.Lease/LeaseKeepAlive", "lease-keepalive"),
+    ] {
+        let name =
+            format!("etcd_network_server_stream_failures_total{{API=\"{api}\",Type=\"receive\"}}");
+        // One that goes is no failure.
+        let mut gone = RawHttp2::connect(server.port());
+        gone.open(&head(path));
+        drop(gone);
+        let mut connection = RawHttp2::connect(server.port());
+        let id = connection.open(&head(path));
+        // A field of a type that there is not.
+        connection.send_body(id, &[0, 0, 0, 0, 1, 0x0f], true);
+        eventually("the failure", async || (server.metric(&name) == Some(1.0)).then_some(())).await;
+    }
+}
+
+async fn the_log_counts_what_it_writes(kind: Kind) {
+    const BYTES: &str = "etcd_disk_wal_write_bytes_total";
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let before = server.metric(BYTES).unwrap();
+    let value = Bytes::from(vec![b'v'; 100_000]);
+    for _ in 0..5 {
+        client.write("k", &value).await;
+    }
+    let bytes = server.metric(BYTES).unwrap() - before;
+    assert!((500_000.0..550_000.0).contains(&bytes), "{bytes}");
+}
+
+async fn alarms_are_counted_by_kind_and_member(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let order = async |action, alarm| {
+        let request = pb::AlarmRequest { action, member_id: 0xab, alarm };
+        client.alarm(request).await.unwrap();
+    };
+    let of = |kind: &str| {
+        let labels = format!("{{alarm_type=\"{kind}\",server_id=\"ab\"}}");
+        server.metric(&format!("etcd_debugging_server_alarms{labels}"))
+    };
+    assert_eq!((of("NOSPACE"), of("CORRUPT")), (None, None));
+    order(1, 1).await;
+    order(1, 1).await;
+    order(1, 2).await;
+    assert_eq!((of("NOSPACE"), of("CORRUPT")), (Some(2.0), Some(1.0)), "as etcd counts them");
+    order(0, 0).await;
+    order(2, 2).await;
+    assert_eq!((of("NOSPACE"), of("CORRUPT")), (Some(2.0), Some(0.0)));
+}
+
+async fn what_watchers_are_sent_takes_time(kind: Kind) {
+    const NAMES: [&str; 3] = [
+        "etcd_debugging_server_watch_send_loop_watch_stream_duration_seconds_count",
+        "etcd_debugging_server_watch_send_loop_watch_stream_duration_per_event_seconds_count",
+        "etcd_debugging_server_watch_send_loop_control_stream_duration_seconds_count",
+    ];
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let mut watch = Watch::open(&client);
+    watch.create(watch_key("k")).await;
+    assert_eq!(NAMES.map(|name| server.metric(name)), [Some(0.0), Some(0.0), Some(1.0)]);
+    client.write("k", "v").await;
+    watch.events(1).await;
+    assert_eq!(NAMES.map(|name| server.metric(name)), [Some(1.0), Some(1.0), Some(1.0)]);
+}
+
+async fn a_commit_has_phases(kind: Kind) {
+    let server = Server::start(kind).await;
+    server.client().write("k", "v").await;
+    let of = |name: &str| server.metric(&format!("{name}_duration_seconds_sum")).unwrap();
+    let written = eventually("a commit", async || {
+        let written = of("etcd_debugging_disk_backend_commit_write");
+        (written > 0.0).then_some(written)
+    })
+    .await;
+    let whole = of("etcd_disk_backend_commit");
+    let spilled = of("etcd_debugging_disk_backend_commit_spill");
+    assert!(spilled > 0.0 && written + spilled <= whole * 1.001, "{written} {spilled} {whole}");
+    assert_eq!(of("etcd_debugging_disk_backend_commit_rebalance"), 0.0);
+    let log = |name: &str| server.metric(&format!("etcd_disk_wal_{name}_duration_seconds_sum"));
+    assert!(log("write").unwrap() > 0.0 && log("fsync").unwrap() > 0.0);
+}
