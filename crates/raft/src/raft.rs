@@ -282,8 +282,9 @@ impl<S: Storage> Raft<S> {
             MessageKind::Append | MessageKind::Heartbeat if knows_leases => {
                 self.send(Message::new(MessageKind::AppendResponse, message.from));
             }
-            // Likewise a candidate that lags behind.
-            MessageKind::PreVote => self.reject_vote(&message),
+            // Likewise a candidate that lags behind. One that asks without a pre-vote hears of no term from those who
+            // do not know it as a member, and would run after theirs by chance alone.
+            MessageKind::PreVote | MessageKind::Vote => self.reject_vote(&message),
             MessageKind::StorageAppendResponse => {
                 // Entries may have been replaced since the term ended, and their replacement may
                 // be on its way to storage; a later report covers them. A snapshot is final.
@@ -306,7 +307,6 @@ impl<S: Storage> Raft<S> {
             | MessageKind::Propose
             | MessageKind::Append
             | MessageKind::AppendResponse
-            | MessageKind::Vote
             | MessageKind::VoteResponse
             | MessageKind::Snapshot
             | MessageKind::Heartbeat

@@ -224,6 +224,28 @@ fn proposals_go_to_the_leader_or_nowhere() {
 }
 
 #[test]
+fn a_candidate_of_a_term_that_is_past_is_told_the_present_one() {
+    let mut node = node(&[1, 2, 3]);
+    node.step(Message { term: Term(7), ..append(10, 1, Vec::new()) }).unwrap();
+    settle(&mut node);
+    let log = (LogIndex(20), Term(2));
+    let vote = Message { index: log.0, log_term: log.1, ..from_peer(MessageKind::Vote) };
+    node.step(vote).unwrap();
+    let (_, sent) = settle(&mut node);
+    let [answer] = &sent[..] else { panic!("one answer, not {sent:?}") };
+    assert_eq!((answer.kind, answer.to), (MessageKind::VoteResponse, 2));
+    assert_eq!((answer.term, answer.reject), (Term(7), true));
+
+    // Whoever is told goes on from there.
+    let mut candidate = self::node(&[1, 2, 3]);
+    candidate.campaign();
+    settle(&mut candidate);
+    let told = Message { reject: true, term: Term(7), ..from_peer(MessageKind::VoteResponse) };
+    candidate.step(told).unwrap();
+    assert_eq!((candidate.role(), candidate.term()), (Role::Follower, Term(7)));
+}
+
+#[test]
 fn nonsense_is_refused_by_name() {
     let mut node = node(&[1, 2, 3]);
     let mut refuse = |message: Message| node.step(message).unwrap_err();
