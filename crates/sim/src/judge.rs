@@ -30,7 +30,7 @@ use quorate_state::units::Millis;
 use quorate_state::watch::{HeaderFields, WatchStream};
 use quorate_storage::checksum::crc32c;
 
-use crate::member::Ends;
+use crate::member::{Ends, GivenUp};
 use crate::translate;
 
 /// What is remembered of a committed entry.
@@ -388,6 +388,20 @@ impl Judge {
             self.object(|| {
                 format!("host {host}, leader in term {term}, commits entry {commit} of term {its} by itself")
             });
+        }
+    }
+
+    /// A member's log holds something no more: nothing that is committed, and nothing for what it had already.
+    pub fn note_given_up(&mut self, host: usize, given_up: GivenUp) {
+        match given_up {
+            GivenUp::ForItsOwnPast { index } => self.object(|| {
+                format!("host {host} gives its log up for a snapshot at {index}, which it had")
+            }),
+            GivenUp::ForALeaders { index, term } => {
+                if self.digest(index).is_some_and(|digest| digest.term == term) {
+                    self.object(|| format!("host {host} gives up the committed entry {index}"));
+                }
+            }
         }
     }
 

@@ -46,7 +46,7 @@ pub use self::question::{Ask, Failure, OpId, Reply};
 pub(crate) use self::requests::ROOT;
 pub use self::settings::Settings;
 use self::standing::Standing;
-pub use self::terms::{Ends, Terms};
+pub use self::terms::{Ends, GivenUp, Terms};
 use crate::clock::{LocalClock, Micros, SECOND};
 
 /// By what a caller is told that something is done: the operation, or 0 for nobody.
@@ -104,6 +104,8 @@ pub enum Out {
     Members(Members),
     /// Leadership, as this member sees it.
     Leadership(Leadership),
+    /// The log holds something no more.
+    GivenUp(GivenUp),
     /// The process ends in order: the member was removed.
     Removed,
     /// The process ends, because its log and its group's contradict each other.
@@ -524,7 +526,8 @@ impl Process {
     fn carry_out(&mut self, effect: Effect) -> Result<(), Fatal> {
         match effect {
             Effect::Persist(persist) => {
-                self.terms.note(&persist);
+                let given_up = self.terms.note(&persist);
+                self.out.extend(given_up.into_iter().map(Out::GivenUp));
                 if let Some(first) = persist.entries.first() {
                     self.promised.log = self.promised.log.min(first.index.prev());
                 }

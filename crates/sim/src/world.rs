@@ -13,6 +13,7 @@ mod client;
 mod ending;
 mod faults;
 mod hosts;
+mod log_end;
 mod operator;
 mod transfers;
 
@@ -99,6 +100,8 @@ enum Event {
     Strike,
     /// The cluster falls into two parts.
     FallApart,
+    /// The same at the moment at which a leader is ahead of all others, who is looked at so many times.
+    FallApartAhead(u32),
     /// The links that are cut come back.
     Mend,
     Operate,
@@ -266,6 +269,7 @@ impl World {
             Event::GiveUp(op) => self.give_up(op),
             Event::Strike => self.strike(),
             Event::FallApart => self.fall_apart(),
+            Event::FallApartAhead(looks) => self.fall_apart_ahead(looks),
             Event::Mend => self.network.mend(),
             Event::Operate => self.operate(),
             Event::GiveBack(host) => self.give_back(host),

@@ -14,15 +14,25 @@ impl Terms {
         Self(entries.iter().map(|entry| (entry.index, entry.term)).collect())
     }
 
-    /// The log is going to hold this.
-    pub(super) fn note(&mut self, persist: &Persist) {
+    /// The log is going to hold this. Returns what it holds no more.
+    pub(super) fn note(&mut self, persist: &Persist) -> Vec<GivenUp> {
+        let mut given_up = Vec::new();
         if let Some(snapshot) = &persist.snapshot {
-            self.0 = BTreeMap::from([(snapshot.metadata.index, snapshot.metadata.term)]);
+            let last = (snapshot.metadata.index, snapshot.metadata.term);
+            let before = std::mem::replace(&mut self.0, BTreeMap::from([last]));
+            if before.get(&last.0) == Some(&last.1) {
+                given_up.push(GivenUp::ForItsOwnPast { index: last.0 });
+            }
         }
-        if let Some(first) = persist.entries.first() {
-            self.0.split_off(&first.index);
-        }
+        let after = match persist.entries.first() {
+            Some(first) => self.0.split_off(&first.index),
+            None => BTreeMap::new(),
+        };
         self.0.extend(persist.entries.iter().map(|entry| (entry.index, entry.term)));
+        let is_gone = |(index, term): &(LogIndex, Term)| self.0.get(index) != Some(term);
+        let gone = after.into_iter().filter(is_gone);
+        given_up.extend(gone.map(|(index, term)| GivenUp::ForALeaders { index, term }));
+        given_up
     }
 
     /// The term of an entry; `Ok` without one where the log has nothing from before a snapshot.
@@ -36,6 +46,23 @@ impl Terms {
             Some(_) | None => Ok(self.0.get(&index).copied()),
         }
     }
+}
+
+/// What a log holds no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GivenUp {
+    /// Everything, for a snapshot whose last entry it had itself.
+    ForItsOwnPast {
+        /// That entry.
+        index: LogIndex,
+    },
+    /// An entry, for what a leader has there.
+    ForALeaders {
+        /// Its index.
+        index: LogIndex,
+        /// Its term.
+        term: Term,
+    },
 }
 
 /// A log that has no entry there.

@@ -186,6 +186,10 @@ fn grow_and_shrink(plan: &mut Plan, busy: Micros, draw: &mut SplitMix64) {
     plan.founders = one_of(draw, &[1, 2, 3, 4]);
     plan.operate_every = one_of(draw, &[100, 300]) * MILLI;
     plan.changes_at_once = draw.below(2) == 0;
+    if plan.changes_at_once && plan.founders == 1 {
+        // Of five, two may go at once, and leave a quorum of the rest beside one of all.
+        plan.founders = 5;
+    }
     plan.think_max = busy;
     // Between an entry and the verdict on it, there is to be time for something.
     plan.step_max = one_of(draw, &[1, 20, 50]) * MILLI;

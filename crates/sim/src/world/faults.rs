@@ -24,6 +24,9 @@ const STRIKING: [Kind; 12] = [
     Kind::Transfer,
 ];
 
+/// Between two looks for the moment to cut links.
+const LOOK_EVERY: Micros = MILLI / 2;
+
 impl World {
     /// Something goes wrong.
     pub(super) fn strike(&mut self) {
@@ -196,6 +199,39 @@ impl World {
         }
         let span = self.drawn_span() + 2 * SECOND;
         self.queue.put(self.now + span, Event::Mend);
+    }
+
+    /// Two changes are under way: whoever leads is cut off with one other when it alone knows that they are committed,
+    /// and goes on by the members of then, the others by those of before.
+    pub(super) fn fall_apart_ahead(&mut self, looks: u32) {
+        if self.is_calm() || looks == 0 {
+            return;
+        }
+        let Some(leader) = self.leader_ahead().filter(|_| self.one_in(3)) else {
+            return self.queue.put(self.now + LOOK_EVERY, Event::FallApartAhead(looks - 1));
+        };
+        let mut side: Vec<bool> = self.hosts.iter().map(|host| host.process.is_none()).collect();
+        side[leader] = true;
+        let one = self.draw.position(side.len());
+        side[one] = true;
+        self.cut_between(&side);
+        let span = self.drawn_span() + 3 * SECOND;
+        self.queue.put(self.now + span, Event::Mend);
+    }
+
+    /// Who leads and knows more to be committed than anybody else.
+    fn leader_ahead(&self) -> Option<usize> {
+        let leads = |host: &Host| {
+            let process = host.process.as_ref();
+            process.is_some_and(|process| process.leadership().role == Role::Leader)
+        };
+        let leader = self.hosts.iter().position(leads)?;
+        let committed = |at: usize| {
+            let process = self.hosts[at].process.as_ref();
+            process.map(|process| process.status().hard_state.commit)
+        };
+        let others = (0..self.hosts.len()).filter(|at| *at != leader);
+        (committed(leader) > others.filter_map(committed).max()).then_some(leader)
     }
 
     fn hand_over(&mut self, to: usize) {

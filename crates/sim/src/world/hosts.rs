@@ -195,6 +195,7 @@ impl World {
         if found.term < promised.term || found.last_index < promised.log {
             self.judge.object(|| format!("h{at} has promised {promised:?} and has {found:?}"));
         }
+        self.check_log_end(at);
         if is_damaged {
             self.judge.object(|| format!("h{at} starts, though its log is damaged"));
         }
@@ -419,6 +420,7 @@ impl World {
                 let life = self.hosts[at].life;
                 self.queue.put(self.now + REMOVAL_PAUSE, Event::ToldRemoved { host: at, life });
             }
+            Out::GivenUp(given_up) => self.judge.note_given_up(at, given_up),
             Out::Fault(fault) => self.note_fault(at, &fault),
             Out::Seen(what) => self.seen.note(what),
         }

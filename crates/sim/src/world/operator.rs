@@ -31,6 +31,9 @@ use crate::plan::{Kind, Theme};
 /// Between two acts while a cluster is brought back.
 const MEND_EVERY: u64 = 200 * MILLI;
 
+/// How long a moment to cut links is looked for.
+const LOOKS: u32 = 400;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Operator {
@@ -180,6 +183,11 @@ impl World {
                     self.change(kind, row.id.0, String::new(), "a member is removed");
                 }
             }
+        } else {
+            return;
+        }
+        if self.plan.has(Kind::Cut) && self.one_in(2) {
+            self.queue.put(self.now, Event::FallApartAhead(LOOKS));
         }
     }
 

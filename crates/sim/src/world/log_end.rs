@@ -1,0 +1,42 @@
+//! What is behind the last record of a log that has been opened: zeros, and nothing that the next start could read.
+
+use std::path::PathBuf;
+
+use quorate_storage::disk::{Disk as _, OpenMode};
+use quorate_storage::wal::WalError;
+use quorate_storage::wal::inspect::visit;
+
+use super::World;
+use crate::disk::{Faults, SimDisk};
+
+/// Where something was left behind the last record.
+#[derive(Debug)]
+struct Leftover {
+    path: PathBuf,
+    offset: u64,
+}
+
+impl World {
+    /// Looks at the log of a member that has just been started. A disk that answers no more is not asked.
+    pub(super) fn check_log_end(&mut self, at: usize) {
+        let disk = &self.hosts[at].disk;
+        let faults = disk.faults();
+        disk.set_faults(Faults::default());
+        let leftover = find_leftover(disk);
+        disk.set_faults(faults);
+        if let Some(Leftover { path, offset }) = leftover {
+            self.judge.object(|| {
+                format!("h{at} leaves something at {offset} of {path:?}, behind the end of its log")
+            });
+        }
+    }
+}
+
+fn find_leftover(disk: &SimDisk) -> Option<Leftover> {
+    let end = visit::<WalError>(disk, World::dirs().wal(), |_, _| Ok(())).ok()?;
+    let file = disk.open(&end.path, OpenMode::Read).ok()?;
+    let mut rest = vec![0; usize::try_from(file.len().ok()?.checked_sub(end.offset)?).ok()?];
+    file.read_exact_at(&mut rest, end.offset).ok()?;
+    let at = rest.iter().position(|byte| *byte != 0)?;
+    Some(Leftover { path: end.path, offset: end.offset + at as u64 })
+}
