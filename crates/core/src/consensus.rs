@@ -250,6 +250,18 @@ impl<R: Readers> Consensus<R> {
         self.node.uncommitted_bytes()
     }
 
+    /// Bytes of appends that are kept until those before them come.
+    #[must_use]
+    pub const fn early_appends_bytes(&self) -> u64 {
+        self.node.early_appends_bytes()
+    }
+
+    /// How many membership changes wait for the one before them.
+    #[must_use]
+    pub fn held_change_count(&self) -> usize {
+        self.node.held_change_count()
+    }
+
     /// How many messages with entries, and requests, have found no room in the log since the last call.
     pub fn take_refused_for_room(&mut self) -> u64 {
         self.node.take_refused_for_room()

@@ -24,7 +24,7 @@ use quorate_telemetry::throttle::LogThrottle;
 
 use crate::access::{Gate, Provider, Shown};
 use crate::error::RequestError;
-use crate::passwords::Passwords;
+use crate::passwords::{Passwords, PasswordsLoad};
 use crate::profile::Profile;
 use crate::proposer::Proposer;
 use crate::reader::Reader;
@@ -47,6 +47,12 @@ pub struct Accounts {
 }
 
 impl Accounts {
+    /// How many passwords wait.
+    #[must_use]
+    pub fn passwords_load(&self) -> PasswordsLoad {
+        self.passwords.load()
+    }
+
     /// Gives a token to who knows the password of a user.
     pub async fn authenticate(
         &self,

@@ -321,6 +321,8 @@ impl Driver {
         metrics.proposals_committed.set_unsigned(committed.get());
         metrics.log_bytes.set_unsigned(self.consensus.log_bytes());
         metrics.log_uncommitted_bytes.set_unsigned(self.consensus.uncommitted_bytes());
+        metrics.early_appends.set_unsigned(self.consensus.early_appends_bytes());
+        metrics.held_changes.set_unsigned(self.consensus.held_change_count() as u64);
         metrics.log_refused.add(self.consensus.take_refused_for_room());
     }
 

@@ -60,6 +60,7 @@ pub use limit_notices::log_limits;
 pub use limits::Limits;
 pub use memory_lock::MemoryLock;
 pub use outcome::deliver_outcomes;
+pub use passwords::PasswordsLoad;
 pub use pending_proposals::Load;
 pub use profile::Profile;
 pub use proposer::Proposer;

@@ -72,13 +72,25 @@ struct Queue {
     /// Users for whom something waits, in the order of their turns.
     turns: VecDeque<String>,
     count: usize,
+    /// How many were refused for want of a place.
+    refused: u64,
     has_ended: bool,
+}
+
+/// How many wait, and how many were refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PasswordsLoad {
+    /// Passwords that wait to be hashed or checked.
+    pub waiting: usize,
+    /// Those that were refused because too many others waited.
+    pub refused: u64,
 }
 
 impl Queue {
     fn add(&mut self, user: &str, work: Work) -> Result<(), RequestError> {
         let waiting = self.users.get(user).map_or(0, VecDeque::len);
         if self.count >= WAITING_MAX || waiting >= WAITING_PER_USER_MAX {
+            self.refused += 1;
             return Err(RequestError::TooManyRequests);
         }
         if waiting == 0 {
@@ -101,6 +113,10 @@ impl Queue {
         }
         self.count -= 1;
         work
+    }
+
+    const fn load(&self) -> PasswordsLoad {
+        PasswordsLoad { waiting: self.count, refused: self.refused }
     }
 }
 
@@ -181,6 +197,11 @@ impl Passwords {
         self.shared.queue.lock().add(user, work)?;
         self.shared.is_there_work.notify_one();
         told.await.map_err(|_| RequestError::Stopped)
+    }
+
+    /// How full it is.
+    pub(crate) fn load(&self) -> PasswordsLoad {
+        self.shared.queue.lock().load()
     }
 
     fn run(&self) {
@@ -298,8 +319,12 @@ mod tests {
         for number in 0..WAITING_MAX {
             queue.add(&number.to_string(), Box::new(|_| ())).unwrap();
         }
+        assert_eq!(queue.load(), PasswordsLoad { waiting: WAITING_MAX, refused: 0 });
         let full = queue.add("one more", Box::new(|_| ()));
         assert!(matches!(full, Err(RequestError::TooManyRequests)));
+        assert_eq!(queue.load(), PasswordsLoad { waiting: WAITING_MAX, refused: 1 });
+        drop(queue.take());
+        assert_eq!(queue.load(), PasswordsLoad { waiting: WAITING_MAX - 1, refused: 1 });
     }
 
     #[test]

@@ -53,6 +53,11 @@ impl EarlyAppends {
         Some(message)
     }
 
+    /// Bytes that are kept.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Takes everything, in the order of the log.
     pub(crate) fn take_all(&mut self) -> Vec<Message> {
         self.bytes = 0;
@@ -105,8 +110,10 @@ mod tests {
     fn they_are_bounded_in_bytes() {
         let mut early = EarlyAppends::default();
         assert_eq!(early.keep(Term(1), append(7, 12 << 20)), None);
+        assert!((12 << 20..EARLY_APPENDS_BYTES_MAX).contains(&early.bytes()));
         assert!(early.keep(Term(1), append(8, 12 << 20)).is_some());
         early.take_fitting(Term(1), LogIndex(7)).unwrap();
+        assert_eq!(early.bytes(), 0);
         assert_eq!(early.keep(Term(1), append(8, 12 << 20)), None);
     }
 }

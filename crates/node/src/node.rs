@@ -1,5 +1,7 @@
 //! The node: events in, effects out.
 
+mod holdings;
+
 use std::collections::VecDeque;
 
 use bytes::Bytes;
@@ -287,18 +289,6 @@ impl Node {
     #[must_use]
     pub fn status(&self) -> Status {
         self.raft.status()
-    }
-
-    /// Bytes of the log held in memory, what is being written included.
-    #[must_use]
-    pub fn log_bytes(&self) -> u64 {
-        self.raft.storage().bytes() + self.persistence.writing_bytes()
-    }
-
-    /// Bytes of entries that this leader has taken on and not applied yet.
-    #[must_use]
-    pub fn uncommitted_bytes(&self) -> u64 {
-        self.raft.uncommitted_bytes()
     }
 
     /// How many messages with entries, and requests, have found no room in the log since the last call.

@@ -549,10 +549,15 @@ fn changes_at_once(proposer: usize, count: u64) -> Vec<u64> {
         };
         members[proposer].handle(Event::ProposeConfChange { request_id: id, change });
     }
+    // The leader makes an entry of the first one, and keeps the next; a follower passes on what it is given.
+    let held = usize::try_from(count - 1).unwrap().min(limits::HELD_CHANGES_MAX);
+    let are_held = members[proposer].node.held_change_count();
+    assert_eq!(are_held, if proposer == 0 { held } else { 0 });
     for _ in 0..count {
         converse(&mut members);
         members[0].handle(Event::Tick);
     }
+    assert_eq!(members[0].node.held_change_count(), 0);
     let changes = members[0].applied.iter().filter(|entry| entry.kind == EntryKind::ConfChange);
     changes
         .map(|entry| quorate_raft::confchange::wire::decode_v1(&entry.data).unwrap().id)

@@ -107,6 +107,11 @@ impl Acquaintances {
         state.confirmed.insert(id);
     }
 
+    /// How many strangers are taken for members.
+    pub(crate) fn confirmed_count(&self) -> usize {
+        self.state.read().confirmed.len()
+    }
+
     /// Whether somebody at this URL lists itself, by this id, and this member as members of the cluster.
     pub(crate) async fn is_listed(
         &self,
@@ -163,7 +168,11 @@ mod tests {
         for id in 2..1_000 {
             known.confirm(id);
             assert_eq!(known.of(id), Acquaintance::Member);
-            assert!(known.state.read().confirmed.len() <= CONFIRMED_MAX);
+            assert!((1..=CONFIRMED_MAX).contains(&known.confirmed_count()));
         }
+        known.update([999].into_iter(), std::iter::empty());
+        let left = known.confirmed_count();
+        known.confirm(1_000);
+        assert_eq!(known.confirmed_count(), left + 1);
     }
 }

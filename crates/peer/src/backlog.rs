@@ -39,6 +39,11 @@ impl Backlog {
         Self { free_bytes: Arc::new(Semaphore::new(WAITING_BYTES_MAX)) }
     }
 
+    /// Bytes that wait.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        WAITING_BYTES_MAX - self.free_bytes.available_permits()
+    }
+
     /// Waits until there is room for messages that came in so many bytes. A single batch beyond the bound
     /// gets all the room there is.
     pub(crate) async fn admit(&self, messages: Vec<Message>, bytes: usize) -> Received {
@@ -66,7 +71,11 @@ mod tests {
         };
         let mut second = pin!(backlog.admit(Vec::new(), 1));
         assert!(second.as_mut().poll(&mut context).is_pending());
+        assert_eq!(backlog.waiting_bytes(), WAITING_BYTES_MAX);
         drop(first.into_messages());
-        assert!(second.as_mut().poll(&mut context).is_ready());
+        let Poll::Ready(_second) = second.as_mut().poll(&mut context) else {
+            panic!("there is room again");
+        };
+        assert_eq!(backlog.waiting_bytes(), 1);
     }
 }

@@ -70,4 +70,4 @@ pub use body::PeerBody;
 pub use consensus::Consensus;
 pub use dialer::Dialer;
 pub use snapshot_out::OutgoingSnapshot;
-pub use transport::{Parts, Peers};
+pub use transport::{Parts, Peers, PeersLoad};

@@ -63,6 +63,11 @@ impl Service {
         }
     }
 
+    /// How many large bodies are being read.
+    pub(crate) fn large_body_count(&self) -> usize {
+        LARGE_BODIES_MAX - self.large_bodies.available_permits()
+    }
+
     /// Answers a request whose path begins with `/raft`.
     pub(crate) async fn answer(&self, request: Request<Incoming>) -> Response<PeerBody> {
         match request.uri().path() {

@@ -242,7 +242,7 @@ impl Table {
         self.entries.read().remotes.contains_key(&id)
     }
 
-    #[cfg(test)]
+    /// How many are answered that are not known to be members.
     pub(crate) fn remote_count(&self) -> usize {
         self.entries.read().remotes.len()
     }

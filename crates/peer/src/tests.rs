@@ -34,6 +34,7 @@ mod refusals;
 
 use super::*;
 use crate::acquaintance::Acquaintance;
+use crate::backlog::WAITING_BYTES_MAX;
 use crate::call::Call;
 use crate::dialer::Dialer;
 use quorate_net::listen::{
@@ -744,8 +745,32 @@ fn a_member_that_cannot_keep_up_holds_its_peers_up() {
     assert!(dropped > 0 || sent == count);
     let received_bytes = || two.metrics.network.peer_received_bytes.with(&["1"]).value();
     assert!(received_bytes() < (64 + 16) << 20);
+    let waiting = || two.peers.load().waiting_bytes;
+    wait_until(|| (32 << 20..=WAITING_BYTES_MAX).contains(&waiting()));
     // All that was taken arrives, once there is room for it.
     let taken = usize::try_from(sent - dropped).unwrap();
     let received = two.receive(taken);
     assert!(received.iter().zip(0..).all(|(message, index)| message.index == LogIndex(index)));
+    wait_until(|| waiting() == 0);
+}
+
+#[test]
+fn a_large_body_is_counted_while_it_is_read() {
+    let one = TestMember::start(1);
+    let large = || one.peers.load().large_bodies;
+    assert_eq!(large(), 0);
+    let head = format!(
+        "POST /raft HTTP/1.1\r\nHost: x\r\nX-Etcd-Cluster-ID: {CLUSTER:x}\r\n\
+         X-Server-Version: 3.7.1\r\nX-Min-Cluster-Version: 3.0.0\r\nContent-Length: 1000000\r\n\r\n"
+    );
+    let held = block_on(async {
+        let mut stream =
+            TcpStream::connect(one.url.strip_prefix("http://").unwrap()).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(&[7; 100_000]).await.unwrap();
+        stream
+    });
+    wait_until(|| large() == 1);
+    drop(held);
+    wait_until(|| large() == 0);
 }

@@ -78,6 +78,19 @@ pub struct Peers {
     snapshots: Arc<Semaphore>,
 }
 
+/// How full the bounds are on what comes from others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeersLoad {
+    /// Bytes that consensus has not taken yet.
+    pub waiting_bytes: usize,
+    /// Large bodies that are being read.
+    pub large_bodies: usize,
+    /// Those who are answered and not known to be members.
+    pub remotes: usize,
+    /// Those of them who were found to be members before the log has told of them.
+    pub confirmed: usize,
+}
+
 impl Peers {
     /// Makes the transport. There is nobody to talk to before [`Self::set_members`].
     pub fn new(parts: Parts) -> Arc<Self> {
@@ -165,6 +178,16 @@ impl Peers {
             snapshot_out::send(&local, &peer.contact, snapshot).await;
             drop(place);
         });
+    }
+
+    /// How full the bounds are.
+    pub fn load(&self) -> PeersLoad {
+        PeersLoad {
+            waiting_bytes: self.local.backlog.waiting_bytes(),
+            large_bodies: self.service.large_body_count(),
+            remotes: self.table.remote_count(),
+            confirmed: self.local.acquaintances.confirmed_count(),
+        }
     }
 
     /// Since when the member has been reachable without interruption.

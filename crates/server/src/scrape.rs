@@ -18,6 +18,7 @@ pub(crate) fn plug_in(metrics: &Metrics, handles: &Arc<Handles>, budget: &Budget
         let watches = handles.reader.hub().stats();
         let (admission, proposals) = (handles.reader.admission(), handles.proposer.load());
         let (clients, peers) = (budget.clients.load(), budget.peers.load());
+        let (passwords, messages) = (handles.accounts.passwords_load(), handles.peers.load());
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let bytes = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         StateSample {
@@ -40,6 +41,9 @@ pub(crate) fn plug_in(metrics: &Metrics, handles: &Arc<Handles>, budget: &Budget
             reads_refused: bytes(admission.reads.refused()),
             tokens_waiting: bytes(admission.tokens.used()),
             tokens_refused: bytes(admission.tokens.refused()),
+            tokens_held: count(handles.gate.tokens_held()),
+            passwords_waiting: count(passwords.waiting),
+            passwords_refused: bytes(passwords.refused),
             tasks: bytes(admission.tasks.used()),
             tasks_refused: bytes(admission.tasks.refused()),
             lists_bytes: bytes(admission.lists.used()),
@@ -62,6 +66,10 @@ pub(crate) fn plug_in(metrics: &Metrics, handles: &Arc<Handles>, budget: &Budget
             peer_connections: count(peers.taken),
             peer_connections_waited: bytes(peers.waited),
             peer_connections_given_up: bytes(peers.given_up),
+            peer_waiting_bytes: count(messages.waiting_bytes),
+            peer_large_bodies: count(messages.large_bodies),
+            peer_remotes: count(messages.remotes),
+            peer_confirmed: count(messages.confirmed),
         }
     });
 }

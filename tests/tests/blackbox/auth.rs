@@ -503,6 +503,10 @@ async fn who_logs_in_all_the_time_keeps_nobody_waiting(kind: Kind) {
         }
     }
     assert!(answered > 0 && refused_early > 0, "{answered} answered, {refused_early} refused");
+    let metric = |name: &str| server.metric(name).unwrap();
+    assert_eq!(metric("quorate_passwords_refused_total"), f64::from(refused_early));
+    assert_eq!(metric("quorate_passwords_waiting"), 0.0);
+    assert!(metric("quorate_tokens_held") >= 2.0, "of the root and of ann");
 }
 
 async fn tokens_that_nobody_gave_out_take_no_readers_place(kind: Kind) {

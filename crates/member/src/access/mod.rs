@@ -81,6 +81,12 @@ impl Gate {
         !self.readers.auth.may_be_enabled()
     }
 
+    /// How many tokens are held that the log has given out.
+    #[must_use]
+    pub fn tokens_held(&self) -> usize {
+        self.readers.auth.tokens().count()
+    }
+
     /// What a request shows, where that needs no waiting: nothing, or what the connection has shown before.
     #[must_use]
     pub fn recall(&self, headers: &HeaderMap, remembered: &Remembered) -> Shown {

@@ -148,6 +148,12 @@ impl Tokens {
         }
     }
 
+    /// How many are held: those that are good, and those that have run out and were not looked at since.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.table.lock().tokens.len()
+    }
+
     /// Looks a token up by its text. Whether it is good, it says itself.
     #[must_use]
     pub fn find(&self, text: &[u8]) -> Option<Arc<Token>> {
@@ -247,7 +253,7 @@ mod tests {
         for index in 100..200 {
             tokens.add(&Tokens::text("new", index + 1), "ann", Millis(1500));
         }
-        assert_eq!(tokens.table.lock().tokens.len(), 101);
+        assert_eq!(tokens.count(), 101);
         assert!(user_of(&tokens, "old.0", 1500).is_some());
     }
 
@@ -259,7 +265,7 @@ mod tests {
         }
         let oldest = tokens.find(b"good.0").unwrap();
         tokens.table.lock().sweep(Millis(4), 4);
-        assert_eq!(tokens.table.lock().tokens.len(), 3);
+        assert_eq!(tokens.count(), 3);
         tokens.table.lock().sweep(Millis(4), 3);
         assert!(tokens.find(b"good.0").is_none());
         assert!(oldest.show(Millis(4)).is_none(), "nor is it good for whoever holds it");

@@ -180,6 +180,11 @@ pub fn enabled(level: Level) -> bool {
     level as u8 >= LEVEL.load(Ordering::Relaxed)
 }
 
+/// How many lines were dropped since the start because the outputs were too slow.
+pub(crate) fn dropped_line_count() -> u64 {
+    LOGGER.get().map_or(0, |logger| logger.outputs.dropped_count())
+}
+
 /// Waits until everything logged so far is written, for a second at most.
 pub fn flush() {
     if let Some(logger) = LOGGER.get() {

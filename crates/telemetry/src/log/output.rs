@@ -7,7 +7,8 @@
 //! # Invariants
 //!
 //! * Lines reach every output whole and in the order in which they were queued.
-//! * A full queue drops the new line and counts it. The count is written as a line of its own.
+//! * A full queue drops the new line and counts it. What was dropped since the last such line is written as a line of
+//!   its own.
 //! * A failing output is not fatal: a member that cannot log still serves.
 
 use std::fs::{File, OpenOptions};
@@ -71,6 +72,7 @@ enum Message {
 #[derive(Debug)]
 pub(super) struct Outputs {
     queue: Sender<Message>,
+    /// How many lines were, since the start.
     dropped: Arc<AtomicU64>,
 }
 
@@ -97,8 +99,13 @@ impl Outputs {
         let sinks = wanted.into_iter().map(Sink::open).collect::<Result<Vec<_>, _>>()?;
         let (queue, lines) = bounded(QUEUE_LINE_COUNT);
         let dropped = Arc::new(AtomicU64::new(0));
-        let mut writer =
-            Writer { sinks, format: settings.format, lines, dropped: Arc::clone(&dropped) };
+        let mut writer = Writer {
+            sinks,
+            format: settings.format,
+            lines,
+            dropped: Arc::clone(&dropped),
+            told: 0,
+        };
         std::thread::Builder::new()
             .name("log".to_owned())
             .spawn(move || writer.run())
@@ -112,6 +119,11 @@ impl Outputs {
         if let Err(TrySendError::Full(_)) = self.queue.try_send(message) {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// How many lines found no room since the start.
+    pub(super) fn dropped_count(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
     }
 
     /// Waits until what is queued is written, or until the time is up.
@@ -130,6 +142,8 @@ struct Writer {
     format: Format,
     lines: Receiver<Message>,
     dropped: Arc<AtomicU64>,
+    /// How many of them a line has told of.
+    told: u64,
 }
 
 impl Writer {
@@ -164,9 +178,11 @@ impl Writer {
         }
     }
 
-    fn account_for_dropped(&self, batch: &mut Vec<Queued>) {
-        let count = self.dropped.swap(0, Ordering::Relaxed);
+    fn account_for_dropped(&mut self, batch: &mut Vec<Queued>) {
+        let dropped = self.dropped.load(Ordering::Relaxed);
+        let count = dropped - self.told;
         if count > 0 {
+            self.told = dropped;
             let source = Source { file: file!(), line: line!(), logger: None };
             let head = encode::Head {
                 now: jiff::Timestamp::now(),
@@ -269,7 +285,8 @@ mod tests {
         for _ in 0..QUEUE_LINE_COUNT + 3 {
             outputs.send(Level::Info, source, b"line\n".to_vec());
         }
-        let writer = Writer { sinks: Vec::new(), format: Format::Json, lines, dropped };
+        let (sinks, format) = (Vec::new(), Format::Json);
+        let mut writer = Writer { sinks, format, lines, dropped, told: 0 };
         assert_eq!(writer.lines.len(), QUEUE_LINE_COUNT);
         let mut batch = Vec::new();
         writer.account_for_dropped(&mut batch);
@@ -277,5 +294,10 @@ mod tests {
         let [told] = &batch[..] else { panic!("it is told once, not {} times", batch.len()) };
         let text = std::str::from_utf8(&told.text).unwrap();
         assert!(text.contains("\"dropped-line-count\":3"), "{text}");
+        outputs.send(Level::Info, source, b"line\n".to_vec());
+        writer.account_for_dropped(&mut batch);
+        let text = std::str::from_utf8(&batch[1].text).unwrap();
+        assert!(text.contains("\"dropped-line-count\":1"), "{text}");
+        assert_eq!(outputs.dropped_count(), 4);
     }
 }

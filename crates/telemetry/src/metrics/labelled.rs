@@ -95,6 +95,11 @@ impl<M> Labelled<M> {
         all
     }
 
+    /// How many series there are.
+    pub(super) fn count(&self) -> usize {
+        self.iter().count()
+    }
+
     pub(super) fn names(&self) -> &'static [&'static str] {
         self.names
     }
@@ -131,7 +136,7 @@ mod tests {
         for number in 0..SERIES_COUNT_MAX + 5 {
             family.with(&[&number.to_string()]).inc();
         }
-        assert_eq!(family.sorted().len(), SERIES_COUNT_MAX);
+        assert_eq!((family.sorted().len(), family.count()), (SERIES_COUNT_MAX, SERIES_COUNT_MAX));
         assert_eq!(family.excess.value(), 5);
         family.with(&["7"]).inc();
         assert_eq!(family.with(&["7"]).value(), 2);

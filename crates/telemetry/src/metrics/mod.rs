@@ -21,11 +21,12 @@
 //! # Where
 //!
 //! [`series`] is the table of families; [`grpc`] the ones per method; [`process`] what the kernel
-//! knows and [`state`] what the state machine does; [`primitive`] counters, gauges and histograms; [`exposition`] the text.
+//! knows, [`state`] what the state machine does and [`own`] what is dropped here; [`primitive`] counters, gauges and histograms; [`exposition`] the text.
 
 mod exposition;
 mod grpc;
 mod labelled;
+mod own;
 mod primitive;
 mod process;
 mod registry;
@@ -48,6 +49,7 @@ pub use series::{
 };
 pub use state::StateSample;
 
+use crate::log;
 use registry::{Registry, Scrape};
 
 /// The content type of the exposition.
@@ -101,6 +103,7 @@ impl Metrics {
                 series::register_always_zero(&mut registry);
                 registry.add_views(state::VIEWS);
                 registry.add_views(process::VIEWS);
+                registry.add_views(own::VIEWS);
                 registry
             },
         };
@@ -140,6 +143,10 @@ impl Metrics {
     /// The text of a scrape.
     pub fn render(&self) -> String {
         let state = self.state.get().map(|source| source()).unwrap_or_default();
-        self.registry.render(&Scrape { state, process: process::ProcessSample::read() })
+        let own = own::OwnSample {
+            dropped_lines: log::dropped_line_count(),
+            largest_family_series: self.registry.largest_family_series(),
+        };
+        self.registry.render(&Scrape { state, process: process::ProcessSample::read(), own })
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::exposition::{Kind, Samples};
 use super::labelled::Labelled;
+use super::own::OwnSample;
 use super::primitive::{Counter, Gauge, Histogram};
 use super::process::ProcessSample;
 use super::state::StateSample;
@@ -15,12 +16,41 @@ use super::view::View;
 pub(super) struct Scrape {
     pub(super) state: StateSample,
     pub(super) process: ProcessSample,
+    pub(super) own: OwnSample,
+}
+
+/// What is read for one table of views.
+pub(super) trait Sample: Sized + 'static {
+    fn of(scrape: &Scrape) -> &Self;
+}
+
+impl Sample for StateSample {
+    fn of(scrape: &Scrape) -> &Self {
+        &scrape.state
+    }
+}
+
+impl Sample for ProcessSample {
+    fn of(scrape: &Scrape) -> &Self {
+        &scrape.process
+    }
+}
+
+impl Sample for OwnSample {
+    fn of(scrape: &Scrape) -> &Self {
+        &scrape.own
+    }
 }
 
 /// Something that gives the samples of a family.
 pub(super) trait Collect: Send + Sync {
     fn kind(&self) -> Kind;
     fn collect(&self, scrape: &Scrape, samples: &mut Samples<'_>);
+
+    /// How many series there are by labels whose values are not known before.
+    fn labelled_series(&self) -> usize {
+        0
+    }
 }
 
 struct Family {
@@ -48,10 +78,7 @@ impl Registry {
     }
 
     /// Adds the families of a table of views.
-    pub(super) fn add_views<S>(&mut self, views: &'static [View<S>])
-    where
-        &'static View<S>: Collect,
-    {
+    pub(super) fn add_views<S: Sample>(&mut self, views: &'static [View<S>]) {
         for view in views {
             self.add(view.name, view.help, view);
         }
@@ -72,6 +99,11 @@ impl Registry {
     #[cfg(test)]
     pub(super) fn kinds(&self) -> impl Iterator<Item = (&'static str, Kind)> {
         self.families.iter().map(|(name, family)| (*name, family.source.kind()))
+    }
+
+    /// Series of the family that has the most by its labels.
+    pub(super) fn largest_family_series(&self) -> usize {
+        self.families.values().map(|family| family.source.labelled_series()).max().unwrap_or(0)
     }
 
     pub(super) fn render(&self, scrape: &Scrape) -> String {
@@ -136,27 +168,19 @@ impl<M: Sampled> Collect for Arc<Labelled<M>> {
             series.sample(&labels, samples);
         }
     }
+
+    fn labelled_series(&self) -> usize {
+        self.count()
+    }
 }
 
-impl Collect for &'static View<StateSample> {
+impl<S: Sample> Collect for &'static View<S> {
     fn kind(&self) -> Kind {
         self.kind
     }
 
     fn collect(&self, scrape: &Scrape, samples: &mut Samples<'_>) {
-        if let Some(value) = (self.read)(&scrape.state) {
-            samples.value(&[], value);
-        }
-    }
-}
-
-impl Collect for &'static View<ProcessSample> {
-    fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    fn collect(&self, scrape: &Scrape, samples: &mut Samples<'_>) {
-        if let Some(value) = (self.read)(&scrape.process) {
+        if let Some(value) = (self.read)(S::of(scrape)) {
             samples.value(&[], value);
         }
     }

@@ -92,6 +92,10 @@ group! {
             "Bytes of entries that this member has taken on as leader and not applied yet.";
         log_refused: Counter = counter(), "quorate_log_refused_total",
             "Requests, and appends of a leader, for which the log had no room.";
+        early_appends: Gauge = gauge(), "quorate_early_appends_bytes",
+            "Bytes of a leader's appends that wait for those before them.";
+        held_changes: Gauge = gauge(), "quorate_membership_changes_waiting",
+            "Membership changes that wait for the one before them to be applied.";
         certificate_expiry: Labelled<Gauge> = Labelled::new(&["file"]),
             "quorate_certificate_expiration_timestamp_seconds",
             "When the first certificate of a file expires, by the flag that names the file.";

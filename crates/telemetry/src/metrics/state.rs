@@ -57,6 +57,12 @@ sample! {
         "Requests with a token that was given out later than what is applied here.";
     Counter tokens_refused: "quorate_tokens_refused_total",
         "Requests whose token was not waited for because too many others were.";
+    Gauge tokens_held: "quorate_tokens_held",
+        "Tokens that the log has given out and that were not let go of.";
+    Gauge passwords_waiting: "quorate_passwords_waiting",
+        "Passwords that wait to be hashed or checked.";
+    Counter passwords_refused: "quorate_passwords_refused_total",
+        "Passwords that were not looked at because too many others wait.";
     Gauge tasks: "quorate_tasks_in_progress",
         "Questions and orders to the core threads that are not carried out yet.";
     Counter tasks_refused: "quorate_tasks_refused_total",
@@ -101,6 +107,14 @@ sample! {
         "Connections of peers that had to wait for a place.";
     Counter peer_connections_given_up: "quorate_peer_connections_given_up_total",
         "Idle connections of peers that were closed because others waited for a place.";
+    Gauge peer_waiting_bytes: "quorate_peer_waiting_bytes",
+        "Bytes that have come from peers and that consensus has not taken yet.";
+    Gauge peer_large_bodies: "quorate_peer_large_bodies",
+        "Large requests of peers that are being read.";
+    Gauge peer_remotes: "quorate_peer_remotes",
+        "Those who say that they are members, are none as far as is known here, and are answered.";
+    Gauge peer_confirmed: "quorate_peer_confirmed_strangers",
+        "Those who were found to be members and are none yet as far as the log was applied.";
     Gauge quota_backend_bytes: "etcd_server_quota_backend_bytes",
         "Limit of the backend file's size in bytes.";
 }

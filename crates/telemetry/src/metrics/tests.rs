@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::exposition::number;
+use super::own::OwnSample;
+use super::registry::Scrape;
 use super::{
     GrpcService, Histogram, MethodMetrics, Metrics, MetricsLevel, RequestKind, StateSample,
 };
@@ -223,6 +225,24 @@ fn the_state_is_asked_at_each_scrape() {
     });
     assert_eq!(line(&metrics), "etcd_debugging_mvcc_current_revision 7");
     assert_eq!(line(&metrics), "etcd_debugging_mvcc_current_revision 8");
+}
+
+#[test]
+fn what_is_dropped_here_is_told() {
+    let metrics = metrics(MetricsLevel::Basic);
+    let line = |metrics: &Metrics| {
+        family(&metrics.render(), "quorate_metrics_largest_family_series").remove(0)
+    };
+    // Those of the scrapes, by code.
+    assert_eq!(line(&metrics), "quorate_metrics_largest_family_series 3");
+    for number in 0..7 {
+        metrics.server.client_requests.with(&[&number.to_string(), "unary"]).inc();
+    }
+    assert_eq!(line(&metrics), "quorate_metrics_largest_family_series 7");
+    let own = OwnSample { dropped_lines: 5, ..OwnSample::default() };
+    let text = metrics.registry.render(&Scrape { own, ..Scrape::default() });
+    let dropped = family(&text, "quorate_logger_lines_dropped_total");
+    assert_eq!(dropped, ["quorate_logger_lines_dropped_total 5"]);
 }
 
 #[test]
