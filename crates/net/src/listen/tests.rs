@@ -154,6 +154,7 @@ const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
 const SETTINGS: u8 = 4;
 const RST_STREAM: u8 = 3;
+const WINDOW_UPDATE: u8 = 8;
 const REFUSED_STREAM: [u8; 4] = [0, 0, 0, 7];
 
 async fn read_frame(stream: &mut TcpStream) -> (u8, u32, Vec<u8>) {
@@ -251,6 +252,60 @@ async fn a_head_beyond_its_bytes_is_refused_and_the_connection_goes_on() {
         }
     }
     assert_eq!(answered, [3, 7]);
+}
+
+/// An answer without an end, which counts what is taken of it.
+struct Endless(Arc<AtomicU64>);
+
+impl Endless {
+    const PIECE: &[u8] = &[7; 16 << 10];
+}
+
+impl Body for Endless {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.fetch_add(Self::PIECE.len() as u64, Ordering::Relaxed);
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(Self::PIECE)))))
+    }
+}
+
+// Time goes on when nobody has anything to do any more.
+#[tokio::test(start_paused = true)]
+async fn no_more_is_encoded_ahead_for_a_stream_than_the_bound_says() {
+    const WIRE_BYTES: usize = 64 << 10;
+    const WINDOW: [u8; 4] = (1_u32 << 30).to_be_bytes();
+    let (mut client, server) = tokio::io::duplex(WIRE_BYTES);
+    let taken = Arc::new(AtomicU64::new(0));
+    let body = Arc::clone(&taken);
+    let service = hyper::service::service_fn(move |_: Request<Incoming>| {
+        std::future::ready(Ok::<_, Infallible>(Response::new(Endless(Arc::clone(&body)))))
+    });
+    let builder = http2_builder(&limits(1), true);
+    tokio::spawn(builder.serve_connection(TokioIo::new(server), service));
+    // The windows of the stream and of the connection are no bound, and nobody reads.
+    client.write_all(HTTP2_PREFACE).await.unwrap();
+    client.write_all(&[0, 0, 6, SETTINGS, 0, 0, 0, 0, 0, 0, 4]).await.unwrap();
+    client.write_all(&WINDOW).await.unwrap();
+    client.write_all(&[0, 0, 4, WINDOW_UPDATE, 0, 0, 0, 0, 0]).await.unwrap();
+    client.write_all(&WINDOW).await.unwrap();
+    client.write_all(&[0, 0, 3, HEADERS, 5, 0, 0, 0, 1, 0x83, 0x86, 0x84]).await.unwrap();
+    let mut read = 0;
+    for _ in 0..10 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        // A piece is taken whole, and one frame is on its way into the wire.
+        let most = STREAM_SEND_BYTES_MAX + WIRE_BYTES + 2 * Endless::PIECE.len();
+        let ahead = usize::try_from(taken.load(Ordering::Relaxed)).unwrap() - read;
+        assert!((STREAM_SEND_BYTES_MAX..=most).contains(&ahead), "{ahead} bytes ahead");
+        // What the client takes makes room for as much.
+        let mut piece = vec![0; 100_000];
+        client.read_exact(&mut piece).await.unwrap();
+        read += piece.len();
+    }
 }
 
 #[tokio::test]

@@ -1,14 +1,17 @@
 //! The page of bounds says what is there.
 //!
 //! What stands between backticks in a table of [`PAGE`] is a name: of a constant or a type, of a series, of a test, a
-//! field of limits, a flag. Each has to be declared somewhere.
+//! field of limits, a flag. Each has to be declared somewhere. A bound has something in each of the columns [`FILLED`].
 
 use super::source::Source;
 
 /// The page.
 const PAGE: &str = "docs/bounds.md";
 
-/// Complains of names in the page's tables that nothing has.
+/// Columns without empty cells.
+const FILLED: [&str; 2] = ["series", "reached by"];
+
+/// Complains of names in the page's tables that nothing has, and of bounds about which too little is said.
 pub(super) fn check_bounds(sources: &[Source], complaints: &mut Vec<String>) {
     let Some(page) = sources.iter().find(|source| source.path == PAGE) else { return };
     for (number, line) in (1..).zip(page.text.lines()).filter(|(_, line)| line.starts_with('|')) {
@@ -17,6 +20,32 @@ pub(super) fn check_bounds(sources: &[Source], complaints: &mut Vec<String>) {
             if !is_there {
                 complaints.push(format!("{PAGE}:{number}: there is no {name}"));
             }
+        }
+    }
+    check_cells(page, complaints);
+}
+
+/// Complains of empty cells, and of tables without the columns.
+fn check_cells(page: &Source, complaints: &mut Vec<String>) {
+    let mut heads: Vec<&str> = Vec::new();
+    for (number, line) in (1..).zip(page.text.lines()) {
+        let Some(row) = line.strip_prefix('|') else {
+            heads.clear();
+            continue;
+        };
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        if heads.is_empty() {
+            heads = cells;
+            let missing = FILLED.iter().filter(|column| !heads.contains(column));
+            let missing = missing.map(|column| format!("{PAGE}:{number}: no column: {column}"));
+            complaints.extend(missing);
+        } else {
+            let is_empty = |column: &&&str| {
+                let at = heads.iter().position(|head| head == *column);
+                at.is_some_and(|at| cells.get(at).is_none_or(|cell| cell.is_empty()))
+            };
+            let empty = FILLED.iter().filter(is_empty);
+            complaints.extend(empty.map(|column| format!("{PAGE}:{number}: nothing in: {column}")));
         }
     }
 }
@@ -44,17 +73,41 @@ fn declares(source: &Source, name: &str) -> bool {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_name_that_nothing_has_is_noticed() {
+    /// What is complained of a table with this head and row.
+    fn complaints_of(head: &str, row: &str) -> Vec<String> {
         let file = |path: &str, text: &str| Source { path: path.to_owned(), text: text.to_owned() };
         let code = "const MOST: u64 = 1;\nfn most_is_most() {}\nlet x = \"quorate_most_bytes\";\n";
-        let of = |row: &str| {
-            let page = format!("`NOT_IN_A_TABLE`\n\n| bound |\n|---|\n{row}\n");
-            let mut complaints = Vec::new();
-            check_bounds(&[file(PAGE, &page), file("crates/x/src/x.rs", code)], &mut complaints);
-            complaints.len()
-        };
-        assert_eq!(of("| `MOST` | `quorate_most_bytes` | `most_is_most` |"), 0);
+        let page = format!("`NOT_IN_A_TABLE`\n\n{head}\n|---|---|---|---|\n{row}\n");
+        let mut complaints = Vec::new();
+        check_bounds(&[file(PAGE, &page), file("crates/x/src/x.rs", code)], &mut complaints);
+        complaints
+    }
+
+    const HEAD: &str = "| bound | series | reached by | from outside by |";
+
+    #[test]
+    fn a_name_that_nothing_has_is_noticed() {
+        let of = |row| complaints_of(HEAD, row).len();
+        assert_eq!(of("| `MOST` | `quorate_most_bytes` | `most_is_most` | |"), 0);
         assert_eq!(of("| `MOST_OF_ALL` | `quorate_most` | `most_is` | `--most` |"), 4);
+    }
+
+    #[test]
+    fn a_bound_without_a_series_or_a_test_is_noticed() {
+        let of = |row| complaints_of(HEAD, row);
+        assert_eq!(of("| `MOST` | none: why | `most_is_most` | |"), [""; 0]);
+        assert_eq!(
+            of("| `MOST` | | `most_is_most` | |"),
+            [format!("{PAGE}:5: nothing in: series")]
+        );
+        assert_eq!(
+            of("| `MOST` | `quorate_most_bytes` |  |"),
+            [format!("{PAGE}:5: nothing in: reached by")]
+        );
+        assert_eq!(of("| `MOST` |").len(), 2);
+        assert_eq!(
+            complaints_of("| bound | series |", "| `MOST` | none: why |"),
+            [format!("{PAGE}:3: no column: reached by")]
+        );
     }
 }
