@@ -11,13 +11,10 @@
 
 use bytes::Bytes;
 use prost::{DecodeError, Message, Name};
-use quorate_protobuf::{Fields, Value, WireType, put_varint};
+use quorate_protobuf::{Fields, Value, WireType, begin_message};
 
 /// Messages in messages, as deep as the decoder goes.
 const DEPTH_MAX: usize = 100;
-
-/// Bytes that the length of a message takes in the copy, where it is known only afterwards.
-const LENGTH_BYTES: usize = 5;
 
 #[derive(Debug)]
 struct Shape {
@@ -74,12 +71,9 @@ fn copy_known(shape: &Shape, message: &[u8], known: &mut Vec<u8>, depth: usize) 
         };
         match (&field.kind, value) {
             (Kind::Message(position), Value::Bytes(inner)) => {
-                put_varint(u64::from(number << 3) | WireType::Bytes as u64, known);
-                let start = known.len() + LENGTH_BYTES;
-                known.resize(start, 0);
+                let begun = begin_message(number, known);
                 copy_known(&SHAPES[*position], inner, known, depth)?;
-                let length = padded_varint(known.len() - start)?;
-                known[start - LENGTH_BYTES..start].copy_from_slice(&length);
+                begun.end(known)?;
             }
             (Kind::Bytes | Kind::Numbers(_), Value::Bytes(_)) => known.extend_from_slice(whole),
             (Kind::Number(expected) | Kind::Numbers(expected), value)
@@ -90,18 +84,6 @@ fn copy_known(shape: &Shape, message: &[u8], known: &mut Vec<u8>, depth: usize) 
             (Kind::Number(_) | Kind::Numbers(_) | Kind::Bytes | Kind::Message(_), _) => {}
         }
     }
-}
-
-/// A number that takes as many bytes whatever it is.
-fn padded_varint(number: usize) -> Option<[u8; LENGTH_BYTES]> {
-    let mut rest = u32::try_from(number).ok()?;
-    let mut bytes = [0; LENGTH_BYTES];
-    for byte in &mut bytes {
-        *byte = u8::try_from(rest & 0x7f).ok()? | 0x80;
-        rest >>= 7;
-    }
-    bytes[LENGTH_BYTES - 1] &= 0x7f;
-    Some(bytes)
 }
 
 #[cfg(test)]

@@ -10,14 +10,11 @@ use base64::Engine as _;
 use base64::alphabet::{STANDARD, URL_SAFE};
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
-use quorate_protobuf::{WireType, put_bytes, put_number, put_varint};
+use quorate_protobuf::{begin_message, put_bytes, put_number};
 
 use crate::DEPTH_MAX;
 use crate::number::whole;
 use crate::schema::{self, Field, Kind, Message};
-
-/// Bytes that the length of a message takes where it is written afterwards.
-const LENGTH_BYTES: usize = 5;
 
 /// Both forms are taken, padded or not, and whatever the last digit's spare bits are, as Go takes them.
 const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
@@ -135,12 +132,9 @@ impl<'a> Reader<'a> {
     ) -> Result<(), Refusal> {
         let number = match &field.kind {
             Kind::Message(position) => {
-                put_varint(u64::from(field.number << 3) | WireType::Bytes as u64, wire);
-                let start = wire.len() + LENGTH_BYTES;
-                wire.resize(start, 0);
+                let begun = begin_message(field.number, wire);
                 self.message(schema::message(*position), depth, wire)?;
-                let length = padded_varint(wire.len() - start);
-                wire[start - LENGTH_BYTES..start].copy_from_slice(&length);
+                begun.end(wire).expect("a body is shorter than 4 GiB");
                 return Ok(());
             }
             Kind::Text => {
@@ -377,18 +371,6 @@ fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let is_of_urls = text.bytes().any(|byte| matches!(byte, b'-' | b'_'));
     let engine = if is_of_urls { &BASE64_OF_URLS } else { &BASE64 };
     engine.decode(text).ok()
-}
-
-/// A number that takes as many bytes whatever it is. Bodies are shorter than what does not fit.
-fn padded_varint(number: usize) -> [u8; LENGTH_BYTES] {
-    let mut rest = u32::try_from(number).expect("a body is shorter than 4 GiB");
-    let mut bytes = [0; LENGTH_BYTES];
-    for byte in &mut bytes {
-        *byte = (rest & 0x7f).to_le_bytes()[0] | 0x80;
-        rest >>= 7;
-    }
-    bytes[LENGTH_BYTES - 1] &= 0x7f;
-    bytes
 }
 
 #[cfg(test)]

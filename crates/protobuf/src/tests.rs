@@ -147,3 +147,17 @@ fn what_a_field_looks_like_lies_between_two_calls() {
     fields.next();
     assert!(fields.rest().is_empty());
 }
+
+#[test]
+fn a_message_whose_length_comes_last_reads_as_any_other() {
+    for len in [0, 1, 0x7f, 0x80, 0x3fff, 0x4000, 0x0020_0000] {
+        let inner = vec![7; len];
+        let mut out = b"before".to_vec();
+        let begun = begin_message(300, &mut out);
+        out.extend_from_slice(&inner);
+        begun.end(&mut out).unwrap();
+        put_number(2, 9, &mut out);
+        let read: Vec<_> = Fields::new(&out[6..]).map(Result::unwrap).collect();
+        assert_eq!(read, [(300, Value::Bytes(&inner)), (2, Value::Varint(9))]);
+    }
+}

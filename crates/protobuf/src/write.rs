@@ -43,6 +43,40 @@ pub fn put_length(field: u32, len: usize, out: &mut impl BufMut) {
     put_varint(len as u64, out);
 }
 
+/// Bytes of a length that is written afterwards: as many as 4 GiB less one take.
+const PADDED_BYTES: usize = 5;
+
+/// A message whose fields are being appended and whose length is not known yet.
+#[derive(Debug)]
+#[must_use = "its length is missing until it is ended"]
+pub struct Begun {
+    start: usize,
+}
+
+/// Appends the key of a field that is a message, and room for its length. Its fields are appended next.
+#[inline]
+pub fn begin_message(field: u32, out: &mut Vec<u8>) -> Begun {
+    put_key(field, WireType::Bytes, out);
+    let start = out.len() + PADDED_BYTES;
+    out.resize(start, 0);
+    Begun { start }
+}
+
+impl Begun {
+    /// Fills the length in, which takes as many bytes whatever it is. `None` of a message of 4 GiB or more.
+    #[inline]
+    pub fn end(self, out: &mut [u8]) -> Option<()> {
+        let mut rest = u32::try_from(out.len() - self.start).ok()?;
+        let length = &mut out[self.start - PADDED_BYTES..self.start];
+        for byte in length.iter_mut() {
+            *byte = rest.to_le_bytes()[0] | 0x80;
+            rest >>= 7;
+        }
+        length[PADDED_BYTES - 1] &= 0x7f;
+        Some(())
+    }
+}
+
 #[inline]
 fn put_key(field: u32, wire_type: WireType, out: &mut impl BufMut) {
     put_varint(u64::from(field << 3) | wire_type as u64, out);
