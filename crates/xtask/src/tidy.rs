@@ -3,7 +3,7 @@
 //! * Dependencies between our crates follow the arrows of the architecture, and no others.
 //! * What a manifest declares is used, by production code where it is no dev-dependency.
 //! * No file of a crate imports another in a circle.
-//! * Public items of library crates are used by more than tests of their own crate.
+//! * Public items of library crates are used by more than tests.
 //! * Every Rust file opens with a header that says what it is for.
 //! * No Rust file grows over [`LINES_MAX`] lines. The files that once did are listed in [`LONG_FILES`];
 //!   the list may only shrink.

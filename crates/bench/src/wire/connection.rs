@@ -531,7 +531,8 @@ fn header_block(header: FrameHeader, payload: &[u8]) -> Option<&[u8]> {
     if header.has(flag::PRIORITY) { block.get(5..) } else { Some(block) }
 }
 
-/// Stream ids are small consecutive numbers and need no strong hash.
+/// Stream ids are small consecutive numbers and need no strong hash: a multiplication by 2^64 over the golden ratio
+/// spreads them.
 #[derive(Debug, Default)]
 pub(crate) struct IdHasher(u64);
 

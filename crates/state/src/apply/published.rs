@@ -69,8 +69,8 @@ impl Readers {
     }
 
     /// Index of the last entry whose effects can be read here.
-    #[must_use]
-    pub fn applied_index(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn applied_index(&self) -> u64 {
         self.applied.index.load(Ordering::Acquire)
     }
 
