@@ -1,15 +1,18 @@
 //! What the series of `/metrics` count: the same for the same requests on both servers.
 
+use std::io::Read as _;
+
 use bytes::Bytes;
 use prost::Message as _;
 use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::compare::{CompareResult, TargetUnion};
 use quorate_tests::{
     Kind, RawHttp2, Server, Watch, compare, delete, eventually, get_op, literal, on_both_servers,
-    on_quorate, put, put_leased, put_op, range, txn, txn_when, watch_key,
+    on_quorate, put, put_leased, put_op, range, request_with, txn, txn_when, watch_key,
 };
 
 on_both_servers! {
+    scrapers_get_what_they_ask_for,
     operations_on_the_keyspace_are_counted,
     messages_and_their_bytes_are_counted,
     what_watchers_are_sent_is_counted,
@@ -34,6 +37,55 @@ impl<const N: usize> Seen<N> {
 
     fn since(&self, before: &Self) -> [f64; N] {
         std::array::from_fn(|at| self.0[at] - before.0[at])
+    }
+}
+
+/// Names of the families of a scrape in protobuf messages.
+fn names_in_protobuf(mut scrape: &[u8]) -> Vec<String> {
+    let mut names = Vec::new();
+    while !scrape.is_empty() {
+        let len = prost::decode_length_delimiter(&mut scrape).unwrap();
+        let (family, rest) = scrape.split_at(len);
+        scrape = rest;
+        let [10, name @ ..] = family else { panic!("a family begins with its name") };
+        let (len, name) = name.split_first().unwrap();
+        names.push(String::from_utf8(name[..usize::from(*len)].to_vec()).unwrap());
+    }
+    names
+}
+
+async fn scrapers_get_what_they_ask_for(kind: Kind) {
+    let server = Server::start(kind).await;
+    let ask = |headers: &[(&str, &str)]| {
+        let answer = request_with(server.port(), "GET", "/metrics", headers, b"");
+        assert_eq!(answer.status, 200);
+        answer
+    };
+    let openmetrics = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5";
+    for accept in ["*/*", "text/html", openmetrics] {
+        let answer = ask(&[("Accept", accept)]);
+        let form = answer.header("content-type").unwrap();
+        assert!(form.starts_with("text/plain; version=0.0.4; charset=utf-8"), "{form}");
+        assert_eq!(answer.header("content-encoding"), None);
+    }
+    let protobuf = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;\
+         encoding=delimited;q=0.7,text/plain;version=0.0.4;q=0.3";
+    let answer = ask(&[("Accept", protobuf)]);
+    let form = answer.header("content-type").unwrap();
+    let delimited = "application/vnd.google.protobuf; \
+         proto=io.prometheus.client.MetricFamily; encoding=delimited";
+    assert!(form.starts_with(delimited), "{form}");
+    let names = names_in_protobuf(&answer.body);
+    assert!(names.is_sorted() && names.iter().any(|name| name == "etcd_server_has_leader"));
+    for encoding in ["gzip", "identity;q=0.5, gzip"] {
+        let answer = ask(&[("Accept-Encoding", encoding)]);
+        assert_eq!(answer.header("content-encoding"), Some("gzip"), "{encoding}");
+        let mut text = String::new();
+        flate2::read::GzDecoder::new(&answer.body[..]).read_to_string(&mut text).unwrap();
+        assert!(text.contains("\netcd_server_has_leader 1\n"), "{text}");
+    }
+    for encoding in ["deflate", "gzip;q=0"] {
+        assert_eq!(ask(&[("Accept-Encoding", encoding)]).header("content-encoding"), None);
     }
 }
 

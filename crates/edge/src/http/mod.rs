@@ -15,6 +15,7 @@ pub(crate) mod fuzz;
 mod health;
 mod query;
 pub(crate) mod reply;
+mod scrape;
 
 #[cfg(test)]
 mod tests;
@@ -25,13 +26,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{HeaderMap, HeaderValue, ORIGIN};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, ORIGIN};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
-use quorate_telemetry::metrics::{self, Metrics};
+use quorate_telemetry::metrics::Metrics;
 
 pub use access::Access;
+use scrape::Agreement;
 
 /// A response with its whole body.
 pub(crate) type Reply = Response<Full<Bytes>>;
@@ -182,7 +184,7 @@ impl<P: Probe> Endpoints<P> {
         }
         let method = request.method();
         match path.as_ref() {
-            "/metrics" => self.metrics_page(),
+            "/metrics" => self.metrics_page(request.headers()),
             "/health" if method == Method::GET => self.health(request.uri().query()).await,
             "/version" if surface == Surface::Client && method == Method::GET => self.version(),
             "/debug/vars" if surface == Surface::Client && method == Method::GET => self.vars(),
@@ -203,12 +205,20 @@ impl<P: Probe> Endpoints<P> {
         }
     }
 
-    fn metrics_page(&self) -> Reply {
+    fn metrics_page(&self, headers: &HeaderMap) -> Reply {
+        let Agreement { format, content_type, is_gzip } = Agreement::with(headers);
         self.metrics.http.in_flight.inc();
-        let text = self.metrics.render();
+        let scrape = self.metrics.render_as(format);
+        let body = if is_gzip { scrape::compress(&scrape) } else { scrape };
         self.metrics.http.in_flight.dec();
         self.metrics.http.requests.with(&["200"]).inc();
-        reply::typed(metrics::CONTENT_TYPE, text)
+        let mut reply = Response::new(Full::from(body));
+        let content_type = HeaderValue::try_from(content_type).expect("it is made of ASCII");
+        reply.headers_mut().insert(CONTENT_TYPE, content_type);
+        if is_gzip {
+            reply.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+        reply
     }
 
     fn version(&self) -> Reply {

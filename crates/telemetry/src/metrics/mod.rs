@@ -8,7 +8,7 @@
 //!
 //! # Invariants
 //!
-//! * Families are printed sorted by name, each with HELP and TYPE, by the text format 0.0.4.
+//! * Families are told sorted by name, each with help and type: as text (0.0.4), or as protobuf messages.
 //! * A family without labels is printed from the start; a labelled one when it has its first
 //!   series, except the gRPC ones, which exist at zero.
 //! * The sum of a histogram's buckets is its count in every scrape.
@@ -21,7 +21,7 @@
 //! # Where
 //!
 //! [`series`] is the table of families; [`grpc`] the ones per method; [`process`] what the kernel
-//! knows, [`state`] what the state machine does and [`own`] what is dropped here; [`primitive`] counters, gauges and histograms; [`exposition`] the text.
+//! knows, [`state`] what the state machine does and [`own`] what is dropped here; [`primitive`] counters, gauges and histograms; [`exposition`] the formats.
 
 mod exposition;
 mod grpc;
@@ -40,6 +40,7 @@ mod tests;
 use std::fmt;
 use std::sync::OnceLock;
 
+pub use exposition::Format;
 pub use grpc::{GRPC_CODES, GrpcMetrics, GrpcService, MethodMetrics, MetricsLevel};
 pub use labelled::Labelled;
 pub use primitive::{Counter, Gauge, Histogram};
@@ -51,9 +52,6 @@ pub use state::StateSample;
 
 use crate::log;
 use registry::{Registry, Scrape};
-
-/// The content type of the exposition.
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 
 type StateSource = Box<dyn Fn() -> StateSample + Send + Sync>;
 
@@ -140,13 +138,20 @@ impl Metrics {
         self.server.id.with(&[id]).set(1);
     }
 
-    /// The text of a scrape.
+    /// A scrape as text.
     pub fn render(&self) -> String {
+        let text = self.render_as(Format::Text);
+        String::from_utf8(text).expect("names, help and labels are text")
+    }
+
+    /// A scrape.
+    pub fn render_as(&self, format: Format) -> Vec<u8> {
         let state = self.state.get().map(|source| source()).unwrap_or_default();
         let own = own::OwnSample {
             dropped_lines: log::dropped_line_count(),
             largest_family_series: self.registry.largest_family_series(),
         };
-        self.registry.render(&Scrape { state, process: process::ProcessSample::read(), own })
+        let process = process::ProcessSample::read();
+        self.registry.render(&Scrape { state, process, own }, format)
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::exposition::{Kind, Samples};
+use super::exposition::{Format, Head, Kind, Samples};
 use super::labelled::Labelled;
 use super::own::OwnSample;
 use super::primitive::{Counter, Gauge, Histogram};
@@ -106,13 +106,15 @@ impl Registry {
         self.families.values().map(|family| family.source.labelled_series()).max().unwrap_or(0)
     }
 
-    pub(super) fn render(&self, scrape: &Scrape) -> String {
-        let mut text = String::with_capacity(128 << 10);
+    pub(super) fn render(&self, scrape: &Scrape, format: Format) -> Vec<u8> {
+        let mut out = Vec::with_capacity(128 << 10);
         for (name, family) in &self.families {
-            let mut samples = Samples::new(&mut text, name, family.help, family.source.kind());
+            let head = Head { name, help: family.help, kind: family.source.kind() };
+            let mut samples = Samples::new(format, &mut out, head);
             family.source.collect(scrape, &mut samples);
+            samples.end();
         }
-        text
+        out
     }
 }
 

@@ -7,7 +7,7 @@ use super::exposition::number;
 use super::own::OwnSample;
 use super::registry::Scrape;
 use super::{
-    GrpcService, Histogram, MethodMetrics, Metrics, MetricsLevel, RequestKind, StateSample,
+    Format, GrpcService, Histogram, MethodMetrics, Metrics, MetricsLevel, RequestKind, StateSample,
 };
 
 fn services() -> Vec<GrpcService> {
@@ -240,7 +240,8 @@ fn what_is_dropped_here_is_told() {
     }
     assert_eq!(line(&metrics), "quorate_metrics_largest_family_series 7");
     let own = OwnSample { dropped_lines: 5, ..OwnSample::default() };
-    let text = metrics.registry.render(&Scrape { own, ..Scrape::default() });
+    let text = metrics.registry.render(&Scrape { own, ..Scrape::default() }, Format::Text);
+    let text = String::from_utf8(text).unwrap();
     let dropped = family(&text, "quorate_logger_lines_dropped_total");
     assert_eq!(dropped, ["quorate_logger_lines_dropped_total 5"]);
 }

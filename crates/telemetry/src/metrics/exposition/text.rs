@@ -1,55 +1,29 @@
 //! The text format 0.0.4, byte for byte as Prometheus's own library writes it.
 
-use std::fmt::Write;
+use std::io::Write as _;
 
-use super::primitive::Histogram;
-
-/// What a family's TYPE line says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Counter,
-    Gauge,
-    Histogram,
-}
-
-impl Kind {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-        }
-    }
-}
+use super::super::primitive::Histogram;
+use super::Head;
 
 /// The samples of one family, on their way into the text.
 #[derive(Debug)]
-pub(super) struct Samples<'a> {
-    text: &'a mut String,
-    name: &'static str,
-    help: &'static str,
-    kind: Kind,
+pub(in super::super) struct Family<'a> {
+    text: &'a mut Vec<u8>,
+    head: Head,
     /// A family without a sample has no lines at all.
     has_head: bool,
 }
 
-impl<'a> Samples<'a> {
-    pub(super) fn new(
-        text: &'a mut String,
-        name: &'static str,
-        help: &'static str,
-        kind: Kind,
-    ) -> Self {
-        Self { text, name, help, kind, has_head: false }
+impl<'a> Family<'a> {
+    pub(super) const fn new(text: &'a mut Vec<u8>, head: Head) -> Self {
+        Self { text, head, has_head: false }
     }
 
-    /// Adds a number.
     pub(super) fn value(&mut self, labels: &[(&str, &str)], value: f64) {
         self.head();
         self.line("", labels, None, value);
     }
 
-    /// Adds a histogram: its buckets, cumulated, its sum and its count.
     pub(super) fn histogram(&mut self, labels: &[(&str, &str)], histogram: &Histogram) {
         self.head();
         let (buckets, above) = histogram.snapshot();
@@ -67,48 +41,53 @@ impl<'a> Samples<'a> {
     fn head(&mut self) {
         if !self.has_head {
             self.has_head = true;
-            let (name, help, kind) = (self.name, self.help, self.kind.name());
+            let Head { name, help, kind } = self.head;
+            let kind = kind.name();
             write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n")
-                .expect("a String takes any text");
+                .expect("memory takes any text");
         }
     }
 
     fn line(&mut self, suffix: &str, labels: &[(&str, &str)], bound: Option<&str>, value: f64) {
-        self.text.push_str(self.name);
-        self.text.push_str(suffix);
+        self.push(self.head.name);
+        self.push(suffix);
         let all = labels.iter().copied().chain(bound.map(|bound| ("le", bound)));
-        let mut separator = '{';
+        let mut separator = "{";
         for (name, value) in all {
-            self.text.push(separator);
-            self.text.push_str(name);
-            self.text.push_str("=\"");
+            self.push(separator);
+            self.push(name);
+            self.push("=\"");
             escape(self.text, value);
-            self.text.push('"');
-            separator = ',';
+            self.push("\"");
+            separator = ",";
         }
-        if separator == ',' {
-            self.text.push('}');
+        if separator == "," {
+            self.push("}");
         }
-        self.text.push(' ');
-        self.text.push_str(&number(value));
-        self.text.push('\n');
+        self.push(" ");
+        self.push(&number(value));
+        self.push("\n");
+    }
+
+    fn push(&mut self, text: &str) {
+        self.text.extend_from_slice(text.as_bytes());
     }
 }
 
-fn escape(text: &mut String, value: &str) {
-    for c in value.chars() {
-        match c {
-            '\\' => text.push_str("\\\\"),
-            '"' => text.push_str("\\\""),
-            '\n' => text.push_str("\\n"),
-            c => text.push(c),
+fn escape(text: &mut Vec<u8>, value: &str) {
+    for byte in value.bytes() {
+        match byte {
+            b'\\' => text.extend_from_slice(b"\\\\"),
+            b'"' => text.extend_from_slice(b"\\\""),
+            b'\n' => text.extend_from_slice(b"\\n"),
+            byte => text.push(byte),
         }
     }
 }
 
 /// A number in its shortest exact form; from a million up, and below a ten-thousandth, with an
 /// exponent of at least two digits.
-pub(super) fn number(value: f64) -> String {
+pub(in super::super) fn number(value: f64) -> String {
     if !value.is_finite() {
         let text = match value {
             v if v.is_nan() => "NaN",
