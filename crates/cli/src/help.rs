@@ -121,7 +121,7 @@ pub fn flag_usages(flags: &[Flag], help: Option<&str>) -> String {
 }
 
 /// What a flag's line ends with if its default is not the zero of its kind.
-fn shown_default(flag: &Flag) -> String {
+pub(crate) fn shown_default(flag: &Flag) -> String {
     match flag.kind {
         Kind::Bool if flag.default == "false" => String::new(),
         Kind::Int | Kind::Uint if flag.default == "0" => String::new(),

@@ -16,5 +16,6 @@ pub mod flags;
 pub mod gotext;
 pub mod help;
 pub mod log;
+pub mod manual;
 pub mod start;
 pub mod table;

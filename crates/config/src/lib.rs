@@ -63,6 +63,7 @@ pub use security::{Security, TlsVersion, Transport};
 pub use start::StartRefusal;
 pub use surroundings::Surroundings;
 pub use url::{Scheme, Url, UrlError, joined, split_host_port, texts};
+pub use usage::{ToldFlag, reference, told_flags};
 pub use validate::RetentionError;
 
 /// The command line as it may be shown: without what is secret.

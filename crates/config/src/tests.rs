@@ -16,7 +16,6 @@ use super::{
 mod absent;
 mod effects;
 mod file;
-mod reference;
 mod security;
 
 /// A world of its own for each test.

@@ -5,9 +5,7 @@ use std::fmt::Write;
 use super::absent::{self, ABSENT, Demand};
 use super::draft::Draft;
 use super::features::Gate;
-#[cfg(test)]
-use super::flags::FileKey;
-use super::flags::{FLAGS, Flag, SECTIONS};
+use super::flags::{FLAGS, FileKey, Flag, SECTIONS};
 use super::setting::Setting;
 
 /// How the program is called; follows every mistake on the command line, too.
@@ -26,8 +24,11 @@ pub(super) fn usage() -> String {
   quorate --config-file FILE
     Run a member as the file says; other flags and the environment are then ignored.
 
-  quorate ctl | bench ...
+  quorate ctl | utl | bench | gateway ...
     Run a tool; each has its own --help.
+
+  quorate manual [server | ctl | utl] [--markdown]
+    Print a page for man, or one in Markdown.
 "
     .to_owned()
 }
@@ -53,9 +54,35 @@ pub(super) fn flags() -> String {
     text
 }
 
-/// The reference page: the same as help, for reading.
-#[cfg(test)]
-pub(super) fn reference() -> String {
+/// What is told of a flag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToldFlag {
+    /// Its heading.
+    pub section: &'static str,
+    /// Without dashes.
+    pub name: &'static str,
+    /// What it is unless it is given.
+    pub default: String,
+    /// What it is for.
+    pub help: &'static str,
+}
+
+/// Every flag, heading after heading.
+#[must_use]
+pub fn told_flags() -> Vec<ToldFlag> {
+    let mut defaults = Draft::default();
+    let of = |section: &'static str| FLAGS.iter().filter(move |flag| flag.section == section);
+    let flags = SECTIONS.iter().flat_map(|section| of(section));
+    let told = flags.map(|flag| {
+        let Flag { section, name, help, .. } = *flag;
+        ToldFlag { section, name, default: shown(flag, &mut defaults), help }
+    });
+    told.collect()
+}
+
+/// The reference page in Markdown: the same as help, for reading.
+#[must_use]
+pub fn reference() -> String {
     let mut text = "# Flags of a member\n\n\
         Made from the table of flags (`config::flags`); a test compares it. Each flag is also the environment\n\
         variable `ETCD_` and its name in capitals, and has the key of the configuration file that stands here.\n"
@@ -68,10 +95,7 @@ pub(super) fn reference() -> String {
             format_args!("| flag | default | key in the file | |\n|---|---|---|---|\n"),
         );
         for flag in FLAGS.iter().filter(|flag| flag.section == *section) {
-            let shown = match flag.default_text {
-                Some(text) => text.to_owned(),
-                None => flag.setting.shown(&mut defaults),
-            };
+            let shown = shown(flag, &mut defaults);
             let key = match flag.file {
                 FileKey::Name => format!("`{}`", flag.name),
                 FileKey::Nested(path) => format!("`{path}`"),
@@ -85,11 +109,16 @@ pub(super) fn reference() -> String {
     text
 }
 
-fn push_flag(text: &mut String, flag: &Flag, defaults: &mut Draft) {
-    let shown = match flag.default_text {
+/// A flag's default as it is shown.
+fn shown(flag: &Flag, defaults: &mut Draft) -> String {
+    match flag.default_text {
         Some(text) => text.to_owned(),
         None => flag.setting.shown(defaults),
-    };
+    }
+}
+
+fn push_flag(text: &mut String, flag: &Flag, defaults: &mut Draft) {
+    let shown = shown(flag, defaults);
     push(text, format_args!("  --{} '{shown}'\n    {}\n", flag.name, flag.help));
     if matches!(flag.setting, Setting::Gates(_)) {
         for gate in Gate::ALL {

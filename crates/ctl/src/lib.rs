@@ -25,6 +25,7 @@ mod events;
 mod failure;
 mod interrupt;
 mod key_range;
+mod manual;
 mod output;
 mod place;
 mod renewal;
@@ -51,6 +52,18 @@ use crate::failure::Failure;
 use crate::session::Session;
 
 const NAMES: Names = Names { of_etcd: "etcdctl", own: "quorate ctl" };
+
+/// The page of this tool for `man`.
+#[must_use]
+pub fn man_page() -> String {
+    manual::MANUAL.man_page()
+}
+
+/// The page of this tool for `docs/`.
+#[must_use]
+pub fn reference() -> String {
+    manual::MANUAL.markdown()
+}
 
 /// Runs the tool on the process's own terminal and environment; the first argument is its name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {

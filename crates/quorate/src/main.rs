@@ -1,7 +1,9 @@
 //! The binary: decides which program it is called as, and becomes it.
 //!
 //! A link named `etcdctl` or `etcdutl` makes it that tool; otherwise the first argument may name one (`ctl`, `utl`,
-//! `bench`); everything else is the server's command line. Programs of etcd that are not here yet are refused by name.
+//! `bench`, `gateway`, `manual`); everything else is the server's command line. Programs of etcd that are not here yet are refused by name.
+
+mod manual;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
@@ -19,6 +21,7 @@ enum Program {
     Utl,
     Bench,
     Gateway,
+    Manual,
     /// One of etcd's that is not here.
     Absent(&'static str),
 }
@@ -30,6 +33,7 @@ fn main() -> ExitCode {
         Program::Utl => quorate_utl::main(args),
         Program::Bench => quorate_bench::main(args),
         Program::Gateway => quorate_gateway::main(args),
+        Program::Manual => manual::main(&args),
         Program::Absent(what) => {
             let text =
                 format!("quorate: {what} is not in this version of Quorate; use etcd's own\n");
@@ -60,6 +64,7 @@ fn choose(args: &mut Vec<OsString>) -> Program {
         Some("ctl") => Program::Ctl,
         Some("bench") => Program::Bench,
         Some("utl") => Program::Utl,
+        Some("manual") => Program::Manual,
         _ => return etcd_command(args).unwrap_or(Program::Server),
     };
     args.remove(1);
@@ -97,6 +102,7 @@ mod tests {
         check("quorate grpc-proxy", Program::Absent("`grpc-proxy`"), "quorate grpc-proxy");
         check("etcdutl version", Program::Utl, "etcdutl version");
         check("quorate utl --help", Program::Utl, "quorate --help");
+        check("quorate manual ctl", Program::Manual, "quorate ctl");
         check("quorate", Program::Server, "quorate");
     }
 }

@@ -32,6 +32,7 @@ mod failure;
 mod files;
 mod hashkv;
 mod lines;
+mod manual;
 mod migrate;
 mod report;
 mod session;
@@ -57,6 +58,18 @@ use crate::failure::Failure;
 use crate::session::Session;
 
 const NAMES: Names = Names { of_etcd: "etcdutl", own: "quorate utl" };
+
+/// The page of this tool for `man`.
+#[must_use]
+pub fn man_page() -> String {
+    manual::MANUAL.man_page()
+}
+
+/// The page of this tool for `docs/`.
+#[must_use]
+pub fn reference() -> String {
+    manual::MANUAL.markdown()
+}
 
 /// Runs the tool on the process's own terminal; the first argument is its name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {

@@ -207,6 +207,8 @@ const ARROWS: &[(&str, &[&str])] = &[
         "quorate",
         &[
             "quorate-bench",
+            "quorate-cli",
+            "quorate-config",
             "quorate-ctl",
             "quorate-gateway",
             "quorate-release",

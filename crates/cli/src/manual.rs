@@ -1,0 +1,283 @@
+//! Pages for reading, made of the tree of commands: one for `man`, and one in Markdown.
+//!
+//! They say what the help of each command says, command after command, and besides what only prose says
+//! ([`Manual`]). Whoever has a tree holds its pages against what this makes of it, in a test.
+
+mod markdown;
+mod roff;
+
+use crate::command::{Command, Found};
+use crate::flags::{Flag, Kind};
+use crate::help::shown_default;
+
+pub use self::roff::Page;
+
+/// A program, and what its tree of commands does not say.
+#[derive(Clone, Copy, Debug)]
+pub struct Manual<R: 'static> {
+    /// The page's name, `quorate-ctl`.
+    pub name: &'static str,
+    /// What is called, `quorate ctl`.
+    pub program: &'static str,
+    /// By which other name it is called, if by any.
+    pub alias: Option<&'static str>,
+    /// One line, without a full stop.
+    pub summary: &'static str,
+    /// Paragraphs about it.
+    pub description: &'static [&'static str],
+    /// Paragraphs about its variables.
+    pub environment: &'static [&'static str],
+    /// Codes, each with when it ends so.
+    pub exits: &'static [(&'static str, &'static str)],
+    /// Other pages.
+    pub see_also: &'static [&'static str],
+    /// Its commands.
+    pub root: &'static Command<R>,
+}
+
+/// A command that does something, with the groups above it.
+struct Leaf<R: 'static> {
+    found: Found<R>,
+}
+
+impl<R> Leaf<R> {
+    /// As it is called, with its arguments.
+    fn usage(&self, program: &str) -> String {
+        let [_, groups @ .., last] = &self.found.path[..] else { return program.to_owned() };
+        let groups = groups.iter().map(|group| group.name());
+        [program].into_iter().chain(groups).chain([last.usage]).collect::<Vec<_>>().join(" ")
+    }
+
+    fn about(&self) -> &'static str {
+        let command = self.found.command();
+        if command.long.is_empty() { command.short } else { command.long }
+    }
+
+    /// The flags that are its own, or those of the groups above it below the root.
+    fn flags(&self) -> Vec<Flag> {
+        let groups = self.found.path.iter().skip(1).flat_map(|command| command.inherited);
+        sorted(self.found.command().flags.iter().chain(groups))
+    }
+}
+
+impl<R> Manual<R> {
+    /// Every command that does something, in the order in which groups list them.
+    fn leaves(&self) -> Vec<Leaf<R>> {
+        let mut leaves = Vec::new();
+        gather(&mut vec![self.root], &mut leaves);
+        leaves
+    }
+
+    /// The flags of all commands.
+    fn global_flags(&self) -> Vec<Flag> {
+        sorted(self.root.inherited.iter())
+    }
+}
+
+fn gather<R>(path: &mut Vec<&'static Command<R>>, leaves: &mut Vec<Leaf<R>>) {
+    let command = *path.last().expect("a path begins with the root");
+    if command.run.is_some() {
+        leaves.push(Leaf { found: Found { path: path.clone(), line: Vec::new() } });
+    }
+    // Names that begin like those are for scripts.
+    for child in command.children.iter().filter(|child| !child.name().starts_with('_')) {
+        path.push(child);
+        gather(path, leaves);
+        path.pop();
+    }
+}
+
+fn sorted<'a>(flags: impl Iterator<Item = &'a Flag>) -> Vec<Flag> {
+    let mut flags: Vec<Flag> = flags.copied().collect();
+    flags.sort_by_key(|flag| flag.name);
+    flags
+}
+
+/// A flag as it is given: `-w`, `--write-out`.
+fn names_of(flag: &Flag) -> Vec<String> {
+    let short = flag.short.map(|short| format!("-{short}"));
+    short.into_iter().chain([format!("--{}", flag.name)]).collect()
+}
+
+/// What stands for a flag's value.
+const fn value_of(flag: &Flag) -> Option<&'static str> {
+    match flag.kind {
+        Kind::Bool => None,
+        Kind::Int | Kind::Uint => Some("number"),
+        Kind::Text => Some("text"),
+        Kind::Duration => Some("duration"),
+        Kind::List => Some("texts"),
+    }
+}
+
+/// What is said of a flag, as one sentence, and its default.
+fn told_of(flag: &Flag) -> String {
+    let mut told = flag.usage.trim().trim_end_matches('.').to_owned();
+    if let Some(first) = told.get(..1).map(str::to_uppercase) {
+        told.replace_range(..1, &first);
+    }
+    format!("{told}{}.", shown_default(flag))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Run = fn();
+
+    const ROOT: Command<Run> = Command {
+        usage: "tool",
+        inherited: &[Flag::text("write-out", "simple", "set the format").short('w')],
+        children: &[
+            &Command { usage: "__complete", run: Some(|| {}), ..Command::EMPTY },
+            &Command {
+                usage: "get [options] <key>",
+                short: "Gets a key",
+                example: "  tool get \\a\n.b",
+                flags: &[Flag::bool("all", "all of them."), Flag::int("limit", "at most so many")],
+                run: Some(|| {}),
+                ..Command::EMPTY
+            },
+            &Command {
+                usage: "member <subcommand>",
+                inherited: &[Flag::bool("quiet", "say little")],
+                children: &[&Command {
+                    usage: "list",
+                    short: "Lists members",
+                    long: "Lists members.\n\nOne a line.",
+                    run: Some(|| {}),
+                    ..Command::EMPTY
+                }],
+                ..Command::EMPTY
+            },
+        ],
+        ..Command::EMPTY
+    };
+
+    const MANUAL: Manual<Run> = Manual {
+        name: "a-tool",
+        program: "a tool",
+        alias: Some("tool"),
+        summary: "does this and that",
+        description: &["One.", "'Two'."],
+        environment: &["A_FLAG."],
+        exits: &[("0", "it is well.")],
+        see_also: &["other(1)"],
+        root: &ROOT,
+    };
+
+    #[test]
+    fn a_page_for_man() {
+        let expected = r#".\" Made from the declarations of commands and flags; a test compares it.
+.TH "A\-TOOL" "1" "" "Quorate" "Quorate"
+.SH "NAME"
+a\-tool \- does this and that
+.SH "SYNOPSIS"
+.B a tool
+.RI [ options ]
+.I command
+.RI [ arguments ]
+.br
+.B tool
+.RI [ options ]
+.I command
+.RI [ arguments ]
+.SH "DESCRIPTION"
+.PP
+One.
+.PP
+\&'Two'.
+.SH "COMMANDS"
+.SS "a tool get [options] <key>"
+Gets a key
+.PP
+.EX
+  tool get \ea
+\&.b
+.EE
+.TP
+.B \-\-all
+All of them.
+.TP
+.BI "\-\-limit " "number"
+At most so many.
+.SS "a tool member list"
+Lists members.
+.PP
+One a line.
+.TP
+.B \-\-quiet
+Say little.
+.SH "OPTIONS"
+Every command takes these.
+.TP
+.BI "\-w, \-\-write\-out " "text"
+Set the format (default "simple").
+.SH "ENVIRONMENT"
+.PP
+A_FLAG.
+.SH "EXIT STATUS"
+.TP
+.B 0
+it is well.
+.SH "SEE ALSO"
+other(1)
+"#;
+        assert_eq!(MANUAL.man_page(), expected);
+    }
+
+    #[test]
+    fn a_page_in_markdown() {
+        let expected = r#"# `a tool`
+
+Made from the declarations of commands and flags; a test compares it. Also called `tool`.
+
+One.
+
+'Two'.
+
+## Commands
+
+### `a tool get [options] <key>`
+
+Gets a key
+
+```
+  tool get \a
+.b
+```
+
+| flag | |
+|---|---|
+| `--all` | All of them. |
+| `--limit number` | At most so many. |
+
+### `a tool member list`
+
+Lists members.
+
+One a line.
+
+| flag | |
+|---|---|
+| `--quiet` | Say little. |
+
+## Options of every command
+
+| flag | |
+|---|---|
+| `-w`, `--write-out text` | Set the format (default "simple"). |
+
+## Environment
+
+A_FLAG.
+
+## Exit status
+
+| code | |
+|---|---|
+| 0 | it is well. |
+"#;
+        assert_eq!(MANUAL.markdown(), expected);
+    }
+}

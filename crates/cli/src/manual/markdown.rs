@@ -1,0 +1,66 @@
+//! Reference pages in Markdown.
+
+use super::{Manual, names_of, told_of, value_of};
+use crate::flags::Flag;
+
+impl<R> Manual<R> {
+    /// The page for `docs/`.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let mut page = format!(
+            "# `{}`\n\nMade from the declarations of commands and flags; a test compares it.",
+            self.program
+        );
+        if let Some(alias) = self.alias {
+            page.push_str(&format!(" Also called `{alias}`."));
+        }
+        page.push('\n');
+        paragraphs(self.description, &mut page);
+        page.push_str("\n## Commands\n");
+        for leaf in self.leaves() {
+            page.push_str(&format!("\n### `{}`\n\n", leaf.usage(self.program)));
+            page.push_str(&format!("{}\n", leaf.about().trim()));
+            let example = leaf.found.command().example;
+            if !example.is_empty() {
+                page.push_str(&format!("\n```\n{}\n```\n", example.trim_end()));
+            }
+            table(&leaf.flags(), &mut page);
+        }
+        let global = self.global_flags();
+        if !global.is_empty() {
+            page.push_str("\n## Options of every command\n");
+            table(&global, &mut page);
+        }
+        if !self.environment.is_empty() {
+            page.push_str("\n## Environment\n");
+            paragraphs(self.environment, &mut page);
+        }
+        page.push_str("\n## Exit status\n\n| code | |\n|---|---|\n");
+        for (code, when) in self.exits {
+            page.push_str(&format!("| {code} | {when} |\n"));
+        }
+        page
+    }
+}
+
+fn paragraphs(texts: &[&str], page: &mut String) {
+    for text in texts {
+        page.push_str(&format!("\n{text}\n"));
+    }
+}
+
+fn table(flags: &[Flag], page: &mut String) {
+    if flags.is_empty() {
+        return;
+    }
+    page.push_str("\n| flag | |\n|---|---|\n");
+    for flag in flags {
+        let mut names = names_of(flag);
+        if let (Some(last), Some(value)) = (names.last_mut(), value_of(flag)) {
+            last.push_str(&format!(" {value}"));
+        }
+        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        let told = told_of(flag).replace('|', "\\|");
+        page.push_str(&format!("| {} | {told} |\n", names.join(", ")));
+    }
+}

@@ -1,0 +1,164 @@
+//! Pages for `man`, in the macros of man(7).
+
+use super::{Manual, names_of, told_of, value_of};
+use crate::flags::Flag;
+
+/// A page in the making.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    text: String,
+}
+
+impl Page {
+    /// A page of section 1 with the parts that come first.
+    #[must_use]
+    pub fn new(name: &str, summary: &str) -> Self {
+        let mut page = Self::default();
+        page.line(r#".\" Made from the declarations of commands and flags; a test compares it."#);
+        page.line(&format!(r#".TH "{}" "1" "" "Quorate" "Quorate""#, inline(&name.to_uppercase())));
+        page.section("NAME");
+        page.line(&format!(r"{} \- {}", inline(name), inline(summary)));
+        page
+    }
+
+    /// Begins a section.
+    pub fn section(&mut self, title: &str) {
+        self.line(&format!(".SH {}", quoted(title)));
+    }
+
+    /// Begins a part of a section.
+    pub fn subsection(&mut self, title: &str) {
+        self.line(&format!(".SS {}", quoted(title)));
+    }
+
+    /// One way of calling a program: what is typed, and what stands for something.
+    pub fn synopsis(&mut self, program: &str, rest: &[&str]) {
+        self.line(&format!(".B {}", inline(program)));
+        for word in rest {
+            match word.strip_prefix('[').and_then(|word| word.strip_suffix(']')) {
+                Some(word) => self.line(&format!(".RI [ {} ]", inline(word))),
+                None => self.line(&format!(".I {}", inline(word))),
+            }
+        }
+    }
+
+    /// Goes on in another line.
+    pub fn line_break(&mut self) {
+        self.line(".br");
+    }
+
+    /// A paragraph.
+    pub fn paragraph(&mut self, text: &str) {
+        self.line(".PP");
+        self.text(text);
+    }
+
+    /// Text as it is, whose empty lines part paragraphs.
+    pub fn text(&mut self, text: &str) {
+        let mut was_empty = false;
+        for line in text.trim().lines() {
+            let is_empty = line.trim().is_empty();
+            match (is_empty, was_empty) {
+                (true, false) => self.line(".PP"),
+                (true, true) => {}
+                (false, _) => self.line(&escaped(line)),
+            }
+            was_empty = is_empty;
+        }
+    }
+
+    /// Lines that are not filled.
+    pub fn example(&mut self, text: &str) {
+        self.line(".PP");
+        self.line(".EX");
+        text.trim_end().lines().for_each(|line| self.line(&escaped(line)));
+        self.line(".EE");
+    }
+
+    /// What is typed, what stands for its value, and what is said of it.
+    pub fn item(&mut self, typed: &str, value: Option<&str>, told: &str) {
+        self.line(".TP");
+        match value {
+            Some(value) => {
+                self.line(&format!(r#".BI "{} " {}"#, inline(typed), quoted(value)));
+            }
+            None => self.line(&format!(".B {}", inline(typed))),
+        }
+        self.text(told);
+    }
+
+    /// The page.
+    #[must_use]
+    pub fn finish(self) -> String {
+        self.text
+    }
+
+    fn line(&mut self, line: &str) {
+        self.text.push_str(line);
+        self.text.push('\n');
+    }
+
+    fn flags(&mut self, flags: &[Flag]) {
+        for flag in flags {
+            self.item(&names_of(flag).join(", "), value_of(flag), &told_of(flag));
+        }
+    }
+}
+
+/// Text that may stand anywhere but at the beginning of a line.
+fn inline(text: &str) -> String {
+    text.replace('\\', r"\e").replace('-', r"\-")
+}
+
+/// The argument of a macro.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", inline(text).replace('"', r"\(dq"))
+}
+
+/// A line of text, which is no request whatever it begins with.
+fn escaped(line: &str) -> String {
+    let line = line.replace('\\', r"\e");
+    if line.starts_with(['.', '\'']) { format!(r"\&{line}") } else { line }
+}
+
+impl<R> Manual<R> {
+    /// The page for `man`.
+    #[must_use]
+    pub fn man_page(&self) -> String {
+        let mut page = Page::new(self.name, self.summary);
+        page.section("SYNOPSIS");
+        let rest = ["[options]", "command", "[arguments]"];
+        page.synopsis(self.program, &rest);
+        if let Some(alias) = self.alias {
+            page.line_break();
+            page.synopsis(alias, &rest);
+        }
+        page.section("DESCRIPTION");
+        self.description.iter().for_each(|text| page.paragraph(text));
+        page.section("COMMANDS");
+        for leaf in self.leaves() {
+            page.subsection(&leaf.usage(self.program));
+            page.text(leaf.about());
+            let example = leaf.found.command().example;
+            if !example.is_empty() {
+                page.example(example);
+            }
+            page.flags(&leaf.flags());
+        }
+        let global = self.global_flags();
+        if !global.is_empty() {
+            page.section("OPTIONS");
+            page.text("Every command takes these.");
+            page.flags(&global);
+        }
+        if !self.environment.is_empty() {
+            page.section("ENVIRONMENT");
+            self.environment.iter().for_each(|text| page.paragraph(text));
+        }
+        page.section("EXIT STATUS");
+        self.exits.iter().for_each(|(code, when)| page.item(code, None, when));
+        page.section("SEE ALSO");
+        page.text(&self.see_also.join(", "));
+        page.finish()
+    }
+}

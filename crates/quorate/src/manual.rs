@@ -1,0 +1,83 @@
+//! `quorate manual`: the pages for reading, for packages and the curious.
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use quorate_cli::manual::Page;
+use quorate_config::told_flags;
+
+const USAGE: &str = "Usage: quorate manual [server | ctl | utl] [--markdown]\n";
+
+/// A line that makes no sense ends with this.
+const BAD_LINE: u8 = 2;
+
+/// Prints the page that is asked for.
+pub(crate) fn main(args: &[OsString]) -> ExitCode {
+    let words: Vec<_> = args.iter().skip(1).filter_map(|word| word.to_str()).collect();
+    let (written, code) = match page(&words) {
+        Some(page) => (io::stdout().write_all(page.as_bytes()), 0),
+        None => (io::stderr().write_all(USAGE.as_bytes()), BAD_LINE),
+    };
+    // Whoever has read enough of it closes the pipe.
+    drop(written);
+    ExitCode::from(code)
+}
+
+fn page(words: &[&str]) -> Option<String> {
+    Some(match words {
+        [] | ["server"] => server_page(),
+        ["--markdown"] | ["server", "--markdown"] => quorate_config::reference(),
+        ["ctl"] => quorate_ctl::man_page(),
+        ["ctl", "--markdown"] => quorate_ctl::reference(),
+        ["utl"] => quorate_utl::man_page(),
+        ["utl", "--markdown"] => quorate_utl::reference(),
+        _ => return None,
+    })
+}
+
+fn server_page() -> String {
+    let mut page = Page::new("quorate", "a member of an etcd cluster");
+    page.section("SYNOPSIS");
+    page.synopsis("quorate", &["[flags]"]);
+    for (program, rest) in [
+        ("quorate ctl", &["command"][..]),
+        ("quorate utl", &["command"]),
+        ("quorate bench", &["command"]),
+        ("quorate gateway start", &["[flags]"]),
+    ] {
+        page.line_break();
+        page.synopsis(program, rest);
+    }
+    page.section("DESCRIPTION");
+    page.paragraph(
+        "Runs a member: a store of keys and values that its cluster agrees on, with the interfaces, the files and the \
+         protocol between members of etcd 3.7. It may take the place of a member of etcd on the same directory, and give \
+         it back.",
+    );
+    page.paragraph(
+        "Every flag may be given as a variable instead, ETCD_ and its name in capitals with underscores, or with \
+         --config-file in a file. A flag counts before a variable; beside a file neither \
+         does.",
+    );
+    let mut section = "";
+    for flag in told_flags() {
+        if flag.section != section {
+            section = flag.section;
+            page.section(&format!("{} FLAGS", section.to_uppercase()));
+        }
+        let value = if flag.default.is_empty() { "value".to_owned() } else { flag.default };
+        page.item(&format!("--{}", flag.name), Some(&value), flag.help);
+    }
+    page.section("EXIT STATUS");
+    page.item("0", None, "The member was stopped, or removed from its cluster.");
+    page.item(
+        "1",
+        None,
+        "It could not start, or could not go on; the last line of its log says why.",
+    );
+    page.item("2", None, "The command line makes no sense.");
+    page.section("SEE ALSO");
+    page.text("quorate-ctl(1), quorate-utl(1)");
+    page.finish()
+}

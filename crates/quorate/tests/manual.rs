@@ -1,0 +1,46 @@
+//! The pages in the repository are those that the program prints.
+
+use std::path::Path;
+use std::process::Command;
+
+/// Writes the pages instead of comparing them.
+const UPDATE: &str = "QUORATE_UPDATE_DOCS";
+
+const PAGES: [(&str, &[&str]); 6] = [
+    ("packaging/man/quorate.1", &["server"]),
+    ("packaging/man/quorate-ctl.1", &["ctl"]),
+    ("packaging/man/quorate-utl.1", &["utl"]),
+    ("docs/flags.md", &["server", "--markdown"]),
+    ("docs/ctl.md", &["ctl", "--markdown"]),
+    ("docs/utl.md", &["utl", "--markdown"]),
+];
+
+fn run(words: &[&str]) -> std::process::Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
+    command.arg("manual").args(words).output().unwrap()
+}
+
+#[test]
+fn pages_are_what_is_declared() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for (name, words) in PAGES {
+        let printed = run(words);
+        assert!(printed.status.success(), "{words:?}");
+        let page = String::from_utf8(printed.stdout).unwrap();
+        if std::env::var_os(UPDATE).is_some() {
+            std::fs::write(root.join(name), &page).unwrap();
+        }
+        let written = std::fs::read_to_string(root.join(name)).unwrap_or_default();
+        assert!(written == page, "{name} is out of date: run this test with {UPDATE}=1");
+    }
+}
+
+#[test]
+fn what_there_is_no_page_of_is_answered_with_the_usage() {
+    for words in [&["bench"][..], &["ctl", "--html"], &["server", "ctl"]] {
+        let refused = run(words);
+        assert_eq!(refused.status.code(), Some(2), "{words:?}");
+        assert!(refused.stdout.is_empty());
+        assert!(refused.stderr.starts_with(b"Usage: quorate manual "), "{words:?}");
+    }
+}
