@@ -4,13 +4,20 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Between two lines of one matter.
+/// Between two lines of one matter, where nobody says otherwise.
 const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Decides about the lines of one matter.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LogThrottle {
+    interval: Duration,
     state: Mutex<State>,
+}
+
+impl Default for LogThrottle {
+    fn default() -> Self {
+        Self::every(INTERVAL)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -20,6 +27,12 @@ struct State {
 }
 
 impl LogThrottle {
+    /// Lets so much time pass between two lines.
+    #[must_use]
+    pub fn every(interval: Duration) -> Self {
+        Self { interval, state: Mutex::default() }
+    }
+
     /// Whether to write a line now; then how many were left out since the last.
     #[must_use]
     pub fn admits(&self) -> Option<u64> {
@@ -28,7 +41,7 @@ impl LogThrottle {
 
     fn admits_at(&self, now: Instant) -> Option<u64> {
         let mut state = self.state.lock();
-        if state.last.is_some_and(|last| now.duration_since(last) < INTERVAL) {
+        if state.last.is_some_and(|last| now.duration_since(last) < self.interval) {
             state.left_out += 1;
             return None;
         }
@@ -49,5 +62,8 @@ mod tests {
         assert_eq!(throttle.admits_at(start + INTERVAL / 2), None);
         assert_eq!(throttle.admits_at(start + INTERVAL), Some(2));
         assert_eq!(throttle.admits_at(start + INTERVAL * 3), Some(0));
+        let often = LogThrottle::every(INTERVAL / 5);
+        assert_eq!(often.admits_at(start), Some(0));
+        assert_eq!(often.admits_at(start + INTERVAL / 5), Some(0));
     }
 }

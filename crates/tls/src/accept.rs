@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_telemetry::log;
+use quorate_telemetry::throttle::LogThrottle;
 use rustls::server::NoServerSessionStorage;
 use rustls::{CertificateError, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -26,11 +27,13 @@ use crate::names::{Allowed, Names};
 use crate::origin::{self, SystemResolver};
 use crate::protocols::{Protocols, SetupError};
 use crate::revocation::Revocations;
-use crate::throttle::LogThrottle;
 use crate::verify::ClientVerifier;
 
 /// How long a handshake may take.
 pub(crate) const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Between two lines about handshakes that failed.
+const WARNED_EVERY: Duration = Duration::from_secs(1);
 
 const HTTP2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
@@ -158,7 +161,7 @@ impl Acceptor {
         config.send_tls13_tickets = 0;
         let offered = if http2 { vec![HTTP2, HTTP1] } else { vec![HTTP1] };
         config.alpn_protocols = offered.into_iter().map(<[u8]>::to_vec).collect();
-        let (config, warnings) = (Arc::new(config), LogThrottle::default());
+        let (config, warnings) = (Arc::new(config), LogThrottle::every(WARNED_EVERY));
         let shared =
             Shared { config, identity, verifier, checks_origin, names_users, endpoint, warnings };
         Ok(Self { shared: Arc::new(shared) })

@@ -29,7 +29,6 @@ mod protocols;
 mod revocation;
 mod self_signed;
 mod suites;
-mod throttle;
 mod verify;
 mod versions;
 mod watched;
