@@ -10,7 +10,8 @@
 //! * Rings 0 and 1 have no clock, thread, environment or ambient randomness: time and seeds are arguments.
 //! * The crates of these rings have one `clippy.toml`: the root's with bans added. Clippy takes the nearest
 //!   file alone, so each has a copy.
-//! * Every name in the tables of `docs/bounds.md` is that of something.
+//! * Every name in the tables of `docs/bounds.md` is that of something, and each bound has a series and a test.
+//! * Every crate is drawn in `ARCHITECTURE.md`, and has what is named as its own there.
 //! * Every planted defect (`crates/sim/plants`) still applies to the code that it spoils.
 //! * Nothing is left unfinished, and no file names a path of somebody's machine.
 //!
@@ -20,6 +21,7 @@
 mod bounds;
 mod circles;
 mod manifest;
+mod map;
 mod modules;
 mod source;
 #[cfg(test)]
@@ -32,6 +34,7 @@ use crate::{Outcome, plants, say};
 use bounds::check_bounds;
 use circles::check_circles;
 use manifest::{check_arrows, check_used};
+use map::check_map;
 use source::{Source, is_letter, is_test_file, production, read_all};
 use unused::check_unused;
 
@@ -290,6 +293,7 @@ fn check(sources: &[Source]) -> Vec<String> {
     check_circles(sources, &mut complaints);
     check_unused(sources, &mut complaints);
     check_bounds(sources, &mut complaints);
+    check_map(sources, &mut complaints);
     for (path, _) in LONG_FILES {
         if !sources.iter().any(|source| source.path == *path) {
             complaints.push(format!("{path}: on the list of long files, but gone"));

@@ -1,0 +1,139 @@
+//! The map of the architecture shows what is there.
+//!
+//! In [`PAGE`], every crate stands in the drawing of the code map. What stands between backticks as `storage::wal` is
+//! in that crate: a file, a module, or something that it declares. So is what an entry of the code map names, which is
+//! a line that begins with the names of crates in bold; an entry may name other crates too.
+
+use std::collections::BTreeMap;
+
+use super::source::{Source, is_letter};
+use super::tokens::tokens;
+
+/// The page.
+const PAGE: &str = "ARCHITECTURE.md";
+
+/// What a name may stand behind where it is declared.
+const DECLARING: [&str; 7] = ["fn", "struct", "enum", "trait", "const", "mod", "type"];
+
+/// The names that each crate has, by its folder's name.
+type Crates<'a> = BTreeMap<&'a str, Vec<&'a str>>;
+
+/// Complains of crates that the page does not have, and of names in it that nothing has.
+pub(super) fn check_map(sources: &[Source], complaints: &mut Vec<String>) {
+    let Some(page) = sources.iter().find(|source| source.path == PAGE) else { return };
+    let crates = read(sources);
+    let drawing = page.text.split("```").nth(1).unwrap_or_default();
+    let drawn: Vec<&str> = drawing.split(|letter| !is_letter(letter)).collect();
+    let missing = crates.keys().filter(|name| !drawn.contains(name));
+    complaints.extend(missing.map(|name| format!("{PAGE}: {name} is not drawn")));
+    let mut is_drawing = false;
+    let mut entry: Vec<&str> = Vec::new();
+    for (number, line) in (1..).zip(page.text.lines()) {
+        if line.starts_with("```") {
+            is_drawing = !is_drawing;
+        }
+        if line.starts_with("- **`") {
+            entry =
+                line.split("**").skip(1).step_by(2).map(|name| name.trim_matches('`')).collect();
+        } else if !line.starts_with(' ') {
+            entry.clear();
+        }
+        if !is_drawing {
+            let unknown = line.split('`').skip(1).step_by(2).filter_map(|name| {
+                let owners = owners(name, &entry, &crates)?;
+                segments(name).find(|segment| !is_of_one(segment, &owners, &crates))
+            });
+            complaints.extend(unknown.map(|name| format!("{PAGE}:{number}: there is no {name}")));
+        }
+    }
+}
+
+/// The crates of which one has to have what is named, if that is to be looked up.
+fn owners<'a>(name: &'a str, entry: &[&'a str], crates: &Crates<'_>) -> Option<Vec<&'a str>> {
+    match name.split_once("::") {
+        Some((owner, _)) => crates.contains_key(owner).then(|| vec![owner]),
+        None if entry.is_empty() || !name.chars().all(is_letter) => None,
+        None => Some(entry.to_vec()),
+    }
+}
+
+/// The names that a path or a list of paths is made of.
+fn segments(name: &str) -> impl Iterator<Item = &str> {
+    name.split(|letter| !is_letter(letter)).filter(|segment| !segment.is_empty())
+}
+
+fn is_of_one(name: &str, owners: &[&str], crates: &Crates<'_>) -> bool {
+    crates.contains_key(name)
+        || owners
+            .iter()
+            .any(|owner| crates.get(owner).is_some_and(|names| names.binary_search(&name).is_ok()))
+}
+
+/// Reads what each crate has: files and folders of its sources, and what they declare. The names are in order.
+fn read(sources: &[Source]) -> Crates<'_> {
+    let mut crates = Crates::new();
+    for source in sources.iter().filter(|source| source.path.ends_with(".rs")) {
+        let Some((owner, path)) =
+            source.path.strip_prefix("crates/").and_then(|path| path.split_once('/'))
+        else {
+            continue;
+        };
+        let names = crates.entry(owner).or_default();
+        names.extend(path.split(['/', '.']));
+        let tokens = tokens(&source.text);
+        let pairs = tokens.windows(2).filter(|pair| DECLARING.contains(&pair[0]));
+        names.extend(pairs.map(|pair| pair[1]));
+    }
+    for names in crates.values_mut() {
+        names.sort_unstable();
+        names.dedup();
+    }
+    crates
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is complained of a page with this drawing and these lines, beside the crates `log` and `core`.
+    fn complaints(drawing: &str, lines: &str) -> Vec<String> {
+        let file = |path: &str, text: &str| Source { path: path.to_owned(), text: text.to_owned() };
+        let page = format!("# Map\n\n```text\n{drawing}\n```\n\n{lines}\n");
+        let mut complaints = Vec::new();
+        let log = "pub struct Frame; pub(crate) fn put() {}";
+        let sources = [
+            file(PAGE, &page),
+            file("crates/log/src/record.rs", log),
+            file("crates/core/src/lib.rs", "mod step {}"),
+        ];
+        check_map(&sources, &mut complaints);
+        complaints
+    }
+
+    const DRAWING: &str = "core -> log";
+
+    #[test]
+    fn a_crate_that_is_not_drawn_is_noticed() {
+        assert_eq!(complaints(DRAWING, ""), [""; 0]);
+        assert_eq!(complaints("core", ""), [format!("{PAGE}: log is not drawn")]);
+    }
+
+    #[test]
+    fn a_path_to_nothing_is_noticed() {
+        let good =
+            "`log::record`, `core::{step}`, `log::record::Frame::put`, `other::thing`, `thing`";
+        assert_eq!(complaints(DRAWING, good), [""; 0]);
+        assert_eq!(
+            complaints(DRAWING, "as `log::step` has it"),
+            [format!("{PAGE}:7: there is no step")]
+        );
+    }
+
+    #[test]
+    fn an_entry_names_what_its_crates_have() {
+        let good = "- **`core`**, **`log`**: `step` and `Frame`,\n  with `put`, for `core`; `--flag`\n\n`thing`";
+        assert_eq!(complaints(DRAWING, good), [""; 0]);
+        let bad = "- **`core`**: `step`\n  and `Frame`";
+        assert_eq!(complaints(DRAWING, bad), [format!("{PAGE}:8: there is no Frame")]);
+    }
+}
