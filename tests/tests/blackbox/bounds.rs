@@ -4,14 +4,18 @@
 //! `docs/bounds.md` says which bounds there are. Those on whole requests, calls and events of watchers are in
 //! `floods`, those on descriptors in `resources`.
 
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::time::Duration;
 
 use prost::Message as _;
 use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::watch_request::RequestUnion;
+use quorate_api::raftpb;
 use quorate_tests::{
     Client, Held, Kind, Options, RawAnswer, RawHttp2, Server, Shim, Watch, eventually_within,
-    framed, literal, on_quorate, prefix, put, put_op, range, txn, watch_prefix, within,
+    framed, literal, on_quorate, prefix, put, put_op, range, request_with, txn, watch_prefix,
+    within,
 };
 use tokio::task::JoinSet;
 
@@ -29,6 +33,8 @@ on_quorate! {
     what_one_slow_reader_of_a_watch_is_owed_is_bounded,
     who_takes_no_replies_is_not_read_from,
     what_the_backend_has_not_written_is_bounded,
+    strangers_on_the_peer_port_are_bounded,
+    large_bodies_on_the_peer_port_wait_for_one_another,
 }
 
 const MIB: usize = 1 << 20;
@@ -421,4 +427,66 @@ async fn what_the_backend_has_not_written_is_bounded(kind: Kind) {
     server.kill();
     server.start_again().await;
     assert_eq!(server.client().range(keys).await.unwrap().count, written);
+}
+
+/// What the head of a message of a member says of where it comes from.
+async fn greeting(server: &Server) -> [(&'static str, String); 3] {
+    let status = server.client().status(pb::StatusRequest {}).await.unwrap();
+    [
+        ("X-Etcd-Cluster-ID", format!("{:x}", status.header.unwrap().cluster_id)),
+        ("X-Server-Version", "3.7.1".to_owned()),
+        ("X-Min-Cluster-Version", "3.0.0".to_owned()),
+    ]
+}
+
+/// A heartbeat of somebody who says that he is a member, and what is answered to it.
+fn call_as(server: &Server, greeting: &[(&'static str, String)], id: u64) -> u16 {
+    const HEARTBEAT: i32 = 8;
+    let message = raftpb::Message {
+        r#type: Some(HEARTBEAT),
+        from: Some(id),
+        term: Some(1),
+        ..raftpb::Message::default()
+    };
+    let name = format!("{id:x}");
+    let mut headers: Vec<(&str, &str)> =
+        greeting.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    headers.extend([("X-Server-From", &*name), ("X-PeerURLs", "http://127.0.0.1:9")]);
+    let port = server.peer_port();
+    request_with(port, "POST", "/raft", &headers, &message.encode_to_vec()).status
+}
+
+async fn strangers_on_the_peer_port_are_bounded(kind: Kind) {
+    let server = Server::start(kind).await;
+    let greeting = greeting(&server).await;
+    assert_eq!(metric(&server, "quorate_peer_remotes"), 0.0);
+    for id in 100..180 {
+        // It is for no member here.
+        assert_eq!(call_as(&server, &greeting, id), 500);
+    }
+    assert_eq!(metric(&server, "quorate_peer_remotes"), 64.0);
+    assert_eq!(metric(&server, "quorate_peer_confirmed_strangers"), 0.0);
+    server.client().write("k", "v").await;
+}
+
+async fn large_bodies_on_the_peer_port_wait_for_one_another(kind: Kind) {
+    let server = Server::start(kind).await;
+    let greeting = greeting(&server).await;
+    let fields: String =
+        greeting.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let begin = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.peer_port())).unwrap();
+        let head =
+            format!("POST /raft HTTP/1.1\r\nHost: x\r\nContent-Length: {MIB}\r\n{fields}\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(&[7; MIB / 10]).unwrap();
+        stream
+    };
+    let held: Vec<TcpStream> = (0..6).map(|_| begin()).collect();
+    reaches(&server, "quorate_peer_large_bodies", 4.0).await;
+    assert!(metric(&server, "quorate_peer_large_bodies") <= 4.0);
+    // Others are heard meanwhile.
+    assert_eq!(call_as(&server, &greeting, 7), 500);
+    drop(held);
+    comes_to_nothing(&server, "quorate_peer_large_bodies").await;
 }
