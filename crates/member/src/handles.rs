@@ -1,5 +1,6 @@
-//! The member as others use it, in handles: [`Profile`] to look at, [`Reader`] to read, [`Proposer`] to
-//! change, [`Administrator`] to give orders, [`StreamEnds`] to be told when a stream has to end.
+//! The member as others use it, in handles: [`Profile`] to look at, [`Gate`] to be passed by clients' requests,
+//! [`Reader`] to read, [`Proposer`] to change, [`Accounts`] to log in by, [`Administrator`] to give orders,
+//! [`StreamEnds`] to be told when a stream has to end.
 //!
 //! Everything here may be called from any connection runtime. Nothing blocks: what takes long is awaited,
 //! and what the core threads own is reached by messages or read from published views. A service takes the
