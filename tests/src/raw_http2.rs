@@ -358,6 +358,20 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
+/// The head of a gRPC call to this path, as a field section.
+#[must_use]
+pub fn call_head(path: &str) -> Vec<u8> {
+    let lines = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", path),
+        (":authority", "localhost"),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+    ];
+    lines.iter().flat_map(|(name, value)| literal(name.as_bytes(), value.as_bytes())).collect()
+}
+
 /// A field line that neither side remembers.
 #[must_use]
 pub fn literal(name: &[u8], value: &[u8]) -> Vec<u8> {

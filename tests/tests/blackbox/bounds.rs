@@ -13,9 +13,9 @@ use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::watch_request::RequestUnion;
 use quorate_api::raftpb;
 use quorate_tests::{
-    Client, Held, Kind, Options, RawAnswer, RawHttp2, Server, Shim, Watch, eventually_within,
-    framed, literal, on_quorate, prefix, put, put_op, range, request_with, txn, watch_prefix,
-    within,
+    Client, Held, Kind, Options, RawAnswer, RawHttp2, Server, Shim, Watch, call_head,
+    eventually_within, framed, literal, on_quorate, prefix, put, put_op, range, request_with, txn,
+    watch_prefix, within,
 };
 use tokio::task::JoinSet;
 
@@ -43,21 +43,6 @@ const TOO_MANY: &str = "etcdserver: too many requests";
 
 /// What hundreds of megabytes may take to come, and to be carried out, where others want the processor too.
 const FLOOD_TIME: Duration = Duration::from_secs(60);
-
-/// The head of a call, as it goes on the wire.
-fn head(path: &str) -> Vec<u8> {
-    [
-        (":method", "POST"),
-        (":scheme", "http"),
-        (":path", path),
-        (":authority", "localhost"),
-        ("content-type", "application/grpc"),
-        ("te", "trailers"),
-    ]
-    .iter()
-    .flat_map(|(name, value)| literal(name.as_bytes(), value.as_bytes()))
-    .collect()
-}
 
 fn metric(server: &Server, series: &str) -> f64 {
     server.metric(series).unwrap_or_else(|| panic!("no series {series}"))
@@ -137,7 +122,7 @@ async fn connections_beyond_those_with_large_windows_have_small_ones(kind: Kind)
     assert_eq!(log.matches("connections have small receive windows").count(), 1, "{log}");
     // A request that is larger than its connection's window comes in pieces.
     let last = held.last_mut().unwrap();
-    let id = last.open(&head("/etcdserverpb.KV/Put"));
+    let id = last.open(&call_head("/etcdserverpb.KV/Put"));
     let body = framed(&put("k", vec![b'v'; MIB]).encode_to_vec());
     assert!(last.pour(id, &body), "the server stops reading");
     last.send_body(id, b"", true);
@@ -154,7 +139,7 @@ async fn heads_are_refused_beyond_their_bytes(kind: Kind) {
     let body = framed(&range("k", "").encode_to_vec());
     let mut ask = |bytes: usize| {
         let filler = literal(b"x-filler", &vec![b'x'; bytes]);
-        let block = [head("/etcdserverpb.KV/Range"), filler].concat();
+        let block = [call_head("/etcdserverpb.KV/Range"), filler].concat();
         connection.ask_block(&block, &body).summary()
     };
     assert_eq!(ask(200_000), "200 0");
@@ -166,7 +151,7 @@ async fn heads_are_refused_beyond_their_bytes(kind: Kind) {
 async fn streams_of_one_connection_are_refused_beyond_their_number(kind: Kind) {
     let server = Server::start(kind).await;
     let mut connection = RawHttp2::connect(server.port());
-    let head = head("/etcdserverpb.Lease/LeaseKeepAlive");
+    let head = call_head("/etcdserverpb.Lease/LeaseKeepAlive");
     for _ in 0..1 << 15 {
         connection.open(&head);
     }
@@ -251,7 +236,7 @@ async fn tasks_are_refused_beyond_their_number(kind: Kind) {
 
 /// Opens lists of everything, of which nobody reads more than the beginning.
 fn lists_unread(server: &Server, count: usize) -> Vec<RawHttp2> {
-    let (head, body) = (head("/etcdserverpb.KV/Range"), framed(&prefix("k").encode_to_vec()));
+    let (head, body) = (call_head("/etcdserverpb.KV/Range"), framed(&prefix("k").encode_to_vec()));
     let open = |_| {
         let mut connection = RawHttp2::connect(server.port());
         let id = connection.open(&head);
@@ -346,7 +331,7 @@ async fn what_one_slow_reader_of_a_watch_is_owed_is_bounded(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut connection = RawHttp2::connect(server.port());
-    let id = connection.open(&head("/etcdserverpb.Watch/Watch"));
+    let id = connection.open(&call_head("/etcdserverpb.Watch/Watch"));
     let create = RequestUnion::CreateRequest(watch_prefix("k"));
     let request = pb::WatchRequest { request_union: Some(create) };
     connection.send_body(id, &framed(&request.encode_to_vec()), false);
@@ -368,7 +353,7 @@ async fn who_takes_no_replies_is_not_read_from(kind: Kind) {
     let client = server.client();
     let mut connection = RawHttp2::connect(server.port());
     connection.stream_window();
-    let id = connection.open(&head("/etcdserverpb.Watch/Watch"));
+    let id = connection.open(&call_head("/etcdserverpb.Watch/Watch"));
     let create = RequestUnion::CreateRequest(watch_prefix("k"));
     let request = pb::WatchRequest { request_union: Some(create) };
     let one = framed(&request.encode_to_vec());

@@ -10,9 +10,9 @@ use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::watch_request::RequestUnion;
 use quorate_api::v3lockpb::LockRequest;
 use quorate_tests::{
-    Client, ClusterOptions, Kind, Options, RawHttp2, Server, Syncing, Syncs, Watch, eventually,
-    eventually_within, framed, is_long, literal, on_both_servers, on_quorate, prefix, put, put_op,
-    range, txn, watch_key, watch_prefix,
+    Client, ClusterOptions, Kind, Options, RawHttp2, Server, Syncing, Syncs, Watch, call_head,
+    eventually, eventually_within, framed, is_long, literal, on_both_servers, on_quorate, prefix,
+    put, put_op, range, txn, watch_key, watch_prefix,
 };
 use tokio::task::JoinSet;
 
@@ -58,21 +58,6 @@ fn show(flood: &str, kind: Kind, before: u64, server: &Server) {
     );
 }
 
-/// The head of a call, as it goes on the wire.
-fn head(path: &str) -> Vec<u8> {
-    [
-        (":method", "POST"),
-        (":scheme", "http"),
-        (":path", path),
-        (":authority", "localhost"),
-        ("content-type", "application/grpc"),
-        ("te", "trailers"),
-    ]
-    .iter()
-    .flat_map(|(name, value)| literal(name.as_bytes(), value.as_bytes()))
-    .collect()
-}
-
 const PUT: &str = "/etcdserverpb.KV/Put";
 const RANGE: &str = "/etcdserverpb.KV/Range";
 const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
@@ -103,13 +88,13 @@ async fn streams_that_say_nothing(kind: Kind) {
     let (connections, streams) = (form(4, 10), form(100, 8_000));
     let mut held: Vec<RawHttp2> =
         (0..connections).map(|_| RawHttp2::connect(server.port())).collect();
-    let head = head(KEEP_ALIVE);
+    let head = call_head(KEEP_ALIVE);
     for connection in &mut held {
         (0..streams).for_each(|_| _ = connection.open(&head));
     }
     // The server reads frames in order: the last call on each connection shows that it has read the others.
     for connection in &mut held {
-        let id = connection.open(&self::head(RANGE));
+        let id = connection.open(&call_head(RANGE));
         connection.send_body(id, &framed(&range("k", "").encode_to_vec()), true);
         connection.read_answer(id);
     }
@@ -125,7 +110,7 @@ async fn streams_that_say_nothing(kind: Kind) {
 /// Sends all but the end of puts; returns the connections.
 fn send_halves(server: &Server, connections: usize, puts: usize) -> Vec<RawHttp2> {
     let body = framed(&put("k", vec![b'v'; MIB]).encode_to_vec());
-    let (head, part) = (head(PUT), &body[..body.len() - 1]);
+    let (head, part) = (call_head(PUT), &body[..body.len() - 1]);
     let mut held = Vec::new();
     for _ in 0..connections {
         let mut connection = RawHttp2::connect(server.port());
@@ -189,7 +174,7 @@ async fn requests_that_do_not_end_are_refused_and_small_ones_go_on(kind: Kind) {
 async fn streams_are_refused_beyond_what_all_may_be(kind: Kind) {
     let server = Server::start(kind).await;
     let calls = || server.metric("quorate_calls_in_progress").unwrap() as usize;
-    let head = head(KEEP_ALIVE);
+    let head = call_head(KEEP_ALIVE);
     let mut held = Vec::new();
     // The last connection asks for more than a sixteenth of all, when half are taken.
     for streams in [32_000, 32_000, 32_000] {
@@ -223,7 +208,7 @@ async fn lists_that_nobody_reads(kind: Kind) {
     let keys = form(50, 300);
     fill(&server.client(), keys).await;
     let (before, readers) = (server.memory("VmRSS"), form(10, 30));
-    let (head, body) = (head(RANGE), framed(&prefix("k").encode_to_vec()));
+    let (head, body) = (call_head(RANGE), framed(&prefix("k").encode_to_vec()));
     let mut held = Vec::new();
     for _ in 0..readers {
         let mut connection = RawHttp2::connect(server.port());
@@ -244,7 +229,7 @@ async fn lists_that_nobody_reads(kind: Kind) {
 
 /// Opens so many watches of so many keys, of which only the beginning is read.
 fn watch_unread(server: &Server, watchers: usize, keys: usize) -> Vec<RawHttp2> {
-    let head = head(WATCH);
+    let head = call_head(WATCH);
     let open = |number| {
         let mut connection = RawHttp2::connect(server.port());
         let id = connection.open(&head);
@@ -411,13 +396,14 @@ async fn tokens_that_nobody_gave_out(kind: Kind) {
         for call in 0..calls as u64 {
             // As if it had been given out by an entry that is to come.
             let token = format!("nobodygavethisout.{}", (1_u64 << 40) + number * 10_000 + call);
-            let id = connection.open(&[head(RANGE), literal(b"token", token.as_bytes())].concat());
+            let id =
+                connection.open(&[call_head(RANGE), literal(b"token", token.as_bytes())].concat());
             connection.send_body(id, &body, true);
         }
     }
     // One without a token shows that the others have been read.
     for connection in &mut held {
-        let id = connection.open(&head(RANGE));
+        let id = connection.open(&call_head(RANGE));
         connection.send_body(id, &body, true);
         connection.read_answer(id);
     }
@@ -441,7 +427,7 @@ async fn waiters_for_a_lock(kind: Kind) {
     let mut held: Vec<RawHttp2> = (0..10).map(|_| RawHttp2::connect(server.port())).collect();
     for number in 0..count {
         let connection = &mut held[number % 10];
-        let id = connection.open(&head("/v3lockpb.Lock/Lock"));
+        let id = connection.open(&call_head("/v3lockpb.Lock/Lock"));
         let lease = i64::try_from(number).unwrap() + 1;
         let request = LockRequest { name: b"l".to_vec().into(), lease };
         connection.send_body(id, &framed(&request.encode_to_vec()), true);

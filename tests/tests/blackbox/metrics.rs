@@ -7,7 +7,7 @@ use prost::Message as _;
 use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::compare::{CompareResult, TargetUnion};
 use quorate_tests::{
-    Kind, RawHttp2, Server, Watch, compare, delete, eventually, get_op, literal, on_both_servers,
+    Kind, RawHttp2, Server, Watch, call_head, compare, delete, eventually, get_op, on_both_servers,
     on_quorate, put, put_leased, put_op, range, request_with, txn, txn_when, watch_key,
 };
 
@@ -190,19 +190,6 @@ async fn what_watchers_are_sent_is_counted(kind: Kind) {
     assert_eq!(Seen::of(&server, NAMES).since(&before), [3.0, 0.0]);
 }
 
-/// The head of a call, as it goes on the wire.
-fn head(path: &str) -> Vec<u8> {
-    let lines = [
-        (":method", "POST"),
-        (":scheme", "http"),
-        (":path", path),
-        (":authority", "localhost"),
-        ("content-type", "application/grpc"),
-        ("te", "trailers"),
-    ];
-    lines.iter().flat_map(|(name, value)| literal(name.as_bytes(), value.as_bytes())).collect()
-}
-
 async fn requests_that_cannot_be_read_are_counted(kind: Kind) {
     let server = Server::start(kind).await;
     for (path, api) in [
@@ -213,10 +200,10 @@ async fn requests_that_cannot_be_read_are_counted(kind: Kind) {
             format!("etcd_network_server_stream_failures_total{{API=\"{api}\",Type=\"receive\"}}");
         // One that goes is no failure.
         let mut gone = RawHttp2::connect(server.port());
-        gone.open(&head(path));
+        gone.open(&call_head(path));
         drop(gone);
         let mut connection = RawHttp2::connect(server.port());
-        let id = connection.open(&head(path));
+        let id = connection.open(&call_head(path));
         // A field of a type that there is not.
         connection.send_body(id, &[0, 0, 0, 0, 1, 0x0f], true);
         eventually("the failure", async || (server.metric(&name) == Some(1.0)).then_some(())).await;
