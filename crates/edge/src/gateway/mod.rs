@@ -39,8 +39,7 @@ use tonic::{Code, Status};
 pub(crate) use self::answer::AnswerBody;
 use self::answer::Messages;
 use self::metadata::Metadata;
-pub(crate) use self::request_body::JsonMessages;
-use self::request_body::{JsonBody, read_message};
+use self::request_body::{JsonBody, JsonMessages, read_message};
 use crate::grpc::{Admitted, ClientBody, Router};
 use crate::methods::{Kind, Route, route};
 use crate::unread_body::pass_over;
@@ -126,7 +125,7 @@ impl Gateway {
             (Err(_), _) => ClientBody::Message(None),
             (Ok(room), Kind::BidiStream) => {
                 let body = JsonBody::new(request.into_body(), Arc::clone(room), bytes, bytes_max);
-                ClientBody::Json(Box::new(JsonMessages::new(body, target.conversion)))
+                ClientBody::Messages(Box::pin(JsonMessages::new(body, target.conversion)))
             }
             (Ok(room), Kind::Unary | Kind::ServerStream) => {
                 let body = JsonBody::new(request.into_body(), Arc::clone(room), bytes, bytes_max);

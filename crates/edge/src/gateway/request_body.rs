@@ -14,6 +14,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use quorate_json::{Conversion, Values};
 use tokio::time::{Instant, Sleep};
+use tokio_stream::Stream;
 use tonic::Status;
 
 use super::{FRAME_HEAD_BYTES, framed};
@@ -166,7 +167,7 @@ async fn read_first(body: &mut JsonBody, conversion: Conversion) -> Result<Bytes
 
 /// The messages of a call that takes a stream of them, framed.
 #[derive(Debug)]
-pub(crate) struct JsonMessages {
+pub(super) struct JsonMessages {
     body: JsonBody,
     conversion: Conversion,
     has_failed: bool,
@@ -176,12 +177,13 @@ impl JsonMessages {
     pub(super) const fn new(body: JsonBody, conversion: Conversion) -> Self {
         Self { body, conversion, has_failed: false }
     }
+}
 
-    /// The next one; nothing more comes after a failure.
-    pub(crate) fn poll_next(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, Status>>> {
+impl Stream for JsonMessages {
+    type Item = Result<Bytes, Status>;
+
+    /// Nothing more comes after a failure.
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.has_failed {
             return Poll::Ready(None);
         }

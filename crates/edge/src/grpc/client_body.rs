@@ -1,25 +1,34 @@
 //! What a request's body comes from: a client that speaks gRPC, or the gateway, which makes its messages from JSON.
 
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use tokio_stream::Stream;
 use tonic::Status;
 use tonic::codegen::StdError;
 
-use crate::gateway::JsonMessages;
-
 /// See the module.
-#[derive(Debug)]
 pub(crate) enum ClientBody {
     /// As it came.
     Grpc(Incoming),
     /// One message, framed as on the wire; `None` once it has been read.
     Message(Option<Bytes>),
-    /// As many messages as come.
-    Json(Box<JsonMessages>),
+    /// As many messages as come, framed as on the wire.
+    Messages(Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>),
+}
+
+impl fmt::Debug for ClientBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Grpc(_) => "Grpc",
+            Self::Message(_) => "Message",
+            Self::Messages(_) => "Messages",
+        })
+    }
 }
 
 impl Body for ClientBody {
@@ -37,7 +46,7 @@ impl Body for ClientBody {
             Self::Message(message) => {
                 Poll::Ready(message.take().map(|bytes| Ok(Frame::data(bytes))))
             }
-            Self::Json(messages) => messages.poll_next(cx).map(|message| {
+            Self::Messages(messages) => messages.as_mut().poll_next(cx).map(|message| {
                 let refused = |status: Status| -> StdError { Box::new(status) };
                 message.map(|read| read.map(Frame::data).map_err(refused))
             }),
@@ -48,7 +57,7 @@ impl Body for ClientBody {
         match self {
             Self::Grpc(body) => body.is_end_stream(),
             Self::Message(message) => message.is_none(),
-            Self::Json(_) => false,
+            Self::Messages(_) => false,
         }
     }
 
@@ -58,7 +67,7 @@ impl Body for ClientBody {
             Self::Message(message) => {
                 SizeHint::with_exact(message.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
-            Self::Json(_) => SizeHint::default(),
+            Self::Messages(_) => SizeHint::default(),
         }
     }
 }
