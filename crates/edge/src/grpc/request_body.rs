@@ -22,6 +22,7 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 use tonic::Status;
 
+use super::framing::whole_message;
 use super::observe::Received;
 use super::status::status;
 use crate::methods::Kind;
@@ -74,6 +75,13 @@ impl<B> RequestBody<B> {
         let (received, bytes_max) = (&self.received, self.message_bytes_max);
         let was_whole = self.message.is_whole();
         match self.kind {
+            // Nearly all come whole, alone and as they are; nothing of those is held.
+            Kind::BidiStream if self.message.passed == 0 && is_plain(bytes) => {
+                received.message((bytes.len() - HEAD_BYTES) as u64);
+                self.room.release();
+                self.head_bytes = 0;
+                return Ok(());
+            }
             Kind::BidiStream => {
                 let whole = |message: &Message| received.message(message.payload_bytes(bytes_max));
                 if self.message.pass_all(bytes, whole) {
@@ -125,6 +133,11 @@ impl<B> RequestBody<B> {
     }
 }
 
+/// Whether these bytes are one whole message that is not compressed.
+fn is_plain(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&0) && whole_message(bytes).is_some()
+}
+
 /// Takes a decoded message, counted as what it has become if it came compressed: its room came with it then.
 pub(super) fn take_in<M: prost::Message>(request: tonic::Request<M>) -> Result<M, Status> {
     if let Some(room) = request.extensions().get::<Arc<CallRoom>>() {
@@ -152,8 +165,10 @@ impl Message {
         let start = self.passed;
         self.passed += bytes.len();
         let end = self.end();
-        // What comes behind it is none of it.
-        self.keep_tail(&bytes[..end.saturating_sub(start).min(bytes.len())]);
+        // What comes behind it is none of it. The flag comes first of all.
+        if self.is_compressed() {
+            self.keep_tail(&bytes[..end.saturating_sub(start).min(bytes.len())]);
+        }
         self.passed <= end
     }
 
