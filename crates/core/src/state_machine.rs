@@ -291,7 +291,7 @@ impl<T> StateMachine<T> {
                     let meta = meta(&entry, reply_wanted);
                     let applied = self.state.apply(meta, request).map_err(unfit(kind))?;
                     let Applied { outcome, notice, .. } = applied;
-                    outlet.finish(ticket, outcome);
+                    outlet.finish(ticket, &entry, outcome);
                     if let Some(notice) = notice {
                         self.heed(notice, now.instant, outlet);
                     }

@@ -22,7 +22,7 @@ use quorate_api::etcdserverpb::{
 };
 use quorate_core::{ApplyError, Begun, Next, Now, Outlet, Output, StateMachine};
 use quorate_node::Proposal;
-use quorate_raft::{LogIndex, Role, Snapshot, Term};
+use quorate_raft::{Entry, LogIndex, Role, Snapshot, Term};
 use quorate_state::apply::{AuthCommand, ClusterCommand, Command, Refusal, Request, Response};
 use quorate_state::backend::Batch;
 use quorate_state::members::Members;
@@ -38,9 +38,11 @@ use crate::corruption::AcceptedCompactions;
 use crate::fatal::FaultReports;
 use crate::identity::Identity;
 use crate::limit_notices::warn_of_full_store;
-use crate::outcome::Outcome;
+use crate::outcome::{Answer, Outcome};
 use crate::pending_proposals::PendingProposals;
 use crate::request_id::RequestIds;
+use crate::request_text::{self, OfEntry};
+use crate::slow::Slow;
 use crate::standing::Standing;
 use quorate_peer::Peers;
 use quorate_telemetry::log;
@@ -212,17 +214,19 @@ impl Outlet for Carrier {
     fn finish(
         &mut self,
         Ticket { kind, alarm_step, completer }: Ticket,
+        entry: &Entry,
         outcome: Option<Result<Response, Refusal>>,
     ) {
         let started = std::mem::replace(&mut self.finished, Instant::now());
-        self.account(kind, outcome.as_ref(), self.finished - started);
+        self.account(kind, entry, outcome.as_ref(), self.finished - started);
         if let Some(Ok(Response::Alarm(told))) = &outcome
             && alarm_step != 0
         {
             self.count_alarms(&told.alarms, alarm_step);
         }
         if let (Some(outcome), Some(completer)) = (outcome, completer) {
-            self.completions.push(completer, Outcome::Applied(Box::new(outcome)));
+            let answer = Answer { outcome, index: entry.index, applied: self.finished };
+            self.completions.push(completer, Outcome::Applied(Box::new(answer)));
         }
     }
 
@@ -366,22 +370,41 @@ impl Carrier {
     fn account(
         &self,
         kind: RequestKind,
+        entry: &Entry,
         outcome: Option<&Result<Response, Refusal>>,
         took: Duration,
     ) {
-        let metrics = &self.neighbours.metrics.server;
-        let success = !matches!(outcome, Some(Err(_)));
-        metrics.apply_duration.observe(kind, success, took);
+        let metrics = &self.neighbours.metrics;
+        let refusal = outcome.and_then(|outcome| outcome.as_ref().err());
+        metrics.server.apply_duration.observe(kind, refusal.is_none(), took);
         if took > self.slow_apply {
-            metrics.slow_apply.inc();
-            log::warn!(
-                "apply request took too long",
-                "took" = took,
-                "expected-duration" = self.slow_apply,
-                "prefix" = "",
-                "request" = kind.name()
-            );
+            let response = outcome.and_then(|outcome| outcome.as_ref().ok());
+            let slow = Slow {
+                took,
+                prefix: "",
+                request: OfEntry(&entry.data).to_string(),
+                response: response.map_or_else(String::new, request_text::size_of),
+                error: refusal.map(ToString::to_string),
+            };
+            slow.log(self.slow_apply, metrics);
         }
+        if let Some(refusal) = refusal
+            && *refusal != Refusal::Compacted
+        {
+            Self::tell_of_refusal(entry, refusal, took);
+        }
+    }
+
+    #[cold]
+    fn tell_of_refusal(entry: &Entry, refusal: &Refusal, took: Duration) {
+        // Written only where the log takes the line: of many in a second it takes a few.
+        log::warn!(
+            "failed to apply request",
+            "took" = took,
+            "request" = log::Shown(OfEntry(&entry.data)),
+            "response" = "",
+            "error" = log::Shown(refusal)
+        );
     }
 
     /// Counts what was done to the keyspace.

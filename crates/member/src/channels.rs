@@ -16,6 +16,7 @@ use crate::admission::Full;
 use crate::batch_queue::{self, Nothing, Receiver, Sender};
 use crate::completion::Completer;
 use crate::outcome::Outcome;
+use crate::write_stages::Stages;
 use quorate_peer::Received;
 
 /// Something to be told when a thing is done.
@@ -98,6 +99,11 @@ pub(crate) enum Input {
     TransferLeadership(MemberId),
     /// Tell what the core knows of the group.
     AskStatus(Done<Status>),
+    /// Tell when the write at this index passed the stages of the log, if that is remembered.
+    AskStages {
+        index: LogIndex,
+        done: Done<Option<Stages>>,
+    },
     /// Ends the thread. Whatever is in the log then stays there for the next start.
     Stop,
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quorate_core::{Consensus, LogError, Readers};
-use quorate_node::{Effect, Event, Leadership, Node, ProposalFailure};
+use quorate_node::{Effect, Event, Leadership, Node, Persist, ProposalFailure};
 use quorate_raft::{Message, NoteLevel, Role};
 use quorate_storage::wal::SnapshotMark;
 
@@ -32,6 +32,7 @@ use crate::outcome::Outcome;
 use crate::pending_proposals::PendingProposals;
 use crate::persist::{LogThread, LogWriter};
 use crate::standing::Standing;
+use crate::write_stages::WriteStages;
 use quorate_peer::Peers;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
@@ -69,6 +70,9 @@ pub(crate) struct Driver {
     completions: CompletionBatch<Outcome>,
     /// On their way to peers.
     messages: Vec<Message>,
+    stages: WriteStages,
+    /// The time, as of the last input or sync.
+    now: Instant,
     stopping: bool,
 }
 
@@ -96,6 +100,8 @@ impl Driver {
             heartbeat,
             completions: CompletionBatch::new(),
             messages: Vec::new(),
+            stages: WriteStages::default(),
+            now: Instant::now(),
             stopping: false,
         }
     }
@@ -108,7 +114,9 @@ impl Driver {
         let mut next_tick = Instant::now() + self.heartbeat;
         let mut batch = Vec::new();
         while !self.stopping {
-            match self.inputs.receive_until(&mut batch, Some(next_tick)) {
+            let received = self.inputs.receive_until(&mut batch, Some(next_tick));
+            self.now = Instant::now();
+            match received {
                 Ok(()) => self.take_batch(&mut batch),
                 Err(Nothing::Yet) => {}
                 Err(Nothing::Ever) => break,
@@ -116,16 +124,15 @@ impl Driver {
             // What has been applied is looked up, not reported: it is not worth waking this thread for. A tick
             // comes by soon enough.
             self.consensus.notice_applied(self.neighbours.standing.applied());
-            let now = Instant::now();
-            if now >= next_tick {
-                self.notice_delay(now.saturating_duration_since(next_tick));
+            if self.now >= next_tick {
+                self.notice_delay(self.now.saturating_duration_since(next_tick));
                 self.forget_withdrawn();
                 self.consensus.handle(Event::Tick);
                 self.neighbours.standing.note_tick();
                 self.prepare_log();
                 // After a pause ticks are not made up for: peers would see elections that time did not
                 // call for.
-                next_tick = (next_tick + self.heartbeat).max(now);
+                next_tick = (next_tick + self.heartbeat).max(self.now);
             }
             self.carry_out_effects();
         }
@@ -187,8 +194,14 @@ impl Driver {
         let Log::Here(writer) = &mut self.log else { return false };
         let synced = writer.sync();
         let Some(Some(token)) = self.watch_over(synced) else { return false };
-        self.consensus.handle(Event::Persisted { token });
+        self.now = Instant::now();
+        self.note_persisted(token);
         true
+    }
+
+    fn note_persisted(&mut self, token: u64) {
+        self.stages.sync(token, self.now);
+        self.consensus.handle(Event::Persisted { token });
     }
 
     fn mark_snapshot(&mut self, mark: SnapshotMark) {
@@ -260,6 +273,10 @@ impl Driver {
                 done(self.consensus.status());
                 return true;
             }
+            Input::AskStages { index, done } => {
+                done(self.stages.of(index));
+                return true;
+            }
             Input::TransferLeadership(to) => {
                 self.consensus.handle(Event::TransferLeadership(to));
                 return true;
@@ -280,7 +297,10 @@ impl Driver {
             }
             // What it announces is looked up after the batch.
             Input::Applied => return false,
-            Input::Persisted { token } => Event::Persisted { token },
+            Input::Persisted { token } => {
+                self.note_persisted(token);
+                return false;
+            }
             Input::SnapshotTaken { index } => Event::SnapshotTaken { index },
             Input::Received(received) => Event::Received(received.into_messages()),
             Input::Unreachable(peer) => Event::Unreachable(peer),
@@ -339,18 +359,17 @@ impl Driver {
 
     fn carry_out(&mut self, effect: Effect) {
         match effect {
-            Effect::Persist(persist) => match &mut self.log {
-                Log::Here(writer) => {
-                    let appended = writer.append(&persist);
-                    self.watch_over(appended);
-                }
-                Log::Thread(thread) => thread.append(persist),
-                Log::Closed => {}
-            },
+            Effect::Persist(persist) => {
+                self.stages.append(&persist, self.now);
+                self.append(persist);
+            }
             // A send fails when the thread has ended after a fault, which then stops the member.
             Effect::Apply(applying) => {
                 // Known to be committed before anybody can see it applied.
                 self.neighbours.standing.set_committed(self.consensus.commit_index());
+                if let Some(last) = applying.entries.last() {
+                    self.stages.commit(last.index, self.now);
+                }
                 _ = self.neighbours.applier.send(Job::Apply(applying.entries));
             }
             Effect::Stop(fault) => {
@@ -384,6 +403,17 @@ impl Driver {
                 self.note_company();
                 _ = self.neighbours.applier.send(Job::InstallSnapshot(snapshot));
             }
+        }
+    }
+
+    fn append(&mut self, persist: Persist) {
+        match &mut self.log {
+            Log::Here(writer) => {
+                let appended = writer.append(&persist);
+                self.watch_over(appended);
+            }
+            Log::Thread(thread) => thread.append(persist),
+            Log::Closed => {}
         }
     }
 

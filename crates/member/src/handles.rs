@@ -38,6 +38,7 @@ use crate::profile::Profile;
 use crate::proposer::Proposer;
 use crate::reader::Reader;
 use crate::request_id::RequestIds;
+use crate::slow::TracedWrites;
 use crate::standing::Standing;
 use crate::stream_ends::StreamEnds;
 
@@ -120,6 +121,7 @@ impl Handles {
             readers: parts.readers,
             backend: parts.backend,
             peers: Arc::clone(&parts.peers),
+            traced: TracedWrites::default(),
             led_since: Mutex::new(None),
         };
         let administrator = Administrator {

@@ -31,6 +31,8 @@ pub struct Limits {
     pub held_version: Option<Version>,
     /// How often a leader looks whether a downgrade is done; `None` for never.
     pub downgrade_check_interval: Option<Duration>,
+    /// Carrying out a write, or answering a read, for longer is worth a warning.
+    pub slow_apply: Duration,
     /// Answering a unary request for longer is worth a warning.
     pub slow_unary: Duration,
     /// Whether lease revocations may go on when other requests are refused (`PriorityRequest`).

@@ -1,6 +1,9 @@
 //! What a waiting request is told.
 
+use std::time::Instant;
+
 use quorate_node::{BarrierFailure, ProposalFailure};
+use quorate_raft::LogIndex;
 use quorate_state::apply::{Refusal, Response};
 use quorate_state::members::MembershipRefusal;
 
@@ -10,7 +13,7 @@ use crate::completion::{self, AwaitingCell, CompletionQueue};
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     /// The request went through the log, and was carried out or refused.
-    Applied(Box<Result<Response, Refusal>>),
+    Applied(Box<Answer>),
     /// What was waited for has happened: a barrier has passed and is applied.
     Ready,
     /// The membership change went through the log, and is in force or was refused.
@@ -19,6 +22,16 @@ pub(crate) enum Outcome {
     BarrierFailed(BarrierFailure),
     /// The proposal did not get into the log.
     ProposalFailed(ProposalFailure),
+}
+
+/// What a request that went through the log came to.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) outcome: Result<Response, Refusal>,
+    /// Where it stands in the log.
+    pub(crate) index: LogIndex,
+    /// When it had been carried out.
+    pub(crate) applied: Instant,
 }
 
 thread_local! {

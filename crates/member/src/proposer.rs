@@ -19,11 +19,13 @@ use crate::compaction_point;
 use crate::completion;
 use crate::error::RequestError;
 use crate::limit_notices::warn_of_full_store;
-use crate::outcome::{AWAITING, Outcome};
+use crate::outcome::{AWAITING, Answer, Outcome};
 use crate::pending_proposals::{Load, PendingProposals};
 use crate::profile::Profile;
 use crate::request_id::RequestIds;
+use crate::slow::{self, Trace, TracedWrites};
 use crate::timeout::{Lead, TimedOut};
+use crate::write_stages::Stages;
 use quorate_peer::Peers;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
@@ -42,6 +44,7 @@ pub struct Proposer {
     pub(crate) readers: Readers,
     pub(crate) backend: Backend,
     pub(crate) peers: Arc<Peers>,
+    pub(crate) traced: TracedWrites,
     /// When this member last became leader.
     pub(crate) led_since: Mutex<Option<Instant>>,
 }
@@ -120,9 +123,12 @@ impl Proposer {
             return Err(full.into());
         }
         match waiting.await {
-            Some(Outcome::Applied(outcome)) => {
+            Some(Outcome::Applied(answer)) => {
                 ticket.succeed();
-                (*outcome).map_err(RequestError::from)
+                if self.traced.wants(answer.applied.saturating_duration_since(started)) {
+                    self.trace(request_id, kind, started, &answer);
+                }
+                answer.outcome.map_err(RequestError::from)
             }
             Some(Outcome::ProposalFailed(failure)) => Err(failure.into()),
             Some(Outcome::BarrierFailed(_) | Outcome::Ready | Outcome::ConfChange(_)) => {
@@ -130,6 +136,21 @@ impl Proposer {
             }
             None => Err(self.explain_timeout(started)),
         }
+    }
+
+    /// Has it logged where the time of a write went.
+    #[cold]
+    fn trace(&self, request_id: u64, kind: RequestKind, started: Instant, answer: &Answer) {
+        let Answer { index, applied, .. } = *answer;
+        let answered = Instant::now();
+        let done = move |stages: Option<Stages>| {
+            let detail = [("index", index.get().to_string())];
+            let (id, operation) = (Some(request_id), slow::operation(kind));
+            let steps = slow::steps_of_write(stages, applied, answered);
+            Trace { id, operation, detail: &detail, started, steps: &steps }.log();
+        };
+        // What a driver that is overrun cannot say stays unsaid.
+        _ = self.driver.request(Input::AskStages { index, done: Box::new(done) });
     }
 
     /// Sends a membership change through the log and waits until it is in force, or refused, as long as the

@@ -3,7 +3,7 @@
 //! A read awaits [`Reader::read_barrier`], then takes a view, which nobody changes any more.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quorate_api::etcdserverpb::{ResponseHeader, TxnRequest, TxnResponse};
 use quorate_api::record::KeyValue;
@@ -20,6 +20,7 @@ use crate::error::RequestError;
 use crate::fatal::FaultReports;
 use crate::outcome::{AWAITING, Outcome};
 use crate::profile::Profile;
+use crate::slow::{self, ReadDone, ReadKind, ReadTimes};
 
 /// The references of a list to its records are counted from here on, before it is read.
 const LONG_LIST_RECORDS: usize = 16 * 1024;
@@ -174,6 +175,23 @@ impl Reader {
         metrics.range.add(looks.ranges);
         metrics.txn.add(looks.txns);
         outcome.map_err(RequestError::Refused)
+    }
+
+    /// Says of a read that took long what took long. What `told` returns is asked for only then: what was asked,
+    /// and what came of it, in words.
+    pub fn note_done<'a>(
+        &self,
+        kind: ReadKind,
+        times: ReadTimes,
+        took: Duration,
+        told: impl FnOnce() -> (String, Result<String, &'a RequestError>),
+    ) {
+        let limits = self.profile.limits();
+        if slow::is_worth_a_line(took, limits) {
+            let (request, response) = told();
+            let read = ReadDone { times, took, kind, request, response };
+            slow::tell_of_read(read, limits, self.profile.metrics());
+        }
     }
 
     /// Tells a refusal from a failure of this machine, which also stops the member.

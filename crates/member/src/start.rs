@@ -77,8 +77,6 @@ pub struct Start {
     pub heartbeat: Duration,
     /// For how long consensus may feel no time pass before this member doubts that it leads still.
     pub silence_max: Duration,
-    /// Applying an entry for longer is worth a warning.
-    pub slow_apply: Duration,
     /// What the files are on.
     pub disk: Arc<dyn Disk>,
     /// What is spent on that disk.
@@ -163,7 +161,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
         machine,
         identity.clone(),
         clock,
-        start.slow_apply,
+        start.limits.slow_apply,
         applier::Neighbours {
             jobs: applier_receiver,
             driver: driver_handle.clone(),

@@ -126,6 +126,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-api",
             "quorate-config",
             "quorate-core",
+            "quorate-gotext",
             "quorate-jwt",
             "quorate-net",
             "quorate-node",

@@ -33,6 +33,7 @@ mod range;
 mod requests;
 mod resources;
 mod settings;
+mod slow_requests;
 mod takeover;
 mod tcp_gateway;
 mod tls;

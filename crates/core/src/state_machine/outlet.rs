@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use quorate_raft::{ConfChange, LogIndex, Term};
+use quorate_raft::{ConfChange, Entry, LogIndex, Term};
 use quorate_state::apply::{Refusal, Request, Response};
 use quorate_state::backend::Batch;
 use quorate_state::members::{Members, MembershipRefusal};
@@ -35,9 +35,14 @@ pub trait Outlet {
     /// This request is carried out next.
     fn begin(&mut self, request: &Request) -> Begun<Self::Ticket>;
 
-    /// The request has come to this; `None` if there is no outcome, because the entry was applied before. It may be
-    /// told when the batch is published, and no sooner.
-    fn finish(&mut self, ticket: Self::Ticket, outcome: Option<Result<Response, Refusal>>);
+    /// The request of this entry has come to this; `None` if there is no outcome, because the entry was applied
+    /// before. It may be told when the batch is published, and no sooner.
+    fn finish(
+        &mut self,
+        ticket: Self::Ticket,
+        entry: &Entry,
+        outcome: Option<Result<Response, Refusal>>,
+    );
 
     /// Whether this member leads in that term.
     fn leads_in(&self, term: Term) -> bool;

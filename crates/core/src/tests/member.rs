@@ -10,7 +10,7 @@ use bytes::Bytes;
 use quorate_node::{Config, Effect, Event, Node, Persist, SnapshotPolicy};
 use quorate_raft::confchange::wire as change_wire;
 use quorate_raft::{
-    ConfChange, ConfChangeKind, EntryKind, HardState, LogIndex, Message, MessageKind,
+    ConfChange, ConfChangeKind, Entry, EntryKind, HardState, LogIndex, Message, MessageKind,
     SnapshotOutcome, Term,
 };
 use quorate_random::SplitMix64;
@@ -129,7 +129,7 @@ impl Outlet for Said {
         Begun { ticket: request.id, reply_wanted: true, kind: "request" }
     }
 
-    fn finish(&mut self, ticket: u64, outcome: Option<Result<Response, Refusal>>) {
+    fn finish(&mut self, ticket: u64, _: &Entry, outcome: Option<Result<Response, Refusal>>) {
         if let Some(Ok(Response::Put(_))) = outcome {
             self.outcomes.push(ticket);
         }

@@ -164,7 +164,7 @@ impl Outlet for Stuck {
         Begun { ticket: (), reply_wanted: true, kind: "request" }
     }
 
-    fn finish(&mut self, (): (), outcome: Option<Result<Response, Refusal>>) {
+    fn finish(&mut self, (): (), _: &Entry, outcome: Option<Result<Response, Refusal>>) {
         assert!(matches!(outcome, Some(Ok(_))), "everything asked for can be done");
     }
 

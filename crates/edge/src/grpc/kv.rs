@@ -1,11 +1,11 @@
 //! The KV service: reads from the newest view, writes through the log.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use prost::Message as _;
 use quorate_api::etcdserverpb::kv_server;
 use quorate_api::etcdserverpb::request_op::Request as Operation;
+use quorate_api::etcdserverpb::response_op::Response as OpResponse;
 use quorate_api::etcdserverpb::{
     CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse,
     InternalRaftRequest, PutRequest, PutResponse, RangeRequest, RangeResponse, RangeStreamResponse,
@@ -29,7 +29,8 @@ use super::unexpected;
 use quorate_member::access::{Gate, Pass, Shown};
 use quorate_member::admission::{Bound, Room};
 use quorate_member::{
-    Administrator, Handles, Profile, Proposer, Reader, RequestError, StreamEnds, Weight,
+    Administrator, Handles, Profile, Proposer, ReadKind, ReadTimes, Reader, RequestError,
+    StreamEnds, Weight, request_text,
 };
 use quorate_net::runtime::blocking;
 use quorate_telemetry::metrics::RequestKind;
@@ -67,14 +68,21 @@ impl Kv {
             return Err(RequestError::NotSupportedForLearner);
         }
         check_range(request)?;
-        let started = Instant::now();
-        let result = self.read_range(client, request).await;
-        let took = started.elapsed();
+        let mut times = ReadTimes::start();
+        let result = self.read_range(client, request, &mut times).await;
+        let took = times.elapsed();
         self.profile.metrics().server.request_duration.observe(
             RequestKind::Range,
             result.is_ok(),
             took,
         );
+        self.reader.note_done(ReadKind::Range, times, took, || {
+            let response = result.as_ref().map(|reply| {
+                let (count, bytes) = (reply.message().kvs.len(), reply.encoded_len());
+                format!("range_response_count:{count} size:{bytes}")
+            });
+            (request_text::of_range(request), response)
+        });
         result
     }
 
@@ -133,9 +141,11 @@ impl Kv {
         &self,
         client: &Shown,
         request: &RangeRequest,
+        times: &mut ReadTimes,
     ) -> Result<Reply<RangeResponse>, RequestError> {
         if !request.serializable {
             self.reader.read_barrier().await?;
+            times.note_barrier();
         }
         let query = to_query(request)?;
         let pass = self.gate.pass_to_read(client, |may| may.check_range(request)).await?;
@@ -166,22 +176,39 @@ impl Kv {
     }
 
     /// The same for a transaction.
-    async fn read_txn(
+    async fn read_txn_for(
         &self,
         client: &Shown,
         request: TxnRequest,
     ) -> Result<Reply<TxnResponse>, RequestError> {
-        if !is_serializable(&request) {
+        let (request, mut times) = (Arc::new(request), ReadTimes::start());
+        let result = self.read_txn(client, &request, &mut times).await;
+        let (kind, took) = (RequestKind::ReadonlyTxn, times.elapsed());
+        self.profile.metrics().server.request_duration.observe(kind, result.is_ok(), took);
+        self.reader.note_done(ReadKind::Txn, times, took, || {
+            let response = result.as_ref().map(txn_response_text);
+            (request_text::of_txn(&request), response)
+        });
+        result
+    }
+
+    async fn read_txn(
+        &self,
+        client: &Shown,
+        request: &Arc<TxnRequest>,
+        times: &mut ReadTimes,
+    ) -> Result<Reply<TxnResponse>, RequestError> {
+        if !is_serializable(request) {
             self.reader.read_barrier().await?;
+            times.note_barrier();
         }
-        let pass = self.gate.pass_to_read(client, |may| may.check_txn(&request)).await?;
-        let request = Arc::new(request);
+        let pass = self.gate.pass_to_read(client, |may| may.check_txn(request)).await?;
         let replies = &self.reader.admission().replies;
-        let reply = match self.gather_txn(&request).await?.admit(replies) {
+        let reply = match self.gather_txn(request).await?.admit(replies) {
             Ok(reply) => reply,
             Err(bytes) => {
                 let room = self.wait_for_room(bytes).await?;
-                self.gather_txn(&request).await?.admit_to(room)
+                self.gather_txn(request).await?.admit_to(room)
             }
         };
         self.gate.confirm(pass).await?;
@@ -279,6 +306,18 @@ async fn gather<T: Send + 'static>(
     blocking(move || (read(&reader), room)).await
 }
 
+/// What came of a transaction that reads, for the log.
+fn txn_response_text(reply: &Reply<TxnResponse>) -> String {
+    let counts = reply.message().responses.iter().map(|response| match &response.response {
+        Some(OpResponse::ResponseRange(range)) => {
+            format!("range_response_count:{}", range.kvs.len())
+        }
+        _ => "range_response:nil".to_owned(),
+    });
+    let counts = counts.collect::<Vec<_>>().join(" ");
+    format!("responses:<{counts}> size:{}", reply.encoded_len())
+}
+
 fn to_query(request: &RangeRequest) -> Result<RangeQuery, RequestError> {
     check_range(request)?;
     Ok(RangeQuery::from_request(request).expect("the sort was checked"))
@@ -360,11 +399,7 @@ impl kv_server::Kv for Kv {
         let txn = request_body::take_in(request)?;
         self.check_txn(&txn).await.map_err(status)?;
         if is_read_only(&txn) {
-            let started = Instant::now();
-            let result = self.read_txn(&client, txn).await;
-            let (kind, took) = (RequestKind::ReadonlyTxn, started.elapsed());
-            self.profile.metrics().server.request_duration.observe(kind, result.is_ok(), took);
-            return result.map_err(status)?.into_response();
+            return self.read_txn_for(&client, txn).await.map_err(status)?.into_response();
         }
         self.reply_regardless(self.write_txn(&client, txn).await?)
     }

@@ -156,6 +156,14 @@ impl<M: Large> Reply<M> {
         Self { message, len, list, bytes: None }
     }
 
+    pub(super) const fn message(&self) -> &M {
+        &self.message
+    }
+
+    pub(super) const fn encoded_len(&self) -> usize {
+        self.len
+    }
+
     /// Finds a place for the reply. Where there is none, says how many bytes want one; the caller lets go of
     /// what it has read, waits, and reads again.
     pub(super) fn admit(mut self, replies: &Arc<Bound>) -> Result<Self, u64> {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use quorate_api::etcdserverpb::{AlarmRequest, AlarmType, InternalRaftRequest, alarm_request};
 use quorate_core::{Begun, Order, Outlet, Output};
 use quorate_node::{Event, Leadership};
-use quorate_raft::{LogIndex, Role, Term};
+use quorate_raft::{Entry, LogIndex, Role, Term};
 use quorate_state::apply::{Refusal, Request, Response};
 use quorate_state::members::{Members, MembershipRefusal};
 
@@ -78,7 +78,12 @@ impl Outlet for Said {
         Begun { reply_wanted: waiter.is_some(), ticket: waiter, kind: "request" }
     }
 
-    fn finish(&mut self, ticket: Self::Ticket, outcome: Option<Result<Response, Refusal>>) {
+    fn finish(
+        &mut self,
+        ticket: Self::Ticket,
+        _: &Entry,
+        outcome: Option<Result<Response, Refusal>>,
+    ) {
         if let (Some(waiter), Some(outcome)) = (ticket, outcome) {
             self.held.push((waiter, Outcome::Applied(outcome)));
         }

@@ -1,0 +1,164 @@
+//! What the log says of requests that take long, or are refused: on etcd and on ours the same lines with the same
+//! fields, about the same things.
+
+use std::time::{Duration, Instant};
+
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::{
+    ClusterOptions, Kind, Options, Server, compare, eventually, get_op, on_both_servers,
+    on_quorate, put, put_leased, put_op, range, txn, txn_when,
+};
+use serde_json::Value;
+
+on_both_servers! {
+    alone:
+    what_takes_long_is_told_with_what_was_asked_for,
+    what_is_refused_when_it_is_applied_is_told,
+}
+
+on_quorate! {
+    alone:
+    a_write_that_waits_for_others_says_so,
+}
+
+const SLOW: &str = "apply request took too long";
+const REFUSED: &str = "failed to apply request";
+
+/// The lines of the log with this message.
+fn lines(server: &Server, message: &str) -> Vec<Value> {
+    let log = server.log_of_this_run();
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines.filter(|line| line["msg"] == message).collect()
+}
+
+/// The line with that message about the request that has this in its text.
+async fn line_about(server: &Server, message: &str, about: &str) -> Value {
+    eventually(&format!("a line about {about}"), async || {
+        let is_about = |line: &Value| line["request"].as_str().unwrap().contains(about);
+        lines(server, message).into_iter().find(is_about)
+    })
+    .await
+}
+
+/// Names and values of a text like `key:"a" value_size:1`, however many spaces there are. The braces of messages are
+/// left out: 3.5 writes some as `name:<…>`, and etcd's library for protobuf lets spaces vary on purpose.
+fn words(text: &Value) -> Vec<String> {
+    let text = text.as_str().unwrap().replace(['<', '>'], " ");
+    let words = text.split_whitespace().filter(|word| !word.starts_with("ID:"));
+    words.map(str::to_owned).collect()
+}
+
+/// The names of a line's fields, in their order, but for those that all lines have.
+fn fields(line: &Value) -> Vec<&str> {
+    let names = line.as_object().unwrap().keys().map(String::as_str);
+    let mut names: Vec<_> =
+        names.filter(|name| !["level", "ts", "caller", "msg"].contains(name)).collect();
+    names.sort_unstable();
+    names
+}
+
+async fn what_takes_long_is_told_with_what_was_asked_for(kind: Kind) {
+    let flag = match kind {
+        Kind::Quorate => "--warning-apply-duration=1ns",
+        Kind::Etcd => "--experimental-warning-apply-duration=1ns",
+    };
+    let server = Options::new(kind).flag(flag).start().await;
+    let client = server.client();
+    let before = server.metric("etcd_server_slow_apply_total").unwrap();
+
+    client.put(put("a\"\n", "12345")).await.unwrap();
+    let line = line_about(&server, SLOW, "value_size:5").await;
+    assert_eq!(line["level"], "warn");
+    assert_eq!(line["prefix"], "");
+    assert_eq!(line["expected-duration"], "1ns");
+    assert_eq!(words(&line["request"]), ["header:", "put:", r#"key:"a\"\n""#, "value_size:5"]);
+    let expected = ["expected-duration", "prefix", "request", "response", "took"];
+    assert_eq!(fields(&line), expected);
+
+    let read = client.range(range("a", "b")).await.unwrap();
+    let line = line_about(&server, SLOW, "range_end").await;
+    assert_eq!(line["prefix"], "read-only range ");
+    assert_eq!(words(&line["request"]), [r#"key:"a""#, r#"range_end:"b""#]);
+    let response = line["response"].as_str().unwrap();
+    assert_eq!(read.kvs.len(), 1);
+    assert!(response.starts_with("range_response_count:1 size:"), "{response}");
+
+    client.txn(txn(vec![get_op("a\"\n"), get_op("none")])).await.unwrap();
+    let line = line_about(&server, SLOW, "none").await;
+    assert_eq!(line["prefix"], "read-only txn ");
+    let response = line["response"].as_str().unwrap();
+    let counts = "responses:<range_response_count:1 range_response_count:0> size:";
+    assert!(response.starts_with(counts), "{response}");
+
+    let equals = pb::compare::CompareResult::Equal;
+    let value = pb::compare::TargetUnion::Value("123".into());
+    let txn = txn_when(vec![compare("t", equals, value)], vec![put_op("t", "1234567")], vec![]);
+    client.txn(txn).await.unwrap();
+    let line = line_about(&server, SLOW, "value_size:7").await;
+    assert_eq!(line["prefix"], "");
+    let text = words(&line["request"]).join(" ");
+    assert!(text.contains(r#"target:VALUE key:"t" value_size:3 success:"#), "{text}");
+    let size: usize = line["response"].as_str().unwrap()["size:".len()..].parse().unwrap();
+    assert!(size > 0);
+
+    let told = lines(&server, SLOW).len();
+    let counted = server.metric("etcd_server_slow_apply_total").unwrap() - before;
+    assert!(counted >= 4.0 && told >= 4, "{counted} counted, {told} told");
+}
+
+async fn what_is_refused_when_it_is_applied_is_told(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    client.put(put_leased("k", "1234", 77)).await.unwrap_err();
+    let line = line_about(&server, REFUSED, "value_size:4").await;
+    assert_eq!(line["level"], "warn");
+    assert_eq!(
+        words(&line["request"]),
+        ["header:", "put:", r#"key:"k""#, "value_size:4", "lease:77"]
+    );
+    assert_eq!(fields(&line), ["error", "request", "response", "took"]);
+    assert!(line["error"].as_str().unwrap().contains("lease not found"), "{line}");
+
+    // What is compacted is everyday life.
+    client.put(put("k", "v")).await.unwrap();
+    client.compact(pb::CompactionRequest { revision: 2, physical: true }).await.unwrap();
+    client.compact(pb::CompactionRequest { revision: 1, physical: true }).await.unwrap_err();
+    client.put(put_leased("k", "12345", 77)).await.unwrap_err();
+    line_about(&server, REFUSED, "value_size:5").await;
+    assert_eq!(lines(&server, REFUSED).len(), 2);
+}
+
+async fn a_write_that_waits_for_others_says_so(kind: Kind) {
+    const WAIT: Duration = Duration::from_millis(150);
+    // So patient that the leader waits for the others as long as they are paused.
+    let mut cluster = ClusterOptions::new(kind, 3).flag("--election-timeout=10000").start().await;
+    cluster.settle().await;
+    let leader = cluster.leader().await;
+    let others: Vec<_> = cluster.running().into_iter().filter(|other| *other != leader).collect();
+    let client = cluster.client(leader);
+    client.put(put("k", "before")).await.unwrap();
+    for other in &others {
+        cluster.pause(*other);
+    }
+    let begun = Instant::now();
+    let write = tokio::spawn(async move { client.put(put("k", "v")).await });
+    eventually("the write has waited", async || {
+        let pending = cluster.server(leader).metric("etcd_server_proposals_pending")?;
+        (pending == 1.0 && begun.elapsed() > WAIT).then_some(())
+    })
+    .await;
+    for other in &others {
+        cluster.resume(*other);
+    }
+    write.await.unwrap().unwrap();
+    let trace = eventually("a trace", async || lines(cluster.server(leader), "trace").pop()).await;
+    assert_eq!(trace["operation"], "put");
+    let steps: Vec<_> =
+        trace["steps"].as_array().unwrap().iter().map(|step| step.as_str().unwrap()).collect();
+    assert_eq!(trace["step_count"], steps.len());
+    let named = |part: &str| steps.iter().position(|step| step.contains(part)).unwrap();
+    let (queued, synced) = (named("came to the log"), named("written to the disk"));
+    let (committed, applied) = (named("known to be committed"), named("applied"));
+    assert!(queued < synced && synced < committed && committed < applied, "{steps:?}");
+    assert!(steps[committed].contains("(duration: 1"), "{steps:?}");
+}
