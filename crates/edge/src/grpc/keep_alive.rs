@@ -8,7 +8,6 @@
 //!
 //! What a renewal is (`lease_holder`).
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -20,6 +19,7 @@ use prost::Message;
 use quorate_api::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
 use quorate_state::units::LeaseId;
 use tokio_stream::Stream;
+use tokio_util::sync::ReusableBoxFuture;
 use tonic::Status;
 use tonic::codec::Streaming;
 
@@ -69,6 +69,7 @@ impl KeepAliveService {
             reader: Arc::clone(&self.reader),
             leases: Arc::clone(&self.leases),
             renewal: None,
+            is_renewing: false,
             end: self.streams.wait(streams::requires_leader(&head.headers)),
             chunk: BytesMut::new(),
             ending: Ending::Open,
@@ -76,7 +77,7 @@ impl KeepAliveService {
     }
 }
 
-type Renewal = Pin<Box<dyn Future<Output = Result<LeaseKeepAliveResponse, Status>> + Send>>;
+type Renewed = Result<LeaseKeepAliveResponse, Status>;
 
 /// One client's stream, as a response body.
 struct Session {
@@ -86,8 +87,9 @@ struct Session {
     profile: Arc<Profile>,
     reader: Arc<Reader>,
     leases: Arc<LeaseHolder>,
-    /// The one under way.
-    renewal: Option<Renewal>,
+    /// The one under way, or the last one: all take the same memory, which is asked for once.
+    renewal: Option<ReusableBoxFuture<'static, Renewed>>,
+    is_renewing: bool,
     /// What ends the stream from this side.
     end: StreamEnd,
     chunk: BytesMut,
@@ -101,16 +103,18 @@ impl Session {
             return Poll::Ready(status(why));
         }
         while self.chunk.len() < CHUNK_BYTES {
-            if let Some(renewal) = &mut self.renewal {
-                let Poll::Ready(renewed) = renewal.as_mut().poll(cx) else { break };
-                self.renewal = None;
+            if self.is_renewing
+                && let Some(renewal) = &mut self.renewal
+            {
+                let Poll::Ready(renewed) = renewal.poll(cx) else { break };
+                self.is_renewing = false;
                 let put = renewed.and_then(|response| self.put(&response));
                 if let Err(status) = put {
                     return Poll::Ready(status);
                 }
             }
             match Pin::new(&mut self.requests).poll_next(cx) {
-                Poll::Ready(Some(Ok(request))) => self.renewal = Some(self.renew(request.id)),
+                Poll::Ready(Some(Ok(request))) => self.renew(request.id),
                 Poll::Ready(Some(Err(status))) => {
                     let metrics = self.profile.metrics();
                     streams::count_receive_failure(metrics, Api::LeaseKeepAlive, &status);
@@ -123,16 +127,22 @@ impl Session {
         Poll::Pending
     }
 
-    fn renew(&self, id: i64) -> Renewal {
+    /// Begins a renewal.
+    fn renew(&mut self, id: i64) {
         let (reader, leases) = (Arc::clone(&self.reader), Arc::clone(&self.leases));
         let client = Arc::clone(&self.client);
-        Box::pin(async move {
+        let renewal = async move {
             // The revision is that before the renewal.
             let header = Some(reader.current_header());
             // A lease that is gone is told by a lifetime of nothing.
             let ttl = leases.renew(&client, LeaseId(id)).await.map_err(status)?.unwrap_or_default();
             Ok(LeaseKeepAliveResponse { header, id, ttl })
-        })
+        };
+        match &mut self.renewal {
+            Some(last) => last.set(renewal),
+            None => self.renewal = Some(ReusableBoxFuture::new(renewal)),
+        }
+        self.is_renewing = true;
     }
 
     fn put(&mut self, response: &LeaseKeepAliveResponse) -> Result<(), Status> {
