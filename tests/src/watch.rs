@@ -11,7 +11,7 @@ use tonic::{Status, Streaming};
 
 use crate::{Client, within};
 
-type Opening = Pin<Box<dyn Future<Output = Result<Streaming<pb::WatchResponse>, Status>>>>;
+type Opening = Pin<Box<dyn Future<Output = Result<Streaming<pb::WatchResponse>, Status>> + Send>>;
 
 /// A watch stream. Nothing is read ahead of the test, beyond what the connection buffers.
 pub struct Watch {
@@ -65,7 +65,11 @@ impl Watch {
 
     /// Creates a watcher and returns the reply, which is the next message.
     pub async fn create(&mut self, request: pb::WatchCreateRequest) -> pb::WatchResponse {
-        self.send(RequestUnion::CreateRequest(request)).await;
+        // A clone, so that no reference to this is held where a task may move.
+        let requests = self.requests.clone();
+        let request_union = Some(RequestUnion::CreateRequest(request));
+        let request = pb::WatchRequest { request_union };
+        requests.send(request).await.expect("the stream is open");
         let reply = self.next().await;
         assert!(reply.created, "expected the reply to a create request: {reply:?}");
         reply

@@ -15,6 +15,7 @@ mod membership;
 mod partition;
 mod pause;
 mod security;
+mod soak;
 mod storm;
 
 use quorate_tests::{Cluster, ClusterOptions, Load, PATIENCE, Random, Summary, eventually_within};

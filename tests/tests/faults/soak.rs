@@ -1,0 +1,322 @@
+//! Everyday life, for long: nothing fails, and nothing may grow.
+//!
+//! Clients write, leases come and go, watchers reconnect, history is compacted, snapshots are taken, members are
+//! defragmented one after the other, log files are set aside. Once everything has happened a few times, what the
+//! members hold is looked at: memory, descriptors, threads and files of the last quarter of the time are no more than
+//! those of the one before. The long form is an hour:
+//!
+//! ```text
+//! cargo xtask test --long soak
+//! ```
+
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::{
+    Client, Cluster, ClusterOptions, Kind, Random, Server, Watch, delete, is_long, notice, prefix,
+    put, put_leased, put_op, txn, watch_prefix,
+};
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use crate::on_clusters_of_quorate;
+
+on_clusters_of_quorate! {
+    nothing_grows,
+}
+
+const MEMBERS: usize = 3;
+
+const WRITERS: u64 = 4;
+const WATCHERS: u64 = 20;
+const KEYS: u64 = 2_000;
+const VALUE_BYTES_MAX: u64 = 2_048;
+
+/// A full log file of an earlier run: it is set aside at once.
+const LOG_BYTES_BEFORE: usize = 1 << 20;
+
+/// How long things take.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    whole: Duration,
+    between_samples: Duration,
+    between_defragmentations: Duration,
+    /// History that is kept.
+    retention: &'static str,
+}
+
+const SHORT: Times = Times {
+    whole: Duration::from_secs(24),
+    between_samples: Duration::from_millis(250),
+    between_defragmentations: Duration::from_millis(1_300),
+    retention: "2s",
+};
+
+/// Each member is defragmented each five minutes.
+const LONG: Times = Times {
+    whole: Duration::from_secs(3_600),
+    between_samples: Duration::from_secs(5),
+    between_defragmentations: Duration::from_secs(100),
+    retention: "1m",
+};
+
+/// What a member holds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    memory_bytes: u64,
+    descriptors: u64,
+    threads: u64,
+    files: u64,
+    file_bytes: u64,
+}
+
+/// How much more is no growth: what one more batch, log segment, snapshot or blocking thread takes.
+const LEEWAY: Held =
+    Held { memory_bytes: 16 << 20, descriptors: 24, threads: 4, files: 4, file_bytes: 160 << 20 };
+
+impl Held {
+    fn by(server: &Server, logs: &Path) -> Self {
+        let process = |what: &str| {
+            let path = format!("/proc/{}/{what}", server.pid());
+            std::fs::read_dir(path).unwrap().count() as u64
+        };
+        let mut held = Self {
+            memory_bytes: server.memory("VmRSS"),
+            descriptors: process("fd"),
+            threads: process("task"),
+            ..Self::default()
+        };
+        for dir in
+            [logs.to_owned(), server.data().join("member/wal"), server.data().join("member/snap")]
+        {
+            // A file that has just been renamed or removed is not there any more.
+            for size in
+                std::fs::read_dir(dir).unwrap().filter_map(|file| file.ok()?.metadata().ok())
+            {
+                held.files += 1;
+                held.file_bytes += size.len();
+            }
+        }
+        held
+    }
+
+    /// The most of each.
+    fn most<'a>(samples: impl IntoIterator<Item = &'a Self>) -> Self {
+        samples.into_iter().fold(Self::default(), |most, held| Self {
+            memory_bytes: most.memory_bytes.max(held.memory_bytes),
+            descriptors: most.descriptors.max(held.descriptors),
+            threads: most.threads.max(held.threads),
+            files: most.files.max(held.files),
+            file_bytes: most.file_bytes.max(held.file_bytes),
+        })
+    }
+
+    /// What of it is beyond what it was, and the leeway.
+    fn growth_since(&self, before: &Self) -> Vec<&'static str> {
+        let pairs = [
+            ("memory", self.memory_bytes, before.memory_bytes + LEEWAY.memory_bytes),
+            ("descriptors", self.descriptors, before.descriptors + LEEWAY.descriptors),
+            ("threads", self.threads, before.threads + LEEWAY.threads),
+            ("files", self.files, before.files + LEEWAY.files),
+            ("bytes of files", self.file_bytes, before.file_bytes + LEEWAY.file_bytes),
+        ];
+        pairs.into_iter().filter(|(_, now, bound)| now > bound).map(|(name, ..)| name).collect()
+    }
+}
+
+/// Somebody who works until sent home.
+#[derive(Clone, Debug)]
+struct Worker {
+    members: Vec<Client>,
+    random: Random,
+}
+
+impl Worker {
+    /// A member, as chance has it.
+    fn member(&mut self) -> Client {
+        let chosen = self.random.below(self.members.len() as u64);
+        self.members[usize::try_from(chosen).unwrap()].clone()
+    }
+
+    fn key(&mut self) -> String {
+        format!("soak/{}/{}", self.random.below(10), self.random.below(KEYS / 10))
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        vec![b'v'; usize::try_from(self.random.below(VALUE_BYTES_MAX)).unwrap()]
+    }
+
+    async fn write(mut self) -> Infallible {
+        let mut pace = paced(Duration::from_millis(10));
+        loop {
+            pace.tick().await;
+            let (client, key, value) = (self.member(), self.key(), self.value());
+            match self.random.below(10) {
+                0 => drop(client.delete_range(delete(key, "")).await.unwrap()),
+                1 => {
+                    let operations = vec![put_op(key, value), put_op(self.key(), "again")];
+                    // The same key twice is refused.
+                    drop(client.txn(txn(operations)).await);
+                }
+                2 => drop(client.range(prefix(key)).await.unwrap()),
+                _ => drop(client.put(put(key, value)).await.unwrap()),
+            }
+        }
+    }
+
+    /// Some leases are kept for a while, some are revoked, and some end by themselves.
+    async fn lease(mut self) -> Infallible {
+        let mut pace = paced(Duration::from_millis(100));
+        loop {
+            pace.tick().await;
+            let client = self.member();
+            let lease = client.grant(0, 1).await;
+            client.put(put_leased(format!("leased/{lease}"), "v", lease)).await.unwrap();
+            match self.random.below(3) {
+                0 => drop(client.renew(lease).await.unwrap()),
+                1 => drop(client.lease_revoke(pb::LeaseRevokeRequest { id: lease }).await.unwrap()),
+                _ => {}
+            }
+        }
+    }
+
+    /// Watches a part of the keys for a while, then goes on elsewhere from there.
+    async fn watch(mut self) -> Infallible {
+        let of = format!("soak/{}", self.random.below(10));
+        let mut next_revision = 0;
+        loop {
+            let mut watch = Watch::open(&self.member());
+            let request =
+                pb::WatchCreateRequest { start_revision: next_revision, ..watch_prefix(&of) };
+            watch.create(request).await;
+            for _ in 0..=self.random.below(50) {
+                let response = watch.next().await;
+                if response.canceled {
+                    // What it wants was compacted meanwhile.
+                    assert!(response.compact_revision > 0, "{response:?}");
+                    next_revision = response.compact_revision;
+                    break;
+                }
+                next_revision = response.header.unwrap().revision + 1;
+            }
+        }
+    }
+}
+
+fn paced(period: Duration) -> Interval {
+    let mut pace = interval(period);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    pace
+}
+
+async fn nothing_grows(kind: Kind) {
+    let times = if is_long() { LONG } else { SHORT };
+    if is_long() {
+        notice("an hour of everyday life");
+    }
+    let logs = TempDir::new().unwrap();
+    let (cluster, log_dirs) = start(kind, times, logs.path()).await;
+    let mut random = Random::by_chance();
+    let mut work = JoinSet::new();
+    let mut worker = || {
+        let members = (0..MEMBERS).map(|member| cluster.client(member)).collect();
+        Worker { members, random: Random::new(random.below(u64::MAX)) }
+    };
+    for _ in 0..WRITERS {
+        work.spawn(worker().write());
+    }
+    for _ in 0..WATCHERS {
+        work.spawn(worker().watch());
+    }
+    work.spawn(worker().lease());
+
+    let samples = observe(&cluster, &log_dirs, times, &mut work).await;
+    work.shutdown().await;
+    for (member, samples) in samples.iter().enumerate() {
+        let (early, late) = samples[samples.len() / 2..].split_at(samples.len() / 4);
+        let (early, late) = (Held::most(early), Held::most(late));
+        let growth = late.growth_since(&early);
+        assert!(growth.is_empty(), "m{member}: {growth:?} grow: {early:?}, then {late:?}");
+        has_seen_everything(&cluster, member, &log_dirs[member]);
+    }
+    cluster.settle().await;
+}
+
+async fn start(kind: Kind, times: Times, logs: &Path) -> (Cluster, Vec<PathBuf>) {
+    let mut options = ClusterOptions::new(kind, MEMBERS)
+        .flag("--auto-compaction-mode=periodic")
+        .flag(format!("--auto-compaction-retention={}", times.retention))
+        .flag("--snapshot-count=500")
+        .flag("--max-snapshots=2")
+        .flag("--max-wals=2")
+        // So that there is something to be written.
+        .flag("--warning-apply-duration=1ns")
+        .flag("--enable-log-rotation")
+        .flag(r#"--log-rotation-config-json={"maxsize":1,"maxbackups":2,"compress":true}"#);
+    let mut log_dirs = Vec::new();
+    for member in 0..MEMBERS {
+        let dir = logs.join(format!("m{member}"));
+        std::fs::create_dir(&dir).unwrap();
+        let log = dir.join("member.log");
+        std::fs::write(&log, "a line of an earlier run\n".repeat(LOG_BYTES_BEFORE / 25 + 1))
+            .unwrap();
+        let flag = format!("--log-outputs=stderr,{}", log.display());
+        options = options.member(member, |options| options.flag(flag));
+        log_dirs.push(dir);
+    }
+    (options.start().await, log_dirs)
+}
+
+/// Looks at all members, and defragments one after the other, for as long as this takes.
+async fn observe(
+    cluster: &Cluster,
+    log_dirs: &[PathBuf],
+    times: Times,
+    work: &mut JoinSet<Infallible>,
+) -> Vec<Vec<Held>> {
+    let (begun, mut samples) = (Instant::now(), vec![Vec::new(); MEMBERS]);
+    let mut sampling = paced(times.between_samples);
+    let mut defragmenting = paced(times.between_defragmentations);
+    let mut next = 0;
+    while begun.elapsed() < times.whole {
+        tokio::select! {
+            _ = sampling.tick() => {
+                for (member, samples) in samples.iter_mut().enumerate() {
+                    samples.push(Held::by(cluster.server(member), &log_dirs[member]));
+                }
+            }
+            _ = defragmenting.tick() => {
+                let request = pb::DefragmentRequest {};
+                cluster.client(next).defragment(request).await.unwrap();
+                next = (next + 1) % MEMBERS;
+            }
+            failed = work.join_next() => match failed.unwrap().unwrap() {},
+        }
+    }
+    samples
+}
+
+/// Whatever is to be everyday life has happened at this member, and the log has nothing to complain about.
+fn has_seen_everything(cluster: &Cluster, member: usize, log_dir: &Path) {
+    let server = cluster.server(member);
+    let has = |series: &str| {
+        let value = server.metric(series).unwrap();
+        assert!(value > 0.0, "m{member}: {series} is {value}");
+    };
+    has("etcd_debugging_mvcc_db_compaction_keys_total");
+    has("etcd_disk_backend_defrag_duration_seconds_count");
+    has("etcd_debugging_snap_save_total_duration_seconds_count");
+    has("etcd_debugging_lease_revoked_total");
+    let backups = std::fs::read_dir(log_dir).unwrap().count() - 1;
+    assert!((1..=2).contains(&backups), "m{member}: {backups} log files set aside");
+    let log = server.log();
+    let complaint = log.lines().find(|line| {
+        ["error", "dpanic", "panic", "fatal"]
+            .iter()
+            .any(|level| line.starts_with(&format!(r#"{{"level":"{level}""#)))
+    });
+    assert_eq!(complaint, None, "m{member}");
+}
