@@ -66,7 +66,10 @@ impl LogWriter {
         let synced = self.log.sync()?;
         let Spent { writing, syncing } = self.times.take();
         self.metrics.disk.wal_write.observe(writing);
-        self.metrics.disk.wal_fsync.observe(syncing);
+        // Where nothing is to be synced nothing was.
+        if !syncing.is_zero() {
+            self.metrics.disk.wal_fsync.observe(syncing);
+        }
         if syncing > SLOW_SYNC {
             log::warn!("slow fdatasync", "took" = syncing, "expected-duration" = SLOW_SYNC);
         }
