@@ -30,6 +30,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("cluster_tools::leadership_is_moved", NO_TOKEN_FOR_MEMBERS),
     ("cluster_tools::members_are_changed", "etcd 3.5 passes a promotion on without the token"),
     ("damage::a_changed_byte_of_a_record_is_refused", "two logs differ: passwords are salted"),
+    ("flag_effects::", OWN_FLAGS),
     ("floods::lists_that_nobody_reads", OWN_HEADS),
     ("floods::tokens_that_nobody_gave_out", OWN_USERS),
     ("floods::waiters_for_a_lock", OWN_HEADS),
@@ -42,11 +43,14 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("membership::members_ask_each_other", OWN_PEER),
     ("permissions::", OWN_USERS),
     ("resources::few_descriptors_are_enough_and_warned_of", "the tunnel dials for who speaks"),
+    ("slow_requests::", "each request's text would name root"),
     ("takeover::a_directory_with_authentication_is_guarded", OWN_USERS),
     ("takeover::users_that_stand_in_the_log_alone_are_taken_over", OWN_USERS),
 ];
 
 const OWN_USERS: &str = "it makes users and turns authentication on by itself";
+const OWN_FLAGS: &str =
+    "what flags do is the same whoever asks, and some would contradict the guard's";
 const OWN_HEADS: &str = "it writes heads of requests by itself, without a token";
 const OWN_PEER: &str = "it speaks to the port for peers, without a certificate";
 const NO_TOKEN_FOR_MEMBERS: &str = "etcdctl 3.5 asks for members without a token: 3.7 refuses";

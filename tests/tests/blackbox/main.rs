@@ -13,6 +13,7 @@ mod cluster_tools;
 mod corruption;
 mod crash;
 mod damage;
+mod flag_effects;
 mod flags;
 mod floods;
 mod gateway;

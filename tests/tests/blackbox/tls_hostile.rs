@@ -89,10 +89,21 @@ async fn certificates_that_are_not_in_order_are_refused(kind: Kind) {
 }
 
 /// Connects with a certificate, or none, and says something; the answer's first bytes.
-async fn ask(
+pub(crate) async fn ask(
     port: u16,
     files: &Files,
     shown: Option<&Credentials>,
+    said: &str,
+) -> std::io::Result<Vec<u8>> {
+    ask_with(port, files, shown, Protocols::default(), said).await
+}
+
+/// The same, speaking no other protocols than these.
+pub(crate) async fn ask_with(
+    port: u16,
+    files: &Files,
+    shown: Option<&Credentials>,
+    protocols: Protocols,
     said: &str,
 ) -> std::io::Result<Vec<u8>> {
     let pair = shown.map(|shown| {
@@ -101,7 +112,7 @@ async fn ask(
     });
     let connector = Connector::new(ConnectorSettings {
         pair,
-        protocols: Protocols::default(),
+        protocols,
         trust: Some(Trust::File(files.path("ca"))),
         allowed: Allowed::All,
         http2: false,

@@ -1,0 +1,344 @@
+//! What flags do that no other test is about: listeners for one purpose, names that certificates must have, time and
+//! size of batches, what is measured and told.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::pki::{Credentials, Leaf};
+use quorate_tests::{
+    DEADLINE, Kind, Options, RawHttp2, Server, eventually, get, on_both_servers, on_quorate,
+    prefix, put, within,
+};
+use quorate_tls::{Protocols, Version, Versions};
+use rustix::net::{AddressFamily, SocketType, bind, listen, socket, sockopt};
+use serde_json::Value;
+
+use super::tls::Files;
+use super::tls_hostile::{ask, ask_with};
+
+on_both_servers! {
+    alone:
+    listeners_for_one_purpose,
+    times_of_calls_are_measured_where_that_is_wanted,
+    clients_need_one_of_the_names,
+    peers_need_one_of_the_names,
+    peers_may_come_from_elsewhere_where_that_is_wanted,
+    members_show_another_certificate_to_peers,
+    certificates_of_the_own_last_as_long_as_wanted,
+    no_version_above_the_highest_is_spoken,
+    who_does_not_answer_pings_is_cut_off,
+    a_port_is_shared_where_that_is_wanted,
+    compactions_take_steps_and_pause,
+    batches_are_committed_when_they_are_full_or_due,
+    nothing_is_synced_where_that_is_wanted,
+}
+
+on_quorate! {
+    alone:
+    calls_that_take_long_are_told,
+    founders_meet_at_a_registry_that_is_secured,
+}
+
+/// Servers are asked for this by those who come with a certificate.
+const QUESTION: &str = "GET /version HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
+
+/// etcd 3.5 has some flags under another name.
+fn experimental(kind: Kind, flag: &str) -> String {
+    match kind {
+        Kind::Quorate => format!("--{flag}"),
+        Kind::Etcd => format!("--experimental-{flag}"),
+    }
+}
+
+/// The fields of the first line of the log with this message.
+async fn line(server: &Server, message: &str) -> Value {
+    eventually(&format!("a line {message:?}"), async || {
+        let log = server.log_of_this_run();
+        let mut lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.find(|line| line["msg"] == message)
+    })
+    .await
+}
+
+/// What a span of time, as Go writes it, is in milliseconds; hours do not occur.
+fn millis(span: &Value) -> f64 {
+    let text = span.as_str().unwrap();
+    let digits = text.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap();
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit {
+        "ns" => 1e-6,
+        "µs" => 1e-3,
+        "ms" => 1.0,
+        "s" => 1e3,
+        unit => panic!("{unit} in {text}"),
+    };
+    number.parse::<f64>().unwrap() * factor
+}
+
+async fn listeners_for_one_purpose(kind: Kind) {
+    // Others' ports, which nobody uses.
+    let [metrics, http] = [(); 2].map(|()| Options::new(kind).prepare());
+    let metrics_url = format!("--listen-metrics-urls=http://127.0.0.1:{}", metrics.port());
+    let http_url = format!("--listen-client-http-urls=http://127.0.0.1:{}", http.port());
+    let server = Options::new(kind).flag(metrics_url).flag(http_url).start().await;
+    server.client().put(put("k", "v")).await.unwrap();
+
+    let status = |port: u16, path: &str| get(port, path).status;
+    assert_eq!(["/metrics", "/health"].map(|path| status(metrics.port(), path)), [200, 200]);
+    assert_eq!(["/version", "/debug/vars"].map(|path| status(metrics.port(), path)), [404, 404]);
+    assert_eq!(["/version", "/metrics"].map(|path| status(http.port(), path)), [200, 200]);
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream.write_all(QUESTION.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    // However it ends: there is no HTTP on the port for gRPC.
+    drop(stream.read_to_end(&mut answer));
+    assert!(!answer.starts_with(b"HTTP/1.1 200"), "{answer:?}");
+}
+
+async fn times_of_calls_are_measured_where_that_is_wanted(kind: Kind) {
+    for (flag, is_there) in [("--metrics=basic", false), ("--metrics=extensive", true)] {
+        let server = Options::new(kind).flag(flag).start().await;
+        server.client().put(put("k", "v")).await.unwrap();
+        let text = server.get("/metrics").text();
+        assert_eq!(text.contains("\ngrpc_server_handling_seconds_bucket{"), is_there, "{flag}");
+    }
+}
+
+async fn calls_that_take_long_are_told(kind: Kind) {
+    let server = Options::new(kind).flag("--warning-unary-request-duration=1ns").start().await;
+    server.client().put(put("k", "v")).await.unwrap();
+    let line = eventually("a line about the put", async || {
+        let log = server.log_of_this_run();
+        log.lines().find(|line| line.contains("/etcdserverpb.KV/Put")).map(str::to_owned)
+    })
+    .await;
+    let line: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&line["level"], &line["msg"]), (&"warn".into(), &"request stats".into()));
+    assert!(millis(&line["time spent"]) > 0.0);
+}
+
+/// Whether the client port, or the peer port, answers who shows that.
+async fn is_answered(port: u16, files: &Files, shown: &Credentials) -> bool {
+    ask(port, files, Some(shown), QUESTION)
+        .await
+        .is_ok_and(|answer| answer.starts_with(b"HTTP/1.1 200"))
+}
+
+async fn clients_need_one_of_the_names(kind: Kind) {
+    let files = Files::new();
+    let flag = "--client-cert-allowed-hostname=good.test";
+    let server = files.closed(kind).flag(flag).start().await;
+    let good = Leaf { hosts: vec!["good.test".to_owned()], ..Leaf::new("someone") };
+    let bad = Leaf { hosts: vec!["bad.test".to_owned()], ..Leaf::new("good.test") };
+    assert!(is_answered(server.port(), &files, &files.authority.sign(&good)).await);
+    assert!(!is_answered(server.port(), &files, &files.authority.sign(&bad)).await);
+}
+
+async fn peers_need_one_of_the_names(kind: Kind) {
+    let files = Files::new();
+    let own = vec!["127.0.0.1".to_owned(), "localhost".to_owned(), "good.test".to_owned()];
+    // The member is one of them.
+    files.write("server", &Leaf { hosts: own.clone(), ..Leaf::new("member") });
+    for (flag, good, bad) in [
+        ("--peer-cert-allowed-cn=member", Leaf::new("member"), Leaf::new("another")),
+        (
+            "--peer-cert-allowed-hostname=good.test",
+            Leaf { hosts: own, ..Leaf::new("another") },
+            Leaf::new("good.test"),
+        ),
+    ] {
+        let server = files.peers(Options::new(kind)).flag(flag).start().await;
+        let [good, bad] = [good, bad].map(|leaf| files.authority.sign(&leaf));
+        assert!(is_answered(server.peer_port(), &files, &good).await, "{flag}");
+        assert!(!is_answered(server.peer_port(), &files, &bad).await, "{flag}");
+    }
+}
+
+async fn peers_may_come_from_elsewhere_where_that_is_wanted(kind: Kind) {
+    let files = Files::new();
+    let elsewhere = Leaf { hosts: vec!["127.0.0.9".to_owned()], ..Leaf::new("peer") };
+    let elsewhere = files.authority.sign(&elsewhere);
+    for is_wanted in [false, true] {
+        let flag = experimental(kind, "peer-skip-client-san-verification");
+        let options = files.peers(Options::new(kind)).flag(format!("{flag}={is_wanted}"));
+        let server = options.start().await;
+        assert_eq!(is_answered(server.peer_port(), &files, &elsewhere).await, is_wanted);
+    }
+}
+
+async fn members_show_another_certificate_to_peers(kind: Kind) {
+    let files = Files::new();
+    // As what they show to clients they cannot dial each other.
+    files.write("server", &Leaf { for_clients: false, ..Leaf::new("serves") });
+    files.write("dials", &Leaf { for_servers: false, ..Leaf::new("dials") });
+    let mut servers = ["a", "b"].map(|name| {
+        let options = files.peers(Options::new(kind).name(name).timing(50, 500));
+        options
+            .flag(format!("--peer-client-cert-file={}", files.text("dials")))
+            .flag(format!("--peer-client-key-file={}", files.text("dials.key")))
+            .prepare()
+    });
+    let words = servers.each_ref().map(|one| format!("{}={}", one.name(), one.peer_url()));
+    for server in &mut servers {
+        server.set_cluster(words.join(","), false);
+        server.launch();
+    }
+    for server in &mut servers {
+        within("the member serves", server.ready()).await.unwrap();
+    }
+    for server in &servers {
+        server.client().put(put("k", "v")).await.unwrap();
+    }
+}
+
+async fn certificates_of_the_own_last_as_long_as_wanted(kind: Kind) {
+    let flag = "--self-signed-cert-validity=3";
+    let server = Options::new(kind).secured().flag("--auto-tls").flag(flag).start().await;
+    let made = server.data().join("fixtures/client/cert.pem");
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&std::fs::read(made).unwrap()).unwrap();
+    let validity = pem.parse_x509().unwrap().validity().clone();
+    let days = (validity.not_after.timestamp() - validity.not_before.timestamp()) / 86_400;
+    assert!((3 * 365..=3 * 366).contains(&days), "{days}");
+}
+
+async fn no_version_above_the_highest_is_spoken(kind: Kind) {
+    let files = Files::new();
+    let server = files.server(kind).flag("--tls-max-version=TLS1.2").start().await;
+    for (version, is_spoken) in [(Version::Tls12, true), (Version::Tls13, false)] {
+        let versions = Versions { min: version, max: version };
+        let protocols = Protocols { versions, ..Protocols::default() };
+        let answer = ask_with(server.port(), &files, None, protocols, QUESTION).await;
+        let is_answered = answer.is_ok_and(|answer| answer.starts_with(b"HTTP/1.1 200"));
+        assert_eq!(is_answered, is_spoken, "{version:?}");
+    }
+}
+
+async fn who_does_not_answer_pings_is_cut_off(kind: Kind) {
+    let server = Options::new(kind)
+        .flag("--grpc-keepalive-interval=1s")
+        .flag("--grpc-keepalive-timeout=1s")
+        .start()
+        .await;
+    let begun = Instant::now();
+    // It reads, and says nothing, until the server closes, or this gives up.
+    let mut client = RawHttp2::connect(server.port());
+    client.read_farewell();
+    let took = begun.elapsed();
+    assert!((Duration::from_millis(1_500)..DEADLINE).contains(&took), "{took:?}");
+}
+
+async fn a_port_is_shared_where_that_is_wanted(kind: Kind) {
+    for is_wanted in [false, true] {
+        let flag = format!("--socket-reuse-port={is_wanted}");
+        let server = Options::new(kind).flag(flag).start().await;
+        let second = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        sockopt::set_socket_reuseport(&second, true).unwrap();
+        let address = std::net::SocketAddrV4::new([127, 0, 0, 1].into(), server.port());
+        let shared = bind(&second, &address).and_then(|()| listen(&second, 1));
+        assert_eq!(shared.is_ok(), is_wanted, "{shared:?}");
+    }
+}
+
+async fn compactions_take_steps_and_pause(kind: Kind) {
+    const REVISIONS: i64 = 50;
+    const STEPS: &str = "etcd_debugging_mvcc_db_compaction_pause_duration_milliseconds_count";
+    for (limit, is_in_steps) in [(10, true), (1_000, false)] {
+        let server = Options::new(kind)
+            .flag(format!("{}={limit}", experimental(kind, "compaction-batch-limit")))
+            .flag(format!("{}=50ms", experimental(kind, "compaction-sleep-interval")))
+            .start()
+            .await;
+        let client = server.client();
+        for _ in 0..REVISIONS {
+            client.put(put("k", "v")).await.unwrap();
+        }
+        client
+            .compact(pb::CompactionRequest { revision: REVISIONS, physical: true })
+            .await
+            .unwrap();
+        let took = millis(&line(&server, "finished scheduled compaction").await["took"]);
+        let steps = server.metric(STEPS).unwrap();
+        assert_eq!(steps >= 4.0, is_in_steps, "{steps} steps with {limit} at a time");
+        assert!(!is_in_steps || took >= 3.0 * 50.0, "{took} ms without pauses");
+    }
+}
+
+async fn batches_are_committed_when_they_are_full_or_due(kind: Kind) {
+    const COMMITS: &str = "etcd_disk_backend_commit_duration_seconds_count";
+    let commits = |server: &Server| server.metric(COMMITS).unwrap();
+    let start = async |interval: &str, limit: u32| {
+        let interval = format!("--backend-batch-interval={interval}");
+        let limit = format!("--backend-batch-limit={limit}");
+        Options::new(kind).flag(interval).flag(limit).start().await
+    };
+    let server = start("1h", 10).await;
+    let before = commits(&server);
+    for _ in 0..100 {
+        server.client().put(put("k", "v")).await.unwrap();
+    }
+    eventually("full batches", async || (commits(&server) >= before + 5.0).then_some(())).await;
+    let server = start("10ms", 1_000_000).await;
+    let before = commits(&server);
+    for number in 1..=3 {
+        server.client().put(put("k", "v")).await.unwrap();
+        let due = before + f64::from(number);
+        eventually("a batch that is due", async || (commits(&server) >= due).then_some(())).await;
+    }
+}
+
+async fn nothing_is_synced_where_that_is_wanted(kind: Kind) {
+    const SYNCS: &str = "etcd_disk_wal_fsync_duration_seconds_count";
+    for is_wanted in [false, true] {
+        let flag = format!("--unsafe-no-fsync={is_wanted}");
+        let server = Options::new(kind).flag(flag).start().await;
+        let before = server.metric(SYNCS).unwrap();
+        for _ in 0..10 {
+            server.client().put(put("k", "v")).await.unwrap();
+        }
+        let synced = server.metric(SYNCS).unwrap() - before;
+        assert_eq!(synced >= 10.0, !is_wanted, "{synced}");
+    }
+}
+
+async fn founders_meet_at_a_registry_that_is_secured(kind: Kind) {
+    for registry in [Kind::Quorate, Kind::Etcd] {
+        if registry.is_present() {
+            let registry = Options::new(registry).guarded().start().await;
+            let ca = registry.guard_dir().join("ca");
+            found_at(&registry, kind, "trusting", &format!("--discovery-cacert={}", ca.display()))
+                .await;
+            found_at(&registry, kind, "blind", "--discovery-insecure-skip-tls-verify").await;
+        }
+    }
+}
+
+async fn found_at(registry: &Server, kind: Kind, token: &str, trust: &str) {
+    let client = registry.client();
+    client.put(put(format!("/_etcd/registry/{token}/_config/size"), "1")).await.unwrap();
+    let dir = registry.guard_dir();
+    let path = |name: &str| dir.join(name).display().to_string();
+    let who = registry.user_of_tools().unwrap();
+    let (user, password) = who.split_once(':').unwrap();
+    let founder = Options::new(kind)
+        .unguarded()
+        .name("founder")
+        .flag("--initial-cluster=")
+        .flag(format!("--discovery-endpoints={}", registry.listen_url()))
+        .flag(format!("--discovery-token={token}"))
+        .flag("--discovery-insecure-transport=false")
+        .flag(trust)
+        .flag(format!("--discovery-cert={}", path("client")))
+        .flag(format!("--discovery-key={}", path("client.key")))
+        .flag(format!("--discovery-user={user}"))
+        .flag(format!("--discovery-password={password}"))
+        .start()
+        .await;
+    founder.client().put(put("k", "v")).await.unwrap();
+    let registered =
+        client.range(prefix(format!("/_etcd/registry/{token}/members/"))).await.unwrap();
+    let urls = format!("founder={}", founder.peer_url());
+    assert_eq!(registered.kvs[0].value(), urls.as_bytes());
+}
