@@ -5,14 +5,22 @@
 
 use std::time::Duration;
 
-use http::header::{CONTENT_TYPE, HOST};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::header::{AsHeaderName, CONTENT_TYPE, HOST};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use tonic::Status;
 use tonic::body::Body;
 
 use super::status::status;
 use quorate_gotext::quote::go_quote_bytes;
 use quorate_member::RequestError;
+
+// Names that are looked for in each request, made once: as text they would be read anew for each.
+
+/// What the client's library says that it is.
+pub(super) const CLIENT_API_VERSION: HeaderName = HeaderName::from_static("client-api-version");
+
+/// The wish for a member that has a leader.
+pub(super) const HAS_LEADER: HeaderName = HeaderName::from_static("hasleader");
 
 /// A client that grants less has given up before its call can be looked at.
 const TIMEOUT_MIN: Duration = Duration::from_micros(1);
@@ -207,7 +215,11 @@ pub(crate) fn parse_timeout(value: &HeaderValue) -> Result<Duration, String> {
 }
 
 /// First value of a metadata key, or `default`.
-pub(super) fn metadata<'a>(headers: &'a HeaderMap, key: &str, default: &'a str) -> &'a str {
+pub(super) fn metadata<'a>(
+    headers: &'a HeaderMap,
+    key: impl AsHeaderName,
+    default: &'a str,
+) -> &'a str {
     headers.get(key).and_then(|value| value.to_str().ok()).unwrap_or(default)
 }
 

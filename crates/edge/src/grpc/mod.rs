@@ -195,7 +195,7 @@ impl Router {
         if self.services.profile.is_learner() && !learner_answers(service, method) {
             return Err(status(RequestError::NotSupportedForLearner));
         }
-        let version = headers.get("client-api-version");
+        let version = headers.get(head::CLIENT_API_VERSION);
         if version.is_some_and(|version| std::str::from_utf8(version.as_bytes()).is_err()) {
             return Err(status(RequestError::InvalidClientApiVersion));
         }

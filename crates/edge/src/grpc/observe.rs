@@ -8,7 +8,7 @@ use tonic::Code;
 
 use super::body::CallObserver;
 use super::framing::{Follower, Passed};
-use super::head::metadata;
+use super::head::{CLIENT_API_VERSION, metadata};
 use crate::methods::{Kind, SERVICES};
 use quorate_member::Profile;
 use quorate_member::admission::CallRoom;
@@ -68,7 +68,7 @@ impl CallStats {
     /// Counts the call by what the client says it is, unless it was turned away before.
     pub(super) fn count_client(&self, headers: &HeaderMap) {
         let call_type = if self.kind == Kind::Unary { "unary" } else { "stream" };
-        let version = metadata(headers, "client-api-version", "unknown");
+        let version = metadata(headers, CLIENT_API_VERSION, "unknown");
         self.metrics.server.client_requests.with(&[version, call_type]).inc();
     }
 

@@ -17,7 +17,7 @@ use tonic::{Code, Status};
 
 use super::call::ResponseFuture;
 use super::client_body::ClientBody;
-use super::head::metadata;
+use super::head::{HAS_LEADER, metadata};
 use super::request_body::RequestBody;
 use super::status::status;
 use quorate_member::StreamEnd;
@@ -66,7 +66,7 @@ pub(super) fn count_send_failure(metrics: &Metrics, api: Api) {
 
 /// Whether the stream is to end when the member loses its leader.
 pub(super) fn requires_leader(headers: &HeaderMap) -> bool {
-    headers.get("hasleader").is_some_and(|value| value == "true")
+    headers.get(HAS_LEADER).is_some_and(|value| value == "true")
 }
 
 /// The answer to a call whose messages this body sends.

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use quorate_jwt::{Claims, Keys};
 use quorate_state::auth::Token;
 
@@ -59,11 +59,14 @@ impl fmt::Debug for Shown {
     }
 }
 
+/// Where clients of etcd have their token; made once, as it is looked for in each request.
+const TOKEN: HeaderName = HeaderName::from_static("token");
+
 impl Shown {
     /// The token in the head of a request, under either of its names.
     #[must_use]
     pub fn in_head(headers: &HeaderMap) -> Self {
-        match headers.get("token").or_else(|| headers.get(http::header::AUTHORIZATION)) {
+        match headers.get(TOKEN).or_else(|| headers.get(http::header::AUTHORIZATION)) {
             None => Self::Nothing,
             Some(value) => Self::Unread(value.clone()),
         }
