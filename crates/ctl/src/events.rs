@@ -13,6 +13,7 @@ use tonic::metadata::MetadataValue;
 use tonic::{Code, Status, Streaming};
 
 use crate::client::{Client, Connection, told};
+use crate::failure::status_text;
 
 /// Pause before a lost stream is opened again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -160,6 +161,20 @@ async fn open(
     }
 }
 
+/// Why the server has ended a watch, in the words of etcd's client.
+pub(crate) fn cancel_text(response: &WatchResponse) -> String {
+    if response.compact_revision != 0 {
+        return "etcdserver: mvcc: required revision has been compacted".to_owned();
+    }
+    if response.created {
+        return response.cancel_reason.clone();
+    }
+    if response.cancel_reason.is_empty() {
+        return "etcdserver: mvcc: required revision is a future revision".to_owned();
+    }
+    status_text(&Status::failed_precondition(response.cancel_reason.clone()))
+}
+
 /// Whether a response only says how far the watch has come.
 pub(crate) fn is_progress(response: &WatchResponse) -> bool {
     let revision = response.header.as_ref().map_or(0, |header| header.revision);
@@ -230,5 +245,16 @@ mod tests {
         assert!(!can_go_on(&Status::unknown("anything"), true));
         assert!(!can_go_on(&Status::unavailable(NO_LEADER), false));
         assert!(can_go_on(&Status::unavailable(NO_LEADER), true));
+    }
+
+    #[test]
+    fn cancellations_say_why() {
+        let text = |compact_revision, reason: &str| {
+            let cancel_reason = reason.to_owned();
+            cancel_text(&WatchResponse { compact_revision, cancel_reason, ..Default::default() })
+        };
+        assert_eq!(text(5, "any"), "etcdserver: mvcc: required revision has been compacted");
+        assert_eq!(text(0, ""), "etcdserver: mvcc: required revision is a future revision");
+        assert_eq!(text(0, "x"), "rpc error: code = FailedPrecondition desc = x");
     }
 }

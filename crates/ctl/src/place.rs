@@ -22,8 +22,7 @@ use quorate_api::mvccpb::event::EventType;
 use tonic::Status;
 
 use crate::client::{Client, Repeat};
-use crate::commands::watch::cancel_text;
-use crate::events::{Events, Leader};
+use crate::events::{Events, Leader, cancel_text};
 use crate::failure::{Failure, status_text};
 use crate::key_range::prefix_end;
 use crate::renewal::keep;

@@ -30,11 +30,11 @@ use quorate_state::mvcc::Tally;
 use quorate_state::quota::Quota;
 use quorate_state::versions::Version;
 
+use crate::accepted_compactions::AcceptedCompactions;
 use crate::batch_queue::{Nothing, Receiver};
 use crate::channels::{Done, DriverHandle, Input, Job, NoRoomNotice, Order};
 use crate::clock::Clock;
 use crate::completion::{Completer, CompletionBatch};
-use crate::corruption::AcceptedCompactions;
 use crate::fatal::FaultReports;
 use crate::identity::Identity;
 use crate::limit_notices::warn_of_full_store;

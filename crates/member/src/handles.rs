@@ -21,6 +21,7 @@ use quorate_state::backend::Backend;
 use quorate_telemetry::metrics::Metrics;
 use quorate_telemetry::throttle::LogThrottle;
 
+use crate::accepted_compactions::AcceptedCompactions;
 use crate::access::{Gate, Provider};
 use crate::accounts::Accounts;
 use crate::administrator::Administrator;
@@ -28,7 +29,6 @@ use crate::admission::Admission;
 use crate::batch_queue;
 use crate::channels::{DriverHandle, Job, Order};
 use crate::clock::Clock;
-use crate::corruption::AcceptedCompactions;
 use crate::fatal::FaultReports;
 use crate::identity::Identity;
 use crate::limits::Limits;

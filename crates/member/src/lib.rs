@@ -10,6 +10,7 @@
 //! In which order things are made durable and carried out (`core`); how members reach one another (`peer`); how
 //! clients do (`edge`), and how a member comes to life (`server`).
 
+mod accepted_compactions;
 pub mod access;
 pub mod accounts;
 mod administrator;

@@ -18,6 +18,7 @@ use quorate_storage::disk::Disk;
 use quorate_storage::wal::Wal;
 use quorate_telemetry::metrics::Metrics;
 
+use crate::accepted_compactions::AcceptedCompactions;
 use crate::access::Provider;
 use crate::applier::{self, Applier};
 use crate::batch_queue;
@@ -27,7 +28,6 @@ use crate::channels::{
 };
 use crate::clock::Clock;
 use crate::committer::Committer;
-use crate::corruption::AcceptedCompactions;
 use crate::driver::{self, Driver};
 use crate::fatal::FaultReports;
 use crate::handles::{Handles, Parts};

@@ -22,10 +22,9 @@ use quorate_api::etcdserverpb::{
 use quorate_api::mvccpb::Event;
 use quorate_api::mvccpb::event::EventType;
 
-use super::watch::cancel_text;
 use crate::client::{Client, Repeat};
 use crate::command::{Command, group};
-use crate::events::{Events, Leader};
+use crate::events::{Events, Leader, cancel_text};
 use crate::failure::{Failure, status_text};
 use crate::flags::{Flag, Kind, Matches};
 use crate::key_range::KeyRange;

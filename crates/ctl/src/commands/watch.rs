@@ -14,11 +14,10 @@ use std::task::Poll;
 use quorate_api::etcdserverpb::{ResponseHeader, WatchCreateRequest, WatchResponse};
 use quorate_api::mvccpb::Event;
 use tokio::sync::mpsc;
-use tonic::Status;
 
 use crate::client::Client;
 use crate::command::{Command, group};
-use crate::events::{Events, Leader, is_progress};
+use crate::events::{Events, Leader, cancel_text, is_progress};
 use crate::failure::{Failure, exit, status_text};
 use crate::flags::{Flag, FlagError, Matches};
 use crate::gotext::quote;
@@ -165,19 +164,6 @@ fn show(session: &Session, response: &WatchResponse, exec: &[Vec<u8>]) -> Result
         return Ok(());
     }
     response.events.iter().try_for_each(|event| execute(session, exec, revision, event))
-}
-
-pub(crate) fn cancel_text(response: &WatchResponse) -> String {
-    if response.compact_revision != 0 {
-        return "etcdserver: mvcc: required revision has been compacted".to_owned();
-    }
-    if response.created {
-        return response.cancel_reason.clone();
-    }
-    if response.cancel_reason.is_empty() {
-        return "etcdserver: mvcc: required revision is a future revision".to_owned();
-    }
-    status_text(&Status::failed_precondition(response.cancel_reason.clone()))
 }
 
 /// Runs the command for one event.
@@ -329,16 +315,5 @@ mod tests {
         ] {
             assert_eq!(watch(line, env).unwrap_err(), Failure::bad_args(text), "{line:?}");
         }
-    }
-
-    #[test]
-    fn cancellations_say_why() {
-        let text = |compact_revision, reason: &str| {
-            let cancel_reason = reason.to_owned();
-            cancel_text(&WatchResponse { compact_revision, cancel_reason, ..Default::default() })
-        };
-        assert_eq!(text(5, "any"), "etcdserver: mvcc: required revision has been compacted");
-        assert_eq!(text(0, ""), "etcdserver: mvcc: required revision is a future revision");
-        assert_eq!(text(0, "x"), "rpc error: code = FailedPrecondition desc = x");
     }
 }

@@ -16,7 +16,6 @@
 //! What a hash covers (`state::mvcc`), what the alarm forbids (`state::apply`), answering other members
 //! (`edge::peer_port`).
 
-mod accepted;
 mod rules;
 mod survey;
 
@@ -29,7 +28,6 @@ use quorate_state::members::Members;
 use quorate_state::mvcc::{HashKv, MvccError, View};
 use tokio::time::{MissedTickBehavior, interval};
 
-pub(crate) use self::accepted::AcceptedCompactions;
 use self::rules::{Agreement, Finding, Progress};
 use self::survey::{Answer, Survey};
 use crate::fatal::FaultReports;

@@ -1,11 +1,12 @@
-//! No file imports another in a circle.
+//! No file imports another in a circle, and no folder of modules another.
 //!
 //! Who reads one file of a circle has to read all of them, so files of a crate are to stand in layers.
-//! A module may import from those it lies in, which are opened together anyway.
+//! A module may import from those it lies in, which are opened together anyway. So what lies beside it is held to the
+//! same as wholes: whatever is in one may not need something in the other that, from wherever in it, needs the one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::modules::{Imports, Modules};
+use super::modules::{Imports, Modules, module_of};
 use super::source::Source;
 
 #[cfg(test)]
@@ -19,7 +20,46 @@ pub(super) fn check_circles(sources: &[Source], complaints: &mut Vec<String>) {
         let imports = modules.imports();
         let circles = circles(&imports);
         complaints.extend(circles.iter().map(|circle| describe(circle, &imports)));
+        // One that files form is told already.
+        if circles.is_empty() {
+            complaints.extend(circles_of_folders(&src, &imports));
+        }
     }
+}
+
+/// Complaints about modules that lie beside each other and form a circle, each with all that is inside it.
+fn circles_of_folders(src: &str, imports: &Imports<'_>) -> Vec<String> {
+    let mut wholes: BTreeMap<(String, String), Vec<(&str, &str)>> = BTreeMap::new();
+    for (from, to) in imports.keys() {
+        if let Some(pair) = apart(src, from, to) {
+            wholes.entry(pair).or_default().push((from, to));
+        }
+    }
+    let edges = wholes.keys().map(|(from, to)| ((&**from, &**to), BTreeSet::new())).collect();
+    let circles = circles(&edges);
+    let told = circles.iter().map(|circle| {
+        let names: Vec<_> = circle.iter().copied().collect();
+        let mut text = format!("modules import each other in a circle: {}", names.join(", "));
+        for ((from, to), files) in &wholes {
+            if circle.contains(&**from) && circle.contains(&**to) {
+                for (from, to) in files {
+                    text += &format!("\n  {from} -> {to}");
+                }
+            }
+        }
+        text
+    });
+    told.collect()
+}
+
+/// The modules, each in the other's folder or at the crate's root, in which two files lie. `None` if one of the files is
+/// a module that the other lies in.
+fn apart(src: &str, from: &str, to: &str) -> Option<(String, String)> {
+    let [from, to] = [from, to].map(|path| path.strip_prefix(src).and_then(module_of));
+    let (from, to) = (from?, to?);
+    let common = from.iter().zip(&to).take_while(|(one, other)| one == other).count();
+    let whole = |module: &[&str]| (module.len() > common).then(|| module[..=common].join("::"));
+    Some((whole(&from)?, whole(&to)?))
 }
 
 /// The sets of files of which each leads to every other.

@@ -89,7 +89,7 @@ impl<'a> Modules<'a> {
 }
 
 /// The module that a file below `src/` holds.
-fn module_of(path: &str) -> Option<Module<'_>> {
+pub(super) fn module_of(path: &str) -> Option<Module<'_>> {
     let path = path.strip_suffix(".rs")?;
     let path = path.strip_suffix("/mod").unwrap_or(path);
     match path {

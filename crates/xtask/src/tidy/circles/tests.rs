@@ -95,3 +95,29 @@ fn tests_may_import_what_they_like() {
     ];
     assert_eq!(complaints(&files), [""; 0]);
 }
+
+#[test]
+fn folders_that_import_each_other_are_noticed() {
+    // No file leads back to itself: what is inside may import from what it lies in.
+    let files = [
+        ("lib.rs", "mod a; mod b;"),
+        ("a/mod.rs", "mod deep; use deep::Deep; use crate::b::Beta; pub struct Alpha;"),
+        ("a/deep.rs", "use super::Alpha; pub struct Deep;"),
+        ("b/mod.rs", "mod low; use low::Low; pub struct Beta;"),
+        ("b/low.rs", "use crate::a::deep::Deep; pub struct Low;"),
+    ];
+    let found = complaints(&files);
+    let [found] = &found[..] else { panic!("{found:?}") };
+    assert!(found.starts_with("modules import each other in a circle: a, b"), "{found}");
+    assert!(found.contains("crates/x/src/b/low.rs -> crates/x/src/a/deep.rs"), "{found}");
+    // Within a folder the same holds.
+    let files = [
+        ("lib.rs", "mod top;"),
+        ("top.rs", "mod a; mod b;"),
+        ("top/a.rs", "mod deep; use super::b::Beta;"),
+        ("top/a/deep.rs", "pub struct Deep;"),
+        ("top/b.rs", "use super::a::deep::Deep; pub struct Beta;"),
+    ];
+    let found = complaints(&files);
+    assert!(found[0].contains("circle: top::a, top::b"), "{found:?}");
+}

@@ -27,7 +27,7 @@ impl AcceptedCompactions {
     }
 
     /// The next one.
-    pub(super) async fn next(&self) -> Accepted {
+    pub(crate) async fn next(&self) -> Accepted {
         loop {
             if let Some(accepted) = self.place.lock().take() {
                 return accepted;
