@@ -6,6 +6,7 @@
 
 mod compare;
 mod fuzz;
+mod package;
 mod plants;
 mod protoc;
 mod provision;
@@ -29,6 +30,9 @@ usage: cargo xtask <chore>
   sim [ARGS]            break whole clusters in virtual time, from seeds; `--help` tells more
   provision [SUITE]     fetch Debian's etcd for the interop tests and print where it is
                         (suites: trixie, the default; bookworm; sid)
+  package [--binary PATH] [--into FOLDER]
+                        build the release and pack it: packages for Debian, a container image and its
+                        root file system, with their sums (target/package)
   fuzz [TARGET] [--seconds N]
                         run the fuzzer's targets, all or one, for so long each (60)
   plants [NAME…] [--minutes N] [--first SEED]
@@ -67,6 +71,7 @@ fn run(chore: &str, args: &[String]) -> Outcome {
         "provision" => provision::run(args),
         "compare" => compare::run(args),
         "fuzz" => fuzz::run(args),
+        "package" => package::run(args),
         "plants" => plants::run(args),
         _ => Err(format!("unknown chore {chore}\n\n{USAGE}")),
     }

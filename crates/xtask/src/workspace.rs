@@ -36,11 +36,14 @@ pub(crate) fn status(command: &mut Command) -> Result<(), String> {
 
 /// Runs a program quietly and returns what it printed; its complaints become the error.
 pub(crate) fn output(command: &mut Command) -> Result<String, String> {
+    output_bytes(command).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The same, of a program that need not print text.
+pub(crate) fn output_bytes(command: &mut Command) -> Result<Vec<u8>, String> {
     let line = shown(command);
     match command.output() {
-        Ok(output) if output.status.success() => {
-            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-        }
+        Ok(output) if output.status.success() => Ok(output.stdout),
         Ok(output) => {
             let complaint = String::from_utf8_lossy(&output.stderr);
             Err(format!("{line}: {}: {}", output.status, complaint.trim()))

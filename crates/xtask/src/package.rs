@@ -1,0 +1,199 @@
+//! `package` builds the release and packs it: packages for Debian, a container image, its root file system, and the sums
+//! of them all.
+//!
+//! Two runs over one commit give the same bytes: every time in the files is the commit's (or `SOURCE_DATE_EPOCH`), every
+//! file is root's, archives are sorted, and no path of the machine gets into the program. What does get into the image
+//! is the C library of the machine, which the summary names; and the same program comes of the same toolchain only, which
+//! `rust-toolchain.toml` fixes, and the same C compiler.
+//!
+//! Not here: signing, uploading, and a static program, which needs a toolchain with another C library.
+
+mod base;
+mod contents;
+mod deb;
+mod elf;
+mod oci;
+mod tree;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use flate2::{Compression, GzBuilder};
+use sha2::{Digest as _, Sha256};
+
+use crate::workspace::{cargo, output, root, status, target};
+use crate::{Outcome, say};
+
+/// What it is, in a line.
+const SUMMARY: &str = "consistent key-value store that speaks etcd's protocols";
+
+const USAGE: &str = "usage: cargo xtask package [--binary PATH] [--into FOLDER]";
+
+/// Bytes by the name of their file.
+type Files = BTreeMap<String, Vec<u8>>;
+
+/// Builds and packs; `--binary` packs a program that is there already, and `--into` says where to.
+pub(crate) fn run(args: &[String]) -> Outcome {
+    let (binary, folder) = read_args(args)?;
+    let folder = match folder {
+        Some(folder) => folder,
+        None => target()?.join("package"),
+    };
+    let commit = Commit::read()?;
+    let path = match binary {
+        Some(path) => path,
+        None => build(&folder.join("build"))?,
+    };
+    let bytes = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let needs = elf::needs(&bytes).map_err(|why| format!("{}: {why}", path.display()))?;
+    let program =
+        contents::Program { path: &path, bytes: &bytes, needs: &needs, version: &commit.version };
+    let (files, summary) = pack(&program, &commit)?;
+    write(&folder, &files).map_err(|error| format!("{}: {error}", folder.display()))?;
+    say(&format!("{summary}packed into {}:", folder.display()));
+    for (name, bytes) in &files {
+        say(&format!("  {name} ({} KiB)", bytes.len().div_ceil(1024)));
+    }
+    Ok(())
+}
+
+fn read_args(args: &[String]) -> Result<(Option<PathBuf>, Option<PathBuf>), String> {
+    let (mut binary, mut folder) = (None, None);
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let place = match arg.as_str() {
+            "--binary" => &mut binary,
+            "--into" => &mut folder,
+            _ => return Err(USAGE.to_owned()),
+        };
+        *place = Some(PathBuf::from(args.next().ok_or(USAGE)?));
+    }
+    Ok((binary, folder))
+}
+
+/// All files by name, and what the person who asked should know of them.
+fn pack(program: &contents::Program<'_>, commit: &Commit) -> Result<(Files, String), String> {
+    let (version, architecture) = (&commit.version, program.needs.architecture);
+    let mut summary = String::new();
+    match program.needs.glibc {
+        Some((major, minor)) => writeln!(summary, "the program needs glibc {major}.{minor}"),
+        None => writeln!(summary, "the program needs no C library"),
+    }
+    .expect("a string takes it");
+    let (container, glibc) = contents::root_of_container(program)?;
+    if let Some(glibc) = glibc {
+        writeln!(summary, "the container has {glibc}").expect("a string takes it");
+    }
+    let about =
+        oci::About { version, revision: commit.hash.as_deref(), architecture, time: commit.time };
+    // Compression is most of the work.
+    let (package, container) = std::thread::scope(|scope| {
+        let package = scope.spawn(|| contents::package(program)?.build(commit.time));
+        let container = container.archive("", commit.time).map(|layer| {
+            let compressed = gzip(&layer);
+            (oci::image(&digest(&layer), &compressed, &about), compressed)
+        });
+        (package.join().expect("packing does not panic"), container)
+    });
+    let (image, rootfs) = container?;
+    let names = contents::package_of_names(program)?.build(commit.time)?;
+    let mut files = Files::from([
+        (format!("quorate-as-etcd_{version}_all.deb"), names),
+        (format!("quorate-{version}-{architecture}.oci.tar"), image?),
+        (format!("quorate-{version}-{architecture}.rootfs.tar.gz"), rootfs),
+        (format!("quorate_{version}_{architecture}.deb"), package?),
+    ]);
+    let mut sums = String::new();
+    for (name, bytes) in &files {
+        writeln!(sums, "{}  {name}", digest(bytes)).expect("a string takes it");
+    }
+    files.insert("SHA256SUMS".to_owned(), sums.into_bytes());
+    Ok((files, summary))
+}
+
+/// Writes the files, in the place of those of an earlier run.
+fn write(folder: &Path, files: &Files) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with("quorate") {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    for (name, bytes) in files {
+        std::fs::write(folder.join(name), bytes)?;
+    }
+    Ok(())
+}
+
+/// The release's program. It says nothing of where it was built: folders have other names in it.
+fn build(folder: &Path) -> Result<PathBuf, String> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
+    let mut folders = vec![(root(), "/quorate"), (folder.to_owned(), "/build")];
+    folders.extend(home.map(|home| (home, "/cargo")));
+    let (mut rust_flags, mut c_flags) = (String::new(), String::new());
+    for (from, to) in folders {
+        let from = from.display();
+        write!(rust_flags, "--remap-path-prefix={from}={to} ").expect("a string takes it");
+        write!(c_flags, "-ffile-prefix-map={from}={to} ").expect("a string takes it");
+    }
+    let mut command = cargo(&["build", "--release", "--locked", "--package", "quorate"]);
+    command.arg("--target-dir").arg(folder);
+    status(command.env("RUSTFLAGS", rust_flags.trim()).env("CFLAGS", c_flags.trim()))?;
+    Ok(folder.join("release").join("quorate"))
+}
+
+/// What is packed, by what the checkout says of it.
+struct Commit {
+    hash: Option<String>,
+    /// The time that all files have.
+    time: u64,
+    /// The version as Debian orders them: what leads to a release comes before it.
+    version: String,
+}
+
+impl Commit {
+    fn read() -> Result<Self, String> {
+        let git = |args: &[&str]| {
+            let mut command = Command::new("git");
+            let said = output(command.current_dir(root()).args(args)).ok()?;
+            Some(said.trim().to_owned())
+        };
+        let release = env!("CARGO_PKG_VERSION");
+        let hash = git(&["rev-parse", "HEAD"]);
+        let named = std::env::var("SOURCE_DATE_EPOCH").ok();
+        let time = named.or_else(|| git(&["log", "-1", "--format=%ct"]));
+        // Sources without a history have no time, and are no less the same every time.
+        let time = time.unwrap_or("0".to_owned());
+        let time = time.parse().map_err(|_| format!("SOURCE_DATE_EPOCH: no time: {time}"))?;
+        let tags = git(&["tag", "--points-at", "HEAD"]).unwrap_or_default();
+        let is_changed = git(&["status", "--porcelain"]).is_some_and(|changes| !changes.is_empty());
+        let version = match &hash {
+            Some(hash) if is_changed || !tags.lines().any(|tag| tag == format!("v{release}")) => {
+                let date = git(&["log", "-1", "--format=%cd", "--date=format:%Y%m%d%H%M%S"]);
+                let changed = if is_changed { ".changed" } else { "" };
+                format!("{release}~git{}.{}{changed}", date.unwrap_or_default(), &hash[..7])
+            }
+            _ => release.to_owned(),
+        };
+        Ok(Self { hash, time, version })
+    }
+}
+
+/// Compressed without a name or a time.
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut writer = GzBuilder::new().write(Vec::new(), Compression::default());
+    writer.write_all(bytes).and_then(|()| writer.finish()).expect("memory takes everything")
+}
+
+/// The SHA-256 sum, in hexadecimal digits.
+fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a string takes it");
+        text
+    })
+}

@@ -1,0 +1,181 @@
+//! Which files are installed where: the packages for Debian, and the root file system of a container.
+//!
+//! The main package is installable beside Debian's etcd, which is what a take-over and the way back need: it has nothing
+//! of the same name. The other one has the names alone (`etcd`, `etcdctl`, `etcdutl`), and replaces Debian's.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::deb::Package;
+use super::elf::Needs;
+use super::tree::Tree;
+use super::{SUMMARY, base, gzip};
+use crate::workspace::{output, output_bytes, root};
+
+/// The programs of etcd that the program is when it is called so.
+const NAMES: [&str; 3] = ["etcd", "etcdctl", "etcdutl"];
+
+/// Where links of these names are for who puts the folder into his `PATH`.
+const LINKS: &str = "usr/lib/quorate/bin";
+
+/// Shells, and where they look for the completion of a command line.
+const COMPLETIONS: [(&str, &str); 3] = [
+    ("bash", "usr/share/bash-completion/completions/quorate"),
+    ("zsh", "usr/share/zsh/vendor-completions/_quorate"),
+    ("fish", "usr/share/fish/vendor_completions.d/quorate.fish"),
+];
+
+/// Files of the repository that are installed as they are.
+const COPIED: [(&str, &str, u32); 8] = [
+    ("packaging/systemd/quorate.service", "usr/lib/systemd/system/quorate.service", 0o644),
+    ("packaging/debian/quorate.sysusers", "usr/lib/sysusers.d/quorate.conf", 0o644),
+    ("packaging/debian/quorate.default", DEFAULTS, 0o644),
+    ("packaging/debian/quorate-takeover", "usr/sbin/quorate-takeover", 0o755),
+    ("packaging/debian/copyright", "usr/share/doc/quorate/copyright", 0o644),
+    ("README.md", "usr/share/doc/quorate/README.md", 0o644),
+    ("docs/runbook.md", "usr/share/doc/quorate/runbook.md", 0o644),
+    (
+        "packaging/prometheus/quorate.rules.yml",
+        "usr/share/doc/quorate/examples/quorate.rules.yml",
+        0o644,
+    ),
+];
+
+/// The settings of the unit, which are the operator's.
+const DEFAULTS: &str = "etc/default/quorate";
+
+/// Files of the repository that are installed compressed, as Debian wants it.
+const COMPRESSED: [(&str, &str); 5] = [
+    ("packaging/man/quorate.1", "usr/share/man/man1/quorate.1.gz"),
+    ("packaging/man/quorate-ctl.1", "usr/share/man/man1/quorate-ctl.1.gz"),
+    ("packaging/man/quorate-utl.1", "usr/share/man/man1/quorate-utl.1.gz"),
+    ("packaging/debian/quorate-takeover.8", "usr/share/man/man8/quorate-takeover.8.gz"),
+    ("CHANGELOG.md", "usr/share/doc/quorate/changelog.gz"),
+];
+
+const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
+
+/// The program that is packed.
+pub(super) struct Program<'a> {
+    pub(super) path: &'a Path,
+    pub(super) bytes: &'a [u8],
+    pub(super) needs: &'a Needs,
+    pub(super) version: &'a str,
+}
+
+/// The package `quorate`.
+pub(super) fn package(program: &Program<'_>) -> Result<Package, String> {
+    let mut files = Tree::default();
+    files.file("usr/bin/quorate", 0o755, program.bytes);
+    for name in NAMES {
+        files.link(&format!("{LINKS}/{name}"), "../../../bin/quorate");
+    }
+    for (from, to, mode) in COPIED {
+        files.file(to, mode, read(from)?);
+    }
+    for (from, to) in COMPRESSED {
+        files.file(to, 0o644, gzip(&read(from)?));
+    }
+    for (shell, to) in COMPLETIONS {
+        let mut command = Command::new(program.path);
+        files.file(to, 0o644, output_bytes(command.args(["ctl", "completion", shell]))?);
+    }
+    let script = |name| Ok((name, read(&format!("packaging/debian/{name}"))?));
+    let mut fields = common("quorate", program.needs.architecture, program.version);
+    fields.extend([
+        ("Installed-Size", files.size_kib().to_string()),
+        ("Depends", depends(program.needs)),
+        ("Suggests", "prometheus, quorate-as-etcd".to_owned()),
+        (
+            "Description",
+            format!(
+                "{SUMMARY}\n \
+                 A member of a cluster, its command-line tool, tools for its files and a load\n \
+                 generator in one program. Data directories and clusters of etcd 3.5 and 3.6\n \
+                 are taken over, and handed back: see quorate-takeover(8).\n .\n \
+                 The service is neither enabled nor started by the installation: a member\n \
+                 founds or joins a cluster when it starts for the first time, by the settings\n \
+                 in /etc/default/quorate."
+            ),
+        ),
+    ]);
+    let scripts = SCRIPTS.into_iter().map(script).collect::<Result<_, String>>()?;
+    Ok(Package { fields, scripts, conffiles: vec!["/etc/default/quorate"], files })
+}
+
+/// The package `quorate-as-etcd`.
+pub(super) fn package_of_names(program: &Program<'_>) -> Result<Package, String> {
+    let version = program.version;
+    let said = output(Command::new(program.path).arg("--version"))?;
+    let etcd = said.lines().find_map(|line| line.strip_prefix("etcd Version: "));
+    let etcd = etcd.ok_or("--version does not say which etcd this is")?;
+    let mut files = Tree::default();
+    for name in NAMES {
+        files.link(&format!("usr/bin/{name}"), "quorate");
+    }
+    files.file(
+        "usr/share/doc/quorate-as-etcd/copyright",
+        0o644,
+        read("packaging/debian/copyright")?,
+    );
+    let mut fields = common("quorate-as-etcd", "all", version);
+    let replaced = "etcd-server, etcd-client, etcd";
+    fields.extend([
+        ("Installed-Size", files.size_kib().to_string()),
+        ("Depends", format!("quorate (= {version})")),
+        ("Provides", format!("etcd-server (= {etcd}), etcd-client (= {etcd})")),
+        ("Conflicts", replaced.to_owned()),
+        ("Replaces", replaced.to_owned()),
+        (
+            "Description",
+            "quorate under the names etcd, etcdctl and etcdutl\n \
+             For programs that call etcd's by name. It takes the place of Debian's packages,\n \
+             whose data and settings stay; it has no service of its own."
+                .to_owned(),
+        ),
+    ]);
+    Ok(Package { fields, files, ..Package::default() })
+}
+
+/// The root file system of a container, and the version of glibc in it.
+pub(super) fn root_of_container(program: &Program<'_>) -> Result<(Tree, Option<String>), String> {
+    let mut files = Tree::default();
+    files.file("usr/bin/quorate", 0o755, program.bytes);
+    // A manifest that names etcd as its command finds it: there is nothing here to be in the way of.
+    for name in NAMES {
+        files.link(&format!("usr/local/bin/{name}"), "../../bin/quorate");
+    }
+    files.file("usr/share/doc/quorate/copyright", 0o644, read("packaging/debian/copyright")?);
+    files.file("usr/share/doc/quorate/LICENSE", 0o644, read("LICENSE")?);
+    let version = base::put(&mut files, program.needs)?;
+    Ok((files, version))
+}
+
+fn common(name: &str, architecture: &str, version: &str) -> Vec<(&'static str, String)> {
+    vec![
+        ("Package", name.to_owned()),
+        ("Version", version.to_owned()),
+        ("Architecture", architecture.to_owned()),
+        ("Maintainer", "The Quorate authors <maintainers@quorate.invalid>".to_owned()),
+        ("Section", "net".to_owned()),
+        ("Priority", "optional".to_owned()),
+        ("Homepage", env!("CARGO_PKG_REPOSITORY").to_owned()),
+    ]
+}
+
+fn depends(needs: &Needs) -> String {
+    let mut packages = Vec::new();
+    if let Some((major, minor)) = needs.glibc {
+        packages.push(format!("libc6 (>= {major}.{minor})"));
+    }
+    if needs.libraries.iter().any(|name| name.starts_with("libgcc_s.")) {
+        packages.push("libgcc-s1".to_owned());
+    }
+    // Who makes the service's user.
+    packages.push("systemd | systemd-standalone-sysusers | systemd-sysusers".to_owned());
+    packages.join(", ")
+}
+
+fn read(path: &str) -> Result<Vec<u8>, String> {
+    std::fs::read(root().join(path)).map_err(|error| format!("{path}: {error}"))
+}

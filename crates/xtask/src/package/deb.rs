@@ -1,0 +1,58 @@
+//! Debian's package format (deb(5)): an `ar` of three members, two of them compressed archives.
+//!
+//! It is written here and not by `dpkg-deb`, so that a package has the same bytes wherever it is made: the compressor is
+//! the one of `Cargo.lock`, all files are root's without a right to make them so, and a machine without dpkg can do it.
+//! The tests have dpkg judge the result.
+//!
+//! Sums of the files (`md5sums`) are left to dpkg, which makes them at installation where a package has none.
+
+use std::fmt::Write as _;
+
+use super::gzip;
+use super::tree::Tree;
+
+/// A package: what dpkg reads about it, and its files.
+#[derive(Default)]
+pub(super) struct Package {
+    /// Name and value of each field, in their order.
+    pub(super) fields: Vec<(&'static str, String)>,
+    /// Scripts of the maintainer, by name.
+    pub(super) scripts: Vec<(&'static str, Vec<u8>)>,
+    /// Files that their reader may change, and that an upgrade leaves alone then.
+    pub(super) conffiles: Vec<&'static str>,
+    /// What is installed.
+    pub(super) files: Tree,
+}
+
+impl Package {
+    /// The package's file.
+    pub(super) fn build(&self, time: u64) -> Result<Vec<u8>, String> {
+        let mut fields = String::new();
+        for (name, value) in &self.fields {
+            writeln!(fields, "{name}: {value}").expect("a string takes it");
+        }
+        let mut control = Tree::default();
+        control.file("control", 0o644, fields);
+        if !self.conffiles.is_empty() {
+            control.file("conffiles", 0o644, self.conffiles.join("\n") + "\n");
+        }
+        for (name, script) in &self.scripts {
+            control.file(name, 0o755, script.as_slice());
+        }
+        let mut file = b"!<arch>\n".to_vec();
+        member(&mut file, "debian-binary", time, b"2.0\n");
+        member(&mut file, "control.tar.gz", time, &gzip(&control.archive("./", time)?));
+        member(&mut file, "data.tar.gz", time, &gzip(&self.files.archive("./", time)?));
+        Ok(file)
+    }
+}
+
+fn member(file: &mut Vec<u8>, name: &str, time: u64, bytes: &[u8]) {
+    let size = bytes.len();
+    let header = format!("{name:<16}{time:<12}{:<6}{:<6}{:<8}{size:<10}`\n", 0, 0, "100644");
+    file.extend_from_slice(header.as_bytes());
+    file.extend_from_slice(bytes);
+    if size % 2 == 1 {
+        file.push(b'\n');
+    }
+}

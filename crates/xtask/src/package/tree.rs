@@ -1,0 +1,118 @@
+//! Files to be packed, and the archive (ustar) they are packed into.
+//!
+//! The bytes depend on what is put in and on the one time that all entries have, and on nothing else: not on the order
+//! of putting in, nor on who packs. So no right is needed to pack files of root.
+
+use std::collections::BTreeMap;
+
+/// Blocks that an archive is made of.
+const BLOCK: usize = 512;
+/// The longest name that fits its field.
+const NAME_MAX: usize = 100;
+
+/// Files by their path, which does not begin with a slash.
+#[derive(Clone, Default)]
+pub(super) struct Tree {
+    entries: BTreeMap<String, Entry>,
+}
+
+#[derive(Clone)]
+struct Entry {
+    mode: u32,
+    owner: u32,
+    what: What,
+}
+
+#[derive(Clone)]
+enum What {
+    Folder,
+    File(Vec<u8>),
+    Link(String),
+}
+
+impl Tree {
+    /// Puts a file there, and the folders that it lies in.
+    pub(super) fn file(&mut self, path: &str, mode: u32, bytes: impl Into<Vec<u8>>) {
+        self.put(path, mode, 0, What::File(bytes.into()));
+    }
+
+    /// Puts a symbolic link there.
+    pub(super) fn link(&mut self, path: &str, to: &str) {
+        self.put(path, 0o777, 0, What::Link(to.to_owned()));
+    }
+
+    /// Puts a folder there that belongs to somebody.
+    pub(super) fn folder(&mut self, path: &str, mode: u32, owner: u32) {
+        self.put(path, mode, owner, What::Folder);
+    }
+
+    fn put(&mut self, path: &str, mode: u32, owner: u32, what: What) {
+        assert!(!path.starts_with('/'), "paths are relative to the root");
+        for (end, _) in path.match_indices('/') {
+            let folder = Entry { mode: 0o755, owner: 0, what: What::Folder };
+            self.entries.entry(path[..end].to_owned()).or_insert(folder);
+        }
+        self.entries.insert(path.to_owned(), Entry { mode, owner, what });
+    }
+
+    /// Bytes of all files, in KiB.
+    pub(super) fn size_kib(&self) -> usize {
+        let sizes = self.entries.values().map(|entry| match &entry.what {
+            What::File(bytes) => bytes.len().div_ceil(1024),
+            What::Folder | What::Link(_) => 1,
+        });
+        sizes.sum()
+    }
+
+    /// The archive. Each name has `prefix` before it.
+    pub(super) fn archive(&self, prefix: &str, time: u64) -> Result<Vec<u8>, String> {
+        let mut archive = Vec::new();
+        if !prefix.is_empty() {
+            let root = Entry { mode: 0o755, owner: 0, what: What::Folder };
+            append(&mut archive, prefix, &root, time)?;
+        }
+        for (path, entry) in &self.entries {
+            let slash = if matches!(entry.what, What::Folder) { "/" } else { "" };
+            append(&mut archive, &format!("{prefix}{path}{slash}"), entry, time)?;
+        }
+        // The end: two empty blocks.
+        archive.resize(archive.len() + 2 * BLOCK, 0);
+        Ok(archive)
+    }
+}
+
+fn append(archive: &mut Vec<u8>, name: &str, entry: &Entry, time: u64) -> Result<(), String> {
+    let (kind, bytes, target) = match &entry.what {
+        What::Folder => (b'5', &[][..], ""),
+        What::File(bytes) => (b'0', bytes.as_slice(), ""),
+        What::Link(target) => (b'2', &[][..], target.as_str()),
+    };
+    if name.len() > NAME_MAX || target.len() > NAME_MAX {
+        return Err(format!("{name}: the name is too long for an archive"));
+    }
+    let mut header = [0; BLOCK];
+    let mut field = |at: usize, text: &str| {
+        header[at..at + text.len()].copy_from_slice(text.as_bytes());
+    };
+    field(0, name);
+    field(100, &format!("{:07o}", entry.mode));
+    field(108, &format!("{:07o}", entry.owner));
+    field(116, &format!("{:07o}", entry.owner));
+    field(124, &format!("{:011o}", bytes.len()));
+    field(136, &format!("{time:011o}"));
+    // The sum is made as if it were blank.
+    field(148, "        ");
+    field(157, target);
+    field(257, "ustar\x0000");
+    if entry.owner == 0 {
+        field(265, "root");
+        field(297, "root");
+    }
+    header[156] = kind;
+    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    archive.extend_from_slice(&header);
+    archive.extend_from_slice(bytes);
+    archive.resize(archive.len().next_multiple_of(BLOCK), 0);
+    Ok(())
+}

@@ -1,0 +1,253 @@
+//! A stand-in for systemd, as far as the units here use it: it starts a unit's command with its environment, waits for
+//! `READY=1`, hears signs of life, stops, masks, and answers a stand-in for `systemctl`.
+//!
+//! What a unit says is read from its file and from the drop-ins, with systemd's rules: a later value wins, and an empty
+//! one empties a list. Paths are within the throw-away root, and so are the data. The limits that a unit sets are
+//! systemd's own affair (`systemd-analyze` reads them in another test).
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::place::Place;
+
+/// Longest that a start or a stop may take.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// How often a socket that says nothing is left, to look whether the process lives.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What a unit's service section comes to.
+#[derive(Debug, Default)]
+pub(crate) struct Unit {
+    pub(crate) values: BTreeMap<String, Vec<String>>,
+}
+
+impl Unit {
+    /// Reads a unit and what was added to it; none where it is not installed, or masked.
+    pub(crate) fn read(root: &Path, name: &str) -> Option<Self> {
+        let own = root.join("etc/systemd/system");
+        if std::fs::read_link(own.join(name)).is_ok_and(|to| to == Path::new("/dev/null")) {
+            return None;
+        }
+        let mut text =
+            std::fs::read_to_string(root.join("usr/lib/systemd/system").join(name)).ok()?;
+        let drop_ins = std::fs::read_dir(own.join(format!("{name}.d"))).into_iter().flatten();
+        let mut paths: Vec<PathBuf> = drop_ins.map(|entry| entry.unwrap().path()).collect();
+        paths.sort();
+        for path in paths {
+            text.push_str(&std::fs::read_to_string(path).unwrap());
+        }
+        let mut unit = Self::default();
+        let lines = text.lines().filter(|line| !line.starts_with(['#', ';', '[']));
+        for (key, value) in lines.filter_map(|line| line.split_once('=')) {
+            let values = unit.values.entry(key.to_owned()).or_default();
+            if value.is_empty() {
+                values.clear();
+            } else {
+                values.push(value.to_owned());
+            }
+        }
+        Some(unit)
+    }
+
+    /// The last value of a key.
+    pub(crate) fn value(&self, key: &str) -> Option<&str> {
+        self.values.get(key)?.last().map(String::as_str)
+    }
+
+    /// The variables of the process, by systemd's order: files win.
+    fn environment(&self, root: &Path, prefix: &str) -> BTreeMap<String, String> {
+        let mut variables = BTreeMap::new();
+        let mut set = |line: &str| {
+            if let Some((name, value)) = line.split_once('=') {
+                let value = value.trim().trim_matches(['"', '\'']).replace("%H", "host");
+                variables.insert(name.to_owned(), value);
+            }
+        };
+        let said = self.values.get("Environment").into_iter().flatten();
+        said.for_each(|line| set(line.trim_matches('"')));
+        for file in self.values.get("EnvironmentFile").into_iter().flatten() {
+            let path = file.trim_start_matches('-').replace("%p", prefix);
+            let text = std::fs::read_to_string(root.join(path.trim_start_matches('/')));
+            let text = text.unwrap_or_default();
+            text.lines().filter(|line| !line.starts_with('#')).for_each(&mut set);
+        }
+        variables
+    }
+}
+
+/// The units that run.
+#[derive(Debug)]
+pub(crate) struct Init {
+    root: PathBuf,
+    home: PathBuf,
+    running: BTreeMap<String, (Child, UnixDatagram)>,
+    /// Everything that was asked of it.
+    pub(crate) asked: Vec<String>,
+}
+
+impl Init {
+    pub(crate) fn new(place: &Place) -> Self {
+        let home = place.home().to_owned();
+        Self { root: place.root(), home, running: BTreeMap::new(), asked: Vec::new() }
+    }
+
+    /// Starts a unit as its file says, and returns when it is ready; the error is what it said.
+    pub(crate) fn start(&mut self, name: &str) -> Result<(), String> {
+        let unit = Unit::read(&self.root, name).ok_or(format!("{name}: not found, or masked"))?;
+        assert_eq!(unit.value("Type"), Some("notify"));
+        let prefix = name.strip_suffix(".service").unwrap();
+        let mut variables = unit.environment(&self.root, prefix);
+        let within = |path: &str| self.root.join(path.trim_start_matches('/'));
+        for folder in ["ETCD_DATA_DIR", "ETCD_WAL_DIR"] {
+            if let Some(path) = variables.get_mut(folder) {
+                *path = within(path).to_str().unwrap().to_owned();
+            }
+        }
+        let line = unit.value("ExecStart").unwrap();
+        let words = line.split_whitespace().flat_map(|word| match word.strip_prefix('$') {
+            Some(name) => variables.get(name).map(String::as_str).unwrap_or_default().split(' '),
+            None => word.split(' '),
+        });
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        let socket_path = self.home.join(format!("{name}.notify"));
+        drop(std::fs::remove_file(&socket_path));
+        let socket = UnixDatagram::bind(&socket_path).unwrap();
+        socket.set_read_timeout(Some(PAUSE)).unwrap();
+        let log_path = self.home.join(format!("{name}.log"));
+        let log = std::fs::File::create(&log_path).unwrap();
+        let mut command = Command::new(within(words[0]));
+        command.args(&words[1..]).env_clear().envs(&variables).current_dir(&self.root);
+        command.env("NOTIFY_SOCKET", &socket_path);
+        if let Some(limit) = unit.value("WatchdogSec") {
+            assert_eq!(limit, "2min");
+            command.env("WATCHDOG_USEC", "120000000");
+        }
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        let child = command.spawn().map_err(|error| format!("{}: {error}", words[0]))?;
+        self.running.insert(name.to_owned(), (child, socket));
+        let ready = self.hear(name, "READY=1");
+        if !ready {
+            self.stop(name);
+            return Err(std::fs::read_to_string(log_path).unwrap());
+        }
+        Ok(())
+    }
+
+    /// Waits until a unit says something; false when it ends instead.
+    pub(crate) fn hear(&mut self, name: &str, expected: &str) -> bool {
+        let (child, socket) = self.running.get_mut(name).unwrap();
+        let start = Instant::now();
+        while child.try_wait().unwrap().is_none() && start.elapsed() < DEADLINE {
+            let mut message = [0; 256];
+            // Nothing said is said again.
+            let Ok(count) = socket.recv(&mut message) else { continue };
+            if String::from_utf8_lossy(&message[..count]).lines().any(|line| line == expected) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Stops a unit, if it runs, and waits for its end.
+    pub(crate) fn stop(&mut self, name: &str) {
+        if let Some((mut child, _)) = self.running.remove(name) {
+            // One that has ended already needs no signal.
+            drop(Command::new("kill").arg(child.id().to_string()).output());
+            let start = Instant::now();
+            while child.try_wait().unwrap().is_none() {
+                if start.elapsed() > DEADLINE {
+                    child.kill().unwrap();
+                    panic!("{name} does not stop");
+                }
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+
+    pub(crate) fn is_running(&mut self, name: &str) -> bool {
+        let found = self.running.get_mut(name);
+        found.is_some_and(|(child, _)| child.try_wait().unwrap().is_none())
+    }
+
+    /// Does what `systemctl` was asked for, and says whether that went well.
+    fn systemctl(&mut self, line: &str) -> bool {
+        self.asked.push(line.to_owned());
+        let mut words = line.split(' ');
+        let (verb, name) = (words.next().unwrap(), words.next().unwrap_or_default());
+        let own = self.root.join("etc/systemd/system").join(name);
+        match verb {
+            "start" => self.start(name).is_ok(),
+            "stop" => {
+                self.stop(name);
+                true
+            }
+            "restart" => {
+                self.stop(name);
+                self.start(name).is_ok()
+            }
+            "mask" => symlink("/dev/null", own).is_ok(),
+            "unmask" => std::fs::remove_file(own).is_ok(),
+            "cat" | "is-enabled" => Unit::read(&self.root, name).is_some(),
+            "daemon-reload" | "enable" | "disable" => true,
+            other => panic!("systemctl {other}: not expected"),
+        }
+    }
+
+    /// Puts a `systemctl` into the place, which this answers until [`Answering::end`].
+    pub(crate) fn answer(mut self, place: &Place) -> Answering {
+        let [requests, answers] = ["requests", "answers"].map(|name| place.home().join(name));
+        let made = Command::new("mkfifo").args([&requests, &answers]).status().unwrap();
+        assert!(made.success());
+        let (shown, read) = (requests.display(), answers.display());
+        place.stand_in(
+            "systemctl",
+            &format!(
+                "echo \"$*\" >'{shown}'\nread -r code <'{read}'\n\
+                 [ \"$1\" != is-enabled ] || [ \"$code\" != 0 ] || echo enabled\nexit \"$code\""
+            ),
+        );
+        let from = requests.clone();
+        let thread = std::thread::spawn(move || {
+            loop {
+                let line = std::fs::read_to_string(&from).unwrap();
+                if line.trim() == END {
+                    return self;
+                }
+                let code = if self.systemctl(line.trim()) { "0\n" } else { "1\n" };
+                std::fs::write(&answers, code).unwrap();
+            }
+        });
+        Answering { thread, requests }
+    }
+}
+
+impl Drop for Init {
+    fn drop(&mut self) {
+        for (child, _) in self.running.values_mut() {
+            // Already gone is fine.
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
+
+const END: &str = "end";
+
+/// An init system that answers requests.
+pub(crate) struct Answering {
+    thread: JoinHandle<Init>,
+    requests: PathBuf,
+}
+
+impl Answering {
+    /// Stops answering.
+    pub(crate) fn end(self) -> Init {
+        std::fs::write(self.requests, END).unwrap();
+        self.thread.join().unwrap()
+    }
+}

@@ -1,0 +1,14 @@
+//! What `cargo xtask package` makes, judged by those who take it: dpkg installs, upgrades, removes and purges it in a
+//! throw-away root, the units start from it under a stand-in for systemd, Debian's etcd is taken over and handed back,
+//! and the container's root runs.
+//!
+//! No right is needed, save for what says so when it is skipped. The program that is packed is the one under test
+//! (`QUORATE_BIN`), so that no release is built for it.
+
+#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
+
+mod container;
+mod init;
+mod install;
+mod packed;
+mod place;

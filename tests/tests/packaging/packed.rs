@@ -1,0 +1,64 @@
+//! The packed program, made once for all tests, and that it is the same every time.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use quorate_tests::Kind;
+use sha2::{Digest as _, Sha256};
+
+/// Where one run has left its files.
+fn pack(name: &str) -> PathBuf {
+    assert!(Kind::Quorate.is_present());
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut command = Command::new(env!("CARGO"));
+    command.current_dir(root).args(["xtask", "package", "--into"]).arg(&folder);
+    let packed = command.arg("--binary").arg(Kind::Quorate.program()).output().unwrap();
+    assert!(packed.status.success(), "{}", String::from_utf8_lossy(&packed.stderr));
+    folder
+}
+
+/// The file of one run for all tests whose name begins and ends so.
+pub(crate) fn file(begin: &str, end: &str) -> PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| pack("package"));
+    let mut paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let is_it = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.starts_with(begin) && name.ends_with(end)
+    };
+    paths.find(is_it).unwrap_or_else(|| panic!("{begin}…{end} was not packed"))
+}
+
+fn files_in(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
+    paths.map(|path| (name(&path), std::fs::read(&path).unwrap())).collect()
+}
+
+#[test]
+fn two_runs_give_the_same_bytes_and_their_sums() {
+    let first = files_in(file("SHA256SUMS", "").parent().unwrap());
+    let second = files_in(&pack("package-again"));
+    assert_eq!(first.keys().collect::<Vec<_>>(), second.keys().collect::<Vec<_>>());
+    for (name, bytes) in &first {
+        assert!(second[name] == *bytes, "{name} differs");
+    }
+    let sums = String::from_utf8(first["SHA256SUMS"].clone()).unwrap();
+    let expected: String = first
+        .iter()
+        .filter(|(name, _)| *name != "SHA256SUMS")
+        .map(|(name, bytes)| (name, Sha256::digest(bytes)))
+        .map(|(name, sum)| (name, sum.iter().map(|byte| format!("{byte:02x}")).collect::<String>()))
+        .map(|(name, sum)| format!("{sum}  {name}\n"))
+        .collect();
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(&sums), sorted(&expected));
+    assert_eq!(first.len(), 5);
+}
