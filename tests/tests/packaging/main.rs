@@ -12,3 +12,4 @@ mod init;
 mod install;
 mod packed;
 mod place;
+mod takeover;
