@@ -1,8 +1,12 @@
-//! What is installed beside the program is what other programs take.
+//! What is installed beside the program is what other programs take: the unit, and what watches over members.
+
+#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
+
+use serde_json::Value;
 
 /// The unit is one that systemd starts, with nothing in it that it passes over.
 #[test]
@@ -32,20 +36,32 @@ fn series_in(text: &str) -> BTreeSet<&str> {
     words.filter(|word| families.iter().any(|family| word.starts_with(family))).collect()
 }
 
+/// A file of the repository.
+fn read(name: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    std::fs::read_to_string(root.join(name)).unwrap()
+}
+
+/// Where all series are declared.
+fn declarations() -> String {
+    let files = ["series", "state", "process", "own", "grpc"];
+    files.map(|name| read(&format!("crates/telemetry/src/metrics/{name}.rs"))).concat()
+}
+
+fn assert_declared(name: &str, declared: &str) {
+    let family = name.strip_suffix("_bucket").unwrap_or(name);
+    assert!(declared.contains(&format!("\"{family}\"")), "there is no series {name}");
+}
+
 #[test]
 fn alerts_find_their_series_and_their_pages() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
     let rules = read("packaging/prometheus/quorate.rules.yml");
     let runbook = read("docs/runbook.md");
-    let declared: String = ["series", "state", "process", "own", "grpc"]
-        .map(|name| read(&format!("crates/telemetry/src/metrics/{name}.rs")))
-        .concat();
+    let declared = declarations();
     // What ends with an underscore stands for several.
     let named = series_in(&rules).into_iter().chain(series_in(&runbook));
     for name in named.filter(|name| !name.ends_with('_')) {
-        let family = name.strip_suffix("_bucket").unwrap_or(name);
-        assert!(declared.contains(&format!("\"{family}\"")), "there is no series {name}");
+        assert_declared(name, &declared);
     }
     let after = |line: &'_ str, head: &str| line.trim().strip_prefix(head).map(str::to_owned);
     let alerts: Vec<String> = rules.lines().filter_map(|line| after(line, "- alert: ")).collect();
@@ -55,4 +71,68 @@ fn alerts_find_their_series_and_their_pages() {
     assert_eq!(alerts, sections, "a section for each alert, in its order");
     let anchors: Vec<String> = alerts.iter().map(|alert| alert.to_lowercase()).collect();
     assert_eq!(pages, anchors);
+}
+
+/// Names of labels in an expression or a legend: what is summed by, asked for, and shown.
+fn labels_in(text: &str) -> Vec<&str> {
+    let between = |open: &'static str, close: char| {
+        text.split(open).skip(1).map(move |rest| rest.split(close).next().unwrap())
+    };
+    let summed = between("by (", ')').flat_map(|list| list.split(','));
+    let asked = text.match_indices(['=', '!']).filter_map(|(at, _)| {
+        let is_matcher = text[at..].starts_with("=~\"") || text[at..].starts_with("!=\"");
+        is_matcher.then(|| text[..at].rsplit([',', '{', ' ']).next().unwrap())
+    });
+    summed.chain(asked).chain(between("{{", '}')).map(str::trim).collect()
+}
+
+#[test]
+fn the_dashboard_shows_what_there_is() {
+    let board: Value = serde_json::from_str(&read("packaging/grafana/quorate.json")).unwrap();
+    let declared = declarations();
+    let mut places = BTreeSet::new();
+    let mut ids = BTreeSet::new();
+    let mut shown = 0;
+    for panel in board["panels"].as_array().unwrap() {
+        let title = panel["title"].as_str().unwrap();
+        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{title}: its number is another's");
+        let at = |side: &str| panel["gridPos"][side].as_u64().unwrap();
+        for x in at("x")..at("x") + at("w") {
+            assert!(x < 24, "{title} goes over the edge");
+            for y in at("y")..at("y") + at("h") {
+                assert!(places.insert((x, y)), "{title} lies on another");
+            }
+        }
+        if panel["type"] == "row" {
+            continue;
+        }
+        assert!(panel["description"].as_str().unwrap().ends_with('.'), "{title} is not explained");
+        assert!(panel["fieldConfig"]["defaults"]["unit"].is_string(), "{title} has no unit");
+        for target in panel["targets"].as_array().unwrap() {
+            let [expression, legend] =
+                ["expr", "legendFormat"].map(|key| target[key].as_str().unwrap());
+            for series in series_in(expression) {
+                assert_declared(series, &declared);
+                shown += 1;
+            }
+            assert!(expression.contains("job=~\"$job\""), "{title} shows other clusters");
+            for label in [labels_in(expression), labels_in(legend)].concat() {
+                let is_scrapers = ["job", "instance", "le"].contains(&label);
+                let is_declared = declared.contains(&format!("\"{label}\""));
+                assert!(is_scrapers || is_declared, "{title}: no series has the label {label}");
+            }
+        }
+    }
+    assert!(shown > 40);
+    for variable in board["templating"]["list"].as_array().unwrap() {
+        for series in series_in(variable["query"].as_str().unwrap()) {
+            assert_declared(series, &declared);
+        }
+    }
+}
+
+#[test]
+fn labels_are_found_where_they_are_named() {
+    let found = labels_in("sum by (le, To) (x{job=~\"$job\", code!=\"OK\"} >= 1) {{instance}}");
+    assert_eq!(found, ["le", "To", "job", "code", "instance"]);
 }
