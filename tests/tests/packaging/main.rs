@@ -10,6 +10,7 @@
 mod container;
 mod init;
 mod install;
+mod kubeadm;
 mod packed;
 mod place;
 mod takeover;
