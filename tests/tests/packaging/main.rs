@@ -12,5 +12,6 @@ mod init;
 mod install;
 mod kubeadm;
 mod packed;
+mod page;
 mod place;
 mod takeover;
