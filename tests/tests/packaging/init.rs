@@ -177,7 +177,7 @@ impl Init {
     /// Does what `systemctl` was asked for, and says whether that went well.
     fn systemctl(&mut self, line: &str) -> bool {
         self.asked.push(line.to_owned());
-        let mut words = line.split(' ');
+        let mut words = line.split(' ').filter(|word| *word != "--quiet");
         let (verb, name) = (words.next().unwrap(), words.next().unwrap_or_default());
         let own = self.root.join("etc/systemd/system").join(name);
         match verb {
@@ -192,6 +192,7 @@ impl Init {
             }
             "mask" => symlink("/dev/null", own).is_ok(),
             "unmask" => std::fs::remove_file(own).is_ok(),
+            "is-active" => self.is_running(name),
             "cat" | "is-enabled" => Unit::read(&self.root, name).is_some(),
             "daemon-reload" | "enable" | "disable" => true,
             other => panic!("systemctl {other}: not expected"),

@@ -187,6 +187,8 @@ fn what_the_command_does_not_understand_it_leaves_alone() {
     let said = [
         ("DAEMON_ARGS=--config-file /etc/etcd.yml\n", "configuration file"),
         ("ETCD_CONFIG_FILE=/etc/etcd.yml\n", "configuration file"),
+        // It is no pattern, either.
+        ("DAEMON_ARGS=\"--cors=* --config-file=/etc/*\"\n", "configuration file"),
         ("ETCD_DATA_DIR=data\n", "not a path from the root on"),
         ("DAEMON_ARGS=\"--data-dir=/nowhere\"\n", "there is no folder /nowhere"),
         ("ETCD_WAL_DIR='/nowhere/wal'\n", "there is no folder /nowhere/wal"),
@@ -204,6 +206,16 @@ fn what_the_command_does_not_understand_it_leaves_alone() {
     assert_eq!(machine.takeover(&["take", "it"]).status.code(), Some(2));
     assert_eq!(machine.takeover(&[]).status.code(), Some(2));
     machine.assert_runs(ETCD);
+
+    // One that has data of its own would go on with them.
+    std::fs::remove_dir(machine.place.path("/etc/systemd/system/etcd.service.d")).unwrap();
+    let init = machine.init.as_mut().unwrap();
+    init.stop(ETCD);
+    std::fs::write(machine.place.path("/etc/default/quorate"), machine.place.settings()).unwrap();
+    init.start(QUORATE).unwrap();
+    machine.fails(&["take"], "runs already");
+    machine.assert_runs(QUORATE);
+    assert!(!machine.is_there(DROP_IN));
 }
 
 /// What the command has written is what systemd takes.
