@@ -28,8 +28,12 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// How often deadlines are looked at; the precision of a request timeout.
+/// How often deadlines are looked at while anybody waits; the precision of a request timeout.
 const DEADLINE_SCAN: Duration = Duration::from_millis(50);
+
+/// After so many looks in a row at which nobody waited there is no next one, until somebody does: a member at rest
+/// sleeps. Where there are requests now and then it goes on, since beginning again costs a wake-up.
+const IDLE_SCANS_MAX: u32 = 20;
 
 /// Names one waiting request of one runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +147,8 @@ struct Awaiting<A> {
     free: Vec<u32>,
     /// The same generations as in `slots`, for others to see.
     generations: Vec<Generations>,
+    /// How often in a row nobody was found to wait.
+    idle_scans: u32,
 }
 
 /// Those of one thread, where each of them can reach it. The server keeps one per runtime in a thread-local.
@@ -168,20 +174,27 @@ pub(crate) async fn deliver<A: 'static>(awaiting: AwaitingKey<A>, queue: Arc<Com
             slots: Vec::new(),
             free: Vec::new(),
             generations: Vec::new(),
+            idle_scans: 0,
         };
         *cell.0.borrow_mut() = Some(opened);
     });
     let mut scan = tokio::time::interval(DEADLINE_SCAN);
     scan.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut delivered = Vec::new();
+    let (mut delivered, mut is_scanning) = (Vec::new(), true);
     loop {
         tokio::select! {
             () = queue.arrived.notified() => {
                 std::mem::swap(&mut delivered, &mut *queue.outcomes.lock());
                 awaiting.with(|cell| cell.with(|awaiting| awaiting.deliver(&mut delivered)));
+                if !is_scanning {
+                    is_scanning = true;
+                    scan.reset();
+                }
             }
-            now = scan.tick() => {
-                awaiting.with(|cell| cell.with(|awaiting| awaiting.expire(now.into_std())));
+            now = scan.tick(), if is_scanning => {
+                let goes_on =
+                    awaiting.with(|cell| cell.with(|awaiting| awaiting.scan(now.into_std())));
+                is_scanning = goes_on.unwrap_or_default();
             }
         }
     }
@@ -189,6 +202,9 @@ pub(crate) async fn deliver<A: 'static>(awaiting: AwaitingKey<A>, queue: Arc<Com
 
 impl<A> Awaiting<A> {
     fn take_slot(&mut self, deadline: Instant) -> Slot {
+        if std::mem::take(&mut self.idle_scans) == IDLE_SCANS_MAX {
+            self.queue.arrived.notify_one();
+        }
         let state = SlotState::Waiting { waker: None, deadline };
         if let Some(index) = self.free.pop() {
             let slot = &mut self.slots[index as usize];
@@ -218,6 +234,17 @@ impl<A> Awaiting<A> {
                 waker.wake();
             }
         }
+    }
+
+    /// Looks at the deadlines, and says whether to look again.
+    fn scan(&mut self, now: Instant) -> bool {
+        if self.free.len() == self.slots.len() {
+            self.idle_scans = IDLE_SCANS_MAX.min(self.idle_scans + 1);
+        } else {
+            self.idle_scans = 0;
+            self.expire(now);
+        }
+        self.idle_scans < IDLE_SCANS_MAX
     }
 
     fn expire(&mut self, now: Instant) {
@@ -356,6 +383,26 @@ mod tests {
             completer.send(1);
             next_completer.send(2);
             assert_eq!(next.await, Some(2));
+        });
+    }
+
+    #[test]
+    fn who_begins_to_wait_at_rest_is_looked_after() {
+        with_delivery(async {
+            tokio::time::pause();
+            let idle_scans = || AWAITING.with(|cell| cell.with(|open| open.idle_scans)).unwrap();
+            for _ in 0..3 {
+                let (_completer, waiting) = wait(&AWAITING, Instant::now()).unwrap();
+                assert_eq!(waiting.await, None);
+                // The clock stands still but for this; while nobody waits nothing is looked at for ever.
+                tokio::time::sleep(DEADLINE_SCAN * (IDLE_SCANS_MAX + 1)).await;
+                assert_eq!(idle_scans(), IDLE_SCANS_MAX);
+                tokio::time::sleep(Duration::from_secs(3600)).await;
+                assert_eq!(idle_scans(), IDLE_SCANS_MAX);
+            }
+            let (completer, waiting) = wait(&AWAITING, far()).unwrap();
+            completer.send(1);
+            assert_eq!(waiting.await, Some(1));
         });
     }
 
