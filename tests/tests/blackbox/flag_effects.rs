@@ -63,8 +63,7 @@ async fn line(server: &Server, message: &str) -> Value {
 }
 
 /// What a span of time, as Go writes it, is in milliseconds; hours do not occur.
-fn millis(span: &Value) -> f64 {
-    let text = span.as_str().unwrap();
+pub(crate) fn millis(text: &str) -> f64 {
     let digits = text.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap();
     let (number, unit) = text.split_at(digits);
     let factor = match unit {
@@ -117,7 +116,7 @@ async fn calls_that_take_long_are_told(kind: Kind) {
     .await;
     let line: Value = serde_json::from_str(&line).unwrap();
     assert_eq!((&line["level"], &line["msg"]), (&"warn".into(), &"request stats".into()));
-    assert!(millis(&line["time spent"]) > 0.0);
+    assert!(millis(line["time spent"].as_str().unwrap()) > 0.0);
 }
 
 /// Whether the client port, or the peer port, answers who shows that.
@@ -259,7 +258,8 @@ async fn compactions_take_steps_and_pause(kind: Kind) {
             .compact(pb::CompactionRequest { revision: REVISIONS, physical: true })
             .await
             .unwrap();
-        let took = millis(&line(&server, "finished scheduled compaction").await["took"]);
+        let line = line(&server, "finished scheduled compaction").await;
+        let took = millis(line["took"].as_str().unwrap());
         let steps = server.metric(STEPS).unwrap();
         assert_eq!(steps >= 4.0, is_in_steps, "{steps} steps with {limit} at a time");
         assert!(!is_in_steps || took >= 3.0 * 50.0, "{took} ms without pauses");
