@@ -269,6 +269,8 @@ async fn a_key_that_comes_back_in_one_entry_survives_its_compaction(ours: Kind) 
     let revision = entry.header.unwrap().revision;
     cluster.settle().await;
     ours.compact_to(revision).await;
+    // At that very revision, too, at which a check may come by.
+    cluster.check_same_content().await;
     ours.put(put("b", "v")).await.unwrap();
     for member in cluster.members() {
         assert_eq!(cluster.client(member).read("a").await.unwrap(), b"after", "m{member}");

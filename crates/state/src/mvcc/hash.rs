@@ -3,7 +3,8 @@
 //! CRC-32C over the bucket's name and then over key and value of every record, in revision order, except
 //! what a compaction may already have deleted: the result depends on history and compaction alone, not on
 //! how far the deletion of garbage has come. (With no key alive at the revision hashed nothing is left
-//! out, so then it does. That is how etcd hashes, and members must agree.)
+//! out, so then it does. A key that was deleted at the revision hashed is not alive there, even if the same entry wrote
+//! it again. That is how etcd hashes, and members must agree.)
 //!
 //! # Invariants
 //!
@@ -110,10 +111,12 @@ impl Keep {
         let mut keep = Self { visible: Vec::new(), any: false };
         snapshot.walk(KeyRange::From(b""), 0, |key, entry| {
             let visible = snapshot.visible(key, entry, revision).map(|found| found.modified);
-            let visible = visible.or_else(|| {
-                let at = if with_tombstones { snapshot.deletion(entry, revision) } else { None };
-                at.filter(|at| at.main == revision)
-            });
+            let visible = if with_tombstones {
+                let deleted = snapshot.deletion(entry, revision);
+                visible.or_else(|| deleted.filter(|at| at.main == revision))
+            } else {
+                visible.filter(|_| !snapshot.is_deleted_at(entry, revision))
+            };
             if let Some(at) = visible {
                 keep.any = true;
                 if at.main <= compacted {

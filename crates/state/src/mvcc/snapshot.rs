@@ -173,4 +173,27 @@ impl<'a> Snapshot<'a> {
         let older = self.history.at_or_below(entry.previous, revision)?;
         older.tombstone.then(|| older.revision())
     }
+
+    /// Whether a key was deleted at exactly this revision, whatever else the same entry did with it.
+    pub(super) fn is_deleted_at(&self, entry: &Entry, revision: i64) -> bool {
+        let mut link = entry.previous;
+        if entry.main <= revision {
+            if entry.main < revision || entry.tombstone {
+                return entry.main == revision;
+            }
+        } else {
+            let Some(older) = self.history.at_or_below(link, revision) else { return false };
+            if older.main < revision || older.tombstone {
+                return older.main == revision;
+            }
+            link = older.previous;
+        }
+        while let Some(older) = self.history.get(link).filter(|older| older.main == revision) {
+            if older.tombstone {
+                return true;
+            }
+            link = older.previous;
+        }
+        false
+    }
 }

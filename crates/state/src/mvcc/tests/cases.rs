@@ -82,6 +82,36 @@ fn a_key_deleted_and_written_by_one_entry_outlives_its_compaction() {
 }
 
 #[test]
+fn a_key_that_comes_back_in_one_entry_is_hashed_as_etcd_hashes_it() {
+    let mut bed = Bed::new();
+    put(&mut bed.store, &mut bed.batch, b"a", b"before");
+    let mut txn = bed.store.write(&mut bed.batch);
+    txn.delete_range(KeyRange::From(b"a"));
+    txn.put(b"a", b"after", 0);
+    drop(txn.finish());
+    bed.store.schedule_compaction(2, &mut bed.batch).unwrap();
+    while bed.store.next_garbage(10, &mut bed.batch).more {}
+    bed.commit();
+    // What etcd 3.5.16 says of this history: at that revision it takes the key for deleted, and leaves nothing out.
+    let at_once = bed.view().hash_kv(3).unwrap();
+    assert_eq!((at_once.hash, at_once.compact_revision), (2_836_943_625, 2));
+    let later = |bed: &mut Bed| bed.view().hash_kv(3).unwrap();
+    put(&mut bed.store, &mut bed.batch, b"a", b"later");
+    assert_eq!(later(&mut bed), at_once);
+    let mut txn = bed.store.write(&mut bed.batch);
+    txn.delete_range(KeyRange::From(b"a"));
+    drop(txn.finish());
+    assert_eq!(later(&mut bed), at_once);
+    let snapshot_says = [2, 3, 4, 5].map(|revision| {
+        let view = bed.view();
+        let snapshot = view.snapshot();
+        let entry = snapshot.tree.get(b"a").unwrap();
+        snapshot.is_deleted_at(entry, revision)
+    });
+    assert_eq!(snapshot_says, [false, true, false, true]);
+}
+
+#[test]
 fn the_hash_of_the_newest_state_is_never_that_of_a_compaction_at_zero() {
     let mut bed = Bed::new();
     put(&mut bed.store, &mut bed.batch, b"k", b"v");
