@@ -73,9 +73,10 @@ struct Held {
     file_bytes: u64,
 }
 
-/// How much more is no growth: what one more batch, log segment, snapshot or blocking thread takes.
+/// How much more is no growth: what one more batch, log segment or blocking thread takes, and the snapshots of half a
+/// minute, which is how often old ones are removed.
 const LEEWAY: Held =
-    Held { memory_bytes: 16 << 20, descriptors: 24, threads: 4, files: 4, file_bytes: 160 << 20 };
+    Held { memory_bytes: 16 << 20, descriptors: 24, threads: 4, files: 16, file_bytes: 160 << 20 };
 
 impl Held {
     fn by(server: &Server, logs: &Path) -> Self {
@@ -249,7 +250,7 @@ async fn start(kind: Kind, times: Times, logs: &Path) -> (Cluster, Vec<PathBuf>)
     let mut options = ClusterOptions::new(kind, MEMBERS)
         .flag("--auto-compaction-mode=periodic")
         .flag(format!("--auto-compaction-retention={}", times.retention))
-        .flag("--snapshot-count=500")
+        .flag("--snapshot-count=1000")
         .flag("--max-snapshots=2")
         .flag("--max-wals=2")
         // So that there is something to be written.
