@@ -95,6 +95,8 @@ pub struct Config {
     pub pre_vote: bool,
     /// Whether a member whose log cannot be written for an election timeout leaves the lead to others.
     pub fence_stalled_disk: bool,
+    /// Whether a member that holds something else than a quorum of the others fetches its state from them.
+    pub rebuild_corrupt_member: bool,
     /// The backend's size limit as given: 0 for the default, below for none.
     pub quota_backend_bytes: i64,
     /// Bytes under the quota that writes which grow the backend leave free.
@@ -242,6 +244,7 @@ impl Default for Config {
             initial_election_tick_advance: true,
             pre_vote: true,
             fence_stalled_disk: true,
+            rebuild_corrupt_member: false,
             quota_backend_bytes: 0,
             quota_headroom_bytes: 0,
             quota_warning_percent: 0,

@@ -16,7 +16,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use quorate_raft::{ConfState, Entry, EntryKind, HardState, LogIndex, Term};
+use quorate_node::Persist;
+use quorate_raft::{ConfState, Entry, EntryKind, HardState, LogIndex, NONE, Term};
 use quorate_state::apply::{RecoverError, State, StateOptions};
 use quorate_state::backend::{Backend, Fault};
 use quorate_state::schema::{Bucket, meta};
@@ -27,6 +28,8 @@ use quorate_storage::snap::{self, SnapError};
 use quorate_storage::wal::{self, SnapshotMark, Wal, WalError};
 
 use crate::image::{self, InstallError};
+use crate::log::{Log, LogError};
+use crate::snapshot::SnapshotOrder;
 
 /// The first version whose files hold every change of the members.
 pub const FIRST_COMPLETE: Version = Version::new(3, 6);
@@ -101,6 +104,17 @@ pub enum StartError {
         /// As stored.
         kind: u8,
     },
+}
+
+/// Why a state that was asked for is not in place.
+#[derive(Debug, thiserror::Error)]
+pub enum TakeOverError {
+    /// The log does not take it.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The image cannot take the file's place.
+    #[error(transparent)]
+    Install(#[from] InstallError),
 }
 
 /// The backend file and the state that it holds.
@@ -182,6 +196,44 @@ pub fn release_passed(
     applied: LogIndex,
 ) -> Result<Vec<PathBuf>, StartError> {
     Ok(snap::release_databases(disk, &dirs.snap(), applied.saturating_add(1).get())?)
+}
+
+/// Puts a state that a member has asked for in place of its own: the image that waits for `order`, of what others have
+/// applied. With
+/// it the member's log as it was opened at its newest mark, and what it holds from there on.
+///
+/// Where the log has the image's last entry, it goes on from there. Where it ends before, or holds another entry there,
+/// which then was never committed, it begins anew behind the image, as when a leader sends one. After a crash on the way
+/// the image still waits; the log then says so, or the same can be asked for again.
+pub fn take_over(
+    disk: &Arc<dyn Disk>,
+    dirs: &DataDir,
+    (wal, contents, mark): (Wal, &wal::Contents, &SnapshotMark),
+    order: SnapshotOrder,
+) -> Result<(), TakeOverError> {
+    let snapshot = order.into_raft();
+    let (index, term) = (snapshot.metadata.index, snapshot.metadata.term);
+    let is_last_entry = |entry: &wal::Entry| entry.index == index.get() && entry.term == term.get();
+    let mut log = Log::new(wal, Arc::clone(disk), dirs.snap());
+    let is_mark = (mark.index, mark.term) == (index.get(), term.get());
+    if !is_mark && !contents.entries.iter().any(is_last_entry) {
+        let wal::HardState { term: own_term, vote, commit } = contents.hard_state;
+        let hard_state = HardState {
+            term: Term(own_term).max(term),
+            // Nobody has this member's vote in a term that it hears of only now.
+            vote: if Term(own_term) < term { NONE } else { vote },
+            commit: LogIndex(commit).max(index),
+        };
+        log.append(&Persist {
+            token: 1,
+            snapshot: Some(snapshot),
+            entries: Vec::new(),
+            hard_state: Some(hard_state),
+        })?;
+        log.sync()?;
+    }
+    log.close(None)?;
+    Ok(image::install(disk, &dirs.snap(), index)?)
 }
 
 /// What the log and the backend file have to say to consensus. The default is a member that knows of nobody,

@@ -7,6 +7,7 @@ mod cluster;
 mod follower;
 mod member;
 mod order;
+mod rebuilt;
 mod room;
 
 use self::client::Client;

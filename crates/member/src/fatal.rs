@@ -1,4 +1,4 @@
-//! How a fault anywhere stops the member, and how its removal from the cluster does.
+//! How a fault anywhere stops the member, and how its removal from the cluster does, or that its state is bad.
 //!
 //! A fault is this machine's failure: a disk that fails, a file that is corrupt. The thread that meets one
 //! reports it here and ends; whoever waits for the member's end sees the first report and takes the
@@ -20,6 +20,8 @@ pub enum End {
     LogFault(LogFault),
     /// It is no member of its cluster any more.
     Removed,
+    /// What it holds is not what a quorum of the others holds, and it is to fetch theirs. Says how that was found.
+    Rebuild(String),
 }
 
 /// A failure of this machine.
@@ -64,6 +66,11 @@ impl FaultReports {
     /// Reports that this member was removed from its cluster.
     pub fn report_removal(&self) {
         self.end(End::Removed);
+    }
+
+    /// Reports that this member's state is to be fetched anew, and why.
+    pub fn report_rebuild(&self, reason: String) {
+        self.end(End::Rebuild(reason));
     }
 
     fn end(&self, end: End) {

@@ -41,6 +41,8 @@ pub struct Limits {
     pub renews_at_once: bool,
     /// Whether the hashes of compactions are compared when this member leads (`CompactHashCheck`).
     pub compares_compactions: bool,
+    /// Whether this member stops and fetches its state anew when a quorum holds something else.
+    pub rebuilds_itself: bool,
     /// Whether the health service says so when space is given back (`StopGRPCServiceOnDefrag`).
     pub unhealthy_on_defragmentation: bool,
 }

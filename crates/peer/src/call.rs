@@ -13,6 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, Response, header};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, Connection};
 use hyper_util::rt::TokioIo;
 
@@ -120,6 +121,24 @@ impl Call {
         }
     }
 
+    /// Makes the call and hands the answer's body on as it comes, for which there is no deadline and no limit.
+    pub(crate) async fn open(self, dialer: &Dialer) -> Result<Response<Incoming>, CallError> {
+        let (url, timeout) = (format!("{}{}", self.base, self.path), self.timeout);
+        let opening = async {
+            let target = target(&url, &self.base)?;
+            let (mut sender, connection) = connect(dialer, &target, &url).await?;
+            // Whoever reads the body sees the failure there.
+            tokio::spawn(async move { drop(connection.await) });
+            let request = self.request(&url, target.authority())?;
+            let http = |source| CallError::Http { url: url.clone(), source };
+            sender.send_request(request).await.map_err(http)
+        };
+        match tokio::time::timeout(timeout, opening).await {
+            Ok(answer) => answer,
+            Err(_) => Err(CallError::Deadline { url }),
+        }
+    }
+
     async fn send_unhurried(
         self,
         url: &str,
@@ -171,12 +190,7 @@ impl Call {
         Ok(answer)
     }
 
-    async fn exchange(
-        &self,
-        url: &str,
-        authority: String,
-        sender: &mut pool::Sender,
-    ) -> Result<Response<Bytes>, CallError> {
+    fn request(&self, url: &str, authority: &str) -> Result<Request<Full<Bytes>>, CallError> {
         let mut request = Request::builder()
             .method(self.method.clone())
             .uri(&self.path)
@@ -184,9 +198,16 @@ impl Call {
         for (name, value) in &self.headers {
             request = request.header(*name, value);
         }
-        let request = request
-            .body(Full::new(self.body.clone()))
-            .map_err(|_| CallError::Url(url.to_owned()))?;
+        request.body(Full::new(self.body.clone())).map_err(|_| CallError::Url(url.to_owned()))
+    }
+
+    async fn exchange(
+        &self,
+        url: &str,
+        authority: String,
+        sender: &mut pool::Sender,
+    ) -> Result<Response<Bytes>, CallError> {
+        let request = self.request(url, &authority)?;
         let http = |source| CallError::Http { url: url.to_owned(), source };
         let (head, body) = sender.send_request(request).await.map_err(http)?.into_parts();
         let body = Limited::new(body, self.bytes_max).collect().await.map_err(|error| {

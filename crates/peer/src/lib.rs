@@ -44,6 +44,7 @@ mod frame;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod handshake;
+pub mod image;
 mod incoming;
 mod local;
 mod outgoing;

@@ -31,7 +31,7 @@ use quorate_telemetry::log;
 const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 
 /// Written at once, at least.
-const PIECE_BYTES: usize = 256 << 10;
+pub(crate) const PIECE_BYTES: usize = 256 << 10;
 
 /// Files that may arrive at the same time.
 const INCOMING_MAX: usize = 4;
@@ -82,7 +82,7 @@ pub(crate) enum BrokenOff {
 
 /// Why the body ends before its time.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum BodyError {
+pub enum BodyError {
     #[error("{}", log::error_chain(.0))]
     Http(#[from] hyper::Error),
     #[error("read tcp: i/o timeout")]
@@ -158,7 +158,7 @@ pub(crate) async fn receive(
 ) -> Result<(), ReceiveError> {
     let started = Instant::now();
     let network = &local.metrics.network;
-    let mut body = Pieces { body, rest: Bytes::new(), patience: local.read_timeout };
+    let mut body = Pieces::new(body, local.read_timeout);
     let message = match read_message(&mut body).await {
         Ok(message) => message,
         Err(error) => {
@@ -298,7 +298,7 @@ async fn read_message(body: &mut Pieces) -> Result<Message, ReceiveError> {
 }
 
 /// A body as it comes in.
-struct Pieces {
+pub(crate) struct Pieces {
     body: Incoming,
     /// What has come and was not asked for yet.
     rest: Bytes,
@@ -306,6 +306,11 @@ struct Pieces {
 }
 
 impl Pieces {
+    /// A body that may pause for so long.
+    pub(crate) const fn new(body: Incoming, patience: Duration) -> Self {
+        Self { body, rest: Bytes::new(), patience }
+    }
+
     /// The next piece; `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, BodyError> {
         if !self.rest.is_empty() {
@@ -339,7 +344,7 @@ impl Pieces {
     }
 
     /// At least so many bytes, in pieces; fewer at the end, and none behind it.
-    async fn gather(&mut self, bytes_min: usize) -> Result<Vec<Bytes>, BodyError> {
+    pub(crate) async fn gather(&mut self, bytes_min: usize) -> Result<Vec<Bytes>, BodyError> {
         let (mut pieces, mut bytes) = (Vec::new(), 0);
         while bytes < bytes_min
             && let Some(piece) = self.next().await?

@@ -47,6 +47,8 @@ pub(crate) struct Core {
     pub(crate) dirs: DataDir,
     /// The members, this one among them, before the log tells of any.
     pub(crate) known_at_start: Arc<[Member]>,
+    /// Whether its state was fetched anew not long ago.
+    pub(crate) was_rebuilt: bool,
 }
 
 impl Core {
@@ -57,8 +59,17 @@ impl Core {
         (disk, disk_times): (&Arc<dyn Disk>, DiskTimes),
         (metrics, dialer): (&Arc<Metrics>, Dialer),
     ) -> std::io::Result<Self> {
-        let Booted { identity, dirs, wal, backend, state, node, peers: others, memory_lock } =
-            booted;
+        let Booted {
+            identity,
+            dirs,
+            wal,
+            backend,
+            state,
+            node,
+            peers: others,
+            was_rebuilt,
+            memory_lock,
+        } = booted;
         let faults = FaultReports::new();
         let entrance = Entrance::new(faults.clone());
         let snapshots = transport::SnapshotDir { disk: Arc::clone(disk), path: dirs.snap() };
@@ -98,6 +109,7 @@ impl Core {
             disk: Arc::clone(disk),
             dirs,
             known_at_start,
+            was_rebuilt,
         })
     }
 }
@@ -147,6 +159,7 @@ fn limits(config: &Config) -> Limits {
         revocations_first: config.feature_gates.is_enabled(Gate::PriorityRequest),
         renews_at_once: config.feature_gates.is_enabled(Gate::FastLeaseKeepAlive),
         compares_compactions: config.feature_gates.is_enabled(Gate::CompactHashCheck),
+        rebuilds_itself: config.rebuild_corrupt_member,
         unhealthy_on_defragmentation: config
             .feature_gates
             .is_enabled(Gate::StopGRPCServiceOnDefrag),
@@ -207,6 +220,11 @@ pub(crate) fn duties(
         && let Some(period) = config.compact_hash_check_time.positive()
     {
         duties.push(Box::pin(corruption::compare_compactions(handles(), period)));
+    }
+    if config.rebuild_corrupt_member {
+        let period = config.corrupt_check_time.positive();
+        let (rebuilt, faults) = (core.was_rebuilt, core.faults.clone());
+        duties.push(Box::pin(corruption::keep_watch(handles(), period, rebuilt, faults)));
     }
     let rules = space_rules(config);
     if rules.warning_percent.or(rules.disarm_percent).is_some() {

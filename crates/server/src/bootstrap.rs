@@ -8,7 +8,8 @@
 //! log?  --initial-cluster-state
 //! no    new                      founding: the flags (or DNS, or a discovery cluster) say who founds
 //! no    existing                 joining: the cluster says who this member is
-//! yes   any                      restart; with --force-new-cluster, alone
+//! yes   any                      restart; with --force-new-cluster, alone; with a state that is bad, and
+//!                                --rebuild-corrupt-member, with another
 //! ```
 //!
 //! # Invariants
@@ -29,6 +30,8 @@ mod initial;
 mod joining;
 mod names;
 mod old_members;
+mod own_log;
+mod rebuild;
 mod reclaim;
 mod remote;
 mod restart;
@@ -86,6 +89,8 @@ pub(crate) struct Booted {
     /// The other members, as far as they are known before the log or the file tell of them: of a new
     /// cluster, or of one that this member joins.
     pub(crate) peers: Vec<Member>,
+    /// Whether its state was fetched anew not long ago.
+    pub(crate) was_rebuilt: bool,
     /// Keeps the backend file in memory, where that is asked for.
     pub(crate) memory_lock: Option<MemoryLock>,
 }
@@ -226,7 +231,8 @@ async fn create(
         None => Start::default(),
     };
     let node = node_at(start, config, &identity, &dirs)?;
-    Ok(Booted { identity, dirs, wal, backend, state, node, peers, memory_lock: None })
+    let memory_lock = None;
+    Ok(Booted { was_rebuilt: false, identity, dirs, wal, backend, state, node, peers, memory_lock })
 }
 
 /// More learners than this member is configured for would let it judge changes unlike the others.

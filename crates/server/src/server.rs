@@ -9,7 +9,8 @@
 //!
 //! What the parts are made of (`assembly`, `serving`) and do. This file owns them and shuts them down.
 
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use quorate_net::descriptors;
 use quorate_node::LogFault;
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::{Disk, RealDisk};
-use quorate_storage::lost_log;
+use quorate_storage::{lost_log, rebuild};
 use quorate_telemetry::{init_system, log};
 
 use crate::assembly::{Core, core_count, duties};
@@ -28,7 +29,7 @@ use crate::listeners::{BindError, Listeners};
 use crate::security::{Security, SecurityError};
 use crate::serving::{Serving, serve_peers};
 use crate::signals::{self, StopSignal, StopSignals};
-use crate::{bootstrap, expiry, meters, remedy, scrape, start_line, tokens, watchdog};
+use crate::{bootstrap, damage, expiry, meters, remedy, scrape, start_line, tokens, watchdog};
 
 /// Between a member's removal and its end.
 const REMOVAL_PAUSE: Duration = Duration::from_secs(1);
@@ -56,6 +57,18 @@ pub fn main(arguments: &[String]) -> ExitCode {
             signal.end_process()
         }
         Ok(Ended::Removed) => 0,
+        Ok(Ended::Rebuild(reason)) => {
+            log::warn!("starting again, to fetch this member's state anew", "reason" = reason);
+            start_again()
+        }
+        Ok(Ended::Damaged(fatal)) => {
+            log::error!(
+                "this member's state cannot be read; starting again, to fetch it anew",
+                "task" = fatal.task,
+                "error" = log::error_chain(&*fatal.error)
+            );
+            start_again()
+        }
         Ok(Ended::Fault(fatal)) => {
             log::fatal!(
                 "the member has failed and stops",
@@ -95,20 +108,46 @@ fn to_exit_code(code: i32) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 
+/// Has this process begin anew, with its own arguments, and as itself for whoever supervises it. Threads end and
+/// files are let go of on the way. Returns the code to end with if that fails: the next start does what is left to do.
+fn start_again() -> i32 {
+    log::flush();
+    let mut arguments = std::env::args_os();
+    let mut program = Command::new("/proc/self/exe");
+    if let Some(name) = arguments.next() {
+        program.arg0(name);
+    }
+    let error = program.args(arguments).exec();
+    log::fatal!("failed to start again", "error" = error.to_string());
+    1
+}
+
 /// Why a member stopped.
 enum Ended {
     Signal(StopSignal),
     Fault(Fatal),
-    LogFault { fault: LogFault, member_id: u64 },
+    LogFault {
+        fault: LogFault,
+        member_id: u64,
+    },
     Removed,
+    /// Its state is to be fetched anew, which a start does.
+    Rebuild(String),
+    /// The same, found by a thread that cannot go on.
+    Damaged(Fatal),
 }
 
 impl Ended {
     fn new(end: End, core: &Core) -> Self {
+        let may_rebuild = core.handles.profile.limits().rebuilds_itself;
         match end {
+            End::Fault(fatal) if may_rebuild && damage::is_of_state(&*fatal.error) => {
+                Self::Damaged(fatal)
+            }
             End::Fault(fatal) => Self::Fault(fatal),
             End::LogFault(fault) => Self::LogFault { fault, member_id: core.handles.profile.id() },
             End::Removed => Self::Removed,
+            End::Rebuild(reason) => Self::Rebuild(reason),
         }
     }
 }
@@ -238,6 +277,10 @@ fn wind_up(
 ) -> Ended {
     match &ended {
         Ended::Fault(_) => return ended,
+        Ended::Damaged(fatal) => {
+            note_bad_state(&core, &fatal.error.to_string());
+            return ended;
+        }
         Ended::LogFault { .. } => {
             // Whoever keeps a copy of the directory keeps all that this member has applied.
             return stop(ended, core);
@@ -247,6 +290,10 @@ fn wind_up(
             // The others may still want to hear that this member has the entry that removed it.
             std::thread::sleep(REMOVAL_PAUSE);
         }
+        Ended::Rebuild(reason) => {
+            // Before anything else: whatever happens from here on, the state is not gone on with.
+            note_bad_state(&core, reason);
+        }
         Ended::Signal(_) => {
             log::info!("closing etcd server", "name" = config.name, "data-dir" = config.data_dir);
         }
@@ -255,10 +302,21 @@ fn wind_up(
         core.handles.streams.stop();
         control.block_on(serving.finish(config.request_timeout()));
     }
-    if matches!(ended, Ended::Signal(_)) {
+    if matches!(ended, Ended::Signal(_) | Ended::Rebuild(_)) {
         control.block_on(core.handles.administrator.hand_over());
     }
     stop(ended, core)
+}
+
+/// Orders the next start to fetch the state anew.
+fn note_bad_state(core: &Core, reason: &str) {
+    if let Err(error) = rebuild::order(&*core.disk, &core.dirs, reason) {
+        log::error!(
+            "failed to note that this member's state is bad; it is found out again",
+            "path" = rebuild::path(&core.dirs).display().to_string(),
+            "error" = error.to_string()
+        );
+    }
 }
 
 /// Stops the threads. What consensus has found out about the log until the last of them ended is told and marked.

@@ -172,6 +172,7 @@ fn last(config: &Config) -> Fields {
         "quota-warning-percent" = config.quota_warning_percent,
         "quota-disarm-percent" = config.quota_disarm_percent,
         "fence-stalled-disk" = config.fence_stalled_disk,
+        "rebuild-corrupt-member" = config.rebuild_corrupt_member,
         "max-connections-per-address" = config.max_connections_per_address
     )
     .fields

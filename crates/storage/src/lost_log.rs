@@ -11,49 +11,30 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::data_dir::DataDir;
-use crate::disk::{Disk, OpenMode};
+use crate::disk::Disk;
+use crate::note::Note;
 
-/// Longer reasons are cut when they are read.
-const REASON_BYTES_MAX: usize = 4096;
+const NOTE: Note = Note("lost-log");
 
 /// Returns the file that is the mark.
 #[must_use]
 pub fn path(dirs: &DataDir) -> PathBuf {
-    dirs.member().join("lost-log")
+    NOTE.path(dirs)
 }
 
 /// Marks a directory, durably. One that is marked already keeps its reason.
 pub fn mark(disk: &dyn Disk, dirs: &DataDir, reason: &str) -> io::Result<()> {
-    let file = match disk.open(&path(dirs), OpenMode::CreateNew(0o600)) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
-        opened => opened?,
-    };
-    // The name first: without its text it says enough.
-    disk.sync_dir(&dirs.member())?;
-    file.write_all_at(format!("{reason}\n").as_bytes(), 0)?;
-    file.sync_all()
+    NOTE.leave(disk, dirs, reason)
 }
 
 /// Takes the mark away, durably, if there is one.
 pub fn unmark(disk: &dyn Disk, dirs: &DataDir) -> io::Result<()> {
-    match disk.remove_file(&path(dirs)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        removed => removed?,
-    }
-    disk.sync_dir(&dirs.member())
+    NOTE.take_away(disk, dirs)
 }
 
 /// Returns why the directory is marked, if it is.
 pub fn reason(disk: &dyn Disk, dirs: &DataDir) -> io::Result<Option<String>> {
-    let path = path(dirs);
-    if disk.metadata(&path)?.is_none() {
-        return Ok(None);
-    }
-    let file = disk.open(&path, OpenMode::Read)?;
-    let len = usize::try_from(file.len()?).unwrap_or(usize::MAX).min(REASON_BYTES_MAX);
-    let mut text = vec![0; len];
-    file.read_exact_at(&mut text, 0)?;
-    Ok(Some(String::from_utf8_lossy(&text).trim_end().to_owned()))
+    NOTE.read(disk, dirs)
 }
 
 #[cfg(test)]

@@ -30,13 +30,13 @@ on_quorate! {
 const CORRUPT: &str = "etcdserver: corrupt cluster";
 
 /// What is changed in a file stands there once.
-const VALUE: &[u8] = b"a value that is nowhere else in the file";
+pub(crate) const VALUE: &[u8] = b"a value that is nowhere else in the file";
 
-const INITIAL: Check = Check {
+pub(crate) const INITIAL: Check = Check {
     ours: &["--feature-gates=InitialCorruptCheck=true"],
     of_3_5: &["--experimental-initial-corrupt-check=true"],
 };
-const PERIODIC: Check = Check {
+pub(crate) const PERIODIC: Check = Check {
     ours: &["--corrupt-check-time=300ms"],
     of_3_5: &["--experimental-corrupt-check-time=300ms"],
 };
@@ -50,9 +50,9 @@ const COMPACTIONS: Check = Check {
 
 /// The flags that turn a check on.
 #[derive(Clone, Copy)]
-struct Check {
-    ours: &'static [&'static str],
-    of_3_5: &'static [&'static str],
+pub(crate) struct Check {
+    pub(crate) ours: &'static [&'static str],
+    pub(crate) of_3_5: &'static [&'static str],
 }
 
 impl Check {
@@ -69,7 +69,7 @@ impl Check {
 }
 
 /// Members of these kinds, the clock of whose checks ticks fast.
-async fn start(kinds: [Kind; 3], checks: &[Check]) -> Cluster {
+pub(crate) async fn start(kinds: [Kind; 3], checks: &[Check]) -> Cluster {
     let mut options = ClusterOptions::new(Kind::Quorate, 3);
     let is_mixed = kinds.contains(&Kind::Etcd) && kinds.contains(&Kind::Quorate);
     for (number, kind) in kinds.into_iter().enumerate() {
@@ -84,7 +84,7 @@ async fn start(kinds: [Kind; 3], checks: &[Check]) -> Cluster {
 }
 
 /// Stops a member, when all have what there is, and changes a value in its file.
-async fn corrupt(cluster: &mut Cluster, member: usize) {
+pub(crate) async fn corrupt(cluster: &mut Cluster, member: usize) {
     cluster.client(0).put(put("k", VALUE)).await.unwrap();
     cluster.settle().await;
     cluster.stop(member).await;
@@ -103,7 +103,7 @@ fn change(backend: &Path) {
     }
 }
 
-async fn alarms(cluster: &Cluster, member: usize) -> Vec<(u64, i32)> {
+pub(crate) async fn alarms(cluster: &Cluster, member: usize) -> Vec<(u64, i32)> {
     let listed = cluster.client(member).alarm(pb::AlarmRequest::default()).await.unwrap();
     listed.alarms.iter().map(|alarm| (alarm.member_id, alarm.alarm)).collect()
 }
@@ -125,7 +125,7 @@ async fn is_accused(cluster: &Cluster, member: usize, by: Kind) {
 }
 
 /// Makes this member the leader.
-async fn lead(cluster: &Cluster, member: usize) {
+pub(crate) async fn lead(cluster: &Cluster, member: usize) {
     eventually("another leader", async || {
         let leader = cluster.leader().await;
         if leader == member {

@@ -31,6 +31,7 @@ mod model;
 mod permissions;
 mod quota;
 mod range;
+mod rebuild;
 mod requests;
 mod resources;
 mod settings;

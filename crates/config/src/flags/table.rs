@@ -249,6 +249,13 @@ pub(crate) static FLAGS: &[Flag] = &[
     )
     .flag_only(),
     flag(
+        MEMBER,
+        "rebuild-corrupt-member",
+        Bool(|d| &mut d.config.rebuild_corrupt_member),
+        "Fetch this member's state anew from the others once a quorum of them holds something else.",
+    )
+    .flag_only(),
+    flag(
         CLUSTERING,
         "initial-advertise-peer-urls",
         Urls(|d| &mut d.config.initial_advertise_peer_urls),

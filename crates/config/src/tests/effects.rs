@@ -98,6 +98,7 @@ const SHOWN: &[(&str, Effect)] = &[
     ("grpc-keepalive-timeout", Test("tests/tests/blackbox/flag_effects.rs", "who_does_not_answer_pings_is_cut_off")),
     ("socket-reuse-port", Test("tests/tests/blackbox/flag_effects.rs", "a_port_is_shared_where_that_is_wanted")),
     ("fence-stalled-disk", Test("crates/node/src/tests.rs", "fencing_can_be_switched_off")),
+    ("rebuild-corrupt-member", Test("tests/tests/blackbox/rebuild.rs", "a_member_with_other_data_is_rebuilt")),
     ("strict-reconfig-check", Test("tests/tests/blackbox/membership.rs", "a_change_that_costs_the_quorum_is_refused")),
     ("discovery-insecure-transport", Test("tests/tests/blackbox/flag_effects.rs", "founders_meet_at_a_registry_that_is_secured")),
     ("discovery-insecure-skip-tls-verify", Test("tests/tests/blackbox/flag_effects.rs", "founders_meet_at_a_registry_that_is_secured")),

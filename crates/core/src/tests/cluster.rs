@@ -14,7 +14,7 @@ use super::{Client, Folder, Member};
 pub(super) const COUNT: usize = 3;
 
 /// The first leads.
-const LEADER: usize = 0;
+pub(super) const LEADER: usize = 0;
 
 /// The one whose disk loses its power.
 pub(super) const VICTIM: usize = 2;
@@ -80,6 +80,11 @@ impl Cluster {
     /// Takes the victim away, whose power has gone.
     pub(super) fn take_victim(&mut self) -> Option<Member> {
         self.members[VICTIM].take()
+    }
+
+    /// The backend file of a member, as it was committed last.
+    pub(super) fn backend_file(&mut self, at: usize) -> Vec<u8> {
+        std::fs::read(self.folders[at].dirs().backend()).unwrap()
     }
 
     /// Has the victim back, from this folder.

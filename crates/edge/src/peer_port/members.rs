@@ -6,12 +6,13 @@ use quorate_state::members::{Member, MembershipRefusal};
 use quorate_state::mvcc::{HashKv, MvccError};
 use serde::Deserialize;
 
-use super::{CLUSTER_ID, JSON, PeerService, read_body};
+use super::{JSON, PeerService, read_body};
 use crate::http::{Reply, reply};
 use quorate_member::RequestError;
 use quorate_member::access::{Remembered, Shown};
 use quorate_member::membership::peer_text;
 use quorate_net::runtime::blocking;
+use quorate_peer::image::CLUSTER_HEADER;
 use quorate_telemetry::log;
 
 /// What a hash is asked for by.
@@ -59,7 +60,7 @@ impl PeerService {
     pub(super) async fn hash_kv(&self, request: Request<Incoming>) -> Reply {
         let (head, body) = request.into_parts();
         let own = format!("{:x}", self.profile.cluster_id());
-        if head.headers.get(CLUSTER_ID).is_some_and(|id| !id.is_empty() && *id != own) {
+        if head.headers.get(CLUSTER_HEADER).is_some_and(|id| !id.is_empty() && *id != own) {
             return reply::error(StatusCode::PRECONDITION_FAILED, "cluster ID mismatch");
         }
         let body = match read_body(body).await {

@@ -1,6 +1,6 @@
 //! The peer port: consensus traffic goes to `peer`, and what members ask each other besides is answered here:
 //! who is in the cluster, which versions run, hashes, promotions and lease requests that another member
-//! passes on.
+//! passes on, and one member's whole state for another.
 //!
 //! Statuses, headers and bodies are etcd's, because its members act on them.
 //!
@@ -12,6 +12,7 @@
 //!
 //! Asking such questions (`versions`, `membership`, `lease_holder`); paths below `/raft` (`peer`).
 
+mod image;
 mod leases;
 mod members;
 mod route;
@@ -33,7 +34,8 @@ use crate::http::{Reply, reply};
 use quorate_member::access::Gate;
 use quorate_member::lease_holder::LeaseHolder;
 use quorate_member::membership::Membership;
-use quorate_member::{Handles, Profile, Reader};
+use quorate_member::{Administrator, Handles, Profile, Reader};
+use quorate_peer::image::{CLUSTER_HEADER, IMAGE_PATH};
 use quorate_peer::{PeerBody, Peers};
 
 /// Longest body that is read: ids and revisions, with room.
@@ -41,9 +43,6 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 
 /// How long a body may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Names the cluster, so that nobody takes the answer for another's.
-const CLUSTER_ID: &str = "x-etcd-cluster-id";
 
 /// The service of the peer listeners.
 #[derive(Clone, Debug)]
@@ -54,6 +53,7 @@ pub struct PeerService {
     leases: Arc<LeaseHolder>,
     membership: Arc<Membership>,
     peers: Arc<Peers>,
+    administrator: Arc<Administrator>,
     /// The members as they were learnt at the start, for as long as the log has not told of any.
     known_at_start: Arc<[Member]>,
 }
@@ -68,6 +68,7 @@ impl PeerService {
             leases: Arc::new(LeaseHolder::new(handles)),
             membership: Arc::new(Membership::new(handles)),
             peers: Arc::clone(&handles.peers),
+            administrator: Arc::clone(&handles.administrator),
             known_at_start,
         }
     }
@@ -116,10 +117,10 @@ impl PeerService {
     }
 
     /// Adds the cluster's id to an answer.
-    fn named(&self, mut answer: Reply) -> Reply {
+    fn named<B>(&self, mut answer: Response<B>) -> Response<B> {
         let id = header::HeaderValue::try_from(format!("{:x}", self.profile.cluster_id()))
             .expect("hexadecimal digits are a header value");
-        answer.headers_mut().insert(CLUSTER_ID, id);
+        answer.headers_mut().insert(CLUSTER_HEADER, id);
         answer
     }
 }
@@ -167,6 +168,9 @@ impl hyper::service::Service<Request<Incoming>> for PeerService {
         Box::pin(async move {
             if route::is_consensus(request.uri().path()) {
                 return Ok(service.peers.handle(request).await);
+            }
+            if request.uri().path() == IMAGE_PATH {
+                return Ok(service.image(&request).await);
             }
             let answer = service.answer(request).await;
             Ok(answer.map(|body| PeerBody::new(body.map_err(|never| match never {}))))

@@ -1,6 +1,6 @@
 //! Looking for members that hold something else than the others: by hashes of what each of them holds.
 //!
-//! Three checks, as etcd has them. [`check_before_serving`] compares this member with the others before it takes part,
+//! Three checks, as etcd has them, and one of a member's own (`own`). [`check_before_serving`] compares this member with the others before it takes part,
 //! and keeps it from doing so. [`compare_periodically`] has the leader compare the whole keyspace with each member.
 //! [`compare_compactions`] has it compare the hashes that compactions leave behind, which costs members no scan of
 //! their own. What the last two find becomes an alarm, under which nothing is written any more until an operator
@@ -16,6 +16,7 @@
 //! What a hash covers (`state::mvcc`), what the alarm forbids (`state::apply`), answering other members
 //! (`edge::peer_port`).
 
+mod own;
 mod rules;
 mod survey;
 
@@ -28,7 +29,8 @@ use quorate_state::members::Members;
 use quorate_state::mvcc::{HashKv, MvccError, View};
 use tokio::time::{MissedTickBehavior, interval};
 
-use self::rules::{Agreement, Finding, Progress};
+pub use self::own::{is_held_by_quorum, keep_watch};
+use self::rules::{Agreement, Finding, Progress, Verdict};
 use self::survey::{Answer, Survey};
 use crate::fatal::FaultReports;
 use crate::{Handles, Identity, RequestError};
@@ -152,9 +154,19 @@ async fn compare(handles: &Handles) -> Result<Option<Finding>, CompareError> {
     let own = Progress { member: handles.profile.id(), before, after };
     let answers: Vec<(u64, Answer)> =
         answers.into_iter().filter_map(|(id, answer)| Some((id, answer.ok()?))).collect();
-    let finding = rules::compare(&own, &answers);
+    let mut finding = rules::compare(&own, &answers);
+    let judges_itself = handles.profile.limits().rebuilds_itself;
+    if finding.is_some() && judges_itself && is_bad(handles, &before, &answers) {
+        log::warn!("nobody is accused: a quorum holds something else than this member");
+        finding = None;
+    }
     log::info!("finished peer corruption check", "number-of-peers-checked" = answers.len());
     Ok(finding)
+}
+
+/// Whether it is this member that a quorum of the others contradicts.
+fn is_bad(handles: &Handles, held: &HashKv, answers: &[(u64, Answer)]) -> bool {
+    matches!(own::verdict(handles, held, answers), Verdict::Bad { .. })
 }
 
 async fn hash_now(handles: &Handles) -> Result<HashKv, MvccError> {

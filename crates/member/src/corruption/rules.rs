@@ -3,6 +3,8 @@
 //! Two hashes can be compared where they were taken at the same revision and leave out what the same compaction may have
 //! removed. Whoever is at another compaction, or does not answer, is neither accused nor cleared.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use quorate_state::mvcc::HashKv;
 
 use super::survey::Answer;
@@ -116,6 +118,43 @@ pub(super) fn agree<E>(own: u64, hash: &HashKv, answers: &[(u64, Result<Answer, 
     Agreement::None { accused }
 }
 
+/// What the others' hashes say of what this member holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// A quorum holds the same.
+    Sound,
+    /// A quorum of the others holds something else, all of them the same.
+    Bad { hash: u32 },
+    /// Too few could be compared, or they do not agree.
+    Unknown,
+}
+
+/// Judges what is held here by what the other voters hold. `own` is counted for it if it votes; what is to take the place
+/// of a member's state has no vote (`None`).
+pub(super) fn judge(
+    held: &HashKv,
+    own: Option<u64>,
+    voters: &BTreeSet<u64>,
+    answers: &[(u64, Answer)],
+) -> Verdict {
+    let quorum = voters.len() / 2 + 1;
+    let comparable = answers.iter().filter(|(id, answer)| {
+        voters.contains(id) && answer.compact_revision == held.compact_revision
+    });
+    let mut holders: BTreeMap<u32, usize> = BTreeMap::new();
+    for (_, answer) in comparable {
+        *holders.entry(answer.hash).or_default() += 1;
+    }
+    if own.is_some_and(|id| voters.contains(&id)) {
+        *holders.entry(held.hash).or_default() += 1;
+    }
+    match holders.into_iter().find(|(_, count)| *count >= quorum) {
+        Some((hash, _)) if hash == held.hash => Verdict::Sound,
+        Some((hash, _)) => Verdict::Bad { hash },
+        None => Verdict::Unknown,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,5 +233,53 @@ mod tests {
         ] {
             assert_eq!(agreement(&others), expected, "{others:?}");
         }
+    }
+
+    fn verdict(own: Option<u64>, voters: u64, others: &[(u64, u32)]) -> Verdict {
+        let answers: Vec<(u64, Answer)> =
+            others.iter().map(|(id, hash)| (*id, answer(*hash, 3, 20))).collect();
+        judge(&at(7, 3, 10), own, &(1..=voters).collect(), &answers)
+    }
+
+    #[test]
+    fn who_differs_is_bad_only_where_a_quorum_of_others_agrees() {
+        let own = Some(OWN);
+        let bad = Verdict::Bad { hash: 8 };
+        for (voters, others, expected) in [
+            (3, &[(2, 8), (3, 8)][..], bad),
+            (3, &[(2, 8)], Verdict::Unknown),
+            (3, &[(2, 8), (3, 9)], Verdict::Unknown),
+            (3, &[(2, 7)], Verdict::Sound),
+            (3, &[(2, 7), (3, 8)], Verdict::Sound),
+            // Two voters: no others are a quorum.
+            (2, &[(2, 8)], Verdict::Unknown),
+            (1, &[], Verdict::Sound),
+            (5, &[(2, 8), (3, 8)], Verdict::Unknown),
+            (5, &[(2, 8), (3, 8), (4, 8)], bad),
+            (5, &[(2, 8), (3, 8), (4, 7), (5, 8)], bad),
+            (4, &[(2, 8), (3, 8), (4, 8)], bad),
+            (4, &[(2, 8), (3, 8)], Verdict::Unknown),
+            // A learner's word does not count.
+            (3, &[(2, 8), (9, 8)], Verdict::Unknown),
+        ] {
+            assert_eq!(verdict(own, voters, others), expected, "{voters} voters, {others:?}");
+        }
+        // A learner of three voters.
+        assert_eq!(verdict(Some(9), 3, &[(1, 7)]), Verdict::Unknown);
+        assert_eq!(verdict(Some(9), 3, &[(1, 8), (2, 8)]), bad);
+    }
+
+    #[test]
+    fn what_is_to_take_a_states_place_does_not_speak_for_itself() {
+        assert_eq!(verdict(None, 3, &[(2, 7)]), Verdict::Unknown);
+        assert_eq!(verdict(None, 3, &[(2, 7), (3, 7)]), Verdict::Sound);
+        assert_eq!(verdict(None, 3, &[(2, 8), (3, 8)]), Verdict::Bad { hash: 8 });
+    }
+
+    #[test]
+    fn hashes_at_another_compaction_are_no_evidence() {
+        let answers = [(2, answer(8, 4, 20)), (3, answer(8, 4, 20))];
+        let voters = (1..=3).collect();
+        assert_eq!(judge(&at(7, 3, 10), Some(OWN), &voters, &answers), Verdict::Unknown);
     }
 }

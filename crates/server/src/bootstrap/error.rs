@@ -117,6 +117,21 @@ pub(crate) enum BootError {
         remedy::restore_backend(backend)
     )]
     LogLost { path: PathBuf, backend: PathBuf, last_index: LogIndex, applied: LogIndex },
+    #[error(
+        "this member's state is bad again ({reason}), minutes after it was fetched anew: its disk or its memory \
+         is not to be trusted; mend or replace the machine, or {}",
+        remedy::replace_member(None)
+    )]
+    RebuiltBefore { reason: String },
+    #[error(
+        "this member's state is bad, and cannot be fetched anew: {others} of {voters} voters are no quorum, so \
+         that nobody can say which state is right"
+    )]
+    NoMajority { voters: usize, others: usize },
+    #[error("this member's state is bad, and the members that answer belong to another cluster")]
+    OtherCluster,
+    #[error("failed to take over a state: {0}")]
+    TakeOver(#[from] quorate_core::start::TakeOverError),
     #[error("the write-ahead log does not say whose it is")]
     NoMetadata,
     #[error(

@@ -8,8 +8,6 @@
 
 use std::sync::Arc;
 
-use prost::Message;
-use quorate_api::etcdserverpb::Metadata;
 use quorate_core::start::{self, Recovered, Start};
 use quorate_raft::{EntryKind, HardState, LogIndex};
 use quorate_state::apply::State;
@@ -18,7 +16,7 @@ use quorate_state::units::MemberId;
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::Disk;
 use quorate_storage::lost_log;
-use quorate_storage::wal::{self, SnapshotMark, Wal};
+use quorate_storage::wal::{self, Wal};
 
 use super::alone::go_on_alone;
 use super::error::BootError;
@@ -26,6 +24,8 @@ use super::founding::{Founding, append};
 use super::initial::Initial;
 use super::joining::learn_others;
 use super::names::{Names, Outside};
+use super::own_log::{identity_of, open_log, tell_repaired};
+use super::rebuild;
 use super::reclaim::give_space_back;
 use super::start::node_at;
 use super::{Booted, check_learners, old_members, open_backend, state_options, wal_options};
@@ -34,8 +34,27 @@ use quorate_member::Identity;
 use quorate_member::corruption::check_before_serving;
 use quorate_telemetry::log;
 
-/// Picks up an existing member.
+/// Picks up an existing member. Where it is to be rebuilt, or cannot be picked up as it is and may be, it is.
 pub(super) async fn restart(
+    config: &Config,
+    disk: &Arc<dyn Disk>,
+    dirs: DataDir,
+    outside: Outside<'_>,
+) -> Result<Booted, BootError> {
+    if let Some(reason) = rebuild::ordered(config, &**disk, &dirs)? {
+        rebuild::rebuild(config, disk, &dirs, outside, &reason).await?;
+    }
+    match pick_up(config, disk, dirs.clone(), outside).await {
+        Err(error) if config.rebuild_corrupt_member && rebuild::would_help(&error) => {
+            let reason = error.to_string();
+            rebuild::rebuild(config, disk, &dirs, outside, &reason).await?;
+            pick_up(config, disk, dirs, outside).await
+        }
+        outcome => outcome,
+    }
+}
+
+async fn pick_up(
     config: &Config,
     disk: &Arc<dyn Disk>,
     dirs: DataDir,
@@ -93,37 +112,8 @@ pub(super) async fn restart(
         check_before_serving(&identity, view, state.members(), outside.dialer, timeout).await?;
     }
     let node = node_at(start, config, &identity, &dirs)?;
-    Ok(Booted { identity, dirs, wal, backend, state, node, peers, memory_lock: None })
-}
-
-/// Opens the log, and makes sure that it reaches as far as what is applied. What had to be cut off is told before
-/// that: it may be why the log does not.
-pub(super) fn open_log(
-    disk: &Arc<dyn Disk>,
-    dirs: &DataDir,
-    mark: &SnapshotMark,
-    options: wal::Options,
-    applied: LogIndex,
-    tell: impl FnOnce(&wal::Repair),
-) -> Result<(Wal, wal::Contents), BootError> {
-    let (wal, contents) = start::open_log(disk, dirs, mark, options)?;
-    if let Some(repair) = &contents.repaired {
-        tell(repair);
-    }
-    start::check_log(&**disk, dirs, &contents, applied)?;
-    Ok((wal, contents))
-}
-
-fn tell_repaired(repair: &wal::Repair) {
-    log::warn!(
-        "repaired the write-ahead log",
-        "path" = repair.path.display().to_string(),
-        "offset" = repair.offset,
-        "backup" = repair.backup.as_ref().map_or_else(
-            || "none: no room for a copy of the segment".to_owned(),
-            |path| path.display().to_string()
-        )
-    );
+    let was_rebuilt = rebuild::is_recent(&**disk, &dirs)?;
+    Ok(Booted { was_rebuilt, identity, dirs, wal, backend, state, node, peers, memory_lock: None })
 }
 
 /// Takes the mark of a lost log away from a member that goes on alone, once no later start could have it take
@@ -214,14 +204,4 @@ async fn refounding(config: &Config, names: &dyn Names) -> Result<Founding, Boot
 
 fn is_sole_founder(identity: &Identity) -> bool {
     members::cluster_id([MemberId(identity.member_id)]) == identity.cluster_id
-}
-
-fn identity_of(config: &Config, metadata: Option<&[u8]>) -> Result<Identity, BootError> {
-    let metadata = Metadata::decode(metadata.ok_or(BootError::NoMetadata)?)?;
-    match (metadata.node_id, metadata.cluster_id) {
-        (Some(member_id), Some(cluster_id)) if member_id != 0 => {
-            Ok(Identity { cluster_id, member_id, name: config.name.clone() })
-        }
-        _ => Err(BootError::NoMetadata),
-    }
 }

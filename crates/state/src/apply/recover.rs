@@ -163,16 +163,21 @@ impl State {
     }
 }
 
+/// The members that a file holds, without the rest of its state.
+pub fn stored_members(file: &BackendView) -> Result<Members, RecoverError> {
+    let members = file.entries(Bucket::Members)?;
+    let removed = file.entries(Bucket::MembersRemoved)?;
+    Ok(Members::load(
+        members.iter().map(|(key, value)| (&key[..], &value[..])),
+        removed.iter().map(|(key, _)| &key[..]),
+    )?)
+}
+
 fn load(backend: &Backend, options: StateOptions) -> Result<Loaded, RecoverError> {
     let file = backend.read();
     let applied = file.consistent_index()?;
     let versions = load_versions(&file, applied.1)?;
-    let members = file.entries(Bucket::Members)?;
-    let removed = file.entries(Bucket::MembersRemoved)?;
-    let members = Members::load(
-        members.iter().map(|(key, value)| (&key[..], &value[..])),
-        removed.iter().map(|(key, _)| &key[..]),
-    )?;
+    let members = stored_members(&file)?;
     let alarms = file.entries(Bucket::Alarm)?;
     let alarms = Alarms::load(alarms.iter().map(|(key, _)| &key[..]))
         .ok_or_else(|| file.corrupt(Bucket::Alarm, 0, b"", "a key is no alarm"))?;

@@ -39,3 +39,14 @@ pub enum Fault {
         problem: &'static str,
     },
 }
+
+impl Fault {
+    /// Whether it is the file's content that is wrong, and no other attempt will find it otherwise.
+    #[must_use]
+    pub const fn is_damage(&self) -> bool {
+        match self {
+            Self::Engine(error) => error.is_damage(),
+            Self::MissingRecord { .. } | Self::Corrupt { .. } => true,
+        }
+    }
+}

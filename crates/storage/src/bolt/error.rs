@@ -135,6 +135,12 @@ impl BoltError {
     pub const fn is_no_room(&self) -> bool {
         matches!(self, Self::NoRoom { .. })
     }
+
+    /// Whether it is the file's content that is wrong, and no other attempt will find it otherwise.
+    #[must_use]
+    pub const fn is_damage(&self) -> bool {
+        matches!(self, Self::Corrupt { .. } | Self::NotABackend { .. } | Self::CutOff { .. })
+    }
 }
 
 /// The engine's result.

@@ -74,8 +74,7 @@ fn what_was_cut_off_a_log_is_told_before_it_is_found_to_lack_entries() {
     let tell = |repair: &wal::Repair| told = Some(repair.clone());
     let start = SnapshotMark::default();
     let options = wal::Options::default();
-    let refused =
-        super::super::restart::open_log(&real_disk(), &dirs, &start, options, LogIndex(1), tell);
+    let refused = own_log::open_log(&real_disk(), &dirs, &start, options, LogIndex(1), tell);
     let Err(BootError::LogLost { last_index, applied, .. }) = refused else {
         panic!("a log that ends before what is applied is refused")
     };

@@ -1,0 +1,112 @@
+//! A follower whose backend file is bad takes over the state of another, which it has asked for, and keeps its log. Its
+//! power goes at every operation on the way; asked for once more, the state is in place, nothing is lost that the
+//! follower had acknowledged, and it catches up.
+
+use std::sync::Arc;
+
+use quorate_raft::{LogIndex, Term};
+use quorate_state::apply::State;
+use quorate_state::backend::Backend;
+use quorate_storage::disk::{Disk, FaultyDisk, RealDisk};
+use quorate_storage::snap::IncomingDatabase;
+use quorate_storage::wal;
+
+use super::Folder;
+use super::cluster::{Cluster, LEADER, VICTIM};
+use super::member::{Outcome, Promised, bolt_options, small_segments, state_options};
+use crate::SnapshotOrder;
+use crate::start;
+
+/// What the follower missed, if it was away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Missed {
+    Nothing,
+    Writes,
+}
+
+/// A cluster in which the follower has stopped, what it has promised, and its directory, without a backend file that
+/// could be read.
+fn stopped(missed: Missed) -> (Cluster, Promised, Folder) {
+    let (mut cluster, disk, started) = Cluster::found(7, None);
+    started.and_then(|()| cluster.elect()).unwrap();
+    cluster.write(12).and_then(|()| cluster.settle()).unwrap();
+    if missed == Missed::Writes {
+        cluster.is_cut_off = true;
+        cluster.write(12).and_then(|()| cluster.settle()).unwrap();
+    }
+    let promised = cluster.take_victim().unwrap().promised;
+    let folder = Folder::new();
+    disk.crash(0, folder.path()).unwrap();
+    std::fs::write(folder.dirs().backend(), vec![0xff; 40_000]).unwrap();
+    (cluster, promised, folder)
+}
+
+/// Puts the bytes of another member's file in place of the directory's.
+fn take_over(disk: &Arc<dyn Disk>, folder: &Folder, image: &[u8]) -> Outcome<LogIndex> {
+    let dirs = folder.dirs();
+    let marks = wal::snapshot_marks(&**disk, dirs.wal())?;
+    let mark = marks.last().cloned().unwrap_or_default();
+    let (wal, contents) = start::open_log(disk, &dirs, &mark, small_segments())?;
+    quorate_storage::snap::clean_up(&**disk, &dirs.snap())?;
+    let mut file = IncomingDatabase::create(Arc::clone(disk), &dirs.snap(), 0)?;
+    file.write(image)?;
+    let order = {
+        let backend = Backend::open(disk, file.path(), bolt_options())?;
+        let state = State::recover(&backend, state_options())?;
+        let (index, term) = state.applied();
+        SnapshotOrder::new(LogIndex(index), Term(term), state.members(), state.versions())
+    };
+    let index = order.index();
+    file.finish(index.get())?;
+    start::take_over(disk, &dirs, (wal, &contents, &mark), order)?;
+    Ok(index)
+}
+
+/// The follower comes back, with all that it had promised, and catches up with the others.
+fn go_on(mut cluster: Cluster, promised: Promised, folder: Folder, index: LogIndex, what: &str) {
+    let marks = wal::snapshot_marks(&RealDisk, folder.dirs().wal()).unwrap();
+    let mark = marks.last().cloned().unwrap_or_default();
+    let contents = wal::read(&RealDisk, folder.dirs().wal(), &mark).unwrap();
+    let last = LogIndex(contents.entries.last().map_or(mark.index, |last| last.index));
+    assert!(last >= promised.log.max(index), "{what}: the log ends at {last}, {promised:?}");
+    assert!(Term(contents.hard_state.term) >= promised.term, "{what}: {promised:?}");
+    cluster.bring_back(folder, what);
+    assert!(LogIndex(cluster.member(VICTIM).machine.state().applied().0) >= index, "{what}");
+    cluster.is_cut_off = false;
+    let went_on = cluster.elect().and_then(|()| cluster.write(3)).and_then(|()| cluster.settle());
+    went_on.unwrap();
+    let client = cluster.client.clone();
+    let written = client.check(cluster.member(VICTIM).machine.state(), what);
+    assert!(written >= client.acknowledged, "{what}");
+}
+
+#[test]
+fn a_power_cut_at_any_operation_leaves_a_member_that_is_rebuilt_by_the_next_attempt() {
+    for missed in [Missed::Nothing, Missed::Writes] {
+        let (mut cluster, promised, folder) = stopped(missed);
+        let image = cluster.backend_file(LEADER);
+        let disk = FaultyDisk::new(folder.path()).unwrap();
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let index = take_over(&shared, &folder, &image).unwrap();
+        let is_behind = index > promised.log;
+        assert_eq!(is_behind, missed == Missed::Writes, "{index}, {promised:?}");
+        let total = disk.operation_count();
+        assert!(total > 10, "{total}");
+        drop(shared);
+        go_on(cluster, promised, folder, index, &format!("{missed:?}, without a power cut"));
+        for stop in (missed as u64..total).step_by(2) {
+            let what = format!("{missed:?}, stop {stop} of {total}");
+            let (mut cluster, promised, folder) = stopped(missed);
+            let image = cluster.backend_file(LEADER);
+            let disk = FaultyDisk::new(folder.path()).unwrap();
+            disk.stop_at(stop);
+            let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+            assert!(take_over(&shared, &folder, &image).is_err(), "{what}");
+            let after = Folder::new();
+            disk.crash(stop % 3, after.path()).unwrap();
+            let real: Arc<dyn Disk> = Arc::new(RealDisk);
+            let index = take_over(&real, &after, &image).unwrap_or_else(|e| panic!("{what}: {e}"));
+            go_on(cluster, promised, after, index, &what);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! A member's own log as a start finds it: opened, and whose it is.
+
+use std::sync::Arc;
+
+use prost::Message;
+use quorate_api::etcdserverpb::Metadata;
+use quorate_core::start;
+use quorate_raft::LogIndex;
+use quorate_storage::data_dir::DataDir;
+use quorate_storage::disk::Disk;
+use quorate_storage::wal::{self, SnapshotMark, Wal};
+
+use super::error::BootError;
+use quorate_config::Config;
+use quorate_member::Identity;
+use quorate_telemetry::log;
+
+/// Opens the log, and makes sure that it reaches as far as what is applied. What had to be cut off is told before
+/// that: it may be why the log does not.
+pub(super) fn open_log(
+    disk: &Arc<dyn Disk>,
+    dirs: &DataDir,
+    mark: &SnapshotMark,
+    options: wal::Options,
+    applied: LogIndex,
+    tell: impl FnOnce(&wal::Repair),
+) -> Result<(Wal, wal::Contents), BootError> {
+    let (wal, contents) = start::open_log(disk, dirs, mark, options)?;
+    if let Some(repair) = &contents.repaired {
+        tell(repair);
+    }
+    start::check_log(&**disk, dirs, &contents, applied)?;
+    Ok((wal, contents))
+}
+
+pub(super) fn tell_repaired(repair: &wal::Repair) {
+    log::warn!(
+        "repaired the write-ahead log",
+        "path" = repair.path.display().to_string(),
+        "offset" = repair.offset,
+        "backup" = repair.backup.as_ref().map_or_else(
+            || "none: no room for a copy of the segment".to_owned(),
+            |path| path.display().to_string()
+        )
+    );
+}
+
+pub(super) fn identity_of(config: &Config, metadata: Option<&[u8]>) -> Result<Identity, BootError> {
+    let metadata = Metadata::decode(metadata.ok_or(BootError::NoMetadata)?)?;
+    match (metadata.node_id, metadata.cluster_id) {
+        (Some(member_id), Some(cluster_id)) if member_id != 0 => {
+            Ok(Identity { cluster_id, member_id, name: config.name.clone() })
+        }
+        _ => Err(BootError::NoMetadata),
+    }
+}

@@ -1,0 +1,327 @@
+//! `--rebuild-corrupt-member`: a member whose state is bad fetches one that a quorum of the others holds.
+//!
+//! The state is bad if the running member was found to hold something else than a quorum, which left an order in the
+//! directory, or if the file cannot be read. The log is not touched by that: what this member has promised, its votes and
+//! what it has acknowledged, stays. So it keeps its id and its place, and needs nobody's permission.
+//!
+//! ```text
+//! find the members -> fetch the file of one -> open it, hash it -> a quorum of the others holds the same?
+//!                        ^------ no: the next member, after a pause for ever ----------------'   | yes
+//!                                                                  log and backend file go on from it
+//! ```
+//!
+//! # Invariants
+//!
+//! * Nothing of the directory is replaced by what is not held by a quorum of voters, this member not counted.
+//! * A member that was rebuilt within [`REBUILDS_APART`] is not once more: its machine is what is bad.
+//! * An order stands until it is carried out, over any number of starts.
+//!
+//! # Not here
+//!
+//! Finding out that the state is bad (`member::corruption`), handing it out (`edge::peer_port`).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use quorate_core::SnapshotOrder;
+use quorate_core::start::{self, StartError};
+use quorate_member::Identity;
+use quorate_member::corruption::{CheckError, is_held_by_quorum};
+use quorate_peer::image::{self, FetchError, Question};
+use quorate_raft::{LogIndex, Term};
+use quorate_state::apply::{RecoverError, State, stored_members};
+use quorate_state::backend::{Backend, Fault, ImageFault, check_image};
+use quorate_state::members::{Member, Members};
+use quorate_state::mvcc::{HashKv, MvccError};
+use quorate_state::units::MemberId;
+use quorate_storage::bolt;
+use quorate_storage::data_dir::DataDir;
+use quorate_storage::disk::Disk;
+use quorate_storage::rebuild;
+use quorate_storage::snap::{self, SnapError};
+use quorate_storage::wal::{self, SnapshotMark};
+
+use super::error::BootError;
+use super::initial::{Initial, peer_urls_of_others};
+use super::names::Outside;
+use super::own_log::{identity_of, tell_repaired};
+use super::{remote, state_options, wal_options};
+use quorate_config::Config;
+use quorate_net::runtime::blocking;
+use quorate_telemetry::log;
+
+/// Time that has to pass between two rebuilds of a member.
+const REBUILDS_APART: Duration = Duration::from_secs(600);
+
+/// Between two rounds over all members.
+const ROUND_PAUSE: Duration = Duration::from_secs(2);
+
+/// How long each URL may take to say who is in the cluster.
+const MEMBERS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why the state of one member was not taken.
+#[derive(Debug, thiserror::Error)]
+enum Untaken {
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    #[error("its image is of no use: {0}")]
+    Image(#[from] ImageFault),
+    #[error("its image is of no use: {0}")]
+    Backend(#[from] Fault),
+    #[error("its image is of no use: {0}")]
+    State(#[from] RecoverError),
+    #[error("its image cannot be hashed: {0}")]
+    Hash(#[from] MvccError),
+    #[error("its image ends at index {index}, before this member's own snapshot at {mark}")]
+    Old { index: u64, mark: u64 },
+    #[error("its image does not know this member")]
+    Stranger,
+    #[error("no quorum was found to hold what it holds at revision {revision}")]
+    Unconfirmed { revision: i64 },
+    #[error(transparent)]
+    Store(#[from] SnapError),
+}
+
+/// Why a state is to be fetched, if one is: an order that stands, which needs the flag.
+pub(super) fn ordered(
+    config: &Config,
+    disk: &dyn Disk,
+    dirs: &DataDir,
+) -> Result<Option<String>, BootError> {
+    let mark_error = |source| BootError::Mark { path: rebuild::path(dirs), source };
+    let Some(reason) = rebuild::ordered(disk, dirs).map_err(mark_error)? else { return Ok(None) };
+    if config.rebuild_corrupt_member {
+        return Ok(Some(reason));
+    }
+    log::warn!(
+        "this member's state was found to be bad, and is not fetched anew without --rebuild-corrupt-member",
+        "path" = rebuild::path(dirs).display().to_string(),
+        "reason" = reason
+    );
+    Ok(None)
+}
+
+/// Whether a member that does not start for this reason would with another state.
+pub(super) fn would_help(error: &BootError) -> bool {
+    let is_damaged = |error: &RecoverError| match error {
+        RecoverError::Store(fault) => fault.is_damage(),
+        RecoverError::Members(_) | RecoverError::Versions(_) => true,
+        RecoverError::StorageVersion(_) | RecoverError::ServerTooOld { .. } => false,
+    };
+    match error {
+        BootError::Files(
+            StartError::BackendMissing { .. } | StartError::BackendUnusable { .. },
+        )
+        | BootError::Check(CheckError::Inconsistent(_)) => true,
+        BootError::Files(StartError::Backend(fault)) | BootError::Backend(fault) => {
+            fault.is_damage()
+        }
+        BootError::Files(StartError::State(error)) | BootError::State(error) => is_damaged(error),
+        BootError::Check(CheckError::Unreadable(_, MvccError::Fault(fault))) => fault.is_damage(),
+        _ => false,
+    }
+}
+
+/// Whether this member was rebuilt not long ago.
+pub(super) fn is_recent(disk: &dyn Disk, dirs: &DataDir) -> Result<bool, BootError> {
+    let mark_error = |source| BootError::Mark { path: rebuild::path(dirs), source };
+    let last = rebuild::last_done(disk, dirs).map_err(mark_error)?;
+    // A time in the future is another clock's, and says nothing.
+    let since = last.and_then(|last| unix_secs().checked_sub(last));
+    Ok(since.is_some_and(|secs| secs < REBUILDS_APART.as_secs()))
+}
+
+fn unix_secs() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// Puts a state that a quorum of the others holds in place of this member's, however long it takes to find one.
+pub(super) async fn rebuild(
+    config: &Config,
+    disk: &Arc<dyn Disk>,
+    dirs: &DataDir,
+    outside: Outside<'_>,
+    reason: &str,
+) -> Result<(), BootError> {
+    let mark_error = |source| BootError::Mark { path: rebuild::path(dirs), source };
+    if is_recent(&**disk, dirs)? {
+        return Err(BootError::RebuiltBefore { reason: reason.to_owned() });
+    }
+    // The log's lock keeps everybody else out of the directory, also where there is no backend file to lock.
+    let marks = wal::snapshot_marks(&**disk, dirs.wal())?;
+    let mark = marks.last().cloned().unwrap_or_default();
+    let (wal, contents) = start::open_log(disk, dirs, &mark, wal_options(config))?;
+    if let Some(repair) = &contents.repaired {
+        tell_repaired(repair);
+    }
+    rebuild::order(&**disk, dirs, reason).map_err(mark_error)?;
+    for path in snap::clean_up(&**disk, &dirs.snap())? {
+        log::info!("removed an unfinished file", "path" = path.display().to_string());
+    }
+    let identity = identity_of(config, contents.metadata.as_deref())?;
+    log::warn!(
+        "this member's state is bad; it takes no part until it has one that a quorum of the others holds",
+        "local-member-id" = format!("{:x}", identity.member_id),
+        "reason" = reason
+    );
+    let urls = urls_of_others(config, disk, dirs, (&identity, outside)).await;
+    let place = Place { config, disk, dirs, identity: &identity, mark: &mark };
+    let (order, index) = place.find(&urls, outside).await?;
+    start::take_over(disk, dirs, (wal, &contents, &mark), order)?;
+    rebuild::done(&**disk, dirs, unix_secs()).map_err(mark_error)?;
+    log::info!(
+        "this member has its state anew, as a quorum holds it",
+        "local-member-id" = format!("{:x}", identity.member_id),
+        "applied-index" = index
+    );
+    Ok(())
+}
+
+/// Where the others may be: what the file says, as far as it can be read, and what the flags say.
+async fn urls_of_others(
+    config: &Config,
+    disk: &Arc<dyn Disk>,
+    dirs: &DataDir,
+    (identity, outside): (&Identity, Outside<'_>),
+) -> Vec<String> {
+    let mut options = bolt::Options::default();
+    options.read_only = true;
+    let stored = Backend::open(disk, &dirs.backend(), options)
+        .map_err(RecoverError::from)
+        .and_then(|backend| stored_members(&backend.read()));
+    let mut urls: Vec<String> = stored
+        .iter()
+        .flat_map(Members::iter)
+        .filter(|member| member.id.0 != identity.member_id)
+        .flat_map(|member| member.peer_urls.clone())
+        .collect();
+    if let Ok(initial) = Initial::find(config, outside.names).await {
+        urls.extend(peer_urls_of_others(&initial.members, &config.name));
+    }
+    urls.sort();
+    urls.dedup();
+    urls
+}
+
+/// The member that is rebuilt.
+struct Place<'a> {
+    config: &'a Config,
+    disk: &'a Arc<dyn Disk>,
+    dirs: &'a DataDir,
+    identity: &'a Identity,
+    /// Where its log begins.
+    mark: &'a SnapshotMark,
+}
+
+/// What another member has handed out, opened and hashed.
+struct Candidate {
+    order: SnapshotOrder,
+    index: u64,
+    members: Members,
+    hash: HashKv,
+}
+
+impl Place<'_> {
+    /// Asks one member after the other, again and again, until a quorum holds what one has handed out, which waits
+    /// under its index then.
+    async fn find(
+        &self,
+        urls: &[String],
+        outside: Outside<'_>,
+    ) -> Result<(SnapshotOrder, u64), BootError> {
+        loop {
+            let cluster = remote::cluster_of(urls, (outside.dialer, MEMBERS_TIMEOUT)).await;
+            let others = match cluster {
+                Ok(cluster) if cluster.id == self.identity.cluster_id => {
+                    self.sources(cluster.members.into_values().collect())?
+                }
+                Ok(_) => return Err(BootError::OtherCluster),
+                Err(error) => {
+                    log::warn!("no other member answers yet", "error" = error.to_string());
+                    Vec::new()
+                }
+            };
+            for (id, url) in others
+                .iter()
+                .flat_map(|member| member.peer_urls.iter().map(move |url| (member.id, url)))
+            {
+                match self.try_source(url, outside).await {
+                    Ok(found) => return Ok(found),
+                    Err(error) => log::warn!(
+                        "the state of a member was not taken",
+                        "remote-peer-id" = id.to_string(),
+                        "remote-peer-endpoint" = url,
+                        "error" = log::error_chain(&error)
+                    ),
+                }
+            }
+            tokio::time::sleep(ROUND_PAUSE).await;
+        }
+    }
+
+    /// The other members, if enough of them vote to outvote this one.
+    fn sources(&self, members: Vec<Member>) -> Result<Vec<Member>, BootError> {
+        let own = MemberId(self.identity.member_id);
+        if !members.iter().any(|member| member.id == own) {
+            return Err(BootError::Removed);
+        }
+        let voters = members.iter().filter(|member| !member.is_learner).count();
+        let others: Vec<Member> = members.into_iter().filter(|member| member.id != own).collect();
+        let voting = others.iter().filter(|member| !member.is_learner).count();
+        if voting < voters / 2 + 1 {
+            return Err(BootError::NoMajority { voters, others: voting });
+        }
+        Ok(others)
+    }
+
+    async fn try_source(
+        &self,
+        url: &str,
+        outside: Outside<'_>,
+    ) -> Result<(SnapshotOrder, u64), Untaken> {
+        let Identity { cluster_id, member_id, .. } = *self.identity;
+        let question = Question { url, cluster_id, member_id };
+        let (snap, number) = (self.dirs.snap(), 0);
+        let file = image::fetch(question, outside.dialer, (self.disk, &snap, number)).await?;
+        let judged = self.judge(file.path().to_path_buf(), outside).await;
+        match judged {
+            Ok(Candidate { order, index, .. }) => {
+                blocking(move || file.finish(index)).await?;
+                Ok((order, index))
+            }
+            Err(error) => {
+                blocking(move || file.discard()).await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens an image, and holds it against the others.
+    async fn judge(&self, path: PathBuf, outside: Outside<'_>) -> Result<Candidate, Untaken> {
+        let (disk, options) = (Arc::clone(self.disk), state_options(self.config));
+        let candidate = blocking(move || -> Result<Candidate, Untaken> {
+            check_image(&disk, &path, 0)?;
+            let backend = Backend::open(&disk, &path, bolt::Options::default())?;
+            let state = State::recover(&backend, options)?;
+            let hash = state.readers().view().hash_kv(0)?;
+            let (index, term) = state.applied();
+            let (members, versions) = (state.members(), state.versions());
+            let order = SnapshotOrder::new(LogIndex(index), Term(term), members, versions);
+            Ok(Candidate { order, index, members: members.clone(), hash })
+        });
+        let candidate = candidate.await?;
+        let Candidate { index, ref members, ref hash, .. } = candidate;
+        if index < self.mark.index {
+            return Err(Untaken::Old { index, mark: self.mark.index });
+        }
+        if members.get(MemberId(self.identity.member_id)).is_none() {
+            return Err(Untaken::Stranger);
+        }
+        let way = (outside.dialer, self.config.request_timeout());
+        if !is_held_by_quorum(self.identity, members, way, hash).await {
+            return Err(Untaken::Unconfirmed { revision: hash.hash_revision });
+        }
+        Ok(candidate)
+    }
+}
