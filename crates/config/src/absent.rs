@@ -6,7 +6,7 @@
 //!   etcd too passes over what it does not know, a warning says so.
 //! * A flag **of etcd 3.4 to 3.6** that 3.7 dropped is met like a feature, and its successor is named.
 //!
-//! A value that asks for nothing (`--enable-pprof=false`, an empty text) is accepted
+//! A value that asks for nothing (`--enable-distributed-tracing=false`, an empty text) is accepted
 //! for the first: the operator gets what it says.
 //!
 //! # Invariants
@@ -152,7 +152,6 @@ impl Absent {
     }
 }
 
-const PROFILES: Reason = Feature("there are no profiles over HTTP");
 const TRACING: Reason = Feature("requests are not traced");
 const V2: Reason = Dropped("there is no v2 API");
 const PROXY: Reason = Dropped("there is no v2 proxy");
@@ -164,7 +163,6 @@ pub(super) static ABSENT: &[Absent] = &[
     text("distributed-tracing-sampling-rate", TRACING).idle(&["0"]),
     text("distributed-tracing-service-name", TRACING).idle(&["etcd"]),
     switch("enable-distributed-tracing", TRACING),
-    switch("enable-pprof", PROFILES),
     // Flags of etcd 3.4 to 3.6.
     switch("debug", Replaced("log-level")),
     text("discovery", Replaced("discovery-endpoints")),

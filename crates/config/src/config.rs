@@ -171,6 +171,8 @@ pub struct Config {
     pub strict_reconfig_check: bool,
     /// Whether the gRPC services are served as JSON over HTTP, too.
     pub enable_grpc_gateway: bool,
+    /// Whether profiles of the process are served to clients over HTTP.
+    pub enable_pprof: bool,
     /// Time between looks at a downgrade under way; zero for never.
     pub downgrade_check_time: SignedDuration,
     /// How often a leader compares what all members hold; never unless positive.
@@ -281,6 +283,7 @@ impl Default for Config {
             discovery_srv_name: String::new(),
             strict_reconfig_check: true,
             enable_grpc_gateway: true,
+            enable_pprof: false,
             downgrade_check_time: SignedDuration::from_secs(5),
             corrupt_check_time: SignedDuration::from_secs(0),
             compact_hash_check_time: SignedDuration::from_secs(60),
@@ -386,6 +389,11 @@ impl Config {
     /// Listeners for gRPC serve HTTP too, unless HTTP has listeners of its own.
     pub fn serves_http_with_grpc(&self) -> bool {
         self.listen_client_http_urls.is_empty()
+    }
+
+    /// Profiles are also for whoever hunts a fault.
+    pub fn serves_profiles(&self) -> bool {
+        self.enable_pprof || self.log.level == log::Level::Debug
     }
 
     /// The initial cluster of a member of that name with the advertised peer URLs.

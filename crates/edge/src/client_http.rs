@@ -15,8 +15,9 @@ use quorate_state::mvcc::RangeQuery;
 
 use crate::gateway::{AnswerBody, Gateway};
 use crate::grpc::Router;
+use crate::http::profiles::{POSTED_BYTES_MAX, Posted, takes_body};
 use crate::http::{Addressee, Endpoints, HealthAlarm, Probe, Surface, reply};
-use crate::unread_body::pass_over;
+use crate::unread_body::{pass_over, read_short};
 use quorate_member::leadership::LeaderWatch;
 use quorate_member::{Handles, Profile, Reader, RequestError};
 use quorate_net::listen::{self, ClientCertificate};
@@ -140,6 +141,13 @@ impl HttpService {
                 }
                 Addressee::Endpoint => {}
             }
+        }
+        if takes_body(&request) {
+            let (mut head, body) = request.into_parts();
+            head.extensions.insert(Posted(read_short(body, POSTED_BYTES_MAX).await));
+            let request = Request::from_parts(head, ());
+            let answer = self.endpoints.answer(&request, self.surface, is_tls).await;
+            return answer.map(AnswerBody::whole);
         }
         let answer = self.endpoints.answer(&request, self.surface, is_tls).await;
         pass_over(request.into_body()).await;

@@ -1,4 +1,4 @@
-//! Bodies of requests that are answered without them.
+//! Bodies of requests that are answered without them, or with no more of them than a few words.
 //!
 //! Clients lose an answer that comes before they have sent all: the connection is closed behind it, over HTTP/1, and
 //! what arrives then resets it; over HTTP/2 some are not prepared for it. So the body is read first, and let go of as it
@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Collected, Limited};
 use hyper::body::Incoming;
 
 /// What is read of a body that nobody wants.
@@ -28,4 +28,13 @@ pub(crate) async fn pass_over(mut body: Incoming) {
     };
     // Whatever came of it, the answer is sent.
     drop(tokio::time::timeout(PASSED_OVER_WITHIN, read).await);
+}
+
+/// Reads a body that is short, and nothing of one that is not, or does not come.
+pub(crate) async fn read_short(body: Incoming, bytes_max: usize) -> Bytes {
+    let read = Limited::new(body, bytes_max).collect();
+    match tokio::time::timeout(PASSED_OVER_WITHIN, read).await {
+        Ok(Ok(body)) => Collected::to_bytes(body),
+        Ok(Err(_)) | Err(_) => Bytes::new(),
+    }
 }

@@ -55,12 +55,17 @@ impl ClientListeners {
         places: &Arc<Places>,
     ) -> Serving {
         let (serving, stopping, alive) = Serving::begin();
-        let endpoints = Arc::new(Endpoints::new(
+        let endpoints = Endpoints::new(
             Arc::new(MemberProbe::new(&core.handles)),
             Arc::clone(metrics),
             Access::new(config),
             quorate_config::without_secrets(arguments),
-        ));
+        );
+        if config.enable_pprof {
+            log::info!("pprof is enabled", "path" = "/debug/pprof");
+        }
+        let endpoints =
+            Arc::new(if config.serves_profiles() { endpoints.with_profiles() } else { endpoints });
         let grpc = Router::new(&core.handles);
         let http = |surface| {
             let service = HttpService::new(Arc::clone(&endpoints), surface);

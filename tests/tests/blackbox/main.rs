@@ -29,6 +29,7 @@ mod membership;
 mod metrics;
 mod model;
 mod permissions;
+mod profiles;
 mod quota;
 mod range;
 mod rebuild;

@@ -618,6 +618,12 @@ pub(crate) static FLAGS: &[Flag] = &[
         Text(|d| &mut d.metrics),
         "'extensive' adds histograms per gRPC method to the metrics.",
     ),
+    flag(
+        MONITORING,
+        "enable-pprof",
+        Bool(|d| &mut d.config.enable_pprof),
+        "Serve profiles of this process to clients under /debug/pprof/; so does --log-level=debug.",
+    ),
     flag(MONITORING, "logger", Text(|d| &mut d.logger), "Only 'zap', for structured lines."),
     flag(
         MONITORING,

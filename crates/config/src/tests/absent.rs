@@ -31,9 +31,10 @@ fn what_secures_the_way_to_the_discovery_cluster_is_not_passed_over() {
 #[test]
 fn a_feature_that_is_not_there_is_refused_on_the_command_line_and_named_elsewhere() {
     let told = "not supported by this version of Quorate";
-    for (flag, value, idle) in
-        [("enable-pprof", "true", "false"), ("enable-distributed-tracing", "true", "false")]
-    {
+    for (flag, value, idle) in [
+        ("distributed-tracing-service-name", "mine", "etcd"),
+        ("enable-distributed-tracing", "true", "false"),
+    ] {
         let refused = exit(&format!("--{flag}={value}"));
         let second = refused.stderr.lines().nth(1).unwrap();
         assert!(second.starts_with(&format!("--{flag}: {told}: ")), "{second}");

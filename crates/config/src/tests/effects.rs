@@ -72,6 +72,7 @@ const SHOWN: &[(&str, Effect)] = &[
     ("cors", Test("crates/edge/src/http/tests.rs", "origins_are_named_where_they_are_allowed")),
     ("enable-grpc-gateway", Test("tests/tests/blackbox/gateway.rs", "there_is_no_gateway_where_none_is_wanted")),
     ("host-whitelist", Test("crates/edge/src/http/tests.rs", "hosts_off_the_whitelist_are_misdirected")),
+    ("enable-pprof", Test("tests/tests/blackbox/profiles.rs", "there_are_pages_where_they_are_wanted")),
     ("logger", Test("crates/config/src/tests.rs", "checks_come_in_order_with_etcds_texts")),
     ("log-outputs", Test("tests/tests/blackbox/settings.rs", "a_full_log_file_is_set_aside")),
     ("log-level", Test("tests/tests/blackbox/auth.rs", "no_secret_is_told")),

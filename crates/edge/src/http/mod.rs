@@ -1,5 +1,5 @@
 //! The HTTP endpoints for clients, probes and scrapers: `/health`, `/livez`, `/readyz`, `/version`,
-//! `/metrics` and `/debug/vars`, with the statuses, headers and bodies of etcd.
+//! `/metrics`, `/debug/vars` and `/debug/pprof/`, with the statuses, headers and bodies of etcd.
 //!
 //! [`Endpoints::answer`] turns a request into a response and knows nothing of connections;
 //! listeners call it. What it needs to know of the member it asks a [`Probe`].
@@ -13,6 +13,7 @@ mod access;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod health;
+pub(crate) mod profiles;
 mod query;
 pub(crate) mod reply;
 mod scrape;
@@ -33,6 +34,7 @@ use http_body_util::Full;
 use quorate_telemetry::metrics::Metrics;
 
 pub use access::Access;
+use profiles::Profiles;
 use scrape::Agreement;
 
 /// A response with its whole body.
@@ -109,6 +111,7 @@ pub struct Endpoints<P> {
     metrics: Arc<Metrics>,
     access: Access,
     arguments: Vec<String>,
+    profiles: Option<Profiles>,
 }
 
 impl<P: Probe> Endpoints<P> {
@@ -119,7 +122,13 @@ impl<P: Probe> Endpoints<P> {
         access: Access,
         arguments: Vec<String>,
     ) -> Self {
-        Self { probe, metrics, access, arguments }
+        Self { probe, metrics, access, arguments, profiles: None }
+    }
+
+    /// The same, with profiles for whoever reaches a listener for clients.
+    #[must_use]
+    pub fn with_profiles(self) -> Self {
+        Self { profiles: Some(Profiles::default()), ..self }
     }
 
     /// Finds out whether a request is for the gateway, with a path under `/v3/`, and may come to it.
@@ -183,6 +192,12 @@ impl<P: Probe> Endpoints<P> {
             return reply::redirect(request, &clean);
         }
         let method = request.method();
+        if surface == Surface::Client
+            && let Some(profiles) = &self.profiles
+            && let Some(page) = profiles.answer(&path, request, &self.arguments).await
+        {
+            return page;
+        }
         match path.as_ref() {
             "/metrics" => self.metrics_page(request.headers()),
             "/health" if method == Method::GET => self.health(request.uri().query()).await,

@@ -276,6 +276,36 @@ fn unknown_paths_are_not_found_and_unclean_ones_redirected() {
 }
 
 #[test]
+fn profiles_are_served_where_they_are_wanted() {
+    let mut client = Client::new(Member::default());
+    client.endpoints = client.endpoints.with_profiles();
+    let index = client.get("/debug/pprof/");
+    assert_eq!((index.status, index.header("content-type")), (200, "text/html; charset=utf-8"));
+    assert!(index.body.contains("<a href=\"profile\">"), "{}", index.body);
+    let answer = client.get("/debug/pprof?a=b");
+    assert_eq!((answer.status, answer.header("location")), (307, "/debug/pprof/?a=b"));
+    assert_eq!(client.get("/debug/pprof/cmdline").body, "quorate\0--name=\"x\"");
+    for target in ["/debug/pprof/symbol", "/debug/pprof/symbol?", "/debug/pprof/symbol?0x1+zz+-+1"]
+    {
+        assert_eq!(client.get(target).body, "num_symbols: 1\n");
+    }
+    for (target, status) in [
+        ("/debug/pprof/profile?seconds=601", 400),
+        ("/debug/pprof/heap", 404),
+        ("/debug/pprof/profile/", 404),
+        ("/debug/pprofs", 404),
+    ] {
+        assert_eq!(client.get(target).status, status, "{target}");
+    }
+    let many = "1+".repeat(5000);
+    assert_eq!(client.get(&format!("/debug/pprof/symbol?{many}")).body, "num_symbols: 1\n");
+    let threads = client.get("/debug/pprof/threadcreate?debug=1");
+    assert!(threads.body.starts_with("threadcreate profile: total "), "{}", threads.body);
+    client.surface = Surface::Metrics;
+    assert_eq!(client.get("/debug/pprof/").status, 404);
+}
+
+#[test]
 fn metrics_listeners_serve_metrics_and_health_alone() {
     let config = Config { host_whitelist: ["only.this".to_owned()].into(), ..Config::default() };
     let mut client = Client::configured(Member::default(), &config);

@@ -1,0 +1,250 @@
+//! `/debug/pprof/`: profiles of this process for `go tool pprof` and its like, where they are asked for by
+//! `--enable-pprof` or `--log-level=debug`.
+//!
+//! Paths, queries, headers and errors are those of Go's `net/http/pprof`; what has no counterpart in a program that is
+//! not Go's is answered with the reason.
+//!
+//! # Invariants
+//!
+//! * One profile of CPU time at a time, for at most [`PROFILE_SECONDS_MAX`], and it ends when its client has gone.
+//! * One look at symbols or threads at a time: whoever comes next waits.
+//!
+//! # Not here
+//!
+//! How a profile is taken (`profile`).
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_DISPOSITION, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use http::{Method, Request, StatusCode};
+use quorate_net::listen::EndsWithClient;
+use quorate_net::runtime::blocking;
+use quorate_profile::{CpuProfile, StartError};
+use tokio::sync::Mutex;
+
+use super::{Reply, query, reply};
+
+/// The longest profile of CPU time.
+const PROFILE_SECONDS_MAX: u64 = 600;
+
+/// How long it is where the client does not say.
+const PROFILE_SECONDS: u64 = 30;
+
+/// Addresses whose names are asked for at one time.
+const ADDRESSES_MAX: usize = 4096;
+
+/// How long a list of addresses may be that is posted.
+pub(crate) const POSTED_BYTES_MAX: usize = 128 << 10;
+
+/// Before the names of the pages.
+const PREFIX: &str = "/debug/pprof/";
+
+/// By this, clients know that an error's text is for people.
+const IS_PPROF: HeaderName = HeaderName::from_static("x-go-pprof");
+
+/// The body of a request for names of functions, as an extension.
+#[derive(Clone, Debug)]
+pub(crate) struct Posted(pub(crate) Bytes);
+
+/// Whether a request has a body that is looked at.
+pub(crate) fn takes_body<B>(request: &Request<B>) -> bool {
+    request.method() == Method::POST && request.uri().path() == "/debug/pprof/symbol"
+}
+
+/// A page, and what stands in the list of pages.
+struct Page {
+    name: &'static str,
+    about: &'static str,
+}
+
+const PAGES: &[Page] = &[
+    Page {
+        name: "cmdline",
+        about: "The words that started the process, with a zero byte between.",
+    },
+    Page {
+        name: "profile",
+        about: "CPU time, by function and thread, for ?seconds=N (30 without). Read it with go tool pprof.",
+    },
+    Page { name: "symbol", about: "Names of functions at addresses: ?0x1234+0x5678." },
+    Page {
+        name: "threadcreate",
+        about: "The threads, by name and by what they are doing; as text with ?debug=1.",
+    },
+    Page {
+        name: "goroutine",
+        about: "The same: this program has threads where Go's has goroutines.",
+    },
+];
+
+/// Pages of Go's that have no counterpart, and why.
+const ABSENT: &[(&str, &str)] = &[
+    (
+        "heap",
+        "allocations are not sampled: the allocator is the system's; see process_resident_memory_bytes",
+    ),
+    (
+        "allocs",
+        "allocations are not sampled: the allocator is the system's; see process_resident_memory_bytes",
+    ),
+    (
+        "block",
+        "waiting is not sampled; see /debug/pprof/threadcreate, and the histograms of /metrics",
+    ),
+    (
+        "mutex",
+        "waiting is not sampled; see /debug/pprof/threadcreate, and the histograms of /metrics",
+    ),
+    ("trace", "there is no scheduler of goroutines to be traced"),
+];
+
+/// What the pages need.
+#[derive(Debug, Default)]
+pub(super) struct Profiles {
+    /// Held by whoever looks symbols or threads up.
+    looking: Mutex<()>,
+}
+
+impl Profiles {
+    /// The answer at a path, if it is one of the pages'.
+    pub(super) async fn answer<B>(
+        &self,
+        path: &str,
+        request: &Request<B>,
+        arguments: &[String],
+    ) -> Option<Reply> {
+        if path == PREFIX.trim_end_matches('/') {
+            return Some(reply::redirect(request, PREFIX));
+        }
+        let query = request.uri().query();
+        let page = path.strip_prefix(PREFIX)?;
+        let mut answer = match page {
+            "" => reply::typed("text/html; charset=utf-8", index()),
+            "cmdline" => reply::typed(reply::PLAIN_TEXT, arguments.join("\0")),
+            "profile" => cpu_profile(request, query).await,
+            "symbol" => self.symbols(request, query).await,
+            "threadcreate" | "goroutine" => self.threads(page, query).await,
+            other => match ABSENT.iter().find(|(name, _)| *name == other) {
+                Some((name, why)) => refusal(StatusCode::NOT_FOUND, &format!("no {name}: {why}")),
+                None => refusal(StatusCode::NOT_FOUND, "Unknown profile"),
+            },
+        };
+        let nosniff = HeaderValue::from_static("nosniff");
+        answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, nosniff);
+        Some(answer)
+    }
+
+    async fn symbols<B>(&self, request: &Request<B>, query: Option<&str>) -> Reply {
+        let posted = request.extensions().get::<Posted>().map(|Posted(body)| body.to_vec());
+        let words = match posted {
+            Some(body) => String::from_utf8_lossy(&body).into_owned(),
+            None => query.unwrap_or_default().to_owned(),
+        };
+        let hex = |word: &str| {
+            let digits = word.trim().trim_start_matches("0x");
+            u64::from_str_radix(digits, 16).ok().filter(|address| *address != 0)
+        };
+        let addresses: Vec<u64> = words.split('+').take(ADDRESSES_MAX).filter_map(hex).collect();
+        let mut text = "num_symbols: 1\n".to_owned();
+        if !addresses.is_empty() {
+            let _alone = self.looking.lock().await;
+            let names = blocking(move || {
+                let names = quorate_profile::functions_at(&addresses);
+                addresses.into_iter().zip(names)
+            });
+            for (address, name) in names.await {
+                if let Some(name) = name {
+                    text.push_str(&format!("{address:#x} {name}\n"));
+                }
+            }
+        }
+        reply::typed(reply::PLAIN_TEXT, text)
+    }
+
+    async fn threads(&self, page: &str, query: Option<&str>) -> Reply {
+        let _alone = self.looking.lock().await;
+        if is_for_people(query) {
+            let threads = blocking(quorate_profile::threads).await;
+            let mut text = format!("{page} profile: total {}\n", threads.len());
+            for thread in threads {
+                text.push_str(&format!("{}\t{}\t{}\n", thread.id, thread.name, thread.state));
+            }
+            return reply::typed(reply::PLAIN_TEXT, text);
+        }
+        // In the words of Go's profiles, by which readers tell them apart.
+        let (what, name) = match page {
+            "goroutine" => ("goroutine", "goroutine"),
+            _ => ("threadcreate", "threadcreate"),
+        };
+        attachment(name, blocking(move || quorate_profile::threads_profile(what)).await)
+    }
+}
+
+/// Whether text is wanted.
+fn is_for_people(query: Option<&str>) -> bool {
+    let debug = query::values(query, "debug");
+    debug.first().and_then(|level| level.parse::<i64>().ok()).is_some_and(|level| level != 0)
+}
+
+async fn cpu_profile<B>(request: &Request<B>, query: Option<&str>) -> Reply {
+    let asked = query::values(query, "seconds");
+    let asked = asked.first().and_then(|seconds| seconds.parse::<u64>().ok());
+    let seconds = asked.filter(|seconds| *seconds > 0).unwrap_or(PROFILE_SECONDS);
+    if seconds > PROFILE_SECONDS_MAX {
+        let text = format!("profile duration exceeds the longest there is: {PROFILE_SECONDS_MAX}s");
+        return refusal(StatusCode::BAD_REQUEST, &text);
+    }
+    let profile = match CpuProfile::start() {
+        Ok(profile) => profile,
+        Err(error @ StartError::Unsupported) => {
+            return refusal(StatusCode::NOT_IMPLEMENTED, &error.to_string());
+        }
+        Err(error) => return not_enabled(&error),
+    };
+    if let Some(client) = request.extensions().get::<EndsWithClient>() {
+        client.ask();
+    }
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    match blocking(move || profile.finish()).await {
+        Ok(bytes) => attachment("profile", bytes),
+        Err(error) => not_enabled(&error),
+    }
+}
+
+/// In Go's words.
+fn not_enabled(error: &dyn std::error::Error) -> Reply {
+    let text = format!("Could not enable CPU profiling: {error}");
+    refusal(StatusCode::INTERNAL_SERVER_ERROR, &text)
+}
+
+fn refusal(status: StatusCode, text: &str) -> Reply {
+    let mut reply = reply::error(status, text);
+    reply.headers_mut().insert(IS_PPROF, HeaderValue::from_static("1"));
+    reply
+}
+
+fn attachment(name: &'static str, bytes: Vec<u8>) -> Reply {
+    let mut reply = reply::typed("application/octet-stream", bytes);
+    let disposition = HeaderValue::try_from(format!("attachment; filename=\"{name}\""));
+    let disposition = disposition.expect("it is made of ASCII");
+    reply.headers_mut().insert(CONTENT_DISPOSITION, disposition);
+    reply
+}
+
+fn index() -> String {
+    let mut rows = String::new();
+    for Page { name, about } in PAGES {
+        rows.push_str(&format!(
+            "<tr><td><a href=\"{name}\">{name}</a></td><td>{about}</td></tr>\n"
+        ));
+    }
+    for (name, why) in ABSENT {
+        rows.push_str(&format!("<tr><td>{name}</td><td>Not here: {why}.</td></tr>\n"));
+    }
+    format!(
+        "<!DOCTYPE html>\n<html><head><title>/debug/pprof/</title></head><body>\n\
+         <p>Profiles of this member of Quorate {}</p>\n<table>\n{rows}</table>\n</body></html>\n",
+        quorate_release::QUORATE_VERSION
+    )
+}

@@ -1,0 +1,198 @@
+//! A profile of CPU time, from its start to its bytes.
+//!
+//! A thread of its own gives every thread of the process a timer, again and again, since threads come and go; it empties
+//! the tray, follows the stacks, and in the end looks the names up. It has no timer itself.
+//!
+//! # Invariants
+//!
+//! * One at a time: whoever comes second is refused, until the thread of the first has ended.
+//! * A recording that is dropped ends: its timers go, its tray is closed, nothing is written.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::binaries::Binaries;
+use crate::recording::Recording;
+use crate::signal::{IS_SUPPORTED, TIMERS_MAX, Timers, install_handler};
+use crate::threads;
+use crate::tray::TRAY;
+use crate::unwind::Unwinder;
+
+/// CPU time of a thread between two samples of it: 100 a second, as Go's.
+const PERIOD: Duration = Duration::from_millis(10);
+
+/// How often the tray is emptied: before it can be full, with a hundred threads at work.
+const EMPTYING_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How often new threads are looked for.
+const THREADS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Why there is no profile.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// In Go's words.
+    #[error("cpu profiling already in use")]
+    InUse,
+    /// Registers and frames of this machine are not known.
+    #[error("stacks cannot be followed on this machine")]
+    Unsupported,
+    /// The system does not let it be.
+    #[error("{0}")]
+    System(#[from] io::Error),
+}
+
+/// The right to take a profile.
+#[derive(Debug)]
+struct Turn;
+
+static IS_TAKEN: AtomicBool = AtomicBool::new(false);
+
+impl Turn {
+    fn take() -> Option<Self> {
+        (!IS_TAKEN.swap(true, Ordering::AcqRel)).then_some(Self)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        IS_TAKEN.store(false, Ordering::Release);
+    }
+}
+
+/// A profile that is being taken. Dropping it gives it up.
+#[derive(Debug)]
+pub struct CpuProfile {
+    finish: mpsc::Sender<()>,
+    thread: JoinHandle<io::Result<Vec<u8>>>,
+}
+
+impl CpuProfile {
+    /// Begins one.
+    pub fn start() -> Result<Self, StartError> {
+        if !IS_SUPPORTED {
+            return Err(StartError::Unsupported);
+        }
+        let turn = Turn::take().ok_or(StartError::InUse)?;
+        install_handler()?;
+        let (finish, finished) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("profile".to_owned());
+        let thread = thread.spawn(move || record(turn, &finished))?;
+        Ok(Self { finish, thread })
+    }
+
+    /// Ends it, and waits for what came of it, gzipped. For a thread that may wait: names are looked up.
+    pub fn finish(self) -> io::Result<Vec<u8>> {
+        let Self { finish, thread } = self;
+        // If it has ended already, it says why.
+        let _told = finish.send(());
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// The tray, open.
+struct OpenTray;
+
+impl OpenTray {
+    fn open() -> io::Result<Self> {
+        TRAY.open()?;
+        Ok(Self)
+    }
+}
+
+impl Drop for OpenTray {
+    fn drop(&mut self) {
+        TRAY.close();
+    }
+}
+
+/// Records until it is told to finish. Without anybody left to tell it, there is nothing to be written.
+fn record(_turn: Turn, finished: &mpsc::Receiver<()>) -> io::Result<Vec<u8>> {
+    let binaries = Binaries::of_process();
+    let (began, start) = (SystemTime::now(), Instant::now());
+    let mut recorder = Recorder::new(&binaries)?;
+    recorder.cover_threads()?;
+    let mut covered_at = start;
+    loop {
+        match finished.recv_timeout(EMPTYING_INTERVAL) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Ok(Vec::new()),
+            Ok(()) => break,
+        }
+        recorder.take_samples();
+        if covered_at.elapsed() >= THREADS_INTERVAL {
+            covered_at = Instant::now();
+            recorder.cover_threads()?;
+        }
+    }
+    recorder.take_samples();
+    Ok(recorder.finish((began, start.elapsed())))
+}
+
+struct Recorder<'a> {
+    // Timers end before the tray is closed.
+    timers: Timers,
+    _tray: OpenTray,
+    binaries: &'a Binaries,
+    unwinder: Unwinder,
+    recording: Recording,
+    own_thread: u32,
+    /// Of threads with a timer, and of those that had one.
+    names: HashMap<u32, String>,
+}
+
+impl<'a> Recorder<'a> {
+    fn new(binaries: &'a Binaries) -> io::Result<Self> {
+        Ok(Self {
+            timers: Timers::new(PERIOD, TIMERS_MAX),
+            _tray: OpenTray::open()?,
+            binaries,
+            unwinder: Unwinder::default(),
+            recording: Recording::default(),
+            own_thread: threads::own_id(),
+            names: HashMap::new(),
+        })
+    }
+
+    fn cover_threads(&mut self) -> io::Result<()> {
+        let mut threads = threads::ids();
+        threads.retain(|thread| *thread != self.own_thread);
+        self.names.retain(|thread, _| threads.contains(thread));
+        for thread in &threads {
+            if !self.names.contains_key(thread)
+                && let Some(name) = threads::name(*thread)
+            {
+                self.names.insert(*thread, name);
+            }
+        }
+        let covered = self.timers.cover(&threads);
+        // Some are better than none: a limit of timers leaves the last threads out.
+        if self.timers.count() > 0 { Ok(()) } else { covered }
+    }
+
+    fn take_samples(&mut self) {
+        let Self { unwinder, recording, binaries, names, .. } = self;
+        TRAY.take_all(|sample| {
+            let addresses = unwinder.follow(binaries, &sample);
+            let name = names.get(&sample.thread).map_or("", String::as_str);
+            recording.count(name, addresses);
+        });
+    }
+
+    fn finish(self, (began, lasted): (SystemTime, Duration)) -> Vec<u8> {
+        let Self { timers, recording, binaries, .. } = self;
+        drop(timers);
+        let missing = TRAY.lost() + recording.left_out();
+        let mut profile = recording.into_cpu_profile(binaries, PERIOD, (began, lasted));
+        if missing > 0 {
+            profile.comments.push(format!("{missing} samples were lost: too many at one time"));
+        }
+        profile.encode()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! Names of functions, from the tables of symbols.
+//!
+//! A table is gone through once, and only the names are kept that were asked for: a binary has a hundred thousand.
+
+use std::collections::HashMap;
+
+use object::{Object as _, ObjectSymbol as _, SymbolKind};
+
+use crate::binaries::{Binaries, Binary, BinaryFile, with_file};
+
+/// A function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Function {
+    /// As people write it.
+    pub(crate) name: String,
+    /// As the linker has it.
+    pub(crate) symbol: String,
+}
+
+/// The functions that addresses lie in, as far as there are symbols.
+pub(crate) fn functions(binaries: &Binaries, addresses: &[u64]) -> HashMap<u64, Function> {
+    let mut by_binary: HashMap<usize, Vec<u64>> = HashMap::new();
+    for address in addresses {
+        if let Some(index) = binaries.at(*address) {
+            by_binary.entry(index).or_default().push(*address);
+        }
+    }
+    let found = by_binary
+        .into_iter()
+        .filter_map(|(index, wanted)| functions_of(&binaries.all[index], wanted));
+    found.flatten().collect()
+}
+
+/// The names of the functions at addresses of this process, one for each.
+#[must_use]
+pub fn functions_at(addresses: &[u64]) -> Vec<Option<String>> {
+    let mut found = functions(&Binaries::of_process(), addresses);
+    let name = |address: &u64| found.remove(address).map(|function| function.name);
+    addresses.iter().map(name).collect()
+}
+
+fn functions_of(binary: &Binary, mut wanted: Vec<u64>) -> Option<HashMap<u64, Function>> {
+    wanted.sort_unstable();
+    wanted.dedup();
+    with_file(&binary.mapping, |file| Some(look_up(binary, file, &wanted)))
+}
+
+fn look_up(binary: &Binary, file: &BinaryFile<'_>, wanted: &[u64]) -> HashMap<u64, Function> {
+    let mut found = HashMap::new();
+    // What is installed without a table of its own names what others link to, at least.
+    for symbol in file.symbols().chain(file.dynamic_symbols()) {
+        if symbol.kind() != SymbolKind::Text || symbol.size() == 0 {
+            continue;
+        }
+        let start = binary.in_memory(symbol.address());
+        let first = wanted.partition_point(|address| *address < start);
+        let inside = wanted[first..].iter().take_while(|it| **it - start < symbol.size());
+        for address in inside {
+            if let Ok(name) = symbol.name() {
+                found.entry(*address).or_insert_with(|| Function::new(name));
+            }
+        }
+    }
+    found
+}
+
+impl Function {
+    fn new(symbol: &str) -> Self {
+        // Without the hash at its end, which says nothing to anybody.
+        Self { name: format!("{:#}", rustc_demangle::demangle(symbol)), symbol: symbol.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[inline(never)]
+    fn somewhere() -> u64 {
+        std::hint::black_box(somewhere as fn() -> u64) as usize as u64
+    }
+
+    #[test]
+    fn functions_have_their_names() {
+        let names = functions_at(&[somewhere(), 1]);
+        let name = names[0].as_deref().unwrap();
+        assert!(name.ends_with("names::tests::somewhere"), "{name}");
+        assert_eq!(names[1], None);
+    }
+}

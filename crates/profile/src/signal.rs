@@ -1,0 +1,226 @@
+//! SIGPROF: a timer for each thread that counts its CPU time, and the handler that copies what the thread was at.
+//!
+//! All that this crate does behind the compiler's back is here. The handler reads the registers that the kernel hands it
+//! and makes two system calls (`gettid`, `pwrite`), which POSIX and Linux allow in a handler. The stack is copied by the
+//! kernel, so that an address that leads nowhere is an error and no fault.
+//!
+//! A timer counts the CPU time of one thread and interrupts that thread, so that all cores are seen alike, and who
+//! sleeps is left alone. Calls that the signal interrupts are begun again (`SA_RESTART`); of those that Linux does not
+//! begin again, waiting for events, sleeping and reserving space of a file, all callers here begin them again by themselves.
+//!
+//! # Invariants
+//!
+//! * The handler stays for good once it is there: without it, a signal that comes late would end the process.
+
+#![expect(unsafe_code, reason = "signals, timers of threads and registers have no safe wrapper")]
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::mem::MaybeUninit;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::tray::{BELOW_STACK_BYTES, Registers, STACK_BYTES, TRAY};
+
+/// Timers at one time: threads beyond them are not seen.
+pub(crate) const TIMERS_MAX: usize = 4096;
+
+/// Whether this machine's registers are known here.
+pub(crate) const IS_SUPPORTED: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
+
+/// Lets SIGPROF be handled, from the first call on.
+pub(crate) fn install_handler() -> io::Result<()> {
+    static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
+    let installed = INSTALLED.get_or_init(|| {
+        let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_signal;
+        // SAFETY: `sigaction` is a plain structure, for which zeroes are a value: no flags, an empty mask.
+        let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+        action.sa_sigaction = handler as libc::sighandler_t;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
+        // SAFETY: the structure is whole and the handler has the form that SA_SIGINFO promises; nobody else of this
+        // process handles this signal.
+        let outcome =
+            unsafe { libc::sigaction(libc::SIGPROF, &raw const action, std::ptr::null_mut()) };
+        if outcome == 0 { Ok(()) } else { Err(last_errno()) }
+    });
+    installed.map_err(io::Error::from_raw_os_error)
+}
+
+fn last_errno() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap_or_default()
+}
+
+/// What runs in the interrupted thread. See the module for what it may do.
+extern "C" fn on_signal(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut c_void) {
+    if !TRAY.is_open() || context.is_null() {
+        return;
+    }
+    // SAFETY: the thread's own `errno`, which is there as long as the thread can be interrupted.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above; the interrupted code must find it as it was.
+    let before = unsafe { *errno };
+    // SAFETY: with SA_SIGINFO the third argument of a handler is a `ucontext_t`, for as long as the handler runs.
+    let registers = registers(unsafe { &*context.cast::<libc::ucontext_t>() });
+    // SAFETY: without arguments, and cannot fail.
+    let thread = unsafe { libc::gettid() };
+    let from = registers.stack.wrapping_sub(BELOW_STACK_BYTES);
+    TRAY.put(thread.unsigned_abs(), registers, |file, place| copy_stack(from, file, place));
+    // SAFETY: as above.
+    unsafe { *errno = before };
+}
+
+/// Has the kernel copy a stack. Says how much of it is there.
+fn copy_stack(from: u64, file: c_int, place: u64) -> u32 {
+    let (Ok(place), Ok(from)) = (libc::off_t::try_from(place), usize::try_from(from)) else {
+        return 0;
+    };
+    let from = std::ptr::without_provenance::<c_void>(from);
+    // SAFETY: the kernel reads the memory, if it is there to be read, and writes it to a file that nobody sees but the
+    // tray; nothing is read by way of the pointer here.
+    let copied = unsafe { libc::pwrite(file, from, STACK_BYTES, place) };
+    u32::try_from(copied).unwrap_or(0)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn registers(context: &libc::ucontext_t) -> Registers {
+    let general = &context.uc_mcontext.gregs;
+    let at = |register: c_int| {
+        let index = usize::try_from(register).unwrap_or(usize::MAX);
+        general.get(index).map_or(0, |value| value.cast_unsigned())
+    };
+    Registers {
+        code: at(libc::REG_RIP),
+        stack: at(libc::REG_RSP),
+        frame: at(libc::REG_RBP),
+        link: 0,
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+fn registers(context: &libc::ucontext_t) -> Registers {
+    let machine = &context.uc_mcontext;
+    Registers {
+        code: machine.pc,
+        stack: machine.sp,
+        frame: machine.regs[29],
+        link: machine.regs[30],
+    }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn registers(_context: &libc::ucontext_t) -> Registers {
+    Registers::default()
+}
+
+/// The timers of a recording. They end with it.
+#[derive(Debug)]
+pub(crate) struct Timers {
+    period: Duration,
+    most: usize,
+    by_thread: HashMap<u32, libc::timer_t>,
+}
+
+impl Timers {
+    /// None yet, of this period, and never more than `most`.
+    pub(crate) fn new(period: Duration, most: usize) -> Self {
+        Self { period, most, by_thread: HashMap::new() }
+    }
+
+    /// Threads that have one.
+    pub(crate) fn count(&self) -> usize {
+        self.by_thread.len()
+    }
+
+    /// Gives each of these threads its timer, and takes those of all others away. The error is the last one met; a
+    /// thread that has just ended is none.
+    pub(crate) fn cover(&mut self, threads: &[u32]) -> io::Result<()> {
+        self.by_thread.retain(|thread, timer| {
+            let stays = threads.contains(thread);
+            if !stays {
+                delete(*timer);
+            }
+            stays
+        });
+        let mut outcome = Ok(());
+        for thread in threads {
+            if self.by_thread.contains_key(thread) || self.by_thread.len() >= self.most {
+                continue;
+            }
+            match start(*thread, self.period) {
+                Ok(timer) => drop(self.by_thread.insert(*thread, timer)),
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+                Err(error) => outcome = Err(error),
+            }
+        }
+        outcome
+    }
+}
+
+impl Drop for Timers {
+    fn drop(&mut self) {
+        for timer in self.by_thread.values() {
+            delete(*timer);
+        }
+    }
+}
+
+/// The clock of a thread's CPU time, by Linux's numbering of clocks.
+const fn cpu_clock(thread: c_int) -> libc::clockid_t {
+    /// The time that the scheduler counts, of one thread.
+    const SCHEDULED_OF_THREAD: c_int = 0b110;
+    (!thread << 3) | SCHEDULED_OF_THREAD
+}
+
+fn start(thread: u32, period: Duration) -> io::Result<libc::timer_t> {
+    let thread = c_int::try_from(thread).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: `sigevent` is a plain structure, for which zeroes are a value.
+    let mut event: libc::sigevent = unsafe { MaybeUninit::zeroed().assume_init() };
+    event.sigev_notify = libc::SIGEV_THREAD_ID;
+    event.sigev_signo = libc::SIGPROF;
+    event.sigev_notify_thread_id = thread;
+    let mut timer: libc::timer_t = std::ptr::null_mut();
+    // SAFETY: both structures are there and whole; the kernel checks clock and thread.
+    let made = unsafe { libc::timer_create(cpu_clock(thread), &raw mut event, &raw mut timer) };
+    if made != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let interval = libc::timespec {
+        tv_sec: libc::time_t::try_from(period.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: period.subsec_nanos().into(),
+    };
+    let setting = libc::itimerspec { it_interval: interval, it_value: interval };
+    // SAFETY: the timer was made above, and the setting is whole.
+    let set = unsafe { libc::timer_settime(timer, 0, &raw const setting, std::ptr::null_mut()) };
+    if set != 0 {
+        let error = io::Error::last_os_error();
+        delete(timer);
+        return Err(error);
+    }
+    Ok(timer)
+}
+
+fn delete(timer: libc::timer_t) {
+    // SAFETY: each timer is deleted once, by whoever takes it from the table. A late signal finds its handler.
+    let _gone = unsafe { libc::timer_delete(timer) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_beyond_the_timers_are_left_out() {
+        let mut timers = Timers::new(Duration::from_secs(3600), 1);
+        let own = crate::threads::own_id();
+        // Of a thread that is gone there is no clock, which is no failure.
+        timers.cover(&[(1 << 22) + 1]).unwrap();
+        assert_eq!(timers.count(), 0);
+        let threads = crate::threads::ids();
+        let others: Vec<u32> = threads.into_iter().filter(|thread| *thread != own).collect();
+        timers.cover(&[&[own], &others[..]].concat()).unwrap();
+        assert_eq!(timers.count(), 1);
+        timers.cover(&[]).unwrap();
+        assert_eq!(timers.count(), 0);
+    }
+}

@@ -1,0 +1,140 @@
+//! The threads of this process, by name, with what each is doing: of `/proc/self/task`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use crate::encoding::{FunctionNames, Location, Profile, Row, ValueType};
+
+/// A thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// The kernel's number for it.
+    pub id: u32,
+    /// As it was named when it was started.
+    pub name: String,
+    /// What it is doing, in a word.
+    pub state: &'static str,
+}
+
+/// All threads, by number.
+#[must_use]
+pub fn threads() -> Vec<Thread> {
+    let mut threads: Vec<Thread> = ids().into_iter().filter_map(thread).collect();
+    threads.sort_by_key(|thread| thread.id);
+    threads
+}
+
+/// The numbers of all threads.
+pub(crate) fn ids() -> Vec<u32> {
+    let Ok(tasks) = fs::read_dir("/proc/self/task") else { return Vec::new() };
+    tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The number of the thread that asks; 0 where the system does not tell.
+pub(crate) fn own_id() -> u32 {
+    let own = fs::read_link("/proc/thread-self").unwrap_or_default();
+    own.file_name().and_then(|name| name.to_str()?.parse().ok()).unwrap_or_default()
+}
+
+/// The name of a thread that is still there.
+pub(crate) fn name(id: u32) -> Option<String> {
+    let name = fs::read_to_string(format!("/proc/self/task/{id}/comm")).ok()?;
+    Some(name.trim_end().to_owned())
+}
+
+fn thread(id: u32) -> Option<Thread> {
+    let line = fs::read_to_string(format!("/proc/self/task/{id}/stat")).ok()?;
+    Some(Thread { id, name: name(id)?, state: state(&line) })
+}
+
+/// The state in a line of `stat`. It comes behind the name, which may hold anything.
+fn state(line: &str) -> &'static str {
+    let behind = line.rsplit_once(')').map_or("", |(_, behind)| behind.trim_start());
+    match behind.chars().next() {
+        Some('R') => "running",
+        Some('S') => "sleeping",
+        Some('D') => "waiting for the disk",
+        Some('T' | 't') => "stopped",
+        Some('Z' | 'X') => "ended",
+        Some('I') => "idle",
+        _ => "unknown",
+    }
+}
+
+/// The threads as a profile, one row for those of one name and state; `what` is what they are counted as.
+#[must_use]
+pub fn threads_profile(what: &'static str) -> Vec<u8> {
+    profile(what, &threads(), SystemTime::now()).encode()
+}
+
+fn profile(what: &'static str, threads: &[Thread], now: SystemTime) -> Profile {
+    let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for thread in threads {
+        *counts.entry((&thread.name, thread.state)).or_default() += 1;
+    }
+    let mut functions: Vec<FunctionNames> = Vec::new();
+    let mut number = |text: &str| {
+        let known = functions.iter().position(|function| function.name == text);
+        known.unwrap_or_else(|| {
+            functions.push(FunctionNames { name: text.to_owned(), symbol: text.to_owned() });
+            functions.len() - 1
+        }) as u64
+            + 1
+    };
+    let rows = counts
+        .into_iter()
+        .map(|((name, state), count)| Row {
+            locations: vec![number(state), number(name)],
+            values: vec![count],
+            labels: vec![("thread", name.to_owned()), ("state", state.to_owned())],
+        })
+        .collect();
+    let value = ValueType { what, unit: "count" };
+    // Each name and each state stands where others have a function.
+    let location = |function| Location { mapping: 0, address: 0, function };
+    Profile {
+        types: vec![value],
+        rows,
+        mappings: Vec::new(),
+        locations: (1..=functions.len() as u64).map(location).collect(),
+        functions,
+        began: now,
+        lasted: Duration::ZERO,
+        period: Some((value, 1)),
+        comments: vec!["threads by name and state; there are no goroutines".to_owned()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::encoding::tests::decode;
+
+    #[test]
+    fn a_state_comes_behind_whatever_name() {
+        assert_eq!(state("7 (conn-0) S 1 7 7"), "sleeping");
+        assert_eq!(state("7 (a) R (b) D 1"), "waiting for the disk");
+        assert_eq!(state(""), "unknown");
+    }
+
+    #[test]
+    fn threads_are_told_by_name_and_state() {
+        let thread = |id, name: &str, state| Thread { id, name: name.to_owned(), state };
+        let threads =
+            [thread(1, "main", "sleeping"), thread(2, "w", "running"), thread(3, "w", "running")];
+        let read = decode(&profile("threads", &threads, SystemTime::now()).encode());
+        assert_eq!(read.types, [("threads", "count")].map(|(a, b)| (a.to_owned(), b.to_owned())));
+        let seen: Vec<_> =
+            read.rows.iter().map(|row| (row.stack.join(" of "), row.values[0])).collect();
+        let expected = [("sleeping of main".to_owned(), 1), ("running of w".to_owned(), 2)];
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn this_thread_is_among_them() {
+        let own = std::thread::Builder::new().name("to-be-found".to_owned());
+        let found = own.spawn(|| threads().into_iter().any(|thread| thread.name == "to-be-found"));
+        assert!(found.unwrap().join().unwrap());
+    }
+}

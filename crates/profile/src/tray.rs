@@ -1,0 +1,214 @@
+//! Where the handler of the signal puts what it has seen, and where the recording finds it.
+//!
+//! A sample is a few registers and a copy of the stack above them. The registers lie in slots of atomics; the copies in
+//! a file in memory, a piece for each slot, so that the kernel copies them, which knows what of a stack is there to be
+//! read. A slot is taken by one handler at a time and emptied by the one recording.
+//!
+//! # Invariants
+//!
+//! * The file is made once and never closed: a handler that was held up until after the recording has ended writes to
+//!   it still, and to no other file that has got its number.
+
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// Samples that have been taken and not been looked at.
+pub(crate) const SLOTS: usize = 256;
+
+/// What is copied of a stack, from its innermost end.
+pub(crate) const STACK_BYTES: usize = 64 << 10;
+
+/// What code may use below the stack pointer without saying so (the "red zone" of x86-64).
+pub(crate) const BELOW_STACK_BYTES: u64 = 128;
+
+const EMPTY: u8 = 0;
+const BEING_FILLED: u8 = 1;
+const FULL: u8 = 2;
+
+/// The registers by which a stack is followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Registers {
+    /// Where the thread was.
+    pub(crate) code: u64,
+    pub(crate) stack: u64,
+    pub(crate) frame: u64,
+    /// Where the function returns to, on machines that have it in a register.
+    pub(crate) link: u64,
+}
+
+/// What a handler saw.
+#[derive(Debug)]
+pub(crate) struct Sample<'a> {
+    pub(crate) thread: u32,
+    pub(crate) registers: Registers,
+    /// The stack from [`BELOW_STACK_BYTES`] below its pointer, as far as it could be copied.
+    pub(crate) stack: &'a [u8],
+}
+
+#[derive(Debug)]
+struct Slot {
+    state: AtomicU8,
+    thread: AtomicU32,
+    registers: [AtomicU64; 4],
+    copied: AtomicU32,
+}
+
+impl Slot {
+    const fn new() -> Self {
+        Self {
+            state: AtomicU8::new(EMPTY),
+            thread: AtomicU32::new(0),
+            registers: [const { AtomicU64::new(0) }; 4],
+            copied: AtomicU32::new(0),
+        }
+    }
+}
+
+/// See the module. There is one for the process.
+#[derive(Debug)]
+pub(crate) struct Tray {
+    is_open: AtomicBool,
+    file: AtomicI32,
+    lost: AtomicU64,
+    slots: [Slot; SLOTS],
+}
+
+/// The tray of this process.
+pub(crate) static TRAY: Tray = Tray::new();
+
+/// The file behind it, which lives as long as the process.
+static COPIES: OnceLock<OwnedFd> = OnceLock::new();
+
+impl Tray {
+    const fn new() -> Self {
+        Self {
+            is_open: AtomicBool::new(false),
+            file: AtomicI32::new(-1),
+            lost: AtomicU64::new(0),
+            slots: [const { Slot::new() }; SLOTS],
+        }
+    }
+
+    /// Empties the tray and lets handlers put samples there.
+    pub(crate) fn open(&self) -> io::Result<()> {
+        if COPIES.get().is_none() {
+            let flags = rustix::fs::MemfdFlags::CLOEXEC;
+            let made = rustix::fs::memfd_create("profile", flags)?;
+            // Recordings are made one at a time, so nobody else has set it.
+            drop(COPIES.set(made));
+        }
+        let file = COPIES.get().map_or(-1, AsRawFd::as_raw_fd);
+        self.file.store(file, Ordering::Relaxed);
+        self.lost.store(0, Ordering::Relaxed);
+        for slot in &self.slots {
+            // What a late handler left of the recording before. One that is still at work leaves its sample to this one.
+            let (from, to) = (Ordering::Acquire, Ordering::Relaxed);
+            let _was_full = slot.state.compare_exchange(FULL, EMPTY, from, to);
+        }
+        self.is_open.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Ends that, and gives the memory back.
+    pub(crate) fn close(&self) {
+        self.is_open.store(false, Ordering::Release);
+        if let Some(file) = COPIES.get() {
+            // A file in memory shrinks; if it did not, its few megabytes stayed.
+            let _shrunk = rustix::fs::ftruncate(file.as_fd(), 0);
+        }
+    }
+
+    /// Whether samples are wanted.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Acquire)
+    }
+
+    /// Samples for which there was no empty slot.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Puts a sample there. `copy` copies a stack to a place of a file, and says how much of it there was.
+    ///
+    /// For handlers of signals: it neither waits nor allocates.
+    pub(crate) fn put(
+        &self,
+        thread: u32,
+        registers: Registers,
+        copy: impl FnOnce(i32, u64) -> u32,
+    ) {
+        for (index, slot) in self.slots.iter().enumerate() {
+            let (taken, not) = (Ordering::Acquire, Ordering::Relaxed);
+            if slot.state.compare_exchange(EMPTY, BEING_FILLED, taken, not).is_err() {
+                continue;
+            }
+            slot.thread.store(thread, Ordering::Relaxed);
+            let Registers { code, stack, frame, link } = registers;
+            for (place, value) in slot.registers.iter().zip([code, stack, frame, link]) {
+                place.store(value, Ordering::Relaxed);
+            }
+            let place = (index * STACK_BYTES) as u64;
+            let copied = copy(self.file.load(Ordering::Relaxed), place);
+            slot.copied.store(copied, Ordering::Relaxed);
+            slot.state.store(FULL, Ordering::Release);
+            return;
+        }
+        self.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes all samples that are there.
+    pub(crate) fn take_all(&self, mut each: impl FnMut(Sample<'_>)) {
+        let Some(file) = COPIES.get() else { return };
+        let mut copy = vec![0; STACK_BYTES];
+        for (index, slot) in self.slots.iter().enumerate() {
+            if slot.state.load(Ordering::Acquire) != FULL {
+                continue;
+            }
+            let [code, stack, frame, link] =
+                [0, 1, 2, 3].map(|at: usize| slot.registers[at].load(Ordering::Relaxed));
+            let thread = slot.thread.load(Ordering::Relaxed);
+            let copied = slot.copied.load(Ordering::Relaxed) as usize;
+            let wanted = &mut copy[..copied.min(STACK_BYTES)];
+            let stack_len = read_at(file.as_fd(), wanted, index * STACK_BYTES);
+            slot.state.store(EMPTY, Ordering::Release);
+            let registers = Registers { code, stack, frame, link };
+            each(Sample { thread, registers, stack: &copy[..stack_len] });
+        }
+    }
+}
+
+/// Reads what is there; nothing of what is not.
+fn read_at(file: BorrowedFd<'_>, bytes: &mut [u8], place: usize) -> usize {
+    let wanted = bytes.len();
+    rustix::io::pread(file, bytes, place as u64).map_or(0, |read| read.min(wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_beyond_the_slots_are_lost_and_counted() {
+        let tray = Tray::new();
+        tray.open().unwrap();
+        assert!(tray.is_open());
+        for number in 0..=SLOTS as u64 {
+            let registers = Registers { code: number, ..Registers::default() };
+            tray.put(7, registers, |_, _| 0);
+        }
+        assert_eq!(tray.lost(), 1);
+        let mut seen = Vec::new();
+        tray.take_all(|sample| {
+            assert_eq!((sample.thread, sample.stack), (7, &[][..]));
+            seen.push(sample.registers.code);
+        });
+        assert_eq!(seen, (0..SLOTS as u64).collect::<Vec<_>>());
+        tray.take_all(|_| panic!("they were taken"));
+        // What nobody took is gone at the next opening.
+        tray.put(7, Registers::default(), |_, _| 0);
+        tray.open().unwrap();
+        tray.take_all(|_| panic!("it is of another recording"));
+    }
+}

@@ -1,0 +1,333 @@
+//! `/debug/pprof/`: where it is, and that a profile says where the time of a busy member goes.
+
+use std::collections::BTreeSet;
+use std::io::Read as _;
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use flate2::read::GzDecoder;
+use quorate_protobuf::{Fields, Value, take_varint};
+use quorate_tests::pki::Leaf;
+use quorate_tests::{
+    Client, Kind, Options, Response, Server, eventually, get, on_both_servers, on_quorate, request,
+};
+
+use super::tls::Files;
+use super::tls_hostile::ask;
+
+on_both_servers! {
+    alone:
+    a_profile_tells_what_a_busy_member_does,
+    one_profile_is_taken_at_a_time,
+    there_are_pages_where_they_are_wanted,
+    whoever_hunts_a_fault_has_them_too,
+    they_are_for_whom_the_listener_lets_in,
+}
+
+on_quorate! {
+    alone:
+    a_profile_ends_with_its_client,
+    threads_are_told_by_name,
+    names_of_functions_are_told,
+    what_has_no_counterpart_is_said_to_have_none,
+}
+
+async fn profiled(kind: Kind) -> Server {
+    Options::new(kind).unguarded().flag("--enable-pprof").start().await
+}
+
+/// Asks, on a thread that may wait.
+async fn ask_for(port: u16, path: &'static str) -> Response {
+    tokio::task::spawn_blocking(move || get(port, path)).await.unwrap()
+}
+
+/// A profile, as far as these tests look at it.
+struct Profile {
+    /// What is counted, the names of types.
+    types: Vec<String>,
+    period: u64,
+    /// How many samples there are.
+    samples: u64,
+    /// The names of all functions.
+    functions: BTreeSet<String>,
+    /// The most functions with a name that are in one stack.
+    deepest: usize,
+}
+
+fn fields(bytes: &[u8]) -> Vec<(u32, Value<'_>)> {
+    Fields::new(bytes).map(|field| field.unwrap()).collect()
+}
+
+fn number(of: &[(u32, Value<'_>)], wanted: u32) -> u64 {
+    let found = of.iter().find(|(field, _)| *field == wanted);
+    found.map_or(0, |(_, value)| match value {
+        Value::Varint(number) => *number,
+        other => panic!("{other:?}"),
+    })
+}
+
+fn parts<'a>(of: &[(u32, Value<'a>)], wanted: u32) -> Vec<&'a [u8]> {
+    let found = of.iter().filter(|(field, _)| *field == wanted);
+    let bytes = found.map(|(_, value)| match value {
+        Value::Bytes(bytes) => *bytes,
+        other => panic!("{other:?}"),
+    });
+    bytes.collect()
+}
+
+/// The numbers of a repeated field, packed or not.
+fn numbers(of: &[(u32, Value<'_>)], wanted: u32) -> Vec<u64> {
+    let mut all = Vec::new();
+    for (_, value) in of.iter().filter(|(field, _)| *field == wanted) {
+        match value {
+            Value::Varint(number) => all.push(*number),
+            Value::Bytes(bytes) => {
+                let mut bytes = *bytes;
+                while !bytes.is_empty() {
+                    all.push(take_varint(&mut bytes).unwrap());
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    all
+}
+
+impl Profile {
+    fn read(gzipped: &[u8]) -> Self {
+        let mut message = Vec::new();
+        GzDecoder::new(gzipped).read_to_end(&mut message).unwrap();
+        let top = fields(&message);
+        let texts = parts(&top, 6);
+        let text = |number: u64| {
+            let index = usize::try_from(number).unwrap();
+            String::from_utf8(texts[index].to_vec()).unwrap()
+        };
+        let rows: Vec<_> = parts(&top, 2).into_iter().map(fields).collect();
+        let types = parts(&top, 1).into_iter().map(|of| text(number(&fields(of), 1)));
+        let functions = parts(&top, 5).into_iter().map(|of| text(number(&fields(of), 2)));
+        let named: BTreeSet<u64> = parts(&top, 4)
+            .into_iter()
+            .map(fields)
+            .filter(|location| !parts(location, 4).is_empty())
+            .map(|location| number(&location, 1))
+            .collect();
+        let names_of = |row: &Vec<_>| {
+            numbers(row, 1).iter().filter(|location| named.contains(*location)).count()
+        };
+        Self {
+            types: types.collect(),
+            period: number(&top, 12),
+            samples: rows.iter().map(|row| numbers(row, 2)[0]).sum(),
+            functions: functions.collect(),
+            deepest: rows.iter().map(names_of).max().unwrap_or_default(),
+        }
+    }
+
+    fn names(&self, part: &str) -> bool {
+        self.functions.iter().any(|function| function.contains(part))
+    }
+}
+
+/// Writes and reads, until it is dropped.
+struct Load {
+    is_done: Arc<AtomicBool>,
+    answers: Arc<AtomicU64>,
+}
+
+impl Load {
+    fn on(client: &Client) -> Self {
+        let (is_done, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        for number in 0..8 {
+            let (client, is_done, answers) = (client.clone(), is_done.clone(), answers.clone());
+            tokio::spawn(async move {
+                while !is_done.load(Ordering::Relaxed) {
+                    client.write(format!("key-{number}"), "value").await;
+                    client.read("key-0").await;
+                    answers.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        Self { is_done, answers }
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.is_done.store(true, Ordering::Relaxed);
+    }
+}
+
+async fn a_profile_tells_what_a_busy_member_does(kind: Kind) {
+    /// Fewer than a twentieth of a core would leave in a second.
+    const SAMPLES_MIN: u64 = 5;
+    let server = profiled(kind).await;
+    let client = server.client();
+    let load = Load::on(&client);
+    // What the path of a write is made of.
+    let parts: &[&str] = match kind {
+        Kind::Quorate => &["quorate_", "tokio::", "::poll"],
+        Kind::Etcd => &["etcdserver", "grpc", "runtime."],
+    };
+    let seen = eventually("a profile of the load", async || {
+        let before = load.answers.load(Ordering::Relaxed);
+        let answer = ask_for(server.port(), "/debug/pprof/profile?seconds=1").await;
+        assert_eq!((answer.status, answer.header("x-go-pprof")), (200, None), "{}", answer.text());
+        assert!(load.answers.load(Ordering::Relaxed) > before, "it answers meanwhile");
+        assert_eq!(answer.header("content-type"), Some("application/octet-stream"));
+        let name = answer.header("content-disposition");
+        assert_eq!(name, Some("attachment; filename=\"profile\""));
+        let profile = Profile::read(&answer.body);
+        let is_telling =
+            profile.samples >= SAMPLES_MIN && parts.iter().all(|part| profile.names(part));
+        is_telling.then_some(profile)
+    });
+    let profile = seen.await;
+    assert_eq!(profile.types, ["samples", "cpu"]);
+    assert_eq!(profile.period, 10_000_000);
+    assert!(profile.deepest > 5, "{:?}", profile.functions);
+}
+
+/// Begins a profile, which takes its time.
+fn begin(server: &Server) -> TcpStream {
+    let port = server.port();
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let head = "GET /debug/pprof/profile?seconds=60 HTTP/1.1";
+    stream.write_all(format!("{head}\r\nHost: 127.0.0.1:{port}\r\n\r\n").as_bytes()).unwrap();
+    stream
+}
+
+const IN_USE: &str = "Could not enable CPU profiling: cpu profiling already in use\n";
+
+async fn is_refused(server: &Server) -> Response {
+    eventually("a refusal", async || {
+        let answer = ask_for(server.port(), "/debug/pprof/profile?seconds=1").await;
+        (answer.status != 200).then_some(answer)
+    })
+    .await
+}
+
+async fn one_profile_is_taken_at_a_time(kind: Kind) {
+    let server = profiled(kind).await;
+    let _first = begin(&server);
+    let refused = is_refused(&server).await;
+    assert_eq!((refused.status, refused.text().as_str()), (500, IN_USE));
+    assert_eq!(refused.header("x-go-pprof"), Some("1"));
+    assert_eq!(refused.header("content-type"), Some("text/plain; charset=utf-8"));
+    assert_eq!(server.get("/health").status, 200);
+}
+
+async fn a_profile_ends_with_its_client(kind: Kind) {
+    let server = profiled(kind).await;
+    let first = begin(&server);
+    is_refused(&server).await;
+    drop(first);
+    eventually("the end of the first", async || {
+        let answer = ask_for(server.port(), "/debug/pprof/profile?seconds=1").await;
+        (answer.status == 200).then_some(())
+    })
+    .await;
+    let too_long = server.get("/debug/pprof/profile?seconds=601");
+    assert_eq!(too_long.status, 400, "{}", too_long.text());
+}
+
+async fn there_are_pages_where_they_are_wanted(kind: Kind) {
+    let without = Options::new(kind).unguarded().start().await;
+    for path in ["/debug/pprof", "/debug/pprof/", "/debug/pprof/profile", "/debug/pprof/cmdline"] {
+        assert_eq!(without.get(path).status, 404, "{path}");
+    }
+    // Another's port, which nobody uses.
+    let other = Options::new(kind).prepare().port();
+    let server = Options::new(kind)
+        .unguarded()
+        .flag("--enable-pprof")
+        .flag(format!("--listen-metrics-urls=http://127.0.0.1:{other}"))
+        .start()
+        .await;
+    assert!(server.log().contains("pprof is enabled"), "{}", server.log());
+    assert_eq!(get(other, "/debug/pprof/").status, 404);
+    let index = server.get("/debug/pprof/");
+    assert_eq!(index.header("content-type"), Some("text/html; charset=utf-8"));
+    for page in ["profile", "symbol", "cmdline", "threadcreate", "goroutine"] {
+        let answer = request(server.port(), "GET", &format!("/debug/pprof/{page}?seconds=1"), "");
+        assert_eq!(answer.status, 200, "{page}: {}", answer.text());
+        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{page}");
+        let is_listed = page == "symbol" || index.text().contains(page);
+        assert!(is_listed, "{page}: {}", index.text());
+    }
+    let words = server.get("/debug/pprof/cmdline").text();
+    assert!(words.split('\0').any(|word| word == "--enable-pprof"), "{words:?}");
+    let symbols = request(server.port(), "POST", "/debug/pprof/symbol", "");
+    assert_eq!((symbols.status, symbols.text().as_str()), (200, "num_symbols: 1\n"));
+    let unknown = server.get("/debug/pprof/nothing");
+    assert_eq!((unknown.status, unknown.text().as_str()), (404, "Unknown profile\n"));
+    assert_eq!(server.get("/debug/pprof").status / 100, 3);
+}
+
+async fn whoever_hunts_a_fault_has_them_too(kind: Kind) {
+    let server = Options::new(kind).unguarded().flag("--log-level=debug").start().await;
+    assert_eq!(server.get("/debug/pprof/cmdline").status, 200);
+}
+
+async fn they_are_for_whom_the_listener_lets_in(kind: Kind) {
+    const QUESTION: &str =
+        "GET /debug/pprof/cmdline HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
+    let files = Files::new();
+    let server = files.closed(kind).flag("--enable-pprof").start().await;
+    let someone = files.authority.sign(&Leaf::new("someone"));
+    let answer = ask(server.port(), &files, Some(&someone), QUESTION).await.unwrap();
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let turned_away = match ask(server.port(), &files, None, QUESTION).await {
+        Ok(answer) => answer.is_empty(),
+        Err(_) => true,
+    };
+    assert!(turned_away, "nobody without a certificate");
+}
+
+async fn threads_are_told_by_name(kind: Kind) {
+    let server = profiled(kind).await;
+    for page in ["/debug/pprof/threadcreate?debug=1", "/debug/pprof/goroutine?debug=2"] {
+        let text = server.get(page).text();
+        let names: BTreeSet<&str> =
+            text.lines().filter_map(|line| line.split('\t').nth(1)).collect();
+        for name in ["conn-0", "raft", "apply", "backend"] {
+            assert!(names.contains(name), "{page}: {text}");
+        }
+        assert!(text.contains("sleeping"), "{text}");
+    }
+    let profile = Profile::read(&server.get("/debug/pprof/threadcreate").body);
+    assert!(profile.names("conn-0") && profile.samples >= 5, "{:?}", profile.functions);
+}
+
+async fn names_of_functions_are_told(kind: Kind) {
+    let server = profiled(kind).await;
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", server.pid())).unwrap();
+    let program = Kind::Quorate.program().display().to_string();
+    // The code of the program, in steps that hit some functions.
+    let code = maps.lines().find(|line| line.contains("r-xp") && line.ends_with(&program)).unwrap();
+    let (start, end) = code.split(' ').next().and_then(|range| range.split_once('-')).unwrap();
+    let hex = |text| u64::from_str_radix(text, 16).unwrap();
+    let (start, end) = (hex(start), hex(end));
+    let step = usize::try_from((end - start) / 100).unwrap();
+    let words: Vec<String> =
+        (start..end).step_by(step).map(|address| format!("{address:#x}")).collect();
+    let list = words.join("+");
+    let by_post = request(server.port(), "POST", "/debug/pprof/symbol", &list).text();
+    let by_get = server.get(&format!("/debug/pprof/symbol?{list}")).text();
+    assert_eq!(by_post, by_get);
+    assert!(by_post.starts_with("num_symbols: 1\n0x"), "{by_post}");
+    assert!(by_post.lines().any(|line| line.contains("quorate_")), "{by_post}");
+}
+
+async fn what_has_no_counterpart_is_said_to_have_none(kind: Kind) {
+    let server = profiled(kind).await;
+    for page in ["heap", "allocs", "block", "mutex", "trace"] {
+        let answer = server.get(&format!("/debug/pprof/{page}"));
+        assert_eq!(answer.status, 404, "{page}");
+        assert!(answer.text().starts_with(&format!("no {page}: ")), "{}", answer.text());
+        assert_eq!(answer.header("x-go-pprof"), Some("1"));
+    }
+}
