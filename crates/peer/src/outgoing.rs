@@ -105,6 +105,13 @@ struct State {
 }
 
 impl State {
+    /// Whether something has waited for so long for a connection that takes nothing.
+    fn is_stuck(&self, stuck_after: Duration) -> bool {
+        self.attached.is_some()
+            && self.waker.is_none()
+            && self.waiting_since.is_some_and(|since| since.elapsed() > stuck_after)
+    }
+
     /// Ends the attachment. Returns the messages that waited and whoever has to look at it.
     fn detach(&mut self) -> (VecDeque<Message>, Option<Waker>) {
         self.attached = None;
@@ -132,20 +139,23 @@ impl Outgoing {
         if state.attached.is_none() {
             return Pushed::Detached(message);
         }
-        match state.waiting_since {
-            None => state.waiting_since = Some(Instant::now()),
-            Some(since) if state.waker.is_none() && since.elapsed() > self.stuck_after => {
-                drop(state);
-                self.detach();
-                return Pushed::Stuck;
-            }
-            Some(_) => {}
+        if state.is_stuck(self.stuck_after) {
+            drop(state);
+            self.detach();
+            return Pushed::Stuck;
         }
+        state.waiting_since.get_or_insert_with(Instant::now);
         if state.messages.len() >= MESSAGES_QUEUED_MAX || !self.allowance.reserve(&message) {
             return Pushed::Full;
         }
         state.messages.push_back(message);
         Pushed::Taken(state.waker.take())
+    }
+
+    /// Gives a connection up that has taken nothing for too long, where nobody has anything to add. Says whether it did.
+    pub(crate) fn give_up_if_stuck(&self) -> bool {
+        let is_stuck = self.state.lock().is_stuck(self.stuck_after);
+        is_stuck && self.detach().was_attached
     }
 
     #[cfg(test)]
@@ -481,5 +491,25 @@ mod tests {
         assert!(matches!(outgoing.push(small()), Pushed::Stuck));
         assert!(matches!(outgoing.push(small()), Pushed::Detached(_)));
         assert_eq!(outgoing.allowance.used_bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn such_a_connection_is_noticed_where_nothing_is_added() {
+        let patient = outgoing(Duration::from_secs(3600));
+        let hasty = outgoing(Duration::ZERO);
+        for outgoing in [&patient, &hasty] {
+            assert!(!outgoing.give_up_if_stuck(), "there is none");
+            outgoing.attach();
+            assert!(!outgoing.give_up_if_stuck(), "nothing waits");
+            assert!(matches!(outgoing.push(small()), Pushed::Taken(_)));
+        }
+        while hasty.state.lock().waiting_since.is_some_and(|since| since.elapsed().is_zero()) {
+            std::thread::yield_now();
+        }
+        assert!(hasty.give_up_if_stuck());
+        assert!(!hasty.is_attached());
+        assert!(!hasty.give_up_if_stuck(), "it has been");
+        assert!(!patient.give_up_if_stuck());
+        assert!(patient.is_attached());
     }
 }

@@ -105,6 +105,10 @@ impl Peer {
     /// messages of the batch are on their way are added to `wakers`.
     pub(crate) fn send(&self, message: Message, wakers: &mut Vec<Waker>) -> bool {
         let kind = message.kind;
+        // Once consensus has heard of a loss it sends no more appends: nobody else would notice.
+        if kind == MessageKind::Heartbeat && self.append.give_up_if_stuck() {
+            self.note_stuck(StreamKind::Append);
+        }
         let pushed = match kind {
             MessageKind::Append => self.push(StreamKind::Append, message),
             _ => Pushed::Detached(message),
@@ -130,11 +134,15 @@ impl Peer {
     fn push(&self, stream: StreamKind, message: Message) -> Pushed {
         let pushed = self.outgoing(stream).push(message);
         if let Pushed::Stuck = pushed {
-            let attempt = Attempt { source: stream.name(), action: "write" };
-            self.contact.status.deactivate(attempt, &"i/o timeout");
-            log_lost(&self.local, &self.contact, stream);
+            self.note_stuck(stream);
         }
         pushed
+    }
+
+    fn note_stuck(&self, stream: StreamKind) {
+        let attempt = Attempt { source: stream.name(), action: "write" };
+        self.contact.status.deactivate(attempt, &"i/o timeout");
+        log_lost(&self.local, &self.contact, stream);
     }
 
     fn count_dropped(&self, kind: MessageKind) {
