@@ -521,6 +521,25 @@ fn fencing_can_be_switched_off() {
 }
 
 #[test]
+fn time_before_the_start_counts_where_that_is_wanted() {
+    for seed in 1..30 {
+        let ticks_until_it_stands = |initial_tick_advance| {
+            let voters = config(1, &[1, 2, 3]);
+            let mut member = Member::start(Config { initial_tick_advance, seed, ..voters });
+            let mut ticks = 0;
+            while member.sent.is_empty() {
+                member.handle(Event::Tick);
+                ticks += 1;
+            }
+            ticks
+        };
+        let (advanced, patient) = (ticks_until_it_stands(true), ticks_until_it_stands(false));
+        assert!(patient >= 10, "{patient}");
+        assert_eq!(advanced, patient - 9, "all but one tick of an election timeout have passed");
+    }
+}
+
+#[test]
 fn one_acknowledgement_covers_the_appends_of_a_write() {
     let mut members = three();
     converse(&mut members);

@@ -28,6 +28,7 @@ mod maintenance;
 mod membership;
 mod metrics;
 mod model;
+mod patience;
 mod permissions;
 mod profiles;
 mod quota;

@@ -1,0 +1,202 @@
+//! How long a member waits for others that are there and say nothing: peers, and the cluster through which founders meet.
+//!
+//! Two members are started that differ in one flag, a short time and a long one. What the first does when its time is up,
+//! the second has not done by then.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use quorate_tests::{ClusterOptions, DEADLINE, Kind, Options, Server, eventually, on_quorate, put};
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
+
+on_quorate! {
+    alone:
+    peers_that_say_nothing_are_given_up,
+    peers_that_take_nothing_are_given_up,
+    requests_to_a_registry_are_given_up,
+    connections_to_a_registry_are_given_up,
+    a_registry_that_answers_no_ping_is_given_up,
+}
+
+/// What no test waits for.
+const LONG: &str = "1h";
+
+/// A founder whose other peer is at this address.
+fn founder_beside(kind: Kind, peer: &str, flag: &str) -> Server {
+    let mut server = Options::new(kind).name("a").flag(flag).prepare();
+    let own = server.peer_url();
+    server.set_cluster(format!("a={own},b=http://{peer}"), false);
+    server.launch();
+    server
+}
+
+/// A founder that meets others at this address.
+fn founder_at(kind: Kind, registry: &str, flags: &[&str]) -> Server {
+    let times = ["dial-timeout", "request-timeout", "keepalive-time", "keepalive-timeout"];
+    let mut options = Options::new(kind)
+        .unguarded()
+        .flag("--initial-cluster=")
+        .flag(format!("--discovery-endpoints={registry}"))
+        .flag("--discovery-token=t");
+    for time in times {
+        let flag = format!("--discovery-{time}=");
+        let given = flags.iter().find(|given| given.starts_with(&flag));
+        options = options.flag(given.map_or(format!("{flag}{LONG}"), |given| (*given).to_owned()));
+    }
+    let mut server = options.prepare();
+    server.launch();
+    server
+}
+
+fn listener() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    (listener, address)
+}
+
+/// The first connection whose first bytes are these.
+fn accept(listener: &TcpListener, first: &[u8]) -> TcpStream {
+    loop {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        let mut bytes = vec![0; first.len()];
+        if stream.read_exact(&mut bytes).is_ok() && bytes == first {
+            return stream;
+        }
+    }
+}
+
+/// Reads until the other side ends the connection.
+fn read_to_its_end(stream: &mut TcpStream) {
+    let mut piece = [0; 4096];
+    // One that is reset has ended as well.
+    while stream.read(&mut piece).is_ok_and(|count| count > 0) {}
+}
+
+/// Whether the other side has not ended the connection.
+fn goes_on(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    let mut piece = [0; 4096];
+    loop {
+        match stream.read(&mut piece) {
+            Ok(0) => return false,
+            Ok(_) => {}
+            Err(error) => return error.kind() == std::io::ErrorKind::WouldBlock,
+        }
+    }
+}
+
+/// Waits until a member says so, and sees that the other has not.
+async fn only_the_first_says(one: &Server, other: &Server, what: &str) {
+    eventually(what, async || one.log().contains(what).then_some(())).await;
+    let log = other.log();
+    assert!(!log.contains(what), "{log}");
+}
+
+async fn peers_that_say_nothing_are_given_up(kind: Kind) {
+    const STREAM: &[u8] = b"GET /raft/stream/";
+    let ((short_peer, short), (long_peer, long)) = (listener(), listener());
+    let _patient = founder_beside(kind, &long, &format!("--raft-read-timeout={LONG}"));
+    let mut long_stream = accept(&long_peer, STREAM);
+    let begun = Instant::now();
+    let _short = founder_beside(kind, &short, "--raft-read-timeout=5s");
+    let mut short_stream = accept(&short_peer, STREAM);
+    read_to_its_end(&mut short_stream);
+    assert!(begun.elapsed() >= Duration::from_secs(5));
+    assert!(goes_on(&mut long_stream));
+}
+
+async fn peers_that_take_nothing_are_given_up(kind: Kind) {
+    for (timeout, is_given_up) in [("5s", true), (LONG, false)] {
+        let mut cluster = ClusterOptions::new(kind, 3)
+            .flag(format!("--raft-read-timeout={LONG}"))
+            .flag(format!("--raft-write-timeout={timeout}"))
+            .start()
+            .await;
+        let (leader, follower) = (cluster.leader().await, cluster.follower().await);
+        cluster.pause(follower);
+        let paused = Instant::now();
+        let value = vec![b'v'; 1 << 20];
+        let given_up = "(i/o timeout)";
+        let begun = Instant::now();
+        // More than the system takes for somebody who does not read.
+        while !cluster.server(leader).log().contains(given_up)
+            && (is_given_up || begun.elapsed() < Duration::from_secs(8))
+        {
+            cluster.client(leader).put(put("k", &*value)).await.unwrap();
+            assert!(begun.elapsed() < DEADLINE, "it is given up");
+        }
+        let log = cluster.server(leader).log();
+        assert_eq!(log.contains(given_up), is_given_up, "{log}");
+        assert!(!is_given_up || paused.elapsed() >= Duration::from_secs(5));
+        cluster.resume(follower);
+        cluster.settle().await;
+    }
+}
+
+async fn requests_to_a_registry_are_given_up(kind: Kind) {
+    let (_silent, address) = listener();
+    let patient = founder_at(kind, &address, &[]);
+    let hasty = founder_at(kind, &address, &["--discovery-request-timeout=300ms"]);
+    only_the_first_says(&hasty, &patient, "retry connecting to discovery service").await;
+}
+
+async fn connections_to_a_registry_are_given_up(kind: Kind) {
+    // Whoever comes when the queue is full is not even refused.
+    let deaf = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
+    bind(&deaf, &any).unwrap();
+    listen(&deaf, 0).unwrap();
+    let address = std::net::SocketAddr::try_from(getsockname(&deaf).unwrap()).unwrap();
+    let mut waiting = Vec::new();
+    while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(300)) {
+        waiting.push(stream);
+    }
+    let patient = founder_at(kind, &address.to_string(), &[]);
+    let hasty = founder_at(kind, &address.to_string(), &["--discovery-dial-timeout=300ms"]);
+    only_the_first_says(&hasty, &patient, "retry connecting to discovery service").await;
+}
+
+/// A frame of HTTP/2: what kind it is, and its flags.
+fn next_frame(stream: &mut TcpStream) -> Option<(u8, u8)> {
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).ok()?;
+    let len = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+    let mut payload = vec![0; usize::try_from(len).unwrap()];
+    stream.read_exact(&mut payload).ok()?;
+    Some((head[3], head[4]))
+}
+
+async fn a_registry_that_answers_no_ping_is_given_up(kind: Kind) {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+    const SETTINGS_TAKEN: &[u8] = &[0, 0, 0, 4, 1, 0, 0, 0, 0];
+    const PING: (u8, u8) = (6, 0);
+    let ((short_registry, short), (long_registry, long)) = (listener(), listener());
+    let _patient = founder_at(kind, &long, &["--discovery-keepalive-time=1s"]);
+    let mut long_stream = accept(&long_registry, PREFACE);
+    long_stream.write_all(&[SETTINGS, SETTINGS_TAKEN].concat()).unwrap();
+    let hasty = ["--discovery-keepalive-time=1s", "--discovery-keepalive-timeout=1s"];
+    let _hasty = founder_at(kind, &short, &hasty);
+    let mut short_stream = accept(&short_registry, PREFACE);
+    short_stream.write_all(&[SETTINGS, SETTINGS_TAKEN].concat()).unwrap();
+    // It asks, is not answered, and goes.
+    while next_frame(&mut short_stream).expect("it asks before it goes") != PING {}
+    read_to_its_end(&mut short_stream);
+    while next_frame(&mut long_stream).expect("it waits for an answer") != PING {}
+    assert!(goes_on(&mut long_stream));
+    // And one that is never to ask has a stream without such a question.
+    let ((silent_registry, silent), rest) = (listener(), listener());
+    let _silent = founder_at(kind, &silent, &[]);
+    let mut stream = accept(&silent_registry, PREFACE);
+    stream.write_all(&[SETTINGS, SETTINGS_TAKEN].concat()).unwrap();
+    let _other = founder_at(kind, &rest.1, &hasty);
+    let mut other = accept(&rest.0, PREFACE);
+    other.write_all(&[SETTINGS, SETTINGS_TAKEN].concat()).unwrap();
+    read_to_its_end(&mut other);
+    stream.shutdown(Shutdown::Write).unwrap();
+    while let Some(frame) = next_frame(&mut stream) {
+        assert_ne!(frame, PING);
+    }
+}
