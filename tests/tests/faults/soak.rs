@@ -3,7 +3,8 @@
 //! Clients write, leases come and go, watchers reconnect, history is compacted, snapshots are taken, members are
 //! defragmented one after the other, log files are set aside. Once everything has happened a few times, what the
 //! members hold is looked at: memory, descriptors, threads and files of the last quarter of the time are no more than
-//! those of the one before. The long form is an hour:
+//! those of the one before. Beside them are watchers of what nobody writes, and leases that only stand there: ten thousand
+//! of each in the long form, which is an hour:
 //!
 //! ```text
 //! cargo xtask test --long soak
@@ -46,6 +47,8 @@ struct Times {
     between_defragmentations: Duration,
     /// History that is kept.
     retention: &'static str,
+    /// Watchers that are told nothing, and leases that nobody renews.
+    idle: usize,
 }
 
 const SHORT: Times = Times {
@@ -53,6 +56,7 @@ const SHORT: Times = Times {
     between_samples: Duration::from_millis(250),
     between_defragmentations: Duration::from_millis(1_300),
     retention: "2s",
+    idle: 1_000,
 };
 
 /// Each member is defragmented each five minutes.
@@ -61,6 +65,7 @@ const LONG: Times = Times {
     between_samples: Duration::from_secs(5),
     between_defragmentations: Duration::from_secs(100),
     retention: "1m",
+    idle: 10_000,
 };
 
 /// What a member holds.
@@ -207,6 +212,27 @@ impl Worker {
     }
 }
 
+/// Watchers on one stream.
+const IDLE_ON_A_STREAM: usize = 100;
+
+/// Longer than any run.
+const IDLE_TTL_SECS: i64 = 86_400;
+
+/// Watchers and leases, spread over the members, that are only there.
+async fn idle(cluster: &Cluster, count: usize) -> Vec<Watch> {
+    let mut streams = Vec::new();
+    for stream in 0..count / IDLE_ON_A_STREAM {
+        let client = cluster.client(stream % MEMBERS);
+        let mut watch = Watch::open(&client);
+        for number in 0..IDLE_ON_A_STREAM {
+            watch.create(watch_prefix(&format!("idle/{stream}/{number}"))).await;
+            client.grant(0, IDLE_TTL_SECS).await;
+        }
+        streams.push(watch);
+    }
+    streams
+}
+
 fn paced(period: Duration) -> Interval {
     let mut pace = interval(period);
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -234,6 +260,7 @@ async fn nothing_grows(kind: Kind) {
     }
     work.spawn(worker().lease());
 
+    let mut idle = idle(&cluster, times.idle).await;
     let samples = observe(&cluster, &log_dirs, times, &mut work).await;
     work.shutdown().await;
     for (member, samples) in samples.iter().enumerate() {
@@ -244,6 +271,11 @@ async fn nothing_grows(kind: Kind) {
         has_seen_everything(&cluster, member, &log_dirs[member]);
     }
     cluster.settle().await;
+    for (number, watch) in idle.iter_mut().enumerate() {
+        let key = format!("idle/{number}/0");
+        cluster.client(0).put(put(&*key, "v")).await.unwrap();
+        assert_eq!(watch.next().await.events[0].kv.as_ref().unwrap().key, key.as_bytes());
+    }
 }
 
 async fn start(kind: Kind, times: Times, logs: &Path) -> (Cluster, Vec<PathBuf>) {
