@@ -34,6 +34,7 @@ mod hashkv;
 mod lines;
 mod manual;
 mod migrate;
+mod new_member;
 mod report;
 mod session;
 mod snapshot;

@@ -1,6 +1,5 @@
 //! `snapshot`: what a snapshot holds, and members made from one.
 
-mod advertised;
 mod restore;
 mod status;
 

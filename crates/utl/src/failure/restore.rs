@@ -1,4 +1,4 @@
-//! Why a snapshot is not restored.
+//! Why the files of a new member are not made.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use quorate_storage::snap::SnapError;
 use quorate_storage::wal::WalError;
 use thiserror::Error;
 
-/// A snapshot that is not restored.
+/// Files of a new member that are not made.
 #[derive(Debug, Error)]
 pub(crate) enum RestoreError {
     /// A peer URL is none.

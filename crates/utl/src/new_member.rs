@@ -1,0 +1,328 @@
+//! The files of a new member of a new cluster, made around a backend file that somebody else brings.
+//!
+//! The backend file keeps what it holds, with the members of the new cluster in place of the old ones. The log begins
+//! as that of a founder that has applied the first entries: each founder is one, and every member that is made of the
+//! same content with the same initial cluster comes to the same log.
+//!
+//! # Invariants
+//!
+//! * A member appears under its name in one step, complete and durable: what came before a crash or an error is no
+//!   directory that a member would start on. What a failed making has made is removed.
+//! * The backend file has applied exactly the entries of the log, which a leader of a new term goes on from.
+//!
+//! # Not here
+//!
+//! Where the backend file comes from (`snapshot restore`: from a snapshot, `recover`: from a member's directory).
+
+mod advertised;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use prost::Message;
+use quorate_api::etcdserverpb::Metadata;
+use quorate_cli::flags::Flag;
+use quorate_config::{InitialMembers, Url, texts};
+use quorate_state::backend::{Backend, BackendView, Batch};
+use quorate_state::members::{FOUNDING_TERM, Founders, V2Membership};
+use quorate_state::schema::{Bucket, RecordKey, Revision, meta};
+use quorate_storage::bolt::Options;
+use quorate_storage::data_dir::DataDir;
+use quorate_storage::disk::{Disk, DiskFile, OpenMode};
+use quorate_storage::snap;
+use quorate_storage::wal::{self, EntryRef, HardState, SnapshotMark, Wal};
+
+use crate::failure::{Failure, RestoreError};
+use crate::files;
+use crate::session::Session;
+
+pub(crate) const DATA_DIR: Flag = Flag::text("data-dir", "", "Path to the output data directory");
+pub(crate) const WAL_DIR: Flag =
+    Flag::text("wal-dir", "", "Path to the WAL directory (use --data-dir if none given)");
+pub(crate) const INITIAL_CLUSTER: Flag = Flag::text(
+    "initial-cluster",
+    "default=http://localhost:2380",
+    "Initial cluster configuration for restore bootstrap",
+);
+pub(crate) const INITIAL_CLUSTER_TOKEN: Flag = Flag::text(
+    "initial-cluster-token",
+    "etcd-cluster",
+    "Initial cluster token for the etcd cluster during restore bootstrap",
+);
+pub(crate) const INITIAL_ADVERTISE_PEER_URLS: Flag = Flag::text(
+    "initial-advertise-peer-urls",
+    "http://localhost:2380",
+    "List of this member's peer URLs to advertise to the rest of the cluster",
+);
+pub(crate) const NAME: Flag = Flag::text("name", "default", "Human-readable name for this member");
+pub(crate) const BUMP_REVISION: Flag =
+    Flag::uint("bump-revision", "0", "How much to increase the latest revision after restore");
+pub(crate) const MARK_COMPACTED: Flag = Flag::bool(
+    "mark-compacted",
+    "Mark the latest revision after restore as the point of scheduled compaction \
+     (required if --bump-revision > 0, disallowed otherwise)",
+);
+
+/// Permission bits of the directories made.
+const DIR_MODE: u32 = 0o700;
+/// Permission bits of the backend file.
+const FILE_MODE: u32 = 0o600;
+/// Copied at once.
+const PIECE_BYTES: usize = 1 << 20;
+/// What a member's directory is called until it is complete.
+const STAGING: &str = "restoring";
+/// Kind of an entry that changes the members, as the log numbers it.
+const CONF_CHANGE: u8 = 1;
+
+/// A member that is to be, as the flags describe it.
+pub(crate) struct NewMember {
+    dirs: DataDir,
+    has_own_wal_dir: bool,
+    founders: Founders,
+    name: String,
+    bump_revision: u64,
+}
+
+impl NewMember {
+    /// Checks everything that the command line alone tells, and the places.
+    pub(crate) fn prepare(session: &Session) -> Result<Self, Failure> {
+        let matches = &session.matches;
+        let bump_revision = matches.uint("bump-revision");
+        if (bump_revision > 0) != matches.bool("mark-compacted") {
+            let text = "--mark-compacted required if --revision-bump > 0";
+            return Err(Failure::arguments(text));
+        }
+        let member = Self::described(session, bump_revision)?;
+        member.check_places(&*files::disk())?;
+        Ok(member)
+    }
+
+    fn described(session: &Session, bump_revision: u64) -> Result<Self, RestoreError> {
+        let matches = &session.matches;
+        let name = matches.text("name").to_owned();
+        let urls = matches.text("initial-advertise-peer-urls").split(',').map(Url::parse);
+        let mut advertised = urls.collect::<Result<Vec<_>, _>>()?;
+        advertised.sort();
+        let initial = InitialMembers::parse(matches.text("initial-cluster"))?;
+        initial.check_holds(&name)?;
+        advertised::check(&name, &advertised, &initial)?;
+        initial.check_urls()?;
+        let members = initial.iter().map(|(name, urls)| {
+            (name, texts(urls).into_iter().map(str::to_owned).collect::<Vec<_>>())
+        });
+        let founders = Founders::new(members, matches.text("initial-cluster-token"));
+        let data_dir = match matches.text("data-dir") {
+            "" => format!("{name}.etcd"),
+            given => given.to_owned(),
+        };
+        let wal_dir = Some(matches.text("wal-dir")).filter(|given| !given.is_empty());
+        Ok(Self {
+            dirs: DataDir::new(Path::new(&data_dir), wal_dir.map(Path::new)),
+            has_own_wal_dir: wal_dir.is_some(),
+            founders,
+            name,
+            bump_revision,
+        })
+    }
+
+    /// Nothing is written over.
+    fn check_places(&self, disk: &dyn Disk) -> Result<(), RestoreError> {
+        let root = self.dirs.root();
+        let facts = disk.metadata(root).map_err(io_error("look for the directory", root, 0))?;
+        let is_free = facts.is_none() || disk.read_dir(root).is_ok_and(|names| names.is_empty());
+        if !is_free {
+            return Err(RestoreError::DataDir(root.to_path_buf()));
+        }
+        let wal = self.dirs.wal();
+        let facts = disk.metadata(wal).map_err(io_error("look for the directory", wal, 0))?;
+        if facts.is_some() { Err(RestoreError::WalDir(wal.to_path_buf())) } else { Ok(()) }
+    }
+
+    /// The places, for log lines.
+    pub(crate) fn log_fields(&self) -> [(&'static str, String); 3] {
+        [
+            ("wal-dir", self.dirs.wal().display().to_string()),
+            ("data-dir", self.dirs.root().display().to_string()),
+            ("snap-dir", self.dirs.snap().display().to_string()),
+        ]
+    }
+
+    /// Tells of the members of the new cluster.
+    pub(crate) fn log_founders(&self, session: &Session) {
+        for member in self.founders.iter() {
+            session.log(
+                "info",
+                "added member",
+                &[
+                    ("cluster-id", format!("{:x}", self.founders.cluster_id())),
+                    ("added-peer-id", member.id.to_string()),
+                    ("added-peer-peer-urls", member.peer_urls.join(",")),
+                ],
+            );
+        }
+    }
+
+    /// Makes the member's files around the backend file that `bring` puts where it is told, or leaves nothing.
+    pub(crate) fn make(
+        &self,
+        disk: &Arc<dyn Disk>,
+        bring: impl FnOnce(&Path) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let root = self.dirs.root();
+        let is_new = disk.metadata(root).map_err(io_error("look", root, 0))?.is_none();
+        let staging = root.join(STAGING);
+        let snap_dir = staging.join("snap");
+        disk.create_dir_all(&snap_dir, DIR_MODE).map_err(io_error("create", &snap_dir, 0))?;
+        let made = bring(&snap_dir.join("db")).and_then(|()| Ok(self.finish(disk, &staging)?));
+        if made.is_err() {
+            // Whatever stays behind is no member, and is in the way of the next try at worst.
+            drop(disk.remove_dir_all(&staging));
+            if self.has_own_wal_dir {
+                drop(disk.remove_dir_all(self.dirs.wal()));
+            }
+            if is_new {
+                drop(std::fs::remove_dir(root));
+            }
+        }
+        made
+    }
+
+    fn finish(&self, disk: &Arc<dyn Disk>, staging: &Path) -> Result<(), RestoreError> {
+        let (root, snap_dir) = (self.dirs.root(), staging.join("snap"));
+        self.write_backend(disk, &snap_dir.join("db"))?;
+        let inside = staging.join("wal");
+        let wal_dir = if self.has_own_wal_dir { self.dirs.wal() } else { &inside };
+        self.write_log(disk, wal_dir, &snap_dir)?;
+        let sync = |dir: &Path| disk.sync_dir(dir).map_err(io_error("sync the directory", dir, 0));
+        sync(&snap_dir)?;
+        sync(staging)?;
+        let member = self.dirs.member();
+        disk.rename(staging, &member).map_err(io_error("rename", staging, 0))?;
+        sync(root)?;
+        let above = root.parent().filter(|above| !above.as_os_str().is_empty());
+        sync(above.unwrap_or(Path::new(".")))
+    }
+
+    /// Puts the new members in place of the old ones, and says what the file has applied.
+    fn write_backend(&self, disk: &Arc<dyn Disk>, database: &Path) -> Result<(), RestoreError> {
+        let backend = Backend::open(disk, database, Options::default())?;
+        let view = backend.read();
+        let mut batch = Batch::new();
+        for bucket in [Bucket::Members, Bucket::MembersRemoved] {
+            for (key, _) in view.entries(bucket)? {
+                // A copy: the view's pages change below it.
+                batch.delete(bucket, Bytes::copy_from_slice(&key));
+            }
+        }
+        for member in self.founders.iter() {
+            batch.put(Bucket::Members, member.id.to_string(), member.to_json());
+        }
+        if self.bump_revision > 0 {
+            bump(&view, self.bump_revision, &mut batch)?;
+        }
+        batch.set_consistent_index(self.founders.iter().len() as u64, FOUNDING_TERM);
+        drop(view);
+        backend.commit(&batch)?;
+        Ok(())
+    }
+
+    /// Writes the log of a founder that has applied its first entries, and the snapshot that stands for them.
+    fn write_log(
+        &self,
+        disk: &Arc<dyn Disk>,
+        wal_dir: &Path,
+        snap_dir: &Path,
+    ) -> Result<(), RestoreError> {
+        let own = self.founders.named(&self.name).expect("it was looked for in the flags");
+        let metadata =
+            Metadata { node_id: Some(own.id.0), cluster_id: Some(self.founders.cluster_id()) };
+        let mut wal = Wal::create(
+            Arc::clone(disk),
+            wal_dir,
+            metadata.encode_to_vec().into(),
+            wal::Options::default(),
+        )?;
+        let commit = self.founders.iter().len() as u64;
+        let first = self.founders.iter().next().map_or(0, |member| member.id.0);
+        let hard_state = HardState { term: FOUNDING_TERM, vote: first, commit };
+        let changes: Vec<Bytes> = self.founders.conf_changes().collect();
+        let entries = (1..).zip(&changes).map(|(index, data)| EntryRef {
+            index,
+            term: FOUNDING_TERM,
+            kind: CONF_CHANGE,
+            data,
+        });
+        wal.append(Some(&hard_state), entries)?;
+        wal.sync()?;
+        let members = self.founders.to_members();
+        let conf_state: Bytes = members.conf_state().encode_to_vec().into();
+        let tree = V2Membership { members, cluster_version: None };
+        snap::save(
+            &**disk,
+            snap_dir,
+            &snap::Snapshot {
+                index: commit,
+                term: FOUNDING_TERM,
+                conf_state: conf_state.clone(),
+                data: tree.to_json().into(),
+            },
+        )?;
+        let mark =
+            SnapshotMark { index: commit, term: FOUNDING_TERM, conf_state: Some(conf_state) };
+        wal.save_snapshot(&mark)?;
+        Ok(wal.close()?)
+    }
+}
+
+/// Raises the newest revision, and marks everything up to it as compacted: watchers and caches that have seen revisions
+/// that the new cluster does not know learn it from being told that theirs is compacted.
+fn bump(view: &BackendView, by: u64, batch: &mut Batch) -> Result<(), RestoreError> {
+    let mut newest = 1;
+    view.scan(Bucket::Key, |key, _| {
+        let record = RecordKey::decode(key).ok_or("the key is no revision")?;
+        newest = record.revision.main;
+        Ok(std::ops::ControlFlow::Continue(()))
+    })?;
+    let raised = i64::try_from(by).ok().and_then(|by| newest.checked_add(by));
+    let revision = Revision::new(raised.ok_or(RestoreError::Bump { newest, by })?, 0);
+    batch.put_record(RecordKey { revision, tombstone: false }, Bytes::new());
+    let compacted = Bytes::copy_from_slice(&revision.encode());
+    batch.put(Bucket::Meta, meta::SCHEDULED_COMPACTION, compacted);
+    Ok(())
+}
+
+/// Copies the first `len` bytes of a file into a new one, durably, and shows each piece on its way.
+pub(crate) fn copy(
+    disk: &dyn Disk,
+    (source, source_path): (&dyn DiskFile, &Path),
+    len: u64,
+    target_path: &Path,
+    mut show: impl FnMut(&[u8]),
+) -> Result<(), RestoreError> {
+    let from = |offset| io_error("read", source_path, offset);
+    let to = |action, offset| io_error(action, target_path, offset);
+    let target = disk.open(target_path, OpenMode::CreateNew(FILE_MODE)).map_err(to("create", 0))?;
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut at = 0;
+    while at < len {
+        let wanted = usize::try_from(len - at).unwrap_or(usize::MAX).min(piece.len());
+        let piece = &mut piece[..wanted];
+        source.read_exact_at(piece, at).map_err(from(at))?;
+        show(piece);
+        target.write_all_at(piece, at).map_err(to("write", at))?;
+        at += wanted as u64;
+    }
+    target.sync_all().map_err(to("sync", len))
+}
+
+/// Names what was tried on which file of a failed system call.
+pub(crate) fn io_error(
+    action: &'static str,
+    path: &Path,
+    offset: u64,
+) -> impl FnOnce(io::Error) -> RestoreError {
+    let path = path.to_path_buf();
+    move |source| RestoreError::Io { action, path, offset, source }
+}
