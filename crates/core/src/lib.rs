@@ -26,7 +26,7 @@
 //!   covers it. What a mark makes history is given up only then.
 //! * Consensus hears what became of a membership change before it hears that the change is applied ([`Consensus`]).
 //! * What a disk holds after any of these steps was cut short, a member starts from ([`start`]), without what it
-//!   had acknowledged being lost.
+//!   had acknowledged being lost. What old versions failed to store of the members is made good ([`old_members`]).
 //!
 //! # Not here
 //!
@@ -39,6 +39,7 @@ mod backend_writer;
 mod consensus;
 mod image;
 mod log;
+pub mod old_members;
 mod snapshot;
 pub mod start;
 mod state_machine;

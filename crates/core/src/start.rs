@@ -31,9 +31,6 @@ use crate::image::{self, InstallError};
 use crate::log::{Log, LogError};
 use crate::snapshot::SnapshotOrder;
 
-/// The first version whose files hold every change of the members.
-pub const FIRST_COMPLETE: Version = Version::new(3, 6);
-
 /// Why what the disk holds is nothing to go on from.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {

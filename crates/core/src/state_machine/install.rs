@@ -4,7 +4,8 @@ use quorate_raft::Snapshot;
 use quorate_state::members::V2Membership;
 
 use super::{ApplyError, Now, Outlet, Output, StateMachine};
-use crate::start::{FIRST_COMPLETE, storage_version};
+use crate::old_members;
+use crate::start::storage_version;
 
 impl<T> StateMachine<T> {
     /// The backend has put the image in place that was asked for.
@@ -35,7 +36,7 @@ impl<T> StateMachine<T> {
     /// Brings members that a leader of 3.5 did not store up to what its snapshot says of them beside the
     /// file.
     fn repair_members(&mut self, snapshot: &Snapshot) -> Result<(), ApplyError> {
-        if storage_version(&self.backend).is_some_and(|version| version >= FIRST_COMPLETE) {
+        if old_members::are_complete(storage_version(&self.backend)) {
             return Ok(());
         }
         let told = V2Membership::from_json(&snapshot.data)?;

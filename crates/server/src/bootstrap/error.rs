@@ -144,10 +144,8 @@ pub(crate) enum BootError {
     Metadata(#[from] prost::DecodeError),
     #[error("the membership change at index {index} is not readable: {source}")]
     ConfChange { index: LogIndex, source: quorate_raft::confchange::wire::DecodeError },
-    #[error("the snapshot file's members are not readable: {0}")]
-    OldMembers(#[from] quorate_state::members::V2Error),
-    #[error("a membership change in the log is not readable: {0}")]
-    Membership(#[from] quorate_state::members::MembershipFault),
+    #[error(transparent)]
+    OldMembers(#[from] quorate_core::old_members::OldMembersError),
     #[error(transparent)]
     Node(#[from] quorate_node::StartError),
     #[error(

@@ -1,30 +1,16 @@
-//! Members as a file of 3.5 should have them.
-//!
-//! Most releases of 3.5 never overwrote a member's row: names, client URLs, changed peer URLs and promotions
-//! are not in the backend. They are in the JSON tree of the `.snap` file and in the log behind it, which
-//! together are the truth about such a directory.
+//! Members as a file of 3.5 should have them, at a start: `core::old_members` tells them, this says so, and puts aside
+//! what cannot be read.
 
-use std::path::Path;
-
-use prost::Message;
-use quorate_api::raftpb;
-use quorate_core::start::FIRST_COMPLETE;
-use quorate_raft::EntryKind;
-use quorate_state::apply::{ClusterCommand, Command, Request, State};
-use quorate_state::backend::Batch;
-use quorate_state::members::{Members, V2Membership};
-use quorate_state::units::MemberId;
+use quorate_core::old_members::{self, OldMembersError};
+use quorate_state::apply::State;
 use quorate_state::versions::Version;
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::Disk;
 use quorate_storage::snap;
-use quorate_storage::wal::{self, SnapshotMark};
+use quorate_storage::wal::SnapshotMark;
 
 use super::error::BootError;
 use quorate_telemetry::log;
-
-/// Learners that 3.5 allows; changes that it refused have to be refused again.
-const LEARNER_COUNT_MAX: usize = 1;
 
 /// Brings the members of an old file up to what the snapshot file and the log say of them.
 ///
@@ -36,29 +22,9 @@ pub(super) fn repair(
     dirs: &DataDir,
     marks: &[SnapshotMark],
 ) -> Result<(), BootError> {
-    if version.is_some_and(|version| version >= FIRST_COMPLETE) {
+    if old_members::are_complete(version) {
         return Ok(());
     }
-    let Some(members) = members_of_log(disk, dirs, marks, state.applied().0)? else {
-        return Ok(());
-    };
-    let truth = state.members().reconciled(&members);
-    if truth != *state.members() {
-        log::info!("repaired the members that an older version did not store");
-        state.repair_members(truth);
-        state.publish();
-    }
-    Ok(())
-}
-
-/// The members as the newest snapshot file and the log behind it have them at `applied`; `None` if there is
-/// no such file and the log does not reach back to its beginning.
-fn members_of_log(
-    disk: &dyn Disk,
-    dirs: &DataDir,
-    marks: &[SnapshotMark],
-    applied: u64,
-) -> Result<Option<Members>, BootError> {
     let (snapshot, broken) = snap::load_newest(disk, &dirs.snap(), Some(marks))?;
     for file in broken {
         log::warn!(
@@ -67,55 +33,20 @@ fn members_of_log(
             "error" = log::error_chain(&file.error)
         );
     }
-    let (mark, mut members) = match snapshot {
-        None => (SnapshotMark::default(), Members::default()),
-        Some(snapshot) => {
-            let tree = V2Membership::from_json(&snapshot.data)?;
-            let mark = marks.iter().find(|mark| mark.index == snapshot.index).cloned();
-            (mark.unwrap_or_default(), tree.members)
+    match old_members::repair(state, (disk, dirs.wal()), snapshot.as_ref(), marks) {
+        Ok(false) => Ok(()),
+        Ok(true) => {
+            log::info!("repaired the members that an older version did not store");
+            Ok(())
         }
-    };
-    let entries = match read_entries(disk, dirs.wal(), &mark) {
-        Ok(entries) => entries,
-        Err(error) if mark.index == 0 => {
+        // The log does not reach back to its beginning.
+        Err(OldMembersError::Log(error)) if snapshot.is_none() => {
             log::warn!(
                 "the members of an older version cannot be checked",
                 "error" = log::error_chain(&error)
             );
-            return Ok(None);
+            Ok(())
         }
-        Err(error) => return Err(error.into()),
-    };
-    for entry in entries.iter().take_while(|entry| entry.index <= applied) {
-        replay(&mut members, entry)?;
+        Err(error) => Err(error.into()),
     }
-    Ok(Some(members))
-}
-
-fn read_entries(
-    disk: &dyn Disk,
-    dir: &Path,
-    mark: &SnapshotMark,
-) -> Result<Vec<wal::Entry>, wal::WalError> {
-    Ok(wal::read(disk, dir, mark)?.entries)
-}
-
-fn replay(members: &mut Members, entry: &wal::Entry) -> Result<(), BootError> {
-    match EntryKind::from_wire(i32::from(entry.kind)) {
-        Some(EntryKind::ConfChange) => {
-            let change = raftpb::ConfChange::decode(entry.data.clone()).unwrap_or_default();
-            members.replay(&change, LEARNER_COUNT_MAX)?;
-        }
-        Some(EntryKind::Normal) if !entry.data.is_empty() => {
-            // What cannot be read was applied by somebody who could, or is a deep transaction.
-            let Ok(request) = Request::decode_shallow(entry.data.clone()) else { return Ok(()) };
-            if let Command::Cluster(ClusterCommand::MemberAttrSet(set)) = request.command {
-                let told = set.member_attributes.unwrap_or_default();
-                let id = MemberId(set.member_id);
-                members.set_attributes(id, told.name, told.client_urls, None::<&mut Batch>);
-            }
-        }
-        _ => {}
-    }
-    Ok(())
 }

@@ -1,0 +1,101 @@
+//! Members as a file of 3.5 should have them.
+//!
+//! Most releases of 3.5 never overwrote a member's row: names, client URLs, changed peer URLs and promotions
+//! are not in the backend. They are in the JSON tree of the `.snap` file and in the log behind it, which
+//! together are the truth about such a directory.
+//!
+//! # Not here
+//!
+//! Which `.snap` file is the newest that counts, and what becomes of those that cannot be read (the caller).
+
+use std::path::Path;
+
+use prost::Message as _;
+use quorate_api::raftpb;
+use quorate_raft::EntryKind;
+use quorate_state::apply::{ClusterCommand, Command, Request, State};
+use quorate_state::backend::Batch;
+use quorate_state::members::{Members, MembershipFault, V2Error, V2Membership};
+use quorate_state::units::MemberId;
+use quorate_state::versions::Version;
+use quorate_storage::disk::Disk;
+use quorate_storage::snap::Snapshot;
+use quorate_storage::wal::{self, SnapshotMark, WalError};
+
+/// The first version whose files hold every change of the members.
+const FIRST_COMPLETE: Version = Version::new(3, 6);
+
+/// Learners that 3.5 allows; changes that it refused have to be refused again.
+const LEARNER_COUNT_MAX: usize = 1;
+
+/// Why the members of an old file cannot be told.
+#[derive(Debug, thiserror::Error)]
+pub enum OldMembersError {
+    /// The tree of the `.snap` file cannot be read.
+    #[error("the snapshot file's members are not readable: {0}")]
+    Tree(#[from] V2Error),
+    /// The log cannot be read.
+    #[error(transparent)]
+    Log(#[from] WalError),
+    /// A change of the members makes no sense.
+    #[error("a membership change in the log is not readable: {0}")]
+    Change(#[from] MembershipFault),
+}
+
+/// Whether a file of this version tells of all its members by itself.
+#[must_use]
+pub fn are_complete(version: Option<Version>) -> bool {
+    version.is_some_and(|version| version >= FIRST_COMPLETE)
+}
+
+/// Brings the members of an old file up to what the snapshot file and the log say of them; returns whether that has
+/// changed anything.
+///
+/// `snapshot` is the newest one of `marks` that can be read. Without one, the log has to reach back to its beginning.
+pub fn repair(
+    state: &mut State,
+    (disk, wal_dir): (&dyn Disk, &Path),
+    snapshot: Option<&Snapshot>,
+    marks: &[SnapshotMark],
+) -> Result<bool, OldMembersError> {
+    let (mark, mut members) = match snapshot {
+        None => (SnapshotMark::default(), Members::default()),
+        Some(snapshot) => {
+            let tree = V2Membership::from_json(&snapshot.data)?;
+            let mark = marks.iter().find(|mark| mark.index == snapshot.index).cloned();
+            (mark.unwrap_or_default(), tree.members)
+        }
+    };
+    let applied = state.applied().0;
+    let entries = wal::read(disk, wal_dir, &mark)?.entries;
+    for entry in entries.iter().take_while(|entry| entry.index <= applied) {
+        replay(&mut members, entry)?;
+    }
+    let truth = state.members().reconciled(&members);
+    let differs = truth != *state.members();
+    if differs {
+        state.repair_members(truth);
+        state.publish();
+    }
+    Ok(differs)
+}
+
+fn replay(members: &mut Members, entry: &wal::Entry) -> Result<(), OldMembersError> {
+    match EntryKind::from_wire(i32::from(entry.kind)) {
+        Some(EntryKind::ConfChange) => {
+            let change = raftpb::ConfChange::decode(entry.data.clone()).unwrap_or_default();
+            members.replay(&change, LEARNER_COUNT_MAX)?;
+        }
+        Some(EntryKind::Normal) if !entry.data.is_empty() => {
+            // What cannot be read was applied by somebody who could, or is a deep transaction.
+            let Ok(request) = Request::decode_shallow(entry.data.clone()) else { return Ok(()) };
+            if let Command::Cluster(ClusterCommand::MemberAttrSet(set)) = request.command {
+                let told = set.member_attributes.unwrap_or_default();
+                let id = MemberId(set.member_id);
+                members.set_attributes(id, told.name, told.client_urls, None::<&mut Batch>);
+            }
+        }
+        Some(EntryKind::Normal | EntryKind::ConfChangeV2) | None => {}
+    }
+    Ok(())
+}
