@@ -5,7 +5,7 @@ use quorate_cli::command::find;
 use crate::command::Command;
 use crate::failure::Failure;
 use crate::session::{GLOBAL_FLAGS, Session};
-use crate::{completion, db, defrag, dump, hashkv, migrate, snapshot, verify, version};
+use crate::{completion, db, defrag, dump, hashkv, migrate, recover, snapshot, verify, version};
 
 /// All commands.
 pub(crate) const ROOT: Command = Command {
@@ -19,6 +19,7 @@ pub(crate) const ROOT: Command = Command {
         &hashkv::HASHKV,
         &HELP,
         &migrate::MIGRATE,
+        &recover::RECOVER,
         &snapshot::SNAPSHOT,
         &verify::VERIFY,
         &version::VERSION,

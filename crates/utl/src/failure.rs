@@ -1,6 +1,7 @@
 //! How a command fails: a message on standard error and an exit code.
 
 mod migrate;
+mod recover;
 mod restore;
 mod status;
 
@@ -18,6 +19,7 @@ use quorate_storage::wal::WalError;
 use thiserror::Error;
 
 pub(crate) use self::migrate::MigrateError;
+pub(crate) use self::recover::{RecoveryError, ReplayError};
 pub(crate) use self::restore::RestoreError;
 pub(crate) use self::status::StatusError;
 
@@ -116,6 +118,10 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Restore(#[from] RestoreError),
     #[error(transparent)]
+    Recovery(#[from] RecoveryError),
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    #[error(transparent)]
     Backend(Fault),
     #[error(transparent)]
     Image(#[from] ImageFault),
@@ -161,6 +167,8 @@ impl Failure {
             | Self::Migrate(_)
             | Self::Status(_)
             | Self::Restore(_)
+            | Self::Recovery(_)
+            | Self::Replay(_)
             | Self::Backend(_)
             | Self::Image(_)
             | Self::Read(_)

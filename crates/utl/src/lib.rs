@@ -1,7 +1,7 @@
 //! `quorate utl`: work on a member's files while it is not running, as `etcdutl` 3.7 does, and more to look with.
 //!
 //! ```text
-//! main ─► command (which) ─► cli::flags (with what) ─► snapshot, hashkv, defrag, migrate, …  ─► state, storage
+//! main ─► command (which) ─► cli::flags (with what) ─► snapshot, recover, hashkv, defrag, …  ─► core, state, storage
 //!                                                          └──► report (in which form)
 //! ```
 //!
@@ -35,6 +35,7 @@ mod lines;
 mod manual;
 mod migrate;
 mod new_member;
+mod recover;
 mod report;
 mod session;
 mod snapshot;

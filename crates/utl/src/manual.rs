@@ -14,8 +14,8 @@ pub(crate) const MANUAL: Manual<Run> = Manual {
     description: &[
         "Works on files, not on servers: data directories of members that do not run, and snapshots. What Quorate and \
          etcd have written it reads alike.",
-        "snapshot restore, defrag and migrate write; every other command only reads. Commands that etcdutl 3.7 has too \
-         have its flags, output and codes.",
+        "snapshot restore, recover with --yes, defrag and migrate write; every other command only reads. Commands that \
+         etcdutl 3.7 has too have its flags, output and codes.",
     ],
     environment: &[],
     exits: &[

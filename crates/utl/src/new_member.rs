@@ -140,6 +140,21 @@ impl NewMember {
         if facts.is_some() { Err(RestoreError::WalDir(wal.to_path_buf())) } else { Ok(()) }
     }
 
+    /// Where its files will be.
+    pub(crate) const fn dirs(&self) -> &DataDir {
+        &self.dirs
+    }
+
+    /// Who the new cluster begins with.
+    pub(crate) const fn founders(&self) -> &Founders {
+        &self.founders
+    }
+
+    /// By how much the newest revision is raised.
+    pub(crate) const fn bump_revision(&self) -> u64 {
+        self.bump_revision
+    }
+
     /// The places, for log lines.
     pub(crate) fn log_fields(&self) -> [(&'static str, String); 3] {
         [

@@ -46,6 +46,8 @@ pub(crate) enum Cell {
     Hash(u32),
     /// Shown to people in units.
     Bytes(u64),
+    /// What could not be found out.
+    Unknown,
 }
 
 impl Cell {
@@ -56,6 +58,7 @@ impl Cell {
             Self::Unsigned(number) => number.to_string(),
             Self::Hash(hash) => format!("{hash:x}"),
             Self::Bytes(bytes) => size(*bytes),
+            Self::Unknown => "-".to_owned(),
         }
     }
 
@@ -65,6 +68,7 @@ impl Cell {
             Self::Number(number) => (*number).into(),
             Self::Unsigned(number) | Self::Bytes(number) => (*number).into(),
             Self::Hash(hash) => (*hash).into(),
+            Self::Unknown => Value::Null,
         }
     }
 

@@ -33,7 +33,7 @@ impl Written {
 }
 
 /// Exit code, standard output and standard error.
-fn utl(words: &[&str]) -> (u8, String, String) {
+pub(crate) fn utl(words: &[&str]) -> (u8, String, String) {
     let (output, errors) = (Written::default(), Written::default());
     let terminal = Terminal { output: Box::new(output.clone()), errors: Box::new(errors.clone()) };
     let code = run([&["etcdutl"], words].concat().into_iter().map(OsString::from), terminal);

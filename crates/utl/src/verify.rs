@@ -9,12 +9,15 @@
 //! Comparing members: the hash that is shown is the same on every sound member at the same revision.
 
 mod backend;
+mod findings;
 mod log;
 mod snapshot;
 
 use std::path::Path;
 
 use quorate_cli::flags::Flag;
+use quorate_state::backend::Backend;
+use quorate_state::units::MemberId;
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::Disk;
 use quorate_storage::{lost_log, snap};
@@ -22,10 +25,10 @@ use quorate_storage::{lost_log, snap};
 use crate::command::Command;
 use crate::failure::Failure;
 use crate::files;
-use crate::report::{Cell, Column, Report};
 use crate::session::Session;
 
-use self::backend::BackendFacts;
+pub(crate) use self::backend::{BackendFacts, examine as examine_backend};
+pub(crate) use self::findings::Findings;
 use self::log::LogFacts;
 pub(crate) use self::snapshot::SNAPSHOT_VERIFY;
 
@@ -39,97 +42,79 @@ pub(crate) const VERIFY: Command = Command {
     ..Command::EMPTY
 };
 
-const COLUMNS: &[Column] = &[
-    Column::new("grade", "grade", "Grade"),
-    Column::new("part", "part", "Part"),
-    Column::new("finding", "finding", "Finding"),
-];
-
 /// What to do about a directory that no member should be started on.
 const ADVICE: &str = "do not start a member on it. In a cluster whose other members are well, remove this member and \
                       add it anew with an empty directory; otherwise restore a snapshot (`snapshot restore`)";
-
-/// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Grade {
-    /// As it should be.
-    Sound,
-    /// Odd, and not in the way of a start.
-    Notable,
-    /// A member would not start, or would lack what it had acknowledged.
-    Damaged,
-}
-
-/// What is found out, in order.
-#[derive(Debug, Default)]
-struct Findings {
-    list: Vec<(Grade, &'static str, String)>,
-}
-
-impl Findings {
-    fn sound(&mut self, part: &'static str, says: impl Into<String>) {
-        self.list.push((Grade::Sound, part, says.into()));
-    }
-
-    fn notable(&mut self, part: &'static str, says: impl Into<String>) {
-        self.list.push((Grade::Notable, part, says.into()));
-    }
-
-    fn damaged(&mut self, part: &'static str, says: impl Into<String>) {
-        self.list.push((Grade::Damaged, part, says.into()));
-    }
-
-    fn damage_count(&self) -> usize {
-        self.list.iter().filter(|(grade, ..)| *grade == Grade::Damaged).count()
-    }
-
-    fn report(&self) -> Report {
-        let row = |(grade, part, says): &(Grade, &'static str, String)| {
-            let grade = match grade {
-                Grade::Sound => "ok",
-                Grade::Notable => "note",
-                Grade::Damaged => "DAMAGED",
-            };
-            [grade, *part, says.as_str()].map(|text| Cell::Text(text.to_owned())).to_vec()
-        };
-        Report::list(COLUMNS, self.list.iter().map(row).collect())
-    }
-}
 
 fn run(session: &Session) -> Result<(), Failure> {
     let [path] = session.arguments("verify requires exactly one argument")?;
     let wal_dir = Some(session.matches.text("wal-dir")).filter(|given| !given.is_empty());
     let dirs = DataDir::new(Path::new(&path), wal_dir.map(Path::new));
-    let disk = files::disk();
     // Held to the end, so that no member starts meanwhile.
     let backend = match files::open(session, &dirs.backend()) {
         Err(failure @ Failure::InUse { .. }) => return Err(failure),
         opened => opened,
     };
-    let mut findings = Findings::default();
-    if let Some(reason) =
-        lost_log::reason(&*disk, &dirs).map_err(Failure::io("read it", dirs.root()))?
-    {
-        findings
-            .damaged("mark", format!("the log was found to have lost entries before: {reason}"));
-    }
-    let log = log::examine(&*disk, dirs.wal(), &mut findings);
-    snapshots(&*disk, &dirs, log.as_ref(), &mut findings);
-    let facts = match backend {
-        Ok(backend) => backend::examine(&backend, log.as_ref(), &mut findings),
-        Err(failure) => {
-            findings.damaged("backend", failure.to_string());
-            None
-        }
-    };
-    if let (Some(log), Some(facts)) = (&log, &facts) {
-        compare(&*disk, &dirs, log, facts, &mut findings);
+    let Judgement { mut findings, removed, .. } = judge(&*files::disk(), &dirs, backend.as_ref())?;
+    if let Some(id) = removed {
+        let says = format!("member {id}, whose log this is, was removed from its cluster");
+        findings.damaged("members", says);
     }
     session.show(&findings.report())?;
     match findings.damage_count() {
         0 => Ok(()),
         count => Err(Failure::Damaged { path: dirs.root().to_path_buf(), count, advice: ADVICE }),
     }
+}
+
+/// What is to be said of a directory.
+pub(crate) struct Judgement {
+    /// All that was looked at, whoever the member is.
+    pub(crate) findings: Findings,
+    /// What the backend file says, if that can be read.
+    pub(crate) backend: Option<BackendFacts>,
+    /// The member, if its cluster has removed it: what it holds is sound all the same.
+    pub(crate) removed: Option<MemberId>,
+}
+
+/// Judges a directory whose backend file was opened, or could not be.
+pub(crate) fn judge(
+    disk: &dyn Disk,
+    dirs: &DataDir,
+    backend: Result<&Backend, &Failure>,
+) -> Result<Judgement, Failure> {
+    let mut findings = Findings::default();
+    if let Some(reason) =
+        lost_log::reason(disk, dirs).map_err(Failure::io("read it", dirs.root()))?
+    {
+        findings
+            .damaged("mark", format!("the log was found to have lost entries before: {reason}"));
+    }
+    let log = log::examine(disk, dirs.wal(), &mut findings);
+    snapshots(disk, dirs, log.as_ref(), &mut findings);
+    let facts = match backend {
+        Ok(backend) => backend::examine(backend, &mut findings),
+        Err(failure) => {
+            findings.damaged("backend", failure.to_string());
+            None
+        }
+    };
+    if let (Some(log), Some(facts)) = (&log, &facts) {
+        compare(disk, dirs, log, facts, &mut findings);
+    }
+    let own = log.and_then(|log| log.member).map(MemberId);
+    let members = facts.as_ref().and_then(|facts| facts.members.as_ref());
+    let mut removed = None;
+    if let (Some(own), Some(members)) = (own, members) {
+        removed = Some(own).filter(|own| members.is_removed(*own));
+        if removed.is_none() && members.get(own).is_none() {
+            findings.notable(
+                "members",
+                format!("member {own}, whose log this is, is not among the backend's yet"),
+            );
+        }
+    }
+    Ok(Judgement { findings, backend: facts, removed })
 }
 
 /// Reads every `.snap` file. Members from 3.7 on do not need them; those before cannot start without the newest.
@@ -178,10 +163,16 @@ fn compare(
             PART,
             format!("the backend has applied entry {applied} only, the log begins behind {begin}"),
         );
-    } else if let Some(first) = log.first_index.filter(|first| *first > applied.max(begin) + 1) {
+    } else if let Some(first) =
+        log.first_index.filter(|first| *first > applied.max(begin).saturating_add(1))
+    {
         findings.damaged(
             PART,
-            format!("the entries from {} to {} are missing", applied.max(begin) + 1, first - 1),
+            format!(
+                "the entries from {} to {} are missing",
+                applied.max(begin).saturating_add(1),
+                first - 1
+            ),
         );
     }
     if findings.damage_count() == before {

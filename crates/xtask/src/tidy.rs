@@ -204,6 +204,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-api",
             "quorate-cli",
             "quorate-config",
+            "quorate-core",
+            "quorate-raft",
             "quorate-release",
             "quorate-state",
             "quorate-storage",

@@ -34,6 +34,7 @@ mod profiles;
 mod quota;
 mod range;
 mod rebuild;
+mod recover;
 mod requests;
 mod resources;
 mod settings;

@@ -55,7 +55,7 @@ const DIGEST_BYTES: u64 = 32;
 fn run(session: &Session) -> Result<(), Failure> {
     let [path] = session.arguments("snapshot restore requires exactly one argument")?;
     let member = NewMember::prepare(session)?;
-    let path = [("path", path.clone())];
+    let path = [("path", path)];
     let fields = [&path[..], &member.log_fields()].concat();
     session.log("info", "restoring snapshot", &fields);
     let (disk, snapshot) = (files::disk(), Path::new(&path[0].1));

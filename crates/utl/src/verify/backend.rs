@@ -8,10 +8,8 @@ use quorate_state::lease::LeaseRecord;
 use quorate_state::members::Members;
 use quorate_state::mvcc::{Recovered, Store, StoreOptions};
 use quorate_state::schema::{Bucket, meta};
-use quorate_state::units::MemberId;
 
-use super::Findings;
-use super::log::LogFacts;
+use super::findings::Findings;
 use crate::failure::Failure;
 use crate::soundness::check_pages;
 
@@ -19,17 +17,17 @@ const PART: &str = "backend";
 
 /// What the backend file says.
 #[derive(Debug)]
-pub(super) struct BackendFacts {
+pub(crate) struct BackendFacts {
     /// The last entry whose effect is in it.
-    pub(super) applied: u64,
+    pub(crate) applied: u64,
+    /// The newest revision, if the keyspace can be read.
+    pub(crate) revision: Option<i64>,
+    /// Its members, if they can be read.
+    pub(crate) members: Option<Members>,
 }
 
 /// Reads the whole file; nothing is returned for one that does not tell how far it is.
-pub(super) fn examine(
-    backend: &Backend,
-    log: Option<&LogFacts>,
-    findings: &mut Findings,
-) -> Option<BackendFacts> {
+pub(crate) fn examine(backend: &Backend, findings: &mut Findings) -> Option<BackendFacts> {
     let view = backend.read();
     if let Err(error) = check_pages(&view.transaction().check()) {
         // What is read from such pages means nothing.
@@ -37,10 +35,13 @@ pub(super) fn examine(
         return None;
     }
     findings.sound(PART, "every page is reached once, well-formed and in order");
+    let mut revision = None;
     match keyspace(backend, &view) {
-        Ok((says, dangling)) => {
-            findings.sound(PART, says);
-            if dangling > 0 {
+        Ok(keyspace) => {
+            revision = Some(keyspace.revision);
+            findings.sound(PART, keyspace.says);
+            if keyspace.dangling > 0 {
+                let dangling = keyspace.dangling;
                 findings.notable(
                     PART,
                     format!("{dangling} keys are attached to leases that are not there"),
@@ -49,26 +50,18 @@ pub(super) fn examine(
         }
         Err(failure) => findings.damaged(PART, failure.to_string()),
     }
-    match members(&view) {
+    let members = match members(&view) {
         Ok(members) => {
             findings.sound(PART, format!("{} members", members.iter().len()));
-            let own = log.and_then(|log| log.member).map(MemberId);
-            if let Some(own) = own.filter(|own| members.is_removed(*own)) {
-                findings.damaged(
-                    PART,
-                    format!("member {own}, whose log this is, was removed from its cluster"),
-                );
-            } else if let Some(own) = own.filter(|own| members.get(*own).is_none()) {
-                findings.notable(
-                    PART,
-                    format!("member {own}, whose log this is, is not among its members yet"),
-                );
-            }
+            Some(members)
         }
-        Err(problem) => findings.damaged(PART, problem),
-    }
+        Err(problem) => {
+            findings.damaged(PART, problem);
+            None
+        }
+    };
     match view.consistent_index() {
-        Ok((applied, _)) => Some(BackendFacts { applied }),
+        Ok((applied, _)) => Some(BackendFacts { applied, revision, members }),
         Err(fault) => {
             findings.damaged(PART, fault.to_string());
             None
@@ -76,8 +69,15 @@ pub(super) fn examine(
     }
 }
 
-/// What the keyspace is like, and how many keys are attached to leases that are not there.
-fn keyspace(backend: &Backend, view: &BackendView) -> Result<(String, usize), Failure> {
+/// What the keyspace is like.
+struct Keyspace {
+    says: String,
+    revision: i64,
+    /// Keys that are attached to leases that are not there.
+    dangling: usize,
+}
+
+fn keyspace(backend: &Backend, view: &BackendView) -> Result<Keyspace, Failure> {
     let mut leases = HashSet::new();
     for (position, (key, value)) in view.entries(Bucket::Lease)?.into_iter().enumerate() {
         let lease = LeaseRecord::decode(&value).ok_or_else(|| {
@@ -104,7 +104,7 @@ fn keyspace(backend: &Backend, view: &BackendView) -> Result<(String, usize), Fa
         hash.hash,
         leases.len()
     );
-    Ok((says, dangling))
+    Ok(Keyspace { says, revision: hash.hash_revision, dangling })
 }
 
 fn members(view: &BackendView) -> Result<Members, String> {

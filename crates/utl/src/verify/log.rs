@@ -8,7 +8,7 @@ use quorate_storage::disk::Disk;
 use quorate_storage::wal::inspect::{Content, visit};
 use quorate_storage::wal::{self, SnapshotMark, WalError};
 
-use super::Findings;
+use super::findings::Findings;
 use crate::dump::identity;
 
 const PART: &str = "log";
@@ -45,7 +45,7 @@ impl LogFacts {
             Content::Entry(entry) => {
                 if self.first_index.is_none() {
                     self.first_index = Some(entry.index);
-                } else if entry.index > self.last_index + 1 && self.hole.is_none() {
+                } else if entry.index > self.last_index.saturating_add(1) && self.hole.is_none() {
                     self.hole = Some((self.last_index, entry.index));
                 }
                 // Entries of a leader that lost its followers are written over.

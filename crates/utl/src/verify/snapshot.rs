@@ -9,7 +9,8 @@ use std::path::Path;
 use quorate_storage::disk::{Disk, OpenMode};
 use sha2::{Digest as _, Sha256};
 
-use super::{Findings, backend};
+use super::backend;
+use super::findings::Findings;
 use crate::command::Command;
 use crate::failure::Failure;
 use crate::files;
@@ -44,7 +45,7 @@ fn run(session: &Session) -> Result<(), Failure> {
     };
     digest(&*files::disk(), path, &mut findings).map_err(Failure::io("read it", path))?;
     match opened {
-        Ok(opened) => drop(backend::examine(&opened, None, &mut findings)),
+        Ok(opened) => drop(backend::examine(&opened, &mut findings)),
         Err(failure) => findings.damaged("backend", failure.to_string()),
     }
     session.show(&findings.report())?;

@@ -1,0 +1,305 @@
+//! `recover`: a new cluster made of what is left of an old one, when its quorum is lost for good.
+//!
+//! ```text
+//! directories ─► source (held, judged) ─► choice (which) ─► replay (for show) ─► plan (shown)
+//!                                                              └─ with --yes ─► replay (onto a copy) ─► new_member
+//! ```
+//!
+//! # Invariants
+//!
+//! * The directories given are only read, and held meanwhile: no member runs on one of them.
+//! * Nothing is made before it was shown, and nothing without `--yes`. What is made is what was shown.
+//! * Where something acknowledged may be missing, it takes a flag of its own.
+//! * Whoever gives the same directories gets the same state: each member of the new cluster is made by itself.
+//!
+//! # Not here
+//!
+//! What is made around the state (`new_member`). Whether a directory is as its member left it: an older copy of one
+//! cannot be told from it, and must not be given.
+
+mod choice;
+mod outline;
+mod plan;
+mod replay;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use quorate_cli::flags::Flag;
+use quorate_raft::joint::JointConfig;
+use quorate_state::backend::{Backend, check_image};
+use quorate_storage::bolt::Options;
+use quorate_storage::disk::{Disk, OpenMode};
+
+use self::choice::Candidate;
+use self::outline::Comparison;
+use self::plan::{Directory, New, Other, Plan};
+use self::replay::{Outcome, replay};
+use self::source::{Image, Source};
+use crate::command::Command;
+use crate::failure::{Failure, RecoveryError, ReplayError, RestoreError};
+use crate::files;
+use crate::new_member::{self, NewMember, copy, io_error};
+use crate::report::Format;
+use crate::session::Session;
+
+pub(crate) const RECOVER: Command = Command {
+    usage: "recover <data-dir>... [options]",
+    short: "Makes a new cluster of the data directories of one whose quorum is lost for good",
+    long: "\
+Makes a new cluster of the data directories of one whose quorum is lost for good. Give all of them that are left, as
+their members left them, and no older copies; where a log lies elsewhere, DATA-DIR=WAL-DIR. They are only read, and no
+member may run on them.
+
+The directory whose log is the furthest of the sound ones is chosen, and its log carried out to its end. With sound
+directories of a majority of the voters this has every write that was acknowledged. Without one it may not, and
+--accept-data-loss is wanted.
+
+Shows what it comes to: each directory, what is kept, carried over, left out and dropped. Only with --yes it is made:
+one member of the new cluster, as by `snapshot restore`. Run it once for each, with the same directories and the same
+--initial-cluster, and its own --name, --initial-advertise-peer-urls and --data-dir. With the same URLs as before it
+takes another --initial-cluster-token, so that members of the old cluster do not join the new one.
+",
+    flags: &[
+        new_member::DATA_DIR,
+        new_member::WAL_DIR,
+        new_member::INITIAL_CLUSTER,
+        new_member::INITIAL_CLUSTER_TOKEN,
+        new_member::INITIAL_ADVERTISE_PEER_URLS,
+        new_member::NAME,
+        new_member::BUMP_REVISION,
+        new_member::MARK_COMPACTED,
+        Flag::bool("yes", "Make the member's files; without it the plan is only shown"),
+        Flag::bool(
+            "accept-data-loss",
+            "Go on although writes that were acknowledged may be missing",
+        ),
+    ],
+    run: Some(run),
+    ..Command::EMPTY
+};
+
+/// Entries that are told in words.
+const TOLD_MAX: u64 = 10;
+
+fn run(session: &Session) -> Result<(), Failure> {
+    let arguments: Vec<String> =
+        (0..session.matches.args.len()).filter_map(|at| session.matches.arg(at)).collect();
+    if arguments.is_empty() {
+        return Err(Failure::arguments("recover requires at least one data directory"));
+    }
+    if session.format()? == Format::Protobuf {
+        return Err(Failure::FormatOfThis("protobuf"));
+    }
+    let member = NewMember::prepare(session)?;
+    let opened = arguments.iter().map(|argument| Source::open(session, argument));
+    let mut sources = opened.collect::<Result<Vec<Source>, Failure>>()?;
+    let disk = files::disk();
+    check_outside(&member, &sources)?;
+    choice::check_identities(&candidates(&sources))?;
+    let cluster = member.founders().cluster_id();
+    if sources.iter().any(|source| source.outline.cluster == Some(cluster)) {
+        return Err(RecoveryError::SameCluster { cluster }.into());
+    }
+    let Some((chosen, outcome)) = choose(&*disk, &mut sources)? else {
+        plan::show(session, &directories(&sources, None), None)?;
+        return Err(RecoveryError::NoneSound.into());
+    };
+    let mut plan = plan(&*disk, &sources, chosen, outcome, &member)?;
+    let doubts = plan.doubts();
+    let is_refused = !doubts.is_empty() && !session.matches.bool("accept-data-loss");
+    plan.new.is_made = session.matches.bool("yes") && !is_refused;
+    plan::show(session, &directories(&sources, Some(chosen)), Some(&plan))?;
+    if is_refused {
+        return Err(RecoveryError::MayLose { reasons: doubts.join("; ") }.into());
+    }
+    if plan.new.is_made {
+        make(session, &disk, &member, &sources[chosen], &plan.outcome)
+    } else {
+        Ok(())
+    }
+}
+
+fn candidates(sources: &[Source]) -> Vec<Candidate> {
+    sources.iter().map(Source::candidate).collect()
+}
+
+/// What is only read must not get new files.
+fn check_outside(member: &NewMember, sources: &[Source]) -> Result<(), Failure> {
+    for output in [member.dirs().root(), member.dirs().wal()] {
+        let real_output = resolved(output);
+        for source in sources {
+            for input in [source.dirs.root(), source.dirs.wal()] {
+                if real_output.starts_with(resolved(input)) {
+                    let (output, input) = (output.to_path_buf(), input.to_path_buf());
+                    return Err(RecoveryError::Inside { output, input }.into());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The path with the links resolved in the part of it that is there.
+fn resolved(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    for above in absolute.ancestors() {
+        if let Ok(real) = above.canonicalize() {
+            let rest = absolute.strip_prefix(above).unwrap_or(Path::new(""));
+            return real.join(rest);
+        }
+    }
+    absolute
+}
+
+/// Chooses the furthest directory whose log can be carried out to its end, and says what comes of it. One whose log
+/// cannot is not sound.
+fn choose(
+    disk: &dyn Disk,
+    sources: &mut [Source],
+) -> Result<Option<(usize, Outcome)>, ReplayError> {
+    while let Some(chosen) = choice::furthest(&candidates(sources)) {
+        let Some(image) = &sources[chosen].image else { break };
+        match replay(disk, &sources[chosen], &image.backend, false) {
+            Ok(outcome) => return Ok(Some((chosen, outcome))),
+            Err(error) => sources[chosen].damage.push(format!("replay: {error}")),
+        }
+    }
+    Ok(None)
+}
+
+/// What is to be shown of the directories.
+fn directories(sources: &[Source], chosen: Option<usize>) -> Vec<Directory> {
+    let directory = |(at, source): (usize, &Source)| {
+        let log = Some(&source.outline).filter(|_| source.is_log_whole);
+        Directory {
+            path: source.path().to_path_buf(),
+            member: source.outline.member,
+            cluster: source.outline.cluster,
+            last: log.map(|log| log.last()),
+            commit: log.map(|log| log.commit),
+            applied: source.image.as_ref().map(|image| image.applied),
+            revision: source.image.as_ref().and_then(|image| image.revision),
+            damage: source.damage.clone(),
+            is_removed: source.is_removed,
+            is_chosen: chosen == Some(at),
+        }
+    };
+    sources.iter().enumerate().map(directory).collect()
+}
+
+/// Weighs the chosen directory against the others.
+fn plan(
+    disk: &dyn Disk,
+    sources: &[Source],
+    chosen: usize,
+    outcome: Outcome,
+    member: &NewMember,
+) -> Result<Plan, Failure> {
+    let source = &sources[chosen];
+    let conf_state = outcome.members.conf_state();
+    let voters = JointConfig {
+        incoming: conf_state.voters.into_iter().collect(),
+        outgoing: source.outline.outgoing_voters().into_iter().collect(),
+    };
+    let at_hand = choice::voters_at_hand(&candidates(sources), &voters);
+    let (_, last) = source.outline.last();
+    let (mut others, mut contradictions) = (Vec::new(), Vec::new());
+    let sound = sources.iter().enumerate().filter(|(_, other)| other.is_sound());
+    for (at, other) in sound.clone().filter(|(at, _)| *at != chosen) {
+        let (_, other_last) = other.outline.last();
+        let path = other.path().display();
+        let first = match other.outline.compare(&source.outline) {
+            Comparison::Contained => {
+                others.push((at, Other::Contained));
+                continue;
+            }
+            Comparison::Before => {
+                let indexes = other.outline.commit.saturating_add(1)..=other_last;
+                others.push((at, Other::Unknown { indexes }));
+                continue;
+            }
+            Comparison::Differs { from } => from,
+            Comparison::Contradicts { index } => {
+                contradictions.push(format!(
+                    "entry {index} of {path} is not that of the chosen log, and of the same term"
+                ));
+                index
+            }
+        };
+        if first <= other.committed() {
+            contradictions.push(format!(
+                "entry {first} of {path} is committed there, and the chosen log has another one or none"
+            ));
+        }
+        let told = told(disk, other, first, other_last)?;
+        others.push((at, Other::Lacking { indexes: first..=other_last, told }));
+    }
+    let committed = sound.map(|(_, other)| other.committed()).max().unwrap_or_default().min(last);
+    let founders = member.founders();
+    Ok(Plan {
+        chosen,
+        has_majority: choice::are_majority(&at_hand, &voters),
+        voters,
+        at_hand: at_hand.into_iter().collect(),
+        contradictions,
+        committed,
+        uncommitted_told: told(disk, source, committed.saturating_add(1), last)?,
+        others,
+        outcome,
+        new: New {
+            cluster: founders.cluster_id(),
+            members: founders.iter().map(|member| (member.id.0, member.name.clone())).collect(),
+            place: member.dirs().root().to_path_buf(),
+            bump_revision: member.bump_revision(),
+            is_made: false,
+        },
+    })
+}
+
+/// The first of these entries in words.
+fn told(disk: &dyn Disk, source: &Source, first: u64, last: u64) -> Result<Vec<String>, Failure> {
+    if first > last {
+        return Ok(Vec::new());
+    }
+    let indexes = first..=last.min(first.saturating_add(TOLD_MAX - 1));
+    Ok(outline::told(disk, source.dirs.wal(), &indexes)?)
+}
+
+/// Makes the member's files around a copy of the chosen state with the log carried out on it.
+fn make(
+    session: &Session,
+    disk: &Arc<dyn Disk>,
+    member: &NewMember,
+    source: &Source,
+    shown: &Outcome,
+) -> Result<(), Failure> {
+    let path = [("path", source.path().display().to_string())];
+    let fields = [&path[..], &member.log_fields()].concat();
+    session.log("info", "recovering", &fields);
+    let image = source.image.as_ref().expect("a sound directory has one");
+    member.make(disk, |database| {
+        copy_image(disk, image, database)?;
+        let backend = Backend::open(disk, database, Options::default())?;
+        let outcome = replay(&**disk, source, &backend, true)?;
+        match outcome == *shown {
+            true => Ok(()),
+            false => Err(RecoveryError::Changed(source.path().to_path_buf()).into()),
+        }
+    })?;
+    member.log_founders(session);
+    session.log("info", "recovered", &fields);
+    Ok(())
+}
+
+fn copy_image(disk: &Arc<dyn Disk>, image: &Image, database: &Path) -> Result<(), RestoreError> {
+    let path = &image.path;
+    let file = disk.open(path, OpenMode::Read).map_err(io_error("open", path, 0))?;
+    let len = file.len().map_err(io_error("read", path, 0))?;
+    copy(&**disk, (&*file, path), len, database, |_| {})?;
+    check_image(disk, database, 0)
+        .map_err(|source| RestoreError::Image { snapshot: path.clone(), source })
+}

@@ -1,0 +1,165 @@
+//! Which directory to go on from, and whether it holds everything that was acknowledged.
+//!
+//! By Raft's own rule: the log whose last entry has the highest term, and of those the longest. An entry that was
+//! acknowledged is on the disks of a majority of the voters. Any other majority shares a voter with that one, and a
+//! log that is as far as that voter's, or further, has the entry too. So with sound logs of a majority of the voters
+//! at hand, the one that is furthest holds everything; the highest commit index would not do, for it lags behind on
+//! the disks.
+//!
+//! # Not here
+//!
+//! What makes a directory sound (`source`), who the voters are (`replay`).
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use quorate_raft::joint::JointConfig;
+use quorate_raft::quorum::VoteResult;
+
+use crate::failure::RecoveryError;
+
+/// A directory, as far as it matters for the choice.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Candidate {
+    pub(super) path: PathBuf,
+    /// The member, where the log names it.
+    pub(super) member: Option<u64>,
+    /// Its cluster, where the log names it.
+    pub(super) cluster: Option<u64>,
+    pub(super) is_sound: bool,
+    /// Term and index of the last entry.
+    pub(super) last: (u64, u64),
+    /// Up to where the backend has applied the log.
+    pub(super) applied: u64,
+}
+
+/// Refuses directories that cannot be weighed against each other.
+pub(super) fn check_identities(candidates: &[Candidate]) -> Result<(), RecoveryError> {
+    for (at, one) in candidates.iter().enumerate() {
+        for other in &candidates[at + 1..] {
+            let paths = || (one.path.clone(), other.path.clone());
+            if let (Some(cluster), Some(other_cluster)) = (one.cluster, other.cluster)
+                && cluster != other_cluster
+            {
+                let (path, other) = paths();
+                return Err(RecoveryError::OtherCluster { path, cluster, other, other_cluster });
+            }
+            if let Some(member) = one.member
+                && Some(member) == other.member
+            {
+                let (path, other) = paths();
+                return Err(RecoveryError::SameMember { path, other, member });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The sound directory whose log is the furthest. Of equal ones that with the least to replay, and then the first.
+pub(super) fn furthest(candidates: &[Candidate]) -> Option<usize> {
+    let sound = candidates.iter().enumerate().filter(|(_, candidate)| candidate.is_sound);
+    let by_log = |(at, candidate): &(usize, &Candidate)| {
+        (candidate.last, candidate.applied, std::cmp::Reverse(*at))
+    };
+    sound.max_by_key(by_log).map(|(at, _)| at)
+}
+
+/// The voters whose sound logs are among the directories. A log without anything in it counts for nobody: its member
+/// may be new, or may have been wiped.
+pub(super) fn voters_at_hand(candidates: &[Candidate], voters: &JointConfig) -> BTreeSet<u64> {
+    let sound = candidates.iter().filter(|candidate| candidate.is_sound && candidate.last.1 > 0);
+    sound.filter_map(|candidate| candidate.member).filter(|id| voters.contains(*id)).collect()
+}
+
+/// Whether these are a majority, in both configurations where two are in force.
+pub(super) fn are_majority(at_hand: &BTreeSet<u64>, voters: &JointConfig) -> bool {
+    let has_voters = !voters.incoming.0.is_empty();
+    has_voters && voters.vote_result(|id| Some(at_hand.contains(&id))) == VoteResult::Won
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sound directory of a member whose log ends in this term with this index.
+    fn sound(member: u64, term: u64, index: u64) -> Candidate {
+        Candidate {
+            path: format!("m{member}").into(),
+            member: Some(member),
+            cluster: Some(7),
+            is_sound: true,
+            last: (term, index),
+            applied: 0,
+        }
+    }
+
+    fn unsound(member: u64, term: u64, index: u64) -> Candidate {
+        Candidate { is_sound: false, ..sound(member, term, index) }
+    }
+
+    #[test]
+    fn the_last_term_decides_then_the_last_index() {
+        let ahead = |applied| Candidate { applied, ..sound(2, 3, 10) };
+        for (candidates, expected) in [
+            (vec![sound(1, 3, 10), sound(2, 3, 12), sound(3, 3, 11)], Some(1)),
+            (vec![sound(1, 3, 90), sound(2, 4, 12), sound(3, 3, 91)], Some(1)),
+            (vec![unsound(1, 5, 99), sound(2, 4, 12), sound(3, 4, 11)], Some(1)),
+            (vec![sound(1, 3, 10), sound(2, 3, 10)], Some(0)),
+            (vec![sound(1, 3, 10), ahead(5)], Some(1)),
+            (vec![unsound(1, 5, 99)], None),
+            (vec![], None),
+        ] {
+            assert_eq!(furthest(&candidates), expected, "{candidates:?}");
+        }
+    }
+
+    #[test]
+    fn a_majority_is_of_sound_voters_in_each_configuration() {
+        let joint = |incoming: &[u64], outgoing: &[u64]| JointConfig {
+            incoming: incoming.iter().copied().collect(),
+            outgoing: outgoing.iter().copied().collect(),
+        };
+        let three = joint(&[1, 2, 3], &[]);
+        for (candidates, voters, expected) in [
+            (vec![sound(1, 1, 1), sound(2, 1, 1), sound(3, 1, 1)], &three, true),
+            (vec![sound(1, 1, 1), sound(2, 1, 1)], &three, true),
+            (vec![sound(1, 1, 1)], &three, false),
+            // The best one may be unsound, as long as a majority is left.
+            (vec![unsound(1, 9, 9), sound(2, 1, 1), sound(3, 1, 1)], &three, true),
+            (vec![unsound(1, 9, 9), sound(2, 1, 1)], &three, false),
+            // A learner, or who was removed, has no say.
+            (vec![sound(4, 1, 1), sound(5, 1, 1), sound(1, 1, 1)], &three, false),
+            // Nor has one that may have forgotten everything.
+            (vec![sound(1, 1, 1), sound(2, 0, 0)], &three, false),
+            (vec![sound(1, 1, 1), sound(2, 1, 1)], &joint(&[1, 2, 3, 4], &[]), false),
+            (vec![sound(1, 1, 1)], &joint(&[1], &[]), true),
+            (vec![sound(1, 1, 1), sound(2, 1, 1)], &joint(&[1, 2, 3], &[3, 4, 5]), false),
+            (vec![sound(1, 1, 1), sound(3, 1, 1)], &joint(&[1, 2, 3], &[3, 4, 5]), false),
+            (
+                vec![sound(1, 1, 1), sound(3, 1, 1), sound(4, 1, 1)],
+                &joint(&[1, 2, 3], &[3, 4, 5]),
+                true,
+            ),
+            (vec![sound(1, 1, 1)], &joint(&[], &[]), false),
+        ] {
+            let at_hand = voters_at_hand(&candidates, voters);
+            assert_eq!(are_majority(&at_hand, voters), expected, "{candidates:?} of {voters}");
+        }
+    }
+
+    #[test]
+    fn directories_that_cannot_be_weighed_are_refused() {
+        let refused = |candidates: &[Candidate]| {
+            check_identities(candidates).map_err(|error| error.to_string()).unwrap_err()
+        };
+        let stranger = Candidate { cluster: Some(8), ..sound(3, 1, 1) };
+        let text = refused(&[sound(1, 1, 1), sound(2, 1, 1), stranger]);
+        assert!(text.starts_with("m1 is of cluster 7 and m3 of cluster 8"), "{text}");
+        let copy = Candidate { path: "copy".into(), ..unsound(2, 1, 1) };
+        let text = refused(&[sound(1, 1, 1), sound(2, 1, 1), copy]);
+        assert!(text.starts_with("m2 and copy are both of member 2"), "{text}");
+        // Whose log this is cannot be told: it is unsound, and counts for nobody.
+        let nameless = Candidate { member: None, cluster: None, ..unsound(0, 0, 0) };
+        check_identities(&[sound(1, 1, 1), nameless.clone(), nameless]).unwrap();
+    }
+}

@@ -1,0 +1,228 @@
+//! The log of a directory carried out behind its backend file, to its end, by the state machine that members have.
+//!
+//! Once for show, with nothing written, and once onto a copy of the file; both come to the same.
+//!
+//! # What a member may have done otherwise
+//!
+//! How many learners there may be, and how short a lease: settings of a member, which its files do not hold. No learner
+//! is refused here, and leases of less than two seconds last two seconds, as with etcd's defaults.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use quorate_api::etcdserverpb::AlarmType;
+use quorate_core::old_members;
+use quorate_core::start::{self, Start};
+use quorate_core::{Begun, Job, Now, Outlet, Output, Pace, StateMachine};
+use quorate_raft::{Entry, Term};
+use quorate_state::apply::{Refusal, Request, Response, State, StateOptions};
+use quorate_state::backend::{Backend, Batch};
+use quorate_state::members::Members;
+use quorate_state::mvcc::RangeQuery;
+use quorate_state::units::{MemberId, Millis};
+use quorate_storage::disk::Disk;
+use quorate_storage::snap::{self, Snapshot};
+use quorate_storage::wal;
+
+use super::source::Source;
+use crate::failure::ReplayError;
+
+/// Entries carried out at once.
+const ENTRIES_MAX: usize = 1000;
+
+/// Batches are committed when they are large; nobody waits for them.
+const PACE: Pace = Pace {
+    batch_interval: Duration::from_secs(1),
+    batch_ops_max: 10_000,
+    compaction_step: 1000,
+    compaction_pause: Duration::ZERO,
+    lease_extension_millis: 0,
+};
+
+/// What the state has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// Entries carried out behind the backend file.
+    pub(super) entry_count: usize,
+    /// Who is in the cluster, with every change in the log.
+    pub(super) members: Members,
+    pub(super) revision: i64,
+    pub(super) compacted: i64,
+    pub(super) key_count: i64,
+    /// Of the keyspace, as members tell it.
+    pub(super) hash: u32,
+    pub(super) lease_count: usize,
+    pub(super) user_count: usize,
+    pub(super) role_count: usize,
+    pub(super) is_auth_enabled: bool,
+    /// Each with its member.
+    pub(super) alarms: Vec<(String, u64)>,
+    pub(super) cluster_version: Option<String>,
+}
+
+/// Carries the log of a directory out behind `backend`, which is its backend file or a copy of it. Only with `writes`
+/// the file is changed.
+pub(super) fn replay(
+    disk: &dyn Disk,
+    source: &Source,
+    backend: &Backend,
+    writes: bool,
+) -> Result<Outcome, ReplayError> {
+    let options = StateOptions { learner_count_max: usize::MAX, ..StateOptions::default() };
+    let mut state = State::recover(backend, options)?;
+    complete_members(disk, source, backend, &mut state)?;
+    let (outline, applied) = (&source.outline, state.applied().0);
+    let contents = wal::read(disk, source.dirs.wal(), &outline.mark())?;
+    let (_, last) = outline.last();
+    let mut entries = Start::new(&state, contents, outline.mark())?.entries;
+    entries.retain(|entry| (applied.saturating_add(1)..=last).contains(&entry.index.get()));
+    let entry_count = entries.len();
+    let own_id = MemberId(outline.member.unwrap_or_default());
+    let begun = Instant::now();
+    let now = || Now { instant: Instant::now(), millis: Millis(elapsed_millis(begun)) };
+    let mut machine = StateMachine::new(state, backend.clone(), own_id, PACE, begun);
+    let mut outlet = Batches::default();
+    let mut entries = entries.into_iter().peekable();
+    while entries.peek().is_some() {
+        let some = entries.by_ref().take(ENTRIES_MAX).collect();
+        machine.take(Job::Apply(some), now(), &mut outlet)?;
+        machine.hand_over_if_due(Instant::now(), &mut outlet);
+        outlet.commit(backend, &mut machine, now, writes)?;
+    }
+    machine.take(Job::Stop, now(), &mut outlet)?;
+    outlet.commit(backend, &mut machine, now, writes)?;
+    outcome(machine.state(), entry_count)
+}
+
+fn elapsed_millis(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Files of 3.5 do not hold all of their members.
+fn complete_members(
+    disk: &dyn Disk,
+    source: &Source,
+    backend: &Backend,
+    state: &mut State,
+) -> Result<(), ReplayError> {
+    if old_members::are_complete(start::storage_version(backend)) {
+        return Ok(());
+    }
+    let (marks, wal_dir) = (source.outline.marks(), source.dirs.wal());
+    let snapshot = newest_snapshot(disk, source)?;
+    match old_members::repair(state, (disk, wal_dir), snapshot.as_ref(), marks) {
+        // The log does not reach back to its beginning, so it is as a start has it.
+        Err(old_members::OldMembersError::Log(_)) if snapshot.is_none() => Ok(()),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The newest snapshot that counts and can be read.
+fn newest_snapshot(disk: &dyn Disk, source: &Source) -> Result<Option<Snapshot>, ReplayError> {
+    let dir = source.dirs.snap();
+    let names = snap::list(disk, &dir)?.snapshots;
+    let readable = names.iter().filter_map(|name| snap::read(disk, &dir.join(name)).ok());
+    let counts = |snapshot: &Snapshot| {
+        let marks = source.outline.marks().iter();
+        marks.clone().any(|mark| (mark.term, mark.index) == (snapshot.term, snapshot.index))
+    };
+    Ok(readable.into_iter().find(counts))
+}
+
+fn outcome(state: &State, entry_count: usize) -> Result<Outcome, ReplayError> {
+    let view = state.readers().view();
+    let hash = view.hash_kv(0)?;
+    let everything = RangeQuery {
+        key: Bytes::from_static(b"\0"),
+        range_end: Bytes::from_static(b"\0"),
+        count_only: true,
+        ..RangeQuery::default()
+    };
+    let auth = state.auth().view();
+    let alarms = state.alarms().of_kind(AlarmType::None as i32).map(|alarm| {
+        let name = AlarmType::try_from(alarm.kind).map_or("unknown", |kind| kind.as_str_name());
+        (name.to_owned(), alarm.member.0)
+    });
+    Ok(Outcome {
+        entry_count,
+        members: state.members().clone(),
+        revision: hash.hash_revision,
+        compacted: hash.compact_revision,
+        key_count: view.range(&everything)?.count,
+        hash: hash.hash,
+        lease_count: state.readers().leases.count(),
+        user_count: auth.user_names().count(),
+        role_count: auth.role_names().count(),
+        is_auth_enabled: auth.is_enabled(),
+        alarms: alarms.collect(),
+        cluster_version: state.versions().cluster().map(|version| version.to_string()),
+    })
+}
+
+/// Takes batches, and nothing else: nobody waits for an answer.
+#[derive(Debug, Default)]
+struct Batches {
+    waiting: Vec<Batch>,
+}
+
+impl Batches {
+    /// Writes what has come, if it is to be written; it can be read all the same.
+    fn commit(
+        &mut self,
+        backend: &Backend,
+        machine: &mut StateMachine<()>,
+        now: impl Fn() -> Now,
+        writes: bool,
+    ) -> Result<(), ReplayError> {
+        for batch in std::mem::take(&mut self.waiting) {
+            if writes {
+                let committed = backend.commit(&batch)?;
+                let job = Job::Committed { committed, generation: 0 };
+                machine.take(job, now(), self)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Outlet for Batches {
+    type Ticket = ();
+    type Told = ();
+
+    fn begin(&mut self, _: &Request) -> Begun<()> {
+        Begun { ticket: (), reply_wanted: false, kind: "a request" }
+    }
+
+    fn finish(&mut self, (): (), _: &Entry, _: Option<Result<Response, Refusal>>) {}
+
+    fn leads_in(&self, _: Term) -> bool {
+        false
+    }
+
+    fn is_backend_behind(&self) -> bool {
+        false
+    }
+
+    fn put(&mut self, output: Output<()>) {
+        match output {
+            Output::Commit { batch, .. } => self.waiting.push(batch),
+            Output::Decided { .. }
+            | Output::Members(_)
+            | Output::ChangeRefused(_)
+            | Output::Removed
+            | Output::ChangeAnswered { .. }
+            | Output::Published { .. }
+            | Output::CompactionAccepted { .. }
+            | Output::ClusterVersion { .. }
+            | Output::StorageVersion { .. }
+            | Output::StorageVersionStays(_)
+            | Output::OverQuota { .. }
+            | Output::NoRoom
+            | Output::TakingSnapshot { .. }
+            | Output::Install { .. }
+            | Output::Installed { .. }
+            | Output::Tell(()) => {}
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! One of the directories given: held, judged, and never changed.
+//!
+//! # Invariants
+//!
+//! * Everything is opened for reading. The lock of the backend file is held to the end, so that no member starts on
+//!   the directory meanwhile; one that runs is refused.
+//! * A directory is sound if `verify` finds no damage in it, whoever its member is to its cluster.
+
+use std::path::{Path, PathBuf};
+
+use quorate_state::backend::Backend;
+use quorate_storage::data_dir::DataDir;
+use quorate_storage::disk::Disk;
+use quorate_storage::snap;
+
+use super::choice::Candidate;
+use super::outline::Outline;
+use crate::failure::Failure;
+use crate::files;
+use crate::session::Session;
+use crate::verify::{Findings, Judgement, examine_backend, judge};
+
+/// Between a data directory and the log's directory, where that lies elsewhere.
+const WAL_MARK: char = '=';
+
+/// The state of a directory, in a file of it.
+#[derive(Debug)]
+pub(super) struct Image {
+    pub(super) path: PathBuf,
+    /// Open to read.
+    pub(super) backend: Backend,
+    /// The last entry whose effect is in it.
+    pub(super) applied: u64,
+    pub(super) revision: Option<i64>,
+}
+
+/// A directory and what it holds.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) dirs: DataDir,
+    pub(super) outline: Outline,
+    /// Whether the log could be read to its end.
+    pub(super) is_log_whole: bool,
+    /// What a start would begin with: the backend file, or a leader's image that waits to take its place.
+    pub(super) image: Option<Image>,
+    /// What speaks against going on from it.
+    pub(super) damage: Vec<String>,
+    /// Whether its cluster has removed the member.
+    pub(super) is_removed: bool,
+    /// Held for its lock.
+    _backend: Option<Backend>,
+}
+
+impl Source {
+    /// Opens and judges a directory, written `DATA-DIR` or `DATA-DIR=WAL-DIR`.
+    pub(super) fn open(session: &Session, argument: &str) -> Result<Self, Failure> {
+        let disk = files::disk();
+        let dirs = places(&*disk, argument)?;
+        let opened = match files::open(session, &dirs.backend()) {
+            Err(failure @ Failure::InUse { .. }) => return Err(failure),
+            opened => opened,
+        };
+        let Judgement { findings, backend: facts, removed } =
+            judge(&*disk, &dirs, opened.as_ref())?;
+        let (outline, is_log_whole) = Outline::read(&*disk, dirs.wal());
+        let mut source = Self {
+            dirs,
+            outline,
+            is_log_whole,
+            image: None,
+            damage: findings.damage().collect(),
+            is_removed: removed.is_some(),
+            _backend: opened.ok(),
+        };
+        if source.outline.member.is_none() && source.damage.is_empty() {
+            source.damage.push("log: it does not say whose it is".to_owned());
+        }
+        source.image = match (&source._backend, facts) {
+            (Some(_), Some(facts)) if facts.applied < source.outline.mark().index => {
+                source.received_image(session, &*disk)
+            }
+            (Some(backend), Some(facts)) => Some(Image {
+                path: source.dirs.backend(),
+                backend: backend.clone(),
+                applied: facts.applied,
+                revision: facts.revision,
+            }),
+            (None, _) | (_, None) => None,
+        };
+        Ok(source)
+    }
+
+    /// The image of the leader's snapshot that the log was marked with, which a start would put in place of the backend
+    /// file.
+    fn received_image(&mut self, session: &Session, disk: &dyn Disk) -> Option<Image> {
+        let wanted = self.outline.mark().index;
+        let found = snap::find_database(disk, &self.dirs.snap(), wanted);
+        let opened = found.map_err(Failure::from).and_then(|path| {
+            let backend = files::open(session, &path)?;
+            Ok((path, backend))
+        });
+        let (path, backend) = match opened {
+            Ok(opened) => opened,
+            Err(failure) => {
+                self.damage.push(format!("received image: {failure}"));
+                return None;
+            }
+        };
+        let mut findings = Findings::default();
+        let facts = examine_backend(&backend, &mut findings);
+        let shown = path.display();
+        self.damage.extend(findings.damage().map(|says| format!("{shown}: {says}")));
+        let facts = facts?;
+        if facts.applied < wanted {
+            let applied = facts.applied;
+            self.damage.push(format!("{shown}: it ends with entry {applied}, not with {wanted}"));
+            return None;
+        }
+        Some(Image { path, backend, applied: facts.applied, revision: facts.revision })
+    }
+
+    /// What is called by the name of the directory.
+    pub(super) fn path(&self) -> &Path {
+        self.dirs.root()
+    }
+
+    pub(super) fn is_sound(&self) -> bool {
+        self.damage.is_empty() && self.image.is_some()
+    }
+
+    /// Up to where it proves that entries are committed.
+    pub(super) fn committed(&self) -> u64 {
+        self.outline.commit.max(self.image.as_ref().map_or(0, |image| image.applied))
+    }
+
+    pub(super) fn candidate(&self) -> Candidate {
+        Candidate {
+            path: self.path().to_path_buf(),
+            member: self.outline.member,
+            cluster: self.outline.cluster,
+            is_sound: self.is_sound(),
+            last: self.outline.last(),
+            applied: self.image.as_ref().map_or(0, |image| image.applied),
+        }
+    }
+}
+
+/// The places that an argument names.
+fn places(disk: &dyn Disk, argument: &str) -> Result<DataDir, Failure> {
+    let is_dir = |path: &Path| -> Result<bool, Failure> {
+        let facts = disk.metadata(path).map_err(Failure::io("look for it", path))?;
+        Ok(facts.is_some_and(|facts| facts.is_dir))
+    };
+    let (root, wal) = match argument.split_once(WAL_MARK) {
+        Some((root, wal)) if !is_dir(Path::new(argument))? => (root, Some(Path::new(wal))),
+        Some(_) | None => (argument, None),
+    };
+    for path in [Some(Path::new(root)), wal].into_iter().flatten() {
+        if !is_dir(path)? {
+            let (action, path) = ("stat", path.to_path_buf());
+            return Err(Failure::Absent { action, path, reason: "no such directory" });
+        }
+    }
+    Ok(DataDir::new(Path::new(root), wal))
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_storage::disk::RealDisk;
+
+    use super::*;
+
+    #[test]
+    fn an_argument_names_a_directory_and_may_name_that_of_its_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        for name in ["a", "log", "odd=name"] {
+            std::fs::create_dir(path(name)).unwrap();
+        }
+        let found = |argument: &str| {
+            let dirs = places(&RealDisk, argument)?;
+            Ok::<_, Failure>((dirs.root().to_path_buf(), dirs.wal().to_path_buf()))
+        };
+        let inside = folder.path().join("a/member/wal");
+        assert_eq!(found(&path("a")).unwrap(), (path("a").into(), inside));
+        let elsewhere = format!("{}={}", path("a"), path("log"));
+        assert_eq!(found(&elsewhere).unwrap(), (path("a").into(), path("log").into()));
+        assert_eq!(found(&path("odd=name")).unwrap().0, folder.path().join("odd=name"));
+        for absent in [path("b"), format!("{}={}", path("a"), path("b"))] {
+            let refused = found(&absent).unwrap_err().to_string();
+            assert_eq!(refused, format!("stat {}: no such directory", path("b")));
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Whole runs on directories made here, of states that processes come to too rarely.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use prost::Message;
+use quorate_api::etcdserverpb::{InternalRaftRequest, Metadata, PutRequest, RequestHeader};
+use quorate_api::raftpb::{ConfChange, ConfChangeType, ConfState};
+use quorate_api::record::{Fields, KeyValue};
+use quorate_state::backend::{Backend, Batch};
+use quorate_state::members::{Founders, Member};
+use quorate_state::schema::{Bucket, RecordKey, Revision};
+use quorate_state::units::MemberId;
+use quorate_storage::bolt::Options;
+use quorate_storage::data_dir::DataDir;
+use quorate_storage::disk::{Disk, RealDisk};
+use quorate_storage::wal::{self, Entry, HardState, SnapshotMark, Wal};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::tests::utl;
+
+/// Kinds of entries, as the log numbers them.
+const NORMAL: u8 = 0;
+const CONF_CHANGE: u8 = 1;
+
+fn disk() -> Arc<dyn Disk> {
+    Arc::new(RealDisk)
+}
+
+/// A cluster of three and their directories.
+struct Lost {
+    folder: TempDir,
+    founders: Founders,
+}
+
+/// What a log has behind the entries that found the cluster: term, kind and data.
+type Further = (u64, u8, Bytes);
+
+fn put(term: u64, key: &str) -> Further {
+    let put = PutRequest { key: key.to_owned().into(), ..PutRequest::default() };
+    let header = Some(RequestHeader { id: 1, ..RequestHeader::default() });
+    let request = InternalRaftRequest { header, put: Some(put), ..Default::default() };
+    (term, NORMAL, request.encode_to_vec().into())
+}
+
+fn change(kind: ConfChangeType, member: &Member) -> Further {
+    let change = ConfChange {
+        id: None,
+        r#type: Some(kind.into()),
+        node_id: Some(member.id.0),
+        context: Some(member.to_json().into()),
+    };
+    (1, CONF_CHANGE, change.encode_to_vec().into())
+}
+
+impl Lost {
+    fn new() -> Self {
+        let url = |name: &str| vec![format!("http://{name}:2380")];
+        let initial = ["a", "b", "c"].map(|name| (name, url(name)));
+        let founders = Founders::new(initial, "lost");
+        Self { folder: tempfile::tempdir().unwrap(), founders }
+    }
+
+    fn member(&self, at: usize) -> Member {
+        self.founders.iter().nth(at).unwrap().clone()
+    }
+
+    /// The directory of a founder whose backend has nothing yet.
+    fn directory(&self, at: usize, further: &[Further], commit: u64) -> (PathBuf, Wal) {
+        let dirs = DataDir::new(&self.folder.path().join(format!("m{at}")), None);
+        std::fs::create_dir_all(dirs.snap()).unwrap();
+        drop(Backend::open(&disk(), &dirs.backend(), Options::default()).unwrap());
+        let metadata = Metadata {
+            node_id: Some(self.member(at).id.0),
+            cluster_id: Some(self.founders.cluster_id()),
+        };
+        let metadata = metadata.encode_to_vec().into();
+        let mut wal = Wal::create(disk(), dirs.wal(), metadata, wal::Options::default()).unwrap();
+        let founding = self.founders.conf_changes().map(|data| (1, CONF_CHANGE, data));
+        let entries: Vec<Entry> = (1..)
+            .zip(founding.chain(further.iter().cloned()))
+            .map(|(index, (term, kind, data))| Entry { index, term, kind, data })
+            .collect();
+        let term = entries.last().unwrap().term;
+        wal.save(Some(&HardState { term, vote: 0, commit }), &entries).unwrap();
+        (dirs.root().to_path_buf(), wal)
+    }
+
+    fn closed(&self, at: usize, further: &[Further], commit: u64) -> PathBuf {
+        let (path, wal) = self.directory(at, further, commit);
+        wal.close().unwrap();
+        path
+    }
+
+    /// Runs `recover`; the exit code, what programs are shown, and what is said.
+    fn recover(&self, directories: &[&Path], more: &[&str]) -> (u8, Value, String) {
+        let new = self.folder.path().join("new");
+        let paths = directories.iter().map(|path| path.to_str().unwrap());
+        let mut words = vec!["recover", "-w", "json", "--data-dir", new.to_str().unwrap()];
+        words.extend(paths.chain(more.iter().copied()));
+        let (code, shown, said) = utl(&words);
+        let shown = serde_json::from_str(&shown);
+        (code, shown.unwrap_or_else(|error| panic!("{error}: {said}")), said)
+    }
+}
+
+#[test]
+fn a_received_image_is_where_the_replay_begins() {
+    let lost = Lost::new();
+    let (path, mut wal) = lost.directory(0, &[], 3);
+    let ids: Vec<u64> = lost.founders.iter().map(|member| member.id.0).collect();
+    let conf_state = ConfState { voters: ids, ..ConfState::default() };
+    let conf_state = Some(conf_state.encode_to_vec().into());
+    wal.save_snapshot(&SnapshotMark { index: 10, term: 2, conf_state }).unwrap();
+    let (term, kind, data) = put(2, "behind");
+    let state = HardState { term: 2, vote: 0, commit: 10 };
+    wal.save(Some(&state), &[Entry { index: 11, term, kind, data }]).unwrap();
+    wal.close().unwrap();
+    let unsound = |reason: &str| {
+        let (code, shown, said) = lost.recover(&[&path], &["--accept-data-loss"]);
+        let told = shown["directories"][0]["reason"].as_str().unwrap();
+        assert!(code == 1 && told.contains(reason), "{shown}");
+        assert!(said.contains("none of the directories is sound"), "{said}");
+    };
+    unsound("the backend has applied entry 0 only, the log begins behind 10");
+
+    let image = path.join("member/snap/000000000000000a.snap.db");
+    let commit = |index: u64| {
+        let backend = Backend::open(&disk(), &image, Options::default()).unwrap();
+        let mut batch = Batch::new();
+        for member in lost.founders.iter() {
+            batch.put(Bucket::Members, member.id.to_string(), member.to_json());
+        }
+        let key = RecordKey { revision: Revision::new(2, 0), tombstone: false };
+        let fields = Fields { key: b"in the image", ..Fields::default() };
+        batch.put_record(key, KeyValue::new(&fields).encoded().clone());
+        batch.set_consistent_index(index, 2);
+        backend.commit(&batch).unwrap();
+    };
+    commit(9);
+    unsound("000000000000000a.snap.db: it ends with entry 9, not with 10");
+    commit(10);
+    let (code, shown, said) = lost.recover(&[&path], &["--accept-data-loss", "--yes"]);
+    assert_eq!(code, 0, "{said}");
+    let (kept, directory) = (&shown["plan"]["kept"], &shown["directories"][0]);
+    assert_eq!((&kept["keys"], &kept["revision"]), (&2.into(), &3.into()), "{shown}");
+    assert_eq!((&directory["applied"], &directory["lastIndex"]), (&10.into(), &11.into()));
+    let made = lost.folder.path().join("new/member/snap/db");
+    let hash = utl(&["hashkv", made.to_str().unwrap(), "-w", "json"]).1;
+    assert!(hash.contains(&format!("\"hash\":{}", kept["hash"])), "{hash}");
+}
+
+#[test]
+fn directories_that_contradict_each_other_take_a_flag() {
+    let lost = Lost::new();
+    let one = lost.closed(0, &[put(2, "x"), put(2, "y")], 3);
+    // The same place, the same term, and another key.
+    let other = lost.closed(1, &[put(2, "z")], 3);
+    let (code, shown, said) = lost.recover(&[&one, &other], &["--yes"]);
+    assert_eq!((code, &shown["plan"]["hasMajority"]), (1, &true.into()), "{said}");
+    assert!(said.contains("entry 4 of ") && said.contains("of the same term"), "{said}");
+    // What is committed there is another entry in the chosen log.
+    let third = lost.closed(2, &[put(1, "w")], 4);
+    let (code, _, said) = lost.recover(&[&one, &third], &["--yes"]);
+    assert!(code == 1 && said.contains("entry 4 of ") && said.contains("is committed"), "{said}");
+    assert!(!lost.folder.path().join("new").exists());
+    let (code, shown, said) = lost.recover(&[&one, &third], &["--yes", "--accept-data-loss"]);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(shown["plan"]["leftOut"][0]["says"][0], "put \"w\" (0 bytes)");
+    assert_eq!(shown["plan"]["kept"]["keys"], 2);
+}
+
+#[test]
+fn the_voters_are_those_of_the_newest_configuration() {
+    let lost = Lost::new();
+    let added = Member::new(MemberId(77), vec!["http://d:2380".to_owned()]);
+    let learner = Member { is_learner: true, ..added.clone() };
+    let majority = |changes: &[Further], at: [usize; 2]| {
+        let paths = at.map(|at| lost.closed(at, changes, 3));
+        let (_, shown, _) = lost.recover(&[&paths[0], &paths[1]], &["--accept-data-loss"]);
+        for path in paths {
+            std::fs::remove_dir_all(path).unwrap();
+        }
+        let count = shown["plan"]["votersHere"].as_array().unwrap().len();
+        (shown["plan"]["hasMajority"].as_bool().unwrap(), count)
+    };
+    let add = change(ConfChangeType::ConfChangeAddNode, &added);
+    let add_learner = change(ConfChangeType::ConfChangeAddLearnerNode, &learner);
+    let remove = change(ConfChangeType::ConfChangeRemoveNode, &lost.member(2));
+    assert_eq!(majority(&[], [0, 1]), (true, 2));
+    assert_eq!(majority(&[add], [0, 1]), (false, 2));
+    assert_eq!(majority(&[add_learner], [0, 1]), (true, 2));
+    assert_eq!(majority(std::slice::from_ref(&remove), [0, 1]), (true, 2));
+    assert_eq!(majority(&[remove], [0, 2]), (false, 1));
+}
+
+#[test]
+fn an_entry_that_cannot_be_carried_out_makes_its_directory_unsound() {
+    let lost = Lost::new();
+    let unknown = (2, NORMAL, Bytes::from_static(b"\xff"));
+    let best = lost.closed(0, &[put(1, "x"), unknown], 4);
+    let next = lost.closed(1, &[put(1, "x")], 4);
+    let last = lost.closed(2, &[], 3);
+    let (code, shown, said) = lost.recover(&[&best, &next, &last], &[]);
+    let told = shown["directories"][0]["reason"].as_str().unwrap();
+    assert!(code == 0 && told.starts_with("replay: log entry 5 of term 2"), "{shown} {said}");
+    assert_eq!(shown["plan"]["chosen"], next.to_str().unwrap());
+    assert_eq!(shown["plan"]["kept"]["keys"], 1);
+}

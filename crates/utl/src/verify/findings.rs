@@ -1,0 +1,62 @@
+//! What is found out about a directory or file, in order, each finding with how bad it is.
+
+use crate::report::{Cell, Column, Report};
+
+const COLUMNS: &[Column] = &[
+    Column::new("grade", "grade", "Grade"),
+    Column::new("part", "part", "Part"),
+    Column::new("finding", "finding", "Finding"),
+];
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Grade {
+    /// As it should be.
+    Sound,
+    /// Odd, and not in the way of a start.
+    Notable,
+    /// A member would not start, or would lack what it had acknowledged.
+    Damaged,
+}
+
+/// What is found out, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    list: Vec<(Grade, &'static str, String)>,
+}
+
+impl Findings {
+    pub(super) fn sound(&mut self, part: &'static str, says: impl Into<String>) {
+        self.list.push((Grade::Sound, part, says.into()));
+    }
+
+    pub(super) fn notable(&mut self, part: &'static str, says: impl Into<String>) {
+        self.list.push((Grade::Notable, part, says.into()));
+    }
+
+    pub(super) fn damaged(&mut self, part: &'static str, says: impl Into<String>) {
+        self.list.push((Grade::Damaged, part, says.into()));
+    }
+
+    pub(super) fn damage_count(&self) -> usize {
+        self.list.iter().filter(|(grade, ..)| *grade == Grade::Damaged).count()
+    }
+
+    /// What speaks against a start, or going on from it.
+    pub(crate) fn damage(&self) -> impl Iterator<Item = String> {
+        let damaged = self.list.iter().filter(|(grade, ..)| *grade == Grade::Damaged);
+        damaged.map(|(_, part, says)| format!("{part}: {says}"))
+    }
+
+    pub(super) fn report(&self) -> Report {
+        let row = |(grade, part, says): &(Grade, &'static str, String)| {
+            let grade = match grade {
+                Grade::Sound => "ok",
+                Grade::Notable => "note",
+                Grade::Damaged => "DAMAGED",
+            };
+            [grade, *part, says.as_str()].map(|text| Cell::Text(text.to_owned())).to_vec()
+        };
+        Report::list(COLUMNS, self.list.iter().map(row).collect())
+    }
+}
