@@ -20,7 +20,7 @@ use quorate_state::backend::Backend;
 use quorate_state::units::MemberId;
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::Disk;
-use quorate_storage::{lost_log, snap};
+use quorate_storage::{lost_log, rebuild, snap};
 
 use crate::command::Command;
 use crate::failure::Failure;
@@ -55,10 +55,14 @@ fn run(session: &Session) -> Result<(), Failure> {
         Err(failure @ Failure::InUse { .. }) => return Err(failure),
         opened => opened,
     };
-    let Judgement { mut findings, removed, .. } = judge(&*files::disk(), &dirs, backend.as_ref())?;
+    let Judgement { mut findings, removed, bad_state, .. } =
+        judge(&*files::disk(), &dirs, backend.as_ref())?;
     if let Some(id) = removed {
         let says = format!("member {id}, whose log this is, was removed from its cluster");
         findings.damaged("members", says);
+    }
+    if let Some(reason) = bad_state {
+        findings.notable("mark", format!("a start fetches the state anew: {reason}"));
     }
     session.show(&findings.report())?;
     match findings.damage_count() {
@@ -75,6 +79,8 @@ pub(crate) struct Judgement {
     pub(crate) backend: Option<BackendFacts>,
     /// The member, if its cluster has removed it: what it holds is sound all the same.
     pub(crate) removed: Option<MemberId>,
+    /// Why the member is to fetch its state anew, if it is: a start does that, and nobody else should take it.
+    pub(crate) bad_state: Option<String>,
 }
 
 /// Judges a directory whose backend file was opened, or could not be.
@@ -114,7 +120,8 @@ pub(crate) fn judge(
             );
         }
     }
-    Ok(Judgement { findings, backend: facts, removed })
+    let bad_state = rebuild::ordered(disk, dirs).map_err(Failure::io("read it", dirs.root()))?;
+    Ok(Judgement { findings, backend: facts, removed, bad_state })
 }
 
 /// Reads every `.snap` file. Members from 3.7 on do not need them; those before cannot start without the newest.

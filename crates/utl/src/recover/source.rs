@@ -4,7 +4,8 @@
 //!
 //! * Everything is opened for reading. The lock of the backend file is held to the end, so that no member starts on
 //!   the directory meanwhile; one that runs is refused.
-//! * A directory is sound if `verify` finds no damage in it, whoever its member is to its cluster.
+//! * A directory is sound if `verify` finds no damage in it, whoever its member is to its cluster, and if its member was
+//!   not to fetch its state anew.
 
 use std::path::{Path, PathBuf};
 
@@ -60,15 +61,16 @@ impl Source {
             Err(failure @ Failure::InUse { .. }) => return Err(failure),
             opened => opened,
         };
-        let Judgement { findings, backend: facts, removed } =
+        let Judgement { findings, backend: facts, removed, bad_state } =
             judge(&*disk, &dirs, opened.as_ref())?;
+        let bad = bad_state.map(|reason| format!("mark: the state was found to be bad: {reason}"));
         let (outline, is_log_whole) = Outline::read(&*disk, dirs.wal());
         let mut source = Self {
             dirs,
             outline,
             is_log_whole,
             image: None,
-            damage: findings.damage().collect(),
+            damage: findings.damage().chain(bad).collect(),
             is_removed: removed.is_some(),
             _backend: opened.ok(),
         };

@@ -209,3 +209,17 @@ fn an_entry_that_cannot_be_carried_out_makes_its_directory_unsound() {
     assert_eq!(shown["plan"]["chosen"], next.to_str().unwrap());
     assert_eq!(shown["plan"]["kept"]["keys"], 1);
 }
+
+#[test]
+fn a_state_that_was_found_to_be_bad_is_not_gone_on_from() {
+    let lost = Lost::new();
+    let best = lost.closed(0, &[put(1, "x"), put(1, "y")], 5);
+    let next = lost.closed(1, &[put(1, "x")], 4);
+    std::fs::write(best.join("member/rebuild"), "it differs\n").unwrap();
+    let (_, shown, _) = lost.recover(&[&best, &next], &["--accept-data-loss"]);
+    let directory = &shown["directories"][0];
+    assert_eq!(directory["reason"], "mark: the state was found to be bad: it differs");
+    assert_eq!(shown["plan"]["chosen"], next.to_str().unwrap());
+    let (code, judged, _) = utl(&["verify", best.to_str().unwrap()]);
+    assert!(code == 0 && judged.contains("note, mark, a start fetches the state anew"), "{judged}");
+}
