@@ -30,6 +30,7 @@
 
 mod client;
 mod cluster;
+mod collector;
 mod company;
 mod condition;
 mod ctl;
@@ -53,6 +54,7 @@ mod workload;
 
 pub use client::{Client, RawCodec, refused};
 pub use cluster::{Cluster, ClusterOptions, Endpoints, PATIENCE, State};
+pub use collector::{Collector, Span, Told};
 pub use company::{Place, is_first_term};
 pub use condition::{DEADLINE, changed, eventually, eventually_ok, eventually_within, within};
 pub use ctl::{Ctl, Finished, Tool, Utl, etcdutl, has_etcd_tools, run_to_end};

@@ -1,13 +1,7 @@
-//! The flags that operators of etcd know and this program does not have, each with the reason.
+//! The flags of etcd 3.4 to 3.6 that 3.7 dropped, each with the reason.
 //!
-//! Two kinds, and how each is met on the command line, in the environment and in the file:
-//!
-//! * A **feature** that is not there yet is refused on the command line, as any unknown flag is. Elsewhere, where
-//!   etcd too passes over what it does not know, a warning says so.
-//! * A flag **of etcd 3.4 to 3.6** that 3.7 dropped is met like a feature, and its successor is named.
-//!
-//! A value that asks for nothing (`--enable-distributed-tracing=false`, an empty text) is accepted
-//! for the first: the operator gets what it says.
+//! One of them is refused on the command line, as any unknown flag is, and its successor is named. In the environment
+//! and in the file, where etcd too passes over what it does not know, a warning says so.
 //!
 //! # Invariants
 //!
@@ -15,16 +9,11 @@
 
 use std::fmt;
 
-use self::Reason::{Dropped, Feature, Replaced};
-use quorate_gotext::number::parse_bool;
-
-use super::yaml::YamlValue;
+use self::Reason::{Dropped, Replaced};
 
 /// Why there is no such flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// It belongs to a feature, named here, that is not there yet.
-    Feature(&'static str),
     /// etcd 3.7 has this instead.
     Replaced(&'static str),
     /// etcd 3.7 does without, for this reason.
@@ -33,15 +22,9 @@ pub(super) enum Reason {
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const LACKS: &str = "not supported by this version of Quorate";
         match self {
-            Self::Feature(what) => write!(f, "{LACKS}: {what}"),
             Self::Replaced(by) => {
-                write!(f, "no flag of etcd 3.7 any more, which has --{by} instead")?;
-                match find(by) {
-                    Some(_) => write!(f, "; that is {LACKS}"),
-                    None => Ok(()),
-                }
+                write!(f, "no flag of etcd 3.7 any more, which has --{by} instead")
             }
             Self::Dropped(why) => write!(f, "no flag of etcd 3.7 any more: {why}"),
         }
@@ -57,42 +40,6 @@ pub(super) struct Absent {
     pub(super) reason: Reason,
     /// Whether the flag stands without a value.
     pub(super) is_bool: bool,
-    /// Values, besides the empty one and false, that ask for nothing.
-    idle: &'static [&'static str],
-}
-
-impl Absent {
-    /// Whether this text asks for what is there anyway.
-    pub(super) fn is_idle(&self, text: &str) -> bool {
-        let says_nothing = if self.is_bool {
-            parse_bool(text) == Some(false)
-        } else {
-            text.is_empty() || self.idle.contains(&text)
-        };
-        says_nothing && self.is_of_this_release()
-    }
-
-    /// The same for a value of the file.
-    fn is_idle_value(&self, value: &YamlValue) -> bool {
-        let says_nothing = value.is_empty()
-            || match value {
-                YamlValue::Text(text) | YamlValue::Number(text) => {
-                    self.idle.contains(&text.as_str())
-                }
-                YamlValue::Null | YamlValue::Bool(_) | YamlValue::List(_) | YamlValue::Map(_) => {
-                    false
-                }
-            };
-        says_nothing && self.is_of_this_release()
-    }
-
-    /// Whether etcd 3.7 has the flag. It refuses the others whatever their value.
-    pub(super) fn is_of_this_release(&self) -> bool {
-        match self.reason {
-            Feature(_) => true,
-            Replaced(_) | Dropped(_) => false,
-        }
-    }
 }
 
 /// What was asked for and is not there.
@@ -125,13 +72,11 @@ pub(super) fn find(name: &str) -> Option<&'static Absent> {
 }
 
 /// What a file asks for that is not there: by the names of flags, which etcd reads whatever their case.
-pub(super) fn in_file<'a>(
-    top: impl IntoIterator<Item = (&'a String, &'a YamlValue)>,
-) -> Vec<Demand> {
+pub(super) fn in_file<'a>(top: impl IntoIterator<Item = &'a String>) -> Vec<Demand> {
     let mut demands = Vec::new();
-    for (key, node) in top {
+    for key in top {
         let found = ABSENT.iter().find(|absent| absent.name.eq_ignore_ascii_case(key));
-        if let Some(absent) = found.filter(|absent| !absent.is_idle_value(node)) {
+        if let Some(absent) = found {
             demands.push(Demand { setting: key.clone(), reason: absent.reason });
         }
     }
@@ -139,31 +84,18 @@ pub(super) fn in_file<'a>(
 }
 
 const fn text(name: &'static str, reason: Reason) -> Absent {
-    Absent { name, reason, is_bool: false, idle: &[] }
+    Absent { name, reason, is_bool: false }
 }
 
 const fn switch(name: &'static str, reason: Reason) -> Absent {
-    Absent { name, reason, is_bool: true, idle: &[] }
+    Absent { name, reason, is_bool: true }
 }
 
-impl Absent {
-    const fn idle(self, idle: &'static [&'static str]) -> Self {
-        Self { idle, ..self }
-    }
-}
-
-const TRACING: Reason = Feature("requests are not traced");
 const V2: Reason = Dropped("there is no v2 API");
 const PROXY: Reason = Dropped("there is no v2 proxy");
 
 /// Every such flag.
 pub(super) static ABSENT: &[Absent] = &[
-    text("distributed-tracing-address", TRACING).idle(&["localhost:4317"]),
-    text("distributed-tracing-instance-id", TRACING),
-    text("distributed-tracing-sampling-rate", TRACING).idle(&["0"]),
-    text("distributed-tracing-service-name", TRACING).idle(&["etcd"]),
-    switch("enable-distributed-tracing", TRACING),
-    // Flags of etcd 3.4 to 3.6.
     switch("debug", Replaced("log-level")),
     text("discovery", Replaced("discovery-endpoints")),
     text("discovery-proxy", Dropped("there is no v2 discovery")),

@@ -55,6 +55,41 @@ pub enum FreelistType {
     Array,
 }
 
+/// Distributed tracing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tracing {
+    /// Whether there is any. Without it the rest is not looked at.
+    pub enabled: bool,
+    /// Host and port of the collector.
+    pub address: String,
+    /// What the collector is told that members are called.
+    pub service_name: String,
+    /// What it is told that this member is called; nothing if empty.
+    pub instance_id: String,
+    /// How many of a million calls are followed that nobody follows yet, as given; see [`Tracing::per_million`].
+    pub sampling_rate: i64,
+}
+
+impl Default for Tracing {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            address: "localhost:4317".to_owned(),
+            service_name: "etcd".to_owned(),
+            instance_id: String::new(),
+            sampling_rate: 0,
+        }
+    }
+}
+
+impl Tracing {
+    /// The sampling rate.
+    #[must_use]
+    pub fn per_million(&self) -> u32 {
+        u32::try_from(self.sampling_rate).unwrap_or_default()
+    }
+}
+
 /// A checked configuration.
 ///
 /// Fields are named after their flags; a span of time that may be "off" or "default" at zero or
@@ -201,6 +236,8 @@ pub struct Config {
     pub warning_apply_duration: SignedDuration,
     /// Answering a unary request for longer is worth a warning.
     pub warning_unary_request_duration: SignedDuration,
+    /// Which calls are followed, and who is told.
+    pub tracing: Tracing,
 
     // Tuning.
     /// Revisions removed per step of a compaction as given; see [`Config::compaction_batch_limit`].
@@ -295,6 +332,7 @@ impl Default for Config {
             log: log::Settings::default(),
             warning_apply_duration: SignedDuration::from_millis(100),
             warning_unary_request_duration: SignedDuration::from_millis(300),
+            tracing: Tracing::default(),
             compaction_batch_limit: 0,
             compaction_sleep_interval: SignedDuration::ZERO,
             watch_progress_notify_interval: SignedDuration::ZERO,

@@ -68,19 +68,8 @@ pub(super) fn read(
         }
         used.insert(name);
     }
-    used.extend(idle(&environment, &on_command_line));
     review(&environment, &used, &on_command_line, lines)?;
     refusal.map_or(Ok(()), |text| Err(Stop::Refused(text)))
-}
-
-/// Variables of flags that are not there which ask for nothing: they count as used.
-fn idle(environment: &[(String, String)], on_command_line: &BTreeSet<String>) -> Vec<String> {
-    let is_idle = |absent: &&Absent| {
-        let name = environment_name(absent.name);
-        !on_command_line.contains(&name)
-            && value_of(environment, &name).is_some_and(|value| absent.is_idle(value))
-    };
-    ABSENT.iter().filter(is_idle).map(|absent| environment_name(absent.name)).collect()
 }
 
 /// The value of a variable, `None` where it is empty.

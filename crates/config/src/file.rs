@@ -307,7 +307,7 @@ fn coded_flags<'a>(
 
 /// Names what is not there.
 fn review_absent(top: &BTreeMap<String, YamlValue>, lines: &mut Vec<Pending>) {
-    lines.extend(absent::in_file(top).into_iter().map(|demand| {
+    lines.extend(absent::in_file(top.keys()).into_iter().map(|demand| {
         Pending::configured(log::pending!(
             Warn,
             "ignoring configuration key that has no effect in this version",

@@ -7,11 +7,13 @@
 //! A flag stands here only when it does something, or when etcd too accepts it without effect. What
 //! etcd has and we do not have yet stands in `absent`.
 
+mod sections;
 mod table;
 
 use std::borrow::Cow;
 
-pub(super) use self::table::{FILE_ONLY, FLAGS, SECTIONS};
+pub(super) use self::sections::{FILE_ONLY, SECTIONS};
+pub(super) use self::table::FLAGS;
 use super::draft::Draft;
 use super::setting::Setting::{self, Ignored};
 

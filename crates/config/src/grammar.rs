@@ -80,11 +80,9 @@ fn one(
     draft: &mut Draft,
 ) -> Result<(), CommandLine> {
     if let Some(absent) = absent::find(name) {
-        let value = value_or_next(name, absent.is_bool, value, rest)?;
+        value_or_next(name, absent.is_bool, value, rest)?;
         draft.explicit.insert(name.to_owned());
-        if !absent.is_idle(&value) {
-            draft.demands.push(Demand { setting: format!("--{name}"), reason: absent.reason });
-        }
+        draft.demands.push(Demand { setting: format!("--{name}"), reason: absent.reason });
         return Ok(());
     }
     let Some(flag) = flags::find(name) else {

@@ -13,7 +13,7 @@
 //!   delete its row.
 //! * [`grammar`] reads the command line, [`environment`] the environment, [`mod@file`] the file, each
 //!   into a [`draft`]; [`validate`] turns a draft into a [`Config`]; [`reading`] is the whole course.
-//! * [`absent`] is the other table: etcd's flags that are not here, and how each is met.
+//! * [`absent`] is the other table: etcd's flags of before 3.7, and how each is met.
 //!
 //! # Not here
 //!
@@ -52,7 +52,7 @@ mod tests;
 pub use quorate_telemetry::metrics::MetricsLevel;
 
 pub use auth_token::{AuthToken, AuthTokenFault, Jwt};
-pub use config::{ClusterState, CompactionMode, Config, FreelistType, Retention};
+pub use config::{ClusterState, CompactionMode, Config, FreelistType, Retention, Tracing};
 pub use discovery::Discovery;
 pub use features::{FeatureGateError, FeatureGates, Gate, Stage};
 pub use members::{InitialClusterError, InitialMembers};

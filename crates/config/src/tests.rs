@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, io, time::Duration};
 use quorate_gotext::duration::SignedDuration;
 use quorate_telemetry::log::{Format, Level, Output, Rotation};
 
-use super::absent::ABSENT;
 use super::environment::environment_name;
 use super::flags::{FLAGS, FileKey};
 use super::{
@@ -247,12 +246,6 @@ fn help_is_usage_and_then_every_flag_once() {
         "      FastLeaseKeepAlive=true|false (BETA - default=true)",
     ] {
         assert!(help.lines().any(|l| l == line), "{line}");
-    }
-    // What is refused is told, too, so that nobody has to try.
-    for absent in ABSENT.iter().filter(|absent| absent.is_of_this_release()) {
-        let name = format!("--{}", absent.name);
-        let told = |line: &str| line.split([' ', ',', ':']).filter(|word| *word == name).count();
-        assert_eq!(help.lines().map(told).sum::<usize>(), 1, "{name}");
     }
 }
 
@@ -630,6 +623,34 @@ fn retention_is_read_by_the_mode() {
         retention("periodic", "-1"),
         Err("error parsing CompactionRetention: time: missing unit in duration \"-1\"".to_owned())
     );
+}
+
+#[test]
+fn how_many_calls_are_followed_is_a_part_of_a_million() {
+    let on = |rate: &str| {
+        format!("--enable-distributed-tracing --distributed-tracing-sampling-rate={rate}")
+    };
+    for (rate, reason) in [
+        ("-1", "tracing sampling rate must be positive"),
+        ("1000001", "tracing sampling rate must be less than 1000000"),
+    ] {
+        let refused = exit(&on(rate));
+        let words = format!("distributed tracing configurition is not valid: ({reason})");
+        assert!(refusal(&refused).contains(&words), "{refused:?}");
+        let config = config(&format!("--distributed-tracing-sampling-rate={rate}"));
+        assert!(!config.tracing.enabled, "it is not looked at");
+    }
+    let tracing = config(&on("1000000")).tracing;
+    assert_eq!((tracing.enabled, tracing.per_million()), (true, 1_000_000));
+    assert_eq!(
+        (tracing.address.as_str(), tracing.service_name.as_str()),
+        ("localhost:4317", "etcd")
+    );
+    let text = "{enable-distributed-tracing: true, distributed-tracing-address: 'c:1', \
+                distributed-tracing-service-name: s, distributed-tracing-instance-id: i, \
+                distributed-tracing-sampling-rate: 7}";
+    let tracing = file(text).unwrap().config.tracing;
+    assert_eq!((tracing.instance_id.as_str(), tracing.per_million()), ("i", 7));
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use super::absent::{self, ABSENT, Demand};
 use super::draft::Draft;
 use super::features::Gate;
 use super::flags::{FLAGS, FileKey, Flag, SECTIONS};
@@ -33,7 +32,7 @@ pub(super) fn usage() -> String {
     .to_owned()
 }
 
-/// Every flag with its default and its meaning, and those of etcd that are not here.
+/// Every flag with its default and its meaning.
 pub(super) fn flags() -> String {
     let mut text = String::new();
     let mut defaults = Draft::default();
@@ -42,14 +41,6 @@ pub(super) fn flags() -> String {
         for flag in FLAGS.iter().filter(|flag| flag.section == *section) {
             push_flag(&mut text, flag, &mut defaults);
         }
-    }
-    push(&mut text, format_args!("\nFlags of etcd that are refused:\n"));
-    let of_this_release = ABSENT.iter().filter(|absent| absent.is_of_this_release());
-    let demands: Vec<Demand> = of_this_release
-        .map(|absent| Demand { setting: format!("--{}", absent.name), reason: absent.reason })
-        .collect();
-    for line in absent::told(&demands) {
-        push(&mut text, format_args!("  {line}\n"));
     }
     text
 }

@@ -9,7 +9,9 @@ use quorate_release::Version;
 use quorate_telemetry::log::{self, Format, Level, Output, Rotation, Settings};
 use quorate_telemetry::metrics::MetricsLevel;
 
-use super::config::{ClusterState, CompactionMode, Config, DEFAULT_NAME, FreelistType, Retention};
+use super::config::{
+    ClusterState, CompactionMode, Config, DEFAULT_NAME, FreelistType, Retention, Tracing,
+};
 use super::draft::Draft;
 use super::features::Gate;
 use super::outcome::Pending;
@@ -104,6 +106,8 @@ pub(super) enum Refusal {
     PersistWithoutCheckpoint,
     #[error("--compact-hash-check-time must be >0 (set to {0})")]
     NoCompactHashCheckTime(SignedDuration),
+    #[error("distributed tracing configurition is not valid: ({0})")]
+    Tracing(&'static str),
     #[error("unexpected TLS version {} (must be one of: TLS1.2, TLS1.3)", go_quote(.0))]
     TlsVersion(String),
     #[error("min version ({}) is greater than max version ({})", min.name(), max.name())]
@@ -198,6 +202,7 @@ fn check_rest(draft: &Draft, log: &Settings, lines: &mut Vec<Pending>) -> Result
         "" => return Err(Refusal::NoCompactionMode),
         other => return Err(Refusal::CompactionMode(other.to_owned())),
     };
+    check_tracing(&config.tracing)?;
     check_gates(&config, lines)?;
     check_tls(&mut config.security, draft)?;
     config.hold_cluster_version = held_version(&draft.hold_cluster_version)?;
@@ -307,6 +312,16 @@ fn check_quota(config: &Config) -> Result<(), Refusal> {
         return Err(Refusal::Headroom { headroom });
     }
     Ok(())
+}
+
+fn check_tracing(tracing: &Tracing) -> Result<(), Refusal> {
+    match (tracing.enabled, tracing.sampling_rate) {
+        (true, i64::MIN..0) => Err(Refusal::Tracing("tracing sampling rate must be positive")),
+        (true, 1_000_001..) => {
+            Err(Refusal::Tracing("tracing sampling rate must be less than 1000000"))
+        }
+        (false, _) | (true, 0..=1_000_000) => Ok(()),
+    }
 }
 
 fn check_gates(config: &Config, lines: &mut Vec<Pending>) -> Result<(), Refusal> {

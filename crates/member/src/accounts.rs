@@ -22,7 +22,7 @@ use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 use quorate_telemetry::throttle::LogThrottle;
 
-use crate::access::{Gate, Provider, Shown};
+use crate::access::{Client, Gate, Provider, Shown};
 use crate::error::RequestError;
 use crate::passwords::{Passwords, PasswordsLoad};
 use crate::profile::Profile;
@@ -53,13 +53,15 @@ impl Accounts {
         self.passwords.load()
     }
 
-    /// Gives a token to who knows the password of a user.
+    /// Gives a token to who knows the password of a user, whatever he shows.
     pub async fn authenticate(
         &self,
+        client: &Client,
         user: &str,
         password: &str,
     ) -> Result<AuthenticateResponse, RequestError> {
         let deadline = Instant::now() + self.profile.limits().request_timeout;
+        let nobody = Client { shown: Shown::Nothing, ..client.clone() };
         loop {
             self.reader.read_barrier().await?;
             let revision = self.check_password(user, password).await?;
@@ -75,7 +77,7 @@ impl Accounts {
                 ..InternalRaftRequest::default()
             };
             let kind = RequestKind::Authenticate;
-            let outcome = self.proposer.propose_for(&Shown::Nothing, request, kind).await?;
+            let outcome = self.proposer.propose_for(&nobody, request, kind).await?;
             let Response::Authenticated { mut response, auth_revision } = outcome else {
                 unreachable!("logging in is answered by a token")
             };

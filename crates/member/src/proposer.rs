@@ -13,7 +13,7 @@ use quorate_raft::{ConfChange, Term};
 use quorate_state::apply::{Readers, Refusal, Response};
 use quorate_state::backend::Backend;
 
-use crate::access::{Author, Gate, Shown};
+use crate::access::{Author, Client, Gate};
 use crate::channels::{DriverHandle, Input};
 use crate::compaction_point;
 use crate::completion;
@@ -29,6 +29,7 @@ use crate::write_stages::Stages;
 use quorate_peer::Peers;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
+use quorate_telemetry::trace::CallTrace;
 
 /// How long a membership change is waited for when the caller sets no bound. etcd waits for ever.
 const CONF_CHANGE_PATIENCE: Duration = Duration::from_secs(3600);
@@ -64,7 +65,7 @@ impl Proposer {
     /// applied; a token that he shows has to be good.
     pub async fn propose_for(
         &self,
-        client: &Shown,
+        client: &Client,
         request: InternalRaftRequest,
         kind: RequestKind,
     ) -> Result<Response, RequestError> {
@@ -125,6 +126,9 @@ impl Proposer {
         match waiting.await {
             Some(Outcome::Applied(answer)) => {
                 ticket.succeed();
+                if let Author::Client(Client { trace: Some(trace), .. }) = author {
+                    self.tell_stages(trace, started, &answer);
+                }
                 if self.traced.wants(answer.applied.saturating_duration_since(started)) {
                     self.trace(request_id, kind, started, &answer);
                 }
@@ -136,6 +140,23 @@ impl Proposer {
             }
             None => Err(self.explain_timeout(started)),
         }
+    }
+
+    /// Has it told of the stages of a write of a call that is followed.
+    #[cold]
+    fn tell_stages(&self, trace: &Arc<CallTrace>, started: Instant, answer: &Answer) {
+        let Answer { index, applied, .. } = *answer;
+        let answered = Instant::now();
+        trace.note_event("Send raft proposal", started);
+        trace.note_event("Receive raft result", answered);
+        let (trace, parent) = (Arc::clone(trace), trace.current());
+        let done = move |stages: Option<Stages>| {
+            for (name, start, end) in slow::spans_of_write(stages, started, (applied, answered)) {
+                trace.stage(parent, name, start, end);
+            }
+        };
+        // What a driver that is overrun cannot say stays unsaid.
+        _ = self.driver.request(Input::AskStages { index, done: Box::new(done) });
     }
 
     /// Has it logged where the time of a write went.

@@ -15,6 +15,7 @@ use quorate_telemetry::log;
 use quorate_telemetry::metrics::{Metrics, RequestKind};
 use quorate_telemetry::throttle::LogThrottle;
 
+use crate::access::Client;
 use crate::error::RequestError;
 use crate::limits::Limits;
 use crate::write_stages::Stages;
@@ -103,6 +104,27 @@ pub(crate) fn steps_of_write(
     steps
 }
 
+/// A part of the time of a call: what it is called, when it began and when it ended.
+pub(crate) type Part = (&'static str, Instant, Instant);
+
+/// The parts of a write's time, where the log remembers them. The disk and the quorum are waited for at the same time.
+pub(crate) fn spans_of_write(
+    stages: Option<Stages>,
+    started: Instant,
+    (applied, answered): (Instant, Instant),
+) -> Vec<Part> {
+    let mut parts = Vec::with_capacity(5);
+    if let Some(Stages { appended, synced, committed }) = stages {
+        parts.push(("queue", started, appended));
+        parts.extend(synced.map(|at| ("disk", appended, at)));
+        parts.extend(committed.map(|at| ("quorum", appended, at)));
+        let from = committed.or(synced).unwrap_or(appended);
+        parts.push(("application", from, applied));
+    }
+    parts.push(("answer", applied, answered));
+    parts
+}
+
 /// What a trace calls a kind of write.
 pub(crate) const fn operation(kind: RequestKind) -> &'static str {
     match kind {
@@ -164,6 +186,16 @@ impl ReadTimes {
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
+    }
+
+    /// Tells of its parts, which is over now, if its call is followed.
+    pub fn tell(&self, client: &Client, took: Duration) {
+        let Some(trace) = &client.trace else { return };
+        let parent = trace.current();
+        if let Some(agreed) = self.agreed {
+            trace.stage(parent, "quorum", self.started, agreed);
+        }
+        trace.stage(parent, "read", self.agreed.unwrap_or(self.started), self.started + took);
     }
 
     /// The steps of one that has taken so long.
@@ -249,6 +281,26 @@ mod tests {
         assert_eq!(times, [at(1), at(5), at(7), at(8), at(9)]);
         assert_eq!(steps[1].0, "known to be committed");
         assert_eq!(steps_of_write(None, at(7), at(8)).len(), 2, "it is forgotten");
+    }
+
+    #[test]
+    fn the_parts_of_a_write_follow_its_stages() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let parts = |stages| spans_of_write(stages, at(0), (at(7), at(8)));
+        let stages = Stages { appended: at(1), synced: Some(at(9)), committed: Some(at(5)) };
+        let quicker_than_the_disk = [
+            ("queue", at(0), at(1)),
+            ("disk", at(1), at(9)),
+            ("quorum", at(1), at(5)),
+            ("application", at(5), at(7)),
+            ("answer", at(7), at(8)),
+        ];
+        assert_eq!(parts(Some(stages)), quicker_than_the_disk);
+        let names = |parts: Vec<Part>| parts.into_iter().map(|(name, ..)| name).collect::<Vec<_>>();
+        let unknown = Stages { synced: None, committed: None, ..stages };
+        assert_eq!(names(parts(Some(unknown))), ["queue", "application", "answer"]);
+        assert_eq!(names(parts(None)), ["answer"], "it is forgotten");
     }
 
     #[test]

@@ -38,7 +38,7 @@ use crate::backlog::WAITING_BYTES_MAX;
 use crate::call::Call;
 use crate::dialer::Dialer;
 use quorate_net::listen::{
-    Activity, ConnectionLimits, Http2Service, Listener, Patience, Places, Reuse, Services,
+    Activity, ConnectionLimits, Ends, Http2Service, Listener, Patience, Places, Reuse, Services,
 };
 use quorate_net::runtime::{Runtimes, Threads};
 use quorate_telemetry::metrics::Metrics;
@@ -116,7 +116,7 @@ impl quorate_net::listen::Http1Service for TestService {
 }
 
 impl Http2Service for TestService {
-    fn for_connection(&self) -> Self {
+    fn for_connection(&self, _: Ends) -> Self {
         self.clone()
     }
 

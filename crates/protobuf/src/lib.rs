@@ -29,7 +29,10 @@ mod write;
 mod tests;
 
 pub use read::{Fields, Malformed, Value, take_bytes, take_varint};
-pub use write::{Begun, begin_message, put_bytes, put_length, put_number, put_varint, varint_len};
+pub use write::{
+    Begun, begin_message, put_bytes, put_fixed32, put_fixed64, put_length, put_number, put_varint,
+    varint_len,
+};
 
 /// How a value is laid out, which its key says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

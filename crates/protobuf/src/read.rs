@@ -41,9 +41,9 @@ pub enum Value<'a> {
     Varint(u64),
     /// Bytes, text or a message.
     Bytes(&'a [u8]),
-    /// Eight bytes, which none of our messages has.
+    /// Eight bytes, which no message that is read here has.
     Fixed64,
-    /// Four bytes, which none of our messages has.
+    /// Four bytes, which no message that is read here has.
     Fixed32,
     /// A group, which no message of etcd ever had.
     Group,

@@ -85,6 +85,16 @@ proptest! {
     }
 }
 
+#[test]
+fn fields_of_eight_and_four_bytes_have_their_lowest_byte_first() {
+    let mut bytes = Vec::new();
+    put_fixed64(7, 0x0102_0304_0506_0708, &mut bytes);
+    put_fixed32(16, 0x0102_0304, &mut bytes);
+    assert_eq!(bytes, *b"\x39\x08\x07\x06\x05\x04\x03\x02\x01\x85\x01\x04\x03\x02\x01");
+    let read: Vec<_> = Fields::new(&bytes).collect::<Result<_, _>>().unwrap();
+    assert_eq!(read, [(7, Value::Fixed64), (16, Value::Fixed32)]);
+}
+
 fn refusal(bytes: &[u8]) -> Malformed {
     let mut fields = Fields::new(bytes);
     let refusal = fields.find_map(Result::err).unwrap();

@@ -29,6 +29,20 @@ pub fn put_number(field: u32, value: u64, out: &mut impl BufMut) {
     put_varint(value, out);
 }
 
+/// Appends a field that is eight bytes.
+#[inline]
+pub fn put_fixed64(field: u32, value: u64, out: &mut impl BufMut) {
+    put_key(field, WireType::Fixed64, out);
+    out.put_u64_le(value);
+}
+
+/// Appends a field that is four bytes.
+#[inline]
+pub fn put_fixed32(field: u32, value: u32, out: &mut impl BufMut) {
+    put_key(field, WireType::Fixed32, out);
+    out.put_u32_le(value);
+}
+
 /// Appends a field that is bytes, text or a message.
 #[inline]
 pub fn put_bytes(field: u32, bytes: &[u8], out: &mut impl BufMut) {

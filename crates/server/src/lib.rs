@@ -4,6 +4,7 @@
 
 mod assembly;
 mod bootstrap;
+mod collector;
 mod damage;
 mod expiry;
 mod listeners;

@@ -25,6 +25,7 @@ use quorate_storage::{lost_log, rebuild};
 use quorate_telemetry::{init_system, log};
 
 use crate::assembly::{Core, core_count, duties};
+use crate::collector::{self, Collector};
 use crate::listeners::{BindError, Listeners};
 use crate::security::{Security, SecurityError};
 use crate::serving::{Serving, serve_peers};
@@ -169,6 +170,8 @@ enum StartError {
     Boot(#[from] bootstrap::BootError),
     #[error("failed to start a thread: {0}")]
     Thread(#[source] std::io::Error),
+    #[error(transparent)]
+    Collector(#[from] collector::CollectorError),
     #[error("failed to install signal handlers: {0}")]
     Signals(#[source] std::io::Error),
 }
@@ -195,6 +198,7 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
         }
         booted => booted?,
     };
+    let collector = Collector::start(&config.tracing, &metrics)?;
     metrics.set_member_id(&format!("{:x}", booted.identity.member_id));
     let core = Core::start(config, booted, provider, (&disk, times), (&metrics, security.dialer))
         .map_err(StartError::Thread)?;
@@ -209,15 +213,8 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     for duty in duties(config, &core, retention, (watch, &metrics)) {
         runtimes.spawn(duty);
     }
-    let published = {
-        let handles = Arc::clone(&handles);
-        let client_urls: Vec<String> =
-            config.advertise_client_urls.iter().map(|url| url.as_str().to_owned()).collect();
-        runtimes.spawn(async move {
-            housekeeping::publish(&handles, client_urls).await;
-            versions::settle_versions(&handles).await;
-        })
-    };
+    let client_urls = config.advertise_client_urls.iter().map(ToString::to_string).collect();
+    let published = runtimes.spawn(introduce(Arc::clone(&handles), client_urls));
     let control = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -237,7 +234,8 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     }
     log::info!("ready to serve client requests");
     init_system::notify_ready();
-    let serving = for_clients.serve(config, &core, arguments, &metrics, &budget.clients);
+    let tracer = collector.as_ref().map(Collector::tracer);
+    let serving = for_clients.serve(config, &core, arguments, (&metrics, tracer), &budget.clients);
     let ended = control.block_on(async {
         tokio::select! {
             biased;
@@ -248,7 +246,16 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     });
     let ended = wind_up(ended, config, &control, Some(serving), core);
     drop(serving_peers);
+    if let Some(collector) = collector {
+        collector.finish();
+    }
     Ok(ended)
+}
+
+/// Tells the cluster of this member.
+async fn introduce(handles: Arc<quorate_member::Handles>, client_urls: Vec<String>) {
+    housekeeping::publish(&handles, client_urls).await;
+    versions::settle_versions(&handles).await;
 }
 
 /// Tells the init system that consensus goes on, for as long as it does, if it asks for that.

@@ -12,6 +12,7 @@ use quorate_edge::{Access, Endpoints, HttpService, MemberProbe, PeerService, Rou
 use quorate_net::listen::{AddressLimit, ConnectionLimits, Listener, Patience, Places, Services};
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
+use quorate_telemetry::trace::Tracer;
 use tokio::sync::{mpsc, watch};
 
 use crate::assembly::Core;
@@ -51,7 +52,7 @@ impl ClientListeners {
         config: &Config,
         core: &Core,
         arguments: &[String],
-        metrics: &Arc<Metrics>,
+        (metrics, tracer): (&Arc<Metrics>, Option<Arc<Tracer>>),
         places: &Arc<Places>,
     ) -> Serving {
         let (serving, stopping, alive) = Serving::begin();
@@ -66,7 +67,7 @@ impl ClientListeners {
         }
         let endpoints =
             Arc::new(if config.serves_profiles() { endpoints.with_profiles() } else { endpoints });
-        let grpc = Router::new(&core.handles);
+        let grpc = Router::new(&core.handles, tracer);
         let http = |surface| {
             let service = HttpService::new(Arc::clone(&endpoints), surface);
             match surface {

@@ -1,9 +1,10 @@
-//! What a member says of itself: lines of its log, and series for scrapers.
+//! What a member says of itself: lines of its log, series for scrapers, and spans of the calls that are followed.
 //!
-//! The two are apart from everything that they tell of: whoever knows a thing says it here, and
+//! They are apart from everything that they tell of: whoever knows a thing says it here, and
 //! nothing here asks.
 
 pub mod init_system;
 pub mod log;
 pub mod metrics;
 pub mod throttle;
+pub mod trace;

@@ -86,7 +86,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("quorate-json", &["quorate-mutate", "quorate-protobuf"]),
     ("quorate-jwt", &[]),
     ("quorate-release", &[]),
-    ("quorate-telemetry", &["quorate-gotext", "quorate-protobuf", "quorate-release"]),
+    (
+        "quorate-telemetry",
+        &["quorate-gotext", "quorate-protobuf", "quorate-random", "quorate-release"],
+    ),
     (
         "quorate-config",
         &["quorate-gotext", "quorate-mutate", "quorate-release", "quorate-telemetry"],

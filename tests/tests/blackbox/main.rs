@@ -49,6 +49,7 @@ mod tool_endpoints;
 mod tool_faults;
 mod tool_queues;
 mod tools;
+mod tracing;
 mod txn;
 mod utl;
 mod watch;

@@ -4,41 +4,12 @@ use super::super::setting::Setting::{
     Bool, Duration, Gates, Hosts, Int, Int64, OneOf, Origins, SomeOf, Text, Texts, Uint, Uint32,
     Uint64, UniqueTexts, Urls,
 };
+use super::sections::{
+    ACCESS, AUTH, CLUSTERING, FEATURES, MEMBER, MONITORING, SECURITY, SPECIAL, UNSAFE,
+};
 use super::{Flag, flag, ignored};
 
 const V2_STAGES: &[&str] = &["write-only", "write-only-skip-check", "write-only-drop-data", "gone"];
-
-const MEMBER: &str = "Member";
-const CLUSTERING: &str = "Clustering";
-const SECURITY: &str = "Security";
-const ACCESS: &str = "Access";
-const MONITORING: &str = "Monitoring and logging";
-const AUTH: &str = "Auth";
-const FEATURES: &str = "Features";
-const UNSAFE: &str = "Unsafe";
-const SPECIAL: &str = "Special";
-
-/// What only the file can set.
-pub(crate) static FILE_ONLY: &[Flag] = &[
-    flag(
-        SECURITY,
-        "client-transport-security.allowed-cn",
-        Texts(|d| &mut d.config.security.client.allowed_cns),
-        "",
-    )
-    .file_key("client-transport-security.allowed-cn"),
-    flag(
-        SECURITY,
-        "client-transport-security.skip-client-san-verification",
-        Bool(|d| &mut d.config.security.client.skip_client_san_verification),
-        "",
-    )
-    .file_key("client-transport-security.skip-client-san-verification"),
-];
-
-/// The headings of help, in order.
-pub(crate) const SECTIONS: &[&str] =
-    &[MEMBER, CLUSTERING, SECURITY, ACCESS, AUTH, MONITORING, FEATURES, UNSAFE, SPECIAL];
 
 /// Every flag; within a heading, in the order in which help shows them.
 pub(crate) static FLAGS: &[Flag] = &[
@@ -661,6 +632,36 @@ pub(crate) static FLAGS: &[Flag] = &[
         "warning-unary-request-duration",
         Duration(|d| &mut d.config.warning_unary_request_duration),
         "Time of answering a unary request that is worth a warning.",
+    ),
+    flag(
+        MONITORING,
+        "enable-distributed-tracing",
+        Bool(|d| &mut d.config.tracing.enabled),
+        "Follow calls, and send what they went through to a collector.",
+    ),
+    flag(
+        MONITORING,
+        "distributed-tracing-address",
+        Text(|d| &mut d.config.tracing.address),
+        "Host and port of the collector, which takes OTLP over gRPC without TLS.",
+    ),
+    flag(
+        MONITORING,
+        "distributed-tracing-service-name",
+        Text(|d| &mut d.config.tracing.service_name),
+        "What the collector is told that members are called, all of them alike.",
+    ),
+    flag(
+        MONITORING,
+        "distributed-tracing-instance-id",
+        Text(|d| &mut d.config.tracing.instance_id),
+        "What it is told that this member is called, unlike any other; nothing if empty.",
+    ),
+    flag(
+        MONITORING,
+        "distributed-tracing-sampling-rate",
+        Int(|d| &mut d.config.tracing.sampling_rate),
+        "How many of a million calls are followed that nobody follows yet.",
     ),
     flag(
         FEATURES,

@@ -29,38 +29,13 @@ fn what_secures_the_way_to_the_discovery_cluster_is_not_passed_over() {
 }
 
 #[test]
-fn a_feature_that_is_not_there_is_refused_on_the_command_line_and_named_elsewhere() {
-    let told = "not supported by this version of Quorate";
-    for (flag, value, idle) in [
-        ("distributed-tracing-service-name", "mine", "etcd"),
-        ("enable-distributed-tracing", "true", "false"),
-    ] {
-        let refused = exit(&format!("--{flag}={value}"));
-        let second = refused.stderr.lines().nth(1).unwrap();
-        assert!(second.starts_with(&format!("--{flag}: {told}: ")), "{second}");
-        config(&format!("--{flag}={idle}"));
-        let variable = environment_name(flag);
-        let parsed = World::with_environment(&[(&variable, value)]).run("").unwrap();
-        let line = |p: &&Pending| p.line.message == "unrecognized environment variable";
-        let named = parsed.lines.iter().find(line).unwrap();
-        assert_eq!(named.line.field("environment-variable").unwrap(), format!("\"{variable}\""));
-        assert!(named.line.field("reason").unwrap().contains(told), "{flag}");
-        let quiet = World::with_environment(&[(&variable, idle)]).run("").unwrap();
-        assert!(!quiet.lines.iter().any(|p| line(&p)), "{flag}");
-    }
-}
-
-#[test]
 fn flags_that_etcd_dropped_are_named_with_their_successor() {
     for (flag, successor) in [
         ("experimental-watch-progress-notify-interval", "--watch-progress-notify-interval instead"),
         ("experimental-initial-corrupt-check", "--feature-gates=InitialCorruptCheck=true instead"),
         ("experimental-corrupt-check-time", "--corrupt-check-time instead"),
         ("experimental-memory-mlock", "--memory-mlock instead"),
-        (
-            "experimental-enable-distributed-tracing",
-            "--enable-distributed-tracing instead; that is not supported by this version",
-        ),
+        ("experimental-enable-distributed-tracing", "--enable-distributed-tracing instead"),
         ("log-package-levels", "--log-level instead"),
         ("discovery", "--discovery-endpoints instead"),
         ("enable-v2", "any more: there is no v2 API"),
@@ -81,7 +56,7 @@ fn flags_that_etcd_dropped_are_named_with_their_successor() {
         let reason = parsed.lines.iter().find(line).unwrap().line.field("reason").unwrap();
         assert!(reason.contains(successor), "{reason}");
     }
-    // What is said to be there instead is there, or says that it is not.
+    // What is said to be there instead is there.
     for absent in ABSENT {
         let Reason::Replaced(by) = absent.reason else { continue };
         match by.strip_prefix("feature-gates=") {
@@ -89,10 +64,7 @@ fn flags_that_etcd_dropped_are_named_with_their_successor() {
                 config(&format!("--feature-gates=LeaseCheckpoint=true,{gate}")).feature_gates
                     != Default::default()
             ),
-            None => assert!(
-                FLAGS.iter().any(|flag| flag.name == by) || ABSENT.iter().any(|a| a.name == by),
-                "{by}"
-            ),
+            None => assert!(FLAGS.iter().any(|flag| flag.name == by), "{by}"),
         }
         assert!(FLAGS.iter().all(|flag| flag.name != absent.name), "{}", absent.name);
     }

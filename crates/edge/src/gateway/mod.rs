@@ -45,7 +45,7 @@ use crate::methods::{Kind, Route, route};
 use crate::unread_body::pass_over;
 use quorate_member::Handles;
 use quorate_member::admission::Bound;
-use quorate_net::listen::EndsWithClient;
+use quorate_net::listen::{Ends, EndsWithClient};
 
 /// How long JSON may be, as a multiple of the message that comes of it: bytes grow by a third, and a text of escapes
 /// alone, which nobody writes, sixfold.
@@ -116,7 +116,8 @@ impl Gateway {
                 return Err(refused);
             }
         };
-        let router = self.router.for_request();
+        let ends = request.extensions().get::<Ends>().copied().unwrap_or_default();
+        let router = self.router.for_request(ends);
         let client = request.extensions().get::<EndsWithClient>().cloned();
         let bytes_max = router.message_bytes_max() * JSON_FACTOR;
         let room = router.take_room(bytes);

@@ -1,6 +1,6 @@
 //! The gate as calls pass it: what the table says of a method, and what is left to the services.
 //!
-//! A service finds who asks beside the request ([`shown`]). Where nothing is found, authentication was off when the
+//! A service finds who asks beside the request ([`client_of`]). Where nothing is found, authentication was off when the
 //! call came: then it is the head of the request that tells, should it be on by now.
 //!
 //! Who shows no token is who the verified certificate of his connection names, where `--client-cert-auth` asks for one.
@@ -11,10 +11,11 @@ use std::sync::Arc;
 
 use http::{Extensions, HeaderMap, Request};
 use quorate_member::RequestError;
-use quorate_member::access::{Gate, Shown};
+use quorate_member::access::{Client, Gate, Shown};
 
 use crate::methods::Needs;
 use quorate_net::listen::ClientCertificate;
+use quorate_telemetry::trace::CallTrace;
 
 /// In the head of a call that a gateway makes for somebody.
 const OF_GATEWAY: &str = "grpcgateway-accept";
@@ -24,14 +25,14 @@ pub(super) fn admit<B>(
     gate: &Gate,
     needs: Needs,
     request: &mut Request<B>,
-    shown: Shown,
+    client: Client,
 ) -> Result<(), RequestError> {
     match needs {
         Needs::Nothing | Needs::Judged | Needs::Message => {}
-        Needs::User => gate.check_user(&shown)?,
-        Needs::Admin => gate.check_admin(&shown)?,
+        Needs::User => gate.check_user(&client.shown)?,
+        Needs::Admin => gate.check_admin(&client.shown)?,
     }
-    request.extensions_mut().insert(shown);
+    request.extensions_mut().insert(client);
     Ok(())
 }
 
@@ -41,19 +42,29 @@ pub(super) fn named<'a>(headers: &HeaderMap, extensions: &'a Extensions) -> Opti
     (!headers.contains_key(OF_GATEWAY)).then_some(&certificate.common_name)
 }
 
+/// Leaves who asks beside a request of which nothing is checked, and which is followed.
+pub(super) fn leave<B>(request: &mut Request<B>, trace: Arc<CallTrace>) {
+    let shown = in_head(request.headers(), request.extensions());
+    request.extensions_mut().insert(Client { shown, trace: Some(trace) });
+}
+
 /// Who sent a request.
-pub(super) fn shown<T>(request: &tonic::Request<T>) -> Shown {
+pub(super) fn client_of<T>(request: &tonic::Request<T>) -> Client {
     found(request.extensions(), request.metadata().as_ref())
 }
 
 /// Who began a stream, by the head of its request.
-pub(super) fn shown_by(head: &http::request::Parts) -> Shown {
+pub(super) fn client_by(head: &http::request::Parts) -> Client {
     found(&head.extensions, &head.headers)
 }
 
-fn found(extensions: &Extensions, headers: &HeaderMap) -> Shown {
-    let known = extensions.get::<Shown>().cloned();
-    known.unwrap_or_else(|| Shown::in_head(headers).or_named(named(headers, extensions)))
+fn found(extensions: &Extensions, headers: &HeaderMap) -> Client {
+    let known = extensions.get::<Client>().cloned();
+    known.unwrap_or_else(|| Client { shown: in_head(headers, extensions), trace: None })
+}
+
+fn in_head(headers: &HeaderMap, extensions: &Extensions) -> Shown {
+    Shown::in_head(headers).or_named(named(headers, extensions))
 }
 
 #[cfg(test)]
@@ -69,8 +80,8 @@ mod tests {
         assert!(named(&headers, &extensions).is_none());
         extensions.insert(Arc::new(certificate));
         assert_eq!(&**named(&headers, &extensions).unwrap(), "root");
-        assert!(matches!(found(&extensions, &headers), Shown::Named(_)));
+        assert!(matches!(found(&extensions, &headers).shown, Shown::Named(_)));
         headers.insert("grpcgateway-accept", HeaderValue::from_static("*/*"));
-        assert!(matches!(found(&extensions, &headers), Shown::Nothing));
+        assert!(matches!(found(&extensions, &headers).shown, Shown::Nothing));
     }
 }

@@ -21,10 +21,10 @@ use quorate_api::etcdserverpb::{
 use quorate_state::apply::Response as Outcome;
 use tonic::{Request, Response, Status};
 
-use super::access::shown;
+use super::access::client_of;
 use super::status::status;
 use super::unexpected;
-use quorate_member::access::Shown;
+use quorate_member::access::Client;
 use quorate_member::accounts::Accounts;
 use quorate_member::{Handles, Profile, Proposer};
 use quorate_telemetry::metrics::RequestKind;
@@ -48,7 +48,7 @@ impl AuthService {
 
     async fn propose(
         &self,
-        client: &Shown,
+        client: &Client,
         request: InternalRaftRequest,
         kind: RequestKind,
     ) -> Result<Outcome, Status> {
@@ -58,7 +58,7 @@ impl AuthService {
     /// Has a change made. Its answer says when.
     async fn change(
         &self,
-        client: &Shown,
+        client: &Client,
         request: InternalRaftRequest,
         kind: RequestKind,
     ) -> Result<Option<ResponseHeader>, Status> {
@@ -72,7 +72,7 @@ impl AuthService {
 /// Has a change made whose answer is nothing but that it was.
 macro_rules! change {
     ($service:ident, $request:ident, $field:ident, $kind:ident, $response:ident) => {{
-        let client = shown(&$request);
+        let client = client_of(&$request);
         let $field = Some($request.into_inner());
         let request = InternalRaftRequest { $field, ..InternalRaftRequest::default() };
         let header = $service.change(&client, request, RequestKind::$kind).await?;
@@ -83,7 +83,7 @@ macro_rules! change {
 /// Has something looked up.
 macro_rules! look_up {
     ($service:ident, $request:ident, $field:ident, $kind:ident) => {{
-        let client = shown(&$request);
+        let client = client_of(&$request);
         let $field = Some($request.into_inner());
         let request = InternalRaftRequest { $field, ..InternalRaftRequest::default() };
         match $service.propose(&client, request, RequestKind::$kind).await? {
@@ -123,8 +123,10 @@ impl Auth for AuthService {
         &self,
         request: Request<AuthenticateRequest>,
     ) -> Result<Response<AuthenticateResponse>, Status> {
+        let client = client_of(&request);
         let AuthenticateRequest { name, password } = request.into_inner();
-        let mut response = self.accounts.authenticate(&name, &password).await.map_err(status)?;
+        let login = self.accounts.authenticate(&client, &name, &password);
+        let mut response = login.await.map_err(status)?;
         response.header = self.profile.complete(response.header);
         Ok(Response::new(response))
     }
@@ -133,9 +135,9 @@ impl Auth for AuthService {
         &self,
         request: Request<AuthUserAddRequest>,
     ) -> Result<Response<AuthUserAddResponse>, Status> {
-        let client = shown(&request);
+        let client = client_of(&request);
         let mut add = request.into_inner();
-        self.accounts.hash_new(&client, &mut add).await.map_err(status)?;
+        self.accounts.hash_new(&client.shown, &mut add).await.map_err(status)?;
         let request =
             InternalRaftRequest { auth_user_add: Some(add), ..InternalRaftRequest::default() };
         let header = self.change(&client, request, RequestKind::AuthUserAdd).await?;
@@ -146,9 +148,9 @@ impl Auth for AuthService {
         &self,
         request: Request<AuthUserChangePasswordRequest>,
     ) -> Result<Response<AuthUserChangePasswordResponse>, Status> {
-        let client = shown(&request);
+        let client = client_of(&request);
         let mut change = request.into_inner();
-        self.accounts.hash_other(&client, &mut change).await.map_err(status)?;
+        self.accounts.hash_other(&client.shown, &mut change).await.map_err(status)?;
         let request = InternalRaftRequest {
             auth_user_change_password: Some(change),
             ..InternalRaftRequest::default()

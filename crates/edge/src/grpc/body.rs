@@ -16,8 +16,8 @@ pub trait CallObserver: Send + Unpin + 'static {
     /// A part of the response was handed to the transport.
     fn sent(&mut self, part: &[u8]);
 
-    /// The call has ended.
-    fn ended(&mut self, code: Code);
+    /// The call has ended, with these words.
+    fn ended(&mut self, code: Code, message: &str);
 }
 
 /// Wraps a response body; see the module.
@@ -32,14 +32,14 @@ impl<O: CallObserver> Observed<O> {
     pub(crate) fn new(headers: &HeaderMap, inner: tonic::body::Body, observer: Option<O>) -> Self {
         let mut observed = Self { inner, observer };
         if let Some(status) = Status::from_header_map(headers) {
-            observed.end(status.code());
+            observed.end(status.code(), status.message());
         }
         observed
     }
 
-    fn end(&mut self, code: Code) {
+    fn end(&mut self, code: Code, message: &str) {
         if let Some(mut observer) = self.observer.take() {
-            observer.ended(code);
+            observer.ended(code, message);
         }
     }
 }
@@ -58,15 +58,14 @@ impl<O: CallObserver> Body for Observed<O> {
                 if let (Some(data), Some(observer)) = (frame.data_ref(), &mut self.observer) {
                     observer.sent(data);
                 } else if let Some(trailers) = frame.trailers_ref() {
-                    let code = Status::from_header_map(trailers).map_or(Code::Ok, |s| s.code());
-                    self.end(code);
+                    match Status::from_header_map(trailers) {
+                        None => self.end(Code::Ok, ""),
+                        Some(status) => self.end(status.code(), status.message()),
+                    }
                 }
             }
-            Some(Err(status)) => {
-                let code = status.code();
-                self.end(code);
-            }
-            None => self.end(Code::Ok),
+            Some(Err(status)) => self.end(status.code(), status.message()),
+            None => self.end(Code::Ok, ""),
         }
         Poll::Ready(frame)
     }
@@ -82,6 +81,6 @@ impl<O: CallObserver> Body for Observed<O> {
 
 impl<O: CallObserver> Drop for Observed<O> {
     fn drop(&mut self) {
-        self.end(Code::Cancelled);
+        self.end(Code::Cancelled, "");
     }
 }

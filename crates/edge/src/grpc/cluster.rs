@@ -12,7 +12,7 @@ use quorate_state::members::Member;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
-use super::access::shown;
+use super::access::client_of;
 use super::large_reply::counted;
 use super::status::status;
 use quorate_member::membership::Membership;
@@ -42,9 +42,10 @@ impl Cluster for ClusterService {
         &self,
         request: Request<MemberAddRequest>,
     ) -> Result<Response<MemberAddResponse>, Status> {
-        let client = shown(&request);
+        let client = client_of(&request);
         let request = request.get_ref();
-        let added = self.membership.add(&client, &request.peer_urls, request.is_learner).await;
+        let added =
+            self.membership.add(&client.shown, &request.peer_urls, request.is_learner).await;
         let (row, rows) = added.map_err(status)?;
         Ok(Response::new(MemberAddResponse {
             header: Some(self.profile.header(0)),

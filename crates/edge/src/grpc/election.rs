@@ -23,7 +23,7 @@ use tokio_stream::Stream;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
-use super::access::shown;
+use super::access::client_of;
 use super::large_reply::counted;
 use super::recipes::{
     Entered, KeyWatch, Name, Recipes, Undo, Withdrawal, enter, handed_on, if_created_at,
@@ -31,7 +31,7 @@ use super::recipes::{
 use super::request_body;
 use super::status::status;
 use super::streams::{self, until};
-use quorate_member::access::Shown;
+use quorate_member::access::Client;
 
 /// The service.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl ElectionService {
     /// Puts another value on a key, if it is the one that was created at that revision.
     async fn proclaim_value(
         &self,
-        client: &Shown,
+        client: &Client,
         leader: &LeaderKey,
         value: Bytes,
     ) -> Result<TxnResponse, Status> {
@@ -61,7 +61,7 @@ impl ElectionService {
     /// Enters with a value, or brings that of a candidate who is there already up to date.
     async fn stand(
         &self,
-        client: &Shown,
+        client: &Client,
         mut leader: LeaderKey,
         value: Bytes,
     ) -> Result<(Option<ResponseHeader>, LeaderKey), Status> {
@@ -80,7 +80,11 @@ impl ElectionService {
     }
 
     /// The leader that a request names, on a lease.
-    async fn resume(&self, client: &Shown, leader: Option<LeaderKey>) -> Result<LeaderKey, Status> {
+    async fn resume(
+        &self,
+        client: &Client,
+        leader: Option<LeaderKey>,
+    ) -> Result<LeaderKey, Status> {
         let leader = leader.ok_or_else(|| Status::unknown("\"leader\" field must be provided"))?;
         let lease = self.recipes.lease(client, leader.lease).await?;
         Ok(LeaderKey { lease, ..leader })
@@ -93,7 +97,7 @@ impl Election for ElectionService {
         &self,
         request: Request<CampaignRequest>,
     ) -> Result<Response<CampaignResponse>, Status> {
-        let client = shown(&request);
+        let client = client_of(&request);
         let CampaignRequest { name: given, lease, value } = request_body::take_in(request)?;
         let name = Name::new(&given);
         let room = self.recipes.take_room(name.prefix.len() + value.len())?;
@@ -113,7 +117,7 @@ impl Election for ElectionService {
         &self,
         request: Request<ProclaimRequest>,
     ) -> Result<Response<ProclaimResponse>, Status> {
-        let client = shown(&request);
+        let client = client_of(&request);
         let ProclaimRequest { leader, value } = request_body::take_in(request)?;
         let leader = self.resume(&client, leader).await?;
         let answer = self.proclaim_value(&client, &leader, value).await?;
@@ -124,7 +128,7 @@ impl Election for ElectionService {
         &self,
         request: Request<LeaderRequest>,
     ) -> Result<Response<LeaderResponse>, Status> {
-        let client = shown(&request);
+        let client = client_of(&request);
         let name = Name::new(&request_body::take_in(request)?.name);
         let mut found = self.recipes.owner(&client, &name).await?;
         let Some(kv) = found.kvs.pop() else {
@@ -139,7 +143,7 @@ impl Election for ElectionService {
         &self,
         request: Request<LeaderRequest>,
     ) -> Result<Response<BoxStream<LeaderResponse>>, Status> {
-        let client = shown(&request);
+        let client = client_of(&request);
         let end = self.recipes.streams.wait(streams::requires_leader(request.metadata().as_ref()));
         let name = Name::new(&request_body::take_in(request)?.name);
         let recipes = Arc::clone(&self.recipes);
@@ -151,7 +155,7 @@ impl Election for ElectionService {
         &self,
         request: Request<ResignRequest>,
     ) -> Result<Response<ResignResponse>, Status> {
-        let client = shown(&request);
+        let client = client_of(&request);
         let leader = request_body::take_in(request)?.leader;
         let leader = self.resume(&client, leader).await?;
         let answer = self.recipes.resign(&client, leader.key, leader.rev).await?;
@@ -162,7 +166,7 @@ impl Election for ElectionService {
 /// Follows who leads, and what he proclaims.
 struct Observer {
     recipes: Arc<Recipes>,
-    client: Shown,
+    client: Client,
     name: Name,
     /// What is to be told still: no more than one response of the watcher.
     told: VecDeque<LeaderResponse>,

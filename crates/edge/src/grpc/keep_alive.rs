@@ -23,16 +23,17 @@ use tokio_util::sync::ReusableBoxFuture;
 use tonic::Status;
 use tonic::codec::Streaming;
 
-use super::access::shown_by;
+use super::access::client_by;
 use super::call::ResponseFuture;
 use super::client_body::ClientBody;
 use super::framing::{self, Ending};
 use super::request_body::RequestBody;
+use super::spans;
 use super::status::status;
 use super::streams::{self, Api};
 use super::wording::in_grpc_gos_words;
 use crate::methods::Kind;
-use quorate_member::access::Shown;
+use quorate_member::access::Client;
 use quorate_member::lease_holder::LeaseHolder;
 use quorate_member::{Handles, Profile, Reader, StreamEnd, StreamEnds};
 
@@ -64,7 +65,7 @@ impl KeepAliveService {
         let (head, requests) = streams::requests(request, self.message_bytes_max);
         streams::respond(Session {
             requests,
-            client: Arc::new(shown_by(&head)),
+            client: Arc::new(client_by(&head)),
             profile: Arc::clone(&self.profile),
             reader: Arc::clone(&self.reader),
             leases: Arc::clone(&self.leases),
@@ -83,7 +84,7 @@ type Renewed = Result<LeaseKeepAliveResponse, Status>;
 struct Session {
     requests: Streaming<LeaseKeepAliveRequest>,
     /// Who began it; what he may is asked for each renewal.
-    client: Arc<Shown>,
+    client: Arc<Client>,
     profile: Arc<Profile>,
     reader: Arc<Reader>,
     leases: Arc<LeaseHolder>,
@@ -134,8 +135,10 @@ impl Session {
         let renewal = async move {
             // The revision is that before the renewal.
             let header = Some(reader.current_header());
+            let _renewal = client.operation("lease_renew", || spans::lease(id));
             // A lease that is gone is told by a lifetime of nothing.
-            let ttl = leases.renew(&client, LeaseId(id)).await.map_err(status)?.unwrap_or_default();
+            let ttl =
+                leases.renew(&client.shown, LeaseId(id)).await.map_err(status)?.unwrap_or_default();
             Ok(LeaseKeepAliveResponse { header, id, ttl })
         };
         match &mut self.renewal {

@@ -20,13 +20,14 @@ use quorate_state::quota::{put_cost, txn_cost};
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
-use super::access::shown;
+use super::access::client_of;
 use super::large_reply::{COUNTED_BYTES_MIN, Large, Reply, StreamRooms};
 use super::range_stream::ChunkedRange;
 use super::request_body;
+use super::spans;
 use super::status::status;
 use super::unexpected;
-use quorate_member::access::{Gate, Pass, Shown};
+use quorate_member::access::{Client, Gate, Pass};
 use quorate_member::admission::{Bound, Room};
 use quorate_member::{
     Administrator, Handles, Profile, Proposer, ReadKind, ReadTimes, Reader, RequestError,
@@ -61,13 +62,14 @@ impl Kv {
     /// Answers a range of a client's.
     pub(super) async fn range_for(
         &self,
-        client: &Shown,
+        client: &Client,
         request: &RangeRequest,
     ) -> Result<Reply<RangeResponse>, RequestError> {
         if !request.serializable && self.profile.is_learner() {
             return Err(RequestError::NotSupportedForLearner);
         }
         check_range(request)?;
+        let _operation = client.operation("range", || spans::range(request));
         let mut times = ReadTimes::start();
         let result = self.read_range(client, request, &mut times).await;
         let took = times.elapsed();
@@ -76,6 +78,7 @@ impl Kv {
             result.is_ok(),
             took,
         );
+        times.tell(client, took);
         self.reader.note_done(ReadKind::Range, times, took, || {
             let response = result.as_ref().map(|reply| {
                 let (count, bytes) = (reply.message().kvs.len(), reply.encoded_len());
@@ -89,10 +92,11 @@ impl Kv {
     /// Carries out a client's deletion.
     pub(super) async fn delete_for(
         &self,
-        client: &Shown,
+        client: &Client,
         delete: DeleteRangeRequest,
     ) -> Result<DeleteRangeResponse, Status> {
         check_delete_range(&delete).map_err(status)?;
+        let _operation = client.operation("delete_range", || spans::delete_range(&delete));
         let request =
             InternalRaftRequest { delete_range: Some(delete), ..InternalRaftRequest::default() };
         match self
@@ -112,7 +116,7 @@ impl Kv {
     /// Carries out a client's transaction that may write.
     pub(super) async fn write_txn_for(
         &self,
-        client: &Shown,
+        client: &Client,
         txn: TxnRequest,
     ) -> Result<TxnResponse, Status> {
         self.check_txn(&txn).await.map_err(status)?;
@@ -124,7 +128,8 @@ impl Kv {
         Ok(check_txn(txn, self.profile.limits().txn_ops_max)?)
     }
 
-    async fn write_txn(&self, client: &Shown, txn: TxnRequest) -> Result<TxnResponse, Status> {
+    async fn write_txn(&self, client: &Client, txn: TxnRequest) -> Result<TxnResponse, Status> {
+        let _operation = client.operation("txn", || spans::txn(&txn, false));
         let request = InternalRaftRequest { txn: Some(txn), ..InternalRaftRequest::default() };
         match self.proposer.propose_for(client, request, RequestKind::Txn).await.map_err(status)? {
             Outcome::Txn(mut response) => {
@@ -139,7 +144,7 @@ impl Kv {
     /// there is, read again.
     async fn read_range(
         &self,
-        client: &Shown,
+        client: &Client,
         request: &RangeRequest,
         times: &mut ReadTimes,
     ) -> Result<Reply<RangeResponse>, RequestError> {
@@ -148,7 +153,7 @@ impl Kv {
             times.note_barrier();
         }
         let query = to_query(request)?;
-        let pass = self.gate.pass_to_read(client, |may| may.check_range(request)).await?;
+        let pass = self.gate.pass_to_read(&client.shown, |may| may.check_range(request)).await?;
         let replies = &self.reader.admission().replies;
         let reply = match self.gather_range(&query).await?.admit(replies) {
             Ok(reply) => reply,
@@ -178,13 +183,15 @@ impl Kv {
     /// The same for a transaction.
     async fn read_txn_for(
         &self,
-        client: &Shown,
+        client: &Client,
         request: TxnRequest,
     ) -> Result<Reply<TxnResponse>, RequestError> {
+        let _operation = client.operation("txn", || spans::txn(&request, true));
         let (request, mut times) = (Arc::new(request), ReadTimes::start());
         let result = self.read_txn(client, &request, &mut times).await;
         let (kind, took) = (RequestKind::ReadonlyTxn, times.elapsed());
         self.profile.metrics().server.request_duration.observe(kind, result.is_ok(), took);
+        times.tell(client, took);
         self.reader.note_done(ReadKind::Txn, times, took, || {
             let response = result.as_ref().map(txn_response_text);
             (request_text::of_txn(&request), response)
@@ -194,7 +201,7 @@ impl Kv {
 
     async fn read_txn(
         &self,
-        client: &Shown,
+        client: &Client,
         request: &Arc<TxnRequest>,
         times: &mut ReadTimes,
     ) -> Result<Reply<TxnResponse>, RequestError> {
@@ -202,7 +209,7 @@ impl Kv {
             self.reader.read_barrier().await?;
             times.note_barrier();
         }
-        let pass = self.gate.pass_to_read(client, |may| may.check_txn(request)).await?;
+        let pass = self.gate.pass_to_read(&client.shown, |may| may.check_txn(request)).await?;
         let replies = &self.reader.admission().replies;
         let reply = match self.gather_txn(request).await?.admit(replies) {
             Ok(reply) => reply,
@@ -329,7 +336,7 @@ impl kv_server::Kv for Kv {
         &self,
         request: Request<RangeRequest>,
     ) -> Result<Response<RangeResponse>, Status> {
-        let client = shown(&request);
+        let client = client_of(&request);
         let request = request_body::take_in(request)?;
         self.range_for(&client, &request).await.map_err(status)?.into_response()
     }
@@ -338,7 +345,7 @@ impl kv_server::Kv for Kv {
         &self,
         request: Request<RangeRequest>,
     ) -> Result<Response<BoxStream<RangeStreamResponse>>, Status> {
-        let client = shown(&request);
+        let client = client_of(&request);
         let request = request_body::take_in(request)?;
         let query = to_query(&request).map_err(status)?;
         let in_key_order = query.sort_order == SortOrder::None
@@ -353,17 +360,22 @@ impl kv_server::Kv for Kv {
         if is_filtered {
             return Err(Status::unimplemented("RangeStream does not support revision filters"));
         }
+        let operation = client.operation("range_streaming", || spans::range_stream(&request));
         if !request.serializable {
             self.reader.read_barrier().await.map_err(status)?;
         }
-        let pass = self.gate.pass_to_read(&client, |may| may.check_range(&request)).await;
+        let pass = self.gate.pass_to_read(&client.shown, |may| may.check_range(&request)).await;
         let pass = pass.map_err(status)?;
         let end = self.streams.wait(false);
         let rooms = StreamRooms::default();
         let mut chunks = self.chunks(query, pass, rooms.clone());
         // The first chunk is read now: its refusal is the call's.
         let mut first = chunks.next().transpose()?;
-        let chunks = std::iter::from_fn(move || first.take().map(Ok).or_else(|| chunks.next()));
+        let chunks = std::iter::from_fn(move || {
+            // It lasts as long as the stream.
+            let _lasting = &operation;
+            first.take().map(Ok).or_else(|| chunks.next())
+        });
         let chunks = super::streams::until(tokio_stream::iter(chunks), end);
         let mut response: Response<BoxStream<_>> = Response::new(Box::pin(chunks));
         response.extensions_mut().insert(rooms);
@@ -371,10 +383,11 @@ impl kv_server::Kv for Kv {
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
-        let client = shown(&request);
+        let client = client_of(&request);
         let put = request_body::take_in(request)?;
         self.proposer.check_quota(put_cost(&put)).await.map_err(status)?;
         check_put(&put).map_err(status)?;
+        let _operation = client.operation("put", || spans::put(&put));
         let request = InternalRaftRequest { put: Some(put), ..InternalRaftRequest::default() };
         match self.proposer.propose_for(&client, request, RequestKind::Put).await.map_err(status)? {
             Outcome::Put(mut response) => {
@@ -389,13 +402,13 @@ impl kv_server::Kv for Kv {
         &self,
         request: Request<DeleteRangeRequest>,
     ) -> Result<Response<DeleteRangeResponse>, Status> {
-        let client = shown(&request);
+        let client = client_of(&request);
         let delete = request_body::take_in(request)?;
         self.reply_regardless(self.delete_for(&client, delete).await?)
     }
 
     async fn txn(&self, request: Request<TxnRequest>) -> Result<Response<TxnResponse>, Status> {
-        let client = shown(&request);
+        let client = client_of(&request);
         let txn = request_body::take_in(request)?;
         self.check_txn(&txn).await.map_err(status)?;
         if is_read_only(&txn) {
@@ -408,8 +421,9 @@ impl kv_server::Kv for Kv {
         &self,
         request: Request<CompactionRequest>,
     ) -> Result<Response<CompactionResponse>, Status> {
-        let client = shown(&request);
+        let client = client_of(&request);
         let mut compaction = request.into_inner();
+        let _operation = client.operation("compact", || spans::compact(&compaction));
         compaction.revision = self.proposer.compaction_point(compaction.revision);
         let is_physical = compaction.physical;
         let request =

@@ -14,11 +14,12 @@ use quorate_state::quota::LEASE_COST;
 use quorate_state::units::LeaseId;
 use tonic::{Request, Response, Status};
 
-use super::access::shown;
+use super::access::client_of;
 use super::large_reply::counted;
+use super::spans;
 use super::status::status;
 use super::unexpected;
-use quorate_member::access::{Gate, Shown};
+use quorate_member::access::{Client, Gate};
 use quorate_member::lease_holder::LeaseHolder;
 use quorate_member::{Handles, Profile, Proposer, Reader};
 use quorate_telemetry::metrics::RequestKind;
@@ -47,14 +48,15 @@ impl LeaseService {
     /// Grants a lease to a client.
     pub(super) async fn grant_for(
         &self,
-        client: &Shown,
+        client: &Client,
         mut grant: LeaseGrantRequest,
     ) -> Result<LeaseGrantResponse, Status> {
         self.proposer.check_quota(LEASE_COST).await.map_err(status)?;
-        self.gate.check_user(client).map_err(status)?;
+        self.gate.check_user(&client.shown).map_err(status)?;
         if grant.id == 0 {
             grant.id = self.proposer.next_lease_id();
         }
+        let _operation = client.operation("lease_grant", || spans::grant(&grant));
         let request =
             InternalRaftRequest { lease_grant: Some(grant), ..InternalRaftRequest::default() };
         match self
@@ -81,7 +83,7 @@ impl Lease for LeaseService {
         &self,
         request: Request<LeaseGrantRequest>,
     ) -> Result<Response<LeaseGrantResponse>, Status> {
-        let client = shown(&request);
+        let client = client_of(&request);
         Ok(Response::new(self.grant_for(&client, request.into_inner()).await?))
     }
 
@@ -89,12 +91,12 @@ impl Lease for LeaseService {
         &self,
         request: Request<LeaseRevokeRequest>,
     ) -> Result<Response<LeaseRevokeResponse>, Status> {
-        let client = shown(&request);
-        self.gate.check_user(&client).map_err(status)?;
-        let request = InternalRaftRequest {
-            lease_revoke: Some(request.into_inner()),
-            ..InternalRaftRequest::default()
-        };
+        let client = client_of(&request);
+        self.gate.check_user(&client.shown).map_err(status)?;
+        let revoke = request.into_inner();
+        let _operation = client.operation("lease_revoke", || spans::lease(revoke.id));
+        let request =
+            InternalRaftRequest { lease_revoke: Some(revoke), ..InternalRaftRequest::default() };
         match self
             .proposer
             .propose_for(&client, request, RequestKind::LeaseRevoke)
@@ -114,10 +116,10 @@ impl Lease for LeaseService {
         &self,
         request: Request<LeaseTimeToLiveRequest>,
     ) -> Result<Response<LeaseTimeToLiveResponse>, Status> {
-        let client = shown(&request);
+        let client = client_of(&request);
         let request = request.into_inner();
         let id = LeaseId(request.id);
-        let pass = self.gate.pass(&client, |may| {
+        let pass = self.gate.pass(&client.shown, |may| {
             may.check_user()?;
             if request.keys { may.check_lease(Access::Read, id) } else { Ok(()) }
         });
@@ -131,7 +133,7 @@ impl Lease for LeaseService {
                 .map(|key| RangeRequest { key: key.clone(), ..RangeRequest::default() })
                 .collect();
             let again = |may: Permission<'_>| reads.iter().try_for_each(|one| may.check_range(one));
-            let pass = self.gate.pass(&client, again).await.map_err(status)?;
+            let pass = self.gate.pass(&client.shown, again).await.map_err(status)?;
             self.gate.confirm(pass).await.map_err(status)?;
         }
         let response = found.unwrap_or_else(|| LeaseTimeToLiveResponse {
@@ -148,8 +150,8 @@ impl Lease for LeaseService {
         &self,
         request: Request<LeaseLeasesRequest>,
     ) -> Result<Response<LeaseLeasesResponse>, Status> {
-        let client = shown(&request);
-        let pass = self.gate.pass(&client, |may| {
+        let client = client_of(&request);
+        let pass = self.gate.pass(&client.shown, |may| {
             may.check_user()?;
             let all = self.reader.leases().list();
             all.into_iter().try_for_each(|id| may.check_lease(Access::Read, id))

@@ -12,10 +12,10 @@ use quorate_api::v3lockpb::lock_server::Lock;
 use quorate_api::v3lockpb::{LockRequest, LockResponse, UnlockRequest, UnlockResponse};
 use tonic::{Request, Response, Status};
 
-use super::access::shown;
+use super::access::client_of;
 use super::recipes::{Entered, Name, Recipes, Undo, Withdrawal, enter, revision};
 use super::request_body;
-use quorate_member::access::Shown;
+use quorate_member::access::Client;
 
 /// The service.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl LockService {
     /// Waits until the key is the oldest, and looks at it once more.
     async fn wait(
         &self,
-        client: &Shown,
+        client: &Client,
         name: &Name,
         key: &Bytes,
         created: i64,
@@ -45,7 +45,7 @@ impl LockService {
 #[tonic::async_trait]
 impl Lock for LockService {
     async fn lock(&self, request: Request<LockRequest>) -> Result<Response<LockResponse>, Status> {
-        let client = shown(&request);
+        let client = client_of(&request);
         let LockRequest { name, lease } = request_body::take_in(request)?;
         let name = Name::new(&name);
         let room = self.recipes.take_room(name.prefix.len())?;
@@ -79,7 +79,7 @@ impl Lock for LockService {
         &self,
         request: Request<UnlockRequest>,
     ) -> Result<Response<UnlockResponse>, Status> {
-        let client = shown(&request);
+        let client = client_of(&request);
         let UnlockRequest { key } = request_body::take_in(request)?;
         let deleted = self.recipes.delete(&client, key).await?;
         Ok(Response::new(UnlockResponse { header: deleted.header }))

@@ -17,7 +17,7 @@ use quorate_state::apply::Response as Outcome;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
-use super::access::shown;
+use super::access::client_of;
 use super::status::status;
 use super::unexpected;
 use crate::snapshot_stream::{STREAM_BYTES, SnapshotStream};
@@ -61,11 +61,11 @@ impl Maintenance for MaintenanceService {
         &self,
         request: Request<AlarmRequest>,
     ) -> Result<Response<AlarmResponse>, Status> {
-        let client = shown(&request);
+        let client = client_of(&request);
         let checked = match AlarmAction::try_from(request.get_ref().action) {
-            Ok(AlarmAction::Get) => self.gate.check_user(&client),
+            Ok(AlarmAction::Get) => self.gate.check_user(&client.shown),
             Ok(AlarmAction::Activate | AlarmAction::Deactivate) | Err(_) => {
-                self.gate.check_admin(&client)
+                self.gate.check_admin(&client.shown)
             }
         };
         checked.map_err(status)?;

@@ -32,6 +32,7 @@ mod observe;
 mod range_stream;
 mod recipes;
 mod request_body;
+mod spans;
 mod status;
 mod streams;
 mod watch;
@@ -66,12 +67,13 @@ use self::request_body::RequestBody;
 pub(crate) use self::status::status;
 use crate::methods::{Kind, Needs, Route, SERVICES, route};
 use quorate_gotext::quote::go_quote_bytes;
-use quorate_member::access::{Gate, Remembered, Shown};
+use quorate_member::access::{Client, Gate, Remembered, Shown};
 use quorate_member::admission::{CallRoom, Caller, Full};
 use quorate_member::leadership::LeaderWatch;
 use quorate_member::lease_holder::LeaseHolder;
 use quorate_member::{Handles, Profile, RequestError};
-use quorate_net::listen::{Activity, Http2Service};
+use quorate_net::listen::{Activity, Ends, Http2Service};
+use quorate_telemetry::trace::{CallTrace, Tracer};
 
 /// Bytes that a message may have beyond the largest request, for what surrounds it.
 const MESSAGE_OVERHEAD_BYTES: usize = 512 * 1024;
@@ -84,6 +86,8 @@ pub struct Router {
     caller: Arc<Caller>,
     /// Who it was last.
     remembered: Arc<Remembered>,
+    /// Between whom it is.
+    ends: Ends,
 }
 
 /// What a call begins with.
@@ -101,6 +105,8 @@ struct Services {
     profile: Arc<Profile>,
     gate: Arc<Gate>,
     leader: LeaderWatch,
+    /// Follows calls, if any are to be.
+    tracer: Option<Arc<Tracer>>,
     message_bytes_max: usize,
     kv: KvServer<kv::Kv>,
     watch: watch::WatchService,
@@ -115,8 +121,8 @@ struct Services {
 }
 
 impl Router {
-    /// The services of this member.
-    pub fn new(handles: &Handles) -> Self {
+    /// The services of this member, whose calls are followed by the tracer, if there is one.
+    pub fn new(handles: &Handles, tracer: Option<Arc<Tracer>>) -> Self {
         let bytes_max = handles.profile.limits().request_bytes_max + MESSAGE_OVERHEAD_BYTES;
         macro_rules! server {
             ($server:ident, $service:expr) => {
@@ -149,9 +155,11 @@ impl Router {
             profile: Arc::clone(&handles.profile),
             gate: Arc::clone(&handles.gate),
             leader: LeaderWatch::new(handles),
+            tracer,
             message_bytes_max: bytes_max,
         };
-        Self { services: Arc::new(services), caller, remembered: Arc::default() }
+        let (remembered, ends) = (Arc::default(), Ends::default());
+        Self { services: Arc::new(services), caller, remembered, ends }
     }
 
     /// Takes a place for a call whose head has so many bytes.
@@ -169,7 +177,11 @@ impl Router {
         request: Request<ClientBody>,
         Admitted { room, bytes, timeout }: Admitted,
     ) -> Call {
-        let stats = CallStats::start(&self.services.profile, service, method, kind);
+        let mut stats = CallStats::start(&self.services.profile, service, method, kind);
+        let trace = self.services.tracer.as_ref().and_then(|it| follow(it, request.headers()));
+        if let Some(trace) = &trace {
+            stats = stats.followed(trace, self.ends.local);
+        }
         let room = match room {
             Ok(room) => room,
             Err(full) => return Call::refused(&status(RequestError::from(full)), stats),
@@ -182,7 +194,7 @@ impl Router {
         let received = stats.received();
         let request =
             request.map(|body| RequestBody::new(body, (kind, received), room, bytes, bytes_max));
-        Call::started(self.start((service, method), request), stats, timeout)
+        Call::started(self.start((service, method), request, trace), stats, timeout)
     }
 
     /// The checks that every call has to pass.
@@ -208,14 +220,15 @@ impl Router {
         &self,
         method: (usize, usize),
         request: Request<RequestBody<ClientBody>>,
+        trace: Option<Arc<CallTrace>>,
     ) -> ResponseFuture {
         if !streams::requires_leader(request.headers()) || self.services.profile.has_leader() {
-            return self.enter(method, request);
+            return self.enter(method, request, trace);
         }
         let router = self.clone();
         Box::pin(async move {
             match router.services.leader.require_leader().await {
-                Ok(()) => router.enter(method, request).await,
+                Ok(()) => router.enter(method, request, trace).await,
                 Err(error) => Ok(status(error).into_http()),
             }
         })
@@ -227,10 +240,14 @@ impl Router {
         &self,
         method: (usize, usize),
         mut request: Request<RequestBody<ClientBody>>,
+        trace: Option<Arc<CallTrace>>,
     ) -> ResponseFuture {
         let needs = SERVICES[method.0].methods[method.1].needs;
         let gate = &self.services.gate;
         if needs == Needs::Nothing || gate.is_open() {
+            if let Some(trace) = trace {
+                access::leave(&mut request, trace);
+            }
             return self.services.dispatch(method, request);
         }
         let recalled = gate.recall(request.headers(), &self.remembered);
@@ -239,13 +256,14 @@ impl Router {
                 let router = self.clone();
                 Box::pin(async move {
                     let shown = router.services.gate.read(unread, &router.remembered).await;
-                    match access::admit(&router.services.gate, needs, &mut request, shown) {
+                    let client = Client { shown, trace };
+                    match access::admit(&router.services.gate, needs, &mut request, client) {
                         Ok(()) => router.services.dispatch(method, request).await,
                         Err(error) => Ok(status(error).into_http()),
                     }
                 })
             }
-            shown => match access::admit(gate, needs, &mut request, shown) {
+            shown => match access::admit(gate, needs, &mut request, Client { shown, trace }) {
                 Ok(()) => self.services.dispatch(method, request),
                 Err(error) => Box::pin(std::future::ready(Ok(status(error).into_http()))),
             },
@@ -290,12 +308,14 @@ impl Services {
 }
 
 impl Router {
-    /// The same for the gateway: each request counts as a connection of its own, and they remember one token together.
-    pub(crate) fn for_request(&self) -> Self {
+    /// The same for the gateway: each request counts as a connection of its own, between these, and they remember one
+    /// token together.
+    pub(crate) fn for_request(&self, ends: Ends) -> Self {
         Self {
             services: Arc::clone(&self.services),
             caller: Arc::new(self.caller.another()),
             remembered: Arc::clone(&self.remembered),
+            ends,
         }
     }
 
@@ -311,11 +331,12 @@ impl Router {
 }
 
 impl Http2Service for Router {
-    fn for_connection(&self) -> Self {
+    fn for_connection(&self, ends: Ends) -> Self {
         Self {
             services: Arc::clone(&self.services),
             caller: Arc::new(self.caller.another()),
             remembered: Arc::default(),
+            ends,
         }
     }
 
@@ -358,6 +379,13 @@ impl hyper::service::Service<Request<Incoming>> for Router {
         let request = request.map(ClientBody::Grpc);
         self.begin((service, method), kind, request, Admitted { room, bytes, timeout })
     }
+}
+
+/// Follows a call, if by its head, or by lot, it is to be.
+#[cold]
+fn follow(tracer: &Arc<Tracer>, headers: &HeaderMap) -> Option<Arc<CallTrace>> {
+    let text = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
+    tracer.follow(text("traceparent"), text("tracestate")).map(Arc::new)
 }
 
 fn decompressor_missing(encoding: &HeaderValue) -> Status {

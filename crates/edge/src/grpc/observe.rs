@@ -1,5 +1,6 @@
 //! Counting calls: started, messages, bytes, ended with which code.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -9,6 +10,7 @@ use tonic::Code;
 use super::body::CallObserver;
 use super::framing::{Follower, Passed};
 use super::head::{CLIENT_API_VERSION, metadata};
+use super::status::status_name;
 use crate::methods::{Kind, SERVICES};
 use quorate_member::Profile;
 use quorate_member::admission::CallRoom;
@@ -16,6 +18,7 @@ use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
 #[cfg(test)]
 use quorate_telemetry::metrics::MetricsLevel;
+use quorate_telemetry::trace::{Attribute, CallTrace, SpanEnd};
 
 /// One call's counts.
 #[derive(Debug)]
@@ -31,6 +34,16 @@ pub struct CallStats {
     sent: Follower,
     /// `None` where there was none.
     room: Option<Arc<CallRoom>>,
+    /// Only of a call that is followed, boxed: of most it is nothing.
+    followed: Option<Box<Followed>>,
+}
+
+/// A call that is followed.
+#[derive(Debug)]
+struct Followed {
+    trace: Arc<CallTrace>,
+    /// This side of its connection.
+    local: Option<SocketAddr>,
 }
 
 impl CallStats {
@@ -50,7 +63,14 @@ impl CallStats {
             slow: profile.limits().slow_unary,
             sent: Follower::default(),
             room: None,
+            followed: None,
         }
+    }
+
+    /// The call is followed; it came by this address.
+    pub(super) fn followed(mut self, trace: &Arc<CallTrace>, local: Option<SocketAddr>) -> Self {
+        self.followed = Some(Box::new(Followed { trace: Arc::clone(trace), local }));
+        self
     }
 
     /// Counts what comes of the call's messages.
@@ -79,16 +99,24 @@ impl CallStats {
         {
             room.release();
         }
+        if let (Kind::Unary, Some(followed)) = (self.kind, &self.followed) {
+            followed.trace.note_response();
+        }
         let took = self.started.elapsed();
         if self.kind == Kind::Unary && (took > self.slow || log::enabled(log::Level::Debug)) {
             self.log_stats(took);
         }
     }
 
+    fn method(&self) -> (&'static str, &'static str) {
+        let service = &SERVICES[self.service];
+        (service.name, service.methods[self.method].name)
+    }
+
     #[cold]
     fn log_stats(&self, took: Duration) {
-        let service = &SERVICES[self.service];
-        let method = format!("/{}/{}", service.name, service.methods[self.method].name);
+        let (service, method) = self.method();
+        let method = format!("/{service}/{method}");
         let started = SystemTime::now() - took;
         if took > self.slow {
             log::warn!(
@@ -106,6 +134,38 @@ impl CallStats {
             );
         }
     }
+}
+
+impl Followed {
+    /// Tells of the call by the conventions for RPC, which etcd's library follows.
+    fn tell(&self, (service, method): (&str, &str), code: Code, message: &str) {
+        let name = format!("{service}/{method}");
+        let mut attributes = vec![
+            Attribute::text("rpc.method", name.as_bytes()),
+            Attribute::text("rpc.system.name", b"grpc"),
+        ];
+        if let Some(local) = self.local {
+            attributes.push(Attribute::text("server.address", local.ip().to_string().as_bytes()));
+            attributes.push(Attribute::number("server.port", local.port().into()));
+        }
+        let told = status_name(code).as_bytes();
+        attributes.push(Attribute::text("rpc.response.status_code", told));
+        let error = is_own_fault(code).then_some(message);
+        self.trace.end(&SpanEnd { name: &name, attributes: &attributes, error });
+    }
+}
+
+/// Whether a call that ends so has failed on this side, by the conventions.
+const fn is_own_fault(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Unknown
+            | Code::DeadlineExceeded
+            | Code::Unimplemented
+            | Code::Internal
+            | Code::Unavailable
+            | Code::DataLoss
+    )
 }
 
 /// Counts the messages that come on one call.
@@ -145,11 +205,14 @@ impl CallObserver for CallStats {
         }
     }
 
-    fn ended(&mut self, code: Code) {
+    fn ended(&mut self, code: Code, message: &str) {
         let series = self.metrics.grpc.at(self.service, self.method);
         if self.kind == Kind::Unary {
             series.sent.inc();
         }
         series.handled(code as i32, self.started.elapsed());
+        if let Some(followed) = self.followed.take() {
+            followed.tell(self.method(), code, message);
+        }
     }
 }

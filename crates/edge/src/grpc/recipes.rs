@@ -45,7 +45,7 @@ use super::kv::Kv;
 use super::lease::LeaseService;
 use super::status::status;
 use super::watch::denial;
-use quorate_member::access::{Gate, Shown};
+use quorate_member::access::{Client, Gate};
 use quorate_member::admission::{Bound, Room};
 use quorate_member::{Handles, Profile, Reader, RequestError, StreamEnds};
 
@@ -81,7 +81,7 @@ impl Recipes {
 
     /// The lease of a contender: his own, or one that is granted now. Whether his own is there shows when a key is to
     /// be put on it.
-    pub(super) async fn lease(&self, client: &Shown, given: i64) -> Result<i64, Status> {
+    pub(super) async fn lease(&self, client: &Client, given: i64) -> Result<i64, Status> {
         if given != 0 {
             return Ok(given);
         }
@@ -97,19 +97,23 @@ impl Recipes {
     }
 
     /// Refuses who may not read what the others have under the name.
-    pub(super) fn check_name(&self, client: &Shown, name: &Name) -> Result<(), Status> {
-        let checked = self.gate.check_watch(client, &name.prefix, &name.end);
+    pub(super) fn check_name(&self, client: &Client, name: &Name) -> Result<(), Status> {
+        let checked = self.gate.check_watch(&client.shown, &name.prefix, &name.end);
         checked.map_err(|error| handed_on(status(error)))
     }
 
     /// A transaction that may write.
-    pub(super) async fn txn(&self, client: &Shown, txn: TxnRequest) -> Result<TxnResponse, Status> {
+    pub(super) async fn txn(
+        &self,
+        client: &Client,
+        txn: TxnRequest,
+    ) -> Result<TxnResponse, Status> {
         self.kv.write_txn_for(client, txn).await.map_err(handed_on)
     }
 
     pub(super) async fn delete(
         &self,
-        client: &Shown,
+        client: &Client,
         key: Bytes,
     ) -> Result<DeleteRangeResponse, Status> {
         let request = DeleteRangeRequest { key, ..DeleteRangeRequest::default() };
@@ -118,7 +122,7 @@ impl Recipes {
 
     pub(super) async fn range(
         &self,
-        client: &Shown,
+        client: &Client,
         request: &RangeRequest,
     ) -> Result<RangeResponse, Status> {
         let reply = self.kv.range_for(client, request).await;
@@ -126,7 +130,11 @@ impl Recipes {
     }
 
     /// The key under a name that was created first.
-    pub(super) async fn owner(&self, client: &Shown, name: &Name) -> Result<RangeResponse, Status> {
+    pub(super) async fn owner(
+        &self,
+        client: &Client,
+        name: &Name,
+    ) -> Result<RangeResponse, Status> {
         self.range(client, &name.first(SortOrder::Ascend)).await
     }
 
@@ -141,7 +149,7 @@ impl Recipes {
     /// Waits until no key under the name is older than this creation.
     pub(super) async fn wait_for_turn(
         &self,
-        client: &Shown,
+        client: &Client,
         name: &Name,
         created: i64,
     ) -> Result<(), Status> {
@@ -167,7 +175,7 @@ impl Recipes {
     /// Watches keys from a revision on.
     pub(super) fn watch(
         &self,
-        client: &Shown,
+        client: &Client,
         key: Bytes,
         range_end: Bytes,
         start_revision: i64,
@@ -178,7 +186,7 @@ impl Recipes {
         let create =
             WatchCreateRequest { key, range_end, start_revision, filters, ..Default::default() };
         stream.create(create, |key, end| {
-            self.gate.check_watch(client, key, end).map_err(|error| denial(&error))
+            self.gate.check_watch(&client.shown, key, end).map_err(|error| denial(&error))
         });
         let (profile, reader) = (Arc::clone(&self.profile), Arc::clone(&self.reader));
         KeyWatch { stream, profile, reader }
@@ -338,7 +346,7 @@ pub(super) fn revision(answer: &TxnResponse) -> i64 {
 /// its lease.
 pub(super) struct Withdrawal {
     recipes: Arc<Recipes>,
-    client: Shown,
+    client: Client,
     /// What is to be done, in the room of who waited; `None` once there is nothing to do.
     undo: Option<(Undo, Room)>,
 }
@@ -353,7 +361,7 @@ pub(super) enum Undo {
 }
 
 impl Withdrawal {
-    pub(super) fn prepare(recipes: &Arc<Recipes>, client: &Shown, undo: Undo, room: Room) -> Self {
+    pub(super) fn prepare(recipes: &Arc<Recipes>, client: &Client, undo: Undo, room: Room) -> Self {
         let (recipes, client) = (Arc::clone(recipes), client.clone());
         Self { recipes, client, undo: Some((undo, room)) }
     }
@@ -388,7 +396,7 @@ impl Drop for Withdrawal {
 }
 
 impl Recipes {
-    async fn undo(&self, client: &Shown, undo: Undo) {
+    async fn undo(&self, client: &Client, undo: Undo) {
         let undone = match undo {
             Undo::Delete(key) => self.delete(client, key).await.map(drop),
             Undo::DeleteCreatedAt(key, revision) => {
@@ -406,7 +414,7 @@ impl Recipes {
     /// Deletes a key if it is the one that was created at that revision.
     pub(super) async fn resign(
         &self,
-        client: &Shown,
+        client: &Client,
         key: Bytes,
         created: i64,
     ) -> Result<TxnResponse, Status> {

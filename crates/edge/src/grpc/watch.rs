@@ -27,17 +27,18 @@ use tokio_stream::Stream;
 use tonic::codec::Streaming;
 use tonic::{Code, Status};
 
-use super::access::shown_by;
+use super::access::client_by;
 use super::call::ResponseFuture;
 use super::client_body::ClientBody;
 use super::framing::{self, Ending};
 use super::large_reply::{COUNTED_BYTES_MIN, hold};
 use super::request_body::RequestBody;
+use super::spans;
 use super::status::{code_name, status};
 use super::streams::{self, Api};
 use super::wording::in_grpc_gos_words;
 use crate::methods::Kind;
-use quorate_member::access::{Gate, Shown};
+use quorate_member::access::{Client, Gate};
 use quorate_member::{Handles, Profile, Reader, RequestError, StreamEnd, StreamEnds};
 use quorate_state::apply::{AuthRefusal, Refusal};
 
@@ -70,7 +71,7 @@ impl WatchService {
         let stream = self.reader.hub().open_stream(self.message_bytes_max);
         streams::respond(Session {
             stream,
-            client: shown_by(&head),
+            client: client_by(&head),
             gate: Arc::clone(&self.gate),
             requests: Some(requests),
             profile: Arc::clone(&self.profile),
@@ -79,6 +80,7 @@ impl WatchService {
             end: self.streams.wait(streams::requires_leader(&head.headers)),
             chunk: BytesMut::new(),
             ending: Ending::Open,
+            watched: spans::Watched::default(),
         })
     }
 }
@@ -99,7 +101,7 @@ fn progress_timer(interval: Duration) -> Interval {
 struct Session {
     stream: WatchStream,
     /// Who began it. What he may is asked for each watcher when it is created, and never again.
-    client: Shown,
+    client: Client,
     gate: Arc<Gate>,
     /// `None` once the client has closed its side; events go on.
     requests: Option<Streaming<WatchRequest>>,
@@ -110,6 +112,7 @@ struct Session {
     end: StreamEnd,
     chunk: BytesMut,
     ending: Ending,
+    watched: spans::Watched,
 }
 
 impl Session {
@@ -137,12 +140,19 @@ impl Session {
     fn take_request(&mut self, request: WatchRequest) {
         match request.request_union {
             Some(RequestUnion::CreateRequest(create)) => {
-                let (gate, client) = (&self.gate, &self.client);
-                self.stream.create(create, |key, end| {
-                    gate.check_watch(client, key, end).map_err(|error| denial(&error))
+                let (gate, shown) = (&self.gate, &self.client.shown);
+                let told = self.client.trace.as_ref().map(|trace| (trace, spans::watch(&create)));
+                let created = self.stream.create(create, |key, end| {
+                    gate.check_watch(shown, key, end).map_err(|error| denial(&error))
                 });
+                if let (Some((trace, told)), Some(watch_id)) = (told, created) {
+                    self.watched.begin(watch_id, trace.operation_beside("watch", told));
+                }
             }
-            Some(RequestUnion::CancelRequest(cancel)) => self.stream.cancel(cancel.watch_id),
+            Some(RequestUnion::CancelRequest(cancel)) => {
+                self.stream.cancel(cancel.watch_id);
+                self.watched.end(cancel.watch_id);
+            }
             Some(RequestUnion::ProgressRequest(_)) => self.stream.request_progress(),
             None => {}
         }

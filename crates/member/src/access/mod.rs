@@ -18,6 +18,7 @@
 //!
 //! What each method needs (`edge::methods`), what users may (`state::auth`), passwords (`login`).
 
+mod client;
 mod provider;
 mod shown;
 
@@ -33,6 +34,7 @@ use quorate_state::auth::{Access, Caller, ROOT, Stamp, Tokens, View};
 use quorate_telemetry::log;
 use quorate_telemetry::throttle::LogThrottle;
 
+pub use self::client::Client;
 use self::provider::now;
 pub use self::provider::{KEYS_READ_EVERY, KeySource, Provider, Signer, SourceFault};
 use self::shown::text_of;
@@ -49,7 +51,7 @@ pub(crate) enum Author<'a> {
     /// This member's own: what it has to do may not fail for want of permission.
     Member,
     /// A client's.
-    Client(&'a Shown),
+    Client(&'a Client),
 }
 
 /// See the module.
@@ -354,9 +356,9 @@ impl Gate {
         }
         match author {
             Author::Member => Ok((ROOT.to_owned(), view.revision())),
-            Author::Client(shown) => {
-                self.with_caller(&view, shown, |caller| (caller.name.to_owned(), caller.revision))
-            }
+            Author::Client(client) => self.with_caller(&view, &client.shown, |caller| {
+                (caller.name.to_owned(), caller.revision)
+            }),
         }
     }
 }

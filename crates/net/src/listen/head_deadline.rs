@@ -20,6 +20,7 @@ use tokio::time::Sleep;
 
 use super::hang_up::EndsWithClient;
 use super::requests::{AnswerBody, Requests};
+use super::socket::Ends;
 use super::write_through::write_to_inner;
 
 /// How often requests have begun and ended on a connection, told by the service to the connection: an odd number
@@ -86,6 +87,7 @@ write_to_inner!(HeadDeadline);
 #[derive(Clone, Debug)]
 pub(super) struct Announcing<S> {
     pub(super) inner: S,
+    pub(super) ends: Ends,
     pub(super) turns: Turns,
     pub(super) requests: Requests,
     pub(super) ends_with_client: EndsWithClient,
@@ -103,6 +105,7 @@ where
         self.turns.turn();
         self.ends_with_client.set(false);
         request.extensions_mut().insert(self.ends_with_client.clone());
+        request.extensions_mut().insert(self.ends);
         let under_way = self.requests.begin();
         let (answer, turns) = (self.inner.call(request), self.turns.clone());
         Box::pin(async move {

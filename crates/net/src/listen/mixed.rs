@@ -16,7 +16,7 @@ use hyper::service::Service;
 use quorate_tls::ClientCertificate;
 
 use super::requests::{AnswerBody, Requests};
-use super::{Activity, Http1Service, Http2Service, HttpService};
+use super::{Activity, Ends, Http1Service, Http2Service, HttpService};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -59,14 +59,15 @@ pub(super) struct Mixed<G, H> {
     pub(super) grpc: Option<Told<G>>,
     pub(super) http: Option<Told<H>>,
     pub(super) requests: Requests,
+    pub(super) ends: Ends,
 }
 
 impl<G: Http2Service, H: Http1Service> Http2Service for Mixed<G, H> {
-    fn for_connection(&self) -> Self {
+    fn for_connection(&self, ends: Ends) -> Self {
         let own =
-            |shared: &Told<G>| Told { inner: shared.inner.for_connection(), ..shared.clone() };
+            |shared: &Told<G>| Told { inner: shared.inner.for_connection(ends), ..shared.clone() };
         let grpc = self.grpc.as_ref().map(own);
-        Self { grpc, http: self.http.clone(), requests: Requests::default() }
+        Self { grpc, http: self.http.clone(), requests: Requests::default(), ends }
     }
 
     fn activity(&self) -> Activity {
@@ -84,11 +85,12 @@ impl<G: Http2Service, H: Http1Service> Service<Request<Incoming>> for Mixed<G, H
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         match (&self.grpc, &self.http) {
             (Some(grpc), None) => Self::answer_grpc(grpc, request),
             (Some(grpc), Some(_)) if brings_grpc(&request) => Self::answer_grpc(grpc, request),
             (_, Some(http)) => {
+                request.extensions_mut().insert(self.ends);
                 let (answer, under_way) = (http.call(request), self.requests.begin());
                 Box::pin(async move {
                     let to_body = |body| MixedBody::Http(AnswerBody::new(body, under_way));

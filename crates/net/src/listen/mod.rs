@@ -60,7 +60,7 @@ use self::ping_floor::PingFloor;
 pub use self::places::{Activity, Places, PlacesLoad};
 use self::requests::Requests;
 use self::socket::{Arrived, OtherStream, Socket, Source, Stream, Wire};
-pub use self::socket::{Listener, Reuse, Security};
+pub use self::socket::{Ends, Listener, Reuse, Security};
 use crate::runtime::Runtimes;
 use quorate_telemetry::log;
 pub use quorate_tls::ClientCertificate;
@@ -269,9 +269,9 @@ where
 
 /// A service for HTTP/2, which tells what its connection is used for.
 pub trait Http2Service: HttpService {
-    /// The same for another connection.
+    /// The same for another connection, which is between these.
     #[must_use]
-    fn for_connection(&self) -> Self;
+    fn for_connection(&self, ends: Ends) -> Self;
 
     /// What has been asked for on this one.
     fn activity(&self) -> Activity;
@@ -292,6 +292,7 @@ async fn serve_arrived<G: Http2Service, H: Http1Service>(
     limits: ConnectionLimits,
     stop: watch::Receiver<bool>,
 ) -> Served {
+    let services = (services, arrived.ends());
     match (arrived, security) {
         (Arrived::Tcp(stream), Security::Plain) => {
             serve_connection(socket::take_tcp(stream)?, services, limits, stop).await
@@ -344,7 +345,7 @@ async fn begins_tls(
 async fn serve_secured<G: Http2Service, H: Http1Service>(
     wire: impl Wire,
     acceptor: &Acceptor,
-    services: Services<G, H>,
+    (services, ends): (Services<G, H>, Ends),
     limits: ConnectionLimits,
     mut stop: watch::Receiver<bool>,
 ) -> Served {
@@ -358,14 +359,15 @@ async fn serve_secured<G: Http2Service, H: Http1Service>(
     let (grpc, http) = (services.grpc, services.http);
     let http = http.map(|inner| Told { inner, client: client.clone(), is_marked: true });
     let grpc = grpc.map(|inner| Told { inner, client, is_marked: false });
-    let mixed = Mixed { grpc, http: http.clone(), requests: Requests::default() };
+    let mixed = Mixed { grpc, http: http.clone(), requests: Requests::default(), ends };
     let stream: OtherStream = Box::new(stream);
-    serve_connection(stream, Services { grpc: Some(mixed), http }, limits, stop).await
+    let services = Services { grpc: Some(mixed), http };
+    serve_connection(stream, (services, ends), limits, stop).await
 }
 
 async fn serve_connection<S: Stream, G: Http2Service, H: Http1Service>(
     mut stream: S,
-    services: Services<G, H>,
+    (services, ends): (Services<G, H>, Ends),
     limits: ConnectionLimits,
     mut stop: watch::Receiver<bool>,
 ) -> Served {
@@ -376,10 +378,10 @@ async fn serve_connection<S: Stream, G: Http2Service, H: Http1Service>(
     };
     match (is_http2, services) {
         (true, Services { grpc: Some(shared), .. }) => {
-            serve_http2(stream, first, shared.for_connection(), limits, stop).await
+            serve_http2(stream, first, shared.for_connection(ends), limits, stop).await
         }
         (false, Services { http: Some(service), .. }) => {
-            serve_http1(stream, first, service, limits, stop).await
+            serve_http1(stream, first, (service, ends), limits, stop).await
         }
         (true, Services { grpc: None, .. }) | (false, Services { http: None, .. }) => Ok(()),
     }
@@ -419,7 +421,7 @@ async fn serve_http2<S: Stream, G: Http2Service>(
 async fn serve_http1<S: Stream, H: Http1Service>(
     stream: S,
     first: Vec<u8>,
-    service: H,
+    (service, ends): (H, Ends),
     limits: ConnectionLimits,
     mut stop: watch::Receiver<bool>,
 ) -> Served {
@@ -431,7 +433,7 @@ async fn serve_http1<S: Stream, H: Http1Service>(
     let ends_with_client = EndsWithClient::default();
     let io = HeadDeadline::new(io, turns.clone(), limits.patience.head);
     let io = HangUp::new(io, ends_with_client.clone());
-    let service = Announcing { inner: service, turns, requests, ends_with_client };
+    let service = Announcing { inner: service, ends, turns, requests, ends_with_client };
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.patience.idle)

@@ -156,6 +156,15 @@ pub(super) enum Source {
     Unix(UnixListener, #[expect(dead_code, reason = "the file goes when it does")] SocketFile),
 }
 
+/// Where a connection goes and comes from, as far as these are addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ends {
+    /// This side.
+    pub local: Option<SocketAddr>,
+    /// The other.
+    pub remote: Option<SocketAddr>,
+}
+
 /// A connection as it comes.
 pub(super) enum Arrived {
     Tcp(std::net::TcpStream),
@@ -168,6 +177,19 @@ impl Arrived {
         match self {
             Self::Tcp(stream) => stream.peer_addr().ok().map(|address| address.ip()),
             Self::Unix(_) => None,
+        }
+    }
+
+    /// Between whom it is.
+    pub(super) fn ends(&self) -> Ends {
+        let canonical =
+            |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+        match self {
+            Self::Tcp(stream) => Ends {
+                local: stream.local_addr().ok().map(canonical),
+                remote: stream.peer_addr().ok().map(canonical),
+            },
+            Self::Unix(_) => Ends::default(),
         }
     }
 }

@@ -31,7 +31,7 @@ impl Service<Request<Incoming>> for Silent {
 }
 
 impl Http2Service for Silent {
-    fn for_connection(&self) -> Self {
+    fn for_connection(&self, _: Ends) -> Self {
         self.clone()
     }
 

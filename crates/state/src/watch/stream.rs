@@ -86,12 +86,13 @@ impl Hub {
 
 impl WatchStream {
     /// Takes a create request. `authorize` is asked for READ on the range, with key and range end as
-    /// they are then; what it says instead of yes becomes the cancel reason.
+    /// they are then; what it says instead of yes becomes the cancel reason. Returns the watcher's id, if there is one
+    /// now.
     pub fn create(
         &mut self,
         mut request: WatchCreateRequest,
         authorize: impl FnOnce(&[u8], &[u8]) -> Result<(), String>,
-    ) {
+    ) -> Option<i64> {
         if request.key.is_empty() {
             request.key = Bytes::from_static(&[0]);
         }
@@ -100,11 +101,15 @@ impl WatchStream {
         let created = checked.and_then(|registration| {
             state.register(self.handle, registration).map_err(CreateRefusal::from)
         });
-        if let Err(refusal) = created {
-            let reason = refusal.to_string().into_boxed_str();
-            let reply = Item::Rejected { reason, revision: state.current };
-            let waker = self.queue.push_control(reply);
-            state.wakers.extend(waker);
+        match created {
+            Ok(watch_id) => Some(watch_id),
+            Err(refusal) => {
+                let reason = refusal.to_string().into_boxed_str();
+                let reply = Item::Rejected { reason, revision: state.current };
+                let waker = self.queue.push_control(reply);
+                state.wakers.extend(waker);
+                None
+            }
         }
     }
 

@@ -46,7 +46,7 @@ pub use labelled::Labelled;
 pub use primitive::{Counter, Gauge, Histogram};
 pub use series::{
     DiskMetrics, HttpMetrics, LeaseMetrics, MvccMetrics, NetworkMetrics, PerKind, RequestKind,
-    ServerMetrics, SnapshotMetrics,
+    ServerMetrics, SnapshotMetrics, TracingMetrics,
 };
 pub use state::StateSample;
 
@@ -71,6 +71,8 @@ pub struct Metrics {
     pub network: NetworkMetrics,
     /// The exposition itself.
     pub http: HttpMetrics,
+    /// Spans of calls.
+    pub tracing: TracingMetrics,
     /// Calls by method.
     pub grpc: GrpcMetrics,
     registry: Registry,
@@ -95,6 +97,7 @@ impl Metrics {
             lease: LeaseMetrics::new(&mut registry),
             network: NetworkMetrics::new(&mut registry),
             http: HttpMetrics::new(&mut registry),
+            tracing: TracingMetrics::new(&mut registry),
             grpc: GrpcMetrics::new(&mut registry, services, level),
             state: OnceLock::new(),
             registry: {

@@ -339,6 +339,18 @@ group! {
     }
 }
 
+group! {
+    /// Spans of calls that are followed.
+    TracingMetrics {
+        exported: Counter = counter(), "quorate_tracing_spans_exported_total",
+            "Spans that the collector has taken.";
+        dropped: Counter = counter(), "quorate_tracing_spans_dropped_total",
+            "Spans that were dropped: no room for them, or the collector did not take them.";
+        waiting_bytes: Gauge = gauge(), "quorate_tracing_spans_bytes",
+            "Bytes of spans that the collector has not taken yet.";
+    }
+}
+
 /// Series that etcd's server has by accident of its packages and that are always zero: those of its
 /// old store and of its proxy. Their presence is what some checks look for.
 const ALWAYS_ZERO: &[(&str, &str, Kind)] = &[

@@ -35,7 +35,7 @@ impl Http1Service for Naming {
 }
 
 impl Http2Service for Naming {
-    fn for_connection(&self) -> Self {
+    fn for_connection(&self, _: Ends) -> Self {
         self.clone()
     }
 

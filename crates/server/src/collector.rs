@@ -1,0 +1,292 @@
+//! The way to the collector of spans: OTLP over gRPC, as the flags of distributed tracing have it.
+//!
+//! A thread of its own sends what waits, in batches: nothing that a member does waits for a collector. One that cannot
+//! be reached, or takes nothing, costs spans, which are counted and now and then told of. At the end what waits still is
+//! sent, for as long as [`FINISH_TIME_MAX`].
+//!
+//! # Not here
+//!
+//! Which calls are followed, what spans are, and how many may wait (`telemetry::trace`).
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::{Buf, BufMut, Bytes};
+use quorate_config::Tracing;
+use quorate_telemetry::log;
+use quorate_telemetry::metrics::Metrics;
+use quorate_telemetry::throttle::LogThrottle;
+use quorate_telemetry::trace::{Batch, Resource, Sampling, Tracer, refused_spans};
+use quorate_tls::{ChannelConnector, Place};
+use tokio::sync::oneshot;
+use tonic::client::Grpc;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+
+/// What a collector offers.
+const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+
+/// Between two looks at what waits.
+const SEND_INTERVAL: Duration = Duration::from_millis(500);
+
+/// For how long a collector may think about a batch.
+const SEND_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How often a batch is sent before it is given up.
+const SENDS_MAX: u32 = 4;
+
+/// Before a batch is sent again; twice as long each time.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// For how long spans are sent still when the member has ended.
+const FINISH_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Between two lines that say that spans are lost.
+const LOSS_TOLD_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Why there is no way to the collector.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CollectorError {
+    #[error("--distributed-tracing-address {address:?} is no address: {source}")]
+    Address { address: String, source: tonic::transport::Error },
+    #[error("failed to start the thread that sends spans: {0}")]
+    Thread(#[source] std::io::Error),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Collector {
+    tracer: Arc<Tracer>,
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Collector {
+    /// Begins to send what is told, if calls are followed at all.
+    pub(crate) fn start(
+        tracing: &Tracing,
+        metrics: &Metrics,
+    ) -> Result<Option<Self>, CollectorError> {
+        if !tracing.enabled {
+            return Ok(None);
+        }
+        let Tracing { address, service_name, instance_id, .. } = tracing;
+        let (place, authority) = place(address);
+        let endpoint = Endpoint::from_shared(format!("http://{authority}"))
+            .map_err(|source| CollectorError::Address { address: address.clone(), source })?
+            .user_agent(concat!("quorate/", env!("CARGO_PKG_VERSION")))
+            .map_err(|source| CollectorError::Address { address: address.clone(), source })?;
+        let resource = Resource::new(service_name, instance_id);
+        let sampling = Sampling::per_million(tracing.per_million());
+        let tracer = Arc::new(Tracer::new(sampling, resource, metrics.tracing.clone()));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(CollectorError::Thread)?;
+        let (stop, stopping) = oneshot::channel();
+        let losses = LogThrottle::every(LOSS_TOLD_INTERVAL);
+        let sender = Sender { tracer: Arc::clone(&tracer), address: address.clone(), losses };
+        let run = move || {
+            runtime.block_on(async {
+                let connector = ChannelConnector::new(place, None);
+                sender.run(&endpoint.connect_with_connector_lazy(connector), stopping).await;
+            });
+        };
+        let thread = std::thread::Builder::new().name("spans".to_owned()).spawn(run);
+        let thread = thread.map_err(CollectorError::Thread)?;
+        log::info!(
+            "distributed tracing setup enabled",
+            "address" = address,
+            "service-name" = service_name,
+            "service-instance-id" = instance_id,
+            "sampling-rate" = tracing.sampling_rate
+        );
+        Ok(Some(Self { tracer, stop, thread }))
+    }
+
+    /// What follows calls.
+    pub(crate) fn tracer(&self) -> Arc<Tracer> {
+        Arc::clone(&self.tracer)
+    }
+
+    /// Waits until everything is sent, or time is up.
+    pub(crate) fn finish(self) {
+        // A thread that has gone already has nothing to send.
+        drop(self.stop);
+        drop(self.thread.join());
+    }
+}
+
+/// Where an address leads to, and what is asked for there.
+fn place(address: &str) -> (Place, &str) {
+    match address.strip_prefix("unix:") {
+        Some(path) => (Place::File(path.strip_prefix("//").unwrap_or(path).into()), "localhost"),
+        None => (Place::Host(address.to_owned()), address),
+    }
+}
+
+/// The thread's work.
+struct Sender {
+    tracer: Arc<Tracer>,
+    address: String,
+    losses: LogThrottle,
+}
+
+impl Sender {
+    async fn run(&self, channel: &Channel, mut stopping: oneshot::Receiver<()>) {
+        let mut held = None;
+        loop {
+            tokio::select! {
+                () = self.send_waiting(channel, &mut held) => {}
+                _ = &mut stopping => break,
+            }
+            tokio::select! {
+                () = tokio::time::sleep(SEND_INTERVAL) => {}
+                _ = &mut stopping => break,
+            }
+        }
+        let rest = self.send_waiting(channel, &mut held);
+        if tokio::time::timeout(FINISH_TIME_MAX, rest).await.is_err() {
+            let mut rest = held.take().or_else(|| self.tracer.take_batch());
+            while let Some(batch) = rest {
+                self.tracer.note_given_up(batch);
+                rest = self.tracer.take_batch();
+            }
+            self.tell_losses("the member has ended");
+        }
+    }
+
+    /// Sends what waits. What is being sent is in `held`, should this be broken off.
+    async fn send_waiting<'a>(&'a self, channel: &Channel, held: &mut Option<Batch<'a>>) {
+        let dropped_before = self.tracer.dropped_count();
+        loop {
+            if held.is_none() {
+                *held = self.tracer.take_batch();
+            }
+            let Some(batch) = held.as_ref() else { break };
+            let outcome = send_patiently(channel, batch).await;
+            let Some(batch) = held.take() else { break };
+            match outcome {
+                Ok(refused) => self.tracer.note_sent(batch, refused),
+                Err(status) => {
+                    self.tracer.note_given_up(batch);
+                    self.tell_losses(status.message());
+                }
+            }
+        }
+        if self.tracer.dropped_count() > dropped_before {
+            self.tell_losses("more spans than are sent");
+        }
+    }
+
+    fn tell_losses(&self, reason: &str) {
+        if self.losses.admits().is_some() {
+            log::warn!(
+                "spans are lost on their way to the collector",
+                "address" = self.address,
+                "reason" = reason,
+                "lost-so-far" = self.tracer.dropped_count()
+            );
+        }
+    }
+}
+
+/// Sends a batch, more than once where that may help. Returns how many of its spans were refused.
+async fn send_patiently(channel: &Channel, batch: &Batch<'_>) -> Result<u64, Status> {
+    let mut pause = RETRY_PAUSE;
+    for _ in 1..SENDS_MAX {
+        match send(channel, batch).await {
+            Err(status) if may_help(&status) => tokio::time::sleep(pause).await,
+            outcome => return outcome,
+        }
+        pause *= 2;
+    }
+    send(channel, batch).await
+}
+
+/// Whether to send again, by the rules of OTLP.
+fn may_help(status: &Status) -> bool {
+    use tonic::Code::{
+        Aborted, Cancelled, DataLoss, DeadlineExceeded, OutOfRange, ResourceExhausted, Unavailable,
+    };
+    matches!(
+        status.code(),
+        Aborted
+            | Cancelled
+            | DataLoss
+            | DeadlineExceeded
+            | OutOfRange
+            | ResourceExhausted
+            | Unavailable
+    )
+}
+
+async fn send(channel: &Channel, batch: &Batch<'_>) -> Result<u64, Status> {
+    let mut grpc = Grpc::new(channel.clone());
+    let request = Request::new(Bytes::copy_from_slice(batch.request()));
+    let sending = async {
+        let unready =
+            |error: tonic::transport::Error| Status::unavailable(log::error_chain(&error));
+        grpc.ready().await.map_err(unready)?;
+        grpc.unary(request, PathAndQuery::from_static(EXPORT), Encoded).await
+    };
+    let answer = tokio::time::timeout(SEND_TIME_MAX, sending).await;
+    let answer = answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time")))?;
+    Ok(refused_spans(answer.get_ref()))
+}
+
+/// Messages that are bytes already.
+#[derive(Clone, Copy, Debug, Default)]
+struct Encoded;
+
+impl Codec for Encoded {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Encoded {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, buf: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buf.put(item);
+        Ok(())
+    }
+}
+
+impl Decoder for Encoded {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(buf.copy_to_bytes(buf.remaining())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_host_or_a_socket() {
+        assert!(matches!(place("a:1"), (Place::Host(host), "a:1") if host == "a:1"));
+        for text in ["unix:/run/c", "unix:///run/c"] {
+            let (place, authority) = place(text);
+            assert!(matches!(place, Place::File(path) if path == *"/run/c"), "{text}");
+            assert_eq!(authority, "localhost");
+        }
+    }
+}

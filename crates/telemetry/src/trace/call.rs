@@ -1,0 +1,220 @@
+//! One call that is followed: its own span, and those of the work on it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+
+use super::Tracer;
+use super::encode::{Attribute, Kind, Scope, Span};
+
+/// A span's id, never zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanId(u64);
+
+/// How a call's own span ends.
+#[derive(Debug)]
+pub struct SpanEnd<'a> {
+    /// What was called.
+    pub name: &'a str,
+    /// What is told of it.
+    pub attributes: &'a [Attribute],
+    /// Why it failed, if that is this side's fault.
+    pub error: Option<&'a str>,
+}
+
+/// See the module. Everything may be told from any thread.
+#[derive(Debug)]
+pub struct CallTrace {
+    tracer: Arc<Tracer>,
+    trace_id: [u8; 16],
+    id: SpanId,
+    /// The caller's span.
+    parent: Option<[u8; 8]>,
+    state: Box<str>,
+    /// The same moment by both clocks.
+    started: Instant,
+    started_nanos: u64,
+    /// The operation under way, 0 for none. A call has one at a time.
+    operation: AtomicU64,
+    notes: Mutex<Notes>,
+}
+
+/// What has been noted and not been told yet.
+#[derive(Debug, Default)]
+struct Notes {
+    /// When the answer was there.
+    responded: Option<Instant>,
+    /// What happened since the last operation.
+    events: Vec<(&'static str, u64)>,
+}
+
+/// Events that a span has at most. A keep-alive stream that goes on for days has an operation for each renewal.
+const EVENTS_MAX: usize = 16;
+
+impl CallTrace {
+    pub(super) fn begin(
+        tracer: Arc<Tracer>,
+        trace_id: [u8; 16],
+        (parent, state): (Option<[u8; 8]>, Box<str>),
+    ) -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let id = SpanId(tracer.draw());
+        Self {
+            tracer,
+            trace_id,
+            id,
+            parent,
+            state,
+            started: Instant::now(),
+            started_nanos: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
+            operation: AtomicU64::new(0),
+            notes: Mutex::default(),
+        }
+    }
+
+    /// The span that whatever happens now is a part of.
+    #[must_use]
+    pub fn current(&self) -> SpanId {
+        match self.operation.load(Ordering::Relaxed) {
+            0 => self.id,
+            id => SpanId(id),
+        }
+    }
+
+    /// Begins an operation, which ends when it is dropped.
+    #[must_use]
+    pub fn operation(
+        self: &Arc<Self>,
+        name: &'static str,
+        attributes: Vec<Attribute>,
+    ) -> Operation {
+        let operation = self.begin_operation(self.current(), name, attributes);
+        self.operation.store(operation.id.0, Ordering::Relaxed);
+        operation
+    }
+
+    /// The same for one that goes on beside others, as long as the call.
+    #[must_use]
+    pub fn operation_beside(
+        self: &Arc<Self>,
+        name: &'static str,
+        attributes: Vec<Attribute>,
+    ) -> Operation {
+        self.begin_operation(self.id, name, attributes)
+    }
+
+    fn begin_operation(
+        self: &Arc<Self>,
+        parent: SpanId,
+        name: &'static str,
+        attributes: Vec<Attribute>,
+    ) -> Operation {
+        let (id, started) = (SpanId(self.tracer.draw()), Instant::now());
+        Operation { trace: Arc::clone(self), id, parent, name, attributes, started }
+    }
+
+    /// Something happens, to the operation under way.
+    pub fn note_event(&self, name: &'static str, at: Instant) {
+        let nanos = self.nanos(at);
+        let events = &mut self.notes.lock().events;
+        if events.len() < EVENTS_MAX {
+            events.push((name, nanos));
+        }
+    }
+
+    /// Tells of a stage of the work, which has ended, as a part of that span.
+    pub fn stage(&self, parent: SpanId, name: &'static str, start: Instant, end: Instant) {
+        let span = Span {
+            trace_id: &self.trace_id,
+            id: self.tracer.draw().to_be_bytes(),
+            parent: Some(parent.0.to_be_bytes()),
+            parent_is_remote: false,
+            state: &self.state,
+            name,
+            kind: Kind::Internal,
+            start_nanos: self.nanos(start),
+            end_nanos: self.nanos(end.max(start)),
+            attributes: &[],
+            events: &[],
+            error: None,
+        };
+        self.tracer.push(Scope::Stages, span.encode());
+    }
+
+    /// The answer is there, and is about to be encoded and sent.
+    pub fn note_response(&self) {
+        self.notes.lock().responded = Some(Instant::now());
+    }
+
+    /// Tells of the call, which has ended.
+    pub fn end(&self, end: &SpanEnd<'_>) {
+        let now = Instant::now();
+        let Notes { responded, events } = std::mem::take(&mut *self.notes.lock());
+        if let Some(responded) = responded {
+            self.stage(self.id, "encode", responded, now);
+        }
+        let span = Span {
+            trace_id: &self.trace_id,
+            id: self.id.0.to_be_bytes(),
+            parent: self.parent,
+            parent_is_remote: self.parent.is_some(),
+            state: &self.state,
+            name: end.name,
+            kind: Kind::Server,
+            start_nanos: self.started_nanos,
+            end_nanos: self.nanos(now),
+            attributes: end.attributes,
+            events: &events,
+            error: end.error,
+        };
+        self.tracer.push(Scope::Etcd, span.encode());
+    }
+
+    /// A moment as the collector has it, by the clock of the call's beginning.
+    fn nanos(&self, at: Instant) -> u64 {
+        let nanos = |span: std::time::Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        let after = nanos(at.saturating_duration_since(self.started));
+        let before = nanos(self.started.saturating_duration_since(at));
+        self.started_nanos.saturating_add(after).saturating_sub(before)
+    }
+}
+
+/// An operation under way, which is told of when it is dropped.
+#[derive(Debug)]
+pub struct Operation {
+    trace: Arc<CallTrace>,
+    id: SpanId,
+    parent: SpanId,
+    name: &'static str,
+    attributes: Vec<Attribute>,
+    started: Instant,
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        let trace = &self.trace;
+        let outer = if self.parent == trace.id { 0 } else { self.parent.0 };
+        let (own, order) = (self.id.0, Ordering::Relaxed);
+        // What happened is another's where this one went on beside others.
+        let is_current = trace.operation.compare_exchange(own, outer, order, order).is_ok();
+        let events = &mut trace.notes.lock().events;
+        let events = if is_current { std::mem::take(events) } else { Vec::new() };
+        let span = Span {
+            trace_id: &trace.trace_id,
+            id: self.id.0.to_be_bytes(),
+            parent: Some(self.parent.0.to_be_bytes()),
+            parent_is_remote: false,
+            state: &trace.state,
+            name: self.name,
+            kind: Kind::Internal,
+            start_nanos: trace.nanos(self.started),
+            end_nanos: trace.nanos(Instant::now()),
+            attributes: &self.attributes,
+            events: &events,
+            error: None,
+        };
+        trace.tracer.push(Scope::Etcd, span.encode());
+    }
+}

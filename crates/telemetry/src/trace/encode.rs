@@ -1,0 +1,222 @@
+//! OTLP's messages as bytes: what a span is, and the request that brings many of them.
+//!
+//! Field numbers are those of `opentelemetry/proto/trace/v1/trace.proto` and of what it imports. Written by hand: a
+//! span is encoded once, when it is made, and a request is the sum of such bytes.
+
+use quorate_protobuf::{
+    Begun, Fields, Value, begin_message, put_bytes, put_fixed32, put_fixed64, put_number,
+    varint_len,
+};
+
+/// Bytes of a text in a span; longer ones are cut. Keys may have more than a million.
+const TEXT_BYTES_MAX: usize = 1024;
+
+/// Who tells of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// etcd's own spans.
+    Etcd,
+    /// The stages of this program, which etcd does not have.
+    Stages,
+}
+
+impl Scope {
+    const ALL: [Self; 2] = [Self::Etcd, Self::Stages];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Etcd => "go.etcd.io/etcd",
+            Self::Stages => "quorate",
+        }
+    }
+}
+
+/// Something that is told of a span.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attribute {
+    /// What it is.
+    pub name: &'static str,
+    /// What it is here.
+    pub value: AttributeValue,
+}
+
+/// The value of an attribute.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AttributeValue {
+    /// A text, cut where it is long.
+    Text(String),
+    /// A number.
+    Number(i64),
+    /// Yes or no.
+    Bool(bool),
+}
+
+impl Attribute {
+    /// A text, also of bytes that are none.
+    #[must_use]
+    pub fn text(name: &'static str, bytes: &[u8]) -> Self {
+        let kept = &bytes[..bytes.len().min(TEXT_BYTES_MAX)];
+        let kept = String::from_utf8_lossy(kept).into_owned();
+        Self { name, value: AttributeValue::Text(kept) }
+    }
+
+    /// A number.
+    #[must_use]
+    pub const fn number(name: &'static str, value: i64) -> Self {
+        Self { name, value: AttributeValue::Number(value) }
+    }
+
+    /// Yes or no.
+    #[must_use]
+    pub const fn bool(name: &'static str, value: bool) -> Self {
+        Self { name, value: AttributeValue::Bool(value) }
+    }
+
+    fn put(&self, field: u32, out: &mut Vec<u8>) {
+        let message = begin_message(field, out);
+        put_bytes(1, self.name.as_bytes(), out);
+        let value = begin_message(2, out);
+        match &self.value {
+            AttributeValue::Text(text) => put_bytes(1, text.as_bytes(), out),
+            AttributeValue::Bool(value) => put_number(2, u64::from(*value), out),
+            AttributeValue::Number(number) => put_number(3, number.cast_unsigned(), out),
+        }
+        end(value, out);
+        end(message, out);
+    }
+}
+
+/// Fills in the length of a message that has begun.
+fn end(begun: Begun, out: &mut [u8]) {
+    begun.end(out).expect("a span's texts are cut");
+}
+
+/// Who sends spans, encoded.
+#[derive(Clone, Debug)]
+pub struct Resource(Vec<u8>);
+
+impl Resource {
+    /// A service of that name, and the instance of it, if it has a name.
+    #[must_use]
+    pub fn new(service: &str, instance: &str) -> Self {
+        let mut bytes = Vec::new();
+        Attribute::text("service.name", service.as_bytes()).put(1, &mut bytes);
+        if !instance.is_empty() {
+            Attribute::text("service.instance.id", instance.as_bytes()).put(1, &mut bytes);
+        }
+        Self(bytes)
+    }
+}
+
+/// What a span is of.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    /// A part of the work on a call.
+    Internal = 1,
+    /// A call as it is answered.
+    Server = 2,
+}
+
+/// A span that has ended.
+#[derive(Debug)]
+pub(super) struct Span<'a> {
+    pub(super) trace_id: &'a [u8; 16],
+    pub(super) id: [u8; 8],
+    pub(super) parent: Option<[u8; 8]>,
+    /// Whether the parent is the caller's.
+    pub(super) parent_is_remote: bool,
+    pub(super) state: &'a str,
+    pub(super) name: &'a str,
+    pub(super) kind: Kind,
+    pub(super) start_nanos: u64,
+    pub(super) end_nanos: u64,
+    pub(super) attributes: &'a [Attribute],
+    /// What happened meanwhile, and when.
+    pub(super) events: &'a [(&'static str, u64)],
+    /// Why it has failed, if that is this side's fault.
+    pub(super) error: Option<&'a str>,
+}
+
+impl Span<'_> {
+    /// The message, without key and length.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        const SAMPLED: u32 = 0x1;
+        const REMOTE_IS_KNOWN: u32 = 0x100;
+        const IS_REMOTE: u32 = 0x200;
+        const STATUS_ERROR: u64 = 2;
+        let mut bytes = Vec::with_capacity(256);
+        let out = &mut bytes;
+        put_bytes(1, self.trace_id, out);
+        put_bytes(2, &self.id, out);
+        if !self.state.is_empty() {
+            put_bytes(3, self.state.as_bytes(), out);
+        }
+        if let Some(parent) = &self.parent {
+            put_bytes(4, parent, out);
+        }
+        put_bytes(5, self.name.as_bytes(), out);
+        put_number(6, self.kind as u64, out);
+        put_fixed64(7, self.start_nanos, out);
+        put_fixed64(8, self.end_nanos, out);
+        for attribute in self.attributes {
+            attribute.put(9, out);
+        }
+        for (name, nanos) in self.events {
+            let event = begin_message(11, out);
+            put_fixed64(1, *nanos, out);
+            put_bytes(2, name.as_bytes(), out);
+            end(event, out);
+        }
+        if let Some(reason) = self.error {
+            let status = begin_message(15, out);
+            let kept = &reason[..reason.floor_char_boundary(TEXT_BYTES_MAX)];
+            put_bytes(2, kept.as_bytes(), out);
+            put_number(3, STATUS_ERROR, out);
+            end(status, out);
+        }
+        let remote = if self.parent_is_remote { IS_REMOTE } else { 0 };
+        put_fixed32(16, SAMPLED | REMOTE_IS_KNOWN | remote, out);
+        bytes
+    }
+}
+
+/// A request that brings these spans.
+pub(super) fn request(resource: &Resource, spans: &[(Scope, Vec<u8>)]) -> Vec<u8> {
+    let lengths = spans.iter().map(|(_, span)| 1 + varint_len(span.len() as u64) + span.len());
+    let mut bytes = Vec::with_capacity(lengths.sum::<usize>() + resource.0.len() + 128);
+    let out = &mut bytes;
+    let of_resource = begin_message(1, out);
+    put_bytes(1, &resource.0, out);
+    for scope in Scope::ALL {
+        let mut of_scope = spans.iter().filter(|(of, _)| *of == scope).peekable();
+        if of_scope.peek().is_none() {
+            continue;
+        }
+        let message = begin_message(2, out);
+        let named = begin_message(1, out);
+        put_bytes(1, scope.name().as_bytes(), out);
+        if scope == Scope::Stages {
+            put_bytes(2, quorate_release::QUORATE_VERSION.as_bytes(), out);
+        }
+        end(named, out);
+        for (_, span) in of_scope {
+            put_bytes(2, span, out);
+        }
+        end(message, out);
+    }
+    end(of_resource, out);
+    bytes
+}
+
+/// Of an encoded `ExportTraceServiceResponse`, how many spans the collector did not want.
+#[must_use]
+pub fn refused_spans(answer: &[u8]) -> u64 {
+    let first = |message| Fields::new(message).map_while(Result::ok).find(|(field, _)| *field == 1);
+    match first(answer) {
+        Some((_, Value::Bytes(partial_success))) => match first(partial_success) {
+            Some((_, Value::Varint(count))) => count,
+            _ => 0,
+        },
+        _ => 0,
+    }
+}

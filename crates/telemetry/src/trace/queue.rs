@@ -1,0 +1,123 @@
+//! Spans on their way to the collector.
+//!
+//! # Bound
+//!
+//! [`SPANS_QUEUED_MAX`] spans and [`SPAN_BYTES_QUEUED_MAX`] bytes of them, those of a batch that is being sent among
+//! them. What comes beyond is dropped: whoever tells of something never waits.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+
+use super::encode::{self, Resource, Scope};
+
+/// Spans that may wait.
+const SPANS_QUEUED_MAX: usize = 16_384;
+
+/// Bytes of them.
+const SPAN_BYTES_QUEUED_MAX: usize = 8 << 20;
+
+/// Spans that are sent together.
+const SPANS_OF_A_BATCH: usize = 512;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct SpanQueue {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<(Scope, Vec<u8>)>,
+    /// Of those that wait and of those that are being sent.
+    count: usize,
+    bytes: usize,
+}
+
+impl SpanQueue {
+    /// Lets a span wait, if there is room for it.
+    pub(super) fn push(&self, scope: Scope, span: Vec<u8>) -> bool {
+        let mut state = self.state.lock();
+        let bytes = state.bytes + span.len();
+        if state.count == SPANS_QUEUED_MAX || bytes > SPAN_BYTES_QUEUED_MAX {
+            return false;
+        }
+        (state.count, state.bytes) = (state.count + 1, bytes);
+        state.waiting.push_back((scope, span));
+        true
+    }
+
+    /// Takes the oldest for a request of this sender.
+    pub(super) fn take(&self, resource: &Resource) -> Option<Batch<'_>> {
+        let mut state = self.state.lock();
+        let len = state.waiting.len().min(SPANS_OF_A_BATCH);
+        let spans: Vec<_> = state.waiting.drain(..len).collect();
+        drop(state);
+        let bytes = spans.iter().map(|(_, span)| span.len()).sum();
+        let request = (len > 0).then(|| encode::request(resource, &spans))?;
+        Some(Batch { queue: self, len, bytes, request })
+    }
+}
+
+/// Spans that are being sent.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    queue: &'a SpanQueue,
+    len: usize,
+    bytes: usize,
+    request: Vec<u8>,
+}
+
+impl Batch<'_> {
+    /// How many they are.
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// What they come to.
+    pub(super) fn bytes(&self) -> i64 {
+        i64::try_from(self.bytes).unwrap_or(i64::MAX)
+    }
+
+    /// The request that brings them: an encoded `ExportTraceServiceRequest`.
+    #[must_use]
+    pub fn request(&self) -> &[u8] {
+        &self.request
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        let mut state = self.queue.state.lock();
+        state.count -= self.len;
+        state.bytes -= self.bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_beyond_their_number_or_bytes_are_dropped_until_others_have_gone() {
+        let (queue, resource) = (SpanQueue::default(), Resource::new("s", ""));
+        for _ in 0..SPANS_QUEUED_MAX {
+            assert!(queue.push(Scope::Etcd, vec![0; 8]));
+        }
+        assert!(!queue.push(Scope::Etcd, vec![0; 8]));
+        let batch = queue.take(&resource).unwrap();
+        assert_eq!(batch.len(), SPANS_OF_A_BATCH);
+        assert!(!queue.push(Scope::Etcd, vec![0; 8]), "it is not sent yet");
+        drop(batch);
+        for _ in 0..SPANS_OF_A_BATCH {
+            assert!(queue.push(Scope::Etcd, vec![0; 8]));
+        }
+        while let Some(batch) = queue.take(&resource) {
+            drop(batch);
+        }
+        assert_eq!(queue.state.lock().bytes, 0);
+        assert!(queue.push(Scope::Stages, vec![0; SPAN_BYTES_QUEUED_MAX - 1]));
+        assert!(!queue.push(Scope::Stages, vec![0; 2]));
+        assert!(queue.push(Scope::Stages, vec![0; 1]));
+    }
+}

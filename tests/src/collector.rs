@@ -1,0 +1,240 @@
+//! A collector of spans: it takes what a server sends by OTLP, and keeps it for the test.
+//!
+//! The messages are those of `opentelemetry/proto/collector/trace/v1`, as far as anybody here looks at them.
+
+#![expect(missing_docs, reason = "fields have the names of the published messages")]
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use http_body_util::{BodyExt as _, Full, combinators::WithTrailers};
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper::{HeaderMap, Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message as _;
+use tokio::net::TcpListener;
+
+use crate::ports::Port;
+
+/// A message's head: a flag and the length.
+const HEAD_BYTES: usize = 5;
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ExportTraceServiceRequest {
+    #[prost(message, repeated, tag = "1")]
+    resource_spans: Vec<ResourceSpans>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ResourceSpans {
+    #[prost(message, optional, tag = "1")]
+    resource: Option<Resource>,
+    #[prost(message, repeated, tag = "2")]
+    scope_spans: Vec<ScopeSpans>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Resource {
+    #[prost(message, repeated, tag = "1")]
+    attributes: Vec<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ScopeSpans {
+    #[prost(message, optional, tag = "1")]
+    scope: Option<Scope>,
+    #[prost(message, repeated, tag = "2")]
+    spans: Vec<Span>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Scope {
+    #[prost(string, tag = "1")]
+    name: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Span {
+    #[prost(bytes = "vec", tag = "1")]
+    pub trace_id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub span_id: Vec<u8>,
+    #[prost(string, tag = "3")]
+    pub trace_state: String,
+    #[prost(bytes = "vec", tag = "4")]
+    pub parent_span_id: Vec<u8>,
+    #[prost(string, tag = "5")]
+    pub name: String,
+    /// 1 for internal ones, 2 for a server's.
+    #[prost(int32, tag = "6")]
+    pub kind: i32,
+    #[prost(fixed64, tag = "7")]
+    pub start_time_unix_nano: u64,
+    #[prost(fixed64, tag = "8")]
+    pub end_time_unix_nano: u64,
+    #[prost(message, repeated, tag = "9")]
+    attributes: Vec<KeyValue>,
+    #[prost(message, repeated, tag = "11")]
+    events: Vec<Event>,
+    #[prost(message, optional, tag = "15")]
+    pub status: Option<Status>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Event {
+    #[prost(string, tag = "2")]
+    name: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Status {
+    #[prost(string, tag = "2")]
+    pub message: String,
+    /// 2 for an error.
+    #[prost(int32, tag = "3")]
+    pub code: i32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct KeyValue {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(message, optional, tag = "2")]
+    value: Option<AnyValue>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct AnyValue {
+    #[prost(oneof = "Value", tags = "1, 2, 3")]
+    value: Option<Value>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum Value {
+    #[prost(string, tag = "1")]
+    Text(String),
+    #[prost(bool, tag = "2")]
+    Bool(bool),
+    #[prost(int64, tag = "3")]
+    Number(i64),
+}
+
+/// An attribute as text.
+fn told(attributes: &[KeyValue], key: &str) -> Option<String> {
+    let found = attributes.iter().find(|attribute| attribute.key == key)?;
+    Some(match found.value.as_ref()?.value.as_ref()? {
+        Value::Text(text) => text.clone(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(number) => number.to_string(),
+    })
+}
+
+impl Span {
+    /// An attribute as text.
+    #[must_use]
+    pub fn attribute(&self, key: &str) -> Option<String> {
+        told(&self.attributes, key)
+    }
+
+    /// The names of what happened meanwhile.
+    pub fn events(&self) -> impl Iterator<Item = &str> {
+        self.events.iter().map(|event| event.name.as_str())
+    }
+
+    /// What its status is, 0 for none.
+    #[must_use]
+    pub fn status_code(&self) -> i32 {
+        self.status.as_ref().map_or(0, |status| status.code)
+    }
+}
+
+/// A span, by whom it is told.
+#[derive(Clone, Debug)]
+pub struct Told {
+    pub service_name: Option<String>,
+    pub instance_id: Option<String>,
+    pub scope: String,
+    pub span: Span,
+}
+
+/// See the module. It listens until the test ends.
+#[derive(Debug)]
+pub struct Collector {
+    port: Port,
+    told: Arc<Mutex<Vec<Told>>>,
+}
+
+impl Collector {
+    /// One that nobody can reach yet.
+    #[must_use]
+    pub fn prepare() -> Self {
+        Self { port: Port::free(), told: Arc::default() }
+    }
+
+    /// One that takes everything.
+    pub async fn start() -> Self {
+        let collector = Self::prepare();
+        collector.listen().await;
+        collector
+    }
+
+    /// Takes everything from now on.
+    pub async fn listen(&self) {
+        let listener = TcpListener::bind(("127.0.0.1", self.port.number())).await.unwrap();
+        let told = Arc::clone(&self.told);
+        drop(tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let told = Arc::clone(&told);
+                let service = service_fn(move |request| take(request, Arc::clone(&told)));
+                let connection = http2::Builder::new(TokioExecutor::new())
+                    .serve_connection(TokioIo::new(stream), service);
+                drop(tokio::spawn(connection));
+            }
+        }));
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port.number())
+    }
+
+    /// What it was told so far.
+    #[must_use]
+    pub fn told(&self) -> Vec<Told> {
+        self.told.lock().unwrap().clone()
+    }
+}
+
+async fn take(
+    request: Request<Incoming>,
+    told: Arc<Mutex<Vec<Told>>>,
+) -> Result<
+    Response<WithTrailers<Full<bytes::Bytes>, std::future::Ready<Option<Trailers>>>>,
+    Infallible,
+> {
+    assert_eq!(request.uri().path(), "/opentelemetry.proto.collector.trace.v1.TraceService/Export");
+    let body = request.into_body().collect().await.unwrap().to_bytes();
+    let sent = ExportTraceServiceRequest::decode(&body[HEAD_BYTES..]).unwrap();
+    for of_resource in sent.resource_spans {
+        let resource = of_resource.resource.unwrap_or_default().attributes;
+        for of_scope in of_resource.scope_spans {
+            let scope = of_scope.scope.unwrap_or_default().name;
+            told.lock().unwrap().extend(of_scope.spans.into_iter().map(|span| Told {
+                service_name: self::told(&resource, "service.name"),
+                instance_id: self::told(&resource, "service.instance.id"),
+                scope: scope.clone(),
+                span,
+            }));
+        }
+    }
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", "0".parse().unwrap());
+    let answer = Full::from(vec![0; HEAD_BYTES]);
+    let answer = answer.with_trailers(std::future::ready(Some(Ok(trailers))));
+    Ok(Response::builder().header("content-type", "application/grpc").body(answer).unwrap())
+}
+
+type Trailers = Result<HeaderMap, Infallible>;
