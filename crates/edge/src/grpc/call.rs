@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use http::Response;
 use tokio::time::Sleep;
-use tonic::Status;
 use tonic::body::Body;
+use tonic::{Code, Status};
 
-use super::body::Observed;
+use super::body::{CallObserver as _, Observed};
 use super::large_reply;
 use super::observe::CallStats;
 use super::status::status;
@@ -53,6 +53,15 @@ impl Call {
     ) -> Self {
         let deadline = timeout.map(|timeout| Box::pin(tokio::time::sleep(timeout)));
         Self { state: State::Running { response, deadline }, stats: Some(stats) }
+    }
+}
+
+/// A call whose client has gone before it was answered ends then.
+impl Drop for Call {
+    fn drop(&mut self) {
+        if let Some(mut stats) = self.stats.take() {
+            stats.ended(Code::Cancelled, "");
+        }
     }
 }
 
