@@ -83,7 +83,7 @@ async fn a_file_that_cannot_be_read_is_replaced(ours: Kind) {
     let mut cluster = start([ours; 3], &[REBUILD]).await;
     let member = cluster.follower().await;
     for number in 0..50 {
-        cluster.client(0).put(put(&format!("k{number}"), vec![7; 1000])).await.unwrap();
+        cluster.client(0).put(put(format!("k{number}"), vec![7; 1000])).await.unwrap();
     }
     cluster.stop(member).await;
     // The log of the member ends before what it is to have.

@@ -274,7 +274,7 @@ async fn nothing_grows(kind: Kind) {
     for (number, watch) in idle.iter_mut().enumerate() {
         let key = format!("idle/{number}/0");
         cluster.client(0).put(put(&*key, "v")).await.unwrap();
-        assert_eq!(watch.next().await.events[0].kv.as_ref().unwrap().key, key.as_bytes());
+        assert_eq!(watch.next().await.events[0].kv.as_ref().unwrap().key(), key.as_bytes());
     }
 }
 

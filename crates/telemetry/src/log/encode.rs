@@ -50,15 +50,29 @@ fn json_line(out: &mut Vec<u8>, head: &Head<'_>, fields: &[(&str, Value<'_>)]) {
     caller(out, head.source);
     out.extend_from_slice(b"\",\"msg\":");
     string(out, head.message);
+    members(out, b",", fields);
+    out.push(b'}');
+}
+
+/// Appends fields as one JSON object.
+pub(super) fn object(out: &mut Vec<u8>, fields: &[(&str, Value<'_>)]) {
+    out.push(b'{');
+    members(out, b"", fields);
+    out.push(b'}');
+}
+
+/// Appends fields as members of a JSON object, what stands `before` the first.
+fn members(out: &mut Vec<u8>, before: &[u8], fields: &[(&str, Value<'_>)]) {
+    let mut separator = before;
     for (key, field) in fields {
         if !matches!(field, Value::Absent) {
-            out.push(b',');
+            out.extend_from_slice(separator);
             string(out, key);
             out.push(b':');
             value(out, field, false);
+            separator = b",";
         }
     }
-    out.push(b'}');
 }
 
 fn console_line(out: &mut Vec<u8>, head: &Head<'_>, fields: &[(&str, Value<'_>)]) {
@@ -215,7 +229,7 @@ pub(super) fn time_in(out: &mut Vec<u8>, moment: Timestamp, zone: &TimeZone) {
 
 /// Appends the last two parts of the source path, the folder `src` not counted, and the line
 /// number.
-fn caller(out: &mut Vec<u8>, source: Source) {
+pub(super) fn caller(out: &mut Vec<u8>, source: Source) {
     let mut parts = source.file.rsplit(['/', '\\']).filter(|part| *part != "src");
     let file = parts.next().unwrap_or("?");
     if let Some(folder) = parts.next() {

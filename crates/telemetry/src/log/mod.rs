@@ -12,7 +12,8 @@
 //! # Decisions
 //!
 //! * Macros of our own and not `tracing`: lists, spans of time and error texts are fields with a
-//!   type here, and configuration can hand back lines before any output exists ([`Line`]).
+//!   type here, and configuration can hand back lines before any output exists ([`Line`]). A
+//!   program with a subscriber of `tracing` is told each line as an event ([`subscriber`]).
 //! * The caller formats its line on its own stack and hands it to one writer thread through a
 //!   bounded queue ([`output`]). A stuck terminal or disk therefore never holds up a raft or apply
 //!   thread: when the queue is full the line is dropped, counted, and the count is logged once
@@ -32,6 +33,7 @@ mod output;
 mod rotate;
 mod sampler;
 mod stderr;
+mod subscriber;
 mod value;
 
 #[cfg(test)]
@@ -194,9 +196,16 @@ pub fn flush() {
 
 /// Writes one line; the macros call this once they know that the level is enabled.
 pub fn write(level: Level, source: Source, message: &str, fields: &[(&str, Value<'_>)]) {
+    let has_subscriber = subscriber::is_there();
+    if has_subscriber {
+        subscriber::tell(level, source, message, fields);
+    }
     let head = encode::Head { now: jiff::Timestamp::now(), level, source, message };
     let Some(logger) = LOGGER.get() else {
-        write_stderr(&head, fields);
+        // A program that listens and has opened no outputs wants none.
+        if !has_subscriber {
+            write_stderr(&head, fields);
+        }
         return;
     };
     if !logger.sampler.admits(level, message, head.now.as_second()) {
