@@ -50,6 +50,7 @@ mod requests;
 mod server;
 mod tunnel;
 mod watch;
+pub mod web_socket;
 mod workload;
 
 pub use client::{Client, RawCodec, refused};
@@ -74,6 +75,7 @@ pub use requests::{
 pub use server::{Exit, Options, Server};
 pub use tunnel::Visitor;
 pub use watch::Watch;
+pub use web_socket::{Message, WebSocket};
 pub use workload::{Load, Summary};
 
 use std::sync::{Condvar, Mutex};

@@ -8,19 +8,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::ORIGIN;
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use quorate_api::etcdserverpb::AlarmType;
 use quorate_state::mvcc::RangeQuery;
 
-use crate::gateway::{AnswerBody, Gateway};
+use crate::gateway::{AnswerBody, Gateway, RequestBytes};
 use crate::grpc::Router;
 use crate::http::profiles::{POSTED_BYTES_MAX, Posted, takes_body};
-use crate::http::{Addressee, Endpoints, HealthAlarm, Probe, Surface, reply};
+use crate::http::{Addressee, Endpoints, HealthAlarm, Probe, Reply, Surface, reply};
 use crate::unread_body::{pass_over, read_short};
+use crate::websocket;
 use quorate_member::leadership::LeaderWatch;
 use quorate_member::{Handles, Profile, Reader, RequestError};
-use quorate_net::listen::{self, ClientCertificate};
+use quorate_net::listen::{self, ClientCertificate, Takeover};
 
 /// Answers what the endpoints want to know.
 #[derive(Debug)]
@@ -156,7 +157,7 @@ impl HttpService {
 
     async fn answer_by(
         &self,
-        gateway: &Gateway,
+        gateway: &Arc<Gateway>,
         path: &str,
         request: Request<Incoming>,
     ) -> Response<AnswerBody> {
@@ -166,10 +167,42 @@ impl HttpService {
             return reply::error(StatusCode::BAD_REQUEST, NAME_IGNORED).map(AnswerBody::whole);
         }
         let origin = request.headers().get(ORIGIN).cloned();
-        let mut answer = gateway.answer(path, request).await;
+        let mut answer = match request.extensions().get::<Takeover>().cloned() {
+            Some(takeover) if websocket::is_wanted(&request) => {
+                match begin_websocket(gateway, path, &request, &takeover) {
+                    Ok(accepted) => return accepted.map(AnswerBody::whole),
+                    Err(unfit) => {
+                        pass_over(request.into_body()).await;
+                        unfit.answer().map(AnswerBody::whole)
+                    }
+                }
+            }
+            Some(_) | None => gateway.answer(path, request.map(RequestBytes::Http)).await,
+        };
         self.endpoints.allow_origin(origin.as_ref(), answer.headers_mut());
         answer
     }
+}
+
+/// Agrees to a WebSocket, over which a call at this path is made.
+fn begin_websocket(
+    gateway: &Arc<Gateway>,
+    path: &str,
+    request: &Request<Incoming>,
+    takeover: &Takeover,
+) -> Result<Reply, websocket::Unfit> {
+    let accepted = websocket::accept(request)?;
+    let headers = websocket::forwarded(request.headers());
+    let (gateway, path) = (Arc::clone(gateway), path.to_owned());
+    takeover.begin(move |connection| {
+        websocket::serve(connection, move |lines| async move {
+            let mut call = Request::new(RequestBytes::Lines(lines));
+            *call.method_mut() = Method::POST;
+            *call.headers_mut() = headers;
+            gateway.answer(&path, call).await
+        })
+    });
+    Ok(accepted)
 }
 
 impl listen::Http1Service for HttpService {

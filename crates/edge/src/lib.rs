@@ -13,12 +13,14 @@ pub mod methods;
 mod peer_port;
 mod snapshot_stream;
 mod unread_body;
+mod websocket;
 
 /// Targets of the fuzzer.
 #[cfg(any(test, fuzzing))]
 pub mod fuzz {
     pub use crate::grpc::fuzz::{body, head};
     pub use crate::http::fuzz::request;
+    pub use crate::websocket::fuzz::frames;
 }
 
 pub use client_http::{HttpService, MemberProbe};

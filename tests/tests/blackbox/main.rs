@@ -54,4 +54,5 @@ mod txn;
 mod utl;
 mod watch;
 mod watch_flow;
+mod websocket;
 mod write;

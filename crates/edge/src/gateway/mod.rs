@@ -18,7 +18,7 @@
 //!
 //! # Not here
 //!
-//! Hosts, origins and redirections (`http`), WebSocket.
+//! Hosts, origins and redirections (`http`), and how a body comes over a WebSocket (`websocket`).
 
 mod answer;
 mod metadata;
@@ -32,17 +32,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, Uri};
-use hyper::body::Incoming;
 use quorate_json::Conversion;
 use tonic::{Code, Status};
 
 pub(crate) use self::answer::AnswerBody;
 use self::answer::Messages;
 use self::metadata::Metadata;
+pub(crate) use self::request_body::RequestBytes;
 use self::request_body::{JsonBody, JsonMessages, read_message};
 use crate::grpc::{Admitted, ClientBody, Router};
 use crate::methods::{Kind, Route, route};
-use crate::unread_body::pass_over;
 use quorate_member::Handles;
 use quorate_member::admission::Bound;
 use quorate_net::listen::{Ends, EndsWithClient};
@@ -85,12 +84,12 @@ impl Gateway {
     pub(crate) async fn answer(
         &self,
         path: &str,
-        request: Request<Incoming>,
+        request: Request<RequestBytes>,
     ) -> Response<AnswerBody> {
         let target = match target(path) {
             Some(target) if request.method() == Method::POST => target,
             found => {
-                pass_over(request.into_body()).await;
+                request.into_body().pass_over().await;
                 return answer::refusal(&if found.is_some() {
                     Status::unimplemented("Method Not Allowed")
                 } else {
@@ -107,12 +106,12 @@ impl Gateway {
     async fn call(
         &self,
         target: Target,
-        request: Request<Incoming>,
+        request: Request<RequestBytes>,
     ) -> Result<Response<AnswerBody>, Status> {
         let Metadata { headers, timeout, bytes } = match Metadata::of(request.headers()) {
             Ok(metadata) => metadata,
             Err(refused) => {
-                pass_over(request.into_body()).await;
+                request.into_body().pass_over().await;
                 return Err(refused);
             }
         };

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use http_body::Body as _;
 use hyper::body::Incoming;
 use quorate_json::{Conversion, Values};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 use tokio_stream::Stream;
 use tonic::Status;
@@ -24,9 +25,44 @@ use quorate_member::RequestError;
 use quorate_member::admission::CallRoom;
 use quorate_net::pace::Pace;
 
+/// Where the bytes of a request come from.
+#[derive(Debug)]
+pub(crate) enum RequestBytes {
+    /// The body of an HTTP request.
+    Http(Incoming),
+    /// The lines of a WebSocket, in pieces.
+    Lines(mpsc::Receiver<Bytes>),
+}
+
+impl RequestBytes {
+    fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        match self {
+            Self::Http(body) => Pin::new(body).poll_frame(cx).map(|frame| {
+                frame.map(|frame| match frame {
+                    Ok(frame) => Ok(frame.into_data().unwrap_or_default()),
+                    Err(error) => Err(Status::cancelled(error.to_string())),
+                })
+            }),
+            // Who has gone has not said that this is all.
+            Self::Lines(lines) => lines
+                .poll_recv(cx)
+                .map(|line| Some(line.ok_or_else(|| Status::cancelled("the client has gone")))),
+        }
+    }
+
+    /// Reads a body that nobody wants.
+    pub(super) async fn pass_over(self) {
+        match self {
+            Self::Http(body) => pass_over(body).await,
+            // Its other end reads on by itself.
+            Self::Lines(_) => {}
+        }
+    }
+}
+
 /// The values of a body.
 pub(super) struct JsonBody {
-    inner: Incoming,
+    inner: RequestBytes,
     values: Values,
     room: Arc<CallRoom>,
     /// What is held besides the values: the head.
@@ -45,7 +81,7 @@ impl fmt::Debug for JsonBody {
 
 impl JsonBody {
     pub(super) fn new(
-        inner: Incoming,
+        inner: RequestBytes,
         room: Arc<CallRoom>,
         head_bytes: u64,
         bytes_max: usize,
@@ -70,20 +106,20 @@ impl JsonBody {
                 Ok(None) => {}
                 found => return Poll::Ready(found.transpose()),
             }
-            let frame = match Pin::new(&mut self.inner).poll_frame(cx) {
-                Poll::Ready(frame) => frame,
+            let bytes = match self.inner.poll_bytes(cx) {
+                Poll::Ready(bytes) => bytes,
                 Poll::Pending => {
                     ready!(self.poll_stalled(cx, is_expected));
                     return Poll::Ready(Some(Err(status(RequestError::Timeout))));
                 }
             };
-            let taken = match frame {
+            let taken = match bytes {
                 None => {
                     self.has_ended = true;
                     Ok(())
                 }
-                Some(Ok(frame)) => frame.into_data().map_or(Ok(()), |bytes| self.take(&bytes)),
-                Some(Err(error)) => Err(Status::cancelled(error.to_string())),
+                Some(Ok(bytes)) => self.take(&bytes),
+                Some(Err(gone)) => Err(gone),
             };
             if let Err(refused) = taken {
                 return Poll::Ready(Some(Err(refused)));
@@ -149,7 +185,7 @@ pub(super) async fn read_message(
     let read = read_first(&mut body, conversion).await;
     if read.is_err() {
         let JsonBody { inner, .. } = body;
-        pass_over(inner).await;
+        inner.pass_over().await;
     }
     read
 }

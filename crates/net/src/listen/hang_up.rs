@@ -50,6 +50,11 @@ impl<T> HangUp<T> {
     pub(super) const fn new(inner: T, asked: EndsWithClient) -> Self {
         Self { inner, asked, ahead: None }
     }
+
+    /// The connection, and what was read ahead of it.
+    pub(super) fn into_parts(self) -> (T, Option<u8>) {
+        (self.inner, self.ahead)
+    }
 }
 
 impl<T: AsyncRead + Unpin> HangUp<T> {

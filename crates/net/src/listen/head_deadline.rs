@@ -21,6 +21,7 @@ use tokio::time::Sleep;
 use super::hang_up::EndsWithClient;
 use super::requests::{AnswerBody, Requests};
 use super::socket::Ends;
+use super::takeover::Takeover;
 use super::write_through::write_to_inner;
 
 /// How often requests have begun and ended on a connection, told by the service to the connection: an odd number
@@ -52,6 +53,11 @@ pub(super) struct HeadDeadline<T> {
 impl<T> HeadDeadline<T> {
     pub(super) const fn new(inner: T, turns: Turns, patience: Duration) -> Self {
         Self { inner, turns, patience, timer: None }
+    }
+
+    /// The connection, without a deadline.
+    pub(super) fn into_inner(self) -> T {
+        self.inner
     }
 }
 
@@ -91,6 +97,7 @@ pub(super) struct Announcing<S> {
     pub(super) turns: Turns,
     pub(super) requests: Requests,
     pub(super) ends_with_client: EndsWithClient,
+    pub(super) takeover: Takeover,
 }
 
 impl<S, B> Service<Request<Incoming>> for Announcing<S>
@@ -106,6 +113,7 @@ where
         self.ends_with_client.set(false);
         request.extensions_mut().insert(self.ends_with_client.clone());
         request.extensions_mut().insert(self.ends);
+        request.extensions_mut().insert(self.takeover.clone());
         let under_way = self.requests.begin();
         let (answer, turns) = (self.inner.call(request), self.turns.clone());
         Box::pin(async move {

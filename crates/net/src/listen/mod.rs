@@ -30,6 +30,7 @@ mod places;
 mod requests;
 mod silent_limit;
 mod socket;
+mod takeover;
 mod write_through;
 
 use std::convert::Infallible;
@@ -44,13 +45,13 @@ use hyper::body::{Body, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
 pub use self::addresses::AddressLimit;
 use self::authority::AnyAuthority;
-use self::buffered::Sending;
+use self::buffered::{Buffered, Sending};
 pub use self::hang_up::EndsWithClient;
 use self::hang_up::HangUp;
 use self::head_deadline::{Announcing, HeadDeadline, Turns};
@@ -61,6 +62,7 @@ pub use self::places::{Activity, Places, PlacesLoad};
 use self::requests::Requests;
 use self::socket::{Arrived, OtherStream, Socket, Source, Stream, Wire};
 pub use self::socket::{Ends, Listener, Reuse, Security};
+pub use self::takeover::{Duplex, TakenOver, Takeover};
 use crate::runtime::Runtimes;
 use quorate_telemetry::log;
 pub use quorate_tls::ClientCertificate;
@@ -433,23 +435,59 @@ async fn serve_http1<S: Stream, H: Http1Service>(
     let ends_with_client = EndsWithClient::default();
     let io = HeadDeadline::new(io, turns.clone(), limits.patience.head);
     let io = HangUp::new(io, ends_with_client.clone());
-    let service = Announcing { inner: service, ends, turns, requests, ends_with_client };
-    let connection = http1::Builder::new()
+    let takeover = Takeover::default();
+    let of_requests = takeover.clone();
+    let service = Announcing {
+        inner: service,
+        ends,
+        turns,
+        requests,
+        ends_with_client,
+        takeover: of_requests,
+    };
+    let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.patience.idle)
         .title_case_headers(true)
         .half_close(H::ANSWERS_HALF_CLOSED)
         .serve_connection(TokioIo::new(io), service);
-    let mut connection = std::pin::pin!(connection);
     let leaving = tokio::select! {
-        done = (Sending { connection: connection.as_mut(), outlet: &outlet }) => return done,
-        _ = stop.wait_for(|stop| *stop) => None,
-        leaving = limits.places.is_wanted_from(activity) => Some(leaving),
+        done = (Sending { connection: std::pin::Pin::new(&mut connection), outlet: &outlet }) => Err(done),
+        _ = stop.wait_for(|stop| *stop) => Ok(None),
+        leaving = limits.places.is_wanted_from(activity) => Ok(Some(leaving)),
     };
+    let leaving = match leaving {
+        Ok(leaving) => leaving,
+        Err(done) => {
+            done?;
+            let Some(session) = takeover.take() else { return Ok(()) };
+            let (io, read_ahead) = taken_apart(connection);
+            let session = session(TakenOver { io: Box::new(io), read_ahead, stop });
+            return Sending { connection: std::pin::pin!(session), outlet: &outlet }.await;
+        }
+    };
+    let mut connection = std::pin::pin!(connection);
     connection.as_mut().graceful_shutdown();
     let ending = Sending { connection, outlet: &outlet };
     let patience = leaving.is_some().then_some(limits.patience.head);
     end(ending, patience, activity).await
+}
+
+/// What HTTP/1 reads from and writes to.
+type Watched<S> = TokioIo<HangUp<HeadDeadline<Buffered<S>>>>;
+
+/// The socket of a connection that is HTTP/1's no more, and what was read of it.
+fn taken_apart<S, H: Http1Service>(
+    connection: http1::Connection<Watched<S>, Announcing<H>>,
+) -> (Buffered<S>, Bytes)
+where
+    Buffered<S>: AsyncRead + AsyncWrite + Unpin,
+{
+    let parts = connection.into_parts();
+    let (io, ahead) = parts.io.into_inner().into_parts();
+    // It was read before what the library has.
+    let read_ahead = ahead.into_iter().chain(parts.read_buf).collect();
+    (io.into_inner(), read_ahead)
 }
 
 /// Waits until a connection has ended that was asked to. With patience it is cut where its client does not end it, has

@@ -1,0 +1,49 @@
+//! Target of the fuzzer: what a client sends over a WebSocket.
+
+use bytes::BytesMut;
+
+use super::frame::{CONTROL_BYTES_MAX, Decoder, Event, Violation};
+
+/// A first byte that says in which pieces the others come: the same is said whatever the pieces, and nothing is held that
+/// could be handed on.
+pub fn frames(data: &[u8]) {
+    let Some((piece, bytes)) = data.split_first() else { return };
+    let whole = read(bytes, bytes.len().max(1));
+    assert_eq!(read(bytes, usize::from(*piece) + 1), whole);
+    assert_eq!(read(bytes, 1), whole);
+}
+
+/// What is said, data joined, and why it ended.
+fn read(bytes: &[u8], piece: usize) -> (Vec<Event>, Option<Violation>) {
+    let (mut decoder, mut input) = (Decoder::default(), BytesMut::new());
+    let mut events: Vec<Event> = Vec::new();
+    for piece in bytes.chunks(piece) {
+        input.extend_from_slice(piece);
+        loop {
+            match (decoder.next(&mut input), events.last_mut()) {
+                (Err(violation), _) => return (events, Some(violation)),
+                (Ok(None), _) => break,
+                (Ok(Some(Event::Data(more))), Some(Event::Data(before))) => {
+                    *before = [&before[..], &more[..]].concat().into();
+                }
+                (Ok(Some(event)), _) => events.push(event),
+            }
+        }
+        assert!(input.len() <= CONTROL_BYTES_MAX, "what is held is a head or a control frame");
+    }
+    (events, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_mutate::bounded;
+
+    #[test]
+    fn any_bytes_say_the_same_in_whatever_pieces() {
+        let text = b"\x02\x81\x85\x01\x02\x03\x04iglhn\x89\x80\0\0\0\0\x88\x82\0\0\0\0\x03\xe8";
+        let parts = b"\x00\x01\x81\0\0\0\0a\x8a\x81\0\0\0\0p\x80\xfe\x00\x03\0\0\0\0bcd";
+        let long = b"\x05\x82\xff\x7f\xff\xff\xff\xff\xff\xff\xff\x01\x02\x03\x04abcdef";
+        let samples = [("text", text.to_vec()), ("parts", parts.to_vec()), ("long", long.to_vec())];
+        bounded("websocket_frames", &samples, 20_000, super::frames);
+    }
+}

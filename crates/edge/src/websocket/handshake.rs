@@ -1,0 +1,190 @@
+//! How an HTTP request becomes a WebSocket (RFC 6455, 4.2), and who asks by it.
+//!
+//! A browser cannot set header fields of a WebSocket. So a token comes as one of the protocols that it offers
+//! (`Sec-WebSocket-Protocol: Bearer, TOKEN`), or as the cookie `token`, which counts more.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{
+    AUTHORIZATION, CONNECTION, COOKIE, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT,
+    SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
+};
+use http::{Method, Request, Response, StatusCode};
+use sha1::{Digest as _, Sha1};
+
+use crate::http::{Reply, reply};
+
+/// What the key of a client is hashed with (RFC 6455, 1.3).
+const ACCEPT_SALT: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// Bytes of a key.
+const KEY_BYTES: usize = 16;
+
+/// What a client says who its protocol is a token.
+const BEARER: &str = "Bearer";
+
+/// Whether a request asks for one.
+pub(crate) fn is_wanted<B>(request: &Request<B>) -> bool {
+    says(request.headers(), &CONNECTION, "upgrade")
+        && says(request.headers(), &UPGRADE, "websocket")
+}
+
+/// Whether a list of words has one.
+fn says(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
+    let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
+    let mut words = lines.flat_map(|line| line.split(','));
+    words.any(|found| found.trim().eq_ignore_ascii_case(word))
+}
+
+/// What keeps a request from becoming one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfit {
+    /// It is no GET.
+    Method,
+    /// Its version is another one, or its key is none.
+    Form,
+}
+
+impl Unfit {
+    /// What the client is told, as by etcd.
+    pub(crate) fn answer(self) -> Reply {
+        let mut answer = match self {
+            Self::Method => reply::error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed"),
+            Self::Form => reply::error(StatusCode::BAD_REQUEST, "Bad Request"),
+        };
+        answer.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+        answer
+    }
+}
+
+/// The answer that makes it one.
+pub(crate) fn accept<B>(request: &Request<B>) -> Result<Reply, Unfit> {
+    let headers = request.headers();
+    if request.method() != Method::GET {
+        return Err(Unfit::Method);
+    }
+    if !says(headers, &SEC_WEBSOCKET_VERSION, "13") {
+        return Err(Unfit::Form);
+    }
+    let key = headers.get(SEC_WEBSOCKET_KEY).ok_or(Unfit::Form)?.as_bytes();
+    if STANDARD.decode(key).ok().is_none_or(|key| key.len() != KEY_BYTES) {
+        return Err(Unfit::Form);
+    }
+    let digest = Sha1::new().chain_update(key).chain_update(ACCEPT_SALT).finalize();
+    let proof = HeaderValue::try_from(STANDARD.encode(digest)).expect("base64 is ASCII");
+    let mut answer = Response::new(http_body_util::Full::default());
+    *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let said = answer.headers_mut();
+    said.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    said.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    said.insert(SEC_WEBSOCKET_ACCEPT, proof);
+    if protocols(headers).is_some_and(|protocols| protocols.starts_with(BEARER)) {
+        said.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(BEARER));
+    }
+    Ok(answer)
+}
+
+fn protocols(headers: &HeaderMap) -> Option<&str> {
+    headers.get(SEC_WEBSOCKET_PROTOCOL)?.to_str().ok()
+}
+
+/// What the head says to the calls that are made: who asks, and nothing else.
+pub(crate) fn forwarded(headers: &HeaderMap) -> HeaderMap {
+    let mut forwarded = HeaderMap::new();
+    let shown = match (token_cookie(headers), protocols(headers)) {
+        (Some(token), _) => Some(format!("{BEARER} {token}")),
+        (None, Some(protocols)) => Some(match protocols.split_once("Bearer,") {
+            Some((_, token)) => format!("{BEARER} {}", token.trim_matches(' ')),
+            // It shows a token that is none, as in etcd.
+            None => String::new(),
+        }),
+        (None, None) => None,
+    };
+    if let Some(shown) = shown.and_then(|shown| HeaderValue::try_from(shown).ok()) {
+        forwarded.insert(AUTHORIZATION, shown);
+    }
+    forwarded
+}
+
+fn token_cookie(headers: &HeaderMap) -> Option<&str> {
+    let lines = headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
+    let mut pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.split_once('='));
+    let (_, value) = pairs.find(|(name, _)| name.trim() == "token")?;
+    let value = value.trim();
+    Some(value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(method: &str, fields: &[(&str, &str)]) -> Request<()> {
+        let mut request = Request::builder().method(method).uri("/v3/watch");
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap()
+    }
+
+    const GOOD: [(&str, &str); 4] = [
+        ("connection", "keep-alive, Upgrade"),
+        ("upgrade", "WebSocket"),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ];
+
+    #[test]
+    fn a_request_of_the_standards_example_is_accepted_with_its_answer() {
+        let good = request("GET", &GOOD);
+        assert!(is_wanted(&good));
+        let answer = accept(&good).unwrap();
+        assert_eq!(answer.status(), 101);
+        assert_eq!(answer.headers()["sec-websocket-accept"], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        assert_eq!(answer.headers()["connection"], "Upgrade");
+        assert!(!answer.headers().contains_key("sec-websocket-protocol"));
+        let with = |protocols| {
+            let fields = [&GOOD[..], &[("sec-websocket-protocol", protocols)]].concat();
+            let answer = accept(&request("GET", &fields)).unwrap();
+            answer.headers().get("sec-websocket-protocol").cloned()
+        };
+        assert_eq!(with("Bearer, abc.1").unwrap(), "Bearer");
+        assert_eq!(with("chat"), None);
+    }
+
+    #[test]
+    fn what_is_no_such_request_is_refused_or_passed_on() {
+        for missing in [0, 1] {
+            let mut fields = GOOD.to_vec();
+            fields.remove(missing);
+            assert!(!is_wanted(&request("GET", &fields)));
+        }
+        let refused = |method: &str, fields: &[(&str, &str)]| {
+            let answer = accept(&request(method, fields)).unwrap_err().answer();
+            assert_eq!(answer.headers()["sec-websocket-version"], "13");
+            answer.status().as_u16()
+        };
+        assert_eq!(refused("POST", &GOOD), 405);
+        assert_eq!(refused("GET", &GOOD[..2]), 400);
+        assert_eq!(refused("GET", &GOOD[..3]), 400);
+        let old = [GOOD[0], GOOD[1], ("sec-websocket-version", "8"), GOOD[3]];
+        assert_eq!(refused("GET", &old), 400);
+        let short = [GOOD[0], GOOD[1], GOOD[2], ("sec-websocket-key", "c2hvcnQ=")];
+        assert_eq!(refused("GET", &short), 400);
+    }
+
+    #[test]
+    fn a_token_comes_as_a_protocol_or_as_a_cookie() {
+        let shown = |fields: &[(&str, &str)]| {
+            let forwarded = forwarded(request("GET", fields).headers());
+            assert!(forwarded.len() <= 1);
+            forwarded.get(AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned())
+        };
+        let protocol = ("sec-websocket-protocol", "Bearer, abc.1");
+        assert_eq!(shown(&[protocol]).unwrap(), "Bearer abc.1");
+        assert_eq!(shown(&[("sec-websocket-protocol", "Bearer,abc.1")]).unwrap(), "Bearer abc.1");
+        assert_eq!(shown(&[("sec-websocket-protocol", "chat")]).unwrap(), "");
+        let cookie = ("cookie", "a=b; token=\"xyz.2\"; c=d");
+        assert_eq!(shown(&[protocol, cookie]).unwrap(), "Bearer xyz.2");
+        assert_eq!(shown(&[("authorization", "no"), ("cookie", "tokens=x")]), None);
+    }
+}

@@ -1,0 +1,251 @@
+//! WebSocket at the JSON gateway: a call over one connection, a line of JSON in each message, for clients that can send
+//! no body that goes on, browsers above all.
+//!
+//! ```text
+//!  HTTP/1 ── handshake ── 101 ──► session:  frames ──► messages ──► the body of a call ──► gateway
+//!                                           frames ◄── one text frame a line ◄─────────────┘
+//! ```
+//!
+//! Each message of the client, text or binary, is a line of the request's body, and each line of the answer a text
+//! message. The call ends with its client, and the connection with the call.
+//!
+//! # Invariants
+//!
+//! * Nothing is read while [`UNREAD_PIECES_MAX`] pieces wait for the call to take them, and nothing taken from the call
+//!   while a frame waits for the client: either side's pace holds the other up. Of a message, the gateway's own bound
+//!   says how long it may be.
+//! * The connection keeps its place among all connections until it is closed.
+//!
+//! # Not here
+//!
+//! What a call is and who may make it (`gateway`), hosts and origins (`http`), leaving HTTP (`net::listen`). There are
+//! no extensions and no pings: as in etcd, the system's keep-alive finds who is gone.
+
+mod frame;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+mod handshake;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::Response;
+use http_body::Body;
+use http_body_util::BodyExt as _;
+use quorate_net::listen::{Duplex, TakenOver};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
+use tokio::sync::mpsc;
+
+use frame::{Decoder, Event, Kind, Violation, put_head};
+pub(crate) use handshake::{Unfit, accept, forwarded, is_wanted};
+
+/// Pieces of messages that have come and that the call has not taken, each of [`PIECE_BYTES`] at most.
+const UNREAD_PIECES_MAX: usize = 2;
+
+/// What is read at a time.
+const PIECE_BYTES: usize = 4 << 10;
+
+/// Answers to pings that wait until they can be sent.
+const PONGS_MAX: usize = 1;
+
+/// For how long a client is waited for that was told of the end.
+const CLOSING_WITHIN: Duration = Duration::from_secs(2);
+
+/// What is read of a client meanwhile.
+const CLOSING_BYTES_MAX: usize = 16 << 20;
+
+/// Why a connection ends, as its last frame says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The call has been answered.
+    Answered,
+    /// The client closed it, with this code if it said one.
+    ByClient(Option<u16>),
+    /// The client is gone.
+    Gone,
+    /// The member stops.
+    Stopping,
+    /// The client broke the protocol.
+    Violated(Violation),
+}
+
+impl End {
+    /// The payload of the last frame: a code and a reason.
+    fn payload(self) -> Vec<u8> {
+        let (code, reason): (u16, String) = match self {
+            Self::Gone | Self::ByClient(None) => return Vec::new(),
+            Self::ByClient(Some(code)) => (code, String::new()),
+            Self::Answered => (1000, String::new()),
+            Self::Stopping => (1001, String::new()),
+            Self::Violated(violation) => (1002, violation.to_string()),
+        };
+        [&code.to_be_bytes()[..], reason.as_bytes()].concat()
+    }
+}
+
+/// The lines of a request, in pieces. It does not end before the call is given up.
+pub(crate) type Lines = mpsc::Receiver<Bytes>;
+
+/// Makes one call of what comes over a connection, and sends what it answers.
+pub(crate) async fn serve<B, F>(
+    connection: TakenOver,
+    call: impl FnOnce(Lines) -> F,
+) -> io::Result<()>
+where
+    F: Future<Output = Response<B>>,
+    B: Body<Data = Bytes, Error = Infallible> + Unpin,
+{
+    let TakenOver { io, read_ahead, mut stop } = connection;
+    let (mut read, write) = tokio::io::split(io);
+    let (lines, of_call) = mpsc::channel(UNREAD_PIECES_MAX);
+    let (pongs, to_send) = mpsc::channel(PONGS_MAX);
+    let has_said = AtomicBool::new(false);
+    let input = Input { has_said: &has_said, bytes: BytesMut::from(read_ahead), lines, pongs };
+    let mut sender = Sender { write, pongs: to_send, is_within_frame: false };
+    let end = {
+        let mut reading = std::pin::pin!(input.read(&mut read));
+        let mut answering = std::pin::pin!(sender.answer(call(of_call)));
+        let mut is_stopping = false;
+        loop {
+            tokio::select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop), if !is_stopping => is_stopping = true,
+                end = reading.as_mut() => break end,
+                end = answering.as_mut() => {
+                    break match end {
+                        End::Answered if is_stopping => End::Stopping,
+                        end => end,
+                    };
+                }
+            }
+            // Who has asked for something is answered; streams end by themselves.
+            if is_stopping && !has_said.load(Ordering::Relaxed) {
+                break End::Stopping;
+            }
+        }
+    };
+    let closing = sender.close(read, end);
+    // Who does not take part in the end is cut off.
+    tokio::time::timeout(CLOSING_WITHIN, closing).await.unwrap_or(Ok(()))
+}
+
+/// What comes, until it ends.
+struct Input<'a> {
+    /// Whether the client has asked for anything.
+    has_said: &'a AtomicBool,
+    bytes: BytesMut,
+    lines: mpsc::Sender<Bytes>,
+    pongs: mpsc::Sender<Bytes>,
+}
+
+impl Input<'_> {
+    async fn read(mut self, read: &mut ReadHalf<Box<dyn Duplex>>) -> End {
+        let mut decoder = Decoder::default();
+        loop {
+            match decoder.next(&mut self.bytes) {
+                Ok(Some(Event::Data(data))) => self.pass(data).await,
+                Ok(Some(Event::End)) => self.pass(Bytes::from_static(b"\n")).await,
+                // There is nobody to take it when all has been sent.
+                Ok(Some(Event::Ping(payload))) => drop(self.pongs.send(payload).await),
+                Ok(Some(Event::Close(code))) => return End::ByClient(code),
+                Err(violation) => return End::Violated(violation),
+                Ok(None) => {
+                    self.bytes.reserve(PIECE_BYTES);
+                    match read.read_buf(&mut self.bytes).await {
+                        Ok(0) | Err(_) => return End::Gone,
+                        Ok(_) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives the call more of its body. One that wants no more has what it needs.
+    async fn pass(&self, piece: Bytes) {
+        self.has_said.store(true, Ordering::Relaxed);
+        drop(self.lines.send(piece).await);
+    }
+}
+
+/// What is sent.
+struct Sender {
+    write: WriteHalf<Box<dyn Duplex>>,
+    /// What pings are answered with.
+    pongs: mpsc::Receiver<Bytes>,
+    /// Whether a frame has been sent in part, behind which no other can follow.
+    is_within_frame: bool,
+}
+
+impl Sender {
+    /// Sends what the call answers, each line a message, and answers to pings between them.
+    async fn answer<B>(&mut self, call: impl Future<Output = Response<B>>) -> End
+    where
+        B: Body<Data = Bytes, Error = Infallible> + Unpin,
+    {
+        let mut call = std::pin::pin!(call);
+        let mut body = None;
+        loop {
+            let next = async {
+                if body.is_none() {
+                    body = Some(call.as_mut().await.into_body());
+                }
+                body.as_mut().expect("the call has been answered").frame().await
+            };
+            let sent = tokio::select! {
+                frame = next => match frame {
+                    None => return End::Answered,
+                    Some(Ok(frame)) => self.send_lines(frame.into_data().unwrap_or_default()).await,
+                    Some(Err(never)) => match never {},
+                },
+                Some(payload) = self.pongs.recv() => self.send(Kind::Pong, &payload).await,
+            };
+            if sent.is_err() {
+                return End::Gone;
+            }
+        }
+    }
+
+    async fn send_lines(&mut self, lines: Bytes) -> io::Result<()> {
+        for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            self.send(Kind::Text, line).await?;
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self, kind: Kind, payload: &[u8]) -> io::Result<()> {
+        let mut head = Vec::new();
+        put_head(kind, payload.len(), &mut head);
+        self.is_within_frame = true;
+        self.write.write_all(&head).await?;
+        self.write.write_all(payload).await?;
+        self.is_within_frame = false;
+        Ok(())
+    }
+
+    /// Says why it ends, and reads what the client says until it has heard of it: what came unread would reset the
+    /// connection, and lose the client what it was told.
+    async fn close(mut self, mut read: ReadHalf<Box<dyn Duplex>>, end: End) -> io::Result<()> {
+        if end == End::Gone {
+            return Ok(());
+        }
+        if !self.is_within_frame {
+            self.send(Kind::Close, &end.payload()).await?;
+        }
+        self.write.shutdown().await?;
+        let (mut passed, mut piece) = (0, [0; 1024]);
+        while passed < CLOSING_BYTES_MAX {
+            match read.read(&mut piece).await? {
+                0 => break,
+                count => passed += count,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! The smallest client of the WebSocket protocol, which can also send what no client should.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::TcpStream;
+
+use crate::DEADLINE;
+
+/// The opcodes that tests send.
+pub mod first {
+    /// A whole text message.
+    pub const TEXT: u8 = 0x81;
+    /// The first part of one.
+    pub const TEXT_BEGINS: u8 = 0x01;
+    /// Its last part.
+    pub const ENDS: u8 = 0x80;
+    /// A ping.
+    pub const PING: u8 = 0x89;
+    /// The end.
+    pub const CLOSE: u8 = 0x88;
+}
+
+/// What a server sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// A text message.
+    Text(String),
+    /// The answer to a ping.
+    Pong(Vec<u8>),
+    /// The end, with a code if it was said before the connection was closed.
+    Closed(Option<u16>),
+}
+
+/// A connection. Dropping it ends it without a word.
+#[derive(Debug)]
+pub struct WebSocket {
+    stream: TcpStream,
+    /// The head of the answer that began it.
+    pub head: String,
+}
+
+impl WebSocket {
+    /// Begins one at a path, with more header fields; the error is another answer's head.
+    pub fn connect(port: u16, path: &str, headers: &[(&str, &str)]) -> Result<Self, String> {
+        Self::try_connect(port, path, headers).unwrap()
+    }
+
+    /// The same, where the server may close the connection instead of answering.
+    pub fn try_connect(
+        port: u16,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> io::Result<Result<Self, String>> {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(DEADLINE))?;
+        stream.write_all(Self::request(path, headers).as_bytes())?;
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte)?;
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8(head).unwrap();
+        let is_one = head.starts_with("HTTP/1.1 101 ");
+        Ok(if is_one { Ok(Self { stream, head }) } else { Err(head) })
+    }
+
+    /// The request that begins one.
+    #[must_use]
+    pub fn request(path: &str, headers: &[(&str, &str)]) -> String {
+        let fields: String =
+            headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        format!(
+            "GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{fields}\r\n"
+        )
+    }
+
+    /// Sends a text message.
+    pub fn send(&mut self, text: &str) {
+        self.send_frame(first::TEXT, text.as_bytes());
+    }
+
+    /// Sends a frame with this first byte.
+    pub fn send_frame(&mut self, first: u8, payload: &[u8]) {
+        const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
+        let mut frame = vec![first];
+        match (u8::try_from(payload.len()), u16::try_from(payload.len())) {
+            (Ok(short @ ..126), _) => frame.push(0x80 | short),
+            (_, Ok(medium)) => {
+                frame.push(0x80 | 126);
+                frame.extend(medium.to_be_bytes());
+            }
+            (_, Err(_)) => {
+                frame.push(0x80 | 127);
+                frame.extend((payload.len() as u64).to_be_bytes());
+            }
+        }
+        frame.extend(MASK);
+        frame.extend(payload.iter().zip(MASK.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+        self.send_raw(&frame);
+    }
+
+    /// Sends bytes as they are. One that has been closed takes none.
+    pub fn send_raw(&mut self, bytes: &[u8]) {
+        drop(self.stream.write_all(bytes));
+    }
+
+    /// What comes next.
+    pub fn next_message(&mut self) -> Message {
+        self.read_message().unwrap_or(Message::Closed(None))
+    }
+
+    fn read_message(&mut self) -> Option<Message> {
+        let [first, short] = self.read()?;
+        let len = match short {
+            126 => usize::from(u16::from_be_bytes(self.read()?)),
+            127 => usize::try_from(u64::from_be_bytes(self.read()?)).unwrap(),
+            short => usize::from(short),
+        };
+        assert!(short < 0x80, "a server masks nothing");
+        let mut payload = vec![0; len];
+        self.stream.read_exact(&mut payload).ok()?;
+        Some(match first {
+            0x81 => Message::Text(String::from_utf8(payload).unwrap()),
+            0x8a => Message::Pong(payload),
+            0x88 => Message::Closed(payload.first_chunk().map(|code| u16::from_be_bytes(*code))),
+            other => panic!("a frame that begins with {other:#x}"),
+        })
+    }
+
+    fn read<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let mut bytes = [0; N];
+        match self.stream.read_exact(&mut bytes) {
+            Ok(()) => Some(bytes),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                panic!("nothing came within the time of a test")
+            }
+            Err(_) => None,
+        }
+    }
+}
