@@ -225,7 +225,7 @@ async fn idle(cluster: &Cluster, count: usize) -> Vec<Watch> {
         let client = cluster.client(stream % MEMBERS);
         let mut watch = Watch::open(&client);
         for number in 0..IDLE_ON_A_STREAM {
-            watch.create(watch_prefix(&format!("idle/{stream}/{number}"))).await;
+            watch.create(watch_prefix(format!("idle/{stream}/{number}"))).await;
             client.grant(0, IDLE_TTL_SECS).await;
         }
         streams.push(watch);
