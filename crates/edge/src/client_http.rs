@@ -21,7 +21,7 @@ use crate::unread_body::{pass_over, read_short};
 use crate::websocket;
 use quorate_member::leadership::LeaderWatch;
 use quorate_member::{Handles, Profile, Reader, RequestError};
-use quorate_net::listen::{self, ClientCertificate, Takeover};
+use quorate_net::listen::{self, ClientCertificate, Ends, Takeover};
 
 /// Answers what the endpoints want to know.
 #[derive(Debug)]
@@ -193,12 +193,14 @@ fn begin_websocket(
 ) -> Result<Reply, websocket::Unfit> {
     let accepted = websocket::accept(request)?;
     let headers = websocket::forwarded(request.headers());
+    let ends = request.extensions().get::<Ends>().copied().unwrap_or_default();
     let (gateway, path) = (Arc::clone(gateway), path.to_owned());
     takeover.begin(move |connection| {
         websocket::serve(connection, move |lines| async move {
             let mut call = Request::new(RequestBytes::Lines(lines));
             *call.method_mut() = Method::POST;
             *call.headers_mut() = headers;
+            call.extensions_mut().insert(ends);
             gateway.answer(&path, call).await
         })
     });
