@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use quorate_gotext::duration::SignedDuration;
 use quorate_release::Version;
-use quorate_telemetry::log;
 use quorate_telemetry::metrics::MetricsLevel;
+use quorate_telemetry::{audit, log};
 
 use super::discovery::Discovery;
 use super::features::{FeatureGates, Gate};
@@ -238,6 +238,8 @@ pub struct Config {
     pub warning_unary_request_duration: SignedDuration,
     /// Which calls are followed, and who is told.
     pub tracing: Tracing,
+    /// The audit log, if there is one.
+    pub audit: Option<audit::Settings>,
 
     // Tuning.
     /// Revisions removed per step of a compaction as given; see [`Config::compaction_batch_limit`].
@@ -333,6 +335,7 @@ impl Default for Config {
             warning_apply_duration: SignedDuration::from_millis(100),
             warning_unary_request_duration: SignedDuration::from_millis(300),
             tracing: Tracing::default(),
+            audit: None,
             compaction_batch_limit: 0,
             compaction_sleep_interval: SignedDuration::ZERO,
             watch_progress_notify_interval: SignedDuration::ZERO,

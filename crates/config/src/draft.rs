@@ -47,6 +47,14 @@ pub(super) struct Draft {
     pub(super) enable_log_rotation: bool,
     /// When, and what is kept, as JSON.
     pub(super) log_rotation_config_json: String,
+    /// Where the audit log goes; nowhere if empty.
+    pub(super) audit_log: String,
+    /// When its file is set aside, as JSON; never if empty.
+    pub(super) audit_log_rotation_config_json: String,
+    /// Which calls it tells.
+    pub(super) audit_rules: String,
+    /// `drop` or `refuse`.
+    pub(super) audit_log_overflow: String,
     /// Stages of the v2 store's end; accepted and without effect.
     pub(super) v2_deprecation: Vec<String>,
     /// The flags that somebody set, by name.
@@ -75,6 +83,10 @@ impl Default for Draft {
             log_outputs: vec!["default".to_owned()],
             enable_log_rotation: false,
             log_rotation_config_json: DEFAULT_ROTATION.to_owned(),
+            audit_log: String::new(),
+            audit_log_rotation_config_json: String::new(),
+            audit_rules: String::new(),
+            audit_log_overflow: "drop".to_owned(),
             v2_deprecation: Vec::new(),
             explicit: BTreeSet::new(),
             demands: Vec::new(),

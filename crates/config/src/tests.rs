@@ -654,6 +654,38 @@ fn how_many_calls_are_followed_is_a_part_of_a_million() {
 }
 
 #[test]
+fn an_audit_log_is_asked_for_as_a_whole() {
+    use quorate_telemetry::audit::Overflow;
+    use quorate_telemetry::log::Output;
+    assert_eq!(config("").audit, None);
+    let audit = config("--audit-log /a --audit-log-overflow refuse").audit.unwrap();
+    assert_eq!((audit.output, audit.overflow), (Output::File("/a".to_owned()), Overflow::Refuse));
+    let file = file("{audit-log: stderr, audit-rules: 'exclude user=a; include'}").unwrap();
+    assert_eq!(file.config.audit.unwrap().output, Output::Stderr);
+    for (arguments, reason) in [
+        ("--audit-rules exclude", "--audit-rules has no effect without --audit-log"),
+        ("--audit-log-overflow drop", "--audit-log-overflow has no effect without --audit-log"),
+        ("--audit-log /a --audit-rules drop", "--audit-rules: rule \"drop\" has to begin with"),
+        (
+            "--audit-log stdout --audit-log-rotation-config-json {}",
+            "--audit-log-rotation-config-json requires a file in --audit-log",
+        ),
+        (
+            "--audit-log /a --audit-log-rotation-config-json x",
+            "--audit-log-rotation-config-json: improperly formatted log rotation config",
+        ),
+    ] {
+        let refused = exit(arguments);
+        assert!(refusal(&refused).contains(reason), "{arguments}: {refused:?}");
+    }
+    let json = r#"--audit-log /a --audit-log-rotation-config-json {"maxsize":1}"#;
+    let rotated = config(json).audit.unwrap().output;
+    assert!(
+        matches!(rotated, Output::RotatedFile(path, it) if path == "/a" && it.bytes_max == 1 << 20)
+    );
+}
+
+#[test]
 fn founders_are_looked_for_in_one_way() {
     let several = "multiple discovery or bootstrap flags are set. Choose one of \
                    \"initial-cluster\", \"discovery-endpoints\" or \"discovery-srv\"";

@@ -6,6 +6,7 @@
 use quorate_gotext::duration::{ParseDurationError, SignedDuration};
 use quorate_gotext::quote::go_quote;
 use quorate_release::Version;
+use quorate_telemetry::audit::{self, Overflow, RuleError, Rules};
 use quorate_telemetry::log::{self, Format, Level, Output, Rotation, Settings};
 use quorate_telemetry::metrics::MetricsLevel;
 
@@ -106,6 +107,14 @@ pub(super) enum Refusal {
     PersistWithoutCheckpoint,
     #[error("--compact-hash-check-time must be >0 (set to {0})")]
     NoCompactHashCheckTime(SignedDuration),
+    #[error("--audit-rules: {0}")]
+    AuditRules(#[from] RuleError),
+    #[error("--audit-log-rotation-config-json: {0}")]
+    AuditRotation(RotationError),
+    #[error("--audit-log-rotation-config-json requires a file in --audit-log")]
+    AuditRotationWithoutFile,
+    #[error("--{0} has no effect without --audit-log")]
+    AuditWithoutLog(&'static str),
     #[error("distributed tracing configurition is not valid: ({0})")]
     Tracing(&'static str),
     #[error("unexpected TLS version {} (must be one of: TLS1.2, TLS1.3)", go_quote(.0))]
@@ -203,6 +212,7 @@ fn check_rest(draft: &Draft, log: &Settings, lines: &mut Vec<Pending>) -> Result
         other => return Err(Refusal::CompactionMode(other.to_owned())),
     };
     check_tracing(&config.tracing)?;
+    config.audit = audit(draft)?;
     check_gates(&config, lines)?;
     check_tls(&mut config.security, draft)?;
     config.hold_cluster_version = held_version(&draft.hold_cluster_version)?;
@@ -312,6 +322,32 @@ fn check_quota(config: &Config) -> Result<(), Refusal> {
         return Err(Refusal::Headroom { headroom });
     }
     Ok(())
+}
+
+/// The audit log, if there is to be one. Whoever asks for a part of it means to have it.
+fn audit(draft: &Draft) -> Result<Option<audit::Settings>, Refusal> {
+    let rules = Rules::parse(&draft.audit_rules)?;
+    let rotation = match draft.audit_log_rotation_config_json.as_str() {
+        "" => None,
+        text => Some(rotation::parse(text).map_err(Refusal::AuditRotation)?),
+    };
+    let output = match (draft.audit_log.as_str(), rotation) {
+        ("", _) => {
+            let parts = ["audit-rules", "audit-log-rotation-config-json", "audit-log-overflow"];
+            let part = parts.into_iter().find(|part| draft.explicit.contains(*part));
+            return part.map_or(Ok(None), |part| Err(Refusal::AuditWithoutLog(part)));
+        }
+        ("stderr" | "stdout", Some(_)) => return Err(Refusal::AuditRotationWithoutFile),
+        ("stderr", None) => Output::Stderr,
+        ("stdout", None) => Output::Stdout,
+        (path, None) => Output::File(path.to_owned()),
+        (path, Some(rotation)) => Output::RotatedFile(path.to_owned(), rotation),
+    };
+    let overflow = match draft.audit_log_overflow.as_str() {
+        "refuse" => Overflow::Refuse,
+        _ => Overflow::Drop,
+    };
+    Ok(Some(audit::Settings { output, rules, overflow }))
 }
 
 fn check_tracing(tracing: &Tracing) -> Result<(), Refusal> {

@@ -4,6 +4,7 @@
 //! Routing, metrics, the "unknown method" answers and the gate read this one table. A method without a line is not
 //! known, and a line without a need does not compile.
 
+use quorate_telemetry::audit::MethodName;
 use quorate_telemetry::metrics::GrpcService;
 
 /// Which side of a call streams.
@@ -164,6 +165,13 @@ pub fn counted() -> Vec<GrpcService> {
     SERVICES.iter().map(counted).collect()
 }
 
+/// Whether a rule of the audit log names a service, or a method of one.
+#[must_use]
+pub fn is_known(name: &MethodName) -> bool {
+    let mut all = SERVICES.iter().flat_map(|of| of.methods.iter().map(|one| (of.name, one.name)));
+    all.any(|(service, method)| name.fits(service, method))
+}
+
 /// Where a path leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route<'a> {
@@ -214,6 +222,8 @@ impl Route<'_> {
 
 #[cfg(test)]
 mod tests {
+    use quorate_telemetry::audit::Rules;
+
     use super::*;
 
     #[test]
@@ -233,6 +243,20 @@ mod tests {
                 "grpc.health.v1.Health/List"
             ]
         );
+    }
+
+    #[test]
+    fn rules_name_methods_that_there_are() {
+        let known = |text: &str| {
+            let rules = Rules::parse(&format!("exclude method={text}")).unwrap();
+            rules.methods().all(is_known)
+        };
+        for text in ["KV", "etcdserverpb.KV/Range", "KV/Range,Auth/Authenticate", "v3lockpb.Lock"] {
+            assert!(known(text), "{text}");
+        }
+        for text in ["kv", "KV/", "KV/Frob", "etcdserverpb", "KV,Frob"] {
+            assert!(!known(text), "{text}");
+        }
     }
 
     #[test]

@@ -53,6 +53,12 @@ impl Accounts {
         self.passwords.load()
     }
 
+    /// Whether there is a user of that name.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.gate.view().user(name).is_some()
+    }
+
     /// Gives a token to who knows the password of a user, whatever he shows.
     pub async fn authenticate(
         &self,

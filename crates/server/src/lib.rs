@@ -9,6 +9,7 @@ mod damage;
 mod expiry;
 mod listeners;
 mod meters;
+mod observing;
 mod remedy;
 mod scrape;
 mod security;

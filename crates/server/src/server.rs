@@ -25,8 +25,8 @@ use quorate_storage::{lost_log, rebuild};
 use quorate_telemetry::{init_system, log};
 
 use crate::assembly::{Core, core_count, duties};
-use crate::collector::{self, Collector};
 use crate::listeners::{BindError, Listeners};
+use crate::observing::{Observing, ObservingError};
 use crate::security::{Security, SecurityError};
 use crate::serving::{Serving, serve_peers};
 use crate::signals::{self, StopSignal, StopSignals};
@@ -171,7 +171,7 @@ enum StartError {
     #[error("failed to start a thread: {0}")]
     Thread(#[source] std::io::Error),
     #[error(transparent)]
-    Collector(#[from] collector::CollectorError),
+    Observing(#[from] ObservingError),
     #[error("failed to install signal handlers: {0}")]
     Signals(#[source] std::io::Error),
 }
@@ -198,7 +198,7 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
         }
         booted => booted?,
     };
-    let collector = Collector::start(&config.tracing, &metrics)?;
+    let observing = Observing::start(config, &metrics)?;
     metrics.set_member_id(&format!("{:x}", booted.identity.member_id));
     let core = Core::start(config, booted, provider, (&disk, times), (&metrics, security.dialer))
         .map_err(StartError::Thread)?;
@@ -234,8 +234,9 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     }
     log::info!("ready to serve client requests");
     init_system::notify_ready();
-    let tracer = collector.as_ref().map(Collector::tracer);
-    let serving = for_clients.serve(config, &core, arguments, (&metrics, tracer), &budget.clients);
+    let observers = observing.observers();
+    let serving =
+        for_clients.serve(config, &core, arguments, (&metrics, observers), &budget.clients);
     let ended = control.block_on(async {
         tokio::select! {
             biased;
@@ -246,9 +247,7 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     });
     let ended = wind_up(ended, config, &control, Some(serving), core);
     drop(serving_peers);
-    if let Some(collector) = collector {
-        collector.finish();
-    }
+    observing.finish();
     Ok(ended)
 }
 

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_config::Config;
-use quorate_edge::{Access, Endpoints, HttpService, MemberProbe, PeerService, Router, Surface};
+use quorate_edge::{
+    Access, Endpoints, HttpService, MemberProbe, Observers, PeerService, Router, Surface,
+};
 use quorate_net::listen::{AddressLimit, ConnectionLimits, Listener, Patience, Places, Services};
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
-use quorate_telemetry::trace::Tracer;
 use tokio::sync::{mpsc, watch};
 
 use crate::assembly::Core;
@@ -52,7 +53,7 @@ impl ClientListeners {
         config: &Config,
         core: &Core,
         arguments: &[String],
-        (metrics, tracer): (&Arc<Metrics>, Option<Arc<Tracer>>),
+        (metrics, observers): (&Arc<Metrics>, Option<Observers>),
         places: &Arc<Places>,
     ) -> Serving {
         let (serving, stopping, alive) = Serving::begin();
@@ -67,7 +68,7 @@ impl ClientListeners {
         }
         let endpoints =
             Arc::new(if config.serves_profiles() { endpoints.with_profiles() } else { endpoints });
-        let grpc = Router::new(&core.handles, tracer);
+        let grpc = Router::new(&core.handles, observers);
         let http = |surface| {
             let service = HttpService::new(Arc::clone(&endpoints), surface);
             match surface {

@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
+mod audit;
 mod auth;
 mod auth_tools;
 mod bounds;

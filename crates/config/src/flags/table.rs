@@ -664,6 +664,30 @@ pub(crate) static FLAGS: &[Flag] = &[
         "How many of a million calls are followed that nobody follows yet.",
     ),
     flag(
+        MONITORING,
+        "audit-log",
+        Text(|d| &mut d.audit_log),
+        "Where to tell who asks for what, a line of JSON for each call: a file, stderr or stdout; nowhere if empty.",
+    ),
+    flag(
+        MONITORING,
+        "audit-rules",
+        Text(|d| &mut d.audit_rules),
+        "Which calls are told there: 'include' or 'exclude' with method=, key= and user=, ';' between; the first that fits.",
+    ),
+    flag(
+        MONITORING,
+        "audit-log-rotation-config-json",
+        Text(|d| &mut d.audit_log_rotation_config_json),
+        "When that file is set aside, as in --log-rotation-config-json; never if empty.",
+    ),
+    flag(
+        MONITORING,
+        "audit-log-overflow",
+        OneOf(&["drop", "refuse"], |d| &mut d.audit_log_overflow),
+        "While lines come faster than they are written: 'drop' them, or 'refuse' calls.",
+    ),
+    flag(
         FEATURES,
         "watch-progress-notify-interval",
         Duration(|d| &mut d.config.watch_progress_notify_interval),

@@ -13,12 +13,30 @@ use http::{Extensions, HeaderMap, Request};
 use quorate_member::RequestError;
 use quorate_member::access::{Client, Gate, Shown};
 
+use super::asked::Asks;
 use crate::methods::Needs;
 use quorate_net::listen::ClientCertificate;
+use quorate_telemetry::audit::CallAccount;
 use quorate_telemetry::trace::CallTrace;
 
 /// In the head of a call that a gateway makes for somebody.
 const OF_GATEWAY: &str = "grpcgateway-accept";
+
+/// What is told of a call.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Noted {
+    /// If it is followed.
+    pub(super) trace: Option<Arc<CallTrace>>,
+    /// If there is an audit log.
+    pub(super) account: Option<Arc<CallAccount>>,
+}
+
+impl Noted {
+    /// The call of who shows this.
+    pub(super) fn of(self, shown: Shown) -> Client {
+        Client { shown, trace: self.trace, account: self.account }
+    }
+}
 
 /// Checks what a method needs, and leaves who asks beside the request.
 pub(super) fn admit<B>(
@@ -27,6 +45,9 @@ pub(super) fn admit<B>(
     request: &mut Request<B>,
     client: Client,
 ) -> Result<(), RequestError> {
+    if let Some(account) = &client.account {
+        account.note_user(gate.user_of(&client.shown));
+    }
     match needs {
         Needs::Nothing | Needs::Judged | Needs::Message => {}
         Needs::User => gate.check_user(&client.shown)?,
@@ -42,14 +63,23 @@ pub(super) fn named<'a>(headers: &HeaderMap, extensions: &'a Extensions) -> Opti
     (!headers.contains_key(OF_GATEWAY)).then_some(&certificate.common_name)
 }
 
-/// Leaves who asks beside a request of which nothing is checked, and which is followed.
-pub(super) fn leave<B>(request: &mut Request<B>, trace: Arc<CallTrace>) {
+/// Leaves who asks beside a request of which nothing is checked, and something told.
+pub(super) fn leave<B>(request: &mut Request<B>, noted: Noted) {
     let shown = in_head(request.headers(), request.extensions());
-    request.extensions_mut().insert(Client { shown, trace: Some(trace) });
+    request.extensions_mut().insert(noted.of(shown));
 }
 
-/// Who sent a request.
-pub(super) fn client_of<T>(request: &tonic::Request<T>) -> Client {
+/// Who sent a request. What he asks for is noted, if it is to be told.
+pub(super) fn client_of<T: Asks>(request: &tonic::Request<T>) -> Client {
+    let client = client_by_name(request);
+    if let Some(account) = &client.account {
+        request.get_ref().note(account);
+    }
+    client
+}
+
+/// The same for a request of which the service itself says what is told.
+pub(super) fn client_by_name<T>(request: &tonic::Request<T>) -> Client {
     found(request.extensions(), request.metadata().as_ref())
 }
 
@@ -60,7 +90,7 @@ pub(super) fn client_by(head: &http::request::Parts) -> Client {
 
 fn found(extensions: &Extensions, headers: &HeaderMap) -> Client {
     let known = extensions.get::<Client>().cloned();
-    known.unwrap_or_else(|| Client { shown: in_head(headers, extensions), trace: None })
+    known.unwrap_or_else(|| Noted::default().of(in_head(headers, extensions)))
 }
 
 fn in_head(headers: &HeaderMap, extensions: &Extensions) -> Shown {

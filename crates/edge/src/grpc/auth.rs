@@ -21,7 +21,8 @@ use quorate_api::etcdserverpb::{
 use quorate_state::apply::Response as Outcome;
 use tonic::{Request, Response, Status};
 
-use super::access::client_of;
+use super::access::{client_by_name, client_of};
+use super::asked;
 use super::status::status;
 use super::unexpected;
 use quorate_member::access::Client;
@@ -123,8 +124,12 @@ impl Auth for AuthService {
         &self,
         request: Request<AuthenticateRequest>,
     ) -> Result<Response<AuthenticateResponse>, Status> {
-        let client = client_of(&request);
+        let client = client_by_name(&request);
         let AuthenticateRequest { name, password } = request.into_inner();
+        if let Some(account) = &client.account {
+            let known = self.accounts.has(&name).then_some(name.as_str());
+            account.note_asked(asked::login(known));
+        }
         let login = self.accounts.authenticate(&client, &name, &password);
         let mut response = login.await.map_err(status)?;
         response.header = self.profile.complete(response.header);

@@ -58,6 +58,7 @@ impl Cluster for ClusterService {
         &self,
         request: Request<MemberRemoveRequest>,
     ) -> Result<Response<MemberRemoveResponse>, Status> {
+        _ = client_of(&request);
         let rows = self.membership.remove(request.get_ref().id).await.map_err(status)?;
         let header = Some(self.profile.header(0));
         Ok(Response::new(MemberRemoveResponse { header, members: to_messages(rows) }))
@@ -67,6 +68,7 @@ impl Cluster for ClusterService {
         &self,
         request: Request<MemberUpdateRequest>,
     ) -> Result<Response<MemberUpdateResponse>, Status> {
+        _ = client_of(&request);
         let request = request.get_ref();
         let rows = self.membership.update(request.id, &request.peer_urls).await.map_err(status)?;
         let header = Some(self.profile.header(0));
@@ -89,6 +91,7 @@ impl Cluster for ClusterService {
         &self,
         request: Request<MemberPromoteRequest>,
     ) -> Result<Response<MemberPromoteResponse>, Status> {
+        _ = client_of(&request);
         let id = request.get_ref().id;
         let rows =
             self.membership.promote(id, token_of(request.metadata())).await.map_err(status)?;

@@ -24,6 +24,7 @@ use tonic::Status;
 use tonic::codec::Streaming;
 
 use super::access::client_by;
+use super::asked::Asks as _;
 use super::call::ResponseFuture;
 use super::client_body::ClientBody;
 use super::framing::{self, Ending};
@@ -115,7 +116,12 @@ impl Session {
                 }
             }
             match Pin::new(&mut self.requests).poll_next(cx) {
-                Poll::Ready(Some(Ok(request))) => self.renew(request.id),
+                Poll::Ready(Some(Ok(request))) => {
+                    if let Some(account) = &self.client.account {
+                        request.note(account);
+                    }
+                    self.renew(request.id);
+                }
                 Poll::Ready(Some(Err(status))) => {
                     let metrics = self.profile.metrics();
                     streams::count_receive_failure(metrics, Api::LeaseKeepAlive, &status);

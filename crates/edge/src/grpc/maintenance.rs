@@ -149,6 +149,7 @@ impl Maintenance for MaintenanceService {
         &self,
         request: Request<HashKvRequest>,
     ) -> Result<Response<HashKvResponse>, Status> {
+        _ = client_of(&request);
         let revision = request.get_ref().revision;
         let view = self.reader.view();
         let started = Instant::now();
@@ -184,6 +185,7 @@ impl Maintenance for MaintenanceService {
         &self,
         request: Request<MoveLeaderRequest>,
     ) -> Result<Response<MoveLeaderResponse>, Status> {
+        _ = client_of(&request);
         self.administrator.move_leader(request.get_ref().target_id).await.map_err(status)?;
         Ok(Response::new(MoveLeaderResponse { header: None }))
     }
@@ -192,6 +194,7 @@ impl Maintenance for MaintenanceService {
         &self,
         request: Request<DowngradeRequest>,
     ) -> Result<Response<DowngradeResponse>, Status> {
+        _ = client_of(&request);
         let (request, downgrades) = (request.get_ref(), &self.downgrades);
         let cluster = match DowngradeAction::try_from(request.action) {
             Ok(DowngradeAction::Validate) => {

@@ -11,6 +11,7 @@
 //! What a request does (`member`, `state`); the words and codes of errors (`status`).
 
 mod access;
+mod asked;
 mod auth;
 mod body;
 mod call;
@@ -38,6 +39,7 @@ mod streams;
 mod watch;
 mod wording;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,6 +56,7 @@ use quorate_api::v3lockpb::lock_server::LockServer;
 use tonic::Status;
 use tower_service::Service as _;
 
+use self::access::Noted;
 pub(crate) use self::body::Observed;
 pub(crate) use self::call::Call;
 use self::call::ResponseFuture;
@@ -67,13 +70,14 @@ use self::request_body::RequestBody;
 pub(crate) use self::status::status;
 use crate::methods::{Kind, Needs, Route, SERVICES, route};
 use quorate_gotext::quote::go_quote_bytes;
-use quorate_member::access::{Client, Gate, Remembered, Shown};
+use quorate_member::access::{Gate, Remembered, Shown};
 use quorate_member::admission::{CallRoom, Caller, Full};
 use quorate_member::leadership::LeaderWatch;
 use quorate_member::lease_holder::LeaseHolder;
 use quorate_member::{Handles, Profile, RequestError};
-use quorate_net::listen::{Activity, Ends, Http2Service};
-use quorate_telemetry::trace::{CallTrace, Tracer};
+use quorate_net::listen::{Activity, ClientCertificate, Ends, Http2Service};
+use quorate_telemetry::audit::Auditor;
+use quorate_telemetry::trace::Tracer;
 
 /// Bytes that a message may have beyond the largest request, for what surrounds it.
 const MESSAGE_OVERHEAD_BYTES: usize = 512 * 1024;
@@ -105,8 +109,8 @@ struct Services {
     profile: Arc<Profile>,
     gate: Arc<Gate>,
     leader: LeaderWatch,
-    /// Follows calls, if any are to be.
-    tracer: Option<Arc<Tracer>>,
+    /// Who is told of calls, if anybody is.
+    observers: Option<Observers>,
     message_bytes_max: usize,
     kv: KvServer<kv::Kv>,
     watch: watch::WatchService,
@@ -121,8 +125,8 @@ struct Services {
 }
 
 impl Router {
-    /// The services of this member, whose calls are followed by the tracer, if there is one.
-    pub fn new(handles: &Handles, tracer: Option<Arc<Tracer>>) -> Self {
+    /// The services of this member, of whose calls these are told.
+    pub fn new(handles: &Handles, observers: Option<Observers>) -> Self {
         let bytes_max = handles.profile.limits().request_bytes_max + MESSAGE_OVERHEAD_BYTES;
         macro_rules! server {
             ($server:ident, $service:expr) => {
@@ -155,7 +159,7 @@ impl Router {
             profile: Arc::clone(&handles.profile),
             gate: Arc::clone(&handles.gate),
             leader: LeaderWatch::new(handles),
-            tracer,
+            observers,
             message_bytes_max: bytes_max,
         };
         let (remembered, ends) = (Arc::default(), Ends::default());
@@ -178,9 +182,14 @@ impl Router {
         Admitted { room, bytes, timeout }: Admitted,
     ) -> Call {
         let mut stats = CallStats::start(&self.services.profile, service, method, kind);
-        let trace = self.services.tracer.as_ref().and_then(|it| follow(it, request.headers()));
-        if let Some(trace) = &trace {
-            stats = stats.followed(trace, self.ends.local);
+        let mut noted = None;
+        if let Some(observers) = &self.services.observers {
+            let found = observers.note(&request, self.ends.remote);
+            stats = stats.noted(&found, self.ends.local);
+            if !observers.admit() {
+                return Call::refused(&status(RequestError::TooManyRequests), stats);
+            }
+            noted = Some(found);
         }
         let room = match room {
             Ok(room) => room,
@@ -194,7 +203,7 @@ impl Router {
         let received = stats.received();
         let request =
             request.map(|body| RequestBody::new(body, (kind, received), room, bytes, bytes_max));
-        Call::started(self.start((service, method), request, trace), stats, timeout)
+        Call::started(self.start((service, method), request, noted), stats, timeout)
     }
 
     /// The checks that every call has to pass.
@@ -220,15 +229,15 @@ impl Router {
         &self,
         method: (usize, usize),
         request: Request<RequestBody<ClientBody>>,
-        trace: Option<Arc<CallTrace>>,
+        noted: Option<Noted>,
     ) -> ResponseFuture {
         if !streams::requires_leader(request.headers()) || self.services.profile.has_leader() {
-            return self.enter(method, request, trace);
+            return self.enter(method, request, noted);
         }
         let router = self.clone();
         Box::pin(async move {
             match router.services.leader.require_leader().await {
-                Ok(()) => router.enter(method, request, trace).await,
+                Ok(()) => router.enter(method, request, noted).await,
                 Err(error) => Ok(status(error).into_http()),
             }
         })
@@ -240,30 +249,31 @@ impl Router {
         &self,
         method: (usize, usize),
         mut request: Request<RequestBody<ClientBody>>,
-        trace: Option<Arc<CallTrace>>,
+        noted: Option<Noted>,
     ) -> ResponseFuture {
         let needs = SERVICES[method.0].methods[method.1].needs;
         let gate = &self.services.gate;
         if needs == Needs::Nothing || gate.is_open() {
-            if let Some(trace) = trace {
-                access::leave(&mut request, trace);
+            if let Some(noted) = noted {
+                access::leave(&mut request, noted);
             }
             return self.services.dispatch(method, request);
         }
+        let noted = noted.unwrap_or_default();
         let recalled = gate.recall(request.headers(), &self.remembered);
         match recalled.or_named(access::named(request.headers(), request.extensions())) {
             unread @ Shown::Unread(_) => {
                 let router = self.clone();
                 Box::pin(async move {
                     let shown = router.services.gate.read(unread, &router.remembered).await;
-                    let client = Client { shown, trace };
+                    let client = noted.of(shown);
                     match access::admit(&router.services.gate, needs, &mut request, client) {
                         Ok(()) => router.services.dispatch(method, request).await,
                         Err(error) => Ok(status(error).into_http()),
                     }
                 })
             }
-            shown => match access::admit(gate, needs, &mut request, Client { shown, trace }) {
+            shown => match access::admit(gate, needs, &mut request, noted.of(shown)) {
                 Ok(()) => self.services.dispatch(method, request),
                 Err(error) => Box::pin(std::future::ready(Ok(status(error).into_http()))),
             },
@@ -381,11 +391,35 @@ impl hyper::service::Service<Request<Incoming>> for Router {
     }
 }
 
-/// Follows a call, if by its head, or by lot, it is to be.
-#[cold]
-fn follow(tracer: &Arc<Tracer>, headers: &HeaderMap) -> Option<Arc<CallTrace>> {
-    let text = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
-    tracer.follow(text("traceparent"), text("tracestate")).map(Arc::new)
+/// Who is told of calls.
+#[derive(Clone, Debug)]
+pub struct Observers {
+    /// Follows calls.
+    pub tracer: Option<Arc<Tracer>>,
+    /// Takes account of them.
+    pub auditor: Option<Arc<Auditor>>,
+}
+
+impl Observers {
+    /// What is to be told of a call that comes from there.
+    #[cold]
+    fn note<B>(&self, request: &Request<B>, remote: Option<SocketAddr>) -> Noted {
+        let text = |name: &str| request.headers().get(name).map(HeaderValue::as_bytes);
+        let trace = self.tracer.as_ref().and_then(|tracer| {
+            tracer.follow(text("traceparent"), text("tracestate")).map(Arc::new)
+        });
+        let account = self.auditor.as_ref().map(|auditor| {
+            let certificate = request.extensions().get::<Arc<ClientCertificate>>();
+            let name = certificate.map(|certificate| Arc::clone(&certificate.common_name));
+            Arc::new(auditor.begin(remote, name))
+        });
+        Noted { trace, account }
+    }
+
+    /// Whether a call that comes now may be carried out.
+    fn admit(&self) -> bool {
+        self.auditor.as_ref().is_none_or(|auditor| auditor.admits())
+    }
 }
 
 fn decompressor_missing(encoding: &HeaderValue) -> Status {

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use http::HeaderMap;
+use prost::Message as _;
+use quorate_api::etcdserverpb::CompactionResponse;
 use tonic::Code;
 
+use super::access::Noted;
 use super::body::CallObserver;
 use super::framing::{Follower, Passed};
 use super::head::{CLIENT_API_VERSION, metadata};
@@ -14,11 +17,12 @@ use super::status::status_name;
 use crate::methods::{Kind, SERVICES};
 use quorate_member::Profile;
 use quorate_member::admission::CallRoom;
+use quorate_telemetry::audit::Outcome;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
 #[cfg(test)]
 use quorate_telemetry::metrics::MetricsLevel;
-use quorate_telemetry::trace::{Attribute, CallTrace, SpanEnd};
+use quorate_telemetry::trace::{Attribute, SpanEnd};
 
 /// One call's counts.
 #[derive(Debug)]
@@ -34,16 +38,18 @@ pub struct CallStats {
     sent: Follower,
     /// `None` where there was none.
     room: Option<Arc<CallRoom>>,
-    /// Only of a call that is followed, boxed: of most it is nothing.
+    /// Only of a call of which something is told, boxed: of most it is nothing.
     followed: Option<Box<Followed>>,
 }
 
-/// A call that is followed.
+/// A call of which something is told.
 #[derive(Debug)]
 struct Followed {
-    trace: Arc<CallTrace>,
+    noted: Noted,
     /// This side of its connection.
     local: Option<SocketAddr>,
+    /// Whether a part of its answer has been sent.
+    has_sent: bool,
 }
 
 impl CallStats {
@@ -67,9 +73,9 @@ impl CallStats {
         }
     }
 
-    /// The call is followed; it came by this address.
-    pub(super) fn followed(mut self, trace: &Arc<CallTrace>, local: Option<SocketAddr>) -> Self {
-        self.followed = Some(Box::new(Followed { trace: Arc::clone(trace), local }));
+    /// Something is told of the call; it came by this address.
+    pub(super) fn noted(mut self, noted: &Noted, local: Option<SocketAddr>) -> Self {
+        self.followed = Some(Box::new(Followed { noted: noted.clone(), local, has_sent: false }));
         self
     }
 
@@ -99,8 +105,10 @@ impl CallStats {
         {
             room.release();
         }
-        if let (Kind::Unary, Some(followed)) = (self.kind, &self.followed) {
-            followed.trace.note_response();
+        if let (Kind::Unary, Some(followed)) = (self.kind, &self.followed)
+            && let Some(trace) = &followed.noted.trace
+        {
+            trace.note_response();
         }
         let took = self.started.elapsed();
         if self.kind == Kind::Unary && (took > self.slow || log::enabled(log::Level::Debug)) {
@@ -137,9 +145,16 @@ impl CallStats {
 }
 
 impl Followed {
-    /// Tells of the call by the conventions for RPC, which etcd's library follows.
-    fn tell(&self, (service, method): (&str, &str), code: Code, message: &str) {
+    /// Tells of the call: to the audit log, and to who follows it by the conventions for RPC, as etcd's library does.
+    fn tell(&self, (service, method): (&str, &str), (code, message): (Code, &str), took: Duration) {
         let name = format!("{service}/{method}");
+        if let Some(account) = &self.noted.account {
+            // What failed here, and how, may have been what was said to it.
+            let error = if code == Code::Internal { "" } else { message };
+            let (code, took) = (status_name(code), Some(took));
+            account.end(Outcome { method: &format!("/{name}"), code, error, took });
+        }
+        let Some(trace) = &self.noted.trace else { return };
         let mut attributes = vec![
             Attribute::text("rpc.method", name.as_bytes()),
             Attribute::text("rpc.system.name", b"grpc"),
@@ -151,9 +166,27 @@ impl Followed {
         let told = status_name(code).as_bytes();
         attributes.push(Attribute::text("rpc.response.status_code", told));
         let error = is_own_fault(code).then_some(message);
-        self.trace.end(&SpanEnd { name: &name, attributes: &attributes, error });
+        trace.end(&SpanEnd { name: &name, attributes: &attributes, error });
+    }
+
+    /// Looks for the revision in the header of an answer, which all answers have first.
+    fn look(&mut self, part: &[u8]) {
+        let is_first = !std::mem::replace(&mut self.has_sent, true);
+        if let (true, Some(account)) = (is_first, &self.noted.account)
+            && let Some((head, message)) = part.split_at_checked(MESSAGE_HEAD_BYTES)
+            && head[0] == 0
+            && let Ok(Headed { header: Some(header) }) = Headed::decode(message)
+        {
+            account.note_revision(header.revision);
+        }
     }
 }
+
+/// A flag and the length.
+const MESSAGE_HEAD_BYTES: usize = 5;
+
+/// What answers have in common: this message has nothing but a header, and passes over the rest.
+type Headed = CompactionResponse;
 
 /// Whether a call that ends so has failed on this side, by the conventions.
 const fn is_own_fault(code: Code) -> bool {
@@ -198,6 +231,9 @@ impl Received {
 
 impl CallObserver for CallStats {
     fn sent(&mut self, part: &[u8]) {
+        if let (Kind::Unary, Some(followed)) = (self.kind, &mut self.followed) {
+            followed.look(part);
+        }
         let Passed { messages, bytes } = self.sent.pass(part);
         self.metrics.network.client_sent_bytes.add(bytes);
         if self.kind != Kind::Unary {
@@ -212,7 +248,7 @@ impl CallObserver for CallStats {
         }
         series.handled(code as i32, self.started.elapsed());
         if let Some(followed) = self.followed.take() {
-            followed.tell(self.method(), code, message);
+            followed.tell(self.method(), (code, message), self.started.elapsed());
         }
     }
 }

@@ -28,19 +28,21 @@ use tonic::codec::Streaming;
 use tonic::{Code, Status};
 
 use super::access::client_by;
+use super::asked;
 use super::call::ResponseFuture;
 use super::client_body::ClientBody;
 use super::framing::{self, Ending};
 use super::large_reply::{COUNTED_BYTES_MIN, hold};
 use super::request_body::RequestBody;
 use super::spans;
-use super::status::{code_name, status};
+use super::status::{code_name, status, status_name};
 use super::streams::{self, Api};
 use super::wording::in_grpc_gos_words;
 use crate::methods::Kind;
 use quorate_member::access::{Client, Gate};
 use quorate_member::{Handles, Profile, Reader, RequestError, StreamEnd, StreamEnds};
 use quorate_state::apply::{AuthRefusal, Refusal};
+use quorate_telemetry::audit::Outcome;
 
 /// Bytes gathered before they are handed to the transport.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -142,9 +144,16 @@ impl Session {
             Some(RequestUnion::CreateRequest(create)) => {
                 let (gate, shown) = (&self.gate, &self.client.shown);
                 let told = self.client.trace.as_ref().map(|trace| (trace, spans::watch(&create)));
+                let account = self.client.account.as_ref();
+                let account = account.map(|account| (account, asked::watch(&create)));
+                let mut denied = None;
                 let created = self.stream.create(create, |key, end| {
-                    gate.check_watch(shown, key, end).map_err(|error| denial(&error))
+                    let checked = gate.check_watch(shown, key, end);
+                    checked.map_err(|error| denied.insert(denial(&error)).clone())
                 });
+                if let Some((account, asked)) = account {
+                    account.tell_part(asked, outcome(created, denied.as_deref()));
+                }
                 if let (Some((trace, told)), Some(watch_id)) = (told, created) {
                     self.watched.begin(watch_id, trace.operation_beside("watch", told));
                 }
@@ -201,6 +210,17 @@ impl Session {
         metrics.server.watch_send.observe(took);
         metrics.server.watch_send_per_event.observe(took / events);
     }
+}
+
+/// What the audit log has of a watcher that was asked for.
+fn outcome(created: Option<i64>, denied: Option<&str>) -> Outcome<'_> {
+    let (code, error) = match (created, denied) {
+        (Some(_), _) => (Code::Ok, ""),
+        (None, Some(why)) => (Code::PermissionDenied, why),
+        (None, None) => (Code::InvalidArgument, "the watcher was not created"),
+    };
+    let method = "/etcdserverpb.Watch/Watch";
+    Outcome { method, code: status_name(code), error, took: None }
 }
 
 /// Why a watcher is not created, as etcd has it: a status in words. What is none of the others is a denial.

@@ -1,7 +1,8 @@
-//! A client that asks for something: who it is, and who follows what becomes of that.
+//! A client that asks for something: who it is, and what is told of that.
 
 use std::sync::Arc;
 
+use quorate_telemetry::audit::CallAccount;
 use quorate_telemetry::trace::{Attribute, CallTrace, Operation};
 
 use super::shown::Shown;
@@ -13,6 +14,8 @@ pub struct Client {
     pub shown: Shown,
     /// The call, if it is followed.
     pub trace: Option<Arc<CallTrace>>,
+    /// What is noted of the call for the audit log, if there is one.
+    pub account: Option<Arc<CallAccount>>,
 }
 
 impl Client {

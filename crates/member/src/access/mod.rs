@@ -250,8 +250,9 @@ impl Gate {
         self.view().revision()
     }
 
-    /// The name of who asks; empty for who shows nothing.
-    pub(crate) fn user_of(&self, shown: &Shown) -> String {
+    /// The name of who asks; empty for who shows nothing, or nothing that is good.
+    #[must_use]
+    pub fn user_of(&self, shown: &Shown) -> String {
         self.with_caller(&self.view(), shown, |caller| caller.name.to_owned()).unwrap_or_default()
     }
 

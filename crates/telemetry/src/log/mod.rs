@@ -45,6 +45,7 @@ use std::time::Duration;
 
 pub use line::{Line, Source};
 pub use output::OpenError;
+pub(crate) use rotate::RotatedFile;
 pub use rotate::Rotation;
 pub use value::{Field, Shown, Value, error_chain};
 
@@ -217,6 +218,11 @@ pub fn write(level: Level, source: Source, message: &str, fields: &[(&str, Value
     if level >= Level::DPanic {
         logger.outputs.flush(FLUSH_TIMEOUT);
     }
+}
+
+/// Appends a value as a line has it, in JSON.
+pub(crate) fn put_value(text: &mut Vec<u8>, value: &Value<'_>) {
+    encode::value(text, value, false);
 }
 
 /// Writes a line to standard error as JSON, whatever log there is, from `info` upward.

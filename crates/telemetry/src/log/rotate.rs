@@ -60,7 +60,7 @@ const DIR_MODE: u32 = 0o755;
 
 /// The file that lines go to now.
 #[derive(Debug)]
-pub(super) struct RotatedFile {
+pub(crate) struct RotatedFile {
     path: PathBuf,
     rotation: Rotation,
     file: File,
@@ -73,7 +73,7 @@ pub(super) struct RotatedFile {
 
 impl RotatedFile {
     /// Opens the file, creating it and its directory where they are missing.
-    pub(super) fn open(path: &str, rotation: Rotation) -> io::Result<Self> {
+    pub(crate) fn open(path: &str, rotation: Rotation) -> io::Result<Self> {
         let path = PathBuf::from(path);
         if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
             fs::DirBuilder::new().recursive(true).mode(DIR_MODE).create(dir)?;
@@ -85,7 +85,7 @@ impl RotatedFile {
     }
 
     /// Appends lines, in as many files as they need.
-    pub(super) fn write<'a>(&mut self, lines: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
+    pub(crate) fn write<'a>(&mut self, lines: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
         let mut text = Vec::new();
         for line in lines {
             let bytes = self.bytes + (text.len() + line.len()) as u64;

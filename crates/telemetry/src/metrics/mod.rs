@@ -45,8 +45,8 @@ pub use grpc::{GRPC_CODES, GrpcMetrics, GrpcService, MethodMetrics, MetricsLevel
 pub use labelled::Labelled;
 pub use primitive::{Counter, Gauge, Histogram};
 pub use series::{
-    DiskMetrics, HttpMetrics, LeaseMetrics, MvccMetrics, NetworkMetrics, PerKind, RequestKind,
-    ServerMetrics, SnapshotMetrics, TracingMetrics,
+    AuditMetrics, DiskMetrics, HttpMetrics, LeaseMetrics, MvccMetrics, NetworkMetrics, PerKind,
+    RequestKind, ServerMetrics, SnapshotMetrics, TracingMetrics,
 };
 pub use state::StateSample;
 
@@ -73,6 +73,8 @@ pub struct Metrics {
     pub http: HttpMetrics,
     /// Spans of calls.
     pub tracing: TracingMetrics,
+    /// The audit log.
+    pub audit: AuditMetrics,
     /// Calls by method.
     pub grpc: GrpcMetrics,
     registry: Registry,
@@ -98,6 +100,7 @@ impl Metrics {
             network: NetworkMetrics::new(&mut registry),
             http: HttpMetrics::new(&mut registry),
             tracing: TracingMetrics::new(&mut registry),
+            audit: AuditMetrics::new(&mut registry),
             grpc: GrpcMetrics::new(&mut registry, services, level),
             state: OnceLock::new(),
             registry: {

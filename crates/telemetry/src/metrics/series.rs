@@ -351,6 +351,20 @@ group! {
     }
 }
 
+group! {
+    /// The audit log.
+    AuditMetrics {
+        written: Counter = counter(), "quorate_audit_lines_written_total",
+            "Lines of the audit log that were written.";
+        dropped: Counter = counter(), "quorate_audit_lines_dropped_total",
+            "Lines of the audit log that were lost: no room for them, or they could not be written.";
+        waiting_bytes: Gauge = gauge(), "quorate_audit_lines_bytes",
+            "Bytes of lines of the audit log that are not written yet.";
+        refused: Counter = counter(), "quorate_audit_requests_refused_total",
+            "Requests that were refused because the audit log could not be written fast enough.";
+    }
+}
+
 /// Series that etcd's server has by accident of its packages and that are always zero: those of its
 /// old store and of its proxy. Their presence is what some checks look for.
 const ALWAYS_ZERO: &[(&str, &str, Kind)] = &[

@@ -1,0 +1,316 @@
+//! Which calls are told in the audit log.
+//!
+//! ```text
+//! rules       rule (";" rule)*                     the first that fits decides; what none fits is told
+//! rule        ("include" | "exclude") condition*   all conditions have to fit
+//! condition   "method=" name ("," name)*           SERVICE or SERVICE/METHOD, the service with or without its package
+//!             "key=" prefix ("," prefix)*          %XX for a byte that is a blank, a comma, a semicolon or a percent sign
+//!             "user=" name ("," name)*             the same; an empty name for who is nobody
+//! ```
+//!
+//! A call of several keys is included by one of them that may be under a prefix, and excluded if all of them are: no
+//! transaction hides behind a key of another.
+
+use super::line::{Asked, Keys};
+
+/// Why rules cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RuleError {
+    /// A rule begins with neither of the two words.
+    #[error("rule {0:?} has to begin with include or exclude")]
+    Action(String),
+    /// A condition is none of the three.
+    #[error("condition {0:?} has to be method=, key= or user=, with values between commas")]
+    Condition(String),
+    /// What follows a percent sign are not two digits.
+    #[error("{0:?} has a % without two hexadecimal digits behind it")]
+    Escape(String),
+    /// A name is not text.
+    #[error("{0:?} is no name")]
+    Name(String),
+    /// A key would be under any prefix.
+    #[error("condition {0:?} has an empty prefix, which fits every key: leave it out")]
+    EmptyPrefix(String),
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules(Vec<Rule>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rule {
+    includes: bool,
+    /// Empty lists fit everything.
+    methods: Vec<MethodName>,
+    prefixes: Vec<Vec<u8>>,
+    users: Vec<String>,
+}
+
+/// A service, or a method of one, as a rule names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MethodName {
+    service: String,
+    method: Option<String>,
+}
+
+impl MethodName {
+    fn read(text: &str) -> Self {
+        match text.trim_start_matches('/').split_once('/') {
+            None => Self { service: text.to_owned(), method: None },
+            Some((service, method)) => {
+                Self { service: service.to_owned(), method: Some(method.to_owned()) }
+            }
+        }
+    }
+
+    /// Whether it is this method's, or its service's.
+    #[must_use]
+    pub fn fits(&self, service: &str, method: &str) -> bool {
+        let of_service = service == self.service
+            || service.rsplit_once('.').is_some_and(|(_, short)| short == self.service);
+        of_service && self.method.as_ref().is_none_or(|own| own == method)
+    }
+}
+
+impl std::fmt::Display for MethodName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.method {
+            None => f.write_str(&self.service),
+            Some(method) => write!(f, "{}/{method}", self.service),
+        }
+    }
+}
+
+impl Rules {
+    /// Reads the rules.
+    ///
+    /// # Errors
+    ///
+    /// They do not follow the grammar.
+    pub fn parse(text: &str) -> Result<Self, RuleError> {
+        let rules = text.split(';').map(str::trim).filter(|rule| !rule.is_empty());
+        rules.map(Rule::parse).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The names of methods in all rules, for whoever knows which there are.
+    pub fn methods(&self) -> impl Iterator<Item = &MethodName> {
+        self.0.iter().flat_map(|rule| &rule.methods)
+    }
+
+    /// Whether a call is told: of this method, by this user, for these things, and so many more.
+    pub(super) fn take(&self, method: &str, user: &str, asked: (&[Asked], usize)) -> bool {
+        let fitting = self.0.iter().find(|rule| rule.fits(method, user, asked));
+        fitting.is_none_or(|rule| rule.includes)
+    }
+}
+
+impl Rule {
+    fn parse(text: &str) -> Result<Self, RuleError> {
+        let mut words = text.split_whitespace();
+        let includes = match words.next() {
+            Some("include") => true,
+            Some("exclude") => false,
+            _ => return Err(RuleError::Action(text.to_owned())),
+        };
+        let (methods, prefixes, users) = (Vec::new(), Vec::new(), Vec::new());
+        let mut rule = Self { includes, methods, prefixes, users };
+        for word in words {
+            let unknown = || RuleError::Condition(word.to_owned());
+            let (name, values) = word.split_once('=').ok_or_else(unknown)?;
+            let values = values.split(',').map(unescape).collect::<Result<Vec<_>, _>>()?;
+            let texts = || -> Result<Vec<String>, RuleError> {
+                let text = |value: &Vec<u8>| String::from_utf8(value.clone());
+                let name = |_| RuleError::Name(word.to_owned());
+                values.iter().map(|value| text(value).map_err(name)).collect()
+            };
+            match name {
+                "method" => {
+                    let texts = texts()?;
+                    if texts.iter().any(String::is_empty) {
+                        return Err(unknown());
+                    }
+                    rule.methods.extend(texts.iter().map(|text| MethodName::read(text)));
+                }
+                "user" => rule.users.extend(texts()?),
+                "key" if values.iter().any(Vec::is_empty) => {
+                    return Err(RuleError::EmptyPrefix(word.to_owned()));
+                }
+                "key" => rule.prefixes.extend(values),
+                _ => return Err(unknown()),
+            }
+        }
+        Ok(rule)
+    }
+
+    fn fits(&self, method: &str, user: &str, (asked, left_out): (&[Asked], usize)) -> bool {
+        let (service, method) =
+            method.trim_start_matches('/').split_once('/').unwrap_or((method, ""));
+        let of_method =
+            self.methods.is_empty() || self.methods.iter().any(|name| name.fits(service, method));
+        let of_user = self.users.is_empty() || self.users.iter().any(|name| name == user);
+        of_method && of_user && self.fits_keys(asked, left_out)
+    }
+
+    fn fits_keys(&self, asked: &[Asked], left_out: usize) -> bool {
+        if self.prefixes.is_empty() {
+            return true;
+        }
+        let mut keys = asked.iter().filter_map(|asked| asked.keys.as_ref()).peekable();
+        if self.includes {
+            let touches = |(key, end): &Keys| {
+                self.prefixes.iter().any(|prefix| Span::of(key, end).touches(prefix))
+            };
+            return left_out > 0 || keys.any(touches);
+        }
+        let is_under = |(key, end): &Keys| {
+            self.prefixes.iter().any(|prefix| Span::of(key, end).is_under(prefix))
+        };
+        keys.peek().is_some() && left_out == 0 && keys.all(is_under)
+    }
+}
+
+/// The keys of a request, from one up to another, which is `None` where there is no end.
+struct Span<'a> {
+    first: &'a [u8],
+    end: Option<Vec<u8>>,
+}
+
+impl<'a> Span<'a> {
+    fn of(key: &'a [u8], range_end: &[u8]) -> Self {
+        let end = match range_end {
+            // The key alone.
+            [] => Some([key, &[0]].concat()),
+            [0] => None,
+            end => Some(end.to_vec()),
+        };
+        Self { first: key, end }
+    }
+
+    /// Whether one of the keys may begin with this.
+    fn touches(&self, prefix: &[u8]) -> bool {
+        let begins_before_its_end = match after(prefix) {
+            None => true,
+            Some(end) => self.first < end.as_slice(),
+        };
+        begins_before_its_end && self.end.as_ref().is_none_or(|end| prefix < end.as_slice())
+    }
+
+    /// Whether all of them do.
+    fn is_under(&self, prefix: &[u8]) -> bool {
+        self.first.starts_with(prefix)
+            && match (&self.end, after(prefix)) {
+                (_, None) => true,
+                (None, Some(_)) => false,
+                (Some(end), Some(last)) => *end <= last,
+            }
+    }
+}
+
+/// The first key behind those that begin with this; `None` where there is none.
+fn after(prefix: &[u8]) -> Option<Vec<u8>> {
+    let kept = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
+    let mut end = prefix[..=kept].to_vec();
+    end[kept] += 1;
+    Some(end)
+}
+
+fn unescape(text: &str) -> Result<Vec<u8>, RuleError> {
+    let malformed = || RuleError::Escape(text.to_owned());
+    let mut parts = text.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.as_bytes().split_at_checked(2).ok_or_else(malformed)?;
+        let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|d| u8::try_from(d).ok());
+        let (Some(high), Some(low)) = (digit(digits[0]), digit(digits[1])) else {
+            return Err(malformed());
+        };
+        bytes.push(high << 4 | low);
+        bytes.extend_from_slice(rest);
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(text: &str) -> Rules {
+        Rules::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    fn key(key: &str, end: &str) -> Asked {
+        Asked::new("x").of_keys(key.as_bytes(), end.as_bytes())
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_decides() {
+        let rules = rules(
+            "include user=ann method=KV/Range; exclude method=KV/Range,grpc.health.v1.Health; \
+             exclude user=bob,; ",
+        );
+        let takes = |method: &str, user: &str| rules.take(method, user, (&[], 0));
+        assert!(takes("/etcdserverpb.KV/Range", "ann"));
+        assert!(!takes("/etcdserverpb.KV/Range", "eve"));
+        assert!(takes("/etcdserverpb.KV/Put", "eve"));
+        assert!(!takes("/grpc.health.v1.Health/Check", "eve"));
+        assert!(!takes("/etcdserverpb.KV/Put", "bob"));
+        assert!(!takes("/etcdserverpb.KV/Put", ""), "nobody has an empty name");
+        assert!(Rules::default().take("/a.B/C", "", (&[], 0)));
+        assert!(!Rules::parse("include user=ann; exclude").unwrap().take("/a.B/C", "", (&[], 0)));
+    }
+
+    #[test]
+    fn a_key_includes_a_call_and_all_of_them_exclude_it() {
+        let only = rules("include key=/secret/; exclude");
+        let takes = |rules: &Rules, asked: &[Asked], more| rules.take("/a.B/C", "", (asked, more));
+        let cases = [
+            (key("/secret/a", ""), true),
+            (key("/secret", ""), false),
+            (key("/secret0", ""), false),
+            (key("/", "0"), true),
+            (key("/a", "/secret/"), false),
+            (key("/a", "/secret/a"), true),
+            (key("/secret0", "/t"), false),
+            (key("/a", "\0"), true),
+            (key("\0", "\0"), true),
+        ];
+        for (asked, expected) in cases {
+            assert_eq!(takes(&only, std::slice::from_ref(&asked), 0), expected, "{asked:?}");
+        }
+        assert!(takes(&only, &[key("/a", ""), key("/secret/a", "")], 0));
+        assert!(!takes(&only, &[], 0));
+        assert!(takes(&only, &[], 1), "who knows");
+        let without = rules("exclude key=/tmp/,/var/");
+        assert!(!takes(&without, &[key("/tmp/a", "")], 0));
+        assert!(!takes(&without, &[key("/tmp/a", "/tmp/b"), key("/var/", "/var0")], 0));
+        assert!(takes(&without, &[key("/tmp/a", ""), key("/etc", "")], 0));
+        assert!(takes(&without, &[key("/tmp/a", "")], 1));
+        assert!(takes(&without, &[key("/tmp/a", "/tmp1")], 0));
+        assert!(takes(&without, &[key("/tmp/a", "\0")], 0));
+        assert!(takes(&without, &[], 0), "a call without keys is under no prefix");
+    }
+
+    #[test]
+    fn bytes_may_be_written_as_digits() {
+        let odd = rules("exclude key=a%20b%2Cc%ff user=%3b");
+        let bytes = [b"a b,c".as_slice(), &[0xff]].concat();
+        let asked = Asked::new("x").of_keys(&bytes, b"");
+        assert!(!odd.take("/a.B/C", ";", (&[asked], 0)));
+    }
+
+    #[test]
+    fn what_is_no_rule_is_named() {
+        let told = |text: &str| Rules::parse(text).unwrap_err().to_string();
+        assert!(
+            told("drop user=a").contains("\"drop user=a\" has to begin with include or exclude")
+        );
+        assert!(told("exclude user").contains("\"user\" has to be method=, key= or user="));
+        assert!(told("exclude method=").contains("\"method=\" has to be"));
+        assert!(told("exclude name=x").contains("\"name=x\""));
+        assert!(told("exclude key=").contains("empty prefix"));
+        assert!(told("exclude key=a,").contains("empty prefix"));
+        assert!(told("exclude key=%2").contains("% without two hexadecimal digits"));
+        assert!(told("exclude key=%zz").contains("% without two hexadecimal digits"));
+        assert!(told("exclude user=%ff").contains("no name"));
+    }
+}

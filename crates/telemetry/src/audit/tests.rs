@@ -1,0 +1,68 @@
+//! What a line says, and which calls have one.
+
+use super::*;
+use crate::metrics::{Metrics, MetricsLevel};
+
+fn outcome(method: &str) -> Outcome<'_> {
+    Outcome { method, code: "OK", error: "", took: None }
+}
+
+/// The lines that come of it where these rules hold.
+fn lines(rules: &str, tell: impl FnOnce(&CallAccount)) -> Vec<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    let output = Output::File(path.to_str().unwrap().to_owned());
+    let rules = Rules::parse(rules).unwrap();
+    let settings = Settings { output, rules, overflow: Overflow::Drop };
+    let metrics = Metrics::new(&[], MetricsLevel::Basic).audit;
+    let auditor = Arc::new(Auditor::open(settings, &metrics).unwrap());
+    tell(&auditor.begin("10.0.0.1:7".parse().ok(), Some("ann".into())));
+    auditor.finish();
+    std::fs::read_to_string(&path).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_line_says_who_asked_for_what_and_what_came_of_it() {
+    let told = lines("", |account| {
+        account.note_user("root".to_owned());
+        account.note_asked(Asked::new("put").of_keys(b"a\"b", b"").number("lease", 7));
+        account.note_asked(Asked::new("range").of_keys(b"\xff\x01", b"z").when("keys-only", true));
+        account.note_revision(12);
+        let took = Some(Duration::from_millis(3));
+        account.end(Outcome { code: "CANCELLED", error: "why", took, ..outcome("/a.B/C") });
+    });
+    let [line] = &told[..] else { panic!("{told:?}") };
+    let rest = line.strip_prefix("{\"ts\":\"20").unwrap();
+    let (_, rest) = rest.split_once("\",").unwrap();
+    assert_eq!(
+        rest,
+        "\"method\":\"/a.B/C\",\"user\":\"root\",\"certificate\":\"ann\",\
+         \"remote\":\"10.0.0.1:7\",\"requests\":[{\"op\":\"put\",\"key\":\"a\\\"b\",\"lease\":7},\
+         {\"op\":\"range\",\"key-hex\":\"ff01\",\"range-end\":\"z\",\"keys-only\":true}],\
+         \"code\":\"CANCELLED\",\"error\":\"why\",\"revision\":12,\"took\":\"3ms\"}"
+    );
+}
+
+#[test]
+fn a_line_lists_no_more_than_its_bound_and_cuts_what_is_long() {
+    let told = lines("", |account| {
+        for _ in 0..ASKED_MAX + 5 {
+            account.note_asked(Asked::new("put").of_keys(&[b'k'; 100_000], b""));
+        }
+        account.end(outcome("/a.B/C"));
+    });
+    assert!(told[0].len() < ASKED_MAX * 1024, "{}", told[0].len());
+    assert!(told[0].contains("\"requests-left-out\":5"));
+    assert_eq!(told[0].matches("\"op\":\"put\"").count(), ASKED_MAX);
+}
+
+#[test]
+fn rules_hold_for_calls_and_for_parts_of_them() {
+    let told = lines("include method=B/C key=/a/; exclude", |account| {
+        account.tell_part(Asked::new("watch").of_keys(b"/a/x", b""), outcome("/a.B/C"));
+        account.tell_part(Asked::new("watch").of_keys(b"/b/x", b""), outcome("/a.B/C"));
+        account.end(outcome("/a.B/C"));
+    });
+    assert_eq!(told.len(), 1);
+    assert!(told[0].contains("/a/x"));
+}

@@ -1,0 +1,295 @@
+//! Lines of the audit log on their way to where they are written, and the thread that brings them there.
+//!
+//! # Bound
+//!
+//! [`LINE_BYTES_QUEUED_MAX`], those that are being written among them. A line beyond that is dropped, counted, and now
+//! and then told of; so is what cannot be written. Nobody waits for a disk.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use quorate_gotext::quote::go_reason;
+
+use crate::log::{self, Output, RotatedFile};
+use crate::metrics::AuditMetrics;
+use crate::throttle::LogThrottle;
+
+/// Bytes of lines that may wait.
+const LINE_BYTES_QUEUED_MAX: usize = 16 << 20;
+
+/// For how long the end of the member waits for a slow disk.
+const FINISH_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Between two lines of the member's log about lines that are lost.
+const LOSS_TOLD_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Who may read the file: those who run the member.
+const FILE_MODE: u32 = 0o600;
+
+/// An audit log that cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Its file cannot be opened.
+    #[error("cannot open the audit log {path}: {}", go_reason(source))]
+    File {
+        /// The file, as given.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The journal takes lines of the log only.
+    #[error("the audit log cannot go to the journal")]
+    Journal,
+    /// The thread does not start.
+    #[error("cannot start the writer of the audit log: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// The callers' end; see the module.
+#[derive(Debug)]
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    waiting: Mutex<Waiting>,
+    /// Something waits, or is to end; something was written.
+    changed: Condvar,
+    metrics: AuditMetrics,
+    losses: LogThrottle,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    lines: Vec<u8>,
+    /// What is being written.
+    in_hand: usize,
+    is_ending: bool,
+}
+
+impl Waiting {
+    const fn bytes(&self) -> usize {
+        self.lines.len() + self.in_hand
+    }
+}
+
+impl Writer {
+    pub(super) fn open(output: Output, metrics: AuditMetrics) -> Result<Self, OpenError> {
+        let mut sink = Sink::open(output)?;
+        let writer = Self::over(metrics);
+        let shared = Arc::clone(&writer.shared);
+        std::thread::Builder::new()
+            .name("audit".to_owned())
+            .spawn(move || {
+                while let Some(lines) = shared.take() {
+                    shared.note_written(&lines, sink.write(&lines));
+                }
+            })
+            .map_err(OpenError::Thread)?;
+        Ok(writer)
+    }
+
+    fn over(metrics: AuditMetrics) -> Self {
+        let losses = LogThrottle::every(LOSS_TOLD_INTERVAL);
+        let (waiting, changed) = (Mutex::default(), Condvar::new());
+        Self { shared: Arc::new(Shared { waiting, changed, metrics, losses }) }
+    }
+
+    /// Lets a line wait, if there is room for it.
+    pub(super) fn push(&self, line: Vec<u8>) {
+        let shared = &self.shared;
+        let mut waiting = shared.waiting.lock();
+        if waiting.bytes() + line.len() > LINE_BYTES_QUEUED_MAX {
+            drop(waiting);
+            shared.note_lost(1, "lines come faster than they are written");
+            return;
+        }
+        let was_empty = waiting.lines.is_empty();
+        waiting.lines.extend_from_slice(&line);
+        drop(waiting);
+        shared.metrics.waiting_bytes.add(length(line.len()));
+        if was_empty {
+            shared.changed.notify_all();
+        }
+    }
+
+    /// Whether there is as much room as is taken.
+    pub(super) fn is_half_empty(&self) -> bool {
+        self.shared.waiting.lock().bytes() <= LINE_BYTES_QUEUED_MAX / 2
+    }
+
+    /// Waits until everything is written, or time is up.
+    pub(super) fn finish(&self) {
+        let deadline = Instant::now() + FINISH_TIME_MAX;
+        let mut waiting = self.shared.waiting.lock();
+        while waiting.bytes() > 0 {
+            if self.shared.changed.wait_until(&mut waiting, deadline).timed_out() {
+                break;
+            }
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.shared.waiting.lock().is_ending = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Shared {
+    /// What waits, once anything does; `None` at the end.
+    fn take(&self) -> Option<Vec<u8>> {
+        let mut waiting = self.waiting.lock();
+        while waiting.lines.is_empty() {
+            if waiting.is_ending {
+                return None;
+            }
+            self.changed.wait(&mut waiting);
+        }
+        let lines = std::mem::take(&mut waiting.lines);
+        waiting.in_hand = lines.len();
+        Some(lines)
+    }
+
+    fn note_written(&self, lines: &[u8], outcome: io::Result<()>) {
+        let count = lines.iter().filter(|byte| **byte == b'\n').count() as u64;
+        match outcome {
+            Ok(()) => self.metrics.written.add(count),
+            Err(error) => self.note_lost(count, &go_reason(&error)),
+        }
+        self.metrics.waiting_bytes.add(-length(lines.len()));
+        self.waiting.lock().in_hand = 0;
+        self.changed.notify_all();
+    }
+
+    fn note_lost(&self, count: u64, reason: &str) {
+        self.metrics.dropped.add(count);
+        if self.losses.admits().is_some() {
+            let lost = self.metrics.dropped.value();
+            log::warn!("lines of the audit log are lost", "reason" = reason, "lost-so-far" = lost);
+        }
+    }
+}
+
+fn length(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+/// Where lines are written.
+enum Sink {
+    Stderr,
+    Stdout,
+    File {
+        file: File,
+        /// Whether a write has failed, which may have left a part of a line.
+        is_torn: bool,
+    },
+    Rotated(RotatedFile),
+}
+
+impl Sink {
+    fn open(output: Output) -> Result<Self, OpenError> {
+        match output {
+            Output::Stderr => Ok(Self::Stderr),
+            Output::Stdout => Ok(Self::Stdout),
+            Output::Journal => Err(OpenError::Journal),
+            Output::File(path) => OpenOptions::new()
+                .append(true)
+                .create(true)
+                .mode(FILE_MODE)
+                .open(&path)
+                .map(|file| Self::File { file, is_torn: false })
+                .map_err(|source| OpenError::File { path, source }),
+            Output::RotatedFile(path, rotation) => RotatedFile::open(&path, rotation)
+                .map(Self::Rotated)
+                .map_err(|source| OpenError::File { path, source }),
+        }
+    }
+
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Stderr => io::stderr().lock().write_all(lines),
+            Self::Stdout => {
+                let mut stdout = io::stdout().lock();
+                stdout.write_all(lines)?;
+                stdout.flush()
+            }
+            Self::File { file, is_torn } => {
+                if *is_torn {
+                    file.write_all(b"\n")?;
+                }
+                *is_torn = true;
+                file.write_all(lines)?;
+                *is_torn = false;
+                Ok(())
+            }
+            Self::Rotated(file) => file.write(lines.split_inclusive(|byte| *byte == b'\n')),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::{Metrics, MetricsLevel};
+
+    #[test]
+    fn lines_beyond_the_bytes_of_the_queue_are_dropped_and_counted() {
+        let metrics = Metrics::new(&[], MetricsLevel::Basic);
+        // Nobody writes meanwhile.
+        let writer = Writer::over(metrics.audit.clone());
+        let line = |bytes: usize| [vec![b'x'; bytes - 1], b"\n".to_vec()].concat();
+        writer.push(line(LINE_BYTES_QUEUED_MAX / 2));
+        assert!(writer.is_half_empty());
+        writer.push(line(LINE_BYTES_QUEUED_MAX / 2));
+        assert!(!writer.is_half_empty());
+        writer.push(line(2));
+        assert_eq!(metrics.audit.dropped.value(), 1);
+        let taken = writer.shared.take().unwrap();
+        writer.push(line(2));
+        assert_eq!(metrics.audit.dropped.value(), 2, "it is not written yet");
+        writer.shared.note_written(&taken, Ok(()));
+        assert_eq!((metrics.audit.written.value(), metrics.audit.waiting_bytes.value()), (2, 0));
+        writer.push(line(2));
+        let taken = writer.shared.take().unwrap();
+        writer.shared.note_written(&taken, Err(io::ErrorKind::StorageFull.into()));
+        assert_eq!((metrics.audit.written.value(), metrics.audit.dropped.value()), (2, 3));
+        assert!(writer.is_half_empty());
+    }
+
+    #[test]
+    fn a_line_that_is_cut_by_a_full_disk_takes_no_other_along() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let file = File::create(&path).unwrap();
+        let mut sink = Sink::File { file, is_torn: false };
+        sink.write(b"whole\npart").unwrap();
+        let Sink::File { is_torn, .. } = &mut sink else { unreachable!() };
+        *is_torn = true;
+        sink.write(b"next\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "whole\npart\nnext\n");
+    }
+
+    #[test]
+    fn a_file_is_for_those_who_run_the_member() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let metrics = Metrics::new(&[], MetricsLevel::Basic).audit;
+        let output = Output::File(path.to_str().unwrap().to_owned());
+        let writer = Writer::open(output, metrics).unwrap();
+        writer.push(b"line\n".to_vec());
+        writer.finish();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "line\n");
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let missing = Output::File(dir.path().join("no/such").to_str().unwrap().to_owned());
+        let told = Writer::open(missing, Metrics::new(&[], MetricsLevel::Basic).audit);
+        assert!(told.unwrap_err().to_string().starts_with("cannot open the audit log "));
+    }
+}

@@ -1,0 +1,299 @@
+//! The audit log: what is told of whom, what never is, and what happens where it cannot be written.
+
+use quorate_api::authpb::Permission;
+use quorate_api::authpb::permission::Type;
+use quorate_api::etcdserverpb as pb;
+use quorate_api::v3electionpb::CampaignRequest;
+use quorate_api::v3lockpb::LockRequest;
+use quorate_tests::{
+    Client, Kind, Options, Server, Watch, delete, eventually, eventually_within, get_op, key,
+    on_quorate, put, put_op, range, request_with, txn, watch_key,
+};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use serde_json::{Value, json};
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tonic::Code;
+
+on_quorate! {
+    alone:
+    calls_of_all_kinds_are_told,
+    who_is_refused_is_told_and_secrets_never_are,
+    nothing_is_told_unless_it_is_asked_for,
+    rules_choose_what_is_told,
+    a_full_file_is_set_aside,
+    what_cannot_be_written_is_lost_or_keeps_calls_out,
+}
+
+/// A folder, and an audit log in it.
+struct Audited {
+    server: Server,
+    path: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Audited {
+    async fn start(kind: Kind, flags: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let options = Options::new(kind).flag(format!("--audit-log={}", path.display()));
+        let options = flags.iter().fold(options, |options, flag| options.flag(*flag));
+        Self { server: options.start().await, path, _dir: dir }
+    }
+
+    fn text(&self) -> String {
+        std::fs::read_to_string(&self.path).unwrap_or_default()
+    }
+
+    fn lines(&self) -> Vec<Value> {
+        self.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The newest line about this method for which something holds.
+    async fn line(&self, method: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        eventually(&format!("a line about {method}"), async || {
+            let of_method = |line: &&Value| line["method"] == format!("/{method}") && holds(line);
+            self.lines().iter().rev().find(of_method).cloned()
+        })
+        .await
+    }
+}
+
+fn is_ok(line: &Value) -> bool {
+    line["code"] == "OK"
+}
+
+async fn calls_of_all_kinds_are_told(kind: Kind) {
+    let audited = Audited::start(kind, &[]).await;
+    let client = audited.server.client();
+    let revision = client.write("a", "v").await;
+    let line = audited.line("etcdserverpb.KV/Put", is_ok).await;
+    assert_eq!(line["requests"], json!([{"op": "put", "key": "a"}]));
+    assert_eq!(line["revision"], revision);
+    assert!(line["remote"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
+    assert!(line["ts"].is_string() && line["took"].is_string());
+
+    client.range(range("a", "b")).await.unwrap();
+    let line =
+        audited.line("etcdserverpb.KV/Range", |line| line["requests"][0]["key"] == "a").await;
+    assert_eq!(line["requests"], json!([{"op": "range", "key": "a", "range-end": "b"}]));
+    client.txn(txn(vec![put_op("c", "v"), get_op("d")])).await.unwrap();
+    let line = audited.line("etcdserverpb.KV/Txn", is_ok).await;
+    assert_eq!(line["requests"], json!([{"op": "put", "key": "c"}, {"op": "range", "key": "d"}]));
+    client.delete_range(delete("c", "")).await.unwrap();
+    audited.line("etcdserverpb.KV/DeleteRange", is_ok).await;
+    client.compact_to(revision).await;
+    audited.line("etcdserverpb.KV/Compact", |line| line["requests"][0]["at"] == revision).await;
+
+    let id = client.grant(7, 60).await;
+    client.renew(id).await.unwrap();
+    client.lease_revoke(pb::LeaseRevokeRequest { id }).await.unwrap();
+    for method in ["LeaseGrant", "LeaseKeepAlive", "LeaseRevoke"] {
+        let of_lease = |line: &Value| line["requests"][0]["lease"] == 7;
+        audited.line(&format!("etcdserverpb.Lease/{method}"), of_lease).await;
+    }
+
+    let mut watch = Watch::open(&client);
+    assert!(watch.create(watch_key("a")).await.created);
+    let line = audited.line("etcdserverpb.Watch/Watch", |line| line["requests"].is_array()).await;
+    assert_eq!(line["requests"], json!([{"op": "watch", "key": "a"}]));
+
+    client.lock(LockRequest { name: "l".into(), lease: 0 }).await.unwrap();
+    audited.line("v3lockpb.Lock/Lock", |line| line["requests"][0]["key"] == "l").await;
+    let campaign = CampaignRequest { name: "e".into(), value: "secret".into(), lease: 0 };
+    client.campaign(campaign).await.unwrap();
+    audited.line("v3electionpb.Election/Campaign", is_ok).await;
+
+    client.move_leader(pb::MoveLeaderRequest { target_id: 0xabc }).await.unwrap_err();
+    let line = audited.line("etcdserverpb.Maintenance/MoveLeader", |line| !is_ok(line)).await;
+    assert_eq!(line["requests"][0]["member"], "abc");
+    assert!(line["error"].is_string(), "{line}");
+    client.member_remove(pb::MemberRemoveRequest { id: 0xdef }).await.unwrap_err();
+    let line = audited.line("etcdserverpb.Cluster/MemberRemove", |line| !is_ok(line)).await;
+    assert_eq!(
+        (&line["code"], &line["requests"][0]["member"]),
+        (&json!("NOT_FOUND"), &json!("def"))
+    );
+
+    let metadata = client.metadata();
+    let token = metadata.get("token").map(|token| token.to_str().unwrap());
+    let fields: Vec<_> = token.into_iter().map(|token| ("Authorization", token)).collect();
+    let body = br#"{"key":"anNvbg==","value":"c2VjcmV0"}"#;
+    let answer = request_with(audited.server.port(), "POST", "/v3/kv/put", &fields, body);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    audited.line("etcdserverpb.KV/Put", |line| line["requests"][0]["key"] == "json").await;
+    assert!(!audited.text().contains("secret"));
+    assert!(audited.server.metric("quorate_audit_lines_written_total").unwrap() > 0.0);
+}
+
+/// Lets a user read what begins with `/own/`.
+async fn add_user(client: &Client, name: &str, password: &str) {
+    let (name, password) = (name.to_owned(), password.to_owned());
+    let add = pb::AuthUserAddRequest { name: name.clone(), password, ..Default::default() };
+    client.user_add(add).await.unwrap();
+    client.role_add(pb::AuthRoleAddRequest { name: "own".to_owned() }).await.unwrap();
+    let (key, range_end) = ("/own/".into(), "/own0".into());
+    let perm = Some(Permission { perm_type: Type::Read.into(), key, range_end });
+    let grant = pb::AuthRoleGrantPermissionRequest { name: "own".to_owned(), perm };
+    client.role_grant_permission(grant).await.unwrap();
+    let role = "own".to_owned();
+    client.user_grant_role(pb::AuthUserGrantRoleRequest { user: name, role }).await.unwrap();
+}
+
+async fn who_is_refused_is_told_and_secrets_never_are(kind: Kind) {
+    let audited = Audited::start(kind, &[]).await;
+    if audited.server.user_of_tools().is_some() {
+        // Users are there already in a secured run.
+        return;
+    }
+    let client = audited.server.client();
+    client.write("/other/k", "SECRET value").await;
+    add_user(&client, "ann", "SECRET password").await;
+    let line = audited.line("etcdserverpb.Auth/RoleGrantPermission", is_ok).await;
+    let granted = json!({"op": "role_grant_permission", "role": "own", "permission": "READ",
+        "key": "/own/", "range-end": "/own0"});
+    assert_eq!(line["requests"][0], granted);
+    let root = pb::AuthUserAddRequest {
+        name: "root".to_owned(),
+        password: "SECRET too".to_owned(),
+        ..Default::default()
+    };
+    client.user_add(root).await.unwrap();
+    let (user, role) = ("root".to_owned(), "root".to_owned());
+    client.role_add(pb::AuthRoleAddRequest { name: role.clone() }).await.unwrap();
+    client.user_grant_role(pb::AuthUserGrantRoleRequest { user, role }).await.unwrap();
+    client.auth_enable(pb::AuthEnableRequest {}).await.unwrap();
+
+    client.log_in("ann", "SECRET guess").await.unwrap_err();
+    let line = audited.line("etcdserverpb.Auth/Authenticate", |line| !is_ok(line)).await;
+    assert_eq!(line["requests"], json!([{"op": "login", "name": "ann"}]));
+    client.log_in("SECRET typed as a name", "x").await.unwrap_err();
+    let unnamed = |line: &Value| line["requests"] == json!([{"op": "login"}]);
+    audited.line("etcdserverpb.Auth/Authenticate", unnamed).await;
+
+    let ann = client.log_in("ann", "SECRET password").await.unwrap();
+    audited.line("etcdserverpb.Auth/Authenticate", is_ok).await;
+    ann.range(key("/other/k")).await.unwrap_err();
+    let line = audited.line("etcdserverpb.KV/Range", |line| line["user"] == "ann").await;
+    assert_eq!(line["code"], "PERMISSION_DENIED");
+    assert_eq!(line["requests"][0]["key"], "/other/k");
+    let refused = ann.put(put("/own/k", "SECRET value")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    audited.line("etcdserverpb.KV/Put", |line| line["user"] == "ann" && !is_ok(line)).await;
+    ann.compact(pb::CompactionRequest { revision: 1, physical: false }).await.unwrap_err();
+    audited.line("etcdserverpb.KV/Compact", |line| line["user"] == "ann" && !is_ok(line)).await;
+    let mut watch = Watch::open(&ann);
+    assert!(watch.create(watch_key("/other/k")).await.canceled);
+    let line = audited.line("etcdserverpb.Watch/Watch", |line| !is_ok(line)).await;
+    assert_eq!((&line["user"], &line["code"]), (&json!("ann"), &json!("PERMISSION_DENIED")));
+
+    let token = ann.metadata().get("token").unwrap().to_str().unwrap().to_owned();
+    let text = audited.text();
+    assert!(!text.contains("SECRET") && !text.contains(&token), "{text}");
+    // Nor in any other form.
+    assert!(!text.contains("$2a$") && !text.contains("JDJ"), "{text}");
+}
+
+async fn nothing_is_told_unless_it_is_asked_for(kind: Kind) {
+    let server = Server::start(kind).await;
+    server.client().write("k", "v").await;
+    assert_eq!(server.metric("quorate_audit_lines_written_total"), Some(0.0));
+    assert_eq!(server.metric("quorate_audit_lines_bytes"), Some(0.0));
+}
+
+async fn rules_choose_what_is_told(kind: Kind) {
+    let rules = "--audit-rules=exclude method=KV/Range; include key=/a/; exclude";
+    let audited = Audited::start(kind, &[rules]).await;
+    let client = audited.server.client();
+    for name in ["/b/k", "/a/k"] {
+        client.write(name, "v").await;
+        client.range(key(name)).await.unwrap();
+    }
+    client.txn(txn(vec![put_op("/b/x", "v"), put_op("/a/x", "v")])).await.unwrap();
+    audited.line("etcdserverpb.KV/Txn", is_ok).await;
+    let told: Vec<_> = audited.lines().iter().map(|line| line["method"].clone()).collect();
+    assert_eq!(told, ["/etcdserverpb.KV/Put", "/etcdserverpb.KV/Txn"]);
+
+    for (rules, why) in [
+        ("drop everything", "has to begin with include or exclude"),
+        ("exclude method=KV/Frob", "there is no service or method KV/Frob"),
+    ] {
+        let options = Options::new(kind).flag("--audit-log=stderr");
+        let mut server = options.flag(format!("--audit-rules={rules}")).prepare();
+        server.launch();
+        server.ready().await.unwrap_err();
+        assert!(server.log().contains(why), "{}", server.log());
+    }
+}
+
+/// Has lines told, of about 16 KiB each.
+async fn tell_much(client: &Client) -> Result<(), tonic::Status> {
+    let name = "k".repeat(480);
+    let puts = (0..32).map(|number| put_op(format!("{name}{number}"), "v")).collect();
+    client.txn(txn(puts)).await.map(drop)
+}
+
+async fn a_full_file_is_set_aside(kind: Kind) {
+    let rotation = r#"--audit-log-rotation-config-json={"maxsize":1}"#;
+    let audited = Audited::start(kind, &[rotation]).await;
+    let client = audited.server.client();
+    let dir = audited.path.parent().unwrap().to_owned();
+    let names = || -> Vec<String> {
+        let entries = std::fs::read_dir(&dir).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    };
+    eventually("two files", async || {
+        tell_much(&client).await.unwrap();
+        (names().len() == 2).then_some(())
+    })
+    .await;
+    let aside = names().into_iter().find(|name| name != "audit.log").unwrap();
+    assert!(aside.starts_with("audit-") && aside.ends_with(".log"), "{aside}");
+    let text = std::fs::read_to_string(dir.join(aside)).unwrap();
+    assert!(text.len() <= 1 << 20 && text.ends_with("}\n"));
+    assert!(text.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()));
+}
+
+/// A pipe that is full as soon as somebody has written 64 KiB: nobody reads.
+fn full_pipe(path: &Path) -> std::fs::File {
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap();
+    OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).unwrap()
+}
+
+async fn what_cannot_be_written_is_lost_or_keeps_calls_out(kind: Kind) {
+    let server = Options::new(kind).flag("--audit-log=/dev/full").start().await;
+    server.client().write("k", "v").await;
+    eventually("lines that are lost are counted", async || {
+        let dropped = server.metric("quorate_audit_lines_dropped_total").unwrap();
+        let is_told = server.log_of_this_run().contains("lines of the audit log are lost");
+        (dropped > 0.0 && is_told).then_some(())
+    })
+    .await;
+
+    let dir = tempfile::tempdir().unwrap();
+    for (overflow, is_refused) in [("drop", false), ("refuse", true)] {
+        let path = dir.path().join(overflow);
+        let _nobody_reads = full_pipe(&path);
+        let options = Options::new(kind).flag(format!("--audit-log={}", path.display()));
+        let server = options.flag(format!("--audit-log-overflow={overflow}")).start().await;
+        let client = server.client();
+        let metric = |name: &str| server.metric(&format!("quorate_audit_{name}")).unwrap();
+        eventually_within(Duration::from_secs(90), "the queue is full", async || {
+            for _ in 0..64 {
+                let told = tell_much(&client).await;
+                if is_refused && let Err(refused) = told {
+                    assert_eq!(refused.message(), "etcdserver: too many requests");
+                    return Some(());
+                }
+            }
+            (metric("lines_dropped_total") > 0.0).then_some(())
+        })
+        .await;
+        assert!(metric("lines_bytes") <= f64::from(16 << 20));
+        assert_eq!(metric("requests_refused_total") > 0.0, is_refused, "{overflow}");
+        assert_eq!(metric("lines_dropped_total") > 0.0, !is_refused, "{overflow}");
+    }
+}
