@@ -132,7 +132,7 @@ impl WebSocket {
         let mut bytes = [0; N];
         match self.stream.read_exact(&mut bytes) {
             Ok(()) => Some(bytes),
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 panic!("nothing came within the time of a test")
             }
             Err(_) => None,

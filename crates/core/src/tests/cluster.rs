@@ -83,7 +83,7 @@ impl Cluster {
     }
 
     /// The backend file of a member, as it was committed last.
-    pub(super) fn backend_file(&mut self, at: usize) -> Vec<u8> {
+    pub(super) fn backend_file(&self, at: usize) -> Vec<u8> {
         std::fs::read(self.folders[at].dirs().backend()).unwrap()
     }
 

@@ -83,7 +83,7 @@ fn go_on(mut cluster: Cluster, promised: Promised, folder: Folder, index: LogInd
 #[test]
 fn a_power_cut_at_any_operation_leaves_a_member_that_is_rebuilt_by_the_next_attempt() {
     for missed in [Missed::Nothing, Missed::Writes] {
-        let (mut cluster, promised, folder) = stopped(missed);
+        let (cluster, promised, folder) = stopped(missed);
         let image = cluster.backend_file(LEADER);
         let disk = FaultyDisk::new(folder.path()).unwrap();
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
@@ -96,7 +96,7 @@ fn a_power_cut_at_any_operation_leaves_a_member_that_is_rebuilt_by_the_next_atte
         go_on(cluster, promised, folder, index, &format!("{missed:?}, without a power cut"));
         for stop in (missed as u64..total).step_by(2) {
             let what = format!("{missed:?}, stop {stop} of {total}");
-            let (mut cluster, promised, folder) = stopped(missed);
+            let (cluster, promised, folder) = stopped(missed);
             let image = cluster.backend_file(LEADER);
             let disk = FaultyDisk::new(folder.path()).unwrap();
             disk.stop_at(stop);
