@@ -208,8 +208,11 @@ fn plan(
     let at_hand = choice::voters_at_hand(&candidates(sources), &voters);
     let (_, last) = source.outline.last();
     let (mut others, mut contradictions) = (Vec::new(), Vec::new());
-    let sound = sources.iter().enumerate().filter(|(_, other)| other.is_sound());
-    for (at, other) in sound.clone().filter(|(at, _)| *at != chosen) {
+    for (at, other) in sources.iter().enumerate().filter(|(at, _)| *at != chosen) {
+        if !other.is_log_whole {
+            others.push((at, Other::Unreadable));
+            continue;
+        }
         let (_, other_last) = other.outline.last();
         let path = other.path().display();
         let first = match other.outline.compare(&source.outline) {
@@ -224,13 +227,16 @@ fn plan(
             }
             Comparison::Differs { from } => from,
             Comparison::Contradicts { index } => {
-                contradictions.push(format!(
-                    "entry {index} of {path} is not that of the chosen log, and of the same term"
-                ));
+                if other.is_sound() {
+                    contradictions.push(format!(
+                        "entry {index} of {path} is not that of the chosen log, and of the same term"
+                    ));
+                }
                 index
             }
         };
-        if first <= other.committed() {
+        // One that is unsound proves nothing, and may have what is nowhere else.
+        if other.is_sound() && first <= other.committed() {
             contradictions.push(format!(
                 "entry {first} of {path} is committed there, and the chosen log has another one or none"
             ));
@@ -238,7 +244,8 @@ fn plan(
         let told = told(disk, other, first, other_last)?;
         others.push((at, Other::Lacking { indexes: first..=other_last, told }));
     }
-    let committed = sound.map(|(_, other)| other.committed()).max().unwrap_or_default().min(last);
+    let sound = sources.iter().filter(|other| other.is_sound());
+    let committed = sound.map(Source::committed).max().unwrap_or_default().min(last);
     let founders = member.founders();
     Ok(Plan {
         chosen,

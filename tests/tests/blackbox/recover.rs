@@ -336,6 +336,9 @@ async fn a_damaged_log_is_named_and_the_next_one_chosen(kind: Kind) {
     assert!(reason.contains(text(&segment)), "{reason}");
     assert!(reason.contains(&format!("position: {offset}")), "{reason}");
     assert_ne!(shown["plan"]["chosen"], text(all[best]));
+    let left_out = shown["plan"]["leftOut"].as_array().unwrap();
+    let of_best = left_out.iter().find(|one| one["directory"] == text(all[best])).unwrap();
+    assert_eq!(of_best["unreadable"], true);
     assert_eq!(shown["plan"]["hasMajority"], true);
     let next = (best + 1) % 3;
     let (shown, refused) = plan(&[all[best], all[next]], &["--yes"]);

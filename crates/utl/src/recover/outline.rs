@@ -47,7 +47,7 @@ pub(super) struct Outline {
     positions: Vec<Position>,
 }
 
-/// How a log stands to another one, which may be further.
+/// How a log stands to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Comparison {
     /// Every entry is one of the other's, as far as both still have them.
@@ -175,14 +175,14 @@ impl Outline {
         state.unwrap_or_default().voters_outgoing
     }
 
-    /// How this log stands to another one that is as far by term and index, or further.
-    pub(super) fn compare(&self, further: &Self) -> Comparison {
+    /// How this log stands to another one.
+    pub(super) fn compare(&self, other: &Self) -> Comparison {
         let (_, last) = self.last();
-        let (_, further_last) = further.last();
-        let first = self.base.0.max(further.base.0).saturating_add(1);
+        let (_, other_last) = other.last();
+        let first = self.base.0.max(other.base.0).saturating_add(1);
         if last < first {
             // All there is to compare is the entry that the other log begins behind.
-            return match further.term_at(last).zip(self.term_at(last)) {
+            return match other.term_at(last).zip(self.term_at(last)) {
                 Some((theirs, ours)) if theirs == ours => Comparison::Contained,
                 Some(_) => Comparison::Differs { from: last },
                 None if last <= self.commit => Comparison::Contained,
@@ -190,13 +190,13 @@ impl Outline {
             };
         }
         // What both begin behind, where they know it.
-        if let Some((ours, theirs)) = self.term_at(first - 1).zip(further.term_at(first - 1))
+        if let Some((ours, theirs)) = self.term_at(first - 1).zip(other.term_at(first - 1))
             && ours != theirs
         {
             return Comparison::Differs { from: first - 1 };
         }
-        for index in first..=last.min(further_last) {
-            match (self.position(index), further.position(index)) {
+        for index in first..=last.min(other_last) {
+            match (self.position(index), other.position(index)) {
                 (Some(ours), Some(theirs)) if ours == theirs => {}
                 (Some(ours), Some(theirs)) if ours.term == theirs.term => {
                     return Comparison::Contradicts { index };
@@ -204,8 +204,8 @@ impl Outline {
                 _ => return Comparison::Differs { from: index },
             }
         }
-        if last > further_last {
-            return Comparison::Differs { from: further_last.saturating_add(1) };
+        if last > other_last {
+            return Comparison::Differs { from: other_last.saturating_add(1) };
         }
         Comparison::Contained
     }

@@ -48,7 +48,7 @@ pub(super) struct Directory {
     pub(super) is_chosen: bool,
 }
 
-/// What a sound directory that was not chosen has to do with the one that was.
+/// What a directory that was not chosen has to do with the one that was.
 #[derive(Clone, Debug)]
 pub(super) enum Other {
     /// Everything in it is in the chosen one.
@@ -60,6 +60,8 @@ pub(super) enum Other {
         /// The first of them in words.
         told: Vec<String>,
     },
+    /// Its log cannot be read to its end.
+    Unreadable,
     /// Its last entries cannot be compared.
     Unknown {
         /// Their indexes.
@@ -287,6 +289,9 @@ fn left_out(directory: &Directory, other: &Other) -> String {
         Other::Lacking { indexes, told } => {
             format!("of {path}, {}", list(indexes, told))
         }
+        Other::Unreadable => {
+            format!("of {path}, whatever is in its log, which cannot be read to its end")
+        }
         Other::Unknown { indexes } => format!(
             "of {path}, which ends before the chosen log begins, it cannot be told whether it is the same: {}",
             list(indexes, &[])
@@ -367,6 +372,7 @@ fn object(directories: &[Directory], plan: &Plan) -> Value {
             Other::Lacking { indexes: range, told } => {
                 json!({ "directory": directory, "entries": indexes(range), "says": told })
             }
+            Other::Unreadable => json!({ "directory": directory, "unreadable": true }),
             Other::Unknown { indexes: range } => {
                 json!({ "directory": directory, "notComparable": indexes(range) })
             }

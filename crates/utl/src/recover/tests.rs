@@ -220,6 +220,9 @@ fn a_state_that_was_found_to_be_bad_is_not_gone_on_from() {
     let directory = &shown["directories"][0];
     assert_eq!(directory["reason"], "mark: the state was found to be bad: it differs");
     assert_eq!(shown["plan"]["chosen"], next.to_str().unwrap());
+    // What it alone has is shown.
+    assert_eq!(shown["plan"]["leftOut"][0]["says"][0], "put \"y\" (0 bytes)");
+    assert_eq!(shown["plan"]["contradictions"], serde_json::json!([]));
     let (code, judged, _) = utl(&["verify", best.to_str().unwrap()]);
     assert!(code == 0 && judged.contains("note, mark, a start fetches the state anew"), "{judged}");
 }
