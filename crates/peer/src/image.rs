@@ -62,6 +62,14 @@ pub enum FetchError {
     Store(#[from] SnapError),
 }
 
+impl FetchError {
+    /// Whether the member does not know the question: one of etcd's.
+    #[must_use]
+    pub fn is_unheard_of(&self) -> bool {
+        matches!(self, Self::Refused(StatusCode::NOT_FOUND))
+    }
+}
+
 /// Who asks whom.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {

@@ -17,6 +17,7 @@ on_quorate! {
     nothing_is_rebuilt_without_a_quorum,
     a_member_that_is_bad_again_at_once_is_not_rebuilt,
     a_cluster_led_by_etcd_has_its_bad_member_rebuilt,
+    nothing_is_rebuilt_where_nobody_hands_a_state_out,
     a_state_is_handed_to_members_alone,
 }
 
@@ -157,6 +158,23 @@ async fn a_cluster_led_by_etcd_has_its_bad_member_rebuilt(ours: Kind) {
     cluster.ready(1).await;
     cluster.settle().await;
     cluster.check_same_content().await;
+}
+
+async fn nothing_is_rebuilt_where_nobody_hands_a_state_out(ours: Kind) {
+    if !Kind::Etcd.is_present() {
+        return;
+    }
+    let mut cluster = start([Kind::Etcd, Kind::Etcd, ours], &[PERIODIC, REBUILD]).await;
+    corrupt(&mut cluster, 2).await;
+    cluster.restart(2).await;
+    says(&cluster, 2, "goes on with a state that is bad: no other member hands one out").await;
+    assert!(cluster.server_mut(2).is_running());
+    cluster.stop(2).await;
+    let backend = cluster.server(2).backend();
+    std::fs::write(&backend, [0xff; 65536]).unwrap();
+    cluster.launch(2);
+    let exit = cluster.try_ready(2).await.unwrap_err();
+    assert!(exit.log.contains("no other member hands one out: those of etcd do not"), "{exit}");
 }
 
 async fn a_state_is_handed_to_members_alone(ours: Kind) {

@@ -8,7 +8,7 @@
 //! # Invariants
 //!
 //! * Nothing is done where no quorum of voters agrees: two of two that differ, or three with three states, go on as
-//!   they are.
+//!   they are. Nor where all others are etcd's, which hand no state out.
 //!
 //! # Not here
 //!
@@ -34,6 +34,9 @@ use crate::{Handles, Identity};
 
 /// How often a member looks whether it is accused.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Between two looks of a member that stays accused: each reads the whole keyspace.
+const ACCUSED_PAUSE: Duration = Duration::from_secs(5);
 
 /// How often in a row a quorum has to hold something else: what differs for a moment only, as hashes of etcd's members
 /// can where compactions pass, is no reason.
@@ -61,14 +64,18 @@ pub async fn keep_watch(
 ) {
     let mut ticks = interval(LOOK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut next_look = Instant::now();
+    let mut last_look: Option<Instant> = None;
     let (mut findings, mut has_told) = (0, false);
     loop {
         ticks.tick().await;
-        let is_due = period.is_some_and(|_| next_look <= Instant::now());
-        if findings == 0 && !is_due && !may_be_meant(&handles) {
+        let is_due = |pause| last_look.is_none_or(|at| at.elapsed() >= pause);
+        let is_wanted = findings > 0
+            || period.is_some_and(is_due)
+            || is_due(ACCUSED_PAUSE) && may_be_meant(&handles);
+        if !is_wanted {
             continue;
         }
+        last_look = Some(Instant::now());
         match look(&handles).await {
             Ok(Verdict::Bad { hash }) => {
                 findings += 1;
@@ -78,13 +85,20 @@ pub async fn keep_watch(
                     "quorum-hash" = hash,
                     "findings" = findings
                 );
-                if findings >= FINDINGS_MIN {
+                if findings < FINDINGS_MIN {
+                    continue;
+                }
+                if has_source(&handles) {
                     faults.report_rebuild(
                         "its hash differs from that of a quorum of the others".to_owned(),
                     );
                     return;
                 }
-                continue;
+                log::error!(
+                    "this member goes on with a state that is bad: no other member hands one out",
+                    "local-member-id" = format!("{:x}", handles.profile.id()),
+                    "advice" = "remove this member, delete its directory, and add it anew"
+                );
             }
             Ok(Verdict::Sound) if was_rebuilt && is_accused(&handles) => {
                 take_back(&handles).await;
@@ -108,8 +122,15 @@ pub async fn keep_watch(
             }
         }
         findings = 0;
-        next_look = Instant::now() + period.unwrap_or_default();
     }
+}
+
+/// Whether any other member is of this program: those of etcd hand no state out.
+fn has_source(handles: &Handles) -> bool {
+    let (own, facts) = (handles.profile.id(), handles.profile.facts());
+    let gate = quorate_config::Gate::CompactHashCheck.name();
+    let mut others = facts.members.iter().filter(|member| member.id.0 != own);
+    others.any(|member| handles.peers.setting_of(member.id.0, gate).is_some())
 }
 
 /// What the others say of this member's state.

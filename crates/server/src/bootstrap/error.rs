@@ -128,6 +128,11 @@ pub(crate) enum BootError {
          that nobody can say which state is right"
     )]
     NoMajority { voters: usize, others: usize },
+    #[error(
+        "this member's state is bad ({reason}), and no other member hands one out: those of etcd do not; {}",
+        remedy::replace_member(None)
+    )]
+    NoSource { reason: String },
     #[error("this member's state is bad, and the members that answer belong to another cluster")]
     OtherCluster,
     #[error("failed to take over a state: {0}")]

@@ -15,6 +15,7 @@
 //! * Nothing of the directory is replaced by what is not held by a quorum of voters, this member not counted.
 //! * A member that was rebuilt within [`REBUILDS_APART`] is not once more: its machine is what is bad.
 //! * An order stands until it is carried out, over any number of starts.
+//! * Where all others are etcd's, which hand nothing out, the start is refused for what is wrong.
 //!
 //! # Not here
 //!
@@ -83,6 +84,18 @@ enum Untaken {
     Store(#[from] SnapError),
 }
 
+/// Whether this member may fetch its state anew. One that goes on alone has nobody to ask.
+pub(super) const fn may_rebuild(config: &Config) -> bool {
+    config.rebuild_corrupt_member && !config.force_new_cluster
+}
+
+impl Untaken {
+    /// Whether the member cannot hand its state out: it is etcd's.
+    fn is_unheard_of(&self) -> bool {
+        matches!(self, Self::Fetch(error) if error.is_unheard_of())
+    }
+}
+
 /// Why a state is to be fetched, if one is: an order that stands, which needs the flag.
 pub(super) fn ordered(
     config: &Config,
@@ -91,7 +104,7 @@ pub(super) fn ordered(
 ) -> Result<Option<String>, BootError> {
     let mark_error = |source| BootError::Mark { path: rebuild::path(dirs), source };
     let Some(reason) = rebuild::ordered(disk, dirs).map_err(mark_error)? else { return Ok(None) };
-    if config.rebuild_corrupt_member {
+    if may_rebuild(config) {
         return Ok(Some(reason));
     }
     log::warn!(
@@ -166,7 +179,7 @@ pub(super) async fn rebuild(
         "reason" = reason
     );
     let urls = urls_of_others(config, disk, dirs, (&identity, outside)).await;
-    let place = Place { config, disk, dirs, identity: &identity, mark: &mark };
+    let place = Place { config, disk, dirs, identity: &identity, mark: &mark, reason };
     let (order, index) = place.find(&urls, outside).await?;
     start::take_over(disk, dirs, (wal, &contents, &mark), order)?;
     rebuild::done(&**disk, dirs, unix_secs()).map_err(mark_error)?;
@@ -212,6 +225,8 @@ struct Place<'a> {
     identity: &'a Identity,
     /// Where its log begins.
     mark: &'a SnapshotMark,
+    /// What is the matter with its state.
+    reason: &'a str,
 }
 
 /// What another member has handed out, opened and hashed.
@@ -242,19 +257,26 @@ impl Place<'_> {
                     Vec::new()
                 }
             };
+            let mut has_source = others.is_empty();
             for (id, url) in others
                 .iter()
                 .flat_map(|member| member.peer_urls.iter().map(move |url| (member.id, url)))
             {
                 match self.try_source(url, outside).await {
                     Ok(found) => return Ok(found),
-                    Err(error) => log::warn!(
-                        "the state of a member was not taken",
-                        "remote-peer-id" = id.to_string(),
-                        "remote-peer-endpoint" = url,
-                        "error" = log::error_chain(&error)
-                    ),
+                    Err(error) => {
+                        has_source |= !error.is_unheard_of();
+                        log::warn!(
+                            "the state of a member was not taken",
+                            "remote-peer-id" = id.to_string(),
+                            "remote-peer-endpoint" = url,
+                            "error" = log::error_chain(&error)
+                        );
+                    }
                 }
+            }
+            if !has_source {
+                return Err(BootError::NoSource { reason: self.reason.to_owned() });
             }
             tokio::time::sleep(ROUND_PAUSE).await;
         }

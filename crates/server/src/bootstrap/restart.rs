@@ -45,7 +45,7 @@ pub(super) async fn restart(
         rebuild::rebuild(config, disk, &dirs, outside, &reason).await?;
     }
     match pick_up(config, disk, dirs.clone(), outside).await {
-        Err(error) if config.rebuild_corrupt_member && rebuild::would_help(&error) => {
+        Err(error) if rebuild::may_rebuild(config) && rebuild::would_help(&error) => {
             let reason = error.to_string();
             rebuild::rebuild(config, disk, &dirs, outside, &reason).await?;
             pick_up(config, disk, dirs, outside).await
