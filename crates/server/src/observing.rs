@@ -16,7 +16,7 @@ pub(crate) enum ObservingError {
     Collector(#[from] CollectorError),
     #[error(transparent)]
     Audit(#[from] audit::OpenError),
-    #[error("--audit-rules: there is no service or method {0}")]
+    #[error("--audit-rules: there is no service or method {0} (they are named as KV and KV/Range)")]
     UnknownMethod(String),
 }
 

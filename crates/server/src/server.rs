@@ -189,6 +189,8 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     let (disk, times) = TimedDisk::over(RealDisk);
     start_line::tell(config, &*disk);
     log_limits(config);
+    // What it cannot do is told before there are files.
+    let observing = Observing::start(config, &metrics)?;
     let booted = match bootstrap::boot(config, &disk, &security.dialer) {
         // The end that this member has come to already: no failure that a supervisor should answer by
         // another start.
@@ -198,7 +200,6 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
         }
         booted => booted?,
     };
-    let observing = Observing::start(config, &metrics)?;
     metrics.set_member_id(&format!("{:x}", booted.identity.member_id));
     let core = Core::start(config, booted, provider, (&disk, times), (&metrics, security.dialer))
         .map_err(StartError::Thread)?;
