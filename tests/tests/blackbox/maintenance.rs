@@ -218,6 +218,14 @@ async fn a_hash_of_everything_changes_with_everything(kind: Kind) {
 
 /// A whole snapshot: its data and the digest that ends it.
 async fn snapshot(server: &Server, client: &Client) -> (Vec<u8>, Bytes) {
+    if server.is_3_7() {
+        // A young cluster agrees on its version a moment after it serves.
+        eventually("a storage version", async || {
+            let status = client.status(pb::StatusRequest {}).await.unwrap();
+            (status.storage_version == "3.7.0").then_some(())
+        })
+        .await;
+    }
     let messages = client.snapshot().await.unwrap();
     let (digest, data) = messages.split_last().unwrap();
     let total: usize = data.iter().map(|message| message.blob.len()).sum();
