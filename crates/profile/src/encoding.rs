@@ -67,6 +67,8 @@ pub(crate) struct Profile {
     /// Of what there was a sample each so many.
     pub(crate) period: Option<(ValueType, u64)>,
     pub(crate) comments: Vec<String>,
+    /// The type of value that readers show until they are told another; without it the last.
+    pub(crate) shown_first: Option<&'static str>,
 }
 
 /// The table of texts.
@@ -125,6 +127,9 @@ impl Profile {
         }
         for comment in &self.comments {
             put_number(13, texts.number(comment), &mut out);
+        }
+        if let Some(shown_first) = self.shown_first {
+            put_number(14, texts.number(shown_first), &mut out);
         }
         for text in &texts.all {
             put_bytes(6, text.as_bytes(), &mut out);

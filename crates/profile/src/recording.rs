@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
 use crate::binaries::Binaries;
-use crate::encoding::{FunctionNames, Location, Mapping, Profile, Row, ValueType};
-use crate::names;
+use crate::encoding::{Profile, Row, ValueType};
+use crate::places::Places;
 
 /// Stacks that are told apart. What comes at others is counted, and told as that.
 pub(crate) const STACKS_MAX: usize = 1 << 14;
@@ -69,66 +69,8 @@ impl Recording {
             lasted,
             period: Some((cpu, nanos)),
             comments: Vec::new(),
+            shown_first: None,
         }
-    }
-}
-
-/// The numbers of locations and functions.
-struct Places<'a> {
-    binaries: &'a Binaries,
-    named: HashMap<u64, names::Function>,
-    numbers: HashMap<u64, u64>,
-    function_numbers: HashMap<String, u64>,
-    locations: Vec<Location>,
-    functions: Vec<FunctionNames>,
-}
-
-impl<'a> Places<'a> {
-    fn new<'b>(binaries: &'a Binaries, addresses: impl Iterator<Item = &'b u64>) -> Self {
-        let mut addresses: Vec<u64> = addresses.copied().collect();
-        addresses.sort_unstable();
-        addresses.dedup();
-        let named = names::functions(binaries, &addresses);
-        let (numbers, function_numbers) = (HashMap::new(), HashMap::new());
-        let (locations, functions) = (Vec::new(), Vec::new());
-        Self { binaries, named, numbers, function_numbers, locations, functions }
-    }
-
-    /// The number of the location at an address.
-    fn number(&mut self, address: u64) -> u64 {
-        if let Some(number) = self.numbers.get(&address) {
-            return *number;
-        }
-        let function = self.named.get(&address).map_or(0, |function| {
-            let next = self.functions.len() as u64 + 1;
-            *self.function_numbers.entry(function.symbol.clone()).or_insert_with(|| {
-                let names::Function { name, symbol } = function.clone();
-                self.functions.push(FunctionNames { name, symbol });
-                next
-            })
-        });
-        let mapping = self.binaries.at(address).map_or(0, |index| index as u64 + 1);
-        self.locations.push(Location { mapping, address, function });
-        let number = self.locations.len() as u64;
-        self.numbers.insert(address, number);
-        number
-    }
-
-    fn mappings(&self) -> Vec<Mapping> {
-        let mappings = self.binaries.all.iter().enumerate().map(|(index, binary)| {
-            let number = index as u64 + 1;
-            let mut of_it = self.locations.iter().filter(|location| location.mapping == number);
-            Mapping {
-                start: binary.mapping.start,
-                end: binary.mapping.end,
-                file_offset: binary.mapping.file_offset,
-                file: binary.mapping.path.clone(),
-                build_id: binary.build_id.clone(),
-                // With one that is named readers look for none themselves.
-                has_functions: of_it.any(|location| location.function > 0),
-            }
-        });
-        mappings.collect()
     }
 }
 

@@ -65,14 +65,23 @@ fn state(line: &str) -> &'static str {
 /// The threads as a profile, one row for those of one name and state; `what` is what they are counted as.
 #[must_use]
 pub fn threads_profile(what: &'static str) -> Vec<u8> {
-    profile(what, &threads(), SystemTime::now()).encode()
+    profile(what, &threads(), &[], SystemTime::now()).encode()
 }
 
-fn profile(what: &'static str, threads: &[Thread], now: SystemTime) -> Profile {
-    let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-    for thread in threads {
-        *counts.entry((&thread.name, thread.state)).or_default() += 1;
+/// How many there are more, or fewer, than before, likewise.
+#[must_use]
+pub fn threads_profile_since(what: &'static str, before: &[Thread]) -> Vec<u8> {
+    profile(what, &threads(), before, SystemTime::now()).encode()
+}
+
+fn profile(what: &'static str, threads: &[Thread], before: &[Thread], now: SystemTime) -> Profile {
+    let mut counts: BTreeMap<(&str, &str), i64> = BTreeMap::new();
+    for (all, one) in [(threads, 1), (before, -1)] {
+        for thread in all {
+            *counts.entry((&thread.name, thread.state)).or_default() += one;
+        }
     }
+    counts.retain(|_, count| *count != 0);
     let mut functions: Vec<FunctionNames> = Vec::new();
     let mut number = |text: &str| {
         let known = functions.iter().position(|function| function.name == text);
@@ -86,7 +95,7 @@ fn profile(what: &'static str, threads: &[Thread], now: SystemTime) -> Profile {
         .into_iter()
         .map(|((name, state), count)| Row {
             locations: vec![number(state), number(name)],
-            values: vec![count],
+            values: vec![count.cast_unsigned()],
             labels: vec![("thread", name.to_owned()), ("state", state.to_owned())],
         })
         .collect();
@@ -103,13 +112,14 @@ fn profile(what: &'static str, threads: &[Thread], now: SystemTime) -> Profile {
         lasted: Duration::ZERO,
         period: Some((value, 1)),
         comments: vec!["threads by name and state; there are no goroutines".to_owned()],
+        shown_first: None,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::encoding::tests::decode;
+    use crate::encoding::tests::{ReadRow, decode};
 
     #[test]
     fn a_state_comes_behind_whatever_name() {
@@ -123,12 +133,26 @@ mod tests {
         let thread = |id, name: &str, state| Thread { id, name: name.to_owned(), state };
         let threads =
             [thread(1, "main", "sleeping"), thread(2, "w", "running"), thread(3, "w", "running")];
-        let read = decode(&profile("threads", &threads, SystemTime::now()).encode());
+        let read = decode(&profile("threads", &threads, &[], SystemTime::now()).encode());
         assert_eq!(read.types, [("threads", "count")].map(|(a, b)| (a.to_owned(), b.to_owned())));
         let seen: Vec<_> =
             read.rows.iter().map(|row| (row.stack.join(" of "), row.values[0])).collect();
         let expected = [("sleeping of main".to_owned(), 1), ("running of w".to_owned(), 2)];
         assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn between_two_moments_there_are_those_that_came_and_those_that_went() {
+        let thread = |id, name: &str| Thread { id, name: name.to_owned(), state: "sleeping" };
+        let before = [thread(1, "stays"), thread(2, "goes")];
+        let now = [thread(1, "stays"), thread(3, "comes"), thread(4, "comes")];
+        let read = decode(&profile("threads", &now, &before, SystemTime::now()).encode());
+        let row = |row: &ReadRow| (row.stack.join(" of "), row.values[0].cast_signed());
+        let seen: Vec<_> = read.rows.iter().map(row).collect();
+        assert_eq!(
+            seen,
+            [("sleeping of comes".to_owned(), 2), ("sleeping of goes".to_owned(), -1)]
+        );
     }
 
     #[test]

@@ -10,6 +10,12 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
+use quorate_profile::SamplingAllocator;
+
+/// The system's, which a member that serves profiles takes samples of.
+#[global_allocator]
+static ALLOCATOR: SamplingAllocator = SamplingAllocator;
+
 /// The commit this was built from, as far as the build knows it.
 const COMMIT: Option<&str> = option_env!("QUORATE_GIT_SHA");
 

@@ -47,6 +47,9 @@ pub fn main(arguments: &[String]) -> ExitCode {
         Ok(config) => config,
         Err(exit) => return to_exit_code(exit.report()),
     };
+    if config.serves_profiles() && !quorate_profile::sample_heap() {
+        log::warn!("the heap cannot be profiled: this program has an allocator of its own");
+    }
     if let Err(error) = signals::ignore_user_signals() {
         log::warn!("failed to ignore user signals", "error" = error.to_string());
     }

@@ -21,6 +21,8 @@ on_both_servers! {
     alone:
     a_profile_tells_what_a_busy_member_does,
     one_profile_is_taken_at_a_time,
+    the_heap_is_told_by_who_holds_it,
+    the_heap_over_a_span_is_what_came_and_went,
     there_are_pages_where_they_are_wanted,
     whoever_hunts_a_fault_has_them_too,
     they_are_for_whom_the_listener_lets_in,
@@ -50,6 +52,10 @@ struct Profile {
     period: u64,
     /// How many samples there are.
     samples: u64,
+    /// The sum of each type over all stacks; the first four.
+    sums: [i64; 4],
+    /// The type that readers show first.
+    shown_first: String,
     /// The names of all functions.
     functions: BTreeSet<String>,
     /// The most functions with a name that are in one stack.
@@ -121,6 +127,11 @@ impl Profile {
             types: types.collect(),
             period: number(&top, 12),
             samples: rows.iter().map(|row| numbers(row, 2)[0]).sum(),
+            sums: std::array::from_fn(|index| {
+                let values = rows.iter().filter_map(|row| numbers(row, 2).get(index).copied());
+                values.map(u64::cast_signed).sum()
+            }),
+            shown_first: text(number(&top, 14)),
             functions: functions.collect(),
             deepest: rows.iter().map(names_of).max().unwrap_or_default(),
         }
@@ -190,6 +201,52 @@ async fn a_profile_tells_what_a_busy_member_does(kind: Kind) {
     assert!(profile.deepest > 5, "{:?}", profile.functions);
 }
 
+async fn the_heap_is_told_by_who_holds_it(kind: Kind) {
+    let server = profiled(kind).await;
+    let client = server.client();
+    // Both keep the keys in memory.
+    for number in 0..200 {
+        client.write(format!("{number:0>2000}"), vec![b'v'; 100_000]).await;
+    }
+    for (page, first) in [("heap", ""), ("allocs", "alloc_space")] {
+        let answer = server.get(&format!("/debug/pprof/{page}"));
+        assert_eq!((answer.status, answer.header("x-go-pprof")), (200, None), "{}", answer.text());
+        let name = format!("attachment; filename=\"{page}\"");
+        assert_eq!(answer.header("content-disposition"), Some(name.as_str()));
+        let profile = Profile::read(&answer.body);
+        assert_eq!(profile.types, ["alloc_objects", "alloc_space", "inuse_objects", "inuse_space"]);
+        assert_eq!((profile.period, profile.shown_first.as_str()), (512 << 10, first));
+        let [objects, bytes, in_use, in_use_bytes] = profile.sums;
+        assert!(bytes > 20_000_000, "all values were received: {bytes}");
+        assert!((1..bytes).contains(&in_use_bytes) && (1..objects).contains(&in_use));
+        let part = match kind {
+            Kind::Quorate => "quorate_",
+            Kind::Etcd => "etcdserver",
+        };
+        assert!(profile.names(part), "{:?}", profile.functions);
+    }
+    let text = server.get("/debug/pprof/heap?debug=1&gc=1").text();
+    let head = text.lines().next().unwrap();
+    assert!(head.starts_with("heap profile: ") && head.contains("] @ heap/"), "{head}");
+}
+
+async fn the_heap_over_a_span_is_what_came_and_went(kind: Kind) {
+    let server = profiled(kind).await;
+    let load = Load::on(&server.client());
+    let answer = ask_for(server.port(), "/debug/pprof/allocs?seconds=2").await;
+    let name = answer.header("content-disposition");
+    assert_eq!((answer.status, name), (200, Some("attachment; filename=\"allocs-delta\"")));
+    assert!(Profile::read(&answer.body).sums[1] > 0, "{}", load.answers.load(Ordering::Relaxed));
+    for (query, text) in [
+        ("seconds=1&debug=1", "seconds and debug params are incompatible\n"),
+        ("seconds=0", "invalid value for \"seconds\" - must be a positive integer\n"),
+        ("seconds=soon", "invalid value for \"seconds\" - must be a positive integer\n"),
+    ] {
+        let refused = server.get(&format!("/debug/pprof/heap?{query}"));
+        assert_eq!((refused.status, refused.text().as_str()), (400, text), "{query}");
+    }
+}
+
 /// Begins a profile, which takes its time.
 fn begin(server: &Server) -> TcpStream {
     let port = server.port();
@@ -255,7 +312,7 @@ async fn there_are_pages_where_they_are_wanted(kind: Kind) {
     assert_eq!(get(other, "/debug/pprof/").status, 404);
     let index = server.get("/debug/pprof/");
     assert_eq!(index.header("content-type"), Some("text/html; charset=utf-8"));
-    for page in ["profile", "symbol", "cmdline", "threadcreate", "goroutine"] {
+    for page in ["profile", "heap", "allocs", "symbol", "cmdline", "threadcreate", "goroutine"] {
         let answer = request(server.port(), "GET", &format!("/debug/pprof/{page}?seconds=1"), "");
         assert_eq!(answer.status, 200, "{page}: {}", answer.text());
         assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{page}");
@@ -329,7 +386,7 @@ async fn names_of_functions_are_told(kind: Kind) {
 
 async fn what_has_no_counterpart_is_said_to_have_none(kind: Kind) {
     let server = profiled(kind).await;
-    for page in ["heap", "allocs", "block", "mutex", "trace"] {
+    for page in ["block", "mutex", "trace"] {
         let answer = server.get(&format!("/debug/pprof/{page}"));
         assert_eq!(answer.status, 404, "{page}");
         assert!(answer.text().starts_with(&format!("no {page}: ")), "{}", answer.text());

@@ -7,7 +7,8 @@
 //! # Invariants
 //!
 //! * One profile of CPU time at a time, for at most [`PROFILE_SECONDS_MAX`], and it ends when its client has gone.
-//! * One look at symbols or threads at a time: whoever comes next waits.
+//! * One look at symbols, threads or the heap at a time: whoever comes next waits.
+//! * A profile of the heap over a span ends like one of CPU time.
 //!
 //! # Not here
 //!
@@ -20,7 +21,9 @@ use http::header::{CONTENT_DISPOSITION, HeaderName, HeaderValue, X_CONTENT_TYPE_
 use http::{Method, Request, StatusCode};
 use quorate_net::listen::EndsWithClient;
 use quorate_net::runtime::blocking;
-use quorate_profile::{CpuProfile, StartError};
+use quorate_profile::{
+    CpuProfile, HeapView, StartError, heap_now, threads_profile, threads_profile_since,
+};
 use tokio::sync::Mutex;
 
 use super::{Reply, query, reply};
@@ -67,6 +70,12 @@ const PAGES: &[Page] = &[
         name: "profile",
         about: "CPU time, by function and thread, for ?seconds=N (30 without). Read it with go tool pprof.",
     },
+    Page {
+        name: "heap",
+        about: "The memory in use, by who allocated it, from samples; as text with ?debug=1, the difference that N \
+                seconds make with ?seconds=N.",
+    },
+    Page { name: "allocs", about: "The same, beginning with all that was allocated." },
     Page { name: "symbol", about: "Names of functions at addresses: ?0x1234+0x5678." },
     Page {
         name: "threadcreate",
@@ -81,14 +90,6 @@ const PAGES: &[Page] = &[
 /// Pages of Go's that have no counterpart, and why.
 const ABSENT: &[(&str, &str)] = &[
     (
-        "heap",
-        "allocations are not sampled: the allocator is the system's; see process_resident_memory_bytes",
-    ),
-    (
-        "allocs",
-        "allocations are not sampled: the allocator is the system's; see process_resident_memory_bytes",
-    ),
-    (
         "block",
         "waiting is not sampled; see /debug/pprof/threadcreate, and the histograms of /metrics",
     ),
@@ -102,7 +103,7 @@ const ABSENT: &[(&str, &str)] = &[
 /// What the pages need.
 #[derive(Debug, Default)]
 pub(super) struct Profiles {
-    /// Held by whoever looks symbols or threads up.
+    /// Held by whoever looks symbols, threads or the heap up.
     looking: Mutex<()>,
 }
 
@@ -123,8 +124,9 @@ impl Profiles {
             "" => reply::typed("text/html; charset=utf-8", index()),
             "cmdline" => reply::typed(reply::PLAIN_TEXT, arguments.join("\0")),
             "profile" => cpu_profile(request, query).await,
+            "heap" | "allocs" => self.heap(page, request, query).await,
             "symbol" => self.symbols(request, query).await,
-            "threadcreate" | "goroutine" => self.threads(page, query).await,
+            "threadcreate" | "goroutine" => self.threads(page, request, query).await,
             other => match ABSENT.iter().find(|(name, _)| *name == other) {
                 Some((name, why)) => refusal(StatusCode::NOT_FOUND, &format!("no {name}: {why}")),
                 None => refusal(StatusCode::NOT_FOUND, "Unknown profile"),
@@ -162,8 +164,42 @@ impl Profiles {
         reply::typed(reply::PLAIN_TEXT, text)
     }
 
-    async fn threads(&self, page: &str, query: Option<&str>) -> Reply {
+    async fn heap<B>(&self, page: &str, request: &Request<B>, query: Option<&str>) -> Reply {
+        let seconds = match seconds_between(query) {
+            Ok(seconds) => seconds,
+            Err(text) => return refusal(StatusCode::BAD_REQUEST, &text),
+        };
+        let (view, name, name_between) = match page {
+            "allocs" => (HeapView::Allocated, "allocs", "allocs-delta"),
+            _ => (HeapView::InUse, "heap", "heap-delta"),
+        };
+        let Some(first) = blocking(heap_now).await else {
+            let text = format!("no {page}: this program's allocator takes no samples");
+            return refusal(StatusCode::NOT_FOUND, &text);
+        };
+        let Some(seconds) = seconds else {
+            let _alone = self.looking.lock().await;
+            return if is_for_people(query) {
+                reply::typed(reply::PLAIN_TEXT, blocking(move || first.text()).await)
+            } else {
+                attachment(name, blocking(move || first.encode(view)).await)
+            };
+        };
+        wait(request, seconds).await;
         let _alone = self.looking.lock().await;
+        let difference = move || {
+            let last = heap_now().expect("sampling goes on once it has begun");
+            last.since(&first).encode(view)
+        };
+        attachment(name_between, blocking(difference).await)
+    }
+
+    async fn threads<B>(&self, page: &str, request: &Request<B>, query: Option<&str>) -> Reply {
+        let seconds = match seconds_between(query) {
+            Ok(seconds) => seconds,
+            Err(text) => return refusal(StatusCode::BAD_REQUEST, &text),
+        };
+        let alone = self.looking.lock().await;
         if is_for_people(query) {
             let threads = blocking(quorate_profile::threads).await;
             let mut text = format!("{page} profile: total {}\n", threads.len());
@@ -173,12 +209,44 @@ impl Profiles {
             return reply::typed(reply::PLAIN_TEXT, text);
         }
         // In the words of Go's profiles, by which readers tell them apart.
-        let (what, name) = match page {
-            "goroutine" => ("goroutine", "goroutine"),
-            _ => ("threadcreate", "threadcreate"),
+        let (what, name_between) = match page {
+            "goroutine" => ("goroutine", "goroutine-delta"),
+            _ => ("threadcreate", "threadcreate-delta"),
         };
-        attachment(name, blocking(move || quorate_profile::threads_profile(what)).await)
+        let Some(seconds) = seconds else {
+            return attachment(what, blocking(move || threads_profile(what)).await);
+        };
+        let before = blocking(quorate_profile::threads).await;
+        drop(alone);
+        wait(request, seconds).await;
+        let difference = blocking(move || threads_profile_since(what, &before));
+        attachment(name_between, difference.await)
     }
+}
+
+/// How long the span is that a profile is wanted of instead of the moment; or why not, in Go's words.
+fn seconds_between(query: Option<&str>) -> Result<Option<u64>, String> {
+    let refused = |text: &str| Err(text.to_owned());
+    let asked = query::values(query, "seconds");
+    let Some(asked) = asked.first().filter(|asked| !asked.is_empty()) else { return Ok(None) };
+    match asked.parse::<u64>() {
+        Ok(seconds) if seconds > PROFILE_SECONDS_MAX => refused(&too_long()),
+        Ok(1..) if is_for_people(query) => refused("seconds and debug params are incompatible"),
+        Ok(seconds @ 1..) => Ok(Some(seconds)),
+        _ => refused("invalid value for \"seconds\" - must be a positive integer"),
+    }
+}
+
+/// Lets time pass, unless the client leaves.
+async fn wait<B>(request: &Request<B>, seconds: u64) {
+    if let Some(client) = request.extensions().get::<EndsWithClient>() {
+        client.ask();
+    }
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+fn too_long() -> String {
+    format!("profile duration exceeds the longest there is: {PROFILE_SECONDS_MAX}s")
 }
 
 /// Whether text is wanted.
@@ -192,8 +260,7 @@ async fn cpu_profile<B>(request: &Request<B>, query: Option<&str>) -> Reply {
     let asked = asked.first().and_then(|seconds| seconds.parse::<u64>().ok());
     let seconds = asked.filter(|seconds| *seconds > 0).unwrap_or(PROFILE_SECONDS);
     if seconds > PROFILE_SECONDS_MAX {
-        let text = format!("profile duration exceeds the longest there is: {PROFILE_SECONDS_MAX}s");
-        return refusal(StatusCode::BAD_REQUEST, &text);
+        return refusal(StatusCode::BAD_REQUEST, &too_long());
     }
     let profile = match CpuProfile::start() {
         Ok(profile) => profile,
@@ -202,10 +269,7 @@ async fn cpu_profile<B>(request: &Request<B>, query: Option<&str>) -> Reply {
         }
         Err(error) => return not_enabled(&error),
     };
-    if let Some(client) = request.extensions().get::<EndsWithClient>() {
-        client.ask();
-    }
-    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    wait(request, seconds).await;
     match blocking(move || profile.finish()).await {
         Ok(bytes) => attachment("profile", bytes),
         Err(error) => not_enabled(&error),

@@ -291,7 +291,11 @@ fn profiles_are_served_where_they_are_wanted() {
     }
     for (target, status) in [
         ("/debug/pprof/profile?seconds=601", 400),
+        // The allocator of this test program is another.
         ("/debug/pprof/heap", 404),
+        ("/debug/pprof/heap?seconds=1&debug=1", 400),
+        ("/debug/pprof/allocs?seconds=-1", 400),
+        ("/debug/pprof/threadcreate?seconds=601", 400),
         ("/debug/pprof/profile/", 404),
         ("/debug/pprofs", 404),
     ] {

@@ -15,6 +15,7 @@ pub(crate) struct Read {
     pub(crate) period: (String, String, u64),
     pub(crate) mappings: Vec<String>,
     pub(crate) comments: Vec<String>,
+    pub(crate) shown_first: String,
     pub(crate) nanos: (u64, u64),
 }
 
@@ -109,6 +110,7 @@ pub(crate) fn decode(gzipped: &[u8]) -> Read {
         period: (of, unit, number(&top, 12)),
         mappings: all(&top, 3).iter().map(|it| text(number(&fields(it), 5))).collect(),
         comments: comments.collect(),
+        shown_first: text(number(&top, 14)),
         nanos: (number(&top, 9), number(&top, 10)),
     }
 }
@@ -145,6 +147,7 @@ fn what_is_written_is_read_again() {
         lasted: Duration::from_millis(1500),
         period: Some((value("cpu", "nanoseconds"), 10_000_000)),
         comments: vec!["said".to_owned()],
+        shown_first: Some("samples"),
     };
     let read = decode(&profile.encode());
     let pair = |one: &str, other: &str| (one.to_owned(), other.to_owned());
@@ -156,6 +159,7 @@ fn what_is_written_is_read_again() {
     assert_eq!(read.period, ("cpu".to_owned(), "nanoseconds".to_owned(), 10_000_000));
     assert_eq!(read.mappings, ["/bin/a"]);
     assert_eq!(read.comments, ["said"]);
+    assert_eq!(read.shown_first, "samples");
     assert_eq!(read.nanos, (7_000_000_000, 1_500_000_000));
 }
 
@@ -171,6 +175,7 @@ fn a_profile_of_nothing_is_one() {
         lasted: Duration::ZERO,
         period: None,
         comments: Vec::new(),
+        shown_first: None,
     };
     let read = decode(&nothing.encode());
     assert!(read.rows.is_empty());

@@ -1,0 +1,256 @@
+//! The system's allocator, with a look at a few of the allocations: one in each [`MEAN_BYTES`], on average.
+//!
+//! Whoever wants a profile of the heap makes [`SamplingAllocator`] the allocator of the program, and calls
+//! [`sample_heap`] where profiles are wanted. Until then an allocation costs one look at a flag. From then on each thread
+//! counts its bytes down to the next allocation that is looked at; at that one it walks its own stack, by the means of
+//! the language's runtime, and hands it to `heap`. What is freed is looked up only where a filter says that it may have
+//! been a sample.
+//!
+//! # Invariants
+//!
+//! * Memory comes from the system and goes back to it, whatever is noted of it.
+//! * What the noting itself allocates is not noted: a thread that is inside does not come in again.
+//! * A sample is forgotten before its memory is given back, so that an address stands for one allocation at a time.
+//!
+//! # Not here
+//!
+//! What is kept of samples, and the profile that comes of it (`heap`).
+#![expect(
+    unsafe_code,
+    reason = "an allocator is unsafe by its trait, and no safe crate walks a stack without allocating"
+)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+
+use quorate_random::{SplitMix64, mix};
+
+use crate::heap::{self, HeapProfile, MEAN_BYTES, STACK_FRAMES_MAX};
+
+/// Whether allocations are sampled.
+static IS_SAMPLING: AtomicBool = AtomicBool::new(false);
+
+/// How many samples there are whose addresses fall on a place. Where there is none, what is freed was no sample.
+static FILTER: [AtomicU16; FILTER_PLACES] = [const { AtomicU16::new(0) }; FILTER_PLACES];
+const FILTER_PLACES: usize = 1 << 16;
+// All of them may fall on one place.
+const _: () = assert!(heap::LIVE_MAX <= u16::MAX as usize, "a place counts all samples");
+
+/// What a thread knows of its allocations. It has nothing to be dropped, so that it is there until the very end.
+struct Local {
+    /// Bytes until the next sample.
+    left: Cell<u64>,
+    /// Whether `left` was drawn.
+    has_begun: Cell<bool>,
+    is_inside: Cell<bool>,
+    chance: Cell<u64>,
+}
+
+thread_local! {
+    static LOCAL: Local = const {
+        Local {
+            left: Cell::new(0),
+            has_begun: Cell::new(false),
+            is_inside: Cell::new(false),
+            chance: Cell::new(0),
+        }
+    };
+}
+
+/// The allocator. See the module.
+#[derive(Debug)]
+pub struct SamplingAllocator;
+
+/// Begins to sample allocations, for as long as the process lives. False where the program has another allocator.
+pub fn sample_heap() -> bool {
+    let before = LOCAL.with(|local| local.has_begun.get());
+    IS_SAMPLING.store(true, Ordering::Release);
+    // Whether this comes by here shows whether the allocator is the one that was meant.
+    drop(std::hint::black_box(Box::new(0_u64)));
+    let is_ours = before || LOCAL.with(|local| local.has_begun.get());
+    if is_ours {
+        unnoted(heap::begin);
+    } else {
+        IS_SAMPLING.store(false, Ordering::Release);
+    }
+    is_ours
+}
+
+/// The heap as it is now, as far as samples tell; nothing where it is not sampled.
+#[must_use]
+pub fn heap_now() -> Option<HeapProfile> {
+    unnoted(heap::now)
+}
+
+/// Lets this thread allocate without being noted.
+fn unnoted<T>(work: impl FnOnce() -> T) -> T {
+    struct Inside(bool);
+    impl Drop for Inside {
+        fn drop(&mut self) {
+            LOCAL.with(|local| local.is_inside.set(self.0));
+        }
+    }
+    let _inside = Inside(LOCAL.with(|local| local.is_inside.replace(true)));
+    work()
+}
+
+// SAFETY: every call is passed on to the system's allocator as it came, and its answer back as it is. What is done
+// besides touches none of the memory, and unwinds nowhere: a panic within the noting ends the process, as one within
+// an allocator must.
+unsafe impl GlobalAlloc for SamplingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises are those that the system's asks for.
+        let memory = unsafe { System.alloc(layout) };
+        note_allocation(memory, layout.size());
+        memory
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        let memory = unsafe { System.alloc_zeroed(layout) };
+        note_allocation(memory, layout.size());
+        memory
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        note_end(memory);
+        // SAFETY: as above.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        note_end(memory);
+        // SAFETY: as above.
+        let moved = unsafe { System.realloc(memory, layout, size) };
+        note_allocation(moved, size);
+        moved
+    }
+}
+
+#[inline(always)]
+fn note_allocation(memory: *mut u8, size: usize) {
+    if IS_SAMPLING.load(Ordering::Relaxed) {
+        count_down(memory, size as u64);
+    }
+}
+
+#[inline(always)]
+fn note_end(memory: *mut u8) {
+    if IS_SAMPLING.load(Ordering::Relaxed) {
+        look_up(memory);
+    }
+}
+
+#[inline(never)]
+fn count_down(memory: *mut u8, size: u64) {
+    LOCAL.with(|local| {
+        let left = local.left.get();
+        if size < left {
+            local.left.set(left - size);
+        } else if !memory.is_null() && !local.is_inside.get() {
+            take_turn(local, memory, size);
+        }
+    });
+}
+
+/// Draws how far the next sample is, and takes one here, if one was due.
+#[cold]
+fn take_turn(local: &Local, memory: *mut u8, size: u64) {
+    if !local.has_begun.replace(true) {
+        // Threads that begin alike draw differently.
+        local.chance.set(mix(std::ptr::from_ref(local).addr() as u64));
+        let first = draw(local);
+        if size < first {
+            local.left.set(first - size);
+            return;
+        }
+    }
+    local.left.set(draw(local));
+    unnoted(|| {
+        let mut frames = [0; STACK_FRAMES_MAX];
+        let count = walk(&mut frames);
+        if heap::add(memory.addr(), size, &frames[..count]) {
+            FILTER[place(memory)].fetch_add(1, Ordering::Release);
+        }
+    });
+}
+
+#[inline(never)]
+fn look_up(memory: *mut u8) {
+    let place = &FILTER[place(memory)];
+    if place.load(Ordering::Acquire) > 0
+        && !LOCAL.with(|local| local.is_inside.get())
+        && unnoted(|| heap::remove(memory.addr()))
+    {
+        place.fetch_sub(1, Ordering::Release);
+    }
+}
+
+fn place(memory: *mut u8) -> usize {
+    let place = mix(memory.addr() as u64) % FILTER_PLACES as u64;
+    usize::try_from(place).expect("a remainder is below its divisor")
+}
+
+/// Bytes until the next sample, one at least, so that each byte is as likely as any other to be where it is.
+fn draw(local: &Local) -> u64 {
+    let mut random = SplitMix64::new(local.chance.get());
+    let drawn = random.next_u64();
+    local.chance.set(drawn);
+    // 53 bits, none of them making zero.
+    let part = ((drawn >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+    let distance = -part.ln() * MEAN_BYTES as f64;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is between zero and 37 times the mean"
+    )]
+    let whole = distance as u64;
+    whole + 1
+}
+
+unsafe extern "C-unwind" {
+    /// Of the runtime that also panics are unwound by. Calls the function for each frame, the innermost first.
+    fn _Unwind_Backtrace(
+        visit: extern "C-unwind" fn(*mut c_void, *mut c_void) -> c_int,
+        argument: *mut c_void,
+    ) -> c_int;
+
+    /// Where a frame returns to, or is.
+    fn _Unwind_GetIP(context: *mut c_void) -> usize;
+}
+
+struct Walk<'a> {
+    frames: &'a mut [u64; STACK_FRAMES_MAX],
+    count: usize,
+}
+
+/// The calls of this thread, the innermost first: an address within each.
+fn walk(frames: &mut [u64; STACK_FRAMES_MAX]) -> usize {
+    const GO_ON: c_int = 0;
+    const END: c_int = 5;
+
+    extern "C-unwind" fn visit(context: *mut c_void, argument: *mut c_void) -> c_int {
+        // SAFETY: it is the walk below, which nobody else touches while the stack is walked.
+        let walk = unsafe { &mut *argument.cast::<Walk<'_>>() };
+        // SAFETY: the context is that of the frame that this is called for.
+        let address = unsafe { _Unwind_GetIP(context) };
+        if walk.count == walk.frames.len() || address == 0 {
+            return END;
+        }
+        // The instruction before the one that is returned to is of the call, also at the end of a function.
+        walk.frames[walk.count] = address as u64 - 1;
+        walk.count += 1;
+        GO_ON
+    }
+
+    let mut walk = Walk { frames, count: 0 };
+    // SAFETY: the function takes what it is given here, and does not unwind. The walker takes no lock that an
+    // allocation of this language's code could be within, and allocates nothing by it.
+    unsafe { _Unwind_Backtrace(visit, (&raw mut walk).cast()) };
+    walk.count
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! The allocator of this test program is the one that is tested.
+
+use std::sync::mpsc;
+
+use super::*;
+use crate::encoding::tests::{Read, decode};
+use crate::heap::HeapView;
+
+#[global_allocator]
+static ALLOCATOR: SamplingAllocator = SamplingAllocator;
+
+fn heap_profile() -> HeapProfile {
+    assert!(sample_heap(), "the allocator is the one that samples");
+    heap_now().expect("it is sampled")
+}
+
+/// Objects and bytes, allocated and in use, at stacks with this function.
+fn at(function: &str, profile: &HeapProfile) -> [i64; 4] {
+    let read: Read = decode(&profile.encode(HeapView::InUse));
+    let with_it =
+        read.rows.iter().filter(|row| row.stack.iter().any(|call| call.contains(function)));
+    with_it.fold([0; 4], |mut sums, row| {
+        for (sum, value) in sums.iter_mut().zip(&row.values) {
+            *sum += value.cast_signed();
+        }
+        sums
+    })
+}
+
+#[inline(never)]
+fn hold_much_in_small_pieces() -> Vec<Vec<u8>> {
+    (0..64_000).map(|_| vec![1; 1000]).collect()
+}
+
+#[inline(never)]
+fn free_what_others_hold(held: Vec<u8>) {
+    drop(std::hint::black_box(held));
+}
+
+#[inline(never)]
+fn hold_in_one_piece() -> Vec<u8> {
+    vec![1; 100 << 20]
+}
+
+#[inline(never)]
+fn grow_by_and_by() -> Vec<u8> {
+    let mut held = Vec::with_capacity(40 << 20);
+    held.resize(40 << 20, 1);
+    held.reserve_exact(80 << 20);
+    held
+}
+
+#[test]
+fn what_is_held_is_told_by_who_asked_for_it() {
+    let before = heap_profile();
+    let held = hold_much_in_small_pieces();
+    let during = heap_profile().since(&before);
+    let name = "hold_much_in_small_pieces";
+    let [objects, bytes, in_use, in_use_bytes] = at(name, &during);
+    // 122 samples are to be expected; that it is 61 or 244 has a probability of less than 10^-8.
+    let expected = (64_000 * 1000 / 2)..(64_000 * 1000 * 2);
+    assert!(expected.contains(&bytes), "{bytes}");
+    assert!((32_000..128_000).contains(&objects), "{objects}");
+    assert_eq!((in_use, in_use_bytes), (objects, bytes));
+    drop(held);
+    let [_, after_bytes, _, in_use_after] = at(name, &heap_profile().since(&before));
+    assert_eq!((after_bytes, in_use_after), (bytes, 0), "nothing of it is left");
+    let read = decode(&during.encode(HeapView::Allocated));
+    let types: Vec<_> =
+        read.types.iter().map(|(what, unit)| (what.as_str(), unit.as_str())).collect();
+    let expected = [
+        ("alloc_objects", "count"),
+        ("alloc_space", "bytes"),
+        ("inuse_objects", "count"),
+        ("inuse_space", "bytes"),
+    ];
+    assert_eq!(types, expected);
+    assert_eq!(read.period, ("space".to_owned(), "bytes".to_owned(), MEAN_BYTES));
+}
+
+#[test]
+fn the_calls_of_the_allocator_are_not_shown() {
+    let _before = heap_profile();
+    let held = hold_in_one_piece();
+    let read = decode(&heap_profile().encode(HeapView::InUse));
+    let is_of = |stack: &[String], name: &str| stack.iter().any(|call| call.contains(name));
+    let test = "the_calls_of_the_allocator_are_not_shown";
+    let row =
+        read.rows.iter().find(|row| is_of(&row.stack, test) && is_of(&row.stack, "hold_in_one"));
+    let stack = &row.expect("a hundred mebibytes are seen").stack;
+    for name in ["SamplingAllocator", "__rust_alloc", "count_down", "walk"] {
+        assert!(!is_of(stack, name), "{stack:#?}");
+    }
+    drop(held);
+}
+
+#[test]
+fn another_thread_may_free_it() {
+    let before = heap_profile();
+    let (give, taken) = mpsc::channel();
+    let other = std::thread::spawn(move || taken.iter().for_each(free_what_others_hold));
+    for _ in 0..4 {
+        give.send(hold_in_one_piece()).unwrap();
+    }
+    drop(give);
+    other.join().unwrap();
+    let [objects, _, in_use, _] = at("another_thread_may_free_it", &heap_profile().since(&before));
+    assert_eq!((objects, in_use), (4, 0));
+}
+
+#[test]
+fn what_grows_is_one_object_at_a_time() {
+    let before = heap_profile();
+    let held = grow_by_and_by();
+    let [objects, bytes, in_use, in_use_bytes] =
+        at("grow_by_and_by", &heap_profile().since(&before));
+    assert_eq!((objects, bytes >> 20), (2, 40 + 120));
+    assert_eq!((in_use, in_use_bytes >> 20), (1, 120));
+    drop(held);
+}
+
+#[test]
+fn samples_are_as_far_from_one_another_as_was_said() {
+    let local = Local {
+        left: Cell::new(0),
+        has_begun: Cell::new(true),
+        is_inside: Cell::new(false),
+        chance: Cell::new(7),
+    };
+    let sum: u64 = (0..100_000).map(|_| draw(&local)).sum();
+    let mean = sum / 100_000;
+    assert!((MEAN_BYTES * 98 / 100..MEAN_BYTES * 102 / 100).contains(&mean), "{mean}");
+}

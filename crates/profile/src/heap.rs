@@ -1,0 +1,379 @@
+//! The samples of allocations, by stack: what was allocated since they are taken, and what of it is in use.
+//!
+//! A sample stands for as many bytes as it takes on average to get one. An allocation of `size` bytes is one with the
+//! probability `1 - exp(-size / mean)`, so one that was caught stands for as many as the inverse of that says: what the
+//! profile tells are estimates of all allocations, as those of Go's are, of which readers need not know.
+//!
+//! # Invariants
+//!
+//! * What is kept is bounded: [`STACKS_MAX`] stacks of [`STACK_FRAMES_MAX`] calls, [`LIVE_MAX`] samples in use. What is
+//!   beyond is counted, and the profile says so.
+//!
+//! # Not here
+//!
+//! Which allocations are samples (`allocator`).
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use crate::binaries::Binaries;
+use crate::encoding::{Profile, Row, ValueType};
+use crate::places::Places;
+
+/// The bytes between two samples, on average: Go's.
+pub(crate) const MEAN_BYTES: u64 = 512 << 10;
+
+/// Calls of a stack that are kept, from the innermost one.
+pub(crate) const STACK_FRAMES_MAX: usize = 64;
+
+/// Stacks that are told apart. What is allocated at others is counted, and told as that.
+const STACKS_MAX: usize = 1 << 13;
+
+/// Samples in use at one time: of thirty gigabytes.
+pub(crate) const LIVE_MAX: usize = (1 << 16) - 1;
+
+/// How much was allocated, as far as the samples tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Amount {
+    objects: f64,
+    bytes: f64,
+}
+
+impl Amount {
+    /// What an allocation stands for that is a sample.
+    fn of_sample(size: u64) -> Self {
+        let size = size as f64;
+        let objects = 1.0 / -(-size / MEAN_BYTES as f64).exp_m1();
+        Self { objects, bytes: objects * size }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.objects += other.objects;
+        self.bytes += other.bytes;
+    }
+
+    fn less(self, other: Self) -> Self {
+        Self { objects: self.objects - other.objects, bytes: self.bytes - other.bytes }
+    }
+}
+
+/// What was allocated by one stack, and what of it is in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Sums {
+    allocated: Amount,
+    in_use: Amount,
+}
+
+/// A sample that is in use.
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    stack: usize,
+    size: u64,
+}
+
+/// All samples.
+#[derive(Debug, Default)]
+struct Heap {
+    /// The number of each stack.
+    stacks: HashMap<Box<[u64]>, usize>,
+    /// By the numbers of stacks.
+    sums: Vec<Sums>,
+    /// By address.
+    live: HashMap<usize, Live>,
+    /// Samples for which there was no room.
+    left_out: u64,
+}
+
+static HEAP: Mutex<Option<Heap>> = Mutex::new(None);
+
+fn heap() -> MutexGuard<'static, Option<Heap>> {
+    HEAP.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets samples be noted from now on.
+pub(crate) fn begin() {
+    heap().get_or_insert_default();
+}
+
+/// Notes a sample. False if it will not be told when it is freed. For a thread whose allocations are not noted.
+pub(crate) fn add(address: usize, size: u64, frames: &[u64]) -> bool {
+    heap().as_mut().is_some_and(|heap| heap.add(address, size, frames))
+}
+
+/// Notes that memory is about to be freed. False if it was no sample.
+pub(crate) fn remove(address: usize) -> bool {
+    heap().as_mut().is_some_and(|heap| heap.remove(address))
+}
+
+impl Heap {
+    fn add(&mut self, address: usize, size: u64, frames: &[u64]) -> bool {
+        let stack = match self.stacks.get(frames) {
+            Some(number) => *number,
+            None if self.stacks.len() < STACKS_MAX => {
+                self.stacks.insert(frames.into(), self.sums.len());
+                self.sums.push(Sums::default());
+                self.sums.len() - 1
+            }
+            None => {
+                self.left_out += 1;
+                return false;
+            }
+        };
+        let amount = Amount::of_sample(size);
+        self.sums[stack].allocated.add(amount);
+        if self.live.len() >= LIVE_MAX {
+            self.left_out += 1;
+            return false;
+        }
+        self.sums[stack].in_use.add(amount);
+        let before = self.live.insert(address, Live { stack, size });
+        before.inspect(|live| self.end(*live)).is_none()
+    }
+
+    fn remove(&mut self, address: usize) -> bool {
+        let ended = self.live.remove(&address);
+        ended.inspect(|live| self.end(*live)).is_some()
+    }
+
+    fn end(&mut self, live: Live) {
+        let sums = &mut self.sums[live.stack];
+        sums.in_use = sums.in_use.less(Amount::of_sample(live.size));
+    }
+}
+
+/// Which type of value readers show until they are told another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeapView {
+    /// What is in use.
+    InUse,
+    /// All that was ever allocated.
+    Allocated,
+}
+
+/// The heap at one moment, as far as samples tell.
+#[derive(Clone, Debug)]
+pub struct HeapProfile {
+    rows: HashMap<Box<[u64]>, Sums>,
+    left_out: u64,
+    /// The moment, or when the span began.
+    began: SystemTime,
+    lasted: Duration,
+}
+
+/// The heap as it is now; nothing where it is not sampled. For a thread whose allocations are not noted.
+pub(crate) fn now() -> Option<HeapProfile> {
+    let heap = heap();
+    let heap = heap.as_ref()?;
+    let rows = heap.stacks.iter().map(|(stack, number)| (stack.clone(), heap.sums[*number]));
+    Some(HeapProfile {
+        rows: rows.collect(),
+        left_out: heap.left_out,
+        began: SystemTime::now(),
+        lasted: Duration::ZERO,
+    })
+}
+
+impl HeapProfile {
+    /// What has been allocated since another, and what has become of what is in use, which may be less.
+    #[must_use]
+    pub fn since(mut self, before: &Self) -> Self {
+        for (stack, sums) in &before.rows {
+            // Stacks stay.
+            let now = self.rows.entry(stack.clone()).or_default();
+            now.allocated = now.allocated.less(sums.allocated);
+            now.in_use = now.in_use.less(sums.in_use);
+        }
+        self.rows.retain(|_, sums| *sums != Sums::default());
+        self.lasted = self.began.duration_since(before.began).unwrap_or_default();
+        self.began = before.began;
+        self
+    }
+
+    /// For `pprof`, gzipped. For a thread that may wait: names are looked up.
+    #[must_use]
+    pub fn encode(&self, view: HeapView) -> Vec<u8> {
+        let binaries = Binaries::of_process();
+        let mut places = Places::new(&binaries, self.rows.keys().flat_map(|stack| stack.iter()));
+        let mut rows = Vec::new();
+        for (stack, sums) in self.by_size() {
+            let calls = calls(stack, &places);
+            let locations = calls.iter().map(|address| places.number(*address)).collect();
+            let Sums { allocated, in_use } = sums;
+            let values = [allocated.objects, allocated.bytes, in_use.objects, in_use.bytes];
+            let values = values.map(|value| whole(value).cast_unsigned()).to_vec();
+            rows.push(Row { locations, values, labels: Vec::new() });
+        }
+        let value = |what, unit| ValueType { what, unit };
+        let mut comments =
+            vec!["memory that is mapped, as the backend file is, is not of the heap".to_owned()];
+        if self.left_out > 0 {
+            let lost = self.left_out;
+            comments.push(format!("{lost} samples were lost: too many stacks, or too much in use"));
+        }
+        let profile = Profile {
+            types: vec![
+                value("alloc_objects", "count"),
+                value("alloc_space", "bytes"),
+                value("inuse_objects", "count"),
+                value("inuse_space", "bytes"),
+            ],
+            rows,
+            mappings: places.mappings(),
+            locations: places.locations,
+            functions: places.functions,
+            began: self.began,
+            lasted: self.lasted,
+            period: Some((value("space", "bytes"), MEAN_BYTES)),
+            comments,
+            shown_first: match view {
+                // It is the last of them.
+                HeapView::InUse => None,
+                HeapView::Allocated => Some("alloc_space"),
+            },
+        };
+        profile.encode()
+    }
+
+    /// For people, as Go writes it: of each stack what is in use, what was allocated, and the calls. For a thread that
+    /// may wait.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let binaries = Binaries::of_process();
+        let places = Places::new(&binaries, self.rows.keys().flat_map(|stack| stack.iter()));
+        let amounts = |Sums { allocated, in_use }: Sums| {
+            let [objects, bytes, all, all_bytes] =
+                [in_use.objects, in_use.bytes, allocated.objects, allocated.bytes].map(whole);
+            format!("{objects}: {bytes} [{all}: {all_bytes}]")
+        };
+        let mut total = Sums::default();
+        for sums in self.rows.values() {
+            total.allocated.add(sums.allocated);
+            total.in_use.add(sums.in_use);
+        }
+        let mut text = format!("heap profile: {} @ heap/{MEAN_BYTES}\n", amounts(total));
+        let written = "text takes all that is written to it";
+        for (stack, sums) in self.by_size() {
+            let calls = calls(stack, &places);
+            text.push_str(&amounts(sums));
+            text.push_str(" @");
+            for address in calls {
+                write!(text, " {address:#x}").expect(written);
+            }
+            text.push('\n');
+            for address in calls {
+                let name = places.name(*address).unwrap_or("?");
+                writeln!(text, "#\t{address:#x}\t{name}").expect(written);
+            }
+            text.push('\n');
+        }
+        text
+    }
+
+    /// The stacks, those first that have the most in use, then those that have allocated the most.
+    fn by_size(&self) -> Vec<(&[u64], Sums)> {
+        let mut rows: Vec<_> = self.rows.iter().map(|(stack, sums)| (&**stack, *sums)).collect();
+        rows.sort_by(|(stack, one), (other_stack, other)| {
+            let by_use = other.in_use.bytes.total_cmp(&one.in_use.bytes);
+            let by_all = other.allocated.bytes.total_cmp(&one.allocated.bytes);
+            by_use.then(by_all).then(stack.cmp(other_stack))
+        });
+        rows
+    }
+}
+
+/// A stack without the calls by which it was looked at, and the allocator's.
+fn calls<'a>(stack: &'a [u64], places: &Places<'_>) -> &'a [u64] {
+    /// The outermost of these calls, however much of the rest the compiler has made one function of.
+    const OUTERMOST: [&str; 4] =
+        ["allocator::count_down", "SamplingAllocator as ", "__rust_alloc", "__rust_realloc"];
+    /// Among how many calls they are.
+    const INNER: usize = 16;
+    let is_of_allocator = |address: &u64| {
+        places.name(*address).is_some_and(|name| OUTERMOST.iter().any(|call| name.contains(call)))
+    };
+    let inner = &stack[..stack.len().min(INNER)];
+    let own = inner.iter().rposition(is_of_allocator).map_or(0, |last| last + 1);
+    // Whoever is called by nobody is shown all the same.
+    if own < stack.len() { &stack[own..] } else { stack }
+}
+
+/// The nearest whole number.
+#[expect(clippy::cast_possible_truncation, reason = "memory has fewer than 2^63 bytes")]
+fn whole(estimate: f64) -> i64 {
+    estimate.round() as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_allocation_stands_for_itself_and_a_small_one_for_many() {
+        let large = Amount::of_sample(64 << 20);
+        assert_eq!((whole(large.objects), whole(large.bytes)), (1, 64 << 20));
+        let small = Amount::of_sample(16);
+        assert_eq!(whole(small.objects), 32_768 + 1, "half a mebibyte in pieces of 16");
+    }
+
+    #[test]
+    fn what_is_freed_is_in_use_no_more() {
+        let mut heap = Heap::default();
+        assert!(heap.add(0x10, 1 << 30, &[1, 2]));
+        assert!(heap.add(0x20, 1 << 30, &[1, 2]));
+        assert!(heap.remove(0x10));
+        assert!(!heap.remove(0x10), "it is gone");
+        assert!(!heap.add(0x20, 1 << 30, &[3]), "whoever freed it was not seen");
+        let amount = |objects: i64| (objects, objects << 30);
+        let seen = |of: Amount| (whole(of.objects), whole(of.bytes));
+        assert_eq!(
+            heap.sums.iter().map(|sums| seen(sums.allocated)).collect::<Vec<_>>(),
+            [amount(2), amount(1)]
+        );
+        assert_eq!(
+            heap.sums.iter().map(|sums| seen(sums.in_use)).collect::<Vec<_>>(),
+            [amount(0), amount(1)]
+        );
+    }
+
+    #[test]
+    fn stacks_and_samples_beyond_their_number_are_left_out_and_counted() {
+        let mut heap = Heap::default();
+        for number in 0..STACKS_MAX {
+            assert!(heap.add(number, 1, &[number as u64]));
+        }
+        assert!(!heap.add(usize::MAX, 1, &[u64::MAX]));
+        assert_eq!(heap.left_out, 1);
+        for number in STACKS_MAX..LIVE_MAX {
+            assert!(heap.add(number, 1, &[7]));
+        }
+        assert!(!heap.add(LIVE_MAX, 1, &[7]));
+        assert_eq!((heap.left_out, heap.live.len()), (2, LIVE_MAX));
+        assert!(heap.remove(0));
+        assert!(heap.add(LIVE_MAX, 1, &[7]), "there is room again");
+    }
+
+    #[test]
+    fn between_two_moments_there_is_what_came_and_what_went() {
+        let profile = |sums: &[(u64, f64, f64)], seconds| {
+            let amount = |objects| Amount { objects, bytes: objects * 10.0 };
+            let row = |(stack, allocated, in_use): &(u64, f64, f64)| {
+                let sums = Sums { allocated: amount(*allocated), in_use: amount(*in_use) };
+                (Box::from([*stack]), sums)
+            };
+            HeapProfile {
+                rows: sums.iter().map(row).collect(),
+                left_out: 0,
+                began: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
+                lasted: Duration::ZERO,
+            }
+        };
+        let before = profile(&[(1, 5.0, 4.0)], 10);
+        let span = profile(&[(1, 6.0, 1.0), (2, 1.0, 1.0)], 12).since(&before);
+        let expected = profile(&[(1, 1.0, -3.0), (2, 1.0, 1.0)], 10);
+        assert_eq!(span.rows, expected.rows);
+        assert_eq!((span.began, span.lasted), (expected.began, Duration::from_secs(2)));
+        assert!(span.text().starts_with("heap profile: -2: -20 [2: 20] @ heap/524288\n"));
+    }
+}
