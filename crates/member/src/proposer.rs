@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use prost::Message;
 use quorate_api::etcdserverpb::{
@@ -69,7 +70,19 @@ impl Proposer {
         request: InternalRaftRequest,
         kind: RequestKind,
     ) -> Result<Response, RequestError> {
-        self.propose_by(Input::Propose, Author::Client(client), request, kind).await
+        self.propose_by(Input::Propose, Author::Client(client), request, kind, None).await
+    }
+
+    /// The same, and `kept` becomes the request as the log has it, for what is to be said of it in the end. It takes no
+    /// memory that the log does not.
+    pub async fn propose_and_keep(
+        &self,
+        client: &Client,
+        request: InternalRaftRequest,
+        kind: RequestKind,
+        kept: &mut Bytes,
+    ) -> Result<Response, RequestError> {
+        self.propose_by(Input::Propose, Author::Client(client), request, kind, Some(kept)).await
     }
 
     /// The same for what this member does by itself, which is permitted.
@@ -78,7 +91,7 @@ impl Proposer {
         request: InternalRaftRequest,
         kind: RequestKind,
     ) -> Result<Response, RequestError> {
-        self.propose_by(Input::Propose, Author::Member, request, kind).await
+        self.propose_by(Input::Propose, Author::Member, request, kind, None).await
     }
 
     /// The same for what a leader finds out by its own clocks: fails unless it leads in that term still when
@@ -90,7 +103,7 @@ impl Proposer {
         kind: RequestKind,
     ) -> Result<Response, RequestError> {
         let input = |proposal| Input::ProposeAsLeader { term, proposal };
-        self.propose_by(input, Author::Member, request, kind).await
+        self.propose_by(input, Author::Member, request, kind, None).await
     }
 
     async fn propose_by(
@@ -99,6 +112,7 @@ impl Proposer {
         author: Author<'_>,
         request: InternalRaftRequest,
         kind: RequestKind,
+        kept: Option<&mut Bytes>,
     ) -> Result<Response, RequestError> {
         let standing = self.profile.standing();
         let first = kind == RequestKind::LeaseRevoke && self.profile.limits().revocations_first;
@@ -118,7 +132,11 @@ impl Proposer {
             completion::wait(&AWAITING, deadline).ok_or(RequestError::Stopped)?;
         self.pending.add(request_id, completer, data.len())?;
         let ticket = Ticket::new(self, request_id, kind, started);
-        let proposal = Proposal { request_id, data: data.into() };
+        let data = Bytes::from(data);
+        if let Some(kept) = kept {
+            *kept = data.clone();
+        }
+        let proposal = Proposal { request_id, data };
         if let Err(full) = self.driver.request(input(proposal)) {
             drop(self.pending.take(request_id));
             return Err(full.into());

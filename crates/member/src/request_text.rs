@@ -74,6 +74,41 @@ pub fn of_txn(request: &TxnRequest) -> String {
     txn(request).cut()
 }
 
+/// What a write asks for, as far as it is told of calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// How many changes, of the branch that was taken.
+    pub count: usize,
+    /// How large, as far as it is counted.
+    pub bytes: usize,
+    /// The text.
+    pub text: String,
+}
+
+/// What a client's write asks for, by the data of its log entry; nothing of other writes. Of a transaction that
+/// changes are counted that it made, by whether its comparisons held.
+#[must_use]
+pub fn of_write(data: &Bytes, has_succeeded: bool) -> Option<Written> {
+    let of = |count, bytes, text: Text| Some(Written { count, bytes, text: text.cut() });
+    match Request::decode(data.clone()).ok()?.command {
+        Command::Put(request) => of(1, request.encoded_len(), put(&request)),
+        Command::DeleteRange(request) => of(0, request.encoded_len(), delete_range(&request)),
+        Command::Txn(request) => {
+            let done = if has_succeeded { &request.success } else { &request.failure };
+            of(done.len(), done.iter().map(Message::encoded_len).sum(), txn(&request))
+        }
+        Command::Range(_)
+        | Command::Compaction(_)
+        | Command::LeaseGrant(_)
+        | Command::LeaseRevoke(_)
+        | Command::LeaseCheckpoint(_)
+        | Command::Alarm(_)
+        | Command::Auth(_)
+        | Command::Cluster(_)
+        | Command::Nothing => None,
+    }
+}
+
 /// `name:value` one after the other; what is not set is left out.
 #[derive(Default)]
 struct Text(String);

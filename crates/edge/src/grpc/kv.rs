@@ -1,7 +1,9 @@
 //! The KV service: reads from the newest view, writes through the log.
 
 use std::sync::Arc;
+use std::time::Instant;
 
+use bytes::Bytes;
 use prost::Message as _;
 use quorate_api::etcdserverpb::kv_server;
 use quorate_api::etcdserverpb::request_op::Request as Operation;
@@ -24,6 +26,7 @@ use super::access::client_of;
 use super::large_reply::{COUNTED_BYTES_MIN, Large, Reply, StreamRooms};
 use super::range_stream::ChunkedRange;
 use super::request_body;
+use super::request_stats::{self, RequestStats, WriteResponse};
 use super::spans;
 use super::status::status;
 use super::unexpected;
@@ -89,22 +92,41 @@ impl Kv {
         result
     }
 
+    /// Carries out a client's put. Like every write, it leaves in `kept` what it has asked the log for.
+    async fn put_for(
+        &self,
+        client: &Client,
+        put: PutRequest,
+        kept: &mut Bytes,
+    ) -> Result<PutResponse, Status> {
+        self.proposer.check_quota(put_cost(&put)).await.map_err(status)?;
+        check_put(&put).map_err(status)?;
+        let _operation = client.operation("put", || spans::put(&put));
+        let request = InternalRaftRequest { put: Some(put), ..InternalRaftRequest::default() };
+        let outcome = self.proposer.propose_and_keep(client, request, RequestKind::Put, kept).await;
+        match outcome.map_err(status)? {
+            Outcome::Put(mut response) => {
+                response.header = self.profile.complete(response.header);
+                Ok(response)
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// Carries out a client's deletion.
     pub(super) async fn delete_for(
         &self,
         client: &Client,
         delete: DeleteRangeRequest,
+        kept: &mut Bytes,
     ) -> Result<DeleteRangeResponse, Status> {
         check_delete_range(&delete).map_err(status)?;
         let _operation = client.operation("delete_range", || spans::delete_range(&delete));
         let request =
             InternalRaftRequest { delete_range: Some(delete), ..InternalRaftRequest::default() };
-        match self
-            .proposer
-            .propose_for(client, request, RequestKind::DeleteRange)
-            .await
-            .map_err(status)?
-        {
+        let kind = RequestKind::DeleteRange;
+        let outcome = self.proposer.propose_and_keep(client, request, kind, kept).await;
+        match outcome.map_err(status)? {
             Outcome::DeleteRange(mut response) => {
                 response.header = self.profile.complete(response.header);
                 Ok(response)
@@ -120,7 +142,7 @@ impl Kv {
         txn: TxnRequest,
     ) -> Result<TxnResponse, Status> {
         self.check_txn(&txn).await.map_err(status)?;
-        self.write_txn(client, txn).await
+        self.write_txn(client, txn, &mut Bytes::new()).await
     }
 
     async fn check_txn(&self, txn: &TxnRequest) -> Result<(), RequestError> {
@@ -128,10 +150,16 @@ impl Kv {
         Ok(check_txn(txn, self.profile.limits().txn_ops_max)?)
     }
 
-    async fn write_txn(&self, client: &Client, txn: TxnRequest) -> Result<TxnResponse, Status> {
+    async fn write_txn(
+        &self,
+        client: &Client,
+        txn: TxnRequest,
+        kept: &mut Bytes,
+    ) -> Result<TxnResponse, Status> {
         let _operation = client.operation("txn", || spans::txn(&txn, false));
         let request = InternalRaftRequest { txn: Some(txn), ..InternalRaftRequest::default() };
-        match self.proposer.propose_for(client, request, RequestKind::Txn).await.map_err(status)? {
+        let outcome = self.proposer.propose_and_keep(client, request, RequestKind::Txn, kept).await;
+        match outcome.map_err(status)? {
             Outcome::Txn(mut response) => {
                 response.header = self.profile.complete(response.header);
                 Ok(response)
@@ -185,6 +213,7 @@ impl Kv {
         &self,
         client: &Client,
         request: TxnRequest,
+        started: Instant,
     ) -> Result<Reply<TxnResponse>, RequestError> {
         let _operation = client.operation("txn", || spans::txn(&request, true));
         let (request, mut times) = (Arc::new(request), ReadTimes::start());
@@ -196,6 +225,10 @@ impl Kv {
             let response = result.as_ref().map(txn_response_text);
             (request_text::of_txn(&request), response)
         });
+        if request_stats::is_wanted(&self.profile, started) {
+            let response = result.as_ref().ok().map(Reply::message);
+            request_stats::leave(RequestStats::of_txn(&request, response));
+        }
         result
     }
 
@@ -292,6 +325,18 @@ impl Kv {
             .into_response()
     }
 
+    /// Leaves what is to be said of a write, if that is anything.
+    fn tell_of_write(
+        &self,
+        started: Instant,
+        kept: &Bytes,
+        result: &Result<impl WriteResponse, Status>,
+    ) {
+        if request_stats::is_wanted(&self.profile, started) {
+            request_stats::leave(RequestStats::of_write(kept, result.as_ref().ok()));
+        }
+    }
+
     async fn wait_for_room(&self, bytes: u64) -> Result<Room, RequestError> {
         let patience = self.profile.limits().request_timeout;
         Ok(Bound::take_within(&self.reader.admission().replies, bytes, patience).await?)
@@ -336,9 +381,15 @@ impl kv_server::Kv for Kv {
         &self,
         request: Request<RangeRequest>,
     ) -> Result<Response<RangeResponse>, Status> {
+        let started = Instant::now();
         let client = client_of(&request);
         let request = request_body::take_in(request)?;
-        self.range_for(&client, &request).await.map_err(status)?.into_response()
+        let result = self.range_for(&client, &request).await;
+        if request_stats::is_wanted(&self.profile, started) {
+            let response = result.as_ref().ok().map(Reply::message);
+            request_stats::leave(RequestStats::of_range(&request, response));
+        }
+        result.map_err(status)?.into_response()
     }
 
     async fn range_stream(
@@ -383,38 +434,40 @@ impl kv_server::Kv for Kv {
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
+        let started = Instant::now();
         let client = client_of(&request);
         let put = request_body::take_in(request)?;
-        self.proposer.check_quota(put_cost(&put)).await.map_err(status)?;
-        check_put(&put).map_err(status)?;
-        let _operation = client.operation("put", || spans::put(&put));
-        let request = InternalRaftRequest { put: Some(put), ..InternalRaftRequest::default() };
-        match self.proposer.propose_for(&client, request, RequestKind::Put).await.map_err(status)? {
-            Outcome::Put(mut response) => {
-                response.header = self.profile.complete(response.header);
-                Ok(Response::new(response))
-            }
-            other => Err(unexpected(&other)),
-        }
+        let mut kept = Bytes::new();
+        let result = self.put_for(&client, put, &mut kept).await;
+        self.tell_of_write(started, &kept, &result);
+        result.map(Response::new)
     }
 
     async fn delete_range(
         &self,
         request: Request<DeleteRangeRequest>,
     ) -> Result<Response<DeleteRangeResponse>, Status> {
+        let started = Instant::now();
         let client = client_of(&request);
         let delete = request_body::take_in(request)?;
-        self.reply_regardless(self.delete_for(&client, delete).await?)
+        let mut kept = Bytes::new();
+        let result = self.delete_for(&client, delete, &mut kept).await;
+        self.tell_of_write(started, &kept, &result);
+        self.reply_regardless(result?)
     }
 
     async fn txn(&self, request: Request<TxnRequest>) -> Result<Response<TxnResponse>, Status> {
+        let started = Instant::now();
         let client = client_of(&request);
         let txn = request_body::take_in(request)?;
         self.check_txn(&txn).await.map_err(status)?;
         if is_read_only(&txn) {
-            return self.read_txn_for(&client, txn).await.map_err(status)?.into_response();
+            return self.read_txn_for(&client, txn, started).await.map_err(status)?.into_response();
         }
-        self.reply_regardless(self.write_txn(&client, txn).await?)
+        let mut kept = Bytes::new();
+        let result = self.write_txn(&client, txn, &mut kept).await;
+        self.tell_of_write(started, &kept, &result);
+        self.reply_regardless(result?)
     }
 
     async fn compact(

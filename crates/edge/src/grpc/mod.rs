@@ -33,6 +33,7 @@ mod observe;
 mod range_stream;
 mod recipes;
 mod request_body;
+mod request_stats;
 mod spans;
 mod status;
 mod streams;
@@ -181,7 +182,8 @@ impl Router {
         request: Request<ClientBody>,
         Admitted { room, bytes, timeout }: Admitted,
     ) -> Call {
-        let mut stats = CallStats::start(&self.services.profile, service, method, kind);
+        let mut stats =
+            CallStats::start(&self.services.profile, (service, method), kind, self.ends.remote);
         let mut noted = None;
         if let Some(observers) = &self.services.observers {
             let found = observers.note(&request, self.ends.remote);

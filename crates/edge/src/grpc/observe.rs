@@ -13,6 +13,7 @@ use super::access::Noted;
 use super::body::CallObserver;
 use super::framing::{Follower, Passed};
 use super::head::{CLIENT_API_VERSION, metadata};
+use super::request_stats::{self, RequestStats};
 use super::status::status_name;
 use crate::methods::{Kind, SERVICES};
 use quorate_member::Profile;
@@ -34,6 +35,8 @@ pub struct CallStats {
     started: Instant,
     /// Taking longer than this is worth a warning.
     slow: Duration,
+    /// Who is at the other end of the connection.
+    remote: Option<SocketAddr>,
     /// What has been sent.
     sent: Follower,
     /// `None` where there was none.
@@ -53,7 +56,12 @@ struct Followed {
 }
 
 impl CallStats {
-    pub(super) fn start(profile: &Profile, service: usize, method: usize, kind: Kind) -> Self {
+    pub(super) fn start(
+        profile: &Profile,
+        (service, method): (usize, usize),
+        kind: Kind,
+        remote: Option<SocketAddr>,
+    ) -> Self {
         let metrics = Arc::clone(profile.metrics());
         let series = metrics.grpc.at(service, method);
         series.started.inc();
@@ -67,6 +75,7 @@ impl CallStats {
             kind,
             started: Instant::now(),
             slow: profile.limits().slow_unary,
+            remote,
             sent: Follower::default(),
             room: None,
             followed: None,
@@ -126,20 +135,31 @@ impl CallStats {
         let (service, method) = self.method();
         let method = format!("/{service}/{method}");
         let started = SystemTime::now() - took;
+        let remote = self
+            .remote
+            .map_or_else(|| "No remote client info.".to_owned(), |remote| remote.to_string());
+        let RequestStats { requests, request_bytes, responses, response_bytes, text } =
+            request_stats::take().unwrap_or_default();
+        macro_rules! tell {
+            ($level:ident) => {
+                log::$level!(
+                    "request stats",
+                    "start time" = started,
+                    "time spent" = took,
+                    "remote" = remote,
+                    "response type" = method,
+                    "request count" = requests,
+                    "request size" = request_bytes,
+                    "response count" = responses,
+                    "response size" = response_bytes,
+                    "request content" = text
+                )
+            };
+        }
         if took > self.slow {
-            log::warn!(
-                "request stats",
-                "start time" = started,
-                "time spent" = took,
-                "response type" = method
-            );
+            tell!(warn);
         } else {
-            log::debug!(
-                "request stats",
-                "start time" = started,
-                "time spent" = took,
-                "response type" = method
-            );
+            tell!(debug);
         }
     }
 }
