@@ -5,8 +5,9 @@ use quorate_api::authpb::permission::Type;
 use quorate_api::etcdserverpb as pb;
 use quorate_api::v3electionpb::CampaignRequest;
 use quorate_api::v3lockpb::LockRequest;
+use quorate_tests::pki::Leaf;
 use quorate_tests::{
-    Client, Kind, Options, Server, Watch, delete, eventually, eventually_within, get_op, key,
+    Client, Kind, Options, Server, Tool, Watch, delete, eventually, eventually_within, get_op, key,
     on_quorate, put, put_op, range, request_with, txn, watch_key,
 };
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -17,6 +18,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tonic::Code;
 
+use super::tls::{Files, ctl};
+
 on_quorate! {
     alone:
     calls_of_all_kinds_are_told,
@@ -24,6 +27,7 @@ on_quorate! {
     nothing_is_told_unless_it_is_asked_for,
     rules_choose_what_is_told,
     a_full_file_is_set_aside,
+    who_shows_a_certificate_is_told_by_its_name,
     what_cannot_be_written_is_lost_or_keeps_calls_out,
 }
 
@@ -194,6 +198,33 @@ async fn who_is_refused_is_told_and_secrets_never_are(kind: Kind) {
     assert!(!text.contains("SECRET") && !text.contains(&token), "{text}");
     // Nor in any other form.
     assert!(!text.contains("$2a$") && !text.contains("JDJ"), "{text}");
+}
+
+async fn who_shows_a_certificate_is_told_by_its_name(kind: Kind) {
+    let files = Files::new();
+    files.write("ann", &Leaf::new("ann"));
+    let path = files.path("audit.log");
+    let server = files.closed(kind).flag(format!("--audit-log={}", path.display())).start().await;
+    let shown = files.shown("ann");
+    for (line, code) in [("put a v", 0), ("user add ann --no-password", 0), ("auth enable", 1)] {
+        let args: Vec<&str> = shown.iter().map(String::as_str).chain(line.split(' ')).collect();
+        let done = ctl(Tool::QuorateCtl, &server.url(), &args);
+        assert_eq!(done.code, Some(code), "{line}: {done:?}");
+    }
+    let lines = eventually("three lines", async || {
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let lines: Vec<Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        lines.iter().any(|line| line["method"] == "/etcdserverpb.Auth/AuthEnable").then_some(lines)
+    })
+    .await;
+    for line in &lines {
+        assert_eq!(line["certificate"], "ann", "{line}");
+        // Without authentication a certificate makes nobody a user.
+        assert!(line.get("user").is_none_or(|user| user == ""), "{line}");
+    }
+    let put = lines.iter().find(|line| line["method"] == "/etcdserverpb.KV/Put").unwrap();
+    assert_eq!((&put["code"], &put["requests"][0]["key"]), (&json!("OK"), &json!("a")), "{put}");
 }
 
 async fn nothing_is_told_unless_it_is_asked_for(kind: Kind) {
