@@ -32,6 +32,7 @@ use crate::outcome::Outcome;
 use crate::pending_proposals::PendingProposals;
 use crate::persist::{LogThread, LogWriter};
 use crate::standing::Standing;
+use crate::ticks::Ticks;
 use crate::write_stages::WriteStages;
 use quorate_peer::Peers;
 use quorate_telemetry::log;
@@ -111,11 +112,13 @@ impl Driver {
         self.place_log();
         self.consensus.start();
         self.carry_out_effects();
-        let mut next_tick = Instant::now() + self.heartbeat;
+        let mut ticks = Ticks::begin(self.heartbeat, Instant::now());
         let mut batch = Vec::new();
         while !self.stopping {
-            let received = self.inputs.receive_until(&mut batch, Some(next_tick));
+            let patience = ticks.patience(self.leads());
+            let received = self.inputs.receive_until(&mut batch, Some(patience));
             self.now = Instant::now();
+            let has_come = !batch.is_empty();
             match received {
                 Ok(()) => self.take_batch(&mut batch),
                 Err(Nothing::Yet) => {}
@@ -124,15 +127,12 @@ impl Driver {
             // What has been applied is looked up, not reported: it is not worth waking this thread for. A tick
             // comes by soon enough.
             self.consensus.notice_applied(self.neighbours.standing.applied());
-            if self.now >= next_tick {
-                self.notice_delay(self.now.saturating_duration_since(next_tick));
+            if let Some(delay) = ticks.take(self.now, has_come, self.leads()) {
+                self.notice_delay(delay);
                 self.forget_withdrawn();
                 self.consensus.handle(Event::Tick);
                 self.neighbours.standing.note_tick();
                 self.prepare_log();
-                // After a pause ticks are not made up for: peers would see elections that time did not
-                // call for.
-                next_tick = (next_tick + self.heartbeat).max(self.now);
             }
             self.carry_out_effects();
         }
@@ -144,9 +144,13 @@ impl Driver {
         }
     }
 
+    fn leads(&self) -> bool {
+        self.consensus.leadership().role == Role::Leader
+    }
+
     /// Heartbeats go out with the tick, so a late tick is a late heartbeat.
     fn notice_delay(&self, delay: Duration) {
-        if delay > self.heartbeat && self.consensus.leadership().role == Role::Leader {
+        if delay > self.heartbeat && self.leads() {
             self.neighbours.metrics.server.heartbeat_send_failures.inc();
             log::warn!(
                 "leader failed to send out heartbeat on time; took too long, leader is overloaded \
@@ -160,8 +164,7 @@ impl Driver {
 
     /// Gives up what nobody waits for any more. What a leader has in its log it cannot give up.
     fn forget_withdrawn(&mut self) {
-        let leads = self.consensus.leadership().role == Role::Leader;
-        let withdrawn = self.neighbours.pending.forget_withdrawn(leads);
+        let withdrawn = self.neighbours.pending.forget_withdrawn(self.leads());
         if !withdrawn.is_empty() {
             self.consensus.handle(Event::Withdraw(withdrawn));
         }

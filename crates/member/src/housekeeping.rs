@@ -175,8 +175,14 @@ pub async fn end_leases(handles: Arc<Handles>) {
     let leader = LeaderWatch::new(&handles);
     let permits = Arc::new(Semaphore::new(REVOKES_MAX));
     let mut ticks = interval(EXPIRY_SCAN);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // At the same moments as the other duties: each waking costs more than what is looked at.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut leadership = handles.profile.standing().leadership();
     loop {
+        // Others have nothing to look for until they lead.
+        if leadership.wait_for(|now| now.role == Role::Leader).await.is_err() {
+            return;
+        }
         ticks.tick().await;
         if !handles.profile.standing().leads() {
             continue;

@@ -51,6 +51,7 @@ pub mod space;
 mod standing;
 mod start;
 mod stream_ends;
+mod ticks;
 mod timed_disk;
 mod timeout;
 pub mod versions;

@@ -1,0 +1,123 @@
+//! When the consensus thread lets a tick pass.
+//!
+//! A leader's ticks send its heartbeats and are taken when they are due. A follower at rest is woken by heartbeats as
+//! often as by its own ticks, and each waking costs more than what is done then: so it takes a tick together with
+//! whatever has come within half an interval of it, and is woken for its own sake only where nothing comes.
+//!
+//! # Guarantees
+//!
+//! * There are as many ticks as intervals, at the same places of time, each at most half an interval early or late.
+//! * Once nothing has come for an interval, ticks are punctual: who waits for a leader that is gone waits no longer.
+//! * After a pause ticks are not made up for: peers would see elections that time did not call for.
+
+use std::time::{Duration, Instant};
+
+/// The ticks of a member.
+#[derive(Debug)]
+pub(crate) struct Ticks {
+    interval: Duration,
+    next: Instant,
+    /// Whether something came with the last tick, or in the interval before it.
+    has_company: bool,
+    /// Whether something has come since.
+    has_heard: bool,
+}
+
+impl Ticks {
+    /// The first is an interval from now.
+    pub(crate) fn begin(interval: Duration, now: Instant) -> Self {
+        Self { interval, next: now + interval, has_company: false, has_heard: false }
+    }
+
+    /// Until when to wait for something that the next tick can be taken with.
+    pub(crate) fn patience(&self, is_leader: bool) -> Instant {
+        if !is_leader && self.has_company { self.next + self.interval / 2 } else { self.next }
+    }
+
+    /// Takes the tick that is due now, or as good as due where something has come. Tells how late it is.
+    pub(crate) fn take(
+        &mut self,
+        now: Instant,
+        has_come: bool,
+        is_leader: bool,
+    ) -> Option<Duration> {
+        self.has_heard |= has_come;
+        let early = if has_come && !is_leader { self.interval / 2 } else { Duration::ZERO };
+        if now + early < self.next {
+            return None;
+        }
+        let late = now.saturating_duration_since(self.next);
+        self.has_company = std::mem::take(&mut self.has_heard);
+        self.next = (self.next + self.interval).max(now);
+        Some(late)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_millis(100);
+
+    fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// Lets heartbeats come at these times, and tells when the thread was woken and how many ticks it took then.
+    fn run(is_leader: bool, heartbeats: &[u64], end: u64) -> Vec<(u64, usize)> {
+        let start = Instant::now();
+        let mut ticks = Ticks::begin(INTERVAL, start);
+        let mut heartbeats = heartbeats.iter().map(|at| start + millis(*at)).peekable();
+        let (end, mut woken) = (start + millis(end), Vec::new());
+        loop {
+            let patience = ticks.patience(is_leader);
+            let come = heartbeats.next_if(|at| *at <= patience);
+            let now = come.unwrap_or(patience);
+            if now > end {
+                return woken;
+            }
+            let taken = ticks.take(now, come.is_some(), is_leader);
+            let at = u64::try_from((now - start).as_millis()).unwrap();
+            woken.push((at, usize::from(taken.is_some())));
+        }
+    }
+
+    #[test]
+    fn a_follower_that_hears_heartbeats_is_woken_by_them_alone() {
+        // Whatever their phase is.
+        for phase in [0, 1, 49, 50, 51, 99] {
+            let heartbeats: Vec<u64> = (1..=50).map(|number| number * 100 + phase).collect();
+            let woken = run(false, &heartbeats, 5_000);
+            let ticks: usize = woken.iter().map(|(_, ticks)| ticks).sum();
+            assert!((49..=50).contains(&ticks), "{phase}: {ticks}");
+            // But for the first two ticks, at most.
+            assert!(woken.len() <= 52, "{phase}: {woken:?}");
+        }
+    }
+
+    #[test]
+    fn ticks_are_punctual_again_once_nothing_comes() {
+        let woken = run(false, &[120, 220, 320], 1_000);
+        let with_heartbeats = [(100, 1), (120, 0), (200, 1), (220, 0), (320, 1)];
+        assert_eq!(woken[..5], with_heartbeats);
+        let own = [450, 500, 600, 700, 800, 900, 1_000].map(|at| (at, 1));
+        assert_eq!(woken[5..], own);
+    }
+
+    #[test]
+    fn a_leader_ticks_when_it_is_due() {
+        let woken = run(true, &[90, 110, 160, 190, 310], 400);
+        let ticks: Vec<u64> = woken.iter().filter(|(_, ticks)| *ticks > 0).map(|it| it.0).collect();
+        assert_eq!(ticks, [100, 200, 300, 400]);
+    }
+
+    #[test]
+    fn a_pause_is_not_made_up_for() {
+        let start = Instant::now();
+        let mut ticks = Ticks::begin(INTERVAL, start);
+        assert_eq!(ticks.take(start + millis(1_000), true, false), Some(millis(900)));
+        assert_eq!(ticks.take(start + millis(1_000), true, false), Some(Duration::ZERO));
+        assert_eq!(ticks.take(start + millis(1_000), true, false), None);
+        assert_eq!(ticks.patience(true), start + millis(1_100));
+    }
+}
