@@ -20,7 +20,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
 use crate::error::RequestError;
-use quorate_telemetry::log;
+use quorate_telemetry::{log, threads};
 
 /// Passwords that wait on behalf of one user.
 const WAITING_PER_USER_MAX: usize = 64;
@@ -208,7 +208,7 @@ impl Passwords {
         for number in 0..self.thread_count {
             let shared = Arc::clone(&self.shared);
             let thread = std::thread::Builder::new().name(format!("passwords-{number}"));
-            if let Err(error) = thread.spawn(move || shared.work()) {
+            if let Err(error) = threads::spawn(thread, move || shared.work()) {
                 log::error!("failed to start a thread for passwords", "error" = error.to_string());
             }
         }

@@ -26,6 +26,7 @@ use crate::fatal::FaultReports;
 use crate::timed_disk::{FileTimes, Spent};
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
+use quorate_telemetry::threads;
 
 /// Orders that may wait. The driver waits when there are more.
 const ORDERS_QUEUED_MAX: usize = 1024;
@@ -147,7 +148,8 @@ impl LogThread {
         faults: FaultReports,
     ) -> io::Result<Self> {
         let (orders, receiver) = batch_queue::bounded(ORDERS_QUEUED_MAX);
-        let thread = std::thread::Builder::new().name("wal".to_owned()).spawn(move || {
+        let thread = std::thread::Builder::new().name("wal".to_owned());
+        let thread = threads::spawn(thread, move || {
             if let Err(error) = serve(writer, &receiver, &driver) {
                 faults.report("writing the write-ahead log", error);
             }

@@ -17,6 +17,7 @@ use quorate_state::units::MemberId;
 use quorate_storage::disk::Disk;
 use quorate_storage::wal::Wal;
 use quorate_telemetry::metrics::Metrics;
+use quorate_telemetry::threads;
 
 use crate::accepted_compactions::AcceptedCompactions;
 use crate::access::Provider;
@@ -249,5 +250,5 @@ impl Running {
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
     // The applier needs it; of the others' it stays address space.
     let thread = std::thread::Builder::new().name(name.to_owned());
-    thread.stack_size(deep_txn::STACK_BYTES).spawn(run)
+    threads::spawn(thread.stack_size(deep_txn::STACK_BYTES), run)
 }

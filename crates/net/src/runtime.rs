@@ -9,6 +9,7 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
+use quorate_telemetry::threads::{self, Listener};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
@@ -71,11 +72,14 @@ impl Worker {
         stack_bytes: usize,
         resident: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+        // Threads of its own, for blocking work.
+        let listener = Listener::of_this_thread();
+        let mut runtime = Builder::new_current_thread();
+        let runtime = runtime.enable_all().on_thread_start(move || listener.take_on()).build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name(name).stack_size(stack_bytes);
-        let thread = thread.spawn(move || {
+        let thread = threads::spawn(thread, move || {
             runtime.block_on(async {
                 tokio::select! {
                     () = resident => {}

@@ -16,6 +16,7 @@ use bytes::{Buf, BufMut, Bytes};
 use quorate_config::Tracing;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
+use quorate_telemetry::threads;
 use quorate_telemetry::throttle::LogThrottle;
 use quorate_telemetry::trace::{Batch, Resource, Sampling, Tracer, refused_spans};
 use quorate_tls::{ChannelConnector, Place};
@@ -95,7 +96,7 @@ impl Collector {
                 sender.run(&endpoint.connect_with_connector_lazy(connector), stopping).await;
             });
         };
-        let thread = std::thread::Builder::new().name("spans".to_owned()).spawn(run);
+        let thread = threads::spawn(std::thread::Builder::new().name("spans".to_owned()), run);
         let thread = thread.map_err(CollectorError::Thread)?;
         log::info!(
             "distributed tracing setup enabled",

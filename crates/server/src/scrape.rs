@@ -10,10 +10,11 @@ use quorate_member::Handles;
 use quorate_net::descriptors::Budget;
 use quorate_telemetry::metrics::{Metrics, StateSample};
 
-/// Lets the metrics ask the member what it knows.
+/// Lets the metrics ask the member what it knows, as long as there is one: they are its own, and must not keep it.
 pub(crate) fn plug_in(metrics: &Metrics, handles: &Arc<Handles>, budget: &Budget) {
-    let (handles, budget) = (Arc::clone(handles), budget.clone());
+    let (handles, budget) = (Arc::downgrade(handles), budget.clone());
     metrics.watch_state(move || {
+        let Some(handles) = handles.upgrade() else { return StateSample::default() };
         let (view, stats) = (handles.reader.view(), handles.reader.backend().stats());
         let watches = handles.reader.hub().stats();
         let (admission, proposals) = (handles.reader.admission(), handles.proposer.load());

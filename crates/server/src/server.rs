@@ -1,20 +1,18 @@
-//! The life of a server, from its start to its end.
+//! The life of a member, from its start to its end.
 //!
 //! The order of starting is bottom up: files, core threads, connection runtimes, then the member's own
 //! duties; clients are answered only once the member has told the cluster its name. The order of stopping
 //! is the reverse, and each thread hands what it still holds to the next before it ends: streams are ended, requests
-//! finished, the last hard state is written, the last batch is committed. Signals are heard from the beginning.
+//! finished, the last hard state is written, the last batch is committed. Who tells it to stop is the supervisor's affair.
 //!
 //! # Not here
 //!
 //! What the parts are made of (`assembly`, `serving`) and do. This file owns them and shuts them down.
 
-use std::os::unix::process::CommandExt as _;
-use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorate_config::{Config, ProcessSurroundings};
+use quorate_config::Config;
 use quorate_member::fatal::{End, Fatal};
 use quorate_member::{TimedDisk, housekeeping, log_limits, versions};
 use quorate_net::descriptors;
@@ -22,15 +20,16 @@ use quorate_node::LogFault;
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::{Disk, RealDisk};
 use quorate_storage::{lost_log, rebuild};
-use quorate_telemetry::{init_system, log};
+use quorate_telemetry::log;
 
 use crate::assembly::{Core, core_count, duties};
 use crate::listeners::{BindError, Listeners};
 use crate::observing::{Observing, ObservingError};
 use crate::security::{Security, SecurityError};
 use crate::serving::{Serving, serve_peers};
-use crate::signals::{self, StopSignal, StopSignals};
-use crate::{bootstrap, damage, expiry, meters, remedy, scrape, start_line, tokens, watchdog};
+use crate::supervisor::{Stop, Supervisor};
+use crate::watchdog::Watchdog;
+use crate::{bootstrap, damage, expiry, meters, scrape, start_line, tokens};
 
 /// Between a member's removal and its end.
 const REMOVAL_PAUSE: Duration = Duration::from_secs(1);
@@ -38,97 +37,10 @@ const REMOVAL_PAUSE: Duration = Duration::from_secs(1);
 /// Runtimes beside those for clients: the peers', and the control of start and stop.
 const RUNTIMES_BESIDE_CORES: usize = 2;
 
-/// Runs a server with these arguments (the program's name first) until it is told to stop.
-#[must_use]
-pub fn main(arguments: &[String]) -> ExitCode {
-    let config = match quorate_config::parse(arguments, &ProcessSurroundings)
-        .and_then(|parsed| parsed.open_log(arguments))
-    {
-        Ok(config) => config,
-        Err(exit) => return to_exit_code(exit.report()),
-    };
-    if config.serves_profiles() && !quorate_profile::sample_heap() {
-        log::warn!("the heap cannot be profiled: this program has an allocator of its own");
-    }
-    if let Err(error) = signals::ignore_user_signals() {
-        log::warn!("failed to ignore user signals", "error" = error.to_string());
-    }
-    descriptors::raise_limit();
-    let outcome = run(&config, arguments);
-    let code = match outcome {
-        Ok(Ended::Signal(signal)) => {
-            log::info!("closed etcd server", "name" = config.name, "data-dir" = config.data_dir);
-            signal.end_process()
-        }
-        Ok(Ended::Removed) => 0,
-        Ok(Ended::Rebuild(reason)) => {
-            log::warn!("starting again, to fetch this member's state anew", "reason" = reason);
-            start_again()
-        }
-        Ok(Ended::Damaged(fatal)) => {
-            log::error!(
-                "this member's state cannot be read; starting again, to fetch it anew",
-                "task" = fatal.task,
-                "error" = log::error_chain(&*fatal.error)
-            );
-            start_again()
-        }
-        Ok(Ended::Fault(fatal)) => {
-            log::fatal!(
-                "the member has failed and stops",
-                "task" = fatal.task,
-                "error" = log::error_chain(&*fatal.error),
-                "what-to-do" = remedy::after_fault(&*fatal.error)
-            );
-            1
-        }
-        Ok(Ended::LogFault { fault, member_id }) => {
-            log::fatal!(
-                "the member cannot take part in its cluster any more and stops",
-                "error" = fault.to_string(),
-                "what-to-do" = remedy::after_log_fault(&fault, member_id, &config.data_dir)
-            );
-            1
-        }
-        Err(StartError::Descriptors(error)) => {
-            log::fatal!(
-                "file descriptor limit of etcd process is too low; please set higher",
-                "limit" = error.limit,
-                "recommended-limit" = error.needed,
-                "error" = error.to_string()
-            );
-            1
-        }
-        Err(error) => {
-            log::fatal!("discovery failed", "error" = log::error_chain(&error));
-            1
-        }
-    };
-    log::flush();
-    to_exit_code(code)
-}
-
-fn to_exit_code(code: i32) -> ExitCode {
-    ExitCode::from(u8::try_from(code).unwrap_or(1))
-}
-
-/// Has this process begin anew, with its own arguments, and as itself for whoever supervises it. Threads end and
-/// files are let go of on the way. Returns the code to end with if that fails: the next start does what is left to do.
-fn start_again() -> i32 {
-    log::flush();
-    let mut arguments = std::env::args_os();
-    let mut program = Command::new("/proc/self/exe");
-    if let Some(name) = arguments.next() {
-        program.arg0(name);
-    }
-    let error = program.args(arguments).exec();
-    log::fatal!("failed to start again", "error" = error.to_string());
-    1
-}
-
 /// Why a member stopped.
-enum Ended {
-    Signal(StopSignal),
+pub(crate) enum Ended {
+    /// It was told to.
+    Stopped(Stop),
     Fault(Fatal),
     LogFault {
         fault: LogFault,
@@ -158,7 +70,7 @@ impl Ended {
 
 /// Why a member did not start.
 #[derive(Debug, thiserror::Error)]
-enum StartError {
+pub(crate) enum StartError {
     #[error(transparent)]
     Bind(#[from] BindError),
     #[error(transparent)]
@@ -175,12 +87,14 @@ enum StartError {
     Thread(#[source] std::io::Error),
     #[error(transparent)]
     Observing(#[from] ObservingError),
-    #[error("failed to install signal handlers: {0}")]
-    Signals(#[source] std::io::Error),
 }
 
-fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
-    let mut stop_signals = StopSignals::install().map_err(StartError::Signals)?;
+/// Runs a member until it ends. The arguments are told to whoever asks for them.
+pub(crate) fn run(
+    config: &Config,
+    arguments: &[String],
+    supervisor: &mut Supervisor,
+) -> Result<Ended, StartError> {
     config.check_start()?;
     let budget = descriptors::divide(core_count() + RUNTIMES_BESIDE_CORES)?;
     let provider = tokens::provider(config)?;
@@ -206,8 +120,8 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
     metrics.set_member_id(&format!("{:x}", booted.identity.member_id));
     let core = Core::start(config, booted, provider, (&disk, times), (&metrics, security.dialer))
         .map_err(StartError::Thread)?;
-    stop_signals.take_over();
     let handles = Arc::clone(&core.handles);
+    supervisor.note_started(&handles, &metrics);
     scrape::plug_in(&metrics, &handles, &budget);
     // Peers are served first: without them there is no leader to tell our name to.
     let Listeners { peer, for_clients } = listeners;
@@ -229,7 +143,7 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
             // A fault leaves its mark, whatever else has come.
             biased;
             end = faults.first() => Some(Ended::new(end, &core)),
-            signal = stop_signals.wait() => Some(Ended::Signal(signal)),
+            stop = supervisor.wait_for_stop() => Some(Ended::Stopped(stop)),
             _ = published => None,
         }
     });
@@ -237,16 +151,17 @@ fn run(config: &Config, arguments: &[String]) -> Result<Ended, StartError> {
         return Ok(wind_up(ended, config, &control, None, core));
     }
     log::info!("ready to serve client requests");
-    init_system::notify_ready();
     let observers = observing.observers();
     let serving =
         for_clients.serve(config, &core, arguments, (&metrics, observers), &budget.clients);
+    supervisor.note_ready();
+    let alive = supervisor.signs_of_life();
     let ended = control.block_on(async {
         tokio::select! {
             biased;
             end = faults.first() => Ended::new(end, &core),
-            signal = stop_signals.wait() => Ended::Signal(signal),
-            () = give_signs_of_life(&handles) => unreachable!("the watch never ends"),
+            stop = supervisor.wait_for_stop() => Ended::Stopped(stop),
+            () = give_signs_of_life(alive, &handles) => unreachable!("the watch never ends"),
         }
     });
     let ended = wind_up(ended, config, &control, Some(serving), core);
@@ -262,8 +177,8 @@ async fn introduce(handles: Arc<quorate_member::Handles>, client_urls: Vec<Strin
 }
 
 /// Tells the init system that consensus goes on, for as long as it does, if it asks for that.
-async fn give_signs_of_life(handles: &quorate_member::Handles) {
-    match watchdog::Watchdog::over_this_process() {
+async fn give_signs_of_life(watchdog: Option<Watchdog>, handles: &quorate_member::Handles) {
+    match watchdog {
         Some(watchdog) => {
             let standing = handles.profile.standing();
             watchdog.keep(|limit| standing.has_ticked_within(limit)).await;
@@ -304,7 +219,7 @@ fn wind_up(
             // Before anything else: whatever happens from here on, the state is not gone on with.
             note_bad_state(&core, reason);
         }
-        Ended::Signal(_) => {
+        Ended::Stopped(_) => {
             log::info!("closing etcd server", "name" = config.name, "data-dir" = config.data_dir);
         }
     }
@@ -312,7 +227,7 @@ fn wind_up(
         core.handles.streams.stop();
         control.block_on(serving.finish(config.request_timeout()));
     }
-    if matches!(ended, Ended::Signal(_) | Ended::Rebuild(_)) {
+    if matches!(ended, Ended::Stopped(_) | Ended::Rebuild(_)) {
         control.block_on(core.handles.administrator.hand_over());
     }
     stop(ended, core)
@@ -338,7 +253,7 @@ fn stop(ended: Ended, core: Core) -> Ended {
     }
     core.running.stop();
     match (&ended, faults.so_far()) {
-        (Ended::Signal(_), Some(End::LogFault(fault))) => {
+        (Ended::Stopped(_), Some(End::LogFault(fault))) => {
             mark_if_lost(&*disk, &dirs, &fault);
             Ended::LogFault { fault, member_id }
         }

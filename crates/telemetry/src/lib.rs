@@ -7,5 +7,6 @@ pub mod audit;
 pub mod init_system;
 pub mod log;
 pub mod metrics;
+pub mod threads;
 pub mod throttle;
 pub mod trace;

@@ -37,6 +37,15 @@ impl Line {
         }
     }
 
+    /// The field of that name, if it is text.
+    pub fn text_of(&self, key: &str) -> Option<String> {
+        let field = self.fields.iter().find(|(name, _)| *name == key);
+        field.and_then(|(_, value)| match value {
+            Value::Text(text) => Some(text.to_string()),
+            _ => None,
+        })
+    }
+
     /// The field of that name as JSON, for tests and for callers that look into a line.
     pub fn field(&self, key: &str) -> Option<String> {
         self.fields.iter().find(|(name, _)| *name == key).map(|(_, value)| format!("{value:?}"))

@@ -1,0 +1,69 @@
+//! A program with a member of its own: starts it, writes and reads as any client does, looks at it, and stops it.
+//!
+//! `cargo run --package quorate-server --example embedded`, with a folder for its data if that is to stay.
+#![expect(clippy::print_stdout, reason = "it is what a person sees of the example")]
+
+use std::error::Error;
+use std::net::TcpListener;
+use std::time::Duration;
+
+use quorate_api::etcdserverpb::kv_client::KvClient;
+use quorate_api::etcdserverpb::{PutRequest, RangeRequest};
+use quorate_server::{End, Member};
+use tonic::transport::Endpoint;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let temporary = tempfile::tempdir()?;
+    let folder = std::env::args().nth(1);
+    let folder = folder.unwrap_or_else(|| temporary.path().join("data").display().to_string());
+    run(&folder)
+}
+
+/// Starts a member on a folder, and does all that with it.
+pub(crate) fn run(folder: &str) -> Result<(), Box<dyn Error>> {
+    let client_url = format!("http://127.0.0.1:{}", free_port()?);
+    let peer_url = format!("http://127.0.0.1:{}", free_port()?);
+
+    // A server's flags, as they would stand on its command line.
+    let member = Member::start([
+        "--name=embedded".to_owned(),
+        format!("--data-dir={folder}"),
+        format!("--listen-client-urls={client_url}"),
+        format!("--advertise-client-urls={client_url}"),
+        format!("--listen-peer-urls={peer_url}"),
+        format!("--initial-advertise-peer-urls={peer_url}"),
+        format!("--initial-cluster=embedded={peer_url}"),
+    ])?;
+    member.wait_ready(Duration::from_secs(30))?;
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(write_and_read(client_url))?;
+    // With it ends its connection, which the member would wait for.
+    drop(runtime);
+
+    println!("member {:x} leads: {}", member.id(), member.leader() == Some(member.id()));
+    println!("revision {}, applied index {}", member.revision(), member.applied());
+    let metrics = member.metrics();
+    let puts = metrics.lines().find(|line| line.starts_with("etcd_mvcc_put_total"));
+    println!("{}", puts.ok_or("there is a series of puts")?);
+
+    // Dropping it would do the same, and not tell how it went.
+    match member.stop() {
+        End::Stopped => Ok(()),
+        end => Err(format!("{end:?}").into()),
+    }
+}
+
+async fn write_and_read(url: String) -> Result<(), Box<dyn Error>> {
+    let mut client = KvClient::new(Endpoint::from_shared(url)?.connect().await?);
+    let (key, value) = ("greeting".into(), "hello".into());
+    client.put(PutRequest { key, value, ..PutRequest::default() }).await?;
+    let request = RangeRequest { key: "greeting".into(), ..RangeRequest::default() };
+    let response = client.range(request).await?.into_inner();
+    println!("{} key, {} in all", response.kvs.len(), response.count);
+    Ok(())
+}
+
+fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}

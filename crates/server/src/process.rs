@@ -1,0 +1,120 @@
+//! A member as a process: configured by arguments, environment and file, stopped by signals, with a status in the end.
+//!
+//! # Not here
+//!
+//! The member (`server`), and how another program has one within itself (`embedded`).
+
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
+
+use quorate_config::{Config, ProcessSurroundings};
+use quorate_net::descriptors;
+use quorate_telemetry::log;
+
+use crate::remedy;
+use crate::server::{Ended, StartError, run};
+use crate::signals::{self, StopSignals};
+use crate::supervisor::{Stop, Supervisor};
+
+/// Runs a server with these arguments (the program's name first) until it is told to stop.
+#[must_use]
+pub fn main(arguments: &[String]) -> ExitCode {
+    let config = match quorate_config::parse(arguments, &ProcessSurroundings)
+        .and_then(|parsed| parsed.open_log(arguments))
+    {
+        Ok(config) => config,
+        Err(exit) => return to_exit_code(exit.report()),
+    };
+    if config.serves_profiles() && !quorate_profile::sample_heap() {
+        log::warn!("the heap cannot be profiled: this program has an allocator of its own");
+    }
+    if let Err(error) = signals::ignore_user_signals() {
+        log::warn!("failed to ignore user signals", "error" = error.to_string());
+    }
+    descriptors::raise_limit();
+    let mut supervisor = match StopSignals::install() {
+        Ok(signals) => Supervisor::Process(signals),
+        Err(error) => {
+            log::fatal!("failed to install signal handlers", "error" = error.to_string());
+            log::flush();
+            return ExitCode::FAILURE;
+        }
+    };
+    let code = end(run(&config, arguments, &mut supervisor), &config);
+    log::flush();
+    to_exit_code(code)
+}
+
+/// Tells how a member has ended, and returns the status that the process ends with, unless it begins anew.
+fn end(outcome: Result<Ended, StartError>, config: &Config) -> i32 {
+    match outcome {
+        Ok(Ended::Stopped(stop)) => {
+            log::info!("closed etcd server", "name" = config.name, "data-dir" = config.data_dir);
+            match stop {
+                Stop::Signal(signal) => signal.end_process(),
+                Stop::Host => 0,
+            }
+        }
+        Ok(Ended::Removed) => 0,
+        Ok(Ended::Rebuild(reason)) => {
+            log::warn!("starting again, to fetch this member's state anew", "reason" = reason);
+            start_again()
+        }
+        Ok(Ended::Damaged(fatal)) => {
+            log::error!(
+                "this member's state cannot be read; starting again, to fetch it anew",
+                "task" = fatal.task,
+                "error" = log::error_chain(&*fatal.error)
+            );
+            start_again()
+        }
+        Ok(Ended::Fault(fatal)) => {
+            log::fatal!(
+                "the member has failed and stops",
+                "task" = fatal.task,
+                "error" = log::error_chain(&*fatal.error),
+                "what-to-do" = remedy::after_fault(&*fatal.error)
+            );
+            1
+        }
+        Ok(Ended::LogFault { fault, member_id }) => {
+            log::fatal!(
+                "the member cannot take part in its cluster any more and stops",
+                "error" = fault.to_string(),
+                "what-to-do" = remedy::after_log_fault(&fault, member_id, &config.data_dir)
+            );
+            1
+        }
+        Err(StartError::Descriptors(error)) => {
+            log::fatal!(
+                "file descriptor limit of etcd process is too low; please set higher",
+                "limit" = error.limit,
+                "recommended-limit" = error.needed,
+                "error" = error.to_string()
+            );
+            1
+        }
+        Err(error) => {
+            log::fatal!("discovery failed", "error" = log::error_chain(&error));
+            1
+        }
+    }
+}
+
+fn to_exit_code(code: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}
+
+/// Has this process begin anew, with its own arguments, and as itself for whoever supervises it. Threads end and
+/// files are let go of on the way. Returns the code to end with if that fails: the next start does what is left to do.
+fn start_again() -> i32 {
+    log::flush();
+    let mut arguments = std::env::args_os();
+    let mut program = Command::new("/proc/self/exe");
+    if let Some(name) = arguments.next() {
+        program.arg0(name);
+    }
+    let error = program.args(arguments).exec();
+    log::fatal!("failed to start again", "error" = error.to_string());
+    1
+}

@@ -1,0 +1,222 @@
+//! Members within this program: what the host gets of them, what it keeps for itself, and that nothing of them is left.
+#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
+
+#[path = "../examples/embedded.rs"]
+#[expect(dead_code, reason = "its main is the example's")]
+mod example;
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use quorate_api::etcdserverpb::PutRequest;
+use quorate_api::etcdserverpb::kv_client::KvClient;
+use quorate_server::{End, Member, NotReady, StartError};
+use tonic::transport::Endpoint;
+use tracing_core::field::{Field, Visit};
+use tracing_core::span::{Attributes, Current, Id, Record};
+use tracing_core::{Dispatch, Event, Metadata, Subscriber, dispatcher};
+
+/// These tests look at what the whole process has, and take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Two ports that are free, the client's and the peers'.
+fn ports() -> [u16; 2] {
+    let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
+}
+
+fn flags(name: &str, folder: &Path, [client, peer]: [u16; 2]) -> Vec<String> {
+    let url = |port| format!("http://127.0.0.1:{port}");
+    vec![
+        format!("--name={name}"),
+        format!("--data-dir={}", folder.join(name).display()),
+        format!("--listen-client-urls={}", url(client)),
+        format!("--advertise-client-urls={}", url(client)),
+        format!("--listen-peer-urls={}", url(peer)),
+        format!("--initial-advertise-peer-urls={}", url(peer)),
+        format!("--initial-cluster={name}={}", url(peer)),
+    ]
+}
+
+fn put(port: u16, key: &'static str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
+        let mut client = KvClient::new(endpoint.connect().await.unwrap());
+        client.put(PutRequest { key: key.into(), ..PutRequest::default() }).await.unwrap();
+    });
+}
+
+/// What this process has: its threads and its open files.
+fn possessions() -> (usize, usize) {
+    let count = |folder| std::fs::read_dir(folder).unwrap().count();
+    (count("/proc/self/task"), count("/proc/self/fd"))
+}
+
+/// Waits until this process has no more than it had. Threads that look names up may be the last to end.
+fn settle(before: (usize, usize)) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let (threads, files) = possessions();
+        if threads <= before.0 && files <= before.1 {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{:?}, and before {before:?}", possessions());
+        std::thread::yield_now();
+    }
+}
+
+/// The messages of one member's lines.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+struct Message<'a>(&'a mut String);
+
+impl Visit for Message<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.0.push_str(&format!("{}={value:?} ", field.name()));
+    }
+}
+
+impl Subscriber for Lines {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = String::new();
+        event.record(&mut Message(&mut line));
+        self.0.lock().unwrap().push(line);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+
+    fn current_span(&self) -> Current {
+        Current::none()
+    }
+}
+
+impl Lines {
+    fn start(&self, flags: Vec<String>) -> Result<Member, StartError> {
+        dispatcher::with_default(&Dispatch::new(self.clone()), || Member::start(flags))
+    }
+
+    fn tell(&self, text: &str) -> bool {
+        self.0.lock().unwrap().iter().any(|line| line.contains(text))
+    }
+}
+
+#[test]
+fn the_example_does_what_it_says() {
+    let _turn = TURN.lock();
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data").display().to_string();
+    example::run(&data).unwrap();
+    // Its files are closed, and another takes them.
+    example::run(&data).unwrap();
+}
+
+#[test]
+fn two_members_of_one_program_know_nothing_of_each_other() {
+    let _turn = TURN.lock();
+    let folder = tempfile::tempdir().unwrap();
+    let (one_ports, other_ports) = (ports(), ports());
+    let (one_lines, other_lines) = (Lines::default(), Lines::default());
+    let one = one_lines.start(flags("one", folder.path(), one_ports)).unwrap();
+    let other = other_lines.start(flags("other", folder.path(), other_ports)).unwrap();
+    one.wait_ready(PATIENCE).unwrap();
+    other.wait_ready(PATIENCE).unwrap();
+    assert_ne!((one.id(), one.cluster_id()), (other.id(), other.cluster_id()));
+    let before = other.revision();
+    put(one_ports[0], "a");
+    assert_eq!((one.revision(), other.revision()), (before + 1, before));
+    let puts = |member: &Member| {
+        let metrics = member.metrics();
+        let line = metrics.lines().find(|line| line.starts_with("etcd_mvcc_put_total "));
+        line.map(str::to_owned)
+    };
+    assert_eq!(puts(&one).unwrap(), "etcd_mvcc_put_total 1");
+    assert_eq!(puts(&other).unwrap(), "etcd_mvcc_put_total 0");
+    // What one says, by whichever of its threads, its listener hears, and the other's does not.
+    let own = |member: &Member| format!("{:x}", member.id());
+    for (lines, member, stranger) in [(&one_lines, &one, &other), (&other_lines, &other, &one)] {
+        assert!(lines.tell(&format!("{} became leader", own(member))));
+        assert!(lines.tell("ready to serve client requests"));
+        assert!(!lines.tell(&own(stranger)));
+    }
+    assert_eq!(one.stop(), End::Stopped);
+    put(other_ports[0], "b");
+    assert_eq!(other.revision(), before + 1);
+    assert_eq!(other.end(), None);
+}
+
+#[test]
+fn nothing_is_left_of_one_that_is_dropped() {
+    let _turn = TURN.lock();
+    let folder = tempfile::tempdir().unwrap();
+    let ports = ports();
+    let start = || Lines::default().start(flags("dropped", folder.path(), ports)).unwrap();
+    // What the process has for all of them comes with the first.
+    drop(start());
+    let before = possessions();
+    for _ in 0..3 {
+        let member = start();
+        member.wait_ready(PATIENCE).unwrap();
+        put(ports[0], "a");
+        assert!(possessions() > before);
+        drop(member);
+        settle(before);
+    }
+    // One that waits for others is stopped like any other.
+    let mut alone = flags("waits", folder.path(), ports);
+    let last = alone.len() - 1;
+    alone[last].push_str(",absent=http://127.0.0.1:1");
+    let member = Lines::default().start(alone).unwrap();
+    assert_eq!(member.wait_ready(Duration::ZERO), Err(NotReady::Yet));
+    assert_eq!(member.leader(), None);
+    drop(member);
+    settle(before);
+}
+
+#[test]
+fn what_cannot_be_started_says_why_and_leaves_the_host_alone() {
+    let _turn = TURN.lock();
+    let folder = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = listener.local_addr().unwrap().port();
+    let refused = |more: &[&str], ports: [u16; 2]| {
+        let mut all = flags("refused", folder.path(), ports);
+        all.extend(more.iter().map(|flag| (*flag).to_owned()));
+        Lines::default().start(all).unwrap_err().to_string()
+    };
+    let ports = ports();
+    for (more, told) in [
+        (&["--nonsense"][..], "flag provided but not defined: -nonsense"),
+        (&["--snapshot-count=many"], "invalid value \"many\" for flag -snapshot-count"),
+        (&["--heartbeat-interval=100", "--election-timeout=200"], "-election-timeout"),
+        (&["--log-level=debug"], "a member within a program has no log of its own"),
+        (&["--log-outputs=/tmp/nowhere"], "a member within a program has no log of its own"),
+        (&["--config-file=/does/not/exist"], "no such file"),
+    ] {
+        let text = refused(more, ports);
+        assert!(text.contains(told), "{more:?}: {text}");
+    }
+    let before = possessions();
+    let text = refused(&[], [taken, ports[1]]);
+    assert!(text.contains("Address already in use"), "{text}");
+    settle(before);
+}
