@@ -1,0 +1,117 @@
+//! The clients of Python and JavaScript, by the scripts in `tests/clients`: what one sees is the same on both servers.
+
+use std::process::Command;
+
+use quorate_tests::{Kind, Server, on_both_servers, skipped};
+
+use crate::installed::{folder, node_modules, python};
+use crate::servers::{plain, secured, with_users};
+
+/// Longest that a script may take, in seconds.
+const LIMIT_SECS: &str = "90";
+
+on_both_servers! {
+    etcd3_of_pypi,
+    etcd3gw_of_pypi,
+    aetcd_of_pypi,
+    etcd3_of_npm,
+}
+
+/// A script, and the program that runs it.
+struct Script {
+    name: &'static str,
+    command: Box<dyn Fn() -> Command>,
+}
+
+impl Script {
+    /// A script of Python. `protobuf` says which of its implementations the client was made for.
+    fn python(name: &'static str, protobuf: &'static str) -> Option<Self> {
+        let python = python().inspect_err(|why| missing(why)).ok()?;
+        let command = move || {
+            let mut command = Command::new(&python);
+            command.env("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", protobuf);
+            // Authorities of the machine would go before those that the script names.
+            command.env_remove("REQUESTS_CA_BUNDLE").env_remove("CURL_CA_BUNDLE");
+            command
+        };
+        Some(Self { name, command: Box::new(command) })
+    }
+
+    fn javascript(name: &'static str) -> Option<Self> {
+        let modules = node_modules().inspect_err(|why| missing(why)).ok()?;
+        let command = move || {
+            let mut command = Command::new("node");
+            command.env("NODE_PATH", &modules);
+            command
+        };
+        Some(Self { name, command: Box::new(command) })
+    }
+
+    /// Runs one of its forms, and holds what it says against what it says of etcd.
+    fn run(&self, form: &str, server: &Server, files: &[String]) {
+        let command = (self.command)();
+        let mut limited = Command::new("timeout");
+        limited.args(["--kill-after=10", LIMIT_SECS]).arg(command.get_program());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => limited.env(name, value),
+                None => limited.env_remove(name),
+            };
+        }
+        limited.arg(folder().join(self.name)).args([form, "127.0.0.1"]);
+        limited.arg(server.port().to_string()).args(files);
+        let said = limited.output().unwrap();
+        let [stdout, stderr] =
+            [&said.stdout, &said.stderr].map(|said| String::from_utf8_lossy(said));
+        let seen = folder().join(format!("{}.{form}.txt", self.name));
+        let expected = std::fs::read_to_string(seen).unwrap();
+        let context = format!("{} {form}: {}\n{stderr}", self.name, said.status);
+        assert_eq!(
+            stdout.lines().collect::<Vec<_>>(),
+            expected.lines().collect::<Vec<_>>(),
+            "{context}"
+        );
+        assert!(said.status.success(), "{context}");
+    }
+}
+
+fn missing(why: &str) {
+    skipped(&format!("a client cannot be installed here: {why}"));
+}
+
+async fn etcd3_of_pypi(kind: Kind) {
+    let Some(script) = Script::python("of_etcd3.py", "python") else { return };
+    script.run("plain", &plain(kind).await, &[]);
+    let secured = secured(kind).await;
+    script.run("tls", &secured.server, &secured.files);
+    with_users(&secured.server, &secured.files);
+    script.run("auth", &secured.server, &secured.files);
+}
+
+async fn etcd3gw_of_pypi(kind: Kind) {
+    let Some(script) = Script::python("of_etcd3gw.py", "upb") else { return };
+    let server = plain(kind).await;
+    script.run("plain", &server, &[]);
+    with_users(&server, &[]);
+    script.run("auth", &server, &[]);
+    let secured = secured(kind).await;
+    script.run("tls", &secured.server, &secured.files);
+}
+
+async fn aetcd_of_pypi(kind: Kind) {
+    let Some(script) = Script::python("of_aetcd.py", "upb") else { return };
+    let server = plain(kind).await;
+    script.run("plain", &server, &[]);
+    with_users(&server, &[]);
+    script.run("auth", &server, &[]);
+}
+
+async fn etcd3_of_npm(kind: Kind) {
+    let Some(script) = Script::javascript("of_etcd3.js") else { return };
+    let server = plain(kind).await;
+    script.run("plain", &server, &[]);
+    with_users(&server, &[]);
+    script.run("auth", &server, &[]);
+    let secured = secured(kind).await;
+    script.run("tls", &secured.server, &secured.files);
+}

@@ -1,0 +1,65 @@
+//! Servers as the clients want them: with users, or with certificates.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use quorate_tests::pki::{Authority, Leaf};
+use quorate_tests::{Kind, Options, Server};
+
+/// A server that asks who comes for a certificate, and where the files are.
+pub(crate) struct Secured {
+    pub(crate) server: Server,
+    /// The authority, the client's certificate and its key.
+    pub(crate) files: [String; 3],
+    _place: Server,
+}
+
+/// A server to which everybody may come.
+pub(crate) async fn plain(kind: Kind) -> Server {
+    Options::new(kind).unguarded().start().await
+}
+
+/// A server to which those with a certificate may come; the client's is called `client`.
+pub(crate) async fn secured(kind: Kind) -> Secured {
+    // The server's own folder is made after its flags.
+    let place = Options::new(kind).unguarded().prepare();
+    let folder = place.scratch();
+    let authority = Authority::new();
+    let path = folder.join("ca.pem");
+    std::fs::write(&path, authority.pem()).unwrap();
+    let [server, client] =
+        ["server", "client"].map(|name| authority.sign(&Leaf::new(name)).write(folder, name));
+    let text = |path: PathBuf| path.to_str().unwrap().to_owned();
+    let (ca, (cert, key)) = (text(path), (text(client.0), text(client.1)));
+    let options = Options::new(kind)
+        .secured()
+        .flag(format!("--cert-file={}", server.0.display()))
+        .flag(format!("--key-file={}", server.1.display()))
+        .flag(format!("--trusted-ca-file={ca}"))
+        .flag("--client-cert-auth");
+    Secured { server: options.start().await, files: [ca, cert, key], _place: place }
+}
+
+/// Makes root, and `app` with the password `secret` and the keys `app/`; from then on it counts who somebody is.
+pub(crate) fn with_users(server: &Server, files: &[String]) {
+    let tool = |line: &str| {
+        let mut command = Command::new(Kind::Quorate.program());
+        command.args(["ctl", "--endpoints", &server.url()]);
+        let names = ["--cacert", "--cert", "--key"];
+        command.args(names.iter().zip(files).flat_map(|(name, path)| [*name, path.as_str()]));
+        let said = command.args(line.split(' ')).output().unwrap();
+        assert!(said.status.success(), "{line}: {}", String::from_utf8_lossy(&said.stderr));
+    };
+    for line in [
+        "user add root:root",
+        "role add root",
+        "user grant-role root root",
+        "user add app:secret",
+        "role add app",
+        "role grant-permission app readwrite app/ --prefix",
+        "user grant-role app app",
+        "auth enable",
+    ] {
+        tool(line);
+    }
+}
