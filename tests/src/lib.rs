@@ -19,6 +19,7 @@
 //! | `QUORATE_BIN` | the server under test; `target/blackbox/quorate` when unset |
 //! | `QUORATE_REQUIRE` | what may not be missing: a test that wants it fails (`etcd`, `golden`) |
 //! | `ETCD_BIN_DIR` | where `etcd`, `etcdctl` and `etcdutl` are; without it their half is skipped |
+//! | `PATRONI_DIR` | the root under which Debian's Patroni is unpacked; without it its test is skipped |
 //! | `QUORATE_GOLDEN` | directories written by real etcd, with its answers |
 //! | `QUORATE_CLUSTER` | `leader` or `follower`: a server of the suite is that member of three |
 //! | `QUORATE_SECURED` | `1`: authentication is on, and clients and peers show certificates (`guard`) |

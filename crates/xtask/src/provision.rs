@@ -1,4 +1,4 @@
-//! Fetches Debian's builds of etcd, against which the interop tests run.
+//! Fetches Debian's builds of etcd, against which the interop tests run, and of Patroni, which runs on what is tested.
 //!
 //! The packages come through the apt of the machine, from the mirror that it is configured with: only
 //! the suite's name is exchanged. Apt runs with a root of its own under the target directory, so that
@@ -20,6 +20,24 @@ pub(crate) const DEFAULT_SUITE: &str = "trixie";
 
 const SUITES: [&str; 3] = ["trixie", "bookworm", "sid"];
 const PACKAGES: [&str; 2] = ["etcd-server", "etcd-client"];
+/// Patroni and what it imports. Its modules of C are for one version of Python: the machine's release has that.
+const PATRONI: [&str; 15] = [
+    "patroni",
+    "python3-cdiff",
+    "python3-click",
+    "python3-colorama",
+    "python3-dateutil",
+    "python3-dnspython",
+    "python3-etcd",
+    "python3-pkg-resources",
+    "python3-prettytable",
+    "python3-psutil",
+    "python3-psycopg2",
+    "python3-six",
+    "python3-urllib3",
+    "python3-wcwidth",
+    "python3-yaml",
+];
 const KEYRINGS: [&str; 2] = [
     "/usr/share/keyrings/debian-archive-keyring.gpg",
     "/usr/share/keyrings/debian-archive-keyring.pgp",
@@ -29,8 +47,12 @@ const KEYRINGS: [&str; 2] = [
 #[expect(clippy::print_stdout, reason = "the directory is the chore's answer")]
 pub(crate) fn run(args: &[String]) -> Outcome {
     let suite = args.first().map_or(DEFAULT_SUITE, String::as_str);
+    if suite == "patroni" {
+        println!("{}", patroni()?.display());
+        return Ok(());
+    }
     if !SUITES.contains(&suite) {
-        return Err(format!("unknown suite {suite}: one of {}", SUITES.join(", ")));
+        return Err(format!("unknown suite {suite}: one of {}, or patroni", SUITES.join(", ")));
     }
     match etcd(suite) {
         Ok(folder) => println!("{}", folder.display()),
@@ -54,15 +76,42 @@ pub(crate) fn etcd(suite: &str) -> Result<PathBuf, String> {
             return Ok(folder);
         }
     }
+    let version = from_a_mirror(&home, suite, |apt| etcd_of(apt, &home, suite))?;
+    let written = std::fs::write(&note, &version);
+    written.map_err(|error| format!("{}: {error}", note.display()))?;
+    Ok(binaries(&home.join(version)))
+}
+
+/// The root under which Patroni of the machine's own release is unpacked, fetched when it is not there.
+pub(crate) fn patroni() -> Result<PathBuf, String> {
+    let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let field = |name: &str| release.lines().find_map(|line| line.strip_prefix(name));
+    let suite = field("VERSION_CODENAME=").filter(|_| field("ID=") == Some("debian"));
+    let suite = suite.ok_or("the machine is not Debian")?;
+    let home = target()?.join("provisioned");
+    let place = home.join(format!("patroni-{suite}"));
+    if !place.exists() {
+        from_a_mirror(&home, suite, |apt| {
+            let unpacked = unpack(apt, &home, &PATRONI)?;
+            std::fs::rename(unpacked, &place)
+                .map_err(|error| format!("{}: {error}", place.display()))
+        })?;
+    }
+    Ok(place)
+}
+
+/// Does something with packages of a suite, from the first of the machine's mirrors that has them.
+fn from_a_mirror<T>(
+    home: &Path,
+    suite: &str,
+    fetch: impl Fn(&Apt) -> Result<T, String>,
+) -> Result<T, String> {
     let apt = Apt::new(&home.join("apt").join(suite))?;
     let mut complaints = String::new();
     for mirror in mirrors()? {
-        match fetch(&apt, &home, &mirror, suite) {
-            Ok(version) => {
-                let written = std::fs::write(&note, &version);
-                written.map_err(|error| format!("{}: {error}", note.display()))?;
-                return Ok(binaries(&home.join(version)));
-            }
+        let listed = apt.use_source(&mirror, suite).and_then(|()| apt.run(&["update"]));
+        match listed.and_then(|()| fetch(&apt)) {
+            Ok(fetched) => return Ok(fetched),
             Err(complaint) => writeln!(complaints, "{complaint}").expect("a string takes it"),
         }
     }
@@ -93,21 +142,24 @@ fn mirrors() -> Result<Vec<String>, String> {
     Ok(found)
 }
 
-/// Downloads and unpacks the packages; returns their version without Debian's own suffix.
-fn fetch(apt: &Apt, home: &Path, mirror: &str, suite: &str) -> Result<String, String> {
-    apt.use_source(mirror, suite)?;
-    apt.run(&["update"])?;
-    apt.run(&[&["download"], PACKAGES.as_slice()].concat())?;
-    let mut version = None;
+/// Downloads and unpacks packages into a folder that is to be renamed.
+fn unpack(apt: &Apt, home: &Path, packages: &[&str]) -> Result<PathBuf, String> {
+    apt.run(&[&["download"], packages].concat())?;
     let unpacked = home.join(format!("unpacking.{}", std::process::id()));
-    for package in PACKAGES {
-        let file = apt.downloaded(package)?;
-        let name = file.file_name().map(|name| name.to_string_lossy().into_owned());
-        // `etcd-server_3.5.16-4_amd64.deb`
-        let field = name.as_deref().and_then(|name| name.split('_').nth(1)).unwrap_or_default();
-        version = field.split(['-', '+', '~']).next().map(str::to_owned);
-        output(Command::new("dpkg").arg("-x").arg(&file).arg(&unpacked))?;
+    for package in packages {
+        output(Command::new("dpkg").arg("-x").arg(apt.downloaded(package)?).arg(&unpacked))?;
     }
+    Ok(unpacked)
+}
+
+/// Downloads and unpacks etcd; returns its version without Debian's own suffix.
+fn etcd_of(apt: &Apt, home: &Path, suite: &str) -> Result<String, String> {
+    let unpacked = unpack(apt, home, &PACKAGES)?;
+    let file = apt.downloaded(PACKAGES[0])?;
+    let name = file.file_name().map(|name| name.to_string_lossy().into_owned());
+    // `etcd-server_3.5.16-4_amd64.deb`
+    let field = name.as_deref().and_then(|name| name.split('_').nth(1)).unwrap_or_default();
+    let version = field.split(['-', '+', '~']).next().map(str::to_owned);
     let version =
         version.filter(|version| !version.is_empty()).ok_or("a package has no version")?;
     output(Command::new(binaries(&unpacked).join("etcd")).arg("--version"))?;

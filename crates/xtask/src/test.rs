@@ -43,10 +43,17 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         Some(folder) => Some(folder.into()),
         None => provision_etcd(required.contains(&ETCD))?,
     };
+    let patroni = provision::patroni();
+    if let Err(why) = &patroni {
+        say(&format!("provision: no Patroni here, its test is skipped: {why}"));
+    }
     let prepare = |mut command: Command| {
         command.env("PROTOC", &protoc).env("QUORATE_BIN", &server);
         if let Some(folder) = &etcd {
             command.env("ETCD_BIN_DIR", folder);
+        }
+        if let Ok(folder) = &patroni {
+            command.env("PATRONI_DIR", folder);
         }
         if long {
             command.env("QUORATE_LONG", "1");

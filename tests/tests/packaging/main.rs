@@ -1,6 +1,6 @@
 //! What `cargo xtask package` makes, judged by those who take it: dpkg installs, upgrades, removes and purges it in a
 //! throw-away root, the units start from it under a stand-in for systemd, Debian's etcd is taken over and handed back,
-//! and the container's root runs.
+//! the container's root runs, and PostgreSQL under Patroni runs on members that change underneath.
 //!
 //! No right is needed, save for what says so when it is skipped. The program that is packed is the one under test
 //! (`QUORATE_BIN`), so that no release is built for it.
@@ -13,5 +13,6 @@ mod install;
 mod kubeadm;
 mod packed;
 mod page;
+mod patroni;
 mod place;
 mod takeover;

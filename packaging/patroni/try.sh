@@ -1,0 +1,208 @@
+#!/usr/bin/env bash
+# Two nodes of PostgreSQL under Patroni on a cluster of three members, all on this machine, and what may happen to them:
+# the members are migrated from etcd to Quorate and let go of etcd's version, the cluster's leader is killed, PostgreSQL's leader
+# is switched, and with LONG=1 it is killed. Where nothing may come of it for PostgreSQL, its leader, its timeline
+# and every write are looked at.
+#
+#   try.sh FOLDER     an empty folder for the data; it stays
+#
+# Needs patroni (with psycopg), psql, curl and python3, and wants to be run by somebody else than root, as PostgreSQL does.
+#   QUORATE   the program (default: quorate)
+#   ETCD      etcd 3.5 or 3.6; without it the members are Quorate from the start
+#   PG_BIN    the folder with postgres and initdb (default: the newest that Debian has installed)
+#   PORTS     ten ports that are free
+#   USERS     1: Patroni logs in. One before 4.1.1 can do so only where the members are etcd 3.5 when it starts
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+mkdir -p "$1"
+cd "$1"
+quorate=${QUORATE:-quorate}
+pg_bin=${PG_BIN:-$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -n 1)}
+read -ra ports <<<"${PORTS:-24001 24002 24003 24004 24005 24006 24007 24008 24009 24010}"
+limit_secs=60
+export LC_ALL=C.UTF-8
+
+# What is started here ends here.
+trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT
+
+say() { printf '%s %s\n' "$(date +%T)" "$*"; }
+fail() {
+    say "FAILED: $*"
+    exit 1
+}
+
+# Runs a command again and again until it succeeds.
+until_it() {
+    local end=$((SECONDS + limit_secs))
+    until "$@" >/dev/null 2>&1; do
+        ((SECONDS < end)) || fail "$limit_secs s and still not: $*"
+        sleep 0.2
+    done
+}
+
+client_url() { echo "http://127.0.0.1:${ports[$1]}"; }
+peer_url() { echo "http://127.0.0.1:${ports[$1 + 3]}"; }
+endpoints=$(client_url 0),$(client_url 1),$(client_url 2)
+declare -A member_pid patroni_pid
+
+# start_member NUMBER PROGRAM [FLAG...]
+start_member() {
+    local number=$1 program=$2
+    shift 2
+    "$program" --name "m$number" --data-dir "m$number" \
+        --listen-client-urls "$(client_url "$number")" --advertise-client-urls "$(client_url "$number")" \
+        --listen-peer-urls "$(peer_url "$number")" --initial-advertise-peer-urls "$(peer_url "$number")" \
+        --initial-cluster "m0=$(peer_url 0),m1=$(peer_url 1),m2=$(peer_url 2)" "$@" >>"m$number.log" 2>&1 &
+    member_pid[$number]=$!
+}
+stop_member() {
+    kill "${2:--TERM}" "${member_pid[$1]}"
+    wait "${member_pid[$1]}" 2>/dev/null || true
+}
+ctl() { "$quorate" ctl --endpoints "$endpoints" --user root:of-root "$@"; }
+is_healthy() { ctl --endpoints "$(client_url "$1")" endpoint health; }
+cluster_version() { curl -sf "$(client_url 0)/version" | python3 -c 'import json, sys; print(json.load(sys.stdin)["etcdcluster"])'; }
+is_version() { [[ $(cluster_version) == "$1"* ]]; }
+# The number of the member that leads.
+leading_member() {
+    ctl endpoint status --write-out json | python3 -c '
+import json, sys
+told = {one["Endpoint"]: one["Status"] for one in json.load(sys.stdin)}
+urls = sys.argv[1].split(",")
+print(next(urls.index(url) for url, status in told.items() if status["header"]["member_id"] == status["leader"]))' "$endpoints"
+}
+
+start_patroni() {
+    local members=$endpoints number=$1
+    sed -e "${USERS:+s|# \(username: \)|\1|; s|# \(password: \)|\1|}" -e "s|NODE|p$number|; s|REST_PORT|${ports[6 + number]}|; s|SQL_PORT|${ports[8 + number]}|; s|DATA|$PWD/p$number|" \
+        -e "s|PROGRAMS|$pg_bin|; s|MEMBERS|${members//http:\/\//}|" "$here/patroni.yml" >"p$number.yml"
+    patroni "p$number.yml" >>"p$number.log" 2>&1 &
+    patroni_pid[$number]=$!
+}
+# What an expression in Python makes of what Patroni says of its cluster; fails where it is nothing or false.
+told() {
+    { curl -sf "http://127.0.0.1:${ports[6]}/cluster" || curl -sf "http://127.0.0.1:${ports[7]}/cluster"; } | python3 -c '
+import json, sys
+members = json.load(sys.stdin)["members"]
+leader = next((one for one in members if one["role"] == "leader" and one["state"] == "running"), None)
+replicas = [one for one in members if one["role"] == "replica" and one["state"] in ("streaming", "running")]
+answer = eval(sys.argv[1])
+print(answer)
+sys.exit(answer in (None, False))' "$1"
+}
+leader_and_timeline() { told 'leader and "{name} on timeline {timeline}".format(**leader)'; }
+has_leader_and_replica() { told 'leader is not None and [one["timeline"] for one in replicas] == [leader["timeline"]]'; }
+leads() { told "leader is not None and leader['name'] == '$1'"; }
+sql() {
+    PGPASSWORD=of-postgres PGCONNECT_TIMEOUT=5 psql -qAtX -v ON_ERROR_STOP=1 \
+        "host=127.0.0.1,127.0.0.1 port=${ports[8]},${ports[9]} user=postgres dbname=postgres target_session_attrs=${2:-read-write}" -c "$1"
+}
+# Writes a row every tenth of a second, and a line into `lost` where it could not.
+write_on() {
+    while sleep 0.1; do
+        sql 'insert into rows default values' >>writer.log 2>&1 || echo lost >>lost
+    done
+}
+# The cluster answers Patroni: its leader has renewed what it holds since now.
+patroni_goes_on() {
+    local before
+    before=$(status_revision)
+    until_it status_is_after "$before"
+}
+status_revision() {
+    ctl get /service/demo/status --write-out json |
+        python3 -c 'import json, sys; print(json.load(sys.stdin)["kvs"][0]["mod_revision"])'
+}
+status_is_after() { (($(status_revision) > $1)); }
+# Nothing has come of it for PostgreSQL.
+undisturbed() {
+    patroni_goes_on
+    until_it has_leader_and_replica
+    [[ $(leader_and_timeline) == "$leader" ]] || fail "$1: the leader was $leader, and is $(leader_and_timeline)"
+    [[ ! -s lost ]] || fail "$1: $(wc -l <lost) writes were lost"
+    say "$1: $leader, as before, and $(sql 'select count(*) from rows') rows, none lost"
+}
+
+set_up_users() {
+    local line
+    for line in 'user add root:of-root' 'role add root' 'user grant-role root root' 'user add patroni:in-the-cluster' 'role add patroni' \
+        'role grant-permission patroni readwrite /service/ --prefix' 'user grant-role patroni patroni' 'auth enable'; do
+        # shellcheck disable=SC2086 # words
+        ctl $line >/dev/null
+    done
+}
+
+first=${ETCD:-$quorate}
+say "three members: $first, $("$first" --version | head -n 1)"
+for number in 0 1 2; do start_member $number "$first"; done
+for number in 0 1 2; do until_it is_healthy $number; done
+[[ -z ${USERS:-} ]] || set_up_users
+
+say "two nodes: $(patroni --version), $("$pg_bin/postgres" --version)"
+start_patroni 0
+until_it leads p0
+start_patroni 1
+until_it has_leader_and_replica
+leader=$(leader_and_timeline)
+sql 'create table rows (number bigserial primary key)'
+write_on &
+undisturbed 'two nodes'
+
+if [[ -n ${ETCD:-} ]]; then
+    hold=$("$ETCD" --version | sed -n 's/^etcd Version: \([0-9]*\.[0-9]*\).*/\1/p')
+    for number in 0 1 2; do
+        stop_member $number
+        start_member $number "$quorate" "--hold-cluster-version=$hold"
+        until_it is_healthy $number
+        undisturbed "m$number is Quorate"
+    done
+    is_version "$hold" || fail "the cluster's version is $(cluster_version)"
+    for number in 0 1 2; do
+        stop_member $number
+        start_member $number "$quorate"
+        until_it is_healthy $number
+    done
+    until_it is_version 3.7
+    undisturbed "the cluster is at $(cluster_version)"
+fi
+
+killed=$(leading_member)
+stop_member "$killed" -KILL
+undisturbed "m$killed, the leader, was killed"
+start_member "$killed" "$quorate"
+until_it is_healthy "$killed"
+undisturbed "m$killed is back"
+
+from=${leader%% *}
+to=p$((1 - ${from#p}))
+curl -s "http://127.0.0.1:${ports[6]}/switchover" -d "{\"leader\": \"$from\", \"candidate\": \"$to\"}" | grep -q Success ||
+    fail "no switchover to $to"
+until_it leads "$to"
+until_it has_leader_and_replica
+say "switched over: $(leader_and_timeline)"
+[[ $(leader_and_timeline) == "$to on timeline 2" ]] || fail "$to should lead, on the next timeline"
+: >lost
+
+if [[ -n ${LONG:-} ]]; then
+    number=${to#p}
+    if [[ -n ${USERS:-} ]]; then
+        # For a Patroni before 4.1.1, which could not start again.
+        ctl auth disable >/dev/null
+        USERS=
+    fi
+    # All of the node at once, as where the machine is gone.
+    kill -KILL "${patroni_pid[$number]}" "$(head -n 1 "$to/postmaster.pid")"
+    wait "${patroni_pid[$number]}" 2>/dev/null || true
+    until_it leads "$from"
+    until_it sql 'insert into rows default values'
+    say "$to was killed, and $from takes writes"
+    start_patroni "$number"
+    until_it has_leader_and_replica
+    [[ $(leader_and_timeline) == "$from on timeline 3" ]] || fail "$from should lead, on the next timeline"
+fi
+
+count=$(sql 'select count(*) from rows')
+patroni_goes_on
+(($(sql 'select count(*) from rows' any) >= count)) || fail "the replica has fewer than $count rows"
+say "done: $(leader_and_timeline), $count rows"

@@ -1,0 +1,103 @@
+//! PostgreSQL under Patroni, on members that are migrated, killed and started again, by the script that people have for it.
+//!
+//! The script ends well only if PostgreSQL's leader, its timeline and every write have come through what must not disturb
+//! them; here it is given the programs, and somebody to be who is not root.
+
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use quorate_tests::{Kind, Options, is_long, run_cluster_within, skipped};
+
+use crate::place::is_root;
+
+/// Whom the machine calls nobody.
+const NOBODY: u32 = 65_534;
+
+/// Longest that the script may take.
+const LIMIT: Duration = Duration::from_secs(240);
+
+/// What the script calls, and Python as Debian's Patroni has it.
+const PROGRAMS: [&str; 5] =
+    ["/usr/bin/python3", "/usr/bin/psql", "/usr/bin/curl", "/usr/bin/setpriv", "/usr/bin/timeout"];
+
+/// Where Patroni is, when all that it needs is there.
+fn patroni() -> Result<PathBuf, String> {
+    let root = std::env::var_os("PATRONI_DIR").map(PathBuf::from).ok_or("no Patroni")?;
+    if let Some(missing) = PROGRAMS.iter().find(|program| !Path::new(program).exists()) {
+        return Err(format!("no {missing}"));
+    }
+    let servers = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let has_server = servers.into_iter().any(|entry| entry.path().join("bin/postgres").exists());
+    if has_server { Ok(root) } else { Err("no PostgreSQL".to_owned()) }
+}
+
+/// Copies files and folders to where everybody can read them.
+fn copied(from: &[&Path], into: &Path) {
+    let copied = Command::new("cp").arg("-rL").args(from).arg(into).status().unwrap();
+    let opened = Command::new("chmod").args(["-R", "a+rX"]).arg(into).status().unwrap();
+    assert!(copied.success() && opened.success());
+}
+
+async fn postgresql_stays_up_on_members_that_change(kind: Kind) {
+    let patroni = match patroni() {
+        Ok(patroni) => patroni,
+        Err(why) => return skipped(&format!("{why} here: no PostgreSQL runs on members")),
+    };
+    let places: Vec<_> = (0..5).map(|_| Options::new(kind).unguarded().prepare()).collect();
+    let ports = places.iter().flat_map(|place| [place.port(), place.peer_port()]);
+    let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
+
+    let home = places[0].scratch();
+    std::fs::set_permissions(home, PermissionsExt::from_mode(0o755)).unwrap();
+    let programs = home.join("programs");
+    std::fs::create_dir(&programs).unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let kit = root.join("packaging/patroni");
+    let etcd = Kind::etcd_program("etcd");
+    let (quorate, usr) = (kind.program(), patroni.join("usr"));
+    let mut wanted = vec![quorate.as_path(), &usr, &kit];
+    wanted.extend(etcd.as_deref());
+    copied(&wanted, &programs);
+    let folder = home.join("folder");
+    std::fs::create_dir(&folder).unwrap();
+
+    let mut command = Command::new("/usr/bin/timeout");
+    command.args(["--kill-after=10", &(LIMIT.as_secs() - 20).to_string()]);
+    if is_root() {
+        chown(&folder, Some(NOBODY), Some(NOBODY)).unwrap();
+        let ids = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")];
+        command.arg("setpriv").args(ids).arg("--clear-groups");
+    }
+    command.arg(programs.join("patroni/try.sh")).arg(&folder).current_dir(&folder).env_clear();
+    let shown = programs.display();
+    command.env("PATH", format!("{shown}/usr/bin:/usr/local/bin:/usr/bin:/bin"));
+    command.env("PYTHONPATH", format!("{shown}/usr/lib/python3/dist-packages"));
+    command.env("HOME", &folder).env("QUORATE", programs.join("quorate"));
+    command.env("PORTS", ports.join(" "));
+    if etcd.is_some() {
+        command.env("ETCD", programs.join("etcd")).env("USERS", "1");
+    }
+    if is_long() {
+        command.env("LONG", "1");
+    }
+    let said = command.output().unwrap();
+    let [stdout, stderr] = [&said.stdout, &said.stderr].map(|said| String::from_utf8_lossy(said));
+    let log = |name: &str| {
+        let text = std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(15)..].join("\n")
+    };
+    let logs = || ["p0.log", "p1.log", "m0.log", "m1.log", "m2.log", "writer.log"].map(log);
+    assert!(said.status.success(), "{stdout}\n{stderr}\n{}", logs().join("\n"));
+    // What it is about was not left out.
+    let last = if is_long() { "done: p0 on timeline 3" } else { "done: p1 on timeline 2" };
+    assert!(stdout.contains(last), "{stdout}");
+    assert_eq!(stdout.contains("m2 is Quorate: p0 on timeline 1, as before"), etcd.is_some());
+}
+
+#[test]
+fn postgresql_under_patroni() {
+    run_cluster_within(LIMIT, Kind::Quorate, postgresql_stays_up_on_members_that_change);
+}
