@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
 mod installed;
+mod members;
 mod rust;
 mod scripts;
 mod servers;

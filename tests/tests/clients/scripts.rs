@@ -18,7 +18,7 @@ on_both_servers! {
 }
 
 /// A script, and the program that runs it.
-struct Script {
+pub(crate) struct Script {
     name: &'static str,
     command: Box<dyn Fn() -> Command>,
 }
@@ -37,7 +37,8 @@ impl Script {
         Some(Self { name, command: Box::new(command) })
     }
 
-    fn javascript(name: &'static str) -> Option<Self> {
+    /// A script of JavaScript.
+    pub(crate) fn javascript(name: &'static str) -> Option<Self> {
         let modules = node_modules().inspect_err(|why| missing(why)).ok()?;
         let command = move || {
             let mut command = Command::new("node");
@@ -47,8 +48,8 @@ impl Script {
         Some(Self { name, command: Box::new(command) })
     }
 
-    /// Runs one of its forms, and holds what it says against what it says of etcd.
-    fn run(&self, form: &str, server: &Server, files: &[String]) {
+    /// The script, about to be run with its arguments.
+    pub(crate) fn command(&self) -> Command {
         let command = (self.command)();
         let mut limited = Command::new("timeout");
         limited.args(["--kill-after=10", LIMIT_SECS]).arg(command.get_program());
@@ -58,19 +59,22 @@ impl Script {
                 None => limited.env_remove(name),
             };
         }
-        limited.arg(folder().join(self.name)).args([form, "127.0.0.1"]);
-        limited.arg(server.port().to_string()).args(files);
-        let said = limited.output().unwrap();
+        limited.arg(folder().join(self.name));
+        limited
+    }
+
+    /// Runs one of its forms, and holds what it says against what it says of etcd.
+    fn run(&self, form: &str, server: &Server, files: &[String]) {
+        let mut command = self.command();
+        command.args([form, "127.0.0.1", &server.port().to_string()]).args(files);
+        let said = command.output().unwrap();
         let [stdout, stderr] =
             [&said.stdout, &said.stderr].map(|said| String::from_utf8_lossy(said));
         let seen = folder().join(format!("{}.{form}.txt", self.name));
         let expected = std::fs::read_to_string(seen).unwrap();
+        let [lines, expected] = [&stdout, &*expected].map(|text| text.lines().collect::<Vec<_>>());
         let context = format!("{} {form}: {}\n{stderr}", self.name, said.status);
-        assert_eq!(
-            stdout.lines().collect::<Vec<_>>(),
-            expected.lines().collect::<Vec<_>>(),
-            "{context}"
-        );
+        assert_eq!(lines, expected, "{context}");
         assert!(said.status.success(), "{context}");
     }
 }

@@ -1,0 +1,57 @@
+// etcd3 of npm, on members that go and come back while it writes, watches and holds a lease.
+//
+// of_etcd3_members.js PORT PORT PORT     until a line comes on standard input; then it says what has come of it
+
+'use strict';
+
+const { Etcd3, isRecoverableError } = require('etcd3');
+
+const say = (what, ...seen) => console.log(`${what}: ${JSON.stringify(seen)}`);
+const pause = (millis) => new Promise((resolve) => setTimeout(resolve, millis));
+
+async function main(ports) {
+  const client = new Etcd3({ hosts: ports.map((port) => `http://127.0.0.1:${port}`) });
+  const seen = [];
+  const lost = [];
+  const watcher = await client.watch().key('number').create();
+  watcher.on('put', (kv) => seen.push(Number(kv.value.toString())));
+  const lease = client.lease(60);
+  lease.on('lost', (error) => lost.push(error.constructor.name));
+  await lease.put('held').value('v');
+
+  // What is tried again may have been done before: the same number twice is no defect.
+  const once = async (call) => {
+    for (;;) {
+      try {
+        return await call();
+      } catch (error) {
+        if (!isRecoverableError(error) && error.code === undefined && error.name !== 'BrokenCircuitError') throw error;
+        await pause(20);
+      }
+    }
+  };
+  let number = 0;
+  let isEnding = false;
+  process.stdin.once('data', () => {
+    isEnding = true;
+  });
+  while (!isEnding) {
+    number += 1;
+    await once(() => client.put('number').value(number));
+    if (number === 20) say('going');
+  }
+  while (seen[seen.length - 1] !== number) await pause(20);
+
+  const order = seen.filter((value, place) => value !== seen[place - 1]);
+  say('seen', order.length === number, order.every((value, place) => value === place + 1));
+  say('read', (await once(() => client.get('number').number())) === number);
+  say('lease', lost, await once(() => client.get('held').string()));
+}
+
+main(process.argv.slice(2)).then(
+  () => process.exit(0),
+  (error) => {
+    console.error(error);
+    process.exit(1);
+  },
+);
