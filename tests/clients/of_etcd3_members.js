@@ -25,7 +25,7 @@ async function main(ports) {
       try {
         return await call();
       } catch (error) {
-        if (!isRecoverableError(error) && error.code === undefined && error.name !== 'BrokenCircuitError') throw error;
+        if (!isRecoverableError(error) && error.code === undefined && !error.isBrokenCircuitError) throw error;
         await pause(20);
       }
     }
