@@ -44,7 +44,8 @@ async fn run(session: &Session) -> Result<(), Failure> {
                 () = interrupt.wait() => Ok(()),
             }
         }
-        [name, proposal] => campaign(session, name, proposal).await,
+        // It holds all that a client does while it waits.
+        [name, proposal] => Box::pin(campaign(session, name, proposal)).await,
         _ => {
             let text = "elect takes one election name argument and an optional proposal argument";
             Err(Failure::bad_args(text))
