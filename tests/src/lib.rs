@@ -49,6 +49,7 @@ mod random;
 mod raw_http2;
 mod requests;
 mod server;
+mod terminal;
 mod tunnel;
 mod watch;
 pub mod web_socket;
@@ -74,6 +75,7 @@ pub use requests::{
     put_leased, put_op, range, txn, txn_when, watch_key, watch_prefix, write_op,
 };
 pub use server::{Exit, Options, Server};
+pub use terminal::Terminal;
 pub use tunnel::Visitor;
 pub use watch::Watch;
 pub use web_socket::{Message, WebSocket};

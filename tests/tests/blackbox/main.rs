@@ -20,6 +20,7 @@ mod floods;
 mod gateway;
 mod grpc_edge;
 mod http;
+mod interactive;
 mod lease;
 mod limits;
 mod load;

@@ -1,0 +1,91 @@
+//! A program at a terminal: it believes that a person sits there.
+//!
+//! `script` of util-linux makes the terminal, passes on what is typed and shows what the program prints, with the echo
+//! of the terminal's own. It is a part of every Debian.
+
+use std::io::{Read as _, Write as _};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use crate::{eventually, skipped};
+
+/// A program at a terminal, ended when dropped.
+#[derive(Debug)]
+pub struct Terminal {
+    process: Child,
+    keyboard: ChildStdin,
+    screen: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Terminal {
+    /// Starts a program, where terminals can be made.
+    #[must_use]
+    pub fn start(program: &Command) -> Option<Self> {
+        let words = std::iter::once(program.get_program()).chain(program.get_args());
+        let quoted =
+            words.map(|word| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''")));
+        let line = quoted.collect::<Vec<_>>().join(" ");
+        let mut command = Command::new("script");
+        command.args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"]);
+        for (name, value) in program.get_envs() {
+            command.env(name, value.unwrap());
+        }
+        let command = command.env("SHELL", "/bin/sh").env("TERM", "dumb");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let Ok(mut process) = command.spawn() else {
+            skipped("no `script` makes a terminal here: what a person sees at one");
+            return None;
+        };
+        let (keyboard, mut output) =
+            (process.stdin.take().unwrap(), process.stdout.take().unwrap());
+        let screen = Arc::new(Mutex::new(Vec::new()));
+        let shown = Arc::clone(&screen);
+        std::thread::spawn(move || {
+            let mut piece = [0; 4096];
+            while let Ok(count @ 1..) = output.read(&mut piece) {
+                shown.lock().unwrap().extend_from_slice(&piece[..count]);
+            }
+        });
+        Some(Self { process, keyboard, screen })
+    }
+
+    /// All that was shown so far, with lines ended as files end them.
+    #[must_use]
+    pub fn screen(&self) -> String {
+        String::from_utf8_lossy(&self.screen.lock().unwrap()).replace("\r\n", "\n")
+    }
+
+    /// Waits until the screen ends with a text.
+    pub async fn shows(&self, text: &str) {
+        eventually(&format!("{text:?} at the terminal"), async || {
+            self.screen().ends_with(text).then_some(())
+        })
+        .await;
+    }
+
+    /// Types something, control characters among it.
+    pub fn types(&mut self, text: &str) {
+        self.keyboard.write_all(text.as_bytes()).unwrap();
+        self.keyboard.flush().unwrap();
+    }
+
+    /// Waits until the program has ended. Returns its status and all that was shown.
+    pub async fn ends(mut self) -> (Option<i32>, String) {
+        let status =
+            eventually("the end of the program", async || self.process.try_wait().unwrap());
+        let status = status.await;
+        eventually("the last that it showed", async || {
+            (Arc::strong_count(&self.screen) == 1).then_some(())
+        })
+        .await;
+        (status.code(), self.screen())
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}

@@ -1,0 +1,88 @@
+//! The command-line tools with a person at a terminal: prompts, questions that are not echoed, and the end by a key.
+//!
+//! Both tools are asked the same at the same server, and a test says what is on the screen, so that it is the same.
+
+use quorate_api::etcdserverpb::AuthUserListRequest;
+use quorate_tests::{Ctl, Kind, Server, Terminal, Tool, eventually, with_both_tools};
+
+with_both_tools! {
+    alone:
+    a_transaction_is_asked_for_part_by_part,
+    watches_are_asked_for_and_canceled_and_end_by_a_key,
+    passwords_are_asked_for_twice_and_not_shown,
+    a_password_that_is_not_repeated_is_refused,
+}
+
+const CONTROL_C: &str = "\x03";
+
+async fn a_transaction_is_asked_for_part_by_part(kind: Kind, tool: Tool) {
+    let server = Server::start(kind).await;
+    let Some(ctl) = Ctl::of(tool, &server) else { return };
+    server.client().write("k", "1").await;
+    let Some(mut terminal) = Terminal::start(&ctl.command(&["txn", "-i"])) else { return };
+    terminal.shows("compares:\n").await;
+    terminal.types("value(\"k\") = \"1\"\n");
+    terminal.types("\n");
+    terminal.shows("success requests (get, put, del):\n").await;
+    terminal.types("get k\nput k 2\n\n");
+    terminal.shows("failure requests (get, put, del):\n").await;
+    terminal.types("get other\n\n");
+    let (code, screen) = terminal.ends().await;
+    let expected = "compares:\nvalue(\"k\") = \"1\"\n\nsuccess requests (get, put, del):\nget k\nput k 2\n\n\
+                    failure requests (get, put, del):\nget other\n\nSUCCESS\n\nk\n1\n\nOK\n";
+    assert_eq!((code, screen.as_str()), (Some(0), expected));
+    assert_eq!(server.client().read("k").await.as_deref(), Some(&b"2"[..]));
+}
+
+async fn watches_are_asked_for_and_canceled_and_end_by_a_key(kind: Kind, tool: Tool) {
+    let server = Server::start(kind).await;
+    let Some(ctl) = Ctl::of(tool, &server) else { return };
+    let Some(mut terminal) = Terminal::start(&ctl.command(&["watch", "-i"])) else { return };
+    terminal.types("watch a\n");
+    // That it is there only its events show.
+    eventually("an event", async || {
+        server.client().write("a", "1").await;
+        terminal.screen().contains("PUT\na\n1\n").then_some(())
+    })
+    .await;
+    terminal.types("nonsense\n");
+    eventually("a complaint", async || {
+        terminal.screen().contains("Invalid command nonsense").then_some(())
+    })
+    .await;
+    server.client().write("a", "last").await;
+    terminal.shows("PUT\na\nlast\n").await;
+    terminal.types(CONTROL_C);
+    let (code, screen) = terminal.ends().await;
+    assert_eq!(code, Some(130), "{screen}");
+}
+
+async fn passwords_are_asked_for_twice_and_not_shown(kind: Kind, tool: Tool) {
+    let server = Server::start(kind).await;
+    let Some(ctl) = Ctl::of(tool, &server) else { return };
+    let Some(mut terminal) = Terminal::start(&ctl.command(&["user", "add", "ann"])) else { return };
+    terminal.shows("Password of ann: ").await;
+    terminal.types("SECRET\n");
+    terminal.shows("Type password of ann again for confirmation: ").await;
+    terminal.types("SECRET\n");
+    let (code, screen) = terminal.ends().await;
+    let expected =
+        "Password of ann: \nType password of ann again for confirmation: \nUser ann created\n";
+    assert_eq!((code, screen.as_str()), (Some(0), expected));
+}
+
+async fn a_password_that_is_not_repeated_is_refused(kind: Kind, tool: Tool) {
+    let server = Server::start(kind).await;
+    let Some(ctl) = Ctl::of(tool, &server) else { return };
+    let Some(mut terminal) = Terminal::start(&ctl.command(&["user", "add", "ann"])) else { return };
+    terminal.shows("Password of ann: ").await;
+    terminal.types("SECRET\n");
+    terminal.shows("Type password of ann again for confirmation: ").await;
+    terminal.types("other\n");
+    let (code, screen) = terminal.ends().await;
+    let expected = "Password of ann: \nType password of ann again for confirmation: \n\
+                    Error: given passwords are different\n";
+    assert_eq!((code, screen.as_str()), (Some(128), expected));
+    let users = server.client().user_list(AuthUserListRequest::default()).await.unwrap().users;
+    assert!(users.is_empty(), "{users:?}");
+}
