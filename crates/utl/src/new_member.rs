@@ -69,8 +69,8 @@ pub(crate) const MARK_COMPACTED: Flag = Flag::bool(
 const DIR_MODE: u32 = 0o700;
 /// Permission bits of the backend file.
 const FILE_MODE: u32 = 0o600;
-/// Copied at once.
-const PIECE_BYTES: usize = 1 << 20;
+/// Copied at once: what a cache near the core holds, so that it is not fetched from memory twice.
+const PIECE_BYTES: usize = 64 << 10;
 /// What a member's directory is called until it is complete.
 const STAGING: &str = "restoring";
 /// Kind of an entry that changes the members, as the log numbers it.

@@ -82,9 +82,13 @@ fn bring(
         return Err(RestoreError::NoHash);
     }
     let image_len = if has_digest { len - DIGEST_BYTES } else { len };
-    let mut sha256 = Sha256::new();
-    copy(&**disk, (source, snapshot), image_len, database, |piece| sha256.update(piece))?;
-    if has_digest && !skip_hash_check {
+    let mut sha256 = (has_digest && !skip_hash_check).then(Sha256::new);
+    copy(&**disk, (source, snapshot), image_len, database, |piece| {
+        if let Some(sha256) = &mut sha256 {
+            sha256.update(piece);
+        }
+    })?;
+    if let Some(sha256) = sha256 {
         let mut expected = [0; 32];
         let read = source.read_exact_at(&mut expected, image_len);
         read.map_err(io_error("read", snapshot, image_len))?;
