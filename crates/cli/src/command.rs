@@ -30,6 +30,8 @@ pub struct Command<R: 'static> {
     pub children: &'static [&'static Self],
     /// Whether it needs no server, and so none of the environment.
     pub is_local: bool,
+    /// The exit code where the command cannot be begun, if not the tools' usual ones.
+    pub failure_code: Option<u8>,
     /// What runs it; nothing for a group.
     pub run: Option<R>,
 }
@@ -48,6 +50,7 @@ impl<R> Command<R> {
         hidden: &[],
         children: &[],
         is_local: false,
+        failure_code: None,
         run: None,
     };
 

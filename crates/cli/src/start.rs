@@ -69,7 +69,7 @@ pub fn begin<R: Copy>(
         Err(FlagError::Wrong(text)) => {
             let usage = help::usage(program, &found);
             say(errors, &format!("Error: {text}\n{usage}\n"));
-            return Err(MISTAKE);
+            return Err(found.command().failure_code.unwrap_or(MISTAKE));
         }
         Ok(matches) => Some(matches),
         Err(FlagError::Help) => None,
@@ -101,7 +101,10 @@ mod tests {
 
     const ROOT: Command<u8> = Command {
         usage: "tool",
-        children: &[&Command { usage: "put <key>", run: Some(7), ..Command::EMPTY }],
+        children: &[
+            &Command { usage: "cmp", failure_code: Some(2), run: Some(1), ..Command::EMPTY },
+            &Command { usage: "put <key>", run: Some(7), ..Command::EMPTY },
+        ],
         ..Command::EMPTY
     };
     const NAMES: Names = Names { of_etcd: "etcdtool", own: "quorate tool" };
@@ -126,6 +129,7 @@ mod tests {
         let (code, said) = check("x put --none");
         assert_eq!(code, Err(1));
         assert!(said.starts_with("Error: unknown flag: --none\n"), "{said}");
+        assert_eq!(check("x cmp --none").0, Err(2));
         assert_eq!(check("x __complete p"), (Err(0), "put\n:4\n".to_owned()));
         for help in ["x", "x put --help"] {
             let (code, said) = check(help);

@@ -183,6 +183,11 @@ impl Client {
         })
     }
 
+    /// The largest answer that is taken in.
+    pub(crate) const fn receive_bytes_max(&self) -> usize {
+        self.limits.receive_bytes
+    }
+
     pub(crate) fn auth(&self, channel: Channel) -> AuthClient<Channel> {
         AuthClient::new(channel).max_decoding_message_size(self.limits.receive_bytes)
     }

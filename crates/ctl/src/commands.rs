@@ -7,6 +7,7 @@ pub(crate) mod compaction;
 pub(crate) mod completion;
 pub(crate) mod defrag;
 pub(crate) mod del;
+pub(crate) mod diff;
 pub(crate) mod downgrade;
 pub(crate) mod elect;
 pub(crate) mod endpoint;
@@ -52,6 +53,7 @@ pub(crate) const ROOT: Command = Command {
         &completion::COMPLETION,
         &defrag::DEFRAG,
         &del::DEL,
+        &diff::DIFF,
         &downgrade::DOWNGRADE,
         &elect::ELECT,
         &endpoint::ENDPOINT,

@@ -19,6 +19,7 @@ mod command;
 mod commands;
 mod credentials;
 mod dated;
+mod destination;
 mod discovery;
 mod echo;
 mod events;
@@ -28,6 +29,7 @@ mod key_range;
 mod manual;
 mod output;
 mod place;
+mod progress;
 mod renewal;
 #[cfg(test)]
 mod runs;
@@ -43,13 +45,12 @@ use std::process::ExitCode;
 use quorate_cli::start::{self, Names};
 use quorate_cli::{flags, gotext, help, log};
 use quorate_dns::Resolver;
-pub use session::Terminal;
+pub use session::{OpenFile, Ranges, Terminal};
 
 use crate::command::Run;
 use crate::commands::ROOT;
-use crate::discovery::Servers;
 use crate::failure::Failure;
-use crate::session::Session;
+use crate::session::{Session, Surroundings};
 
 const NAMES: Names = Names { of_etcd: "etcdctl", own: "quorate ctl" };
 
@@ -65,8 +66,9 @@ pub fn reference() -> String {
     manual::MANUAL.markdown()
 }
 
-/// Runs the tool on the process's own terminal and environment; the first argument is its name.
-pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+/// Runs the tool on the process's own terminal and environment; the first argument is its name. Snapshots that a
+/// command reads are opened by `open_file`.
+pub fn main(args: impl IntoIterator<Item = OsString>, open_file: OpenFile) -> ExitCode {
     let env = std::env::vars_os()
         .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
         .collect();
@@ -75,7 +77,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         output: Box::new(std::io::stdout()),
         errors: Box::new(std::io::stderr()),
     };
-    start::end(run(args, env, terminal))
+    start::end(run(args, env, terminal, open_file))
 }
 
 /// Runs the tool and returns its exit code; the first argument is its name.
@@ -83,16 +85,18 @@ pub fn run(
     args: impl IntoIterator<Item = OsString>,
     env: BTreeMap<String, String>,
     terminal: Terminal,
+    open_file: OpenFile,
 ) -> u8 {
-    run_with(args, env, terminal, Box::new(Resolver::of_system))
+    let servers = Box::new(Resolver::of_system);
+    run_with(args, env, terminal, Surroundings { servers, open_file })
 }
 
-/// The same, with the DNS servers of the caller's choice.
+/// The same, with surroundings of the caller's choice.
 fn run_with(
     args: impl IntoIterator<Item = OsString>,
     env: BTreeMap<String, String>,
     mut terminal: Terminal,
-    servers: Servers,
+    surroundings: Surroundings,
 ) -> u8 {
     let unknown = |program: &str, word: &str| ROOT.unknown(program, word);
     let streams =
@@ -102,9 +106,10 @@ fn run_with(
         Err(code) => return code,
     };
     let (program, is_local) = (begun.program.to_owned(), begun.found.command().is_local);
-    match Session::new(program, is_local, begun.matches, env, terminal, servers) {
+    let failure_code = begun.found.command().failure_code;
+    match Session::new(program, is_local, begun.matches, env, terminal, surroundings) {
         Ok(session) => conclude(&session, execute(begun.run, &session)),
-        Err(failure) => failure.code,
+        Err(failure) => failure_code.unwrap_or(failure.code),
     }
 }
 

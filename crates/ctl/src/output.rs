@@ -6,6 +6,7 @@
 mod access;
 mod fields;
 mod json;
+pub(crate) use json::bytes as json_bytes;
 mod protobuf;
 mod simple;
 mod table;

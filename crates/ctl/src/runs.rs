@@ -7,6 +7,7 @@ use quorate_dns::Resolver;
 
 use crate::Terminal;
 use crate::discovery::Servers;
+use crate::session::Surroundings;
 
 /// What all streams of a run print to.
 #[derive(Clone, Default)]
@@ -39,7 +40,9 @@ pub(crate) fn run_with(words: &[&str], env: &[(&str, &str)], servers: Servers) -
     };
     let args = ["etcdctl"].iter().chain(words).map(std::ffi::OsString::from);
     let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let code = crate::run_with(args, env.collect(), terminal, servers);
+    let open_file = |_: &std::path::Path| Err("there are no files in tests".to_owned());
+    let surroundings = Surroundings { servers, open_file };
+    let code = crate::run_with(args, env.collect(), terminal, surroundings);
     let printed = printed.0.lock().unwrap().clone();
     (code, String::from_utf8(printed).unwrap())
 }

@@ -8,9 +8,11 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::io::{BufRead, ErrorKind, Write};
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use quorate_api::etcdserverpb::{RangeRequest, RangeResponse};
 use quorate_cli::start::BROKEN_PIPE;
 
 use crate::client::{Client, Debug, Limits, Patience};
@@ -78,6 +80,19 @@ impl std::fmt::Debug for Terminal {
     }
 }
 
+/// Answers ranges, as a server does, or says in words why not.
+pub type Ranges = Box<dyn Fn(&RangeRequest) -> Result<RangeResponse, String> + Send>;
+
+/// Opens a file that holds a keyspace: this tool knows no file's format, whoever starts it may.
+pub type OpenFile = fn(&Path) -> Result<Ranges, String>;
+
+/// What there is around a run besides its terminal.
+pub(crate) struct Surroundings {
+    /// Where endpoints are looked for, if DNS is to know them.
+    pub(crate) servers: Servers,
+    pub(crate) open_file: OpenFile,
+}
+
 /// One run of a command.
 pub(crate) struct Session {
     /// What the tool was called as.
@@ -89,8 +104,7 @@ pub(crate) struct Session {
     credentials: OnceCell<Rc<Credentials>>,
     /// Found out once, as above.
     endpoints: tokio::sync::OnceCell<Vec<String>>,
-    /// Where endpoints are looked for, if DNS is to know them.
-    servers: Servers,
+    surroundings: Surroundings,
 }
 
 impl Session {
@@ -102,7 +116,7 @@ impl Session {
         mut matches: Matches,
         env: BTreeMap<String, String>,
         mut terminal: Terminal,
-        servers: Servers,
+        surroundings: Surroundings,
     ) -> Result<Self, Failure> {
         if !is_local {
             read_env(&mut matches, &env, &mut *terminal.errors)?;
@@ -119,7 +133,7 @@ impl Session {
         }
         let terminal = Rc::new(RefCell::new(terminal));
         let (credentials, endpoints) = (OnceCell::new(), tokio::sync::OnceCell::new());
-        Ok(Self { program, matches, env, terminal, credentials, endpoints, servers })
+        Ok(Self { program, matches, env, terminal, credentials, endpoints, surroundings })
     }
 
     /// The client of the given endpoints' cluster, logged in.
@@ -139,7 +153,7 @@ impl Session {
     }
 
     /// A client of another cluster, which has yet to log in, by the flags that say so of a destination.
-    pub(crate) fn destination(&self, endpoint: String) -> Result<Client, Failure> {
+    pub(crate) fn destination(&self, endpoints: Vec<String>) -> Result<Client, Failure> {
         let text = |name| self.matches.text(name);
         let transport = Transport {
             cacert: text("dest-cacert").to_owned(),
@@ -150,7 +164,7 @@ impl Session {
         };
         let ask = || self.read_secret("Destination Password: ");
         let login = Credentials::login(text("dest-user"), text("dest-password"), ask)?;
-        self.prepare_by(vec![endpoint], &transport, Rc::new(login))
+        self.prepare_by(endpoints, &transport, Rc::new(login))
     }
 
     fn prepare_by(
@@ -200,12 +214,18 @@ impl Session {
     async fn find_endpoints(&self) -> Result<Vec<String>, Failure> {
         let given = || self.matches.list("endpoints");
         let Some(discovery) = Discovery::of(&self.matches) else { return Ok(given()) };
-        let Found { endpoints, ignored } = discovery.endpoints(&(self.servers)()).await?;
+        let Found { endpoints, ignored } =
+            discovery.endpoints(&(self.surroundings.servers)()).await?;
         for endpoint in ignored {
             let endpoint = gotext::quote(endpoint.as_bytes());
             self.print_error(&format!("ignoring discovered insecure endpoint {endpoint}\n"));
         }
         Ok(if endpoints.is_empty() { given() } else { endpoints })
+    }
+
+    /// Opens a file that holds a keyspace.
+    pub(crate) fn open_file(&self, path: &Path) -> Result<Ranges, String> {
+        (self.surroundings.open_file)(path)
     }
 
     /// How long a short command may take.

@@ -35,7 +35,7 @@ enum Program {
 fn main() -> ExitCode {
     let mut args: Vec<OsString> = std::env::args_os().collect();
     match choose(&mut args) {
-        Program::Ctl => quorate_ctl::main(args),
+        Program::Ctl => quorate_ctl::main(args, open_keyspace),
         Program::Utl => quorate_utl::main(args),
         Program::Bench => quorate_bench::main(args),
         Program::Gateway => quorate_gateway::main(args),
@@ -54,6 +54,12 @@ fn main() -> ExitCode {
             quorate_server::main(&args.iter().map(lossy).collect::<Vec<_>>())
         }
     }
+}
+
+/// A snapshot or backend file, for the client tool, which knows no files: as the offline tool reads it.
+fn open_keyspace(path: &Path) -> Result<quorate_ctl::Ranges, String> {
+    let file = quorate_utl::KeyspaceFile::open(path).map_err(|error| error.to_string())?;
+    Ok(Box::new(move |request| file.range(request).map_err(|error| error.to_string())))
 }
 
 /// Decides by the program's own name, then by the first argument, which is taken out of `args` if it names

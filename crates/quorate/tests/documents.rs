@@ -50,6 +50,7 @@ fn every_flag_that_the_readme_names_is_in_the_help_of_a_program() {
     known.extend(flags(&help(&["bench"])));
     known.extend(flags(&help(&["ctl", "user", "add"])));
     known.extend(flags(&help(&["ctl", "snapshot", "save"])));
+    known.extend(flags(&help(&["ctl", "diff"])));
     known.extend(flags(&help(&["utl", "snapshot", "restore"])));
     known.extend(flags(&help(&["utl", "recover"])));
     known.extend(OF_OTHERS.map(str::to_owned));

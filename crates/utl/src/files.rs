@@ -21,16 +21,21 @@ pub(crate) fn disk() -> Arc<dyn Disk> {
 
 /// Opens a backend file, or a snapshot of one, to read it. It stays as it is.
 pub(crate) fn open(session: &Session, path: &Path) -> Result<Backend, Failure> {
+    open_within(time(session), path)
+}
+
+/// The same, with a time for the lock.
+pub(crate) fn open_within(time: Duration, path: &Path) -> Result<Backend, Failure> {
     let mut options = Options::default();
     options.read_only = true;
     check_there(path)?;
-    open_with(session, path, &options)
+    wait_for(time, || Backend::open(&disk(), path, options.clone()))
 }
 
 /// Opens a backend file that has to be there, to change it.
 pub(crate) fn open_to_write(session: &Session, path: &Path) -> Result<Backend, Failure> {
     check_there(path)?;
-    open_with(session, path, &Options::default())
+    wait_for(time(session), || Backend::open(&disk(), path, Options::default()))
 }
 
 /// The same, as the engine sees it: without a bucket being made that is missing.
@@ -38,16 +43,17 @@ pub(crate) fn open_db_to_write(session: &Session, path: &Path) -> Result<Db, Fai
     check_there(path)?;
     let mut options = Options::default();
     options.flat = true;
-    wait_for(session, || Ok(Db::open(&disk(), path, options.clone())?))
+    wait_for(time(session), || Ok(Db::open(&disk(), path, options.clone())?))
 }
 
-fn open_with(session: &Session, path: &Path, options: &Options) -> Result<Backend, Failure> {
-    wait_for(session, || Backend::open(&disk(), path, options.clone()))
+/// How long to wait for the lock of a file.
+fn time(session: &Session) -> Duration {
+    session.matches.duration("timeout")
 }
 
 /// Opens a file as soon as nobody holds it, within the time allowed.
-fn wait_for<T>(session: &Session, open: impl Fn() -> Result<T, Fault>) -> Result<T, Failure> {
-    let limit = Instant::now() + session.matches.duration("timeout");
+fn wait_for<T>(time: Duration, open: impl Fn() -> Result<T, Fault>) -> Result<T, Failure> {
+    let limit = Instant::now() + time;
     loop {
         match open() {
             Err(Fault::Engine(BoltError::Locked { .. })) if Instant::now() < limit => {

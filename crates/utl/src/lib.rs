@@ -31,6 +31,7 @@ mod dump;
 mod failure;
 mod files;
 mod hashkv;
+mod keyspace_file;
 mod lines;
 mod manual;
 mod migrate;
@@ -53,6 +54,7 @@ use std::process::ExitCode;
 use quorate_cli::help;
 use quorate_cli::start::{self, Begun, Names};
 
+pub use keyspace_file::{KeyspaceFile, KeyspaceFileError};
 pub use session::Terminal;
 
 use crate::commands::ROOT;

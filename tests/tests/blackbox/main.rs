@@ -14,6 +14,7 @@ mod cluster_tools;
 mod corruption;
 mod crash;
 mod damage;
+mod diff;
 mod flag_effects;
 mod flags;
 mod floods;

@@ -24,9 +24,10 @@ use quorate_api::mvccpb::event::EventType;
 
 use crate::client::{Client, Repeat};
 use crate::command::{Command, group};
+use crate::destination::{self, Names};
 use crate::events::{Events, Leader, cancel_text};
 use crate::failure::{Failure, status_text};
-use crate::flags::{Flag, Kind, Matches};
+use crate::flags::Flag;
 use crate::key_range::KeyRange;
 use crate::place::get;
 use crate::session::Session;
@@ -48,40 +49,14 @@ const FLAGS: &[Flag] = &[
         "128",
         "Maximum number of operations permitted in a transaction during syncing updates",
     ),
-    Flag::text(
-        "dest-prefix",
-        "",
-        "destination prefix to mirror a prefix to a different prefix in the destination cluster",
-    ),
-    Flag::bool("no-dest-prefix", "mirror key-values to the root of the destination cluster"),
-    Flag::text(
-        "dest-cert",
-        "",
-        "Identify secure client using this TLS certificate file for the destination cluster",
-    ),
-    Flag::text("dest-key", "", "Identify secure client using this TLS key file"),
-    Flag::text(
-        "dest-cacert",
-        "",
-        "Verify certificates of TLS enabled secure servers using this CA bundle",
-    ),
-    Flag {
-        name: "dest-insecure-transport",
-        short: None,
-        kind: Kind::Bool,
-        default: "true",
-        usage: "Disable transport security for client connections",
-    },
-    Flag::text(
-        "dest-user",
-        "",
-        "Destination username[:password] for authentication (prompt if password is not supplied)",
-    ),
-    Flag::text(
-        "dest-password",
-        "",
-        "Destination password for authentication (if this option is used, --user option shouldn't include password)",
-    ),
+    destination::PREFIX,
+    destination::NO_PREFIX,
+    destination::CERT,
+    destination::KEY,
+    destination::CACERT,
+    destination::INSECURE_TRANSPORT,
+    destination::USER,
+    destination::PASSWORD,
 ];
 
 /// Keys that one page of the copy holds.
@@ -98,34 +73,6 @@ struct Mirror<'a> {
     total: Cell<u64>,
 }
 
-/// What a key is called at the mirror.
-#[derive(Clone, Debug)]
-struct Names {
-    prefix: Vec<u8>,
-    replacement: Vec<u8>,
-}
-
-impl Names {
-    fn of(matches: &Matches) -> Result<Self, Failure> {
-        let (prefix, replacement) = (matches.text("prefix"), matches.text("dest-prefix"));
-        let to_root = matches.bool("no-dest-prefix");
-        if to_root && !replacement.is_empty() {
-            let text =
-                "`--dest-prefix` and `--no-dest-prefix` cannot be set at the same time, choose one";
-            return Err(Failure::bad_args(text));
-        }
-        let stays = replacement.is_empty() && !to_root;
-        let replacement = if stays { prefix } else { replacement };
-        Ok(Self { prefix: prefix.into(), replacement: replacement.into() })
-    }
-
-    fn at_mirror(&self, key: &[u8]) -> Vec<u8> {
-        // Only keys of the prefix are asked for.
-        let rest = key.strip_prefix(&self.prefix[..]).unwrap_or(key);
-        [&self.replacement[..], rest].concat()
-    }
-}
-
 async fn run(session: &Session) -> Result<(), Failure> {
     let matches = &session.matches;
     let (Some(destination), 1) = (matches.arg(0), matches.args.len()) else {
@@ -133,7 +80,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
     };
     let names = Names::of(matches)?;
     let operations_max = usize::try_from(matches.uint("max-txn-ops")).unwrap_or(usize::MAX).max(1);
-    let destination = session.destination(destination)?.logged_in().await?;
+    let destination = session.destination(vec![destination])?.logged_in().await?;
     let source = session.client().await?;
     let mirror = Mirror { client: &destination, names, operations_max, total: Cell::new(0) };
     tokio::select! {
@@ -223,7 +170,7 @@ impl Mirror<'_> {
 
 fn put_request(names: &Names, key: &[u8], value: &[u8]) -> PutRequest {
     PutRequest {
-        key: names.at_mirror(key).into(),
+        key: names.at_destination(key).into(),
         value: value.to_vec().into(),
         ..Default::default()
     }
@@ -247,7 +194,7 @@ fn batches(events: Vec<Event>, names: &Names, most: usize) -> Vec<Vec<RequestOp>
         revision = fields.mod_revision;
         keys.insert(fields.key.to_vec());
         let request = if event.r#type == EventType::Delete as i32 {
-            let key = names.at_mirror(fields.key).into();
+            let key = names.at_destination(fields.key).into();
             Request::RequestDeleteRange(DeleteRangeRequest { key, ..Default::default() })
         } else {
             Request::RequestPut(put_request(names, fields.key, fields.value))
@@ -264,25 +211,10 @@ mod tests {
     use quorate_api::record::{Fields, KeyValue};
 
     use super::*;
+    use crate::flags::Matches;
 
-    fn names(line: &[&str]) -> Result<Names, Failure> {
-        let line: Vec<_> = line.iter().map(|word| word.as_bytes().to_vec()).collect();
-        Names::of(&Matches::parse(FLAGS, &line).unwrap())
-    }
-
-    #[test]
-    fn keys_have_their_names_or_those_asked_for() {
-        for (line, key) in [
-            (&[][..], "a/a/k"),
-            (&["--prefix=a/"], "a/a/k"),
-            (&["--prefix=a/", "--dest-prefix=b/"], "b/a/k"),
-            (&["--prefix=a/", "--no-dest-prefix"], "a/k"),
-            (&["--dest-prefix=b/"], "b/a/a/k"),
-        ] {
-            let named = names(line).unwrap().at_mirror(b"a/a/k");
-            assert_eq!(named, key.as_bytes(), "{line:?}");
-        }
-        assert_eq!(names(&["--dest-prefix=b", "--no-dest-prefix"]).unwrap_err().code, 128);
+    fn names() -> Names {
+        Names::of(&Matches::parse(FLAGS, &[]).unwrap()).unwrap()
     }
 
     #[test]
@@ -293,7 +225,7 @@ mod tests {
             Event { kv: Some(KeyValue::new(&fields)), ..Default::default() }
         };
         let lens = |events: &[(&str, i64)], most| {
-            let batches = batches(events.iter().map(event).collect(), &names(&[]).unwrap(), most);
+            let batches = batches(events.iter().map(event).collect(), &names(), most);
             batches.iter().map(Vec::len).collect::<Vec<_>>()
         };
         assert_eq!(lens(&[("a", 2), ("b", 2), ("c", 3)], 128), [2, 1]);

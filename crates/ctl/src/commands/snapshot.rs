@@ -17,6 +17,7 @@ use crate::dated::{dated, prune};
 use crate::failure::{Failure, exit, status_text};
 use crate::flags::Flag;
 use crate::gotext::{duration, size};
+use crate::progress::Progress;
 use crate::session::Session;
 use quorate_api::etcdserverpb::SnapshotRequest;
 use sha2::{Digest as _, Sha256};
@@ -130,7 +131,8 @@ async fn fetch(
     session.log("info", "created temporary db file", &[("path", shown_part.to_string())]);
     let start = Instant::now();
     session.log("info", "fetching snapshot", &[("endpoint", endpoint.clone())]);
-    let (checked, version) = receive(client, &mut file).await?;
+    let progress = Progress::begin(session);
+    let (checked, version) = receive(client, &mut file, progress).await?;
     let len = checked.len;
     checked.verdict()?;
     file.sync_all().map_err(|error| format!("could not fsync snapshot: {error}"))?;
@@ -156,7 +158,11 @@ async fn fetch(
 }
 
 /// Writes what the server sends, and returns what there is to say of it, and the version.
-async fn receive(client: &Client, file: &mut File) -> Result<(Checked, String), String> {
+async fn receive(
+    client: &Client,
+    file: &mut File,
+    mut progress: Progress<'_>,
+) -> Result<(Checked, String), String> {
     let failed = |status| format!("could not write snapshot: {}", status_text(&told(status)));
     let channel = client.connect(None).await.map_err(failed)?.channel;
     let request = client.stream_request(SnapshotRequest {}).await;
@@ -167,6 +173,10 @@ async fn receive(client: &Client, file: &mut File) -> Result<(Checked, String), 
     while let Some(part) = stream.message().await.map_err(failed)? {
         file.write_all(&part.blob).map_err(|error| format!("could not write snapshot: {error}"))?;
         checked.add(&part.blob);
+        progress.tell(|| {
+            let whole = checked.len.saturating_add(part.remaining_bytes);
+            format!("{} of {}", size(checked.len), size(whole))
+        });
         if version.is_empty() {
             version = part.version;
         }

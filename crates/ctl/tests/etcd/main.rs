@@ -482,7 +482,7 @@ fn run(
     let env = env.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let terminal =
         Terminal { input, output: Box::new(output.clone()), errors: Box::new(errors.clone()) };
-    quorate_ctl::run(args, env, terminal)
+    quorate_ctl::run(args, env, terminal, |_| Err("there are no files here".to_owned()))
 }
 
 #[test]

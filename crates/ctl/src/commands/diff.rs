@@ -1,0 +1,186 @@
+//! `diff`: which keys two clusters, or a cluster and a snapshot, do not have in common.
+//!
+//! # Guarantees
+//!
+//! * Each side is read at one revision, however long it takes; if that is compacted meanwhile, the command fails and
+//!   says so. Differences are told in the order of keys, as they are found.
+//! * Both sides are read a page at a time, and of each three pages at most are in memory (see `side`).
+//! * As with diff(1) the exit code is 0 where nothing differs, 1 where something does, and 2 where that could not be
+//!   found out.
+//!
+//! # Not here
+//!
+//! Users, roles, members, alarms and the times of leases: what is compared is keys.
+
+mod difference;
+mod side;
+
+use std::cmp::Ordering;
+use std::path::Path;
+
+use quorate_cli::start::BROKEN_PIPE;
+
+use self::difference::{Difference, Totals};
+use self::side::{Side, Source};
+use crate::command::{Command, group};
+use crate::destination::{self, Names};
+use crate::failure::{Failure, exit};
+use crate::flags::Flag;
+use crate::key_range::KeyRange;
+use crate::output::Format;
+use crate::progress::Progress;
+use crate::session::Session;
+
+pub(crate) const DIFF: Command = Command {
+    usage: "diff [options] [<destination endpoints>]",
+    short: "Tells which keys two clusters, or a cluster and a snapshot, do not have in common",
+    long: LONG,
+    group: Some(group::UTILITY),
+    flags: FLAGS,
+    failure_code: Some(TROUBLE),
+    run: Some(|session| Box::pin(run(session))),
+    ..Command::EMPTY
+};
+
+const LONG: &str = "\
+Compares the keys of a cluster (the source) with those of another, or of a snapshot or a member's file
+(the destination), each at one revision. A line of the answer is '-' and a key that only the source has,
+'+' and one that only the destination has, or '~' and one that differs, with what differs of it. Exits with 0
+if there is no difference, 1 if there is any, and 2 if it could not be found out.
+
+Values are compared and, with --metadata, revisions, versions and leases: those are the same in a member and in
+a snapshot of it, but not in a mirror. To hold a snapshot against the cluster that it was taken of, ask for the
+snapshot's revision, which the last line of the answer names.
+";
+
+const FLAGS: &[Flag] = &[
+    Flag::text("prefix", "", "Compare the keys with this prefix alone"),
+    Flag::int("rev", "Revision of the source (0 for its newest)"),
+    Flag::int("dest-rev", "Revision of the destination (0 for its newest)"),
+    Flag::text("snapshot", "", "Compare with this snapshot, or backend file that no member holds"),
+    Flag::bool("metadata", "Compare revisions, versions and leases too"),
+    Flag::uint("limit", "0", "Show this many differences at most (0 for all of them)"),
+    Flag::bool("count-only", "Show only how many keys differ"),
+    Flag {
+        usage: "prefix that the keys have in the destination, instead of --prefix",
+        ..destination::PREFIX
+    },
+    Flag { usage: "the keys have no prefix in the destination", ..destination::NO_PREFIX },
+    destination::CERT,
+    destination::KEY,
+    destination::CACERT,
+    destination::INSECURE_TRANSPORT,
+    destination::USER,
+    destination::PASSWORD,
+];
+
+const DIFFERENT: u8 = 1;
+const TROUBLE: u8 = 2;
+
+async fn run(session: &Session) -> Result<(), Failure> {
+    let totals = compare(session).await.map_err(|failure| match failure.code {
+        BROKEN_PIPE => failure,
+        _ => Failure { code: TROUBLE, ..failure },
+    })?;
+    if totals.differences() == 0 { Ok(()) } else { Err(Failure::silent(DIFFERENT)) }
+}
+
+async fn compare(session: &Session) -> Result<Totals, Failure> {
+    let shown = Shown::of(session)?;
+    let names = Names::of(&session.matches)?;
+    let (mut source, mut destination) = sides(session, &names).await?;
+    let mut progress = Progress::begin(session);
+    let mut totals = Totals::default();
+    let (mut left, mut right) = (source.next().await?, destination.next().await?);
+    loop {
+        let order = match (&left, &right) {
+            (None, None) => break,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(left), Some(right)) => {
+                names.rest(left.key()).cmp(names.rest_at_destination(right.key()))
+            }
+        };
+        let found = match (&left, &right) {
+            (Some(left), _) if order == Ordering::Less => Some(Difference::OnlyAtSource(left)),
+            (_, Some(right)) if order == Ordering::Greater => {
+                Some(Difference::OnlyAtDestination(right))
+            }
+            (Some(left), Some(right)) => Difference::between(left, right, shown.metadata),
+            _ => None,
+        };
+        totals.count(found.as_ref());
+        if let Some(difference) = found.filter(|_| totals.differences() <= shown.limit) {
+            session.print(&difference.text(shown.is_json))?;
+        }
+        if totals.keys().is_multiple_of(KEYS_BETWEEN_REPORTS) {
+            progress.tell(|| format!("{} keys, {} differ", totals.keys(), totals.differences()));
+        }
+        if order != Ordering::Greater {
+            left = source.next().await?;
+        }
+        if order != Ordering::Less {
+            right = destination.next().await?;
+        }
+    }
+    drop(progress);
+    let revisions = (source.revision(), destination.revision());
+    session.print(&totals.text(revisions, shown.is_json))?;
+    Ok(totals)
+}
+
+/// Keys after which it is worth a look at the clock.
+const KEYS_BETWEEN_REPORTS: u64 = 1_000;
+
+/// What is compared and shown.
+struct Shown {
+    metadata: bool,
+    is_json: bool,
+    /// Differences at most.
+    limit: u64,
+}
+
+impl Shown {
+    fn of(session: &Session) -> Result<Self, Failure> {
+        let matches = &session.matches;
+        let is_json = match session.format()? {
+            Format::Simple => false,
+            Format::Json => true,
+            _ => return Err(Failure::new(exit::BAD_FEATURE, "diff writes simple or json")),
+        };
+        let limit = match matches.uint("limit") {
+            _ if matches.bool("count-only") => 0,
+            0 => u64::MAX,
+            limit => limit,
+        };
+        Ok(Self { metadata: matches.bool("metadata"), is_json, limit })
+    }
+}
+
+/// The two sides, in the making.
+async fn sides(session: &Session, names: &Names) -> Result<(Side, Side), Failure> {
+    let matches = &session.matches;
+    let file = Some(matches.text("snapshot")).filter(|path| !path.is_empty());
+    let other = match (file, matches.arg(0), matches.args.len()) {
+        (Some(path), None, _) => {
+            let ranges = session.open_file(Path::new(path)).map_err(Failure::error)?;
+            Source::File(ranges)
+        }
+        (None, Some(endpoints), 1) => {
+            let endpoints = endpoints.split(',').map(str::to_owned).collect();
+            Source::Cluster(session.destination(endpoints)?.logged_in().await?)
+        }
+        _ => {
+            let text = "diff takes either the endpoints of a destination or --snapshot";
+            return Err(Failure::bad_args(text));
+        }
+    };
+    let timeout = session.timeout();
+    let side = |name, source, prefix: &[u8], revision| {
+        Side::open(name, source, KeyRange::prefix(prefix.to_vec()), revision, timeout)
+    };
+    let source = Source::Cluster(session.client().await?);
+    let source = side("source", source, &names.prefix, matches.int("rev"));
+    let destination = side("destination", other, &names.replacement, matches.int("dest-rev"));
+    Ok((source, destination))
+}

@@ -1,0 +1,213 @@
+//! `quorate ctl diff`: clusters of either program, and snapshots of them, held against each other.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::{Ctl, Finished, Kind, Server, Tool, on_both_servers, put};
+use serde_json::{Value, json};
+
+on_both_servers! {
+    what_two_clusters_do_not_share_is_told,
+    keys_may_have_another_prefix_there,
+    a_snapshot_is_held_against_its_cluster,
+    trouble_is_no_difference,
+    each_side_is_read_at_one_revision,
+}
+
+const SAME: i32 = 0;
+const DIFFERENT: i32 = 1;
+const TROUBLE: i32 = 2;
+
+/// Our tool, pointed at a server.
+fn tool(server: &Server) -> Ctl {
+    Ctl::of(Tool::QuorateCtl, server).unwrap()
+}
+
+/// Compares a server's keys with another's.
+fn diff(source: &Server, destination: &Server, flags: &[&str]) -> Finished {
+    let address = format!("127.0.0.1:{}", destination.port());
+    let user = destination.user_of_tools().map(|user| format!("--dest-user={user}"));
+    let args = [&["diff", &address], flags].concat();
+    tool(source).run(&args.into_iter().chain(user.as_deref()).collect::<Vec<_>>())
+}
+
+/// Compares a server's keys with those of a file.
+fn diff_file(source: &Server, file: &Path, flags: &[&str]) -> Finished {
+    let file = format!("--snapshot={}", file.display());
+    tool(source).run(&[&["diff", &file], flags].concat())
+}
+
+/// All lines but the last.
+fn listed(finished: &Finished) -> Vec<&str> {
+    let mut lines: Vec<_> = finished.stdout.lines().collect();
+    lines.pop();
+    lines
+}
+
+/// The last line, of those for programs.
+fn totals(finished: &Finished) -> Value {
+    let last = finished.stdout.lines().last().unwrap_or_else(|| panic!("{finished:?}"));
+    serde_json::from_str(last).unwrap()
+}
+
+async fn fill(server: &Server, pairs: &[(&str, &str)]) {
+    for (key, value) in pairs {
+        server.client().write(key, value).await;
+    }
+}
+
+async fn what_two_clusters_do_not_share_is_told(kind: Kind) {
+    let (source, destination) = (Server::start(kind).await, Server::start(kind).await);
+    assert_eq!(diff(&source, &destination, &[]).code, Some(SAME), "both are empty");
+    fill(&source, &[("a", "1"), ("b", "22"), ("c", "3"), ("e\n", "5")]).await;
+    fill(&destination, &[("b", "2"), ("c", "3"), ("d", "4")]).await;
+
+    let told = diff(&source, &destination, &[]);
+    assert_eq!(told.code, Some(DIFFERENT), "{told:?}");
+    let changed = "~ \"b\"  value (2 bytes, 1 bytes), create_revision (3, 2), mod_revision (3, 2)";
+    assert_eq!(listed(&told), ["- \"a\"", changed, "+ \"d\"", "- \"e\\n\""]);
+    let last = told.stdout.lines().last().unwrap();
+    assert_eq!(
+        last,
+        "2 keys only at the source (revision 5), 1 only at the destination (revision 4), 1 differ, 1 are the same"
+    );
+    assert_eq!(told.stderr, "");
+
+    let told = diff(&source, &destination, &["-w", "json"]);
+    let lines: Vec<Value> =
+        listed(&told).into_iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 4);
+    assert_eq!((&lines[0]["key"], &lines[0]["destination"]), (&json!("YQ=="), &Value::Null));
+    let record = json!({"create_revision": 2, "mod_revision": 2, "version": 1, "lease": 0, "value_bytes": 1});
+    assert_eq!(lines[1]["destination"], record);
+    assert_eq!(totals(&told)["same"], 1);
+
+    let told = diff(&source, &destination, &["--limit=1"]);
+    assert_eq!((listed(&told), told.code), (vec!["- \"a\""], Some(DIFFERENT)));
+    let told = diff(&source, &destination, &["--count-only"]);
+    assert_eq!((listed(&told).len(), told.code), (0, Some(DIFFERENT)));
+    // The same value, written at another time.
+    assert_eq!(diff(&source, &destination, &["--prefix=c"]).code, Some(SAME));
+    let told = diff(&source, &destination, &["--prefix=c", "--metadata"]);
+    assert_eq!(told.code, Some(DIFFERENT), "{told:?}");
+    // What one cluster has become is told as well.
+    let told = diff(&source, &source, &["--rev=2", "--dest-rev=4"]);
+    assert_eq!(listed(&told), ["+ \"b\"", "+ \"c\""], "{told:?}");
+}
+
+async fn keys_may_have_another_prefix_there(kind: Kind) {
+    let (source, destination) = (Server::start(kind).await, Server::start(kind).await);
+    fill(&source, &[("a/1", "one"), ("a/2", "two"), ("b", "other")]).await;
+    fill(&destination, &[("1", "one"), ("m/1", "one"), ("m/2", "two")]).await;
+    let moved = ["--prefix=a/", "--dest-prefix=m/"];
+    assert_eq!(diff(&source, &destination, &moved).code, Some(SAME));
+    let told = diff(&source, &destination, &["--prefix=a/", "--no-dest-prefix"]);
+    // They are called by the names that they have where they are.
+    assert_eq!(listed(&told), ["- \"a/2\"", "+ \"m/1\"", "+ \"m/2\""]);
+}
+
+async fn a_snapshot_is_held_against_its_cluster(kind: Kind) {
+    let server = Server::start(kind).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("snapshot.db");
+    fill(&server, &[("a", "1"), ("b", "2")]).await;
+    let lease = server.client().grant(0, 3_600).await;
+    let leased = pb::PutRequest { lease, ..put("leased", "v") };
+    server.client().put(leased).await.unwrap();
+    // A read through the member that is asked for its file: it has all that was written.
+    drop(tool(&server).run(&["get", "a"]).success());
+    drop(tool(&server).run(&["snapshot", "save", file.to_str().unwrap()]).success());
+    assert_eq!(diff_file(&server, &file, &["--metadata"]).code, Some(SAME));
+
+    fill(&server, &[("b", "3"), ("c", "4")]).await;
+    let told = diff_file(&server, &file, &["-w", "json"]);
+    assert_eq!(told.code, Some(DIFFERENT), "{told:?}");
+    let revision = totals(&told)["destination_revision"].as_i64().unwrap();
+    let then = format!("--rev={revision}");
+    let told = diff_file(&server, &file, &[&then, "--metadata"]);
+    assert_eq!(told.code, Some(SAME), "{told:?}");
+    // History is in the file too.
+    let told = diff_file(&server, &file, &["--rev=2", "--dest-rev=2", "--metadata"]);
+    assert_eq!(told.code, Some(SAME), "{told:?}");
+
+    let newest = revision + 2;
+    let compaction = pb::CompactionRequest { revision: newest, physical: true };
+    server.client().compact(compaction).await.unwrap();
+    let told = diff_file(&server, &file, &[&then]);
+    assert_eq!(told.code, Some(TROUBLE), "{told:?}");
+    let why = "Error: source: etcdserver: mvcc: required revision has been compacted\n";
+    assert!(told.stderr.ends_with(why), "{told:?}");
+}
+
+async fn trouble_is_no_difference(kind: Kind) {
+    let server = Server::start(kind).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (missing, damaged) = (folder.path().join("missing.db"), folder.path().join("damaged.db"));
+    std::fs::write(&damaged, "no database, but long enough for a page of one".repeat(400)).unwrap();
+    let in_use = server.data().join("member/snap/db");
+    for (file, why) in [
+        (&missing, "no such file or directory"),
+        (&damaged, "damaged.db"),
+        (&in_use, "member/snap/db"),
+    ] {
+        let told = diff_file(&server, file, &[]);
+        assert_eq!(told.code, Some(TROUBLE), "{told:?}");
+        assert!(told.stderr.contains(why) && told.stdout.is_empty(), "{told:?}");
+    }
+    for args in [
+        &["diff"][..],
+        &["diff", "127.0.0.1:1", "127.0.0.1:2"],
+        &["diff", "127.0.0.1:1", "--snapshot=file"],
+        &["diff", "--unknown"],
+        &["diff", "--limit=-1", "127.0.0.1:1"],
+        &["diff", "-w", "table", "127.0.0.1:1"],
+        &["diff", "127.0.0.1:1", "--dial-timeout=10ms", "--command-timeout=10ms"],
+        &["diff", "127.0.0.1:1", "--dest-prefix=a", "--no-dest-prefix"],
+    ] {
+        let told = tool(&server).run(args);
+        assert_eq!(told.code, Some(TROUBLE), "{args:?}: {told:?}");
+        assert!(told.stderr.contains("Error: "), "{args:?}: {told:?}");
+    }
+    let future = diff(&server, &server, &["--rev=1000"]);
+    assert_eq!(future.code, Some(TROUBLE), "{future:?}");
+    assert!(future.stderr.contains("source: etcdserver: mvcc: required revision is a future"));
+}
+
+/// Thousands of keys and some large values, which take many pages, while others write.
+async fn each_side_is_read_at_one_revision(kind: Kind) {
+    let server = Arc::new(Server::start(kind).await);
+    let client = server.client();
+    for group in 0..30 {
+        let puts = (0..100).map(|number| pb::RequestOp {
+            request: Some(pb::request_op::Request::RequestPut(put(
+                format!("k/{group:02}/{number:02}"),
+                "v".repeat(number),
+            ))),
+        });
+        let request = pb::TxnRequest { success: puts.collect(), ..Default::default() };
+        client.txn(request).await.unwrap();
+    }
+    let mut revision = 0;
+    for number in 0..12 {
+        let reply = client.put(put(format!("k/15/large/{number}"), vec![b'v'; 1 << 20])).await;
+        revision = reply.unwrap().header.unwrap().revision;
+    }
+    let comparing = {
+        let server = Arc::clone(&server);
+        tokio::task::spawn_blocking(move || {
+            let flags = [format!("--rev={revision}"), format!("--dest-rev={revision}")];
+            diff(&server, &server, &[&flags[0], &flags[1], "--metadata", "-w", "json"])
+        })
+    };
+    let mut written = 0;
+    while !comparing.is_finished() {
+        let key = format!("k/{:02}/{:02}", written % 30, written % 100);
+        client.put(put(key, "w")).await.unwrap();
+        written += 1;
+    }
+    let told = comparing.await.unwrap();
+    assert!(written > 0);
+    assert_eq!(told.code, Some(SAME), "{told:?}");
+    assert_eq!(totals(&told)["same"], 3_012);
+}
