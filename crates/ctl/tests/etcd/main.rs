@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking")]
 
 mod access;
+mod formats;
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Cursor, Write};
@@ -29,7 +30,6 @@ struct Outcome {
 struct Server {
     process: Child,
     endpoint: String,
-    peer: String,
     dir: tempfile::TempDir,
     /// Spellings of the server's own names, with what stands for them in a comparison.
     names: Vec<(String, String)>,
@@ -39,19 +39,21 @@ impl Server {
     fn start(bin: &Path) -> Self {
         let (endpoint, peer) = (free_address(), free_address());
         let dir = tempfile::tempdir().unwrap();
-        let (client_url, peer_url) = (format!("http://{endpoint}"), format!("http://{peer}"));
+        let (client_url, listened) = (format!("http://{endpoint}"), format!("http://{peer}"));
+        // Ids follow from this one, so that they are the same in all clusters; nobody calls it.
+        let peer_url = "http://127.0.0.1:1";
         let process = Command::new(bin.join("etcd"))
             .arg("--data-dir")
             .arg(dir.path().join("data"))
             .args(["--listen-client-urls", &client_url, "--advertise-client-urls", &client_url])
-            .args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url])
+            .args(["--listen-peer-urls", &listened, "--initial-advertise-peer-urls", peer_url])
             .args(["--initial-cluster", &format!("default={peer_url}")])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
         let names = vec![(endpoint.clone(), "ENDPOINT".to_owned())];
-        let mut server = Self { process, endpoint, peer, dir, names };
+        let mut server = Self { process, endpoint, dir, names };
         server.learn_names();
         server
     }
@@ -73,7 +75,6 @@ impl Server {
             self.names.push((id.to_string(), name.to_owned()));
             self.names.push((format!("{id:x}"), name.to_owned()));
         }
-        self.names.push((self.peer.clone(), "PEER".to_owned()));
         self.names.push((self.dir.path().display().to_string(), "DIR".to_owned()));
     }
 
@@ -111,8 +112,8 @@ impl Server {
         let done = process.wait_with_output().unwrap();
         Outcome {
             code: u8::try_from(done.status.code().unwrap()).unwrap(),
-            output: String::from_utf8_lossy(&done.stdout).into_owned(),
-            errors: String::from_utf8_lossy(&done.stderr).into_owned(),
+            output: text(done.stdout),
+            errors: text(done.stderr),
         }
     }
 
@@ -153,7 +154,7 @@ struct Sink(Arc<Mutex<Vec<u8>>>);
 
 impl Sink {
     fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+        text(self.0.lock().unwrap().clone())
     }
 }
 
@@ -175,6 +176,12 @@ impl Write for Sink {
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }
+}
+
+/// What was printed; where that is no text, a letter for each byte.
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes)
+        .unwrap_or_else(|error| error.into_bytes().into_iter().map(char::from).collect())
 }
 
 fn free_address() -> String {
