@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use quorate_cli::manual::Page;
 use quorate_config::told_flags;
 
-const USAGE: &str = "Usage: quorate manual [server | ctl | utl] [--markdown]\n";
+const USAGE: &str = "Usage: quorate manual [server | ctl | utl | metrics] [--markdown]\n";
 
 /// A line that makes no sense ends with this.
 const BAD_LINE: u8 = 2;
@@ -32,6 +32,8 @@ fn page(words: &[&str]) -> Option<String> {
         ["ctl", "--markdown"] => quorate_ctl::reference(),
         ["utl"] => quorate_utl::man_page(),
         ["utl", "--markdown"] => quorate_utl::reference(),
+        // There is no other form of it.
+        ["metrics"] | ["metrics", "--markdown"] => quorate_telemetry::metrics::reference(),
         _ => return None,
     })
 }

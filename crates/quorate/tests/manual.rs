@@ -8,13 +8,14 @@ use std::process::Command;
 /// Writes the pages instead of comparing them.
 const UPDATE: &str = "QUORATE_UPDATE_DOCS";
 
-const PAGES: [(&str, &[&str]); 6] = [
+const PAGES: [(&str, &[&str]); 7] = [
     ("packaging/man/quorate.1", &["server"]),
     ("packaging/man/quorate-ctl.1", &["ctl"]),
     ("packaging/man/quorate-utl.1", &["utl"]),
     ("docs/flags.md", &["server", "--markdown"]),
     ("docs/ctl.md", &["ctl", "--markdown"]),
     ("docs/utl.md", &["utl", "--markdown"]),
+    ("docs/metrics.md", &["metrics", "--markdown"]),
 ];
 
 fn run(words: &[&str]) -> std::process::Output {

@@ -226,6 +226,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-profile",
             "quorate-release",
             "quorate-server",
+            "quorate-telemetry",
             "quorate-utl",
         ],
     ),

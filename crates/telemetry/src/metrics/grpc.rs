@@ -171,6 +171,11 @@ impl Collect for PerMethod {
         if self.part == Part::Handling { Kind::Histogram } else { Kind::Counter }
     }
 
+    fn label_names(&self) -> Vec<&'static str> {
+        let code = (self.part == Part::Handled).then_some("grpc_code");
+        code.into_iter().chain(["grpc_method", "grpc_service", "grpc_type"]).collect()
+    }
+
     fn collect(&self, _scrape: &Scrape, samples: &mut Samples<'_>) {
         if self.part == Part::Handled {
             return self.collect_handled(samples);

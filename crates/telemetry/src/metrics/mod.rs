@@ -21,7 +21,8 @@
 //! # Where
 //!
 //! [`series`] is the table of families; [`grpc`] the ones per method; [`process`] what the kernel
-//! knows, [`state`] what the state machine does and [`own`] what is dropped here; [`primitive`] counters, gauges and histograms; [`exposition`] the formats.
+//! knows, [`state`] what the state machine does and [`own`] what is dropped here; [`primitive`] counters, gauges and histograms; [`exposition`] the formats;
+//! [`reference`] the page of them all.
 
 mod exposition;
 mod grpc;
@@ -29,6 +30,7 @@ mod labelled;
 mod own;
 mod primitive;
 mod process;
+mod reference;
 mod registry;
 mod series;
 mod state;
@@ -44,6 +46,7 @@ pub use exposition::Format;
 pub use grpc::{GRPC_CODES, GrpcMetrics, GrpcService, MethodMetrics, MetricsLevel};
 pub use labelled::Labelled;
 pub use primitive::{Counter, Gauge, Histogram};
+pub use reference::reference;
 pub use series::{
     AuditMetrics, DiskMetrics, HttpMetrics, LeaseMetrics, MvccMetrics, NetworkMetrics, PerKind,
     RequestKind, ServerMetrics, SnapshotMetrics, TracingMetrics,

@@ -47,6 +47,11 @@ pub(super) trait Collect: Send + Sync {
     fn kind(&self) -> Kind;
     fn collect(&self, scrape: &Scrape, samples: &mut Samples<'_>);
 
+    /// The labels of its series.
+    fn label_names(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
     /// How many series there are by labels whose values are not known before.
     fn labelled_series(&self) -> usize {
         0
@@ -56,6 +61,14 @@ pub(super) trait Collect: Send + Sync {
 struct Family {
     help: &'static str,
     source: Box<dyn Collect>,
+}
+
+/// What is known of a family before anything has happened.
+pub(super) struct Declared {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) labels: Vec<&'static str>,
+    pub(super) help: &'static str,
 }
 
 /// The families; complete before the first scrape.
@@ -95,10 +108,14 @@ impl Registry {
         metric
     }
 
-    /// The name and kind of every family, with samples or without.
-    #[cfg(test)]
-    pub(super) fn kinds(&self) -> impl Iterator<Item = (&'static str, Kind)> {
-        self.families.iter().map(|(name, family)| (*name, family.source.kind()))
+    /// What is declared of every family, with samples or without, in the order of their names.
+    pub(super) fn declared(&self) -> impl Iterator<Item = Declared> {
+        self.families.iter().map(|(name, family)| Declared {
+            name,
+            kind: family.source.kind(),
+            labels: family.source.label_names(),
+            help: family.help,
+        })
     }
 
     /// Series of the family that has the most by its labels.
@@ -169,6 +186,10 @@ impl<M: Sampled> Collect for Arc<Labelled<M>> {
             let labels: Vec<(&str, &str)> = names.zip(values.iter().map(String::as_str)).collect();
             series.sample(&labels, samples);
         }
+    }
+
+    fn label_names(&self) -> Vec<&'static str> {
+        self.names().to_vec()
     }
 
     fn labelled_series(&self) -> usize {

@@ -483,6 +483,13 @@ impl Collect for Arc<PerKind> {
         Kind::Histogram
     }
 
+    fn label_names(&self) -> Vec<&'static str> {
+        let constant = self.constant.iter().map(|(name, _)| *name);
+        let mut names: Vec<_> = [self.kind_label, "success"].into_iter().chain(constant).collect();
+        names.sort_unstable();
+        names
+    }
+
     fn collect(&self, _scrape: &Scrape, samples: &mut Samples<'_>) {
         for (kind, times) in RequestKind::ALL.iter().zip(&self.times) {
             for (times, success) in times.iter().zip(["false", "true"]) {

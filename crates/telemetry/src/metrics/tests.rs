@@ -77,9 +77,9 @@ fn families_and_types_are_etcds_or_named_as_our_own() {
     let is_ours = |name: &str| name.starts_with("quorate_");
     let present: BTreeMap<&str, &str> = metrics
         .registry
-        .kinds()
-        .filter(|(name, _)| !is_ours(name))
-        .map(|(name, kind)| (name, kind.name()))
+        .declared()
+        .filter(|family| !is_ours(family.name))
+        .map(|family| (family.name, family.kind.name()))
         .collect();
     assert_eq!(present, wanted);
 }
