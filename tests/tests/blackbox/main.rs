@@ -22,6 +22,7 @@ mod gateway;
 mod grpc_edge;
 mod http;
 mod interactive;
+mod kubernetes;
 mod lease;
 mod limits;
 mod load;

@@ -1,0 +1,282 @@
+//! What a Kubernetes API server asks of its store, and what it relies on in the answers.
+//!
+//! The requests are those of its storage layer: lists in pages at one revision, watches from there with progress asked for,
+//! transactions that compare `mod_revision`, one lease for many keys, and a compaction that servers agree on by a key.
+
+use std::collections::BTreeMap;
+
+use quorate_api::etcdserverpb as pb;
+use quorate_api::etcdserverpb::compare::{CompareResult, TargetUnion};
+use quorate_api::etcdserverpb::response_op::Response;
+use quorate_api::mvccpb::event::EventType;
+use quorate_tests::{
+    Client, Kind, Server, Watch, compare, delete, get_op, key, on_both_servers, op, put,
+    put_leased, refused, txn_when, watch_prefix,
+};
+use tonic::Code;
+
+on_both_servers! {
+    a_list_in_pages_is_of_one_revision,
+    a_watch_goes_on_where_the_list_ends,
+    progress_is_told_behind_the_events,
+    only_one_of_two_writers_wins,
+    events_of_one_lease_end_together,
+    servers_agree_on_who_compacts,
+}
+
+const PODS: &str = "/registry/pods/";
+
+fn pod(number: usize) -> String {
+    format!("{PODS}default/pod-{number:04}")
+}
+
+/// Writes an object unless it has changed since it was read at a revision, 0 for never; the answer is the new revision, or
+/// what is there.
+async fn update(
+    client: &Client,
+    name: &str,
+    read_at: i64,
+    value: &str,
+) -> Result<i64, Option<(String, i64)>> {
+    let unchanged = compare(name, CompareResult::Equal, TargetUnion::ModRevision(read_at));
+    let write = op(pb::request_op::Request::RequestPut(put(name, value)));
+    let reply =
+        client.txn(txn_when(vec![unchanged], vec![write], vec![get_op(name)])).await.unwrap();
+    let revision = reply.header.unwrap().revision;
+    if reply.succeeded {
+        return Ok(revision);
+    }
+    let Some(Response::ResponseRange(found)) = reply.responses.into_iter().next().unwrap().response
+    else {
+        panic!("the other branch reads");
+    };
+    Err(found.kvs.first().map(|record| {
+        let fields = record.fields();
+        (String::from_utf8(fields.value.to_vec()).unwrap(), fields.mod_revision)
+    }))
+}
+
+async fn create(client: &Client, name: &str, value: &str) -> i64 {
+    update(client, name, 0, value).await.unwrap()
+}
+
+/// A page of a prefix: a first one without a revision, further ones from a key on at the first one's revision.
+async fn page(client: &Client, from: &str, revision: i64, limit: i64) -> pb::RangeResponse {
+    let request =
+        pb::RangeRequest { range_end: "/registry/pods0".into(), limit, revision, ..key(from) };
+    client.range(request).await.unwrap()
+}
+
+async fn a_list_in_pages_is_of_one_revision(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    for number in 0..120 {
+        create(&client, &pod(number), "listed").await;
+    }
+    client.write("/registry/podsecurity/other", "of another kind").await;
+    let first = page(&client, PODS, 0, 50).await;
+    let revision = first.header.as_ref().unwrap().revision;
+    assert_eq!((first.kvs.len(), first.more, first.count), (50, true, 120));
+    // What happens between two pages is not of this list.
+    client.delete_range(delete(pod(60), "")).await.unwrap();
+    client.write(pod(70), "changed").await;
+    create(&client, &pod(999), "late").await;
+    let mut seen: Vec<_> = first.kvs;
+    let mut remaining = 120 - 50;
+    loop {
+        let from = [seen.last().unwrap().key(), b"\0"].concat();
+        let page = page(&client, std::str::from_utf8(&from).unwrap(), revision, 50).await;
+        // By this it tells how many are left.
+        assert_eq!(page.count, remaining);
+        remaining -= i64::try_from(page.kvs.len()).unwrap();
+        seen.extend(page.kvs);
+        if !page.more {
+            break;
+        }
+    }
+    let names: Vec<_> =
+        seen.iter().map(|record| String::from_utf8(record.key().to_vec()).unwrap()).collect();
+    assert_eq!(names, (0..120).map(pod).collect::<Vec<_>>());
+    assert!(
+        seen.iter()
+            .all(|record| record.value() == b"listed" && record.fields().mod_revision <= revision)
+    );
+    // A client that comes back too late begins anew.
+    client.compact_to(revision + 1).await;
+    let late = pb::RangeRequest { revision, limit: 50, ..quorate_tests::prefix(PODS) };
+    let text = "etcdserver: mvcc: required revision has been compacted";
+    refused(client.range(late).await, Code::OutOfRange, text);
+}
+
+async fn a_watch_goes_on_where_the_list_ends(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    for number in 0..10 {
+        create(&client, &pod(number), "1").await;
+    }
+    let list = page(&client, PODS, 0, 0).await;
+    let mut cache: BTreeMap<Vec<u8>, Vec<u8>> =
+        list.kvs.iter().map(|record| (record.key().to_vec(), record.value().to_vec())).collect();
+    let start_revision = list.header.unwrap().revision + 1;
+    for number in 0..10 {
+        client.write(pod(number), "2").await;
+    }
+    client.delete_range(delete(pod(3), "")).await.unwrap();
+    client.write("/registry/leases/other", "").await;
+    create(&client, &pod(10), "1").await;
+    let mut watch = Watch::open(&client);
+    let request = pb::WatchCreateRequest {
+        start_revision,
+        prev_kv: true,
+        progress_notify: true,
+        ..watch_prefix(PODS)
+    };
+    watch.create(request).await;
+    let mut revision = start_revision - 1;
+    for event in watch.events(12).await {
+        let record = event.kv.unwrap();
+        let fields = record.fields();
+        assert!(fields.mod_revision > revision, "in order, each once");
+        revision = fields.mod_revision;
+        // What was there before is what a deletion is told by.
+        let before = event.prev_kv.map(|record| record.value().to_vec());
+        assert_eq!(before, cache.get(fields.key).cloned());
+        if event.r#type == EventType::Delete as i32 {
+            cache.remove(fields.key);
+        } else {
+            cache.insert(fields.key.to_vec(), fields.value.to_vec());
+        }
+    }
+    let now = page(&client, PODS, 0, 0).await;
+    let listed = now.kvs.iter().map(|record| (record.key().to_vec(), record.value().to_vec()));
+    assert_eq!(cache, listed.collect());
+}
+
+/// A cache that waits to be as new as a revision asks for progress: the answer must not overtake an event.
+async fn progress_is_told_behind_the_events(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let start_revision = create(&client, &pod(0), "1").await;
+    let mut watch = Watch::open(&client);
+    watch.create(pb::WatchCreateRequest { start_revision, ..watch_prefix(PODS) }).await;
+    let mut told = watch.events(1).await.len();
+    for round in 0..20 {
+        client.write(pod(0), round.to_string()).await;
+        let elsewhere = client.write("/registry/events/other", "").await;
+        let written = elsewhere - 1;
+        let mut seen = 0;
+        loop {
+            watch.progress().await;
+            let response = watch.next().await;
+            seen += response.events.len();
+            let revision = response.header.unwrap().revision;
+            if response.events.is_empty() && revision >= written {
+                break;
+            }
+        }
+        assert_eq!(seen, 1, "the event comes first");
+        told += seen;
+    }
+    assert_eq!(told, 21);
+}
+
+async fn only_one_of_two_writers_wins(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let created = create(&client, &pod(0), "1").await;
+    assert_eq!(update(&client, &pod(0), 0, "again").await, Err(Some(("1".to_owned(), created))));
+    let updated = update(&client, &pod(0), created, "2").await.unwrap();
+    // The other one has read before, is told what is there now, and tries again with that.
+    assert_eq!(
+        update(&client, &pod(0), created, "other").await,
+        Err(Some(("2".to_owned(), updated)))
+    );
+    update(&client, &pod(0), updated, "3").await.unwrap();
+    let racing = (0..20).map(|number| {
+        let client = client.clone();
+        tokio::spawn(async move { update(&client, &pod(1), 0, &number.to_string()).await })
+    });
+    let mut winners = 0;
+    for race in racing.collect::<Vec<_>>() {
+        winners += usize::from(race.await.unwrap().is_ok());
+    }
+    assert_eq!(winners, 1);
+    // Gone is gone: what was read cannot be written any more.
+    let stale = client.range(key(pod(0))).await.unwrap().kvs[0].fields().mod_revision;
+    client.delete_range(delete(pod(0), "")).await.unwrap();
+    assert_eq!(update(&client, &pod(0), stale, "late").await, Err(None));
+}
+
+/// Events of a minute share a lease, so that one entry ends them all.
+async fn events_of_one_lease_end_together(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let lease = client.grant(0, 600).await;
+    let kept = client.grant(0, 600).await;
+    let mut watch = Watch::open(&client);
+    watch.create(watch_prefix("/registry/events/")).await;
+    for number in 0..100 {
+        let name = format!("/registry/events/{number}");
+        client
+            .put(put_leased(name, "happened", if number < 90 { lease } else { kept }))
+            .await
+            .unwrap();
+    }
+    watch.events(100).await;
+    // It runs out in the end; how, is the same.
+    client.lease_revoke(pb::LeaseRevokeRequest { id: lease }).await.unwrap();
+    let ended = watch.events(90).await;
+    assert!(ended.iter().all(|event| event.r#type == EventType::Delete as i32));
+    let revisions = ended.iter().map(|event| event.kv.as_ref().unwrap().fields().mod_revision);
+    assert_eq!(revisions.clone().min(), revisions.max());
+    let left = client.range(quorate_tests::prefix("/registry/events/")).await.unwrap();
+    assert_eq!(left.count, 10);
+}
+
+/// The key by which servers agree on who compacts.
+const COMPACTOR: &str = "compact_rev_key";
+
+/// Says that it will compact, if nobody has since it looked; returns what to look for next time, and the revision now.
+async fn take_turn(client: &Client, version: i64) -> (bool, i64, i64) {
+    let unchanged = compare(COMPACTOR, CompareResult::Equal, TargetUnion::Version(version));
+    let write = op(pb::request_op::Request::RequestPut(put(COMPACTOR, "1000")));
+    let request = txn_when(vec![unchanged], vec![write], vec![get_op(COMPACTOR)]);
+    let reply = client.txn(request).await.unwrap();
+    let revision = reply.header.unwrap().revision;
+    if reply.succeeded {
+        return (true, version + 1, revision);
+    }
+    let Some(Response::ResponseRange(found)) = &reply.responses[0].response else {
+        panic!("the other branch reads");
+    };
+    (false, found.kvs[0].fields().version, revision)
+}
+
+async fn servers_agree_on_who_compacts(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let (mut versions, mut compacted) = ([0, 0], 0);
+    for round in 0..5 {
+        for number in 0..20 {
+            client.write(pod(number), round.to_string()).await;
+        }
+        let mut turns = 0;
+        for version in &mut versions {
+            let (is_mine, next, revision) = take_turn(&client, *version).await;
+            *version = next;
+            if is_mine {
+                turns += 1;
+                // What is five minutes old, in truth.
+                if compacted > 0 {
+                    client.compact_to(compacted).await;
+                }
+                compacted = revision;
+            }
+        }
+        assert_eq!(turns, 1, "in round {round}");
+    }
+    let old = pb::RangeRequest { revision: 2, ..key(pod(0)) };
+    let text = "etcdserver: mvcc: required revision has been compacted";
+    refused(client.range(old).await, Code::OutOfRange, text);
+    assert_eq!(client.read(pod(0)).await.unwrap(), b"4");
+}
