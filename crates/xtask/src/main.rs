@@ -5,11 +5,14 @@
 //! the protocol buffer compiler that `etcd-client` asks for when it is built (see [`protoc`]).
 
 mod compare;
+mod deny;
+mod dependencies;
 mod fuzz;
 mod package;
 mod plants;
 mod protoc;
 mod provision;
+mod release;
 mod sim;
 mod tally;
 mod test;
@@ -33,6 +36,12 @@ usage: cargo xtask <chore>
   package [--binary PATH] [--into FOLDER]
                         build the release and pack it: packages for Debian, a container image and its
                         root file system, with their sums (target/package)
+  deny                  check where dependencies come from, and their licences
+  release prepare VERSION
+                        write the version and its section of the changelog
+  release [--binary PATH] [--into FOLDER]
+                        make what is published of this commit: packages, a bill of materials, the
+                        text of the tag, and the sums (target/release-files)
   fuzz [TARGET] [--seconds N]
                         run the fuzzer's targets, all or one, for so long each (60)
   plants [NAME…] [--minutes N] [--first SEED]
@@ -72,6 +81,8 @@ fn run(chore: &str, args: &[String]) -> Outcome {
         "compare" => compare::run(args),
         "fuzz" => fuzz::run(args),
         "package" => package::run(args),
+        "deny" => deny::run(),
+        "release" => release::run(args),
         "plants" => plants::run(args),
         _ => Err(format!("unknown chore {chore}\n\n{USAGE}")),
     }

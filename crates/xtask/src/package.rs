@@ -6,7 +6,7 @@
 //! is the C library of the machine, which the summary names; and the same program comes of the same toolchain only, which
 //! `rust-toolchain.toml` fixes, and the same C compiler.
 //!
-//! Not here: signing, uploading, and a static program, which needs a toolchain with another C library.
+//! Not here: signing, uploading, what else belongs to a release (`release`), and a static program, which needs a toolchain with another C library.
 
 mod base;
 mod contents;
@@ -33,7 +33,7 @@ const SUMMARY: &str = "consistent key-value store that speaks etcd's protocols";
 const USAGE: &str = "usage: cargo xtask package [--binary PATH] [--into FOLDER]";
 
 /// Bytes by the name of their file.
-type Files = BTreeMap<String, Vec<u8>>;
+pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
 /// Builds and packs; `--binary` packs a program that is there already, and `--into` says where to.
 pub(crate) fn run(args: &[String]) -> Outcome {
@@ -42,7 +42,31 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         Some(folder) => folder,
         None => target()?.join("package"),
     };
-    let commit = Commit::read()?;
+    let (files, summary) = make(binary, &folder, Naming::Commit)?;
+    say(&format!("{summary}packed into {}:", folder.display()));
+    write(&folder, &with_sums(files))
+}
+
+/// What the version of a package says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Naming {
+    /// The commit, unless that has the tag of a release.
+    Commit,
+    /// The release that is to be tagged.
+    Release,
+}
+
+/// Builds, unless there is a program already, and packs: all files by name, without their sums, and what the person who
+/// asked should know of them.
+pub(crate) fn make(
+    binary: Option<PathBuf>,
+    folder: &Path,
+    naming: Naming,
+) -> Result<(Files, String), String> {
+    let mut commit = Commit::read()?;
+    if naming == Naming::Release {
+        env!("CARGO_PKG_VERSION").clone_into(&mut commit.version);
+    }
     let path = match binary {
         Some(path) => path,
         None => build(&folder.join("build"))?,
@@ -51,16 +75,11 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     let needs = elf::needs(&bytes).map_err(|why| format!("{}: {why}", path.display()))?;
     let program =
         contents::Program { path: &path, bytes: &bytes, needs: &needs, version: &commit.version };
-    let (files, summary) = pack(&program, &commit)?;
-    write(&folder, &files).map_err(|error| format!("{}: {error}", folder.display()))?;
-    say(&format!("{summary}packed into {}:", folder.display()));
-    for (name, bytes) in &files {
-        say(&format!("  {name} ({} KiB)", bytes.len().div_ceil(1024)));
-    }
-    Ok(())
+    pack(&program, &commit)
 }
 
-fn read_args(args: &[String]) -> Result<(Option<PathBuf>, Option<PathBuf>), String> {
+/// A program that is there already, and where the files go.
+pub(crate) fn read_args(args: &[String]) -> Result<(Option<PathBuf>, Option<PathBuf>), String> {
     let (mut binary, mut folder) = (None, None);
     let mut args = args.iter();
     while let Some(arg) = args.next() {
@@ -100,22 +119,34 @@ fn pack(program: &contents::Program<'_>, commit: &Commit) -> Result<(Files, Stri
     });
     let (image, rootfs) = container?;
     let names = contents::package_of_names(program)?.build(commit.time)?;
-    let mut files = Files::from([
+    let files = Files::from([
         (format!("quorate-as-etcd_{version}_all.deb"), names),
         (format!("quorate-{version}-{architecture}.oci.tar"), image?),
         (format!("quorate-{version}-{architecture}.rootfs.tar.gz"), rootfs),
         (format!("quorate_{version}_{architecture}.deb"), package?),
     ]);
+    Ok((files, summary))
+}
+
+/// The files, and a file of their sums.
+pub(crate) fn with_sums(mut files: Files) -> Files {
     let mut sums = String::new();
     for (name, bytes) in &files {
         writeln!(sums, "{}  {name}", digest(bytes)).expect("a string takes it");
     }
     files.insert("SHA256SUMS".to_owned(), sums.into_bytes());
-    Ok((files, summary))
+    files
 }
 
-/// Writes the files, in the place of those of an earlier run.
-fn write(folder: &Path, files: &Files) -> std::io::Result<()> {
+/// Writes the files, in the place of those of an earlier run, and tells their names.
+pub(crate) fn write(folder: &Path, files: &Files) -> Outcome {
+    for (name, bytes) in files {
+        say(&format!("  {name} ({} KiB)", bytes.len().div_ceil(1024)));
+    }
+    replace(folder, files).map_err(|error| format!("{}: {error}", folder.display()))
+}
+
+fn replace(folder: &Path, files: &Files) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;

@@ -16,7 +16,7 @@ use std::process::Command;
 
 use crate::tally::Tally;
 use crate::workspace::{cargo, status, target};
-use crate::{Outcome, protoc, provision, say, sim, tidy};
+use crate::{Outcome, deny, protoc, provision, say, sim, tidy};
 
 const BLACK_BOX: &str = "quorate-tests";
 
@@ -164,6 +164,7 @@ const SHIPPED_LINTS: [&str; 3] =
 pub(crate) fn ci(args: &[String]) -> Outcome {
     status(&mut cargo(&["fmt", "--all", "--check"]))?;
     tidy::run()?;
+    deny::run()?;
     let protoc = protoc::install()?;
     let mut clippy = cargo(&["clippy", "--workspace", "--all-targets"]);
     status(clippy.env("PROTOC", &protoc).args(["--", "-D", "warnings"]))?;

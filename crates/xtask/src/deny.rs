@@ -1,0 +1,157 @@
+//! `deny` checks the supply chain: that each dependency comes from where it may, under a licence that is allowed.
+//!
+//! `deny.toml` says what is allowed. Where cargo-deny is installed it is run as well, and looks for advisories and
+//! duplicates, too; without it, and without a network, what is here holds the rest.
+
+use std::process::{Command, Stdio};
+
+use crate::dependencies::{self, Dependencies};
+use crate::workspace::{cargo, root, status};
+use crate::{Outcome, say};
+
+/// The one place that packages come from.
+const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+/// Checks every dependency, those of tests among them.
+pub(crate) fn run() -> Outcome {
+    let rules = root().join("deny.toml");
+    let rules =
+        std::fs::read_to_string(&rules).map_err(|error| format!("{}: {error}", rules.display()))?;
+    let allowed = allowed(&rules)?;
+    let all = dependencies::all()?;
+    let complaints = complaints(&all, &allowed);
+    if !complaints.is_empty() {
+        return Err(complaints.join("\n"));
+    }
+    say(&format!(
+        "deny: {} packages, all from crates.io and under licences that are allowed",
+        all.len()
+    ));
+    let mut installed = Command::new("cargo-deny");
+    installed.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+    if installed.status().is_ok_and(|status| status.success()) {
+        return status(&mut cargo(&["deny", "check"]));
+    }
+    say("deny: cargo-deny is not installed: nothing was looked up among advisories");
+    Ok(())
+}
+
+/// The licences that the rules allow.
+fn allowed(rules: &str) -> Result<Vec<String>, String> {
+    let line = rules.lines().find_map(|line| line.strip_prefix("allow = ["));
+    let list = line.and_then(|line| line.strip_suffix(']'));
+    let list = list.ok_or("deny.toml: there is no line `allow = […]`")?;
+    Ok(list.split(',').map(|name| name.trim().trim_matches('"').to_owned()).collect())
+}
+
+fn complaints(all: &Dependencies, allowed: &[String]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for package in all.values() {
+        let named = format!("{} {}", package.name, package.version);
+        match &package.source {
+            Some(source) if source != REGISTRY => {
+                complaints.push(format!("{named} comes from {source}"));
+            }
+            Some(_) if package.checksum.is_none() => {
+                complaints.push(format!("{named} has no checksum in Cargo.lock"));
+            }
+            Some(_) | None => {}
+        }
+        match package.licence.as_deref().map(|licence| (licence, is_allowed(licence, allowed))) {
+            None => complaints.push(format!("{named} has no licence")),
+            Some((_, Ok(true))) => {}
+            Some((licence, Ok(false))) => complaints.push(format!("{named} is under {licence}")),
+            Some((licence, Err(why))) => complaints.push(format!("{named}: {licence}: {why}")),
+        }
+    }
+    complaints
+}
+
+/// Whether an SPDX expression can be met with what is allowed. A slash is an old way to write OR.
+fn is_allowed(expression: &str, allowed: &[String]) -> Result<bool, String> {
+    let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
+    let words: Vec<&str> = spaced.split_whitespace().collect();
+    let mut words = &words[..];
+    let is_met = any(&mut words, allowed)?;
+    match words.first() {
+        None => Ok(is_met),
+        Some(word) => Err(format!("unexpected {word}")),
+    }
+}
+
+/// Alternatives, which bind less than what has to be met together.
+fn any(words: &mut &[&str], allowed: &[String]) -> Result<bool, String> {
+    let mut is_met = every(words, allowed)?;
+    while let ["OR", rest @ ..] = words {
+        *words = rest;
+        is_met |= every(words, allowed)?;
+    }
+    Ok(is_met)
+}
+
+fn every(words: &mut &[&str], allowed: &[String]) -> Result<bool, String> {
+    let mut is_met = one(words, allowed)?;
+    while let ["AND", rest @ ..] = words {
+        *words = rest;
+        is_met &= one(words, allowed)?;
+    }
+    Ok(is_met)
+}
+
+fn one(words: &mut &[&str], allowed: &[String]) -> Result<bool, String> {
+    match words {
+        ["(", rest @ ..] => {
+            *words = rest;
+            let is_met = any(words, allowed)?;
+            let [")", rest @ ..] = words else {
+                return Err("a parenthesis is not closed".to_owned());
+            };
+            *words = rest;
+            Ok(is_met)
+        }
+        [name, "WITH", exception, rest @ ..] => {
+            let name = format!("{name} WITH {exception}");
+            *words = rest;
+            Ok(allowed.contains(&name))
+        }
+        [name, rest @ ..] if !["AND", "OR", ")", "WITH"].contains(name) => {
+            let is_met = allowed.iter().any(|allowed| allowed == name);
+            *words = rest;
+            Ok(is_met)
+        }
+        _ => Err("a licence is missing".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_are_met_by_what_is_allowed() {
+        let rules = "[licenses]\nallow = [\"MIT\", \"ISC\", \"Apache-2.0 WITH LLVM-exception\"]\n";
+        let allowed = allowed(rules).unwrap();
+        for (expression, expected) in [
+            ("MIT", Ok(true)),
+            ("GPL-3.0-only", Ok(false)),
+            ("MIT/GPL-3.0-only", Ok(true)),
+            ("GPL-3.0-only OR MIT AND ISC", Ok(true)),
+            ("(GPL-3.0-only OR MIT) AND Zlib", Ok(false)),
+            ("ISC AND (Zlib OR MIT)", Ok(true)),
+            ("Apache-2.0 WITH LLVM-exception", Ok(true)),
+            ("Apache-2.0", Ok(false)),
+            ("MIT AND", Err(())),
+            ("(MIT", Err(())),
+            ("MIT ISC", Err(())),
+            ("", Err(())),
+        ] {
+            assert_eq!(is_allowed(expression, &allowed).map_err(drop), expected, "{expression}");
+        }
+        assert!(self::allowed("[licenses]\n").is_err());
+    }
+
+    #[test]
+    fn this_workspace_is_made_of_what_is_allowed() {
+        run().unwrap();
+    }
+}

@@ -1,0 +1,133 @@
+//! `release` makes of a commit what is published: the packages, a bill of materials, the text of the tag, and the sums of
+//! them all. `release prepare` makes the commit.
+//!
+//! # Guarantees
+//!
+//! * What is published is of one commit, whose changelog has a section for its version, in a checkout without changes.
+//! * Nothing is published, pushed or tagged: the last lines say what to type.
+//!
+//! # Not here
+//!
+//! What a release has to have been through: `docs/compatibility.md` names it.
+
+mod bill;
+mod changelog;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::workspace::{cargo, output, root, status, target};
+use crate::{Outcome, deny, dependencies, package, say};
+
+const USAGE: &str = "\
+usage: cargo xtask release prepare VERSION
+       cargo xtask release [--binary PATH] [--into FOLDER]";
+
+/// Prepares a release, or makes one.
+pub(crate) fn run(args: &[String]) -> Outcome {
+    match args {
+        [verb, version] if verb == "prepare" => prepare(version),
+        [verb, ..] if verb == "prepare" => Err(USAGE.to_owned()),
+        _ => make(args),
+    }
+}
+
+/// Writes the version and its section of the changelog.
+fn prepare(version: &str) -> Outcome {
+    check_unchanged()?;
+    let present = env!("CARGO_PKG_VERSION");
+    if numbers(version)? < numbers(present)? || is_tagged(version)? {
+        return Err(format!("{version} is not newer than {present}, or there is a tag of it"));
+    }
+    let date = output(Command::new("date").args(["-u", "+%F"]))?;
+    edit("CHANGELOG.md", |text| changelog::release(text, version, date.trim()))?;
+    edit("Cargo.toml", |text| {
+        let (from, to) = (format!("version = \"{present}\""), format!("version = \"{version}\""));
+        text.contains(&from).then(|| text.replacen(&from, &to, 1)).ok_or("no version".to_owned())
+    })?;
+    // The lock file has the versions of the workspace's own packages.
+    status(&mut cargo(&["update", "--workspace", "--offline"]))?;
+    say(&format!(
+        "read the changelog once more, run `cargo xtask ci`, and commit this as `Release {version}`.\n\
+         Then `cargo xtask release` makes what is published."
+    ));
+    Ok(())
+}
+
+/// Makes everything that is published of this commit.
+fn make(args: &[String]) -> Outcome {
+    let (binary, folder) = package::read_args(args).map_err(|_| USAGE.to_owned())?;
+    let folder = match folder {
+        Some(folder) => folder,
+        None => target()?.join("release-files"),
+    };
+    check_unchanged()?;
+    let version = env!("CARGO_PKG_VERSION");
+    let changelog = root().join("CHANGELOG.md");
+    let changelog = fs::read_to_string(&changelog)
+        .map_err(|error| format!("{}: {error}", changelog.display()))?;
+    let section = changelog::section(&changelog, version).ok_or_else(|| {
+        format!("CHANGELOG.md has no section of {version}: `cargo xtask release prepare {version}` first")
+    })?;
+    deny::run()?;
+    let all = dependencies::all()?;
+    let bill = bill::of_materials(&dependencies::of_program(&all, "quorate"), "quorate", version);
+    let (mut files, summary) = package::make(binary, &folder, package::Naming::Release)?;
+    files.insert(format!("quorate-{version}.cdx.json"), bill.into_bytes());
+    let tag = format!("Quorate {version}\n\n{section}");
+    files.insert(format!("quorate-{version}.tag.txt"), tag.into_bytes());
+    package::write(&folder, &package::with_sums(files))?;
+    let shown = folder.display();
+    say(&format!(
+        "{summary}made in {shown}. To publish it:\n  \
+         git tag --sign v{version} --file {shown}/quorate-{version}.tag.txt\n  git push origin v{version}"
+    ));
+    Ok(())
+}
+
+/// Three numbers.
+fn numbers(version: &str) -> Result<[u64; 3], String> {
+    let parts: Vec<_> =
+        version.split('.').map(str::parse).collect::<Result<_, _>>().unwrap_or_default();
+    parts.try_into().map_err(|_| format!("{version}: a version is three numbers, like 1.2.3"))
+}
+
+fn git(args: &[&str]) -> Result<String, String> {
+    output(Command::new("git").current_dir(root()).args(args))
+}
+
+fn check_unchanged() -> Outcome {
+    let changes = git(&["status", "--porcelain"])?;
+    if changes.is_empty() {
+        return Ok(());
+    }
+    Err(format!("there are changes that are not committed:\n{}", changes.trim_end()))
+}
+
+fn is_tagged(version: &str) -> Result<bool, String> {
+    Ok(!git(&["tag", "--list", &format!("v{version}")])?.trim().is_empty())
+}
+
+/// Changes a file of the repository.
+fn edit(name: &str, change: impl FnOnce(&str) -> Result<String, String>) -> Outcome {
+    let path: PathBuf = root().join(name);
+    let named = |error: std::io::Error| format!("{}: {error}", Path::new(name).display());
+    let text = fs::read_to_string(&path).map_err(named)?;
+    let text = change(&text).map_err(|why| format!("{name}: {why}"))?;
+    fs::write(&path, text).map_err(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_three_numbers() {
+        assert_eq!(numbers("1.20.3"), Ok([1, 20, 3]));
+        assert!(numbers("0.9.0").unwrap() < numbers("0.10.0").unwrap());
+        for wrong in ["1.2", "1.2.3.4", "1.2.x", "v1.2.3", ""] {
+            assert!(numbers(wrong).is_err(), "{wrong}");
+        }
+    }
+}
