@@ -32,6 +32,9 @@ pub struct Command<R: 'static> {
     pub is_local: bool,
     /// The exit code where the command cannot be begun, if not the tools' usual ones.
     pub failure_code: Option<u8>,
+    /// Whether etcd's tool has no such command. Only its full name names it, so that it takes no short form from those
+    /// that scripts know.
+    pub is_own: bool,
     /// What runs it; nothing for a group.
     pub run: Option<R>,
 }
@@ -51,6 +54,7 @@ impl<R> Command<R> {
         children: &[],
         is_local: false,
         failure_code: None,
+        is_own: false,
         run: None,
     };
 
@@ -68,7 +72,8 @@ impl<R> Command<R> {
     /// The child that `word` names or abbreviates.
     fn child(&self, word: &str) -> Option<&'static Self> {
         let exact = self.children.iter().find(|child| child.name() == word);
-        let mut abbreviated = self.children.iter().filter(|child| child.name().starts_with(word));
+        let is_short_form = |child: &&&Self| !child.is_own && child.name().starts_with(word);
+        let mut abbreviated = self.children.iter().filter(is_short_form);
         let only = match (abbreviated.next(), abbreviated.next()) {
             (Some(only), None) => Some(only),
             _ => None,

@@ -21,6 +21,7 @@ pub(crate) mod move_leader;
 pub(crate) mod put;
 pub(crate) mod role;
 pub(crate) mod snapshot;
+pub(crate) mod top;
 pub(crate) mod txn;
 pub(crate) mod user;
 pub(crate) mod version;
@@ -68,6 +69,7 @@ pub(crate) const ROOT: Command = Command {
         &put::PUT,
         &role::ROLE,
         &snapshot::SNAPSHOT,
+        &top::TOP,
         &txn::TXN,
         &user::USER,
         &version::VERSION,

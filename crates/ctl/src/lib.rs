@@ -35,6 +35,7 @@ mod renewal;
 mod runs;
 mod security;
 mod session;
+mod top;
 mod words;
 
 use std::collections::BTreeMap;

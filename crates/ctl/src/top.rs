@@ -1,0 +1,293 @@
+//! `top`: a cluster at a glance, again and again: members, requests, latencies, watches, leases and prefixes.
+//!
+//! ```text
+//! collect ──► sample ──► report ──► screen ──► console      (or text or JSON, where nobody sits there)
+//! walking, watching ──► prefixes ──┘     ▲
+//!                            keys ──► view
+//! ```
+//!
+//! All between asking and drawing is a function of values: `report` has no clock, `screen` no terminal.
+//!
+//! # Guarantees
+//!
+//! * Only public interfaces are used, so that it shows Quorate and etcd alike; what a member does not tell is shown as not
+//!   told, and no member that is gone ends the display.
+//! * The load is bounded whatever the cluster holds: see `collect`, `walking` and `watching`, and decision 0023.
+
+mod collect;
+mod console;
+mod json;
+mod line;
+mod metrics;
+mod panes;
+mod prefixes;
+mod report;
+mod sample;
+mod screen;
+mod shared;
+mod table;
+mod text;
+mod view;
+mod walking;
+mod watching;
+
+use std::cell::RefCell;
+use std::io::{IsTerminal as _, stdout};
+use std::time::{Duration, SystemTime};
+
+use tokio::time::{Instant, sleep_until};
+
+use self::collect::Collector;
+use self::console::{Console, Happening};
+use self::prefixes::Shape;
+use self::report::{History, Prefixes, Report};
+use self::shared::{Shared, Watching};
+use self::view::{INTERVAL_MIN, Sort, View};
+use self::watching::Clock;
+use crate::failure::{Failure, exit};
+use crate::gotext::quote;
+use crate::output::Format;
+use crate::session::Session;
+
+/// Columns of a table that is printed, if nobody says how many there are.
+const PRINTED_WIDTH: usize = 120;
+/// No table is wider.
+const PRINTED_WIDTH_MAX: usize = 1000;
+/// A prefix has no more separators.
+const DEPTH_MAX: u64 = 32;
+
+/// What the flags say.
+struct Settings {
+    view: View,
+    shape: Shape,
+    /// How often to print; nothing for a display at a terminal.
+    printed: Option<Printed>,
+    counts: bool,
+    watches: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Printed {
+    /// Until something ends it, if there is no number.
+    times: Option<u64>,
+    as_json: bool,
+    width: usize,
+}
+
+impl Settings {
+    fn of(session: &Session) -> Result<Self, Failure> {
+        let matches = &session.matches;
+        if !matches.args.is_empty() {
+            return Err(Failure::bad_args("top command accepts no arguments"));
+        }
+        let interval = matches.duration("interval");
+        if interval < INTERVAL_MIN {
+            let least = crate::gotext::duration(INTERVAL_MIN);
+            return Err(Failure::bad_args(format!("--interval is less than {least}")));
+        }
+        let mut view = View::new(interval);
+        let sort = matches.text("sort");
+        view.sort_by(Sort::named(sort).ok_or_else(|| {
+            let text = format!("unknown sort flag {}", quote(sort.as_bytes()));
+            Failure::new(exit::BAD_FEATURE, text)
+        })?);
+        let (depth, separator) = (matches.uint("prefix-depth"), matches.text("separator"));
+        if !(1..=DEPTH_MAX).contains(&depth) {
+            let text = format!("--prefix-depth is not from 1 to {DEPTH_MAX}");
+            return Err(Failure::bad_args(text));
+        }
+        if separator.is_empty() {
+            return Err(Failure::bad_args("--separator is empty"));
+        }
+        let shape = Shape {
+            base: matches.text("prefix").into(),
+            separator: separator.into(),
+            depth: usize::try_from(depth).unwrap_or(1),
+        };
+        let printed = printed(session)?;
+        let (counts, watches) = (!matches.bool("no-count"), !matches.bool("no-watch"));
+        Ok(Self { view, shape, printed, counts, watches })
+    }
+}
+
+/// Whether it is printed instead of drawn, and how.
+fn printed(session: &Session) -> Result<Option<Printed>, Failure> {
+    let as_json = match session.format()? {
+        Format::Simple => false,
+        Format::Json => true,
+        Format::Fields | Format::Protobuf | Format::Table => {
+            let name = session.matches.text("write-out");
+            let text = format!("{name} not supported as output format");
+            return Err(Failure::new(exit::BAD_FEATURE, text));
+        }
+    };
+    let times = match (session.matches.bool("once"), session.matches.uint("iterations")) {
+        (true, _) => Some(1),
+        (false, 0) => None,
+        (false, times) => Some(times),
+    };
+    let can_be_drawn = stdout().is_terminal()
+        && session.env.get("TERM").is_some_and(|term| !term.is_empty() && term != "dumb");
+    if can_be_drawn && !as_json && times.is_none() && !session.matches.bool("batch") {
+        return Ok(None);
+    }
+    let columns = session.env.get("COLUMNS").and_then(|columns| columns.parse().ok());
+    let own = stdout().is_terminal().then(|| Console::size().0);
+    let width = columns.or(own).unwrap_or(PRINTED_WIDTH).min(PRINTED_WIDTH_MAX);
+    Ok(Some(Printed { times, as_json, width }))
+}
+
+/// Runs the command.
+pub(crate) async fn run(session: &Session) -> Result<(), Failure> {
+    let settings = Settings::of(session)?;
+    // A password is asked for, and found to be wrong, before the screen is another.
+    drop(session.client().await?);
+    let shared = Shared::new(settings.shape, settings.view.interval);
+    if settings.watches {
+        shared.watching.replace(Watching::On(100));
+    }
+    if !settings.counts {
+        shared.uncounted.replace(Some("--no-count".to_owned()));
+    }
+    let clock = RefCell::new(Clock::new(Instant::now()));
+    let mut source = Source {
+        collector: Collector::new(session, session.endpoints().await?),
+        history: History::default(),
+        shared: &shared,
+        clock: &clock,
+    };
+    let first = source.collector.sample(settings.view.interval).await;
+    first.require_an_answer()?;
+    let first = source.report(first);
+    let showing = async {
+        match settings.printed {
+            Some(printed) => print(session, &mut source, &settings.view, printed).await,
+            None => draw(session, &mut source, settings.view, first).await,
+        }
+    };
+    tokio::select! {
+        shown = showing => shown,
+        () = walking::walk(&shared), if settings.counts => Ok(()),
+        () = watching::watch(&shared, &clock), if settings.watches => Ok(()),
+    }
+}
+
+/// Where reports come from.
+struct Source<'a> {
+    collector: Collector<'a>,
+    history: History,
+    shared: &'a Shared,
+    clock: &'a RefCell<Clock>,
+}
+
+impl Source<'_> {
+    async fn next(&mut self) -> Report {
+        let sample = self.collector.sample(self.shared.interval.get()).await;
+        self.report(sample)
+    }
+
+    fn report(&mut self, sample: sample::Sample) -> Report {
+        self.shared.reader.replace(self.collector.reader());
+        watching::turn(self.shared, self.clock);
+        let rows = self.shared.catalog.borrow().rows();
+        let prefixes = Prefixes { rows, note: self.shared.note() };
+        self.history.advance(sample, prefixes)
+    }
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+async fn print(
+    session: &Session,
+    source: &mut Source<'_>,
+    view: &View,
+    printed: Printed,
+) -> Result<(), Failure> {
+    let mut due = Instant::now() + view.interval;
+    let mut done = 0;
+    while printed.times.is_none_or(|times| done < times) {
+        sleep_until(due).await;
+        due = Instant::now() + view.interval;
+        let report = source.next().await;
+        let text = match printed.as_json {
+            true => json::line(&report, since_1970()),
+            false => {
+                let gap = if done == 0 { "" } else { "\n" };
+                gap.to_owned() + &screen::print(&report, view, since_1970(), printed.width)
+            }
+        };
+        session.print(&text)?;
+        done += 1;
+    }
+    Ok(())
+}
+
+async fn draw(
+    session: &Session,
+    source: &mut Source<'_>,
+    mut view: View,
+    first: Report,
+) -> Result<(), Failure> {
+    let mut happenings = console::listen(session)?;
+    let mut console = Console::take(session)?;
+    let shared = source.shared;
+    let report = RefCell::new(first);
+    let renewed = tokio::sync::Notify::new();
+    let renewing = async {
+        loop {
+            let begun = Instant::now();
+            // The interval may be another before it is over.
+            while shared.is_paused.get() || begun.elapsed() < shared.interval.get() {
+                sleep_until(Instant::now() + LOOK_PAUSE).await;
+            }
+            let next = source.next().await;
+            report.replace(next);
+            renewed.notify_one();
+        }
+    };
+    let showing = async {
+        loop {
+            let size = Console::size();
+            let lines = screen::screen(&report.borrow(), &view, since_1970(), size);
+            console.paint(session, &lines, size)?;
+            tokio::select! {
+                happening = happenings.recv() => {
+                    if handle(happening, &mut view, &mut console, session)? {
+                        return Ok(());
+                    }
+                }
+                () = renewed.notified() => {}
+            }
+            shared.interval.set(view.interval);
+            if shared.is_paused.replace(view.is_paused) != view.is_paused {
+                shared.turned.notify_waiters();
+            }
+        }
+    };
+    tokio::select! {
+        shown = showing => shown,
+        () = renewing => Ok(()),
+    }
+}
+
+/// How often it is looked whether it is time to refresh.
+const LOOK_PAUSE: Duration = Duration::from_millis(50);
+
+/// Does what a happening says; whether it is the end.
+fn handle(
+    happening: Option<Happening>,
+    view: &mut View,
+    console: &mut Console,
+    session: &Session,
+) -> Result<bool, Failure> {
+    Ok(match happening {
+        None | Some(Happening::Over) => true,
+        Some(Happening::Disturbed) => {
+            console.enter(session)?;
+            false
+        }
+        Some(Happening::Pressed(keys)) => keys.into_iter().any(|key| view.press(key)),
+    })
+}

@@ -1,0 +1,386 @@
+//! Asking the members: each by itself, all at the same time, none for longer than a refresh may take.
+//!
+//! A member is asked where it stands and who the members are, which no log entry comes of, and for `/metrics` on the same
+//! listener. Alarms come with the first answer: the call that lists them would write to the log at each refresh.
+//!
+//! # Guarantees
+//!
+//! * Members are found anew at each refresh. One is asked at an endpoint that was given, if it answers there, or else
+//!   where it says that it listens; an answer of another member is not taken for its own.
+//! * What cannot be had is left out; nothing but the first refresh fails, and that only if nobody answers.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use quorate_api::etcdserverpb::{
+    LeaseLeasesRequest, Member as Listed, MemberListRequest, MemberListResponse, StatusRequest,
+    StatusResponse,
+};
+use quorate_tls::{ChannelConnector, Place};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+use tonic::{Code, Status};
+
+use super::metrics::Metrics;
+use super::sample::{Member, Sample, Standing, Trouble};
+use crate::client::{Client, Repeat, http_stream};
+use crate::failure::Failure;
+use crate::security::transport;
+use crate::session::Session;
+
+/// What an answer may take, whatever the interval is.
+const ANSWER_TIME_MIN: Duration = Duration::from_millis(500);
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+/// No member tells more of itself.
+const METRICS_BYTES_MAX: u64 = 16 << 20;
+/// How often leases are counted, for which all of them are listed; and how often where they are many.
+const LEASES_PERIOD: Duration = Duration::from_secs(10);
+const MANY_LEASES_PERIOD: Duration = Duration::from_secs(120);
+const MANY_LEASES: u64 = 10_000;
+
+/// Whom to ask.
+struct Target {
+    /// 0 for an endpoint of which it is to be found out.
+    id: u64,
+    name: String,
+    is_learner: bool,
+    endpoints: Vec<String>,
+    client: Result<Rc<Client>, String>,
+    http: Vec<ChannelConnector>,
+}
+
+/// What one answered.
+struct Answer {
+    target: Rc<Target>,
+    at: Duration,
+    took: Duration,
+    status: Result<StatusResponse, Trouble>,
+    list: Option<MemberListResponse>,
+    metrics: Option<Metrics>,
+}
+
+/// See the module.
+pub(super) struct Collector<'a> {
+    session: &'a Session,
+    start: Instant,
+    /// The endpoints that were given.
+    given: Vec<String>,
+    /// Whose they are, as far as they have told.
+    owners: BTreeMap<String, u64>,
+    members: Vec<Rc<Target>>,
+    /// Given endpoints that belong to no known member.
+    strays: Vec<Rc<Target>>,
+    cluster_id: u64,
+    leases: Option<u64>,
+    leases_due: Instant,
+    /// A member that answers, for what any of them can be asked; not the one that leads, if there is another.
+    reader: Option<Rc<Target>>,
+}
+
+impl<'a> Collector<'a> {
+    pub(super) fn new(session: &'a Session, given: Vec<String>) -> Self {
+        let now = Instant::now();
+        let mut collector = Self {
+            session,
+            start: now,
+            given,
+            owners: BTreeMap::new(),
+            members: Vec::new(),
+            strays: Vec::new(),
+            cluster_id: 0,
+            leases: None,
+            leases_due: now,
+            reader: None,
+        };
+        let strays = collector.given.iter();
+        collector.strays = strays
+            .map(|endpoint| collector.target(0, endpoint, false, vec![endpoint.clone()]))
+            .collect();
+        collector
+    }
+
+    /// The client of a member that serves reads.
+    pub(super) fn reader(&self) -> Option<Rc<Client>> {
+        self.reader.as_ref().and_then(|target| target.client.as_ref().ok()).cloned()
+    }
+
+    /// Asks all members once, for a display that is renewed this often.
+    pub(super) async fn sample(&mut self, interval: Duration) -> Sample {
+        let patience = interval.clamp(ANSWER_TIME_MIN, ANSWER_TIME_MAX);
+        let asked: Vec<_> = self.members.iter().chain(&self.strays).cloned().collect();
+        let (mut answers, leases) =
+            tokio::join!(self.ask(asked, patience), self.count_leases(patience));
+        self.keep_leases(leases);
+        let known: Vec<_> = self.members.clone();
+        self.learn(&answers);
+        // Whoever was not known when all were asked is asked now.
+        let is_new = |target: &&Rc<Target>| !known.iter().any(|old| Rc::ptr_eq(old, target));
+        let new: Vec<_> = self.members.iter().filter(is_new).cloned().collect();
+        answers.extend(self.ask(new, patience).await);
+        self.choose_reader(&answers);
+        self.assemble(answers)
+    }
+
+    async fn ask(&self, targets: Vec<Rc<Target>>, patience: Duration) -> Vec<Answer> {
+        let mut asking = JoinSet::new();
+        for target in targets {
+            asking.spawn_local(ask(target, self.start, patience));
+        }
+        asking.join_all().await
+    }
+
+    fn target(&self, id: u64, name: &str, is_learner: bool, endpoints: Vec<String>) -> Rc<Target> {
+        let client = match endpoints.is_empty() {
+            true => Err("it has not started yet".to_owned()),
+            false => match self.session.prepare(endpoints.clone()) {
+                Ok(client) => Ok(Rc::new(client)),
+                Err(failure) => Err(failure.message.unwrap_or_default()),
+            },
+        };
+        let transport = transport(&self.session.matches);
+        let http = endpoints.iter().filter_map(|endpoint| http_stream(endpoint, &transport).ok());
+        let (name, http) = (name.to_owned(), http.collect());
+        Rc::new(Target { id, name, is_learner, endpoints, client, http })
+    }
+
+    /// Takes over who the members are and whose the given endpoints are.
+    fn learn(&mut self, answers: &[Answer]) {
+        for answer in answers {
+            let Ok(status) = &answer.status else { continue };
+            let id = status.header.as_ref().map_or(0, |header| header.member_id);
+            if let [endpoint] = &answer.target.endpoints[..]
+                && self.given.contains(endpoint)
+            {
+                self.owners.insert(endpoint.clone(), id);
+            }
+        }
+        // Whoever has come furthest knows best.
+        let told = answers.iter().filter_map(|answer| {
+            let status = answer.status.as_ref().ok()?;
+            Some(((status.raft_term, status.raft_applied_index), answer.list.as_ref()?))
+        });
+        let Some((_, list)) = told.max_by_key(|(progress, _)| *progress) else { return };
+        self.cluster_id = list.header.as_ref().map_or(0, |header| header.cluster_id);
+        let mut listed: Vec<_> = list.members.iter().collect();
+        listed.sort_by(|one, other| (&one.name, one.id).cmp(&(&other.name, other.id)));
+        self.members = listed.into_iter().map(|member| self.member(member)).collect();
+        let ids: Vec<u64> = self.members.iter().map(|member| member.id).collect();
+        let owners = &self.owners;
+        let listens_there = |endpoint: &String| {
+            let urls = list.members.iter().flat_map(|member| &member.client_urls);
+            urls.into_iter().any(|url| place(url) == place(endpoint))
+        };
+        self.strays.retain(|stray| {
+            let is_owned = owners.get(&stray.name).is_some_and(|owner| ids.contains(owner));
+            !is_owned && !listens_there(&stray.name)
+        });
+    }
+
+    /// The target of a listed member: the same as before, unless something about it has changed.
+    fn member(&self, listed: &Listed) -> Rc<Target> {
+        let own = self.owners.iter().filter(|(_, owner)| **owner == listed.id);
+        let mut endpoints: Vec<String> = own.map(|(endpoint, _)| endpoint.clone()).collect();
+        let urls = listed.client_urls.iter();
+        endpoints.extend(
+            urls.filter(|url| !self.owners.keys().any(|own| place(own) == place(url))).cloned(),
+        );
+        let name = if listed.name.is_empty() { "(unnamed)" } else { &listed.name };
+        let same = self.members.iter().find(|old| {
+            old.id == listed.id
+                && old.name == name
+                && old.is_learner == listed.is_learner
+                && old.endpoints == endpoints
+        });
+        same.cloned().unwrap_or_else(|| self.target(listed.id, name, listed.is_learner, endpoints))
+    }
+
+    fn choose_reader(&mut self, answers: &[Answer]) {
+        let serves = |answer: &&Answer| {
+            let status = answer.status.as_ref();
+            status.is_ok_and(|status| status.leader != 0 && !status.is_learner)
+        };
+        let is_known = |answer: &&Answer| {
+            self.members.is_empty()
+                || self.members.iter().any(|target| Rc::ptr_eq(target, &answer.target))
+        };
+        let leads = |answer: &Answer| {
+            answer.status.as_ref().is_ok_and(|status| status.leader == answer.id())
+        };
+        let able = || answers.iter().filter(serves).filter(is_known);
+        let stays = self
+            .reader
+            .as_ref()
+            .is_some_and(|reader| able().any(|answer| Rc::ptr_eq(&answer.target, reader)));
+        if !stays {
+            let chosen = able().min_by_key(|answer| leads(answer));
+            self.reader = chosen.map(|answer| Rc::clone(&answer.target));
+        }
+    }
+
+    /// How many leases there are, when it is time to count them.
+    async fn count_leases(&self, patience: Duration) -> Option<u64> {
+        let client = self.reader().filter(|_| Instant::now() >= self.leases_due)?;
+        let list = async |channel, request| client.lease(channel).lease_leases(request).await;
+        let counting = client.call(None, Repeat::Safe, LeaseLeasesRequest {}, list);
+        let listed = timeout(patience, counting).await.ok()?.ok()?;
+        Some(listed.leases.len() as u64)
+    }
+
+    fn keep_leases(&mut self, counted: Option<u64>) {
+        if let Some(count) = counted {
+            let period = if count > MANY_LEASES { MANY_LEASES_PERIOD } else { LEASES_PERIOD };
+            (self.leases, self.leases_due) = (Some(count), Instant::now() + period);
+        }
+    }
+
+    fn assemble(&self, answers: Vec<Answer>) -> Sample {
+        let is_shown = |answer: &Answer| {
+            self.members.is_empty()
+                || self.members.iter().any(|target| Rc::ptr_eq(target, &answer.target))
+        };
+        let mut members: Vec<_> =
+            answers.into_iter().filter(is_shown).map(Answer::member).collect();
+        members.sort_by(|one, other| (&one.name, one.id).cmp(&(&other.name, other.id)));
+        let (at, leases) = (self.start.elapsed(), self.leases);
+        Sample { at, cluster_id: self.cluster_id, members, leases }
+    }
+}
+
+impl Sample {
+    /// Fails if nobody answers at all.
+    pub(super) fn require_an_answer(&self) -> Result<(), Failure> {
+        let is_silent = |trouble: &Trouble| !trouble.is_refusal;
+        let mut troubles = self.members.iter().map(|member| member.standing.as_ref().err());
+        match troubles.next() {
+            Some(Some(first))
+                if is_silent(first) && troubles.all(|trouble| trouble.is_some_and(is_silent)) =>
+            {
+                Err(Failure::error(format!("no endpoint answers: {}", first.text)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Answer {
+    fn id(&self) -> u64 {
+        let header = self.status.as_ref().ok().and_then(|status| status.header.as_ref());
+        header.map_or(self.target.id, |header| header.member_id)
+    }
+
+    fn member(self) -> Member {
+        let id = self.id();
+        let standing = match &self.status {
+            Ok(_) if self.target.id != 0 && self.target.id != id => Err(Trouble {
+                is_refusal: false,
+                text: format!("another member, {id:x}, answers in its place"),
+            }),
+            Ok(status) => Ok(Standing::of(status)),
+            Err(trouble) => Err(trouble.clone()),
+        };
+        let own = standing.is_ok() || standing.as_ref().is_err_and(|trouble| trouble.is_refusal);
+        Member {
+            id: if self.target.id == 0 { id } else { self.target.id },
+            name: self.target.name.clone(),
+            is_learner: self.target.is_learner,
+            standing,
+            took: self.took,
+            at: self.at,
+            metrics: self.metrics.filter(|_| own),
+        }
+    }
+}
+
+/// An endpoint without its scheme, to tell whether two are the same.
+fn place(endpoint: &str) -> &str {
+    let (_, rest) = endpoint.split_once("://").unwrap_or(("", endpoint));
+    rest.trim_end_matches('/')
+}
+
+async fn ask(target: Rc<Target>, start: Instant, patience: Duration) -> Answer {
+    let late = || Err(Status::deadline_exceeded("no answer in time"));
+    let asking = async {
+        let client = target.client.as_ref().map_err(|text| Status::unavailable(text.clone()))?;
+        let begun = Instant::now();
+        let status = async |channel, request| client.maintenance(channel).status(request).await;
+        let status = client.call(None, Repeat::Safe, StatusRequest {}, status).await?;
+        let took = begun.elapsed();
+        let list = async |channel, request| client.cluster(channel).member_list(request).await;
+        let request = MemberListRequest { linearizable: false };
+        let list = client.call(None, Repeat::Safe, request, list).await.ok();
+        Ok((status, took, list))
+    };
+    let asking = async { timeout(patience, asking).await.unwrap_or_else(|_| late()) };
+    let reading = async { timeout(patience, read_metrics(&target.http)).await.ok().flatten() };
+    let (asked, metrics) = tokio::join!(asking, reading);
+    let at = start.elapsed();
+    let (status, took, list) = match asked {
+        Ok((status, took, list)) => (Ok(status), took, list),
+        Err(status) => (Err(trouble(&status)), Duration::ZERO, None),
+    };
+    Answer { target, at, took, status, list, metrics }
+}
+
+/// Why there was no answer, in few words.
+fn trouble(status: &Status) -> Trouble {
+    let is_refusal = !matches!(
+        status.code(),
+        Code::Unavailable
+            | Code::DeadlineExceeded
+            | Code::Cancelled
+            | Code::Unknown
+            | Code::Internal
+    );
+    let message = status.message();
+    let dialing = message.split_once("Error while dialing: ");
+    let text = dialing.map_or(message, |(_, reason)| reason.trim_end_matches('"'));
+    Trouble { is_refusal, text: text.to_owned() }
+}
+
+async fn read_metrics(places: &[ChannelConnector]) -> Option<Metrics> {
+    for place in places {
+        if let Some(metrics) = read_metrics_of(place).await {
+            return Some(metrics);
+        }
+    }
+    None
+}
+
+async fn read_metrics_of(place: &ChannelConnector) -> Option<Metrics> {
+    let host = match place.place() {
+        Place::Host(authority) => authority.as_str(),
+        Place::File(_) => "localhost",
+    };
+    let mut stream = place.clone().connect().await.ok()?;
+    // By the older version an answer ends with its connection.
+    let request = format!("GET /metrics HTTP/1.0\r\nHost: {host}\r\nAccept: text/plain\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.ok()?;
+    let mut answer = Vec::new();
+    stream.take(METRICS_BYTES_MAX).read_to_end(&mut answer).await.ok()?;
+    let answer = String::from_utf8_lossy(&answer);
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let is_there = head.split(' ').nth(1) == Some("200");
+    is_there.then(|| Metrics::read(body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_told_in_few_words() {
+        let text = "connection error: desc = \"transport: Error while dialing: dial tcp 127.0.0.1:1: connection refused\"";
+        let told = trouble(&Status::unavailable(text));
+        assert_eq!(told.text, "dial tcp 127.0.0.1:1: connection refused");
+        assert!(!told.is_refusal);
+        assert!(trouble(&Status::permission_denied("etcdserver: permission denied")).is_refusal);
+    }
+
+    #[test]
+    fn an_endpoint_is_the_same_with_and_without_a_scheme() {
+        assert_eq!(place("http://a:1/"), place("a:1"));
+        assert_ne!(place("https://a:1"), place("a:2"));
+    }
+}

@@ -1,0 +1,113 @@
+//! A line of the screen: pieces of text, each in a style.
+
+use super::text::cut;
+
+/// How a piece looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Style {
+    #[default]
+    Plain,
+    Strong,
+    Faint,
+    /// A heading, or what is chosen.
+    Reversed,
+    Good,
+    Warning,
+    Bad,
+}
+
+impl Style {
+    /// What a terminal is told before a piece of this style.
+    const fn codes(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Strong => "\x1b[1m",
+            Self::Faint => "\x1b[2m",
+            Self::Reversed => "\x1b[7m",
+            Self::Good => "\x1b[32m",
+            Self::Warning => "\x1b[33m",
+            Self::Bad => "\x1b[1;31m",
+        }
+    }
+}
+
+/// A line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Line {
+    pieces: Vec<(Style, String)>,
+}
+
+impl Line {
+    pub(super) fn of(style: Style, text: impl Into<String>) -> Self {
+        Self { pieces: vec![(style, text.into())] }
+    }
+
+    /// The same line with one more piece.
+    pub(super) fn and(mut self, style: Style, text: impl Into<String>) -> Self {
+        self.push(style, text);
+        self
+    }
+
+    pub(super) fn push(&mut self, style: Style, text: impl Into<String>) {
+        self.pieces.push((style, text.into()));
+    }
+
+    pub(super) fn width(&self) -> usize {
+        self.pieces.iter().map(|(_, text)| text.chars().count()).sum()
+    }
+
+    /// The line in at most `width` places.
+    pub(super) fn fitted(&self, width: usize) -> Self {
+        let mut left = width;
+        let mut line = Self::default();
+        for (style, text) in &self.pieces {
+            let text = cut(text, left);
+            left -= text.chars().count();
+            line.push(*style, text);
+        }
+        line
+    }
+
+    /// The line with blanks behind it, up to `width` places.
+    pub(super) fn filled(mut self, width: usize) -> Self {
+        let missing = width.saturating_sub(self.width());
+        if let Some((_, last)) = self.pieces.last_mut() {
+            last.push_str(&" ".repeat(missing));
+        }
+        self
+    }
+
+    /// As a text without styles, and without blanks at its end.
+    pub(super) fn plain(&self) -> String {
+        let text: String = self.pieces.iter().map(|(_, text)| text.as_str()).collect();
+        text.trim_end().to_owned()
+    }
+
+    /// As a terminal is told it.
+    pub(super) fn painted(&self) -> String {
+        let mut out = String::new();
+        for (style, text) in self.pieces.iter().filter(|(_, text)| !text.is_empty()) {
+            let codes = style.codes();
+            let end = if codes.is_empty() { "" } else { "\x1b[0m" };
+            out.push_str(&format!("{codes}{text}{end}"));
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_cut_where_the_screen_ends() {
+        let line = Line::of(Style::Strong, "abc").and(Style::Plain, "def");
+        for (width, text) in [(6, "abcdef"), (5, "abcd>"), (3, "abc"), (2, "a>"), (0, "")] {
+            let fitted = line.fitted(width);
+            assert!(fitted.width() <= width);
+            assert_eq!(fitted.plain(), text);
+        }
+        assert_eq!(line.painted(), "\x1b[1mabc\x1b[0mdef");
+        assert_eq!(line.filled(8).width(), 8);
+    }
+}

@@ -1,0 +1,386 @@
+//! Which prefixes there are, how many keys each has, about how large they are, and what is written to them.
+//!
+//! Counting never reads all keys: a `Walk` looks at a page of keys, has the cluster count the prefix that the page ends
+//! in, and goes on behind it. Small prefixes, which lie in a page whole, cost nothing more. Sizes are estimated of the
+//! keys that came in pages. What is written is what a watch has told within bounds (`Window`), and rates are of the time
+//! in which it could tell.
+//!
+//! # Guarantees
+//!
+//! * Of a keyspace in which nothing happens, a walk that was not cut counts each key once.
+//! * No more than `PREFIXES_MAX` prefixes are held.
+//!
+//! # Not here
+//!
+//! Asking (`walking`, `watching`), and at what pace.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::text::escaped;
+use crate::key_range::{KeyRange, prefix_end};
+
+/// Prefixes that are held. A walk that finds more ends there, and says so.
+pub(super) const PREFIXES_MAX: usize = 4096;
+/// Keys in a page at most, with their values, and how large it should be by what the last one was.
+const PAGE_KEYS_MAX: usize = 32;
+const PAGE_BYTES: usize = 128 << 10;
+/// So many keys one after another without a prefix of their own are taken together by what they begin with.
+const STEM_KEYS_MIN: usize = 8;
+
+/// How keys are taken together.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
+    /// Keys that do not begin with this are nobody's.
+    pub(super) base: Vec<u8>,
+    pub(super) separator: Vec<u8>,
+    /// Separators behind the base that a prefix has, one right behind it aside.
+    pub(super) depth: usize,
+}
+
+/// What makes keys a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Form {
+    /// All begin with the name, which has as many separators as are asked for.
+    Full,
+    /// They have fewer separators, and the last one ends the name.
+    Short,
+    /// As `Short`, and there are so many that they are told apart by what they begin with.
+    Stem,
+}
+
+/// A prefix, or what stands for one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Group {
+    pub(super) name: Vec<u8>,
+    pub(super) form: Form,
+}
+
+impl Group {
+    /// As it is shown.
+    pub(super) fn label(&self) -> String {
+        let name = escaped(&self.name);
+        match self.form {
+            Form::Full => name,
+            Form::Short => format!("{name}(keys)"),
+            Form::Stem => format!("{name}*"),
+        }
+    }
+}
+
+/// What is known of a group.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Prefix {
+    pub(super) group: Group,
+    pub(super) keys: Option<u64>,
+    /// Keys and values together, estimated.
+    pub(super) bytes: Option<f64>,
+    pub(super) puts_per_sec: Option<f64>,
+    pub(super) deletes_per_sec: Option<f64>,
+    pub(super) bytes_per_sec: Option<f64>,
+}
+
+impl Shape {
+    /// The keys that are looked at.
+    pub(super) fn range(&self) -> KeyRange {
+        KeyRange::prefix(self.base.clone())
+    }
+
+    /// The group of a key.
+    fn group(&self, key: &[u8]) -> Group {
+        let mut end = self.base.len().min(key.len());
+        if key[end..].starts_with(&self.separator) {
+            end += self.separator.len();
+        }
+        for _ in 0..self.depth {
+            match find(&key[end..], &self.separator) {
+                Some(at) => end += at + self.separator.len(),
+                None => return Group { name: key[..end].to_vec(), form: Form::Short },
+            }
+        }
+        Group { name: key[..end].to_vec(), form: Form::Full }
+    }
+
+    /// The group of a key, if some are told apart by these stems.
+    fn group_among(&self, key: &[u8], stems: &BTreeSet<Vec<u8>>) -> Group {
+        let group = self.group(key);
+        let stem = stems.range(..=key.to_vec()).next_back().filter(|stem| key.starts_with(stem));
+        match stem {
+            Some(stem) if group.form == Form::Short => {
+                Group { name: stem.clone(), form: Form::Stem }
+            }
+            _ => group,
+        }
+    }
+}
+
+fn find(text: &[u8], separator: &[u8]) -> Option<usize> {
+    text.windows(separator.len()).position(|window| window == separator)
+}
+
+/// What some keys, all with the same parent, begin with: without the digits, also hexadecimal ones, that only number
+/// them, but with a byte more than the parent.
+fn stem(parent: &[u8], first: &[u8], last: &[u8]) -> Vec<u8> {
+    let common = first.iter().zip(last).take_while(|(one, other)| one == other).count();
+    let named = first[..common].iter().rposition(|byte| !byte.is_ascii_hexdigit());
+    let len = named.map_or(0, |at| at + 1).max(parent.len() + 1).min(first.len());
+    first[..len].to_vec()
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Found {
+    keys: u64,
+    sampled_keys: u64,
+    sampled_bytes: u64,
+}
+
+/// What is to be asked next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The first keys of a range, with their values.
+    Page(KeyRange, usize),
+    /// How many keys there are.
+    Count(KeyRange),
+    Over,
+}
+
+/// One way through the keys.
+#[derive(Clone, Debug)]
+pub(super) struct Walk {
+    shape: Shape,
+    rest: KeyRange,
+    limit: usize,
+    /// What is being counted.
+    counting: Option<(Group, KeyRange)>,
+    found: BTreeMap<Group, Found>,
+    is_over: bool,
+}
+
+impl Walk {
+    fn new(shape: Shape) -> Self {
+        let rest = shape.range();
+        let (counting, found) = (None, BTreeMap::new());
+        Self { shape, rest, limit: 1, counting, found, is_over: false }
+    }
+
+    fn step(&self) -> Step {
+        match &self.counting {
+            _ if self.is_over => Step::Over,
+            Some((_, range)) => Step::Count(range.clone()),
+            None => Step::Page(self.rest.clone(), self.limit),
+        }
+    }
+
+    /// Takes in the keys that were asked for, with the bytes of each and its value, and whether there are more.
+    fn page(&mut self, keys: &[(Vec<u8>, usize)], more: bool) {
+        let (Some(first), Some(last)) = (keys.first(), keys.last()) else {
+            self.is_over = true;
+            return;
+        };
+        let bytes: usize = keys.iter().map(|(_, bytes)| bytes).sum();
+        let fitting = PAGE_BYTES / (bytes / keys.len()).max(1);
+        self.limit = fitting.clamp(1, PAGE_KEYS_MAX.min(self.limit * 2));
+        let group = |key: &[u8]| self.shape.group(key);
+        let runs: Vec<_> = keys.chunk_by(|one, other| group(&one.0) == group(&other.0)).collect();
+        let cut = if more { runs.last().copied().unwrap_or_default() } else { &[] };
+        let whole = &runs[..runs.len() - usize::from(more)];
+        let groups: Vec<_> = whole.iter().map(|run| (group(&run[0].0), *run)).collect();
+        let of_cut = cut.first().map(|(key, _)| group(key));
+        for (group, run) in groups {
+            self.sampled(&group, run).keys += run.len() as u64;
+        }
+        match of_cut {
+            None => self.is_over = true,
+            Some(group) if group.form == Form::Full => {
+                self.sampled(&group, cut);
+                let range = KeyRange::prefix(group.name.clone());
+                self.counting = Some((group, range));
+            }
+            Some(group) if whole.is_empty() && keys.len() >= STEM_KEYS_MIN => {
+                let name = stem(&group.name, &first.0, &last.0);
+                // Those before are counted already.
+                let range = KeyRange { key: first.0.clone(), end: prefix_end(&name) };
+                let group = Group { name, form: Form::Stem };
+                self.sampled(&group, cut);
+                self.counting = Some((group, range));
+            }
+            Some(group) => {
+                self.sampled(&group, cut).keys += cut.len() as u64;
+                let next = [&last.0[..], &[0]].concat();
+                self.go_on(next);
+            }
+        }
+        self.is_over |= self.was_cut();
+    }
+
+    /// Takes in how many keys there are of what was to be counted.
+    fn counted(&mut self, keys: u64) {
+        if let Some((group, range)) = self.counting.take() {
+            self.found.entry(group).or_default().keys += keys;
+            self.go_on(range.end);
+        }
+    }
+
+    fn go_on(&mut self, next: Vec<u8>) {
+        let is_behind = |end: &[u8]| end != [0] && &next[..] >= end;
+        self.is_over = next == [0] || is_behind(&self.rest.end);
+        self.rest.key = next;
+    }
+
+    fn sampled(&mut self, group: &Group, run: &[(Vec<u8>, usize)]) -> &mut Found {
+        let found = self.found.entry(group.clone()).or_default();
+        found.sampled_keys += run.len() as u64;
+        found.sampled_bytes += run.iter().map(|(_, bytes)| *bytes as u64).sum::<u64>();
+        found
+    }
+
+    /// Whether there are more prefixes than are held.
+    fn was_cut(&self) -> bool {
+        self.found.len() >= PREFIXES_MAX
+    }
+}
+
+/// What a watch has told in one span of time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Window {
+    groups: BTreeMap<Group, Written>,
+    pub(super) events: usize,
+    pub(super) bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Written {
+    puts: u64,
+    deletes: u64,
+    bytes: u64,
+}
+
+/// All that is known.
+#[derive(Debug)]
+pub(super) struct Catalog {
+    shape: Shape,
+    walk: Walk,
+    /// What the last walk found.
+    last: Option<BTreeMap<Group, Found>>,
+    stems: BTreeSet<Vec<u8>>,
+    window: Window,
+    rates: Option<BTreeMap<Group, [f64; 3]>>,
+}
+
+impl Catalog {
+    pub(super) fn new(shape: Shape) -> Self {
+        let walk = Walk::new(shape.clone());
+        let (stems, window) = (BTreeSet::new(), Window::default());
+        Self { shape, walk, last: None, stems, window, rates: None }
+    }
+
+    /// What a walk asks next; at its end, nothing until another begins.
+    pub(super) fn step(&self) -> Step {
+        self.walk.step()
+    }
+
+    pub(super) fn page(&mut self, keys: &[(Vec<u8>, usize)], more: bool) {
+        self.walk.page(keys, more);
+        let stems = self.walk.found.keys().filter(|group| group.form == Form::Stem);
+        self.stems.extend(stems.map(|group| group.name.clone()));
+    }
+
+    pub(super) fn counted(&mut self, keys: u64) {
+        self.walk.counted(keys);
+    }
+
+    /// Begins another walk.
+    pub(super) fn begin(&mut self) {
+        let walk = std::mem::replace(&mut self.walk, Walk::new(self.shape.clone()));
+        let stems = walk.found.keys().filter(|group| group.form == Form::Stem);
+        self.stems = stems.map(|group| group.name.clone()).collect();
+        self.last = Some(walk.found);
+    }
+
+    /// Takes in a change that the watch tells of.
+    pub(super) fn changed(&mut self, key: &[u8], bytes: usize, is_put: bool) {
+        self.window.events += 1;
+        self.window.bytes += bytes;
+        let group = self.shape.group_among(key, &self.stems);
+        if self.window.groups.len() >= PREFIXES_MAX && !self.window.groups.contains_key(&group) {
+            return;
+        }
+        let written = self.window.groups.entry(group).or_default();
+        if is_put {
+            written.puts += 1;
+            written.bytes += bytes as u64;
+        } else {
+            written.deletes += 1;
+        }
+    }
+
+    /// How much the watch has told in this window.
+    pub(super) const fn told(&self) -> (usize, usize) {
+        (self.window.events, self.window.bytes)
+    }
+
+    /// Ends a window, in which the watch has been listening for this long. Where it has not at all, the last rates stay.
+    pub(super) fn end_window(&mut self, listening: Duration) {
+        let window = std::mem::take(&mut self.window);
+        if listening.is_zero() {
+            return;
+        }
+        let per_sec = |count: u64| count as f64 / listening.as_secs_f64();
+        let rates = window.groups.into_iter().map(|(group, written)| {
+            let rates = [written.puts, written.deletes, written.bytes].map(per_sec);
+            (group, rates)
+        });
+        self.rates = Some(rates.collect());
+    }
+
+    /// Forgets what was written, for nobody tells it any more.
+    pub(super) fn forget_rates(&mut self) {
+        self.rates = None;
+    }
+
+    /// Every prefix, with what is known of it.
+    pub(super) fn rows(&self) -> Vec<Prefix> {
+        let nothing = BTreeMap::new();
+        let last = self.last.as_ref().unwrap_or(&nothing);
+        let written = self.rates.iter().flat_map(BTreeMap::keys);
+        let groups: BTreeSet<&Group> =
+            self.walk.found.keys().chain(last.keys()).chain(written).collect();
+        groups.into_iter().map(|group| self.row(group, last)).collect()
+    }
+
+    fn row(&self, group: &Group, last: &BTreeMap<Group, Found>) -> Prefix {
+        let is_being_counted =
+            self.walk.counting.as_ref().is_some_and(|(counting, _)| counting == group);
+        let found = self.walk.found.get(group).filter(|_| !is_being_counted);
+        let found = found.or_else(|| last.get(group));
+        let rates = self.rates.as_ref().map(|rates| rates.get(group).copied().unwrap_or_default());
+        Prefix {
+            group: group.clone(),
+            keys: found.map(|found| found.keys),
+            bytes: found.filter(|found| found.sampled_keys > 0).map(|found| {
+                found.keys as f64 * found.sampled_bytes as f64 / found.sampled_keys as f64
+            }),
+            puts_per_sec: rates.map(|rates| rates[0]),
+            deletes_per_sec: rates.map(|rates| rates[1]),
+            bytes_per_sec: rates.map(|rates| rates[2]),
+        }
+    }
+
+    /// How far counting has come, in words.
+    pub(super) fn progress(&self) -> String {
+        let found = if self.walk.is_over { Some(&self.walk.found) } else { self.last.as_ref() };
+        let Some(found) = found else {
+            return format!("counting, {} so far", self.walk.found.len());
+        };
+        let keys: u64 = found.values().map(|found| found.keys).sum();
+        if found.len() >= PREFIXES_MAX {
+            return format!(
+                "more than {PREFIXES_MAX}; --prefix-depth or --prefix makes them fewer"
+            );
+        }
+        format!("{keys} keys in {}", found.len())
+    }
+}
+
+#[cfg(test)]
+mod tests;

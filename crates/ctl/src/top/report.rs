@@ -1,0 +1,467 @@
+//! From samples to what is shown: rates, latencies of the time between, how far members are behind and since when they
+//! are gone.
+//!
+//! A function of samples and of nothing else: times are in them.
+//!
+//! # Guarantees
+//!
+//! * A rate is of one life of one process: where a member began anew between two samples there is none.
+//! * What was never told is nothing, and not 0.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::metrics::{Counter, Gauge, Histogram, Kind, Metrics, Stage};
+use super::prefixes::Prefix;
+use super::sample::{Alarm, Member, Sample, Standing, Trouble};
+
+/// What is shown.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Report {
+    pub(super) cluster_id: u64,
+    /// The newest that a member has told.
+    pub(super) revision: i64,
+    pub(super) revisions_per_sec: Option<f64>,
+    /// The name of the member that most follow.
+    pub(super) leader: Option<String>,
+    pub(super) term: u64,
+    pub(super) leases: Option<u64>,
+    /// Live keys, as a member counts them.
+    pub(super) keys: Option<f64>,
+    pub(super) members: Vec<MemberRow>,
+    pub(super) kinds: Vec<KindRow>,
+    pub(super) stages: Vec<StageRow>,
+    pub(super) alarms: Vec<String>,
+    pub(super) prefixes: Prefixes,
+}
+
+/// What is known of prefixes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Prefixes {
+    pub(super) rows: Vec<Prefix>,
+    /// What there is to say about them.
+    pub(super) note: String,
+}
+
+/// How a member takes part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Leader,
+    Follower,
+    Learner,
+    /// It knows of no leader.
+    Lost,
+    Unreachable(Duration, String),
+    Refused(String),
+}
+
+/// Half of something took at most so long, and all but a hundredth.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Latency {
+    pub(super) p50: Option<f64>,
+    pub(super) p99: Option<f64>,
+}
+
+impl Latency {
+    fn of(histogram: &Histogram) -> Self {
+        Self { p50: histogram.quantile(0.5), p99: histogram.quantile(0.99) }
+    }
+}
+
+/// A member.
+#[derive(Clone, Debug)]
+pub(super) struct MemberRow {
+    pub(super) id: u64,
+    pub(super) name: String,
+    pub(super) role: Role,
+    /// As it stands; of a member that is gone, nothing.
+    pub(super) standing: Option<Standing>,
+    /// Entries that it has not applied yet of those that the cluster has agreed on.
+    pub(super) lag: Option<u64>,
+    /// How long its answer took.
+    pub(super) took: Option<Duration>,
+    pub(super) requests_per_sec: Option<f64>,
+    pub(super) failures_per_sec: Option<f64>,
+    pub(super) requests: Latency,
+    pub(super) stages: BTreeMap<Stage, Latency>,
+    pub(super) gauges: BTreeMap<Gauge, f64>,
+    pub(super) counters_per_sec: BTreeMap<Counter, f64>,
+}
+
+/// A kind of requests, over all members.
+#[derive(Clone, Debug)]
+pub(super) struct KindRow {
+    pub(super) kind: Kind,
+    pub(super) per_sec: Option<f64>,
+    pub(super) failures_per_sec: Option<f64>,
+    pub(super) latency: Latency,
+    /// In the order of the members.
+    pub(super) by_member: Vec<Option<f64>>,
+}
+
+/// A stage, member by member.
+#[derive(Clone, Debug)]
+pub(super) struct StageRow {
+    pub(super) stage: Stage,
+    pub(super) by_member: Vec<Latency>,
+}
+
+/// What was seen before, for the rates.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    /// The last that each member told, and when, by its key.
+    metrics: BTreeMap<Identity, (Duration, Metrics)>,
+    /// Since when members do not answer.
+    gone_since: BTreeMap<Identity, Duration>,
+    revision: Option<(Duration, i64)>,
+}
+
+/// What a member is known by from one sample to the next.
+type Identity = (u64, String);
+
+fn identity(member: &Member) -> Identity {
+    // Endpoints of which nobody knows whose they are go by their names.
+    (member.id, if member.id == 0 { member.name.clone() } else { String::new() })
+}
+
+/// What has come of one member between two samples.
+struct Between {
+    secs: f64,
+    old: Metrics,
+    new: Metrics,
+}
+
+impl Between {
+    fn per_sec(&self, old: Option<f64>, new: Option<f64>) -> Option<f64> {
+        let grown = new? - old.unwrap_or_default();
+        (grown >= 0.0).then(|| grown / self.secs)
+    }
+
+    fn handled(&self, kind: Kind) -> Option<(f64, f64)> {
+        let (old, new) = (self.old.handled.get(&kind), self.new.handled.get(&kind));
+        let all = self.per_sec(old.map(|old| old.all), new.map(|new| new.all))?;
+        let failed = self.per_sec(old.map(|old| old.failed), new.map(|new| new.failed))?;
+        Some((all, failed))
+    }
+
+    fn request_times(&self, kind: Kind) -> Option<Histogram> {
+        grown(&self.old.requests, &self.new.requests, &kind)
+    }
+
+    fn stage(&self, stage: Stage) -> Option<Histogram> {
+        grown(&self.old.stages, &self.new.stages, &stage)
+    }
+
+    /// Every kind that has ever come.
+    fn kinds(&self) -> impl Iterator<Item = Kind> {
+        self.new.handled.iter().filter(|(_, handled)| handled.all > 0.0).map(|(kind, _)| *kind)
+    }
+}
+
+fn grown<K: Ord>(
+    old: &BTreeMap<K, Histogram>,
+    new: &BTreeMap<K, Histogram>,
+    key: &K,
+) -> Option<Histogram> {
+    let new = new.get(key)?;
+    old.get(key).map_or_else(|| Some(new.clone()), |old| new.since(old))
+}
+
+impl History {
+    /// Takes a sample in, and says what is to be shown.
+    pub(super) fn advance(&mut self, sample: Sample, prefixes: Prefixes) -> Report {
+        let between: Vec<_> = sample.members.iter().map(|member| self.between(member)).collect();
+        let gone: Vec<_> = sample.members.iter().map(|member| self.gone(member)).collect();
+        let standings = || sample.members.iter().filter_map(|member| member.standing.as_ref().ok());
+        let newest_index = standings().map(|standing| standing.index).max().unwrap_or_default();
+        let leader = leader(&sample.members);
+        let rows = sample.members.iter().zip(&between).zip(gone);
+        let members: Vec<_> = rows
+            .map(|((member, between), gone)| row(member, between.as_ref(), gone, newest_index))
+            .collect();
+        let revision = standings().map(|standing| standing.revision).max().unwrap_or_default();
+        let revisions_per_sec = self.revisions_per_sec(sample.at, revision);
+        let keys = sample.members.iter().filter_map(|member| {
+            member.metrics.as_ref().and_then(|metrics| metrics.gauges.get(&Gauge::Keys)).copied()
+        });
+        let report = Report {
+            cluster_id: sample.cluster_id,
+            revision,
+            revisions_per_sec,
+            leader: leader.map(|id| name_of(&sample.members, id)),
+            term: standings().map(|standing| standing.term).max().unwrap_or_default(),
+            leases: sample.leases,
+            keys: keys.reduce(f64::max),
+            members,
+            kinds: kinds(&between),
+            stages: stages(&between),
+            alarms: alarms(&sample.members),
+            prefixes,
+        };
+        self.forget(&sample);
+        report
+    }
+
+    fn between(&mut self, member: &Member) -> Option<Between> {
+        let new = member.metrics.clone()?;
+        let (at, old) = self.metrics.insert(identity(member), (member.at, new.clone()))?;
+        let secs = member.at.checked_sub(at)?.as_secs_f64();
+        // A counter that has fallen tells of a new process: nothing that it says is to be held against the old one.
+        let fell = |(counter, old): (&Counter, &f64)| {
+            new.counters.get(counter).is_none_or(|new| new < old)
+        };
+        let is_new_process = old.counters.iter().any(fell)
+            || old
+                .handled
+                .iter()
+                .any(|(kind, old)| new.handled.get(kind).is_none_or(|new| new.all < old.all));
+        (secs > 0.0 && !is_new_process).then_some(Between { secs, old, new })
+    }
+
+    /// For how long the member does not answer.
+    fn gone(&mut self, member: &Member) -> Duration {
+        let (identity, at) = (identity(member), member.at);
+        if member.standing.as_ref().is_err_and(|trouble| !trouble.is_refusal) {
+            let since = *self.gone_since.entry(identity).or_insert(at);
+            return at.saturating_sub(since);
+        }
+        self.gone_since.remove(&identity);
+        Duration::ZERO
+    }
+
+    fn revisions_per_sec(&mut self, at: Duration, revision: i64) -> Option<f64> {
+        if revision == 0 {
+            return None;
+        }
+        let (before, old) = self.revision.replace((at, revision))?;
+        let secs = at.checked_sub(before)?.as_secs_f64();
+        // Another member may be a little behind the one that told the last.
+        (secs > 0.0).then(|| revision.saturating_sub(old).max(0) as f64 / secs)
+    }
+
+    /// Forgets who is no member any more.
+    fn forget(&mut self, sample: &Sample) {
+        let known: Vec<_> = sample.members.iter().map(identity).collect();
+        self.metrics.retain(|id, _| known.contains(id));
+        self.gone_since.retain(|id, _| known.contains(id));
+    }
+}
+
+/// Whom most of the members follow that answer, in the newest term.
+fn leader(members: &[Member]) -> Option<u64> {
+    let mut votes: BTreeMap<(u64, u64), usize> = BTreeMap::new();
+    for standing in members.iter().filter_map(|member| member.standing.as_ref().ok()) {
+        if standing.leader != 0 {
+            *votes.entry((standing.term, standing.leader)).or_default() += 1;
+        }
+    }
+    votes.into_iter().next_back().map(|((_, leader), _)| leader)
+}
+
+fn name_of(members: &[Member], id: u64) -> String {
+    let member = members.iter().find(|member| member.id == id);
+    member.map_or_else(|| format!("{id:x}"), |member| member.name.clone())
+}
+
+fn row(member: &Member, between: Option<&Between>, gone: Duration, newest_index: u64) -> MemberRow {
+    let standing = member.standing.as_ref().ok();
+    let role = match &member.standing {
+        Err(Trouble { is_refusal: true, text }) => Role::Refused(text.clone()),
+        Err(Trouble { is_refusal: false, text }) => Role::Unreachable(gone, text.clone()),
+        Ok(standing) if standing.leader == 0 => Role::Lost,
+        Ok(standing) if standing.leader == member.id => Role::Leader,
+        Ok(_) if member.is_learner => Role::Learner,
+        Ok(_) => Role::Follower,
+    };
+    let mut row = MemberRow {
+        id: member.id,
+        name: member.name.clone(),
+        role,
+        standing: standing.cloned(),
+        lag: standing.map(|standing| newest_index.saturating_sub(standing.applied)),
+        took: standing.map(|_| member.took),
+        requests_per_sec: None,
+        failures_per_sec: None,
+        requests: Latency::default(),
+        stages: BTreeMap::new(),
+        gauges: member.metrics.as_ref().map(|metrics| metrics.gauges.clone()).unwrap_or_default(),
+        counters_per_sec: BTreeMap::new(),
+    };
+    if let Some(between) = between {
+        fill(&mut row, between);
+    }
+    row
+}
+
+fn fill(row: &mut MemberRow, between: &Between) {
+    let (mut all, mut failed, mut times) = (0.0, 0.0, Histogram::default());
+    for kind in between.kinds() {
+        let (more, more_failed) = between.handled(kind).unwrap_or_default();
+        all += more;
+        failed += more_failed;
+        if let Some(more) = between.request_times(kind) {
+            times.merge(&more);
+        }
+    }
+    row.requests_per_sec = Some(all);
+    row.failures_per_sec = Some(failed);
+    row.requests = Latency::of(&times);
+    for stage in Stage::ALL {
+        if let Some(histogram) = between.stage(stage) {
+            row.stages.insert(stage, Latency::of(&histogram));
+        }
+    }
+    for (counter, new) in &between.new.counters {
+        let old = between.old.counters.get(counter).copied();
+        if let Some(rate) = between.per_sec(old, Some(*new)) {
+            row.counters_per_sec.insert(*counter, rate);
+        }
+    }
+}
+
+fn kinds(members: &[Option<Between>]) -> Vec<KindRow> {
+    let known = || members.iter().flatten();
+    let mut kinds: Vec<_> = known().flat_map(Between::kinds).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let row = |kind: Kind| {
+        let rates: Vec<_> = members
+            .iter()
+            .map(|between| between.as_ref().and_then(|between| between.handled(kind)))
+            .collect();
+        let mut times = Histogram::default();
+        known()
+            .filter_map(|between| between.request_times(kind))
+            .for_each(|more| times.merge(&more));
+        KindRow {
+            kind,
+            per_sec: rates.iter().flatten().map(|(all, _)| *all).reduce(|sum, more| sum + more),
+            failures_per_sec: rates
+                .iter()
+                .flatten()
+                .map(|rate| rate.1)
+                .reduce(|sum, more| sum + more),
+            latency: Latency::of(&times),
+            by_member: rates.iter().map(|rate| rate.map(|(all, _)| all)).collect(),
+        }
+    };
+    kinds.into_iter().map(row).collect()
+}
+
+fn stages(members: &[Option<Between>]) -> Vec<StageRow> {
+    let latency = |between: &Option<Between>, stage| {
+        let histogram = between.as_ref().and_then(|between| between.stage(stage));
+        histogram.as_ref().map(Latency::of).unwrap_or_default()
+    };
+    let row = |stage| StageRow {
+        stage,
+        by_member: members.iter().map(|between| latency(between, stage)).collect(),
+    };
+    Stage::ALL.into_iter().map(row).collect()
+}
+
+/// The alarms that any member tells of, each once.
+fn alarms(members: &[Member]) -> Vec<String> {
+    let standings = members.iter().filter_map(|member| member.standing.as_ref().ok());
+    let mut alarms: Vec<&Alarm> = standings.flat_map(|standing| &standing.alarms).collect();
+    alarms.sort_unstable();
+    alarms.dedup();
+    let told = |alarm: &Alarm| match alarm.member {
+        0 => alarm.name.clone(),
+        id => format!("{} of {}", alarm.name, name_of(members, id)),
+    };
+    alarms.into_iter().map(told).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn member(id: u64, secs: u32, leader: u64, metrics: Option<&str>) -> Member {
+        let standing = Standing { leader, term: 3, index: 10, applied: 10, ..Standing::default() };
+        Member {
+            id,
+            name: format!("m{id}"),
+            is_learner: false,
+            standing: Ok(standing),
+            took: Duration::from_millis(1),
+            at: SECOND * secs,
+            metrics: metrics.map(Metrics::read),
+        }
+    }
+
+    fn gone(id: u64, secs: u32) -> Member {
+        let trouble = Trouble { is_refusal: false, text: "connection refused".to_owned() };
+        Member { standing: Err(trouble), ..member(id, secs, 0, None) }
+    }
+
+    fn advance(history: &mut History, secs: u32, members: Vec<Member>) -> Report {
+        let sample = Sample { at: SECOND * secs, members, ..Sample::default() };
+        history.advance(sample, Prefixes::default())
+    }
+
+    fn puts(ok: u32, failed: u32) -> String {
+        let line = |code: &str, count: u32| {
+            format!(
+                "grpc_server_handled_total{{grpc_code=\"{code}\",grpc_method=\"Put\",grpc_service=\"etcdserverpb.KV\"}} {count}\n"
+            )
+        };
+        line("OK", ok) + &line("Unavailable", failed)
+    }
+
+    #[test]
+    fn rates_are_of_the_time_between_two_samples() {
+        let mut history = History::default();
+        let first = advance(&mut history, 0, vec![member(1, 0, 1, Some(&puts(10, 0)))]);
+        assert!(first.kinds.is_empty() && first.members[0].requests_per_sec.is_none());
+        let second = advance(&mut history, 2, vec![member(1, 2, 1, Some(&puts(30, 4)))]);
+        assert_eq!(second.kinds[0].kind, Kind::Put);
+        assert_eq!(second.kinds[0].per_sec, Some(12.0));
+        assert_eq!(second.kinds[0].failures_per_sec, Some(2.0));
+        assert_eq!(second.members[0].requests_per_sec, Some(12.0));
+        assert_eq!(second.members[0].requests, Latency::default());
+    }
+
+    #[test]
+    fn a_member_that_began_anew_has_no_rates_until_the_next_sample() {
+        let mut history = History::default();
+        for (secs, count, rate) in [(0, 100, None), (1, 5, None), (2, 8, Some(3.0))] {
+            let metrics = puts(count, 0);
+            let report = advance(&mut history, secs, vec![member(1, secs, 1, Some(&metrics))]);
+            assert_eq!(report.members[0].requests_per_sec, rate);
+        }
+    }
+
+    #[test]
+    fn a_member_that_is_gone_says_since_when_and_its_follower_leads() {
+        let mut history = History::default();
+        let both = vec![member(1, 0, 1, None), member(2, 0, 1, None)];
+        let report = advance(&mut history, 0, both);
+        assert_eq!(report.leader.as_deref(), Some("m1"));
+        assert_eq!(
+            [&report.members[0].role, &report.members[1].role],
+            [&Role::Leader, &Role::Follower]
+        );
+        advance(&mut history, 2, vec![gone(1, 2), member(2, 2, 0, None)]);
+        let report = advance(&mut history, 5, vec![gone(1, 5), member(2, 5, 2, None)]);
+        let reason = "connection refused".to_owned();
+        assert_eq!(report.members[0].role, Role::Unreachable(SECOND * 3, reason.clone()));
+        assert_eq!((report.leader.as_deref(), report.members[0].lag), (Some("m2"), None));
+        advance(&mut history, 6, vec![member(1, 6, 2, None), member(2, 6, 2, None)]);
+        let report = advance(&mut history, 7, vec![gone(1, 7), member(2, 7, 2, None)]);
+        assert_eq!(report.members[0].role, Role::Unreachable(Duration::ZERO, reason));
+    }
+
+    #[test]
+    fn alarms_are_told_once_and_by_the_name_of_their_member() {
+        let mut members = vec![member(1, 0, 1, None), member(2, 0, 1, None)];
+        for member in &mut members {
+            let alarm = Alarm { member: 2, name: "NOSPACE".to_owned() };
+            member.standing.as_mut().unwrap().alarms.push(alarm);
+        }
+        let report = advance(&mut History::default(), 0, members);
+        assert_eq!(report.alarms, ["NOSPACE of m2"]);
+    }
+}

@@ -1,0 +1,132 @@
+//! What one refresh has found out, as it was answered: values, nothing computed of them.
+
+use std::time::Duration;
+
+use quorate_api::etcdserverpb::{AlarmType, StatusResponse};
+
+use super::metrics::Metrics;
+
+/// All members at about one moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sample {
+    /// Since the display began.
+    pub(super) at: Duration,
+    pub(super) cluster_id: u64,
+    pub(super) members: Vec<Member>,
+    /// Leases there are, if a member has told.
+    pub(super) leases: Option<u64>,
+}
+
+/// One member, as it is on the list, and what it answers.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    /// 0 for an endpoint of which nobody knows whose it is.
+    pub(super) id: u64,
+    /// Its name; the endpoint, as long as it has none.
+    pub(super) name: String,
+    pub(super) is_learner: bool,
+    pub(super) standing: Result<Standing, Trouble>,
+    /// How long the answer took.
+    pub(super) took: Duration,
+    /// When it was there.
+    pub(super) at: Duration,
+    pub(super) metrics: Option<Metrics>,
+}
+
+/// Why a member does not say where it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Trouble {
+    /// It is there, and will not tell this user.
+    pub(super) is_refusal: bool,
+    pub(super) text: String,
+}
+
+/// Where a member stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Standing {
+    pub(super) version: String,
+    /// 0 for none.
+    pub(super) leader: u64,
+    pub(super) term: u64,
+    pub(super) index: u64,
+    pub(super) applied: u64,
+    pub(super) revision: i64,
+    pub(super) db_bytes: u64,
+    /// Not told before etcd 3.4.
+    pub(super) used_bytes: Option<u64>,
+    /// Not told before etcd 3.6.
+    pub(super) quota_bytes: Option<u64>,
+    pub(super) alarms: Vec<Alarm>,
+    /// What else is wrong with it, in its own words.
+    pub(super) errors: Vec<String>,
+}
+
+/// An alarm that stands.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Alarm {
+    pub(super) member: u64,
+    pub(super) name: String,
+}
+
+impl Standing {
+    pub(super) fn of(response: &StatusResponse) -> Self {
+        let bytes = |count: i64| u64::try_from(count).ok().filter(|count| *count > 0);
+        let (mut alarms, mut errors) = (Vec::new(), Vec::new());
+        for error in &response.errors {
+            match Alarm::read(error) {
+                Some(alarm) => alarms.push(alarm),
+                None => errors.push(error.clone()),
+            }
+        }
+        Self {
+            version: response.version.clone(),
+            leader: response.leader,
+            term: response.raft_term,
+            index: response.raft_index,
+            applied: response.raft_applied_index,
+            revision: response.header.as_ref().map_or(0, |header| header.revision),
+            db_bytes: bytes(response.db_size).unwrap_or_default(),
+            used_bytes: bytes(response.db_size_in_use),
+            quota_bytes: bytes(response.db_size_quota),
+            alarms,
+            errors,
+        }
+    }
+}
+
+impl Alarm {
+    /// Reads an alarm among the errors of a status: the text form of the message, whose blanks are not stable.
+    fn read(text: &str) -> Option<Self> {
+        let mut alarm = Self { member: 0, name: AlarmType::None.as_str_name().to_owned() };
+        let mut is_one = false;
+        for (name, value) in text.split_whitespace().filter_map(|word| word.split_once(':')) {
+            match name {
+                "memberID" => alarm.member = value.parse().ok()?,
+                "alarm" => (alarm.name, is_one) = (value.to_owned(), true),
+                _ => return None,
+            }
+        }
+        is_one.then_some(alarm)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alarms_are_told_from_other_errors() {
+        let errors = ["etcdserver: no leader", "memberID:10276657743932975437  alarm:NOSPACE "];
+        let response = StatusResponse {
+            errors: errors.map(str::to_owned).to_vec(),
+            db_size: 20,
+            db_size_in_use: 0,
+            ..Default::default()
+        };
+        let standing = Standing::of(&response);
+        assert_eq!(standing.errors, ["etcdserver: no leader"]);
+        let nospace = Alarm { member: 10_276_657_743_932_975_437, name: "NOSPACE".to_owned() };
+        assert_eq!(standing.alarms, [nospace]);
+        assert_eq!((standing.db_bytes, standing.used_bytes), (20, None));
+    }
+}

@@ -1,0 +1,147 @@
+//! Tables that fit the screen: where it is narrow, columns are left out, the least important ones first.
+
+use std::borrow::Cow;
+
+use super::line::{Line, Style};
+use super::text::cut;
+
+/// A column.
+#[derive(Clone, Debug)]
+pub(super) struct Column {
+    pub(super) title: Cow<'static, str>,
+    /// Columns with higher ranks are left out before others. Those of rank 0 stay.
+    pub(super) rank: u8,
+    /// Narrower it never is, so that it does not move with every refresh.
+    pub(super) width_min: usize,
+    /// Texts are at the left, numbers at the right.
+    pub(super) is_text: bool,
+}
+
+impl Column {
+    pub(super) fn text(title: impl Into<Cow<'static, str>>, rank: u8, width_min: usize) -> Self {
+        Self { title: title.into(), rank, width_min, is_text: true }
+    }
+
+    pub(super) fn number(title: impl Into<Cow<'static, str>>, rank: u8, width_min: usize) -> Self {
+        Self { title: title.into(), rank, width_min, is_text: false }
+    }
+}
+
+/// A cell: its text and how it looks.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cell {
+    pub(super) text: String,
+    pub(super) style: Style,
+}
+
+impl Cell {
+    pub(super) fn styled(style: Style, text: impl Into<String>) -> Self {
+        Self { text: text.into(), style }
+    }
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self { text: text.into(), style: Style::Plain }
+    }
+}
+
+/// Between columns.
+const GAP: usize = 2;
+/// A column is not made narrower than this for the sake of the others.
+const TEXT_MIN: usize = 8;
+
+/// Draws a table: its headings, of which `marked` is the one that it is sorted by, and a line for each row.
+pub(super) fn draw(
+    columns: &[Column],
+    rows: &[Vec<Cell>],
+    marked: Option<&str>,
+    width: usize,
+) -> Vec<Line> {
+    let mut widths: Vec<usize> = (0..columns.len())
+        .map(|at| {
+            let cells = rows.iter().filter_map(|row| row.get(at));
+            let widest = cells.map(|cell| cell.text.chars().count()).max().unwrap_or_default();
+            widest.max(columns[at].width_min).max(columns[at].title.chars().count())
+        })
+        .collect();
+    let mut shown: Vec<usize> = (0..columns.len()).collect();
+    let total = |shown: &[usize], widths: &[usize]| -> usize {
+        shown.iter().map(|at| widths[*at] + GAP).sum::<usize>().saturating_sub(GAP)
+    };
+    // A long text is cut before a column goes.
+    let shrink = |shown: &[usize], widths: &mut [usize]| {
+        for at in shown.iter().copied().filter(|at| columns[*at].is_text) {
+            let excess = total(shown, widths).saturating_sub(width);
+            let least = widths[at].min(TEXT_MIN.max(columns[at].width_min));
+            widths[at] = widths[at].saturating_sub(excess).max(least);
+        }
+    };
+    loop {
+        let mut trial = widths.clone();
+        shrink(&shown, &mut trial);
+        let least = shown.iter().copied().max_by_key(|at| (columns[*at].rank, *at));
+        match least.filter(|at| columns[*at].rank > 0) {
+            Some(least) if total(&shown, &trial) > width => shown.retain(|at| *at != least),
+            _ => {
+                widths = trial;
+                break;
+            }
+        }
+    }
+    let line = |cell: &dyn Fn(usize) -> Cell| {
+        let mut line = Line::default();
+        for (position, at) in shown.iter().copied().enumerate() {
+            if position > 0 {
+                line.push(Style::Plain, " ".repeat(GAP));
+            }
+            let Cell { text, style } = cell(at);
+            let (text, width) = (cut(&text, widths[at]), widths[at]);
+            let padded = match columns[at].is_text {
+                true => format!("{text:<width$}"),
+                false => format!("{text:>width$}"),
+            };
+            line.push(style, padded);
+        }
+        line.fitted(width)
+    };
+    let heading = |at: usize| {
+        let title = columns[at].title.clone();
+        let style = if marked == Some(&*title) { Style::Reversed } else { Style::Strong };
+        Cell::styled(style, title)
+    };
+    let body = rows.iter().map(|row| line(&|at| row.get(at).cloned().unwrap_or_default()));
+    [line(&heading)].into_iter().chain(body).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(name: &str, width: usize) -> Vec<String> {
+        let columns = [
+            Column::text("NAME", 0, 4),
+            Column::number("A", 1, 5),
+            Column::number("B", 3, 5),
+            Column::number("C", 2, 5),
+        ];
+        let row = vec![name.into(), "1".into(), "2".into(), Cell::styled(Style::Bad, "3")];
+        draw(&columns, &[row], None, width).iter().map(Line::plain).collect()
+    }
+
+    #[test]
+    fn what_matters_least_goes_first() {
+        assert_eq!(drawn("n", 40), ["NAME      A      B      C", "n         1      2      3"]);
+        assert_eq!(drawn("n", 24), ["NAME      A      C", "n         1      3"]);
+        assert_eq!(drawn("n", 12), ["NAME      A", "n         1"]);
+        assert_eq!(drawn("n", 4), ["NAME", "n"]);
+    }
+
+    #[test]
+    fn a_long_text_is_cut_before_a_column_goes() {
+        assert_eq!(drawn("a-long-name", 29)[1], "a-long->      1      2      3");
+        for width in 0..60 {
+            assert!(drawn("a-long-name", width).iter().all(|line| line.len() <= width));
+        }
+    }
+}

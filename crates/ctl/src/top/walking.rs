@@ -1,0 +1,102 @@
+//! Counting keys by prefix, at a pace that the cluster does not feel: one small question after another, with pauses.
+
+use std::time::Duration;
+
+use quorate_api::etcdserverpb::{RangeRequest, RangeResponse};
+use tokio::time::{Instant, sleep, timeout};
+use tonic::Status;
+
+use super::prefixes::Step;
+use super::shared::Shared;
+use crate::client::{Client, Repeat};
+use crate::failure::status_text;
+use crate::key_range::KeyRange;
+
+/// Between two questions, at least; and so many times what the last one took, so that a cluster that has to count
+/// millions of keys is left alone for longer.
+const STEP_PAUSE: Duration = Duration::from_millis(100);
+const STEP_PAUSE_FACTOR: u32 = 10;
+/// Between two walks, by the same rule.
+const WALK_PAUSE: Duration = Duration::from_secs(60);
+/// After a question that failed, or was refused.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+/// A question is given up after this long.
+const ANSWER_TIME: Duration = Duration::from_secs(30);
+/// How often it is looked whether there is somebody to ask.
+const IDLE_PAUSE: Duration = Duration::from_millis(100);
+
+/// Walks through the keys again and again, as long as it is let.
+pub(super) async fn walk(shared: &Shared) {
+    let mut begun = Instant::now();
+    loop {
+        let Some(client) = shared.may_read() else {
+            sleep(IDLE_PAUSE).await;
+            continue;
+        };
+        let asked = Instant::now();
+        let step = shared.catalog.borrow().step();
+        if step == Step::Over {
+            sleep(WALK_PAUSE.max(begun.elapsed() * STEP_PAUSE_FACTOR)).await;
+            shared.catalog.borrow_mut().begin();
+            begun = Instant::now();
+            continue;
+        }
+        match timeout(ANSWER_TIME, take(shared, &client, step)).await {
+            Ok(Ok(())) => {
+                shared.uncounted.replace(None);
+                sleep(STEP_PAUSE.max(asked.elapsed() * STEP_PAUSE_FACTOR)).await;
+            }
+            Ok(Err(status)) if is_refusal(&status) => {
+                shared.uncounted.replace(Some(status_text(&status)));
+                sleep(REFUSED_PAUSE).await;
+            }
+            Ok(Err(_)) | Err(_) => sleep(RETRY_PAUSE).await,
+        }
+    }
+}
+
+async fn take(shared: &Shared, client: &Client, step: Step) -> Result<(), Status> {
+    match step {
+        Step::Over => {}
+        Step::Page(range, limit) => {
+            let limit = i64::try_from(limit).unwrap_or(1);
+            let reply = ask(client, range, limit, false).await?;
+            let key = |record: &quorate_api::record::KeyValue| {
+                let fields = record.fields();
+                (fields.key.to_vec(), fields.key.len() + fields.value.len())
+            };
+            let keys: Vec<_> = reply.kvs.iter().map(key).collect();
+            shared.catalog.borrow_mut().page(&keys, reply.more);
+        }
+        Step::Count(range) => {
+            let reply = ask(client, range, 0, true).await?;
+            let count = u64::try_from(reply.count).unwrap_or_default();
+            shared.catalog.borrow_mut().counted(count);
+        }
+    }
+    Ok(())
+}
+
+async fn ask(
+    client: &Client,
+    range: KeyRange,
+    limit: i64,
+    count_only: bool,
+) -> Result<RangeResponse, Status> {
+    let request = RangeRequest {
+        key: range.key.into(),
+        range_end: range.end.into(),
+        limit,
+        count_only,
+        // No round among the members is worth an overview.
+        serializable: true,
+        ..Default::default()
+    };
+    let range = async |channel, request| client.kv(channel).range(request).await;
+    client.call(None, Repeat::Safe, request, range).await
+}
+
+fn is_refusal(status: &Status) -> bool {
+    matches!(status.code(), tonic::Code::PermissionDenied | tonic::Code::Unauthenticated)
+}

@@ -1,0 +1,170 @@
+//! Watching what is written, within bounds: in each window, which is as long as a refresh, so many events and bytes, and
+//! where there are more the watch ends until the next window. Rates are of the time in which it was there.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use quorate_api::etcdserverpb::{WatchCreateRequest, WatchResponse};
+use quorate_api::mvccpb::event::EventType;
+use tokio::time::{Instant, sleep};
+
+use super::shared::{Shared, Watching};
+use crate::client::Client;
+use crate::events::{Events, Leader, cancel_text};
+use crate::failure::status_text;
+
+/// What the watch may tell in a window.
+const EVENTS_MAX: usize = 5_000;
+const BYTES_MAX: usize = 1 << 20;
+/// After the cluster has refused the watch.
+const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// For how long the watch has been there in this window.
+#[derive(Debug)]
+pub(super) struct Clock {
+    window_began: Instant,
+    since: Option<Instant>,
+    before: Duration,
+}
+
+impl Clock {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self { window_began: now, since: None, before: Duration::ZERO }
+    }
+
+    fn begin(&mut self, now: Instant) {
+        self.since.get_or_insert(now);
+    }
+
+    fn end(&mut self, now: Instant) {
+        self.before += self.since.take().map_or(Duration::ZERO, |since| now - since);
+    }
+
+    /// Ends the window. Returns for how long the watch was there, and which share of it that is, in hundredths.
+    fn turn(&mut self, now: Instant) -> (Duration, u32) {
+        let was_there = self.since.is_some();
+        self.end(now);
+        let (listened, window) = (self.before, now - self.window_began);
+        *self = Self::new(now);
+        if was_there {
+            self.begin(now);
+        }
+        let share = listened.as_secs_f64() / window.as_secs_f64().max(f64::EPSILON) * 100.0;
+        let percent = format!("{share:.0}").parse().unwrap_or(100).clamp(1, 100);
+        (listened, percent)
+    }
+}
+
+/// Ends a window, and has the watch go on if it had ended.
+pub(super) fn turn(shared: &Shared, clock: &std::cell::RefCell<Clock>) {
+    let (listened, percent) = clock.borrow_mut().turn(Instant::now());
+    shared.catalog.borrow_mut().end_window(listened);
+    if let Watching::On(share) = &mut *shared.watching.borrow_mut()
+        && !listened.is_zero()
+    {
+        *share = percent;
+    }
+    shared.turned.notify_waiters();
+}
+
+/// Watches as long as it is let.
+pub(super) async fn watch(shared: &Shared, clock: &std::cell::RefCell<Clock>) {
+    loop {
+        let Some(client) = shared.may_read().filter(|_| !is_spent(shared)) else {
+            shared.turned.notified().await;
+            continue;
+        };
+        let refused = listen(shared, clock, &client).await;
+        clock.borrow_mut().end(Instant::now());
+        if let Some(reason) = refused {
+            shared.catalog.borrow_mut().forget_rates();
+            shared.watching.replace(Watching::Refused(reason));
+            sleep(REFUSED_PAUSE).await;
+        }
+    }
+}
+
+/// Listens until the window is spent, another member is to be asked, or the watch ends; returns why the cluster will
+/// have none, if that is so.
+async fn listen(
+    shared: &Shared,
+    clock: &std::cell::RefCell<Clock>,
+    client: &Rc<Client>,
+) -> Option<String> {
+    let range = shared.shape.range();
+    let create = WatchCreateRequest {
+        key: range.key.into(),
+        range_end: range.end.into(),
+        fragment: true,
+        ..Default::default()
+    };
+    let mut events = Events::new(client, create, Leader::Awaited);
+    loop {
+        let response = tokio::select! {
+            response = events.next() => response,
+            () = shared.turned.notified() => {
+                match shared.may_read() {
+                    Some(reader) if Rc::ptr_eq(&reader, client) => continue,
+                    Some(_) | None => return None,
+                }
+            }
+        };
+        match response {
+            Err(status) if status.code() == tonic::Code::PermissionDenied => {
+                return Some(status_text(&status));
+            }
+            Err(_) => {
+                sleep(RETRY_PAUSE).await;
+                return None;
+            }
+            // A watch from now on has nothing that could have been compacted, so it was refused.
+            Ok(response) if response.canceled => return Some(cancel_text(&response)),
+            Ok(response) => {
+                if response.created {
+                    shared.watching.replace(Watching::On(100));
+                    clock.borrow_mut().begin(Instant::now());
+                }
+                take(shared, &response);
+            }
+        }
+        if is_spent(shared) {
+            return None;
+        }
+    }
+}
+
+fn is_spent(shared: &Shared) -> bool {
+    let (events, bytes) = shared.catalog.borrow().told();
+    events >= EVENTS_MAX || bytes >= BYTES_MAX
+}
+
+fn take(shared: &Shared, response: &WatchResponse) {
+    let mut catalog = shared.catalog.borrow_mut();
+    for event in &response.events {
+        let Some(record) = &event.kv else { continue };
+        let fields = record.fields();
+        let is_put = event.r#type == EventType::Put as i32;
+        catalog.changed(fields.key, fields.key.len() + fields.value.len(), is_put);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_runs_only_while_the_watch_is_there() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let at = |secs: u32| start + second * secs;
+        let mut clock = Clock::new(at(0));
+        assert_eq!(clock.turn(at(1)).0, Duration::ZERO);
+        clock.begin(at(2));
+        clock.end(at(3));
+        assert_eq!(clock.turn(at(5)), (second, 25));
+        clock.begin(at(5));
+        clock.begin(at(6));
+        assert_eq!(clock.turn(at(6)), (second, 100));
+        assert_eq!(clock.turn(at(7)), (second, 100));
+    }
+}
