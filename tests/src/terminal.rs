@@ -21,10 +21,18 @@ impl Terminal {
     /// Starts a program, where terminals can be made.
     #[must_use]
     pub fn start(program: &Command) -> Option<Self> {
+        Self::start_between(program, "", "")
+    }
+
+    /// The same, with lines of a shell before and after the program, at the same terminal: what is in its environment
+    /// there they can change.
+    #[must_use]
+    pub fn start_between(program: &Command, before: &str, after: &str) -> Option<Self> {
         let words = std::iter::once(program.get_program()).chain(program.get_args());
         let quoted =
             words.map(|word| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''")));
         let line = quoted.collect::<Vec<_>>().join(" ");
+        let line = [before, &line, after].join("\n");
         let mut command = Command::new("script");
         command.args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"]);
         for (name, value) in program.get_envs() {

@@ -87,7 +87,9 @@ impl<R> Command<R> {
         let mut text = format!("unknown command \"{word}\" for \"{program}\"");
         let close = |child: &&&Self| {
             let name = child.name();
-            edit_distance(word, name) <= 2 || name.starts_with(&word.to_lowercase())
+            // What etcd's tool would suggest is not to drown among what it does not have.
+            let distance_max = if child.is_own { 1 } else { 2 };
+            edit_distance(word, name) <= distance_max || name.starts_with(&word.to_lowercase())
         };
         let names: Vec<_> = self.children.iter().filter(close).map(|child| child.name()).collect();
         if !names.is_empty() {

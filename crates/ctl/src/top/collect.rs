@@ -336,6 +336,8 @@ fn trouble(status: &Status) -> Trouble {
     let message = status.message();
     let dialing = message.split_once("Error while dialing: ");
     let text = dialing.map_or(message, |(_, reason)| reason.trim_end_matches('"'));
+    // The number says no more than the words before it.
+    let text = text.split_once(" (os error").map_or(text, |(words, _)| words);
     Trouble { is_refusal, text: text.to_owned() }
 }
 
@@ -371,7 +373,7 @@ mod tests {
 
     #[test]
     fn reasons_are_told_in_few_words() {
-        let text = "connection error: desc = \"transport: Error while dialing: dial tcp 127.0.0.1:1: connection refused\"";
+        let text = "connection error: desc = \"transport: Error while dialing: dial tcp 127.0.0.1:1: connection refused (os error 111)\"";
         let told = trouble(&Status::unavailable(text));
         assert_eq!(told.text, "dial tcp 127.0.0.1:1: connection refused");
         assert!(!told.is_refusal);

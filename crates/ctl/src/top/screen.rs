@@ -23,22 +23,22 @@ const OVERVIEW_KINDS: usize = 6;
 const KEYS: &str = "q quit  1-5 or tab panes  s sort  r reverse  / filter  p pause  h help";
 
 const HELP: &[&str] = &[
-    "1-5, tab     overview, members, requests, watches and leases, prefixes",
-    "s > <        sort by the next column, or the one before",
-    "r            turn the order around",
-    "/            show only names that contain a text; escape shows all again",
-    "up, down     scroll, also by page; home leads back",
-    "+ -          refresh half as often, or twice",
-    "p, space     pause: nothing is asked meanwhile",
-    "q, ctrl-c    quit",
+    "1-5, tab   overview, members, requests, watches and leases, prefixes",
+    "s > <      sort by the next column, or the one before",
+    "r          turn the order around",
+    "/          show only names that contain a text; escape shows all again",
+    "up, down   scroll, also by page; home leads back",
+    "+ -        refresh half as often, or twice",
+    "p, space   pause: nothing is asked meanwhile",
+    "q, ctrl-c  quit",
     "",
-    "REQ/S, P50, P99: requests of clients, and how long they took (etcd 3.7, or --metrics=extensive).",
-    "FSYNC, COMMIT, PEERS: all but a hundredth of writes of the log, of the backend, of round trips.",
-    "LAG: entries that are agreed on and that the member has not applied. USED: of the backend file.",
-    "ANSWER: how long the member took to say where it stands.",
-    "KEYS is exact as of when it was counted; ~SIZE is estimated of a sample; PUT/S, DEL/S and",
-    "BYTES/S are what a watch has told, where it told too much, of the part that it was let.",
-    "-: not to be had from this member.",
+    "REQ/S P50 P99  requests of clients; times by etcd 3.7 or --metrics=extensive",
+    "FSYNC COMMIT   99 of 100 writes of the log, of the backend, took at most this",
+    "PEERS ANSWER   99 of 100 round trips to members; this member's last answer",
+    "LAG USED       entries not applied yet; share of the backend file in use",
+    "KEYS ~SIZE     counted exactly a while ago; estimated of a sample",
+    "PUT/S BYTES/S  what a watch has told of the time in which it was let",
+    "-              not to be had from this member",
 ];
 
 /// The lines of the screen.
@@ -72,6 +72,7 @@ pub(super) fn print(report: &Report, view: &View, since_1970: Duration, width: u
         lines.push(Line::default());
         lines.extend(table);
     }
+    lines.push(Line::of(Style::Plain, report.prefixes.note.clone()));
     lines.iter().map(|line| line.fitted(width).plain() + "\n").collect()
 }
 
@@ -82,15 +83,14 @@ fn head(report: &Report, view: &View, since_1970: Duration) -> Vec<Line> {
     if view.is_paused {
         first.push(Style::Reversed, " paused ");
     }
-    let cluster = match report.cluster_id {
-        0 => String::new(),
-        id => format!("  cluster {id:x}"),
-    };
     let answering = report.members.iter().filter(|member| member.standing.is_some()).count();
     let all = report.members.len();
-    first.push(Style::Plain, format!("{cluster}  "));
     let style = if answering < all { Style::Bad } else { Style::Plain };
+    first.push(Style::Plain, "  ");
     first.push(style, format!("{answering} of {all} members answer"));
+    if report.cluster_id != 0 {
+        first.push(Style::Faint, format!("  cluster {:x}", report.cluster_id));
+    }
     let mut second = match &report.leader {
         Some(name) => Line::of(Style::Plain, "leader ").and(Style::Good, escaped(name.as_bytes())),
         None => Line::of(Style::Bad, "no leader"),

@@ -17,7 +17,7 @@ use crate::key_range::KeyRange;
 const STEP_PAUSE: Duration = Duration::from_millis(100);
 const STEP_PAUSE_FACTOR: u32 = 10;
 /// Between two walks, by the same rule.
-const WALK_PAUSE: Duration = Duration::from_secs(60);
+const WALK_PAUSE: Duration = Duration::from_secs(15);
 /// After a question that failed, or was refused.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);

@@ -117,7 +117,7 @@ fn every_screen_fits_and_holds_no_control_character() {
 fn an_ordinary_terminal_shows_the_members_the_requests_and_the_largest_prefixes() {
     let text = text(&view(Pane::Overview), (80, 24));
     for part in [
-        "01:01:01 UTC  every 2s  cluster abc  2 of 3 members answer",
+        "01:01:01 UTC  every 2s  2 of 3 members answer  cluster abc",
         "leader one  term 4  revision 900 (+56/s)  keys 5780  leases 3",
         "alarm NOSPACE of two",
         "three has not answered for 12s: connection refused",
@@ -126,7 +126,7 @@ fn an_ordinary_terminal_shows_the_members_the_requests_and_the_largest_prefixes(
         "three     down 12s   -",
         "range           1500",
         "/od\\x1b[2Jd/                 5000  5.0 MB",
-        "/registry/kind39/             39",
+        "/registry/kind39/              39",
         "a note",
         "q quit",
     ] {
@@ -166,6 +166,13 @@ fn rows_are_sorted_filtered_and_scrolled() {
     // Whoever has no number comes last, whichever way.
     let reversed = View { member_sort: Sort::Requests, is_reversed: true, ..members };
     assert_eq!(first(&reversed), "one");
+}
+
+#[test]
+fn the_help_has_room_in_an_ordinary_terminal() {
+    let text = text(&View { shows_help: true, ..view(Pane::Overview) }, (80, 24));
+    assert!(HELP.iter().all(|line| line.len() <= 80), "{text}");
+    assert!(text.contains("turn the order around"), "{text}");
 }
 
 #[test]
