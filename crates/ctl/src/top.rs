@@ -12,7 +12,7 @@
 //!
 //! * Only public interfaces are used, so that it shows Quorate and etcd alike; what a member does not tell is shown as not
 //!   told, and no member that is gone ends the display.
-//! * The load is bounded whatever the cluster holds: see `collect`, `walking` and `watching`, and decision 0023.
+//! * The load is bounded whatever the cluster holds: see `collect`, `walking` and `watching`, and decision 0024.
 
 mod collect;
 mod console;
@@ -236,12 +236,17 @@ async fn draw(
     let report = RefCell::new(first);
     let renewed = tokio::sync::Notify::new();
     let renewing = async {
+        let mut begun = Instant::now();
         loop {
-            let begun = Instant::now();
-            // The interval may be another before it is over.
-            while shared.is_paused.get() || begun.elapsed() < shared.interval.get() {
-                sleep_until(Instant::now() + LOOK_PAUSE).await;
+            loop {
+                // Either may be another before it is over.
+                let (due, is_paused) = (begun + shared.interval.get(), shared.is_paused.get());
+                tokio::select! {
+                    () = sleep_until(due), if !is_paused => break,
+                    () = shared.turned.notified() => {}
+                }
             }
+            begun = Instant::now();
             let next = source.next().await;
             report.replace(next);
             renewed.notify_one();
@@ -260,8 +265,10 @@ async fn draw(
                 }
                 () = renewed.notified() => {}
             }
-            shared.interval.set(view.interval);
-            if shared.is_paused.replace(view.is_paused) != view.is_paused {
+            let before = (shared.interval.get(), shared.is_paused.get());
+            if before != (view.interval, view.is_paused) {
+                shared.interval.set(view.interval);
+                shared.is_paused.set(view.is_paused);
                 shared.turned.notify_waiters();
             }
         }
@@ -271,9 +278,6 @@ async fn draw(
         () = renewing => Ok(()),
     }
 }
-
-/// How often it is looked whether it is time to refresh.
-const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Does what a happening says; whether it is the end.
 fn handle(

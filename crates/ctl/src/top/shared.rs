@@ -29,7 +29,7 @@ pub(super) struct Shared {
     pub(super) reader: RefCell<Option<Rc<Client>>>,
     pub(super) interval: Cell<Duration>,
     pub(super) is_paused: Cell<bool>,
-    /// Told when a window has ended, or the display was paused or goes on.
+    /// Told when a window has ended, and with it a refresh, or the display was paused, goes on, or has another interval.
     pub(super) turned: Notify,
 }
 

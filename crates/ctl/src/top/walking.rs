@@ -23,15 +23,12 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 /// A question is given up after this long.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
-/// How often it is looked whether there is somebody to ask.
-const IDLE_PAUSE: Duration = Duration::from_millis(100);
-
 /// Walks through the keys again and again, as long as it is let.
 pub(super) async fn walk(shared: &Shared) {
     let mut begun = Instant::now();
     loop {
         let Some(client) = shared.may_read() else {
-            sleep(IDLE_PAUSE).await;
+            shared.turned.notified().await;
             continue;
         };
         let asked = Instant::now();

@@ -101,6 +101,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("elect", "blackbox: tool_queues"),
     ("make-mirror", "blackbox: tool_checks"),
     ("diff", "blackbox: diff"),
+    ("top", "blackbox: tool_top"),
     ("downgrade cancel", "what_3_7_prints_otherwise; migration: versions"),
     ("downgrade enable", "what_3_7_prints_otherwise; migration: versions"),
     ("downgrade validate", "what_3_7_prints_otherwise; migration: versions"),
