@@ -38,6 +38,7 @@ pub(crate) const DIFF: Command = Command {
     group: Some(group::UTILITY),
     flags: FLAGS,
     failure_code: Some(TROUBLE),
+    is_own: true,
     run: Some(|session| Box::pin(run(session))),
     ..Command::EMPTY
 };
