@@ -8,7 +8,7 @@ use std::time::Instant;
 use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::request_op::Request;
 use quorate_tests::{
-    Cluster, Ctl, Kind, PATIENCE, Server, Terminal, Tool, eventually, on_both_servers, put,
+    Cluster, Ctl, Kind, Options, PATIENCE, Server, Terminal, Tool, eventually, on_both_servers, put,
 };
 use serde_json::Value;
 
@@ -20,6 +20,7 @@ on_both_servers! {
     what_is_printed_is_plain_text,
     a_leader_that_is_killed_is_down_and_another_leads,
     a_flood_of_writes_is_watched_for_a_part_of_the_time,
+    an_alarm_is_told_by_the_name_of_its_member,
     a_secured_cluster_is_shown_to_who_may_see_it,
     a_user_sees_the_keys_that_are_permitted,
     the_screen_is_drawn_and_follows_its_size,
@@ -213,6 +214,17 @@ async fn a_flood_of_writes_is_watched_for_a_part_of_the_time(kind: Kind) {
     });
     flooded.await.unwrap();
     writing.abort();
+}
+
+async fn an_alarm_is_told_by_the_name_of_its_member(kind: Kind) {
+    let server = Options::new(kind).flag("--quota-backend-bytes=4194304").start().await;
+    let lines = Lines::of(of(&server).command(&[]));
+    let calm = lines.until("a report", |_| true);
+    assert_eq!(calm["alarms"], Value::Array(Vec::new()));
+    let (client, value) = (server.client(), vec![b'v'; 200_000]);
+    eventually("a full store", async || client.put(put("fill", &value)).await.err()).await;
+    let told = Value::from(vec![format!("NOSPACE of {}", server.name())]);
+    lines.until("an alarm", |line| line["alarms"] == told);
 }
 
 async fn a_secured_cluster_is_shown_to_who_may_see_it(kind: Kind) {

@@ -113,6 +113,8 @@ pub(super) struct History {
     metrics: BTreeMap<Identity, (Duration, Metrics)>,
     /// Since when members do not answer.
     gone_since: BTreeMap<Identity, Duration>,
+    /// Round trips to other members, which are timed every half minute only: the last ones that were.
+    round_trips: BTreeMap<Identity, Latency>,
     revision: Option<(Duration, i64)>,
 }
 
@@ -176,9 +178,12 @@ impl History {
         let newest_index = standings().map(|standing| standing.index).max().unwrap_or_default();
         let leader = leader(&sample.members);
         let rows = sample.members.iter().zip(&between).zip(gone);
-        let members: Vec<_> = rows
+        let mut members: Vec<_> = rows
             .map(|((member, between), gone)| row(member, between.as_ref(), gone, newest_index))
             .collect();
+        for (row, member) in members.iter_mut().zip(&sample.members) {
+            self.remember_round_trips(row, identity(member));
+        }
         let revision = standings().map(|standing| standing.revision).max().unwrap_or_default();
         let revisions_per_sec = self.revisions_per_sec(sample.at, revision);
         let keys = sample.members.iter().filter_map(|member| {
@@ -192,9 +197,9 @@ impl History {
             term: standings().map(|standing| standing.term).max().unwrap_or_default(),
             leases: sample.leases,
             keys: keys.reduce(f64::max),
-            members,
             kinds: kinds(&between),
-            stages: stages(&between),
+            stages: stages(&members),
+            members,
             alarms: alarms(&sample.members),
             prefixes,
         };
@@ -239,11 +244,22 @@ impl History {
         (secs > 0.0).then(|| revision.saturating_sub(old).max(0) as f64 / secs)
     }
 
+    /// Keeps the round trips of a member that were timed, and shows the last ones where none was since.
+    fn remember_round_trips(&mut self, row: &mut MemberRow, identity: Identity) {
+        let Some(timed) = row.stages.get_mut(&Stage::RoundTrip) else { return };
+        if timed.p99.is_some() {
+            self.round_trips.insert(identity, *timed);
+        } else if let Some(last) = self.round_trips.get(&identity) {
+            *timed = *last;
+        }
+    }
+
     /// Forgets who is no member any more.
     fn forget(&mut self, sample: &Sample) {
         let known: Vec<_> = sample.members.iter().map(identity).collect();
         self.metrics.retain(|id, _| known.contains(id));
         self.gone_since.retain(|id, _| known.contains(id));
+        self.round_trips.retain(|id, _| known.contains(id));
     }
 }
 
@@ -348,14 +364,11 @@ fn kinds(members: &[Option<Between>]) -> Vec<KindRow> {
     kinds.into_iter().map(row).collect()
 }
 
-fn stages(members: &[Option<Between>]) -> Vec<StageRow> {
-    let latency = |between: &Option<Between>, stage| {
-        let histogram = between.as_ref().and_then(|between| between.stage(stage));
-        histogram.as_ref().map(Latency::of).unwrap_or_default()
-    };
+fn stages(members: &[MemberRow]) -> Vec<StageRow> {
+    let of = |row: &MemberRow, stage| row.stages.get(&stage).copied().unwrap_or_default();
     let row = |stage| StageRow {
         stage,
-        by_member: members.iter().map(|between| latency(between, stage)).collect(),
+        by_member: members.iter().map(|member| of(member, stage)).collect(),
     };
     Stage::ALL.into_iter().map(row).collect()
 }
@@ -422,6 +435,19 @@ mod tests {
         assert_eq!(second.kinds[0].failures_per_sec, Some(2.0));
         assert_eq!(second.members[0].requests_per_sec, Some(12.0));
         assert_eq!(second.members[0].requests, Latency::default());
+    }
+
+    #[test]
+    fn round_trips_that_are_timed_seldom_stay_until_the_next() {
+        let mut history = History::default();
+        for (secs, timed, known) in [(0, 1, false), (1, 1, false), (2, 3, true), (3, 3, true)] {
+            let line = format!(
+                "etcd_network_peer_round_trip_time_seconds_bucket{{To=\"2\",le=\"0.001\"}} {timed}\n"
+            );
+            let report = advance(&mut history, secs, vec![member(1, secs, 1, Some(&line))]);
+            let round_trips = report.stages.last().unwrap().by_member[0];
+            assert_eq!(round_trips.p99.is_some(), known, "after {secs} s");
+        }
     }
 
     #[test]
