@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use flate2::read::GzDecoder;
+use quorate_api::etcdserverpb::RangeRequest;
 use quorate_protobuf::{Fields, Value, take_varint};
 use quorate_tests::pki::Leaf;
 use quorate_tests::{
-    Client, Kind, Options, Response, Server, eventually, get, on_both_servers, on_quorate, request,
+    Client, Kind, Options, Response, Server, Watch, eventually, get, key, on_both_servers,
+    on_quorate, request, watch_key,
 };
 
 use super::tls::Files;
@@ -34,6 +36,7 @@ on_quorate! {
     threads_are_told_by_name,
     names_of_functions_are_told,
     what_has_no_counterpart_is_said_to_have_none,
+    calls_under_way_are_counted_by_method,
 }
 
 async fn profiled(kind: Kind) -> Server {
@@ -392,4 +395,40 @@ async fn what_has_no_counterpart_is_said_to_have_none(kind: Kind) {
         assert!(answer.text().starts_with(&format!("no {page}: ")), "{}", answer.text());
         assert_eq!(answer.header("x-go-pprof"), Some("1"));
     }
+}
+
+/// What is asked at this moment, for whoever has a member before him that does not answer as it should.
+async fn calls_under_way_are_counted_by_method(kind: Kind) {
+    let server = profiled(kind).await;
+    let client = server.client();
+    client.write("k", "v").await;
+    let mut watch = Watch::open(&client);
+    watch.create(watch_key("k")).await;
+    let row = async |method: &str| {
+        let page = ask_for(server.port(), "/debug/requests").await;
+        assert_eq!(page.status, 200);
+        let page = page.text();
+        let found = page.lines().find(|line| line.contains(&format!("{method}</td>")));
+        found.map(|line| line.replace(|c: char| !c.is_ascii_digit() && c != '/', " "))
+    };
+    let numbers = |row: Option<String>| -> Vec<u64> {
+        let row = row.unwrap();
+        row.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+    };
+    assert_eq!(numbers(row("etcdserverpb.Watch/Watch").await), [1, 0, 0]);
+    let puts = numbers(row("etcdserverpb.KV/Put").await);
+    assert_eq!((puts[0], puts[2]), (0, 0), "{puts:?}");
+    let missing = RangeRequest { revision: 1_000, ..key("k") };
+    client.range(missing).await.unwrap_err();
+    let ranges = numbers(row("etcdserverpb.KV/Range").await);
+    assert_eq!((ranges[0], ranges[2]), (0, 1), "{ranges:?}");
+    drop(watch);
+    eventually("the watch has ended", async || {
+        let numbers = numbers(row("etcdserverpb.Watch/Watch").await);
+        (numbers[..2] == [0, 1]).then_some(())
+    })
+    .await;
+    let vars = ask_for(server.port(), "/debug/vars").await;
+    let vars: serde_json::Value = serde_json::from_slice(&vars.body).unwrap();
+    assert_eq!(vars["quorate.queues"]["quorate_reads_waiting"], 0);
 }

@@ -1,5 +1,5 @@
 //! The HTTP endpoints for clients, probes and scrapers: `/health`, `/livez`, `/readyz`, `/version`,
-//! `/metrics`, `/debug/vars` and `/debug/pprof/`, with the statuses, headers and bodies of etcd.
+//! `/metrics`, `/debug/vars`, `/debug/requests` and `/debug/pprof/`, with the statuses, headers and bodies of etcd.
 //!
 //! [`Endpoints::answer`] turns a request into a response and knows nothing of connections;
 //! listeners call it. What it needs to know of the member it asks a [`Probe`].
@@ -16,6 +16,7 @@ mod health;
 pub(crate) mod profiles;
 mod query;
 pub(crate) mod reply;
+mod requests;
 mod scrape;
 
 #[cfg(test)]
@@ -203,6 +204,9 @@ impl<P: Probe> Endpoints<P> {
             "/health" if method == Method::GET => self.health(request.uri().query()).await,
             "/version" if surface == Surface::Client && method == Method::GET => self.version(),
             "/debug/vars" if surface == Surface::Client && method == Method::GET => self.vars(),
+            requests::PATH if surface == Surface::Client && self.profiles.is_some() => {
+                reply::typed("text/html; charset=utf-8", requests::page(&self.metrics))
+            }
             "/health" => reply::method_not_allowed(),
             "/version" | "/debug/vars" if surface == Surface::Client => reply::method_not_allowed(),
             other => match health::checks_at(other) {
@@ -253,11 +257,15 @@ impl<P: Probe> Endpoints<P> {
     fn vars(&self) -> Reply {
         let limits = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         let arguments: Vec<String> = self.arguments.iter().map(|word| reply::json(word)).collect();
+        let waiting = self.metrics.waiting();
+        let waiting: Vec<String> =
+            waiting.map(|queue| format!("\"{}\": {}", queue.name, queue.count)).collect();
         let text = format!(
-            "{{\n\"cmdline\": [{}],\n\"file_descriptor_limit\": {},\n\"quorate.version\": {},\n\
-             \"raft.status\": {}\n}}\n",
+            "{{\n\"cmdline\": [{}],\n\"file_descriptor_limit\": {},\n\"quorate.queues\": {{{}}},\n\
+             \"quorate.version\": {},\n\"raft.status\": {}\n}}\n",
             arguments.join(","),
             limits.current.unwrap_or(u64::MAX),
+            waiting.join(", "),
             reply::json(quorate_release::QUORATE_VERSION),
             self.probe.raft_status(),
         );

@@ -244,6 +244,7 @@ fn version_and_vars_are_json() {
     let parsed: serde_json::Value = serde_json::from_str(&vars.body).unwrap();
     assert_eq!(parsed["cmdline"][1], "--name=\"x\"");
     assert_eq!(parsed["raft.status"]["term"], 2);
+    assert_eq!(parsed["quorate.queues"]["quorate_proposals_in_progress"], 0);
     assert!(vars.body.starts_with("{\n\"cmdline\": [") && vars.body.ends_with("\n}\n"));
 }
 
@@ -307,6 +308,22 @@ fn profiles_are_served_where_they_are_wanted() {
     assert!(threads.body.starts_with("threadcreate profile: total "), "{}", threads.body);
     client.surface = Surface::Metrics;
     assert_eq!(client.get("/debug/pprof/").status, 404);
+}
+
+#[test]
+fn what_is_asked_at_this_moment_is_shown_with_profiles() {
+    let mut client = Client::new(Member::default());
+    assert_eq!(client.get("/debug/requests").status, 404);
+    client.endpoints = client.endpoints.with_profiles();
+    let page = client.get("/debug/requests");
+    assert_eq!((page.status, page.header("content-type")), (200, "text/html; charset=utf-8"));
+    assert!(
+        page.body.contains("(<code>quorate_reads_waiting</code>)</td><td>0</td>"),
+        "{}",
+        page.body
+    );
+    client.surface = Surface::Metrics;
+    assert_eq!(client.get("/debug/requests").status, 404);
 }
 
 #[test]

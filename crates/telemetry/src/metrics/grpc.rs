@@ -93,6 +93,21 @@ impl MethodMetrics {
     }
 }
 
+/// How many calls of a method there were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallCounts {
+    /// The service.
+    pub service: &'static str,
+    /// The method.
+    pub method: &'static str,
+    /// Calls that began.
+    pub started: u64,
+    /// Calls that ended. It is read first, so that it is never more than what began.
+    pub ended: u64,
+    /// Those of them that ended otherwise than with OK.
+    pub failed: u64,
+}
+
 /// The series of every method.
 #[derive(Clone, Debug)]
 pub struct GrpcMetrics {
@@ -134,6 +149,17 @@ impl GrpcMetrics {
             }
         }
         Self { methods, positions: positions.into() }
+    }
+
+    /// The calls of every method.
+    pub fn counts(&self) -> impl Iterator<Item = CallCounts> {
+        self.methods.iter().map(|method| {
+            let [succeeded, failed @ ..] = &method.handled;
+            let failed = failed.iter().map(Counter::value).sum();
+            let ended = succeeded.value() + failed;
+            let (service, started) = (method.service, method.started.value());
+            CallCounts { service, method: method.method, started, ended, failed }
+        })
     }
 
     /// The series of a method, by its positions among the services they were made for.

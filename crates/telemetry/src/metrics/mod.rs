@@ -43,7 +43,7 @@ use std::fmt;
 use std::sync::OnceLock;
 
 pub use exposition::Format;
-pub use grpc::{GRPC_CODES, GrpcMetrics, GrpcService, MethodMetrics, MetricsLevel};
+pub use grpc::{CallCounts, GRPC_CODES, GrpcMetrics, GrpcService, MethodMetrics, MetricsLevel};
 pub use labelled::Labelled;
 pub use primitive::{Counter, Gauge, Histogram};
 pub use reference::reference;
@@ -57,6 +57,17 @@ use crate::log;
 use registry::{Registry, Scrape};
 
 type StateSource = Box<dyn Fn() -> StateSample + Send + Sync>;
+
+/// What a queue or a table holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Waiting {
+    /// Its series.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// How much it holds: entries, or bytes where its name says so.
+    pub count: f64,
+}
 
 /// Every series of the process.
 pub struct Metrics {
@@ -145,6 +156,18 @@ impl Metrics {
     /// Names this member by its id in hex.
     pub fn set_member_id(&self, id: &str) {
         self.server.id.with(&[id]).set(1);
+    }
+
+    /// What each queue and table of the member's own holds at this moment.
+    pub fn waiting(&self) -> impl Iterator<Item = Waiting> {
+        let state = self.state.get().map(|source| source()).unwrap_or_default();
+        let own = |view: &&view::View<StateSample>| {
+            view.kind == exposition::Kind::Gauge && view.name.starts_with("quorate_")
+        };
+        state::VIEWS.iter().filter(own).filter_map(move |view| {
+            let count = (view.read)(&state)?;
+            Some(Waiting { name: view.name, about: view.help, count })
+        })
     }
 
     /// A scrape as text.

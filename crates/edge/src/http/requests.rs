@@ -1,0 +1,42 @@
+//! `/debug/requests`: what is asked of this member at this moment, by method, and what waits, by queue; a page for people.
+//!
+//! Everything on it is counted anyway, so that the page costs a call nothing, and names no client, key or user. etcd's page of
+//! this name lists the calls themselves, of late, at log-level debug; here the log does, at that level, line by line
+//! (`request stats`), and for clients with names the audit log.
+
+use std::fmt::Write as _;
+
+use quorate_telemetry::metrics::{CallCounts, Metrics, Waiting};
+
+pub(super) const PATH: &str = "/debug/requests";
+
+/// The page, as HTML.
+pub(super) fn page(metrics: &Metrics) -> String {
+    let mut calls = String::new();
+    for CallCounts { service, method, started, ended, failed } in metrics.grpc.counts() {
+        if started == 0 {
+            continue;
+        }
+        let under_way = started.saturating_sub(ended);
+        row(&mut calls, &format!("{service}/{method}"), &[under_way, ended, failed]);
+    }
+    let mut queues = String::new();
+    for Waiting { name, about, count } in metrics.waiting() {
+        let about = about.trim_end_matches('.');
+        row(&mut queues, &format!("{about} (<code>{name}</code>)"), &[count]);
+    }
+    format!(
+        "<!DOCTYPE html>\n<html><head><title>{PATH}</title></head><body>\n<p>What is asked of this member at this moment. \
+         Bounds of the queues are in docs/bounds.md.</p>\n<table>\n<tr><th>method</th><th>under way</th><th>ended</th>\
+         <th>of these, not OK</th></tr>\n{calls}</table>\n<table>\n<tr><th>queue</th><th>holds</th></tr>\n{queues}\
+         </table>\n</body></html>\n"
+    )
+}
+
+fn row(rows: &mut String, name: &str, numbers: &[impl std::fmt::Display]) {
+    write!(rows, "<tr><td>{name}</td>").expect("a string takes it");
+    for number in numbers {
+        write!(rows, "<td>{number}</td>").expect("a string takes it");
+    }
+    rows.push_str("</tr>\n");
+}
