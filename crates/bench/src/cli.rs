@@ -139,6 +139,10 @@ pub(crate) enum Load {
         #[arg(long)]
         serializable: bool,
     },
+    /// Ask what the API server of Kubernetes asks: objects read, changed by optimistic transactions and listed in pages
+    /// at one revision, heartbeats of nodes, events with a lease, and compaction, while others watch; the report has
+    /// each call by itself
+    Kubernetes(KubernetesArgs),
     /// Watch keys with many watchers while writing them
     Watch(WatchArgs),
     /// One watcher, and the way of an event to it [default rate: 100]
@@ -182,6 +186,19 @@ pub(crate) struct ListArgs {
     /// Reply with the number of keys alone
     #[arg(long)]
     pub(crate) count_only: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct KubernetesArgs {
+    /// Watchers of everything that is written below the prefix, told of progress
+    #[arg(long, default_value_t = 10)]
+    pub(crate) watchers: u64,
+    /// Objects on a page of a list
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) page: u32,
+    /// How often history is compacted, up to where it stood the time before
+    #[arg(long, default_value = "5m", value_parser = duration)]
+    pub(crate) compact_every: Duration,
 }
 
 #[derive(Args, Clone, Debug)]

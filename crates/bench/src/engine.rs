@@ -10,6 +10,7 @@
 //!
 //! What is asked (`workload`), when (`pace`), the protocol (`wire`).
 
+mod dialogue;
 mod handshake;
 mod link;
 mod stream;
@@ -27,6 +28,7 @@ use crate::pulse::Pulse;
 use crate::record::Record;
 use crate::secret::Secret;
 
+pub(crate) use dialogue::{Ask, Dialogue, run_dialogues};
 pub(crate) use handshake::run_handshakes;
 use link::on_runtime;
 pub(crate) use link::{LOOK, Link, call, calls, log_in};

@@ -7,9 +7,11 @@ use quorate_api::etcdserverpb::{RangeRequest, RangeResponse};
 use quorate_random::SplitMix64;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::cli::{Cli, ListArgs, Load, Options, OrderName, WatchArgs};
+use crate::cli::{Cli, KubernetesArgs, ListArgs, Load, Options, OrderName, WatchArgs};
 use crate::endpoint::Endpoint;
-use crate::engine::{Records, Run, Spread, call, log_in, run_handshakes, run_streams, run_unary};
+use crate::engine::{
+    Records, Run, Spread, call, log_in, run_dialogues, run_handshakes, run_streams, run_unary,
+};
 use crate::error::BenchError;
 use crate::login::Login;
 use crate::pace::Pace;
@@ -20,6 +22,7 @@ use crate::secret::Secret;
 use crate::shuffle::Shuffle;
 use crate::template::{KeySpace, Values};
 use crate::workload::keyed::{self, Keyed, ListShape, Order};
+use crate::workload::kubernetes::{self, Server, Shape};
 use crate::workload::lease::{Grants, Leases};
 use crate::workload::path;
 use crate::workload::watch::{Board, Layout, STAMP_BYTES, Writes, run_watchers};
@@ -40,6 +43,7 @@ pub(crate) fn run(cli: &Cli) -> Result<Report, BenchError> {
         Load::List(args) => session.list(args),
         Load::Txn => session.txn(),
         Load::Mixed { reads, serializable } => session.mixed(*reads, *serializable),
+        Load::Kubernetes(args) => session.kubernetes(args),
         Load::Watch(args) => session.watch("watch", args, cli.options.rate),
         Load::WatchLatency => {
             let one = WatchArgs { watchers: 1, streams: 1, watched_keys: 1, watch_connections: 1 };
@@ -73,6 +77,13 @@ fn tokens(
         Err(BenchError::Refused { message, .. }) if message == NOT_ENABLED => Ok(Vec::new()),
         tokens => tokens,
     }
+}
+
+/// Who watches what is written.
+struct Audience {
+    layout: Layout,
+    connections: usize,
+    board: Arc<Board>,
 }
 
 struct Session<'a> {
@@ -264,10 +275,6 @@ impl<'a> Session<'a> {
     }
 
     fn watch(&self, name: &str, args: &WatchArgs, rate: Option<f64>) -> Result<Report, BenchError> {
-        if self.options.value_size < STAMP_BYTES {
-            let text = format!("watch needs values of at least {STAMP_BYTES} bytes");
-            return Err(BenchError::Usage(text));
-        }
         if args.watched_keys == 0 || args.watched_keys > self.keys.count || args.streams == 0 {
             let text = "there are 1 to --keys watched keys, and 1 or more streams";
             return Err(BenchError::Usage(text.to_owned()));
@@ -276,10 +283,71 @@ impl<'a> Session<'a> {
             watchers: args.watchers,
             watched_keys: args.watched_keys,
             streams: args.streams,
+            prefix: None,
         };
         let board = Arc::new(Board::new());
+        let writes = Writes {
+            template: keyed::put(&self.keys, &self.values).template,
+            watched_keys: layout.watched_keys,
+            board: board.clone(),
+            random: SplitMix64::new(self.options.seed),
+        };
+        let write = || {
+            self.paced(self.options.total, rate, 1, |run| {
+                run_unary(&self.spread, run, move |_| writes.clone())
+            })
+        };
+        let written =
+            |done: &Done| done.records.iter().map(|record| record.count() - record.errors).sum();
+        let audience = Audience { layout, connections: args.watch_connections, board };
+        self.watched(name, &["put"], &audience, write, written)
+    }
+
+    fn kubernetes(&self, args: &KubernetesArgs) -> Result<Report, BenchError> {
+        let prefix = &self.options.prefix;
+        if prefix.is_empty() {
+            return Err(BenchError::Usage("there is no --prefix to watch".to_owned()));
+        }
+        let board = Arc::new(Board::new());
+        let objects = (prefix.as_str(), self.keys.count);
+        let values = self.values.clone();
+        let shape = Shape::new(objects, values, args.page, args.compact_every, board.clone())?;
+        let (shape, seed) = (Arc::new(shape), self.options.seed);
+        let kinds = &kubernetes::KINDS;
+        let (of_servers, connections) = (shape.clone(), self.spread.connections);
+        let ask = || {
+            self.paced(self.options.total, self.options.rate, kinds.len(), |run| {
+                run_dialogues(&self.spread, run, move |index| {
+                    Server::new(of_servers.clone(), (index, connections), seed)
+                })
+            })
+        };
+        let layout = Layout {
+            watchers: args.watchers,
+            watched_keys: 1,
+            streams: usize::try_from(args.watchers).unwrap_or(1).max(1),
+            prefix: Some(prefix.clone()),
+        };
+        let audience = Audience { layout, connections: self.spread.connections, board };
+        self.watched("kubernetes", kinds, &audience, ask, |_| shape.written())
+    }
+
+    /// Runs `work` while others watch, and waits until they have seen everything that it has `written`.
+    fn watched(
+        &self,
+        name: &str,
+        kinds: &[&'static str],
+        audience: &Audience,
+        work: impl FnOnce() -> Result<Done, BenchError>,
+        written: impl FnOnce(&Done) -> u64,
+    ) -> Result<Report, BenchError> {
+        if self.options.value_size < STAMP_BYTES {
+            let text = format!("{name} needs values of at least {STAMP_BYTES} bytes");
+            return Err(BenchError::Usage(text));
+        }
+        let Audience { layout, connections, board } = audience;
         let watchers = {
-            let spread = Spread { connections: args.watch_connections, ..self.spread.clone() };
+            let spread = Spread { connections: *connections, ..self.spread.clone() };
             let (layout, keys, board) = (layout.clone(), self.keys.clone(), board.clone());
             std::thread::spawn(move || run_watchers(&spread, &layout, &keys, &board))
         };
@@ -287,30 +355,19 @@ impl<'a> Session<'a> {
             std::thread::sleep(LOOK);
         }
         let meter = Meter::start(&self.options.pids)?;
-        let writes = Writes {
-            template: keyed::put(&self.keys, &self.values).template,
-            watched_keys: layout.watched_keys,
-            board: board.clone(),
-            random: SplitMix64::new(self.options.seed),
-        };
-        let writers = if board.failed() {
+        let worked = if board.failed() {
             Ok(Done::default())
         } else {
             board.begin();
-            self.paced(self.options.total, rate, 1, |run| {
-                run_unary(&self.spread, run, move |_| writes.clone())
-            })
+            work()
         };
         // Watchers wait for what was written; when writing failed, for nothing.
-        let written = writers.as_ref().map_or(0, |done| {
-            done.records.iter().map(|record| record.count() - record.errors).sum()
-        });
-        board.expect(layout.events(written));
+        board.expect(layout.events(worked.as_ref().map_or(0, written)));
         let watched = watchers.join().expect("the watchers do not panic")?;
-        let done = writers?;
+        let done = worked?;
         let cost = meter.stop()?;
         let heading = self.heading(name);
-        let report = Report::new(heading, &["put"], &done.records, watched.first(), &cost);
+        let report = Report::new(heading, kinds, &done.records, watched.first(), &cost);
         Ok(report.with_course(done.silence, done.cut_short))
     }
 

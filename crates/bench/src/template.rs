@@ -77,7 +77,8 @@ impl Values {
         Self { pool, value_bytes }
     }
 
-    fn choose(&self, random: &mut SplitMix64) -> &[u8] {
+    /// The value of an operation.
+    pub(crate) fn choose(&self, random: &mut SplitMix64) -> &[u8] {
         let start = random.position(POOL_BYTES);
         &self.pool[start..start + self.value_bytes]
     }

@@ -86,6 +86,7 @@ fn every_load_logs_in() {
         assert!(load.starts_with("lease") || !server.bench(load), "{load}");
     }
     assert!(server.bench("--user root:r00t watch --watchers 10 --streams 2"));
+    assert!(server.bench("--user root:r00t --keys 100 kubernetes --watchers 2"));
     for line in ["--user root:wrong put", "--user root put"] {
         assert!(!server.bench(line), "{line}");
     }

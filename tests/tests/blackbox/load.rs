@@ -2,13 +2,16 @@
 
 use std::process::{Child, Command, Stdio};
 
-use quorate_tests::{Kind, Server, eventually, on_both_servers};
+use quorate_api::etcdserverpb::{LeaseLeasesRequest, RangeRequest};
+use quorate_tests::{Kind, Server, eventually, key, on_both_servers, prefix, refused, run_to_end};
 use serde_json::Value;
+use tonic::Code;
 
 on_both_servers! {
     alone:
     a_load_survives_its_server,
     a_load_that_is_interrupted_says_so,
+    an_api_server_is_imitated,
 }
 
 /// A load that runs until it is interrupted; ended when dropped.
@@ -93,4 +96,36 @@ async fn a_load_that_is_interrupted_says_so(kind: Kind) {
         (&"it was interrupted".into(), &0.into())
     );
     assert_eq!(report["servers"][0]["pid"], server.pid());
+}
+
+async fn an_api_server_is_imitated(kind: Kind) {
+    let server = Server::start(kind).await;
+    let endpoint = format!("127.0.0.1:{}", server.port());
+    let args = ["bench", "kubernetes", "--json", "--endpoints", &endpoint];
+    let size = ["--total", "4000", "--keys", "300", "--page", "50", "--clients", "20"];
+    let more = ["--connections", "4", "--watchers", "3", "--compact-every", "100ms"];
+    let mut command = Command::new(Kind::Quorate.program());
+    command.args(args).args(size).args(more);
+    let told = run_to_end(command, "").success();
+    let report: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((&report["errors"], &report["events"]["errors"]), (&0.into(), &0.into()), "{told}");
+    let count = |kind: &str| report["kinds"][kind]["count"].as_u64().unwrap();
+    for kind in ["get", "list page", "update", "heartbeat", "lease", "event", "compact"] {
+        assert!(count(kind) > 0, "{kind} in {told}");
+    }
+    // Lists of some hundred objects have more than one page, and changes are read before they are made.
+    assert!(count("list page") > 50 && count("get") > count("update"), "{told}");
+    // Every watcher has seen everything that is there, and what was there before it was written over.
+    let events = report["events"]["count"].as_u64().unwrap();
+    let written = count("update") + count("heartbeat") + count("event");
+    assert!(events.is_multiple_of(3) && events / 3 <= written, "{told}");
+    let client = server.client();
+    let found = client.range(prefix("bench/events/")).await.unwrap();
+    assert_eq!(found.count.cast_unsigned(), count("event"), "{told}");
+    let leases = client.lease_leases(LeaseLeasesRequest {}).await.unwrap().leases;
+    assert_eq!(leases.len() as u64, count("lease"), "{told}");
+    // History was compacted, by the rule that the API server has for it.
+    let old = client.range(RangeRequest { revision: 2, ..key("k") }).await;
+    refused(old, Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted");
+    assert!(client.read("compact_rev_key/bench/").await.is_some());
 }

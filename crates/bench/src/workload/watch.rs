@@ -32,6 +32,9 @@ pub(crate) struct Layout {
     /// Watcher `n` watches key `n` modulo this.
     pub(crate) watched_keys: u64,
     pub(crate) streams: usize,
+    /// All keys that begin with this are watched by every watcher instead, as API servers watch: with the values
+    /// before, and told of progress.
+    pub(crate) prefix: Option<String>,
 }
 
 impl Layout {
@@ -43,6 +46,9 @@ impl Layout {
 
     /// How many events `writes` writes cause, when write `n` is of key `n` modulo the watched keys.
     pub(crate) fn events(&self, writes: u64) -> u64 {
+        if self.prefix.is_some() {
+            return writes * self.watchers;
+        }
         let rounds = writes / self.watched_keys * self.watchers;
         rounds + (0..writes % self.watched_keys).map(|key| self.watchers_of(key)).sum::<u64>()
     }
@@ -98,7 +104,8 @@ impl Board {
         self.expected.store(events, Ordering::Relaxed);
     }
 
-    fn nanos(&self) -> u64 {
+    /// The moment that a value written now begins with.
+    pub(crate) fn nanos(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 }
@@ -150,12 +157,32 @@ fn creations(layout: &Layout, keys: &KeySpace, stream: usize) -> Vec<Vec<u8>> {
     (stream as u64..layout.watchers)
         .step_by(layout.streams)
         .map(|watcher| {
-            let key = keys.key(watcher % layout.watched_keys).into();
-            let create = WatchCreateRequest { key, ..Default::default() };
+            let create = match &layout.prefix {
+                Some(prefix) => prefix_creation(prefix),
+                None => WatchCreateRequest {
+                    key: keys.key(watcher % layout.watched_keys).into(),
+                    ..Default::default()
+                },
+            };
             let request_union = Some(watch_request::RequestUnion::CreateRequest(create));
             WatchRequest { request_union }.encode_to_vec()
         })
         .collect()
+}
+
+fn prefix_creation(prefix: &str) -> WatchCreateRequest {
+    let mut end = prefix.as_bytes().to_vec();
+    // Prefixes are texts, and no byte of one is the last there is.
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    WatchCreateRequest {
+        key: prefix.as_bytes().to_vec().into(),
+        range_end: end.into(),
+        progress_notify: true,
+        prev_kv: true,
+        ..Default::default()
+    }
 }
 
 async fn connection(
@@ -304,7 +331,7 @@ mod tests {
     #[test]
     fn events_are_counted_for_uneven_layouts() {
         for (watchers, watched_keys) in [(10, 1), (10, 10), (10, 3), (2, 5)] {
-            let layout = Layout { watchers, watched_keys, streams: 1 };
+            let layout = Layout { watchers, watched_keys, streams: 1, prefix: None };
             for writes in 0..20 {
                 let naive: u64 = (0..writes)
                     .flat_map(|write| (0..watchers).map(move |watcher| (write, watcher)))
