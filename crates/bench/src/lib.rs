@@ -24,6 +24,7 @@ mod endpoint;
 mod engine;
 mod error;
 mod login;
+mod manual;
 mod pace;
 mod process;
 mod progress;
@@ -42,6 +43,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
+pub use manual::{ToldLoad, ToldOption, told_loads, told_options};
 
 /// Runs the benchmark that the arguments describe; the first argument is the program's name. The exit
 /// code is 0 if every operation succeeded, 1 if some failed or the run could not be made, 2 if the

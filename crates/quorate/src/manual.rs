@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use quorate_bench::{ToldOption, told_loads, told_options};
 use quorate_cli::manual::Page;
 use quorate_config::told_flags;
 
-const USAGE: &str = "Usage: quorate manual [server | ctl | utl | metrics] [--markdown]\n";
+const USAGE: &str = "Usage: quorate manual [server | ctl | utl | bench | metrics] [--markdown]\n";
 
 /// A line that makes no sense ends with this.
 const BAD_LINE: u8 = 2;
@@ -32,6 +33,7 @@ fn page(words: &[&str]) -> Option<String> {
         ["ctl", "--markdown"] => quorate_ctl::reference(),
         ["utl"] => quorate_utl::man_page(),
         ["utl", "--markdown"] => quorate_utl::reference(),
+        ["bench"] => bench_page(),
         // There is no other form of it.
         ["metrics"] | ["metrics", "--markdown"] => quorate_telemetry::metrics::reference(),
         _ => return None,
@@ -80,6 +82,41 @@ fn server_page() -> String {
     );
     page.item("2", None, "The command line makes no sense.");
     page.section("SEE ALSO");
-    page.text("quorate-ctl(1), quorate-utl(1)");
+    page.text("quorate-ctl(1), quorate-utl(1), quorate-bench(1)");
     page.finish()
+}
+
+fn bench_page() -> String {
+    let mut page = Page::new("quorate-bench", "put load on etcd, and say what came of it");
+    page.section("SYNOPSIS");
+    page.synopsis("quorate bench", &["load", "[options]"]);
+    page.section("DESCRIPTION");
+    page.paragraph(
+        "Asks a server of Quorate or etcd for as much as it can give, or for as much as it is told, and reports \
+         throughput, latencies and, of processes on the same machine, what each operation cost them. Connections that are \
+         lost are dialled again, and what was under way on them counts as errors.",
+    );
+    page.paragraph("Keys are written below --prefix and stay there.");
+    page.section("LOADS");
+    for load in told_loads() {
+        page.subsection(&load.name);
+        page.text(&format!("{}.", load.about));
+        options(&mut page, &load.options);
+    }
+    page.section("OPTIONS");
+    page.text("They are those of every load.");
+    options(&mut page, &told_options());
+    page.section("EXIT STATUS");
+    page.item("0", None, "Every operation succeeded.");
+    page.item("1", None, "Some failed, the run was cut short, or it could not be made.");
+    page.item("2", None, "The command line makes no sense.");
+    page.section("SEE ALSO");
+    page.text("quorate(1), quorate-ctl(1)");
+    page.finish()
+}
+
+fn options(page: &mut Page, options: &[ToldOption]) {
+    for option in options {
+        page.item(&option.name, option.value.as_deref(), &option.about);
+    }
 }

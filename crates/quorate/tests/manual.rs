@@ -8,10 +8,11 @@ use std::process::Command;
 /// Writes the pages instead of comparing them.
 const UPDATE: &str = "QUORATE_UPDATE_DOCS";
 
-const PAGES: [(&str, &[&str]); 7] = [
+const PAGES: [(&str, &[&str]); 8] = [
     ("packaging/man/quorate.1", &["server"]),
     ("packaging/man/quorate-ctl.1", &["ctl"]),
     ("packaging/man/quorate-utl.1", &["utl"]),
+    ("packaging/man/quorate-bench.1", &["bench"]),
     ("docs/flags.md", &["server", "--markdown"]),
     ("docs/ctl.md", &["ctl", "--markdown"]),
     ("docs/utl.md", &["utl", "--markdown"]),
@@ -40,7 +41,9 @@ fn pages_are_what_is_declared() {
 
 #[test]
 fn what_there_is_no_page_of_is_answered_with_the_usage() {
-    for words in [&["bench"][..], &["ctl", "--html"], &["server", "ctl"]] {
+    for words in
+        [&["gateway"][..], &["bench", "--markdown"], &["ctl", "--html"], &["server", "ctl"]]
+    {
         let refused = run(words);
         assert_eq!(refused.status.code(), Some(2), "{words:?}");
         assert!(refused.stdout.is_empty());

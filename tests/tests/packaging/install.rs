@@ -84,6 +84,7 @@ fn what_is_installed_is_what_others_look_for() {
         "/usr/share/man/man1/quorate.1.gz",
         "/usr/share/man/man1/quorate-ctl.1.gz",
         "/usr/share/man/man1/quorate-utl.1.gz",
+        "/usr/share/man/man1/quorate-bench.1.gz",
         "/usr/share/man/man8/quorate-takeover.8.gz",
         "/usr/share/doc/quorate/changelog.gz",
     ] {

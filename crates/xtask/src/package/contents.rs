@@ -47,10 +47,11 @@ const COPIED: [(&str, &str, u32); 10] = [
 const DEFAULTS: &str = "etc/default/quorate";
 
 /// Files of the repository that are installed compressed, as Debian wants it.
-const COMPRESSED: [(&str, &str); 5] = [
+const COMPRESSED: [(&str, &str); 6] = [
     ("packaging/man/quorate.1", "usr/share/man/man1/quorate.1.gz"),
     ("packaging/man/quorate-ctl.1", "usr/share/man/man1/quorate-ctl.1.gz"),
     ("packaging/man/quorate-utl.1", "usr/share/man/man1/quorate-utl.1.gz"),
+    ("packaging/man/quorate-bench.1", "usr/share/man/man1/quorate-bench.1.gz"),
     ("packaging/debian/quorate-takeover.8", "usr/share/man/man8/quorate-takeover.8.gz"),
     ("CHANGELOG.md", "usr/share/doc/quorate/changelog.gz"),
 ];
