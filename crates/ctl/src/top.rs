@@ -149,7 +149,7 @@ pub(crate) async fn run(session: &Session) -> Result<(), Failure> {
     if !settings.counts {
         shared.uncounted.replace(Some("--no-count".to_owned()));
     }
-    let clock = RefCell::new(Clock::new(Instant::now()));
+    let clock = RefCell::new(Clock::new());
     let mut source = Source {
         collector: Collector::new(session, session.endpoints().await?),
         history: History::default(),

@@ -20,7 +20,8 @@ The cluster hardly feels it. A refresh asks each member where it stands, who the
 are listed every 10s, or 120s once they are more than 10000. Keys are counted by prefix, exactly, by small questions
 with pauses that are ten times as long as the answers took, and again after a pause ten times as long as all of that;
 what they take up is estimated of the keys that are seen on the way. What is written is told by a watch, until it has
-told of 5000 changes or 1 MiB within one interval. A user has to be allowed to read the keys of --prefix for that.",
+told of 5000 changes or 1 MiB within one interval; then it rests, up to 5s. A user has to be allowed to read the keys
+of --prefix for that.",
     group: Some(group::MAINTENANCE),
     flags: &[
         Flag::bool("batch", "Print instead of drawing, as where standard output is no terminal"),

@@ -1,12 +1,12 @@
 //! Watching what is written, within bounds: in each window, which is as long as a refresh, so many events and bytes, and
-//! where there are more the watch ends until the next window. Rates are of the time in which it was there.
+//! where there are more the watch ends for a while. Rates are of the time in which it was there.
 
 use std::rc::Rc;
 use std::time::Duration;
 
 use quorate_api::etcdserverpb::{WatchCreateRequest, WatchResponse};
 use quorate_api::mvccpb::event::EventType;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::shared::{Shared, Watching};
 use crate::client::Client;
@@ -16,24 +16,29 @@ use crate::failure::status_text;
 /// What the watch may tell in a window.
 const EVENTS_MAX: usize = 5_000;
 const BYTES_MAX: usize = 1 << 20;
+/// A watch that has told all that it may is not made again sooner than this after it was made the last time: where users
+/// log in, each has a login of its own.
+const REST: Duration = Duration::from_secs(5);
 /// After the cluster has refused the watch.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// For how long the watch has been there in this window.
+/// For how long the watch has been there, of the time since rates were last known.
 #[derive(Debug)]
 pub(super) struct Clock {
-    window_began: Instant,
+    /// Nothing until it is there for the first time.
+    began: Option<Instant>,
     since: Option<Instant>,
     before: Duration,
 }
 
 impl Clock {
-    pub(super) const fn new(now: Instant) -> Self {
-        Self { window_began: now, since: None, before: Duration::ZERO }
+    pub(super) const fn new() -> Self {
+        Self { began: None, since: None, before: Duration::ZERO }
     }
 
     fn begin(&mut self, now: Instant) {
+        self.began.get_or_insert(now);
         self.since.get_or_insert(now);
     }
 
@@ -41,16 +46,18 @@ impl Clock {
         self.before += self.since.take().map_or(Duration::ZERO, |since| now - since);
     }
 
-    /// Ends the window. Returns for how long the watch was there, and which share of it that is, in hundredths.
+    /// Ends a window. Returns for how long the watch was there, and which share that is, in hundredths, of the time
+    /// since the last window in which it was.
     fn turn(&mut self, now: Instant) -> (Duration, u32) {
-        let was_there = self.since.is_some();
+        let is_there = self.since.is_some();
         self.end(now);
-        let (listened, window) = (self.before, now - self.window_began);
-        *self = Self::new(now);
-        if was_there {
-            self.begin(now);
-        }
-        let share = listened.as_secs_f64() / window.as_secs_f64().max(f64::EPSILON) * 100.0;
+        self.since = is_there.then_some(now);
+        let listened = std::mem::take(&mut self.before);
+        let Some(began) = self.began.filter(|_| !listened.is_zero()) else {
+            return (Duration::ZERO, 0);
+        };
+        self.began = Some(now);
+        let share = listened.as_secs_f64() / (now - began).as_secs_f64().max(f64::EPSILON) * 100.0;
         let percent = format!("{share:.0}").parse().unwrap_or(100).clamp(1, 100);
         (listened, percent)
     }
@@ -75,8 +82,12 @@ pub(super) async fn watch(shared: &Shared, clock: &std::cell::RefCell<Clock>) {
             shared.turned.notified().await;
             continue;
         };
+        let made = Instant::now();
         let refused = listen(shared, clock, &client).await;
         clock.borrow_mut().end(Instant::now());
+        if is_spent(shared) {
+            sleep_until(made + REST).await;
+        }
         if let Some(reason) = refused {
             shared.catalog.borrow_mut().forget_rates();
             shared.watching.replace(Watching::Refused(reason));
@@ -157,14 +168,16 @@ mod tests {
     fn the_clock_runs_only_while_the_watch_is_there() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
         let at = |secs: u32| start + second * secs;
-        let mut clock = Clock::new(at(0));
+        let mut clock = Clock::new();
         assert_eq!(clock.turn(at(1)).0, Duration::ZERO);
         clock.begin(at(2));
         clock.end(at(3));
-        assert_eq!(clock.turn(at(5)), (second, 25));
-        clock.begin(at(5));
-        clock.begin(at(6));
-        assert_eq!(clock.turn(at(6)), (second, 100));
-        assert_eq!(clock.turn(at(7)), (second, 100));
+        assert_eq!(clock.turn(at(4)), (second, 50));
+        // Windows without it count as time in which it was not there.
+        assert_eq!(clock.turn(at(5)).0, Duration::ZERO);
+        clock.begin(at(7));
+        clock.begin(at(8));
+        assert_eq!(clock.turn(at(8)), (second, 25));
+        assert_eq!(clock.turn(at(9)), (second, 100));
     }
 }
