@@ -46,6 +46,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("slow_requests::", "each request's text would name root"),
     ("takeover::a_directory_with_authentication_is_guarded", OWN_USERS),
     ("takeover::users_that_stand_in_the_log_alone_are_taken_over", OWN_USERS),
+    ("tool_top::a_user_sees_the_keys_that_are_permitted", OWN_USERS),
 ];
 
 const OWN_USERS: &str = "it makes users and turns authentication on by itself";

@@ -106,6 +106,9 @@ async fn an_api_server_is_imitated(kind: Kind) {
     let more = ["--connections", "4", "--watchers", "3", "--compact-every", "100ms"];
     let mut command = Command::new(Kind::Quorate.program());
     command.args(args).args(size).args(more);
+    if let Some(user) = server.user_of_tools() {
+        command.args(["--user", &user]);
+    }
     let told = run_to_end(command, "").success();
     let report: Value = serde_json::from_str(&told).unwrap();
     assert_eq!((&report["errors"], &report["events"]["errors"]), (&0.into(), &0.into()), "{told}");

@@ -9,6 +9,7 @@
 //!   where it says that it listens; an answer of another member is not taken for its own.
 //! * What cannot be had is left out; nothing but the first refresh fails, and that only if nobody answers.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -33,6 +34,8 @@ use crate::session::Session;
 /// What an answer may take, whatever the interval is.
 const ANSWER_TIME_MIN: Duration = Duration::from_millis(500);
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+/// What the first answer of a member may take, before which users log in.
+const FIRST_ANSWER_TIME: Duration = Duration::from_secs(5);
 /// No member tells more of itself.
 const METRICS_BYTES_MAX: u64 = 16 << 20;
 /// How often leases are counted, for which all of them are listed; and how often where they are many.
@@ -49,6 +52,9 @@ struct Target {
     endpoints: Vec<String>,
     client: Result<Rc<Client>, String>,
     http: Vec<ChannelConnector>,
+    was_asked: Cell<bool>,
+    /// As far as it is needed.
+    is_logged_in: Cell<bool>,
 }
 
 /// What one answered.
@@ -142,7 +148,8 @@ impl<'a> Collector<'a> {
         let transport = transport(&self.session.matches);
         let http = endpoints.iter().filter_map(|endpoint| http_stream(endpoint, &transport).ok());
         let (name, http) = (name.to_owned(), http.collect());
-        Rc::new(Target { id, name, is_learner, endpoints, client, http })
+        let (was_asked, is_logged_in) = (Cell::new(false), Cell::new(false));
+        Rc::new(Target { id, name, is_learner, endpoints, client, http, was_asked, is_logged_in })
     }
 
     /// Takes over who the members are and whose the given endpoints are.
@@ -301,8 +308,13 @@ fn place(endpoint: &str) -> &str {
 
 async fn ask(target: Rc<Target>, start: Instant, patience: Duration) -> Answer {
     let late = || Err(Status::deadline_exceeded("no answer in time"));
+    let patience = if target.was_asked.replace(true) { patience } else { FIRST_ANSWER_TIME };
     let asking = async {
         let client = target.client.as_ref().map_err(|text| Status::unavailable(text.clone()))?;
+        // A learner logs nobody in, and answers all the same.
+        if !target.is_logged_in.get() && client.log_in().await.is_ok() {
+            target.is_logged_in.set(true);
+        }
         let begun = Instant::now();
         let status = async |channel, request| client.maintenance(channel).status(request).await;
         let status = client.call(None, Repeat::Safe, StatusRequest {}, status).await?;
