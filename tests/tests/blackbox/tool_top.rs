@@ -36,7 +36,7 @@ struct Lines {
 
 impl Lines {
     fn of(mut command: Command) -> Self {
-        command.args(["top", "--write-out=json", "--interval=300ms"]);
+        command.args(["top", "--write-out=json", "--interval=300ms", "--dial-timeout=20s"]);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
@@ -244,7 +244,7 @@ async fn a_secured_cluster_is_shown_to_who_may_see_it(kind: Kind) {
 }
 
 async fn a_user_sees_the_keys_that_are_permitted(kind: Kind) {
-    let server = Server::start(kind).await;
+    let server = Options::new(kind).flag("--bcrypt-cost=4").start().await;
     fill(&server).await;
     let ctl = of(&server);
     for line in [
