@@ -90,29 +90,37 @@ fn decode_deep<M: Message + Default + 'static>(bytes: &Bytes) -> Option<M> {
     Some(message)
 }
 
+/// Reads a message.
+///
+/// # Errors
+///
+/// The bytes are none, which is told as of a request.
+pub fn decode<M: Message + Name + Default + 'static>(bytes: Bytes) -> Result<M, Status> {
+    let error = match shape::decode(bytes.clone()) {
+        Ok(message) => return Ok(message),
+        Err(error) => error.to_string(),
+    };
+    // prost tells them apart only in its message.
+    let reason = if error.contains("UTF-8") {
+        "string field contains invalid UTF-8"
+    } else if error.contains("recursion limit") {
+        match decode_deep(&bytes) {
+            Some(message) => return Ok(message),
+            None => "proto: exceeded maximum recursion depth",
+        }
+    } else {
+        "proto: cannot parse invalid wire-format data"
+    };
+    Err(Status::internal(format!("grpc: error unmarshalling request: {reason}")))
+}
+
 impl<M: Message + Name + Default + 'static> Decoder for Half<M> {
     type Item = M;
     type Error = Status;
 
     fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<M>, Status> {
         // The bytes are shared, not copied.
-        let bytes = buf.copy_to_bytes(buf.remaining());
-        let error = match shape::decode(bytes.clone()) {
-            Ok(message) => return Ok(Some(message)),
-            Err(error) => error.to_string(),
-        };
-        // prost tells them apart only in its message.
-        let reason = if error.contains("UTF-8") {
-            "string field contains invalid UTF-8"
-        } else if error.contains("recursion limit") {
-            match decode_deep(&bytes) {
-                Some(message) => return Ok(Some(message)),
-                None => "proto: exceeded maximum recursion depth",
-            }
-        } else {
-            "proto: cannot parse invalid wire-format data"
-        };
-        Err(Status::internal(format!("grpc: error unmarshalling request: {reason}")))
+        decode(buf.copy_to_bytes(buf.remaining())).map(Some)
     }
 
     fn buffer_settings(&self) -> BufferSettings {

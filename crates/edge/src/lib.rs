@@ -25,5 +25,6 @@ pub mod fuzz {
 
 pub use client_http::{HttpService, MemberProbe};
 pub use grpc::{Observers, Router};
+pub use http::profiles::Profiles;
 pub use http::{Access, Endpoints, Surface};
 pub use peer_port::PeerService;

@@ -1,4 +1,4 @@
-//! Whom connections are passed to: what the flags say, or SRV records of DNS.
+//! Whom connections are passed to: what the flags say, or what was discovered (`discovery`).
 
 use std::collections::BTreeSet;
 use std::io;
@@ -7,23 +7,18 @@ use std::net::IpAddr;
 use quorate_cli::flags::Matches;
 use quorate_cli::gotext;
 use quorate_config::split_host_port;
-use quorate_dns::{Resolver, Service};
-use quorate_telemetry::log;
-use quorate_tls::{Allowed, Connector, ConnectorSettings, Protocols, SetupError, Trust};
+use quorate_dns::Service;
 use thiserror::Error;
 use tokio::net::lookup_host;
 
-use crate::dial::{address, connect};
+use crate::discovery::{Discovery, DiscoveryError};
 
 /// What the flags say.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) listen_addr: String,
     endpoints: Vec<String>,
-    domain: String,
-    service: String,
-    is_insecure_accepted: bool,
-    authorities: String,
+    discovery: Discovery,
 }
 
 impl Wanted {
@@ -32,10 +27,12 @@ impl Wanted {
         Self {
             listen_addr: text("listen-addr"),
             endpoints: matches.list("endpoints"),
-            domain: text("discovery-srv"),
-            service: text("discovery-srv-name"),
-            is_insecure_accepted: matches.bool("insecure-discovery"),
-            authorities: text("trusted-ca-file"),
+            discovery: Discovery {
+                domain: text("discovery-srv"),
+                service: text("discovery-srv-name"),
+                is_insecure_accepted: matches.bool("insecure-discovery"),
+                authorities: text("trusted-ca-file"),
+            },
         }
     }
 }
@@ -43,10 +40,8 @@ impl Wanted {
 /// Why there is nobody to pass connections to; the texts are etcd's.
 #[derive(Debug, Error)]
 pub(crate) enum EndpointError {
-    #[error("dns lookup errors: {0} and {1}")]
-    Lookup(String, String),
     #[error(transparent)]
-    Authorities(#[from] SetupError),
+    Discovery(#[from] DiscoveryError),
     #[error("error parsing endpoint {}", gotext::quote(.0.as_bytes()))]
     Endpoint(String),
     #[error("failed to validate listen address: {0}")]
@@ -65,12 +60,9 @@ pub(crate) enum EndpointError {
 
 /// Finds everybody whom connections may be passed to; at least one.
 pub(crate) async fn find(wanted: &Wanted) -> Result<Vec<Service>, EndpointError> {
-    let discovered = match wanted.domain.as_str() {
-        "" => Vec::new(),
-        _ => discover(wanted, &Resolver::of_system()).await?,
-    };
+    let discovered = wanted.discovery.find().await?;
     if !discovered.is_empty() {
-        return Ok(discovered);
+        return Ok(discovered.into_iter().map(|found| found.service).collect());
     }
     let named = wanted.endpoints.iter().map(|endpoint| named(endpoint));
     let named = named.collect::<Result<Vec<_>, _>>()?;
@@ -85,64 +77,6 @@ fn named(endpoint: &str) -> Result<Service, EndpointError> {
     let parts = parts.and_then(|(host, port)| Some((host, port.parse().ok()?)));
     let (host, port) = parts.ok_or_else(|| EndpointError::Endpoint(authority.to_owned()))?;
     Ok(Service { priority: 0, weight: 0, target: host.to_owned(), port })
-}
-
-/// Asks for the records of members with TLS and without. Unless the latter are accepted, only those are taken whose
-/// certificate is good for the domain.
-async fn discover(wanted: &Wanted, resolver: &Resolver) -> Result<Vec<Service>, EndpointError> {
-    let Wanted { domain, service, .. } = wanted;
-    let dash = if service.is_empty() { "" } else { "-" };
-    let lookup = async |kind: &str| {
-        let name = format!("_{kind}{dash}{service}._tcp.{domain}");
-        let records = resolver.services(&name).await;
-        records.map_err(|error| format!("lookup {name}: {}", gotext::reason(&error)))
-    };
-    let (secured, plain) = tokio::join!(lookup("etcd-client-ssl"), lookup("etcd-client"));
-    let (secured, plain) = match (secured, plain) {
-        (Err(secured), Err(plain)) => return Err(EndpointError::Lookup(secured, plain)),
-        (secured, plain) => (secured.unwrap_or_default(), plain.unwrap_or_default()),
-    };
-    let shown: Vec<String> = secured.iter().chain(&plain).map(address).collect();
-    log::info!("discovered cluster from SRV", "srv-server" = domain, "endpoints" = shown);
-    if wanted.is_insecure_accepted {
-        return Ok([secured, plain].concat());
-    }
-    let connector = Connector::new(ConnectorSettings {
-        pair: None,
-        protocols: Protocols::default(),
-        trust: Some(match wanted.authorities.as_str() {
-            "" => Trust::System,
-            path => Trust::File(path.into()),
-        }),
-        allowed: Allowed::All,
-        http2: false,
-        server_name: Some(domain.clone()),
-    })?;
-    let mut valid = Vec::new();
-    for service in secured {
-        match shake_hands(&connector, &service).await {
-            Ok(()) => valid.push(service),
-            Err(error) => log::warn!(
-                "failed to validate discovered endpoints",
-                "srv-server" = domain,
-                "endpoints" = vec![address(&service)],
-                "error" = error.to_string()
-            ),
-        }
-    }
-    let shown: Vec<String> = valid.iter().map(address).collect();
-    log::info!(
-        "using validated discovered SRV endpoints",
-        "srv-server" = domain,
-        "endpoints" = shown
-    );
-    Ok(valid)
-}
-
-async fn shake_hands(connector: &Connector, service: &Service) -> io::Result<()> {
-    let stream = connect(&address(service)).await?;
-    let shaken = connector.connect(Some(&service.target), stream).await;
-    shaken.map(drop).map_err(io::Error::other)
 }
 
 /// Refuses a gateway that would pass connections to itself.

@@ -1,7 +1,7 @@
 //! `etcd gateway`: connections of clients, passed on as they are to the members of a cluster.
 //!
 //! ```text
-//! main ─► endpoints (whom to pass them to: flags, or SRV records) ─► proxy (who gets the next, and who is passed over)
+//! main ─► endpoints (whom to pass them to: flags, or SRV records: discovery) ─► proxy (who gets the next, and who is passed over)
 //! ```
 //!
 //! # Guarantees
@@ -13,9 +13,10 @@
 //!
 //! # Not here
 //!
-//! Retries of requests, and anything else that takes understanding them (`grpc-proxy` of etcd).
+//! Retries of requests, and anything else that takes understanding them (`quorate-proxy`).
 
 mod dial;
+mod discovery;
 mod endpoints;
 mod proxy;
 
@@ -33,6 +34,7 @@ use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle};
 
+pub use crate::discovery::{Discovered, Discovery, DiscoveryError};
 use crate::endpoints::{EndpointError, Wanted};
 use crate::proxy::Proxy;
 

@@ -57,6 +57,11 @@ impl Conversion {
         read::message(self.input, json, wire)
     }
 
+    /// Appends a request that was on the wire as JSON.
+    pub fn asked(&self, wire: &[u8], json: &mut Vec<u8>) -> Result<(), Malformed> {
+        write::message(self.input, wire, json)
+    }
+
     /// Appends a response as JSON.
     pub fn response(&self, wire: &[u8], json: &mut Vec<u8>) -> Result<(), Malformed> {
         write::message(self.output, wire, json)

@@ -1,12 +1,11 @@
 //! The binary: decides which program it is called as, and becomes it.
 //!
 //! A link named `etcdctl` or `etcdutl` makes it that tool; otherwise the first argument may name one (`ctl`, `utl`,
-//! `bench`, `gateway`, `manual`); everything else is the server's command line. Programs of etcd that are not here yet are refused by name.
+//! `bench`, `gateway`, `grpc-proxy`, `manual`); everything else is the server's command line.
 
 mod manual;
 
 use std::ffi::{OsStr, OsString};
-use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -27,9 +26,8 @@ enum Program {
     Utl,
     Bench,
     Gateway,
+    Proxy,
     Manual,
-    /// One of etcd's that is not here.
-    Absent(&'static str),
 }
 
 fn main() -> ExitCode {
@@ -39,14 +37,8 @@ fn main() -> ExitCode {
         Program::Utl => quorate_utl::main(args),
         Program::Bench => quorate_bench::main(args),
         Program::Gateway => quorate_gateway::main(args),
+        Program::Proxy => quorate_proxy::main(args),
         Program::Manual => manual::main(&args),
-        Program::Absent(what) => {
-            let text =
-                format!("quorate: {what} is not in this version of Quorate; use etcd's own\n");
-            // Where standard error is closed there is nobody to tell.
-            drop(std::io::stderr().write_all(text.as_bytes()));
-            ExitCode::FAILURE
-        }
         Program::Server => {
             // Flags are text; what is none cannot be one of them and is refused as such.
             let lossy = |argument: &OsString| argument.to_string_lossy().into_owned();
@@ -87,7 +79,7 @@ fn choose(args: &mut Vec<OsString>) -> Program {
 fn etcd_command(args: &[OsString]) -> Option<Program> {
     match args.get(1).and_then(|argument| argument.to_str()) {
         Some("gateway") => Some(Program::Gateway),
-        Some("grpc-proxy") => Some(Program::Absent("`grpc-proxy`")),
+        Some("grpc-proxy") => Some(Program::Proxy),
         _ => None,
     }
 }
@@ -111,7 +103,7 @@ mod tests {
         check("quorate bench put", Program::Bench, "quorate put");
         check("quorate --name ctl", Program::Server, "quorate --name ctl");
         check("etcd gateway start", Program::Gateway, "etcd gateway start");
-        check("quorate grpc-proxy", Program::Absent("`grpc-proxy`"), "quorate grpc-proxy");
+        check("quorate grpc-proxy", Program::Proxy, "quorate grpc-proxy");
         check("etcdutl version", Program::Utl, "etcdutl version");
         check("quorate utl --help", Program::Utl, "quorate --help");
         check("quorate manual ctl", Program::Manual, "quorate ctl");

@@ -49,6 +49,7 @@ fn server_page() -> String {
         ("quorate utl", &["command"]),
         ("quorate bench", &["command"]),
         ("quorate gateway start", &["[flags]"]),
+        ("quorate grpc-proxy start", &["[flags]"]),
     ] {
         page.line_break();
         page.synopsis(program, rest);

@@ -14,7 +14,11 @@ use rustls::sign::CertifiedKey;
 
 use crate::expiry::{Expiry, Part};
 use crate::material::{self, MaterialError};
+use crate::names::Names;
 use crate::watched::Watched;
+
+/// Of a certificate whose names are not to be made out.
+const UNREADABLE: &str = "x509: malformed certificate";
 
 /// The files of a certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +33,18 @@ impl Pair {
     /// These files.
     pub fn new(cert: impl AsRef<Path>, key: impl AsRef<Path>) -> Self {
         Self { cert: cert.as_ref().to_owned(), key: key.as_ref().to_owned() }
+    }
+
+    /// The common name of the certificate; empty where it has none.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be used.
+    pub fn common_name(&self) -> Result<String, MaterialError> {
+        let certificates = material::certificates(&self.cert)?;
+        let names = certificates.first().and_then(Names::of);
+        let names = names.ok_or_else(|| material::content(&self.cert, UNREADABLE))?;
+        Ok(names.common)
     }
 }
 

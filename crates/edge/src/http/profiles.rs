@@ -100,16 +100,16 @@ const ABSENT: &[(&str, &str)] = &[
     ("trace", "there is no scheduler of goroutines to be traced"),
 ];
 
-/// What the pages need.
+/// The pages, and what they need.
 #[derive(Debug, Default)]
-pub(super) struct Profiles {
+pub struct Profiles {
     /// Held by whoever looks symbols, threads or the heap up.
     looking: Mutex<()>,
 }
 
 impl Profiles {
-    /// The answer at a path, if it is one of the pages'.
-    pub(super) async fn answer<B>(
+    /// The answer at a path, if it is one of the pages'; the arguments are those of the process.
+    pub async fn answer<B>(
         &self,
         path: &str,
         request: &Request<B>,
@@ -308,7 +308,7 @@ fn index() -> String {
     }
     format!(
         "<!DOCTYPE html>\n<html><head><title>/debug/pprof/</title></head><body>\n\
-         <p>Profiles of this member of Quorate {}</p>\n<table>\n{rows}</table>\n</body></html>\n",
+         <p>Profiles of this process of Quorate {}</p>\n<table>\n{rows}</table>\n</body></html>\n",
         quorate_release::QUORATE_VERSION
     )
 }

@@ -21,8 +21,8 @@
 //! # Where
 //!
 //! [`series`] is the table of families; [`grpc`] the ones per method; [`process`] what the kernel
-//! knows, [`state`] what the state machine does and [`own`] what is dropped here; [`primitive`] counters, gauges and histograms; [`exposition`] the formats;
-//! [`reference`] the page of them all.
+//! knows, [`state`] what the state machine does and [`own`] what is dropped here; [`proxy`] those of another program;
+//! [`primitive`] counters, gauges and histograms; [`exposition`] the formats; [`reference`] the page of them all.
 
 mod exposition;
 mod grpc;
@@ -30,6 +30,7 @@ mod labelled;
 mod own;
 mod primitive;
 mod process;
+mod proxy;
 mod reference;
 mod registry;
 mod series;
@@ -46,6 +47,7 @@ pub use exposition::Format;
 pub use grpc::{CallCounts, GRPC_CODES, GrpcMetrics, GrpcService, MethodMetrics, MetricsLevel};
 pub use labelled::Labelled;
 pub use primitive::{Counter, Gauge, Histogram};
+pub use proxy::ProxyMetrics;
 pub use reference::reference;
 pub use series::{
     AuditMetrics, DiskMetrics, HttpMetrics, LeaseMetrics, MvccMetrics, NetworkMetrics, PerKind,

@@ -1,0 +1,366 @@
+//! Answers to ranges, for those who take one that may be old.
+//!
+//! An answer is given again to whoever asks the same, as the same user. It goes when something in its range is written
+//! through this proxy; what is written by other ways it does not learn of, as etcd's does not: an answer that may be old
+//! may be as old as it likes.
+//!
+//! # Guarantees
+//!
+//! * What was asked before a write through this proxy, and is answered after it, is not kept.
+//! * What one user may read is not given to another.
+//!
+//! # Bound
+//!
+//! [`ENTRIES_MAX`] answers of [`BYTES_MAX`] together. Those go first that were asked for longest ago.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use crate::call::Asker;
+
+/// As etcd's.
+const ENTRIES_MAX: usize = 2048;
+
+/// With what they are the answers to.
+const BYTES_MAX: usize = 64 << 20;
+
+/// Of a single answer.
+const ENTRY_BYTES_MAX: usize = BYTES_MAX / 16;
+
+/// What is asked, and by whom.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Question {
+    pub(crate) asker: Asker,
+    /// The encoded request, as one that may be answered from here.
+    pub(crate) request: Bytes,
+}
+
+/// The keys that an answer is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    key: Bytes,
+    /// None for a single key; empty for all behind the first.
+    end: Option<Bytes>,
+}
+
+impl Span {
+    /// As requests say it.
+    pub(crate) fn new(key: &Bytes, range_end: &Bytes) -> Self {
+        let end = match &**range_end {
+            [] => None,
+            [0] => Some(Bytes::new()),
+            _ => Some(range_end.clone()),
+        };
+        Self { key: key.clone(), end }
+    }
+
+    fn is_single(&self) -> bool {
+        self.end.is_none()
+    }
+
+    /// Whether it goes beyond this key.
+    fn passes(&self, key: &[u8]) -> bool {
+        match &self.end {
+            None => self.key == key,
+            Some(end) => end.is_empty() || key < &**end,
+        }
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        match (self.is_single(), other.is_single()) {
+            (true, true) => self.key == other.key,
+            (true, false) => other.key <= self.key && other.passes(&self.key),
+            (false, true) => self.key <= other.key && self.passes(&other.key),
+            (false, false) => self.passes(&other.key) && other.passes(&self.key),
+        }
+    }
+}
+
+/// An answer that was kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    pub(crate) answer: Bytes,
+    /// Of the member when it answered.
+    pub(crate) revision: i64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    question: Question,
+    span: Span,
+    /// Of the past that was asked for; 0 for the present.
+    asked_revision: i64,
+    kept: Kept,
+}
+
+impl Entry {
+    fn bytes(&self) -> usize {
+        self.question.request.len() + self.kept.answer.len()
+    }
+}
+
+/// A question that is on its way to a member.
+#[derive(Debug)]
+pub(crate) struct Filling(u64);
+
+#[derive(Debug)]
+struct Pending {
+    span: Span,
+    is_outdated: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Cache(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// By when they were asked for.
+    entries: BTreeMap<u64, Entry>,
+    places: HashMap<Question, u64>,
+    /// Answers about the present: of single keys, and of ranges.
+    of_keys: BTreeMap<Bytes, Vec<u64>>,
+    of_ranges: Vec<u64>,
+    bytes: usize,
+    pending: BTreeMap<u64, Pending>,
+    next: u64,
+}
+
+impl Cache {
+    /// The answer to a question, if it is here.
+    pub(crate) fn get(&self, question: &Question) -> Option<Kept> {
+        let mut state = self.0.lock();
+        let place = *state.places.get(question)?;
+        let entry = state.remove(place)?;
+        let kept = entry.kept.clone();
+        state.insert(entry);
+        Some(kept)
+    }
+
+    /// Begins to ask; until it is answered it is seen what is written.
+    pub(crate) fn begin(&self, span: Span) -> Filling {
+        let mut state = self.0.lock();
+        let number = state.number();
+        state.pending.insert(number, Pending { span, is_outdated: false });
+        Filling(number)
+    }
+
+    /// Ends without an answer to keep.
+    pub(crate) fn give_up(&self, filling: &Filling) {
+        self.0.lock().pending.remove(&filling.0);
+    }
+
+    /// Keeps an answer, unless it is outdated already or too long.
+    pub(crate) fn keep(
+        &self,
+        filling: &Filling,
+        question: Question,
+        asked_revision: i64,
+        kept: Kept,
+    ) {
+        let mut state = self.0.lock();
+        let Some(pending) = state.pending.remove(&filling.0) else { return };
+        let entry = Entry { question, span: pending.span, asked_revision, kept };
+        let is_outdated = pending.is_outdated && asked_revision == 0;
+        if is_outdated || entry.bytes() > ENTRY_BYTES_MAX {
+            return;
+        }
+        if let Some(place) = state.places.get(&entry.question).copied() {
+            state.remove(place);
+        }
+        state.insert(entry);
+        while state.entries.len() > ENTRIES_MAX || state.bytes > BYTES_MAX {
+            let Some(oldest) = state.entries.keys().next().copied() else { break };
+            state.remove(oldest);
+        }
+    }
+
+    /// Something is written there.
+    pub(crate) fn outdate(&self, span: &Span) {
+        let mut state = self.0.lock();
+        for pending in state.pending.values_mut() {
+            pending.is_outdated |= pending.span.overlaps(span);
+        }
+        let mut places: Vec<u64> = match &span.end {
+            None => state.of_keys.get(&span.key).cloned().unwrap_or_default(),
+            Some(_) => {
+                let behind = state.of_keys.range(span.key.clone()..);
+                let within = behind.take_while(|(key, _)| span.passes(key));
+                within.flat_map(|(_, places)| places.iter().copied()).collect()
+            }
+        };
+        let entries = &state.entries;
+        let overlaps = |place: &&u64| entries.get(place).is_some_and(|it| it.span.overlaps(span));
+        places.extend(state.of_ranges.iter().filter(overlaps));
+        for place in places {
+            state.remove(place);
+        }
+    }
+
+    /// What was there before this revision is not any more.
+    pub(crate) fn compact(&self, revision: i64) {
+        let mut state = self.0.lock();
+        let is_gone = |entry: &Entry| (1..revision).contains(&entry.asked_revision);
+        let gone: Vec<u64> =
+            state.entries.iter().filter(|(_, it)| is_gone(it)).map(|it| *it.0).collect();
+        for place in gone {
+            state.remove(place);
+        }
+    }
+
+    /// How many answers there are, and of how many bytes.
+    pub(crate) fn load(&self) -> (usize, usize) {
+        let state = self.0.lock();
+        (state.entries.len(), state.bytes)
+    }
+}
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn insert(&mut self, entry: Entry) {
+        let place = self.number();
+        self.bytes += entry.bytes();
+        self.places.insert(entry.question.clone(), place);
+        if entry.asked_revision == 0 {
+            if entry.span.is_single() {
+                self.of_keys.entry(entry.span.key.clone()).or_default().push(place);
+            } else {
+                self.of_ranges.push(place);
+            }
+        }
+        self.entries.insert(place, entry);
+    }
+
+    fn remove(&mut self, place: u64) -> Option<Entry> {
+        let entry = self.entries.remove(&place)?;
+        self.bytes -= entry.bytes();
+        self.places.remove(&entry.question);
+        if entry.span.is_single() {
+            if let Some(places) = self.of_keys.get_mut(&entry.span.key) {
+                places.retain(|other| *other != place);
+                if places.is_empty() {
+                    self.of_keys.remove(&entry.span.key);
+                }
+            }
+        } else {
+            self.of_ranges.retain(|other| *other != place);
+        }
+        Some(entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(key: &'static str, end: &'static str) -> Span {
+        Span::new(&Bytes::from_static(key.as_bytes()), &Bytes::from_static(end.as_bytes()))
+    }
+
+    fn question(request: impl Into<Bytes>) -> Question {
+        Question { asker: Asker::default(), request: request.into() }
+    }
+
+    fn kept(answer: impl Into<Bytes>) -> Kept {
+        Kept { answer: answer.into(), revision: 1 }
+    }
+
+    fn keep(cache: &Cache, name: &'static str, span: Span, asked_revision: i64) {
+        let filling = cache.begin(span);
+        cache.keep(&filling, question(name), asked_revision, kept("answer"));
+    }
+
+    #[test]
+    fn spans_overlap_where_they_have_a_key_in_common() {
+        for (one, other, do_overlap) in [
+            (span("a", ""), span("a", ""), true),
+            (span("a", ""), span("b", ""), false),
+            (span("b", ""), span("a", "c"), true),
+            (span("c", ""), span("a", "c"), false),
+            (span("z", ""), span("a", "\0"), true),
+            (span("a", "b"), span("b", "c"), false),
+            (span("a", "d"), span("b", "c"), true),
+            (span("x", "\0"), span("a", "b"), false),
+            (span("\0", "\0"), span("a", "b"), true),
+        ] {
+            assert_eq!(one.overlaps(&other), do_overlap, "{one:?} {other:?}");
+            assert_eq!(other.overlaps(&one), do_overlap, "{other:?} {one:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_outdates_what_is_about_it() {
+        let cache = Cache::default();
+        keep(&cache, "a", span("a", ""), 0);
+        keep(&cache, "b", span("b", ""), 0);
+        keep(&cache, "a..c", span("a", "c"), 0);
+        keep(&cache, "d..f", span("d", "f"), 0);
+        keep(&cache, "a at 5", span("a", ""), 5);
+        cache.outdate(&span("a", ""));
+        let there = |name: &'static str| cache.get(&question(name)).is_some();
+        assert!(!there("a") && !there("a..c"));
+        assert!(there("b") && there("d..f") && there("a at 5"));
+        cache.outdate(&span("b", "e"));
+        assert!(!there("b") && !there("d..f"));
+        cache.compact(5);
+        assert!(there("a at 5"));
+        cache.compact(6);
+        assert!(!there("a at 5"));
+        assert_eq!(cache.load(), (0, 0));
+    }
+
+    #[test]
+    fn an_answer_that_a_write_has_overtaken_is_not_kept() {
+        let cache = Cache::default();
+        let (overtaken, other) = (cache.begin(span("a", "c")), cache.begin(span("x", "")));
+        cache.outdate(&span("b", ""));
+        cache.keep(&overtaken, question("a..c"), 0, kept("old"));
+        cache.keep(&other, question("x"), 0, kept("good"));
+        assert!(cache.get(&question("a..c")).is_none());
+        assert!(cache.get(&question("x")).is_some());
+        let given_up = cache.begin(span("a", ""));
+        cache.give_up(&given_up);
+        assert!(cache.0.lock().pending.is_empty());
+    }
+
+    #[test]
+    fn answers_are_for_whom_they_were_given_to() {
+        let cache = Cache::default();
+        keep(&cache, "a", span("a", ""), 0);
+        let mut headers = http::HeaderMap::new();
+        headers.insert("token", http::HeaderValue::from_static("t"));
+        let asker = Asker::of(&headers);
+        assert!(cache.get(&Question { asker, request: Bytes::from_static(b"a") }).is_none());
+    }
+
+    #[test]
+    fn the_cache_is_bounded_in_answers_and_in_bytes() {
+        let cache = Cache::default();
+        let fill = |count: usize, bytes: usize| {
+            for number in 0..count {
+                let filling = cache.begin(span("a", ""));
+                cache.keep(
+                    &filling,
+                    question(format!("{bytes} {number}")),
+                    0,
+                    kept(vec![0; bytes]),
+                );
+            }
+        };
+        fill(ENTRIES_MAX + 10, 1);
+        assert_eq!(cache.load().0, ENTRIES_MAX);
+        assert!(cache.get(&question("1 0")).is_none());
+        assert!(cache.get(&question("1 10")).is_some());
+        fill(40, ENTRY_BYTES_MAX - 100);
+        let (count, bytes) = cache.load();
+        assert!(count <= 16 && bytes <= BYTES_MAX, "{count} {bytes}");
+        fill(1, ENTRY_BYTES_MAX);
+        assert_eq!(cache.load(), (count, bytes));
+    }
+}

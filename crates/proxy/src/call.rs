@@ -1,0 +1,237 @@
+//! A call of a client: what its head says, and how it is counted until its end.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use quorate_telemetry::metrics::ProxyMetrics;
+use tonic::body::Body;
+use tonic::{Code, Status};
+
+/// Field lines that are about the way to this proxy, and no matter of the members'.
+const OF_THE_WAY: [&str; 11] = [
+    "host",
+    "te",
+    "connection",
+    "content-type",
+    "content-length",
+    "user-agent",
+    "grpc-encoding",
+    "grpc-accept-encoding",
+    "accept-encoding",
+    "transfer-encoding",
+    "date",
+];
+
+/// The wish for a member that has a leader.
+const HAS_LEADER: &str = "hasleader";
+
+/// The field lines that members are handed: who asks and for how long, and whatever else the client says.
+pub(crate) fn forwarded(headers: &HeaderMap) -> HeaderMap {
+    let mut forwarded = headers.clone();
+    for name in OF_THE_WAY {
+        forwarded.remove(name);
+    }
+    forwarded
+}
+
+/// Who asks, and of whom: what calls have to have in common that are asked as one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Asker {
+    token: Option<HeaderValue>,
+    authorization: Option<HeaderValue>,
+    requires_leader: bool,
+}
+
+impl Asker {
+    /// Whoever sent these.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let of = |name| headers.get(name).cloned();
+        Self {
+            token: of("token"),
+            authorization: of("authorization"),
+            requires_leader: headers.get(HAS_LEADER).is_some_and(|value| value == "true"),
+        }
+    }
+
+    /// The field lines that say so.
+    pub(crate) fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        let lines = [("token", &self.token), ("authorization", &self.authorization)];
+        for (name, value) in lines {
+            if let Some(value) = value {
+                headers.insert(name, value.clone());
+            }
+        }
+        if self.requires_leader {
+            headers.insert(HAS_LEADER, HeaderValue::from_static("true"));
+        }
+        headers
+    }
+
+    /// Whether a member without a leader will not do.
+    pub(crate) const fn requires_leader(&self) -> bool {
+        self.requires_leader
+    }
+}
+
+/// How long a client waits, if it says so.
+pub(crate) fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
+    let Some(value) = headers.get("grpc-timeout") else { return Ok(None) };
+    let malformed = || Status::internal("malformed grpc-timeout");
+    let text = value.to_str().map_err(|_| malformed())?;
+    let unit = text.chars().next_back().ok_or_else(malformed)?;
+    let digits = &text[..text.len() - unit.len_utf8()];
+    let amount: u64 = match digits.len() {
+        1..=8 => digits.parse().map_err(|_| malformed())?,
+        _ => return Err(malformed()),
+    };
+    Ok(Some(match unit {
+        'H' => Duration::from_secs(amount * 3600),
+        'M' => Duration::from_secs(amount * 60),
+        'S' => Duration::from_secs(amount),
+        'm' => Duration::from_millis(amount),
+        'u' => Duration::from_micros(amount),
+        'n' => Duration::from_nanos(amount),
+        _ => return Err(malformed()),
+    }))
+}
+
+/// The calls of one connection.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    pub(crate) begun: AtomicU64,
+    pub(crate) under_way: AtomicU64,
+}
+
+/// A call from its beginning to its end, which is counted once, however it ends.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    metrics: Arc<ProxyMetrics>,
+    method: (usize, usize),
+    calls: Arc<Calls>,
+    begun: Instant,
+    code: Option<i32>,
+}
+
+impl Counted {
+    pub(crate) fn begin(
+        metrics: &Arc<ProxyMetrics>,
+        method: (usize, usize),
+        calls: &Arc<Calls>,
+    ) -> Self {
+        metrics.grpc.at(method.0, method.1).started.inc();
+        calls.begun.fetch_add(1, Ordering::Relaxed);
+        calls.under_way.fetch_add(1, Ordering::Relaxed);
+        Self {
+            metrics: Arc::clone(metrics),
+            method,
+            calls: Arc::clone(calls),
+            begun: Instant::now(),
+            code: None,
+        }
+    }
+
+    fn see(&mut self, headers: &HeaderMap) {
+        if let Some(status) = Status::from_header_map(headers) {
+            self.code = Some(status.code() as i32);
+        }
+    }
+
+    /// The answer, with whose end the call ends.
+    pub(crate) fn until(mut self, answer: Response<Body>) -> Response<Body> {
+        self.see(answer.headers());
+        answer.map(|inner| Body::new(Followed { inner, call: self }))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.calls.under_way.fetch_sub(1, Ordering::Relaxed);
+        // Whose end is not seen has been given up by its client.
+        let code = self.code.unwrap_or(Code::Cancelled as i32);
+        let (service, method) = self.method;
+        self.metrics.grpc.at(service, method).handled(code, self.begun.elapsed());
+    }
+}
+
+#[derive(Debug)]
+struct Followed {
+    inner: Body,
+    call: Counted,
+}
+
+impl HttpBody for Followed {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let polled = Pin::new(&mut self.inner).poll_frame(cx);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(trailers) = frame.trailers_ref() {
+                    self.call.see(trailers);
+                }
+            }
+            Poll::Ready(Some(Err(status))) => self.call.code = Some(status.code() as i32),
+            Poll::Ready(None) | Poll::Pending => {}
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        lines
+            .iter()
+            .map(|(name, value)| {
+                (http::HeaderName::from_static(name), HeaderValue::from_static(value))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn what_a_client_says_is_handed_on_and_what_is_about_the_way_is_not() {
+        let lines =
+            headers(&[("token", "t"), ("user-agent", "x"), ("te", "trailers"), ("other", "o")]);
+        assert_eq!(forwarded(&lines), headers(&[("token", "t"), ("other", "o")]));
+    }
+
+    #[test]
+    fn who_asks_is_told_by_token_and_by_the_wish_for_a_leader() {
+        let lines = headers(&[("token", "t"), ("hasleader", "true")]);
+        let asker = Asker::of(&lines);
+        assert_eq!(asker.headers(), lines);
+        assert!(asker.requires_leader());
+        assert_ne!(asker, Asker::of(&headers(&[("token", "t")])));
+    }
+
+    #[test]
+    fn timeouts_have_units() {
+        let timeout = |text| timeout(&headers(&[("grpc-timeout", text)])).ok().flatten();
+        assert_eq!(timeout("5S"), Some(Duration::from_secs(5)));
+        assert_eq!(timeout("200m"), Some(Duration::from_millis(200)));
+        for text in ["", "S", "5", "123456789S", "5x", "-5S"] {
+            assert_eq!(timeout(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! The proxies of a cluster, as its clients see them in place of the members: how this one registers itself, and how it
+//! learns of the others.
+//!
+//! A proxy is a key below `--resolver-prefix` whose value is what etcd's naming library writes, with a lease that lasts
+//! as long as the proxy is there. What one kind of proxy registers the other reads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use parking_lot::Mutex;
+use prost::{Message, Name};
+use quorate_api::etcdserverpb::{
+    LeaseGrantRequest, LeaseGrantResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, Member,
+    MemberListRequest, MemberListResponse, PutRequest, PutResponse, RangeRequest, RangeResponse,
+};
+use quorate_telemetry::log;
+use tokio::time::sleep;
+use tonic::Status;
+
+use crate::framing;
+use crate::lease::Leases;
+use crate::line::Registration;
+use crate::methods;
+use crate::namespace::Namespace;
+use crate::relay;
+use crate::upstream::Upstream;
+
+/// Between two attempts to register.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// A session is renewed so often within its time to live.
+const RENEWALS_PER_TTL: u32 = 3;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    upstream: Arc<Upstream>,
+    namespace: Option<Namespace>,
+    /// Of this proxy; empty where the members are not hidden.
+    advertised: String,
+    registration: Option<Registration>,
+    /// Those that are registered, by key.
+    proxies: Mutex<BTreeMap<Vec<u8>, Proxy>>,
+}
+
+/// One that is registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Proxy {
+    address: String,
+    name: String,
+}
+
+impl Cluster {
+    pub(crate) fn new(
+        upstream: Arc<Upstream>,
+        namespace: Option<Namespace>,
+        advertised: String,
+        registration: Option<Registration>,
+    ) -> Self {
+        Self { upstream, namespace, advertised, registration, proxies: Mutex::default() }
+    }
+
+    /// The list of members as clients get it; `None` if it is the members' own.
+    pub(crate) fn members(&self) -> Option<MemberListResponse> {
+        if self.advertised.is_empty() {
+            return None;
+        }
+        let member = |proxy: &Proxy| Member {
+            name: proxy.name.clone(),
+            client_urls: vec![proxy.address.clone()],
+            ..Member::default()
+        };
+        let proxies = self.proxies.lock();
+        let mut members: Vec<Member> = proxies.values().map(member).collect();
+        if members.is_empty() {
+            // Until others are known this one is alone.
+            members.push(member(&Proxy { address: self.advertised.clone(), name: host_name() }));
+        }
+        Some(MemberListResponse { members, ..MemberListResponse::default() })
+    }
+
+    /// Keeps the registration, as long as the proxy is there.
+    pub(crate) async fn keep_registered(self: Arc<Self>, leases: Arc<Leases>) {
+        let Some(registration) = self.registration.clone() else { return };
+        loop {
+            match self.register(&registration).await {
+                Ok(lease) => {
+                    log::info!(
+                        "registered session with lease",
+                        "addr" = self.advertised,
+                        "lease-ttl" = registration.ttl_secs
+                    );
+                    self.renew(&leases, lease, &registration).await;
+                    log::warn!("session expired; possible network partition or server restart");
+                    log::warn!("creating a new session to rejoin");
+                }
+                Err(status) => {
+                    log::warn!("failed to create a session", "error" = status.message());
+                }
+            }
+            sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    async fn register(&self, registration: &Registration) -> Result<i64, Status> {
+        let grant = LeaseGrantRequest { ttl: registration.ttl_secs, id: 0 };
+        let granted: LeaseGrantResponse =
+            self.ask("/etcdserverpb.Lease/LeaseGrant", &grant).await?;
+        let metadata = serde_json::json!({ "name": host_name() }).to_string();
+        let value = serde_json::json!({ "Op": 0, "Addr": self.advertised, "Metadata": metadata });
+        let mut put = PutRequest {
+            key: format!("{}/{}", registration.prefix, self.advertised).into(),
+            value: value.to_string().into(),
+            lease: granted.id,
+            ..PutRequest::default()
+        };
+        if let Some(namespace) = &self.namespace {
+            namespace.put(&mut put)?;
+        }
+        let _: PutResponse = self.ask("/etcdserverpb.KV/Put", &put).await?;
+        Ok(granted.id)
+    }
+
+    /// Renews the lease until it is gone.
+    async fn renew(&self, leases: &Arc<Leases>, lease: i64, registration: &Registration) {
+        let secs = u64::try_from(registration.ttl_secs).unwrap_or(1);
+        let period = Duration::from_secs(secs) / RENEWALS_PER_TTL;
+        loop {
+            sleep(period).await;
+            leases.renew_own(lease).await;
+            let asked = LeaseTimeToLiveRequest { id: lease, keys: false };
+            let left = self.ask("/etcdserverpb.Lease/LeaseTimeToLive", &asked).await;
+            // Who cannot be asked cannot have ended it for good either.
+            if left.is_ok_and(|left: LeaseTimeToLiveResponse| left.ttl <= 0) {
+                return;
+            }
+        }
+    }
+
+    /// Learns who else is registered, again and again.
+    pub(crate) async fn keep_looking(self: Arc<Self>) {
+        let Some(registration) = self.registration.clone() else { return };
+        loop {
+            match self.look(&registration).await {
+                Ok(found) => *self.proxies.lock() = found,
+                Err(status) => log::debug!(
+                    "failed to look for other proxies",
+                    "prefix" = registration.prefix,
+                    "error" = status.message()
+                ),
+            }
+            sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    async fn look(&self, registration: &Registration) -> Result<BTreeMap<Vec<u8>, Proxy>, Status> {
+        // Those below the prefix: `/` is followed by `0`.
+        let mut range = RangeRequest {
+            key: format!("{}/", registration.prefix).into(),
+            range_end: format!("{}0", registration.prefix).into(),
+            serializable: true,
+            ..RangeRequest::default()
+        };
+        if let Some(namespace) = &self.namespace {
+            namespace.range(&mut range)?;
+        }
+        let found: RangeResponse = self.ask("/etcdserverpb.KV/Range", &range).await?;
+        let proxies = found.kvs.iter().filter_map(|record| {
+            let fields = record.fields();
+            Some((fields.key.to_vec(), Proxy::read(fields.value)?))
+        });
+        Ok(proxies.collect())
+    }
+
+    /// Follows the members' own list, for who asks them.
+    pub(crate) async fn keep_in_step(self: Arc<Self>, interval: Duration) {
+        loop {
+            sleep(interval).await;
+            let asked = MemberListRequest::default();
+            let listed = self.ask("/etcdserverpb.Cluster/MemberList", &asked).await;
+            let listed: MemberListResponse = match listed {
+                Ok(listed) => listed,
+                Err(status) => {
+                    log::warn!("Auto sync endpoints failed.", "error" = status.message());
+                    continue;
+                }
+            };
+            // Learners answer next to nothing, and who has not started has no URLs.
+            let members = listed.members.into_iter().filter(|member| !member.is_learner);
+            let urls: Vec<String> = members.flat_map(|member| member.client_urls).collect();
+            if urls.is_empty() || urls == self.upstream.endpoints() {
+                continue;
+            }
+            if let Err(error) = self.upstream.set_endpoints(&urls) {
+                log::warn!("Auto sync endpoints failed.", "error" = error.to_string());
+            }
+        }
+    }
+
+    async fn ask<M: Message, R: Message + Name + Default + 'static>(
+        &self,
+        path: &str,
+        message: &M,
+    ) -> Result<R, Status> {
+        let message: Bytes = message.encode_to_vec().into();
+        let method = methods::named(path);
+        let answer = relay::ask(&self.upstream, method, HeaderMap::new(), message).await?;
+        framing::decode(answer)
+    }
+}
+
+impl Proxy {
+    /// What a proxy has registered of itself; `None` if it is something else.
+    fn read(value: &[u8]) -> Option<Self> {
+        let value: serde_json::Value = serde_json::from_slice(value).ok()?;
+        let metadata = value.get("Metadata")?.as_str()?;
+        let metadata: serde_json::Value = serde_json::from_str(metadata).ok()?;
+        Some(Self {
+            address: value.get("Addr")?.as_str()?.to_owned(),
+            name: metadata.get("name")?.as_str()?.to_owned(),
+        })
+    }
+}
+
+/// What this machine is called.
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_etcds_proxy_registers_is_read() {
+        let value = br#"{"Op":0,"Addr":"127.0.0.1:23790","Metadata":"{\"name\":\"host\"}"}"#;
+        let proxy = Proxy { address: "127.0.0.1:23790".to_owned(), name: "host".to_owned() };
+        assert_eq!(Proxy::read(value), Some(proxy));
+        for other in [&b""[..], b"{}", br#"{"Addr":"a","Metadata":null}"#] {
+            assert_eq!(Proxy::read(other), None);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What is answered over HTTP/1: health and metrics, of the members and of this proxy.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE, HOST, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Empty, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use prost::Message as _;
+use quorate_api::etcdserverpb::RangeRequest;
+use quorate_edge::Profiles;
+use quorate_net::listen::Http1Service;
+use tonic::{Code, Status};
+
+use crate::methods;
+use crate::relay;
+use crate::router::Services;
+
+const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
+
+/// How long a member may take to say that it is well.
+const HEALTH_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// How long a member may take to answer a scrape.
+const SCRAPE_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// The key that is asked for to see whether anything is answered.
+const HEALTH_KEY: &[u8] = b"a";
+
+type Reply = Response<Full<Bytes>>;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Pages {
+    services: Arc<Services>,
+    profiles: Option<Arc<Profiles>>,
+}
+
+impl Pages {
+    pub(crate) const fn new(services: Arc<Services>) -> Self {
+        Self { services, profiles: None }
+    }
+
+    /// The same, with profiles of this process.
+    pub(crate) fn with_profiles(self) -> Self {
+        Self { profiles: Some(Arc::default()), ..self }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Reply {
+        let path = request.uri().path();
+        if let Some(profiles) = &self.profiles {
+            let arguments: Vec<String> = std::env::args().collect();
+            if let Some(page) = profiles.answer(path, &request, &arguments).await {
+                return page;
+            }
+        }
+        if !matches!(path, "/metrics" | "/health" | "/proxy/metrics" | "/proxy/health") {
+            return error(StatusCode::NOT_FOUND, "404 page not found");
+        }
+        match path {
+            "/metrics" => match self.scrape().await {
+                Some(body) => typed("text/plain; version=0.0.4", body),
+                None => error(StatusCode::INTERNAL_SERVER_ERROR, "Internal server error"),
+            },
+            "/proxy/metrics" => {
+                let text = self.services.metrics.render();
+                typed("text/plain; version=0.0.4; charset=utf-8; escaping=underscores", text)
+            }
+            _ if request.method() != Method::GET => {
+                let mut reply = error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
+                reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
+                reply
+            }
+            path => self.health(path == "/proxy/health").await,
+        }
+    }
+
+    async fn health(&self, _of_proxy: bool) -> Reply {
+        let reason = self.unhealthy().await;
+        let health = if reason.is_none() { "true" } else { "false" };
+        let reason_json = serde_json::Value::from(reason.as_deref().unwrap_or_default());
+        let text = format!("{{\"health\":\"{health}\",\"reason\":{reason_json}}}");
+        match reason {
+            None => typed(PLAIN_TEXT, text),
+            Some(_) => error(StatusCode::SERVICE_UNAVAILABLE, &text),
+        }
+    }
+
+    /// Why nothing is answered.
+    async fn unhealthy(&self) -> Option<String> {
+        let message =
+            RangeRequest { key: Bytes::from_static(HEALTH_KEY), ..RangeRequest::default() };
+        let method = methods::named("/etcdserverpb.KV/Range");
+        let message = message.encode_to_vec().into();
+        let asking = relay::ask(&self.services.upstream, method, HeaderMap::new(), message);
+        let status = match tokio::time::timeout(HEALTH_TIME_MAX, asking).await {
+            Ok(Ok(_)) => return None,
+            Ok(Err(status)) => status,
+            Err(_) => Status::deadline_exceeded("context deadline exceeded"),
+        };
+        // Who is refused has been answered.
+        (status.code() != Code::PermissionDenied).then(|| format!("GET ERROR:{}", status.message()))
+    }
+
+    /// The metrics of a member.
+    async fn scrape(&self) -> Option<Bytes> {
+        let target = self.services.upstream.any_target()?;
+        let scraping = async {
+            let stream = target.http_connector.connect().await.ok()?;
+            let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.ok()?;
+            let driving = tokio::spawn(connection);
+            let host = target.uri.authority().map_or("localhost", |it| it.as_str());
+            let request = Request::get("/metrics").header(HOST, host).body(Empty::<Bytes>::new());
+            let answer = sender.send_request(request.ok()?).await.ok()?;
+            let body = answer.into_body().collect().await.ok()?.to_bytes();
+            driving.abort();
+            Some(body)
+        };
+        tokio::time::timeout(SCRAPE_TIME_MAX, scraping).await.ok().flatten()
+    }
+}
+
+fn typed(content_type: &'static str, body: impl Into<Bytes>) -> Reply {
+    let mut reply = Response::new(Full::new(body.into()));
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    reply
+}
+
+fn error(status: StatusCode, text: &str) -> Reply {
+    let mut reply = typed(PLAIN_TEXT, format!("{text}\n"));
+    *reply.status_mut() = status;
+    reply.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    reply
+}
+
+impl Http1Service for Pages {
+    const ANSWERS_HALF_CLOSED: bool = true;
+}
+
+impl hyper::service::Service<Request<Incoming>> for Pages {
+    type Response = Reply;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Reply, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let pages = self.clone();
+        Box::pin(async move { Ok(pages.answer(request).await) })
+    }
+}

@@ -1,0 +1,291 @@
+//! The KV service: requests in the namespace, if there is one, and ranges from the cache where that will do.
+//!
+//! # Guarantees
+//!
+//! * A client that has written through this proxy is not answered from before its write, unless it writes by other ways too.
+//! * With `--experimental-serializable-ordering` no range is answered from before another that was.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Response};
+use prost::Message as _;
+use quorate_api::etcdserverpb::request_op::Request;
+use quorate_api::etcdserverpb::{
+    CompactionRequest, DeleteRangeRequest, PutRequest, RangeRequest, RangeResponse, RequestOp,
+    TxnRequest, TxnResponse,
+};
+use quorate_telemetry::log;
+use quorate_telemetry::metrics::ProxyMetrics;
+use tonic::Status;
+use tonic::body::Body;
+
+use crate::cache::{Cache, Filling, Kept, Question, Span};
+use crate::call::{Asker, forwarded};
+use crate::framing;
+use crate::methods::Method;
+use crate::namespace::Namespace;
+use crate::relay::{self, ask};
+use crate::upstream::Upstream;
+
+/// How often each member is asked for an answer that is not older than another.
+const ATTEMPTS_PER_MEMBER: usize = 5;
+
+/// Between two looks for a cluster that answers.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Kv {
+    upstream: Arc<Upstream>,
+    metrics: Arc<ProxyMetrics>,
+    namespace: Option<Namespace>,
+    cache: Cache,
+    /// The latest revision that a range was answered from, where that matters.
+    seen: Option<AtomicI64>,
+}
+
+impl Kv {
+    pub(crate) fn new(
+        upstream: Arc<Upstream>,
+        metrics: Arc<ProxyMetrics>,
+        namespace: Option<Namespace>,
+        keeps_order: bool,
+    ) -> Self {
+        let seen = keeps_order.then(AtomicI64::default);
+        Self { upstream, metrics, namespace, cache: Cache::default(), seen }
+    }
+
+    /// Learns how far the cluster is, before anybody is answered who could have known.
+    pub(crate) async fn recover_order(&self, range: &'static Method) {
+        if self.seen.is_none() {
+            return;
+        }
+        log::info!("waiting for linearized read from cluster to recover ordering");
+        let key = Bytes::from_static(b"_");
+        let request = RangeRequest { key, keys_only: true, ..RangeRequest::default() };
+        let message: Bytes = request.encode_to_vec().into();
+        while let Err(status) = self.ask_range(range, &HeaderMap::new(), &message).await {
+            log::warn!("ordering recovery failed, retrying in 1s", "error" = status.message());
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    pub(crate) async fn call(
+        &self,
+        method: &'static Method,
+        headers: &HeaderMap,
+        message: Bytes,
+    ) -> Result<Response<Body>, Status> {
+        match method.name {
+            "Range" => self.range(method, headers, message).await,
+            "Put" => {
+                let mut request: PutRequest = framing::decode(message.clone())?;
+                let span = Span::new(&request.key, &Bytes::new());
+                let message = match &self.namespace {
+                    None => message,
+                    Some(namespace) => {
+                        namespace.put(&mut request)?;
+                        request.encode_to_vec().into()
+                    }
+                };
+                let strip =
+                    |namespace: &Namespace, bytes| stripped(bytes, |it| namespace.strip_put(it));
+                self.write(method, headers, message, vec![span], strip).await
+            }
+            "DeleteRange" => {
+                let mut request: DeleteRangeRequest = framing::decode(message.clone())?;
+                let span = Span::new(&request.key, &request.range_end);
+                let message = match &self.namespace {
+                    None => message,
+                    Some(namespace) => {
+                        namespace.delete(&mut request)?;
+                        request.encode_to_vec().into()
+                    }
+                };
+                let strip =
+                    |namespace: &Namespace, bytes| stripped(bytes, |it| namespace.strip_delete(it));
+                self.write(method, headers, message, vec![span], strip).await
+            }
+            "Txn" => {
+                let mut request: TxnRequest = framing::decode(message.clone())?;
+                let mut spans = Vec::new();
+                written_by(&request, &mut spans);
+                let message = match &self.namespace {
+                    None => message,
+                    Some(namespace) => {
+                        namespace.txn(&mut request)?;
+                        request.encode_to_vec().into()
+                    }
+                };
+                let strip = |namespace: &Namespace, bytes| {
+                    stripped::<TxnResponse>(bytes, |it| namespace.strip_txn(it))
+                };
+                self.write(method, headers, message, spans, strip).await
+            }
+            _ => {
+                let request: CompactionRequest = framing::decode(message.clone())?;
+                let answer = ask(&self.upstream, method, forwarded(headers), message).await?;
+                self.cache.compact(request.revision);
+                self.tell_load();
+                Ok(framing::answer(answer))
+            }
+        }
+    }
+
+    async fn range(
+        &self,
+        method: &'static Method,
+        headers: &HeaderMap,
+        message: Bytes,
+    ) -> Result<Response<Body>, Status> {
+        let mut request: RangeRequest = framing::decode(message.clone())?;
+        let wants_present = !request.serializable;
+        request.serializable = true;
+        let request_bytes: Bytes =
+            if wants_present { request.encode_to_vec().into() } else { message.clone() };
+        let question = Question { asker: Asker::of(headers), request: request_bytes };
+        if !wants_present {
+            if let Some(kept) = self.cache.get(&question).filter(|kept| self.is_new_enough(kept)) {
+                self.metrics.cache_hits.inc();
+                return Ok(framing::answer(kept.answer));
+            }
+            self.metrics.cache_misses.inc();
+        }
+        let span = Span::new(&request.key, &request.range_end);
+        let asked_revision = request.revision;
+        let message = match &self.namespace {
+            None => message,
+            Some(namespace) => {
+                namespace.range(&mut request)?;
+                request.serializable = !wants_present;
+                request.encode_to_vec().into()
+            }
+        };
+        let asking = Asking { cache: &self.cache, filling: self.cache.begin(span) };
+        let (answer, revision) = self.ask_range(method, headers, &message).await?;
+        let answer = match &self.namespace {
+            None => answer,
+            Some(namespace) => stripped::<RangeResponse>(answer, |it| namespace.strip_range(it))?,
+        };
+        let kept = Kept { answer: answer.clone(), revision };
+        self.cache.keep(&asking.filling, question, asked_revision, kept);
+        self.tell_load();
+        Ok(framing::answer(answer))
+    }
+
+    /// Asks members, until one answers that is not behind what others have answered, where that matters.
+    async fn ask_range(
+        &self,
+        method: &'static Method,
+        headers: &HeaderMap,
+        message: &Bytes,
+    ) -> Result<(Bytes, i64), Status> {
+        let before = self.seen.as_ref().map(|seen| seen.load(Ordering::SeqCst));
+        let attempts = ATTEMPTS_PER_MEMBER * self.upstream.count().max(1);
+        for _ in 0..attempts {
+            let answer = ask(&self.upstream, method, forwarded(headers), message.clone()).await?;
+            let response: RangeResponse = framing::decode(answer.clone())?;
+            let revision = response.header.map_or(0, |header| header.revision);
+            if before.is_none_or(|before| revision >= before) {
+                if let Some(seen) = &self.seen {
+                    seen.fetch_max(revision, Ordering::SeqCst);
+                }
+                return Ok((answer, revision));
+            }
+        }
+        let text = "etcdclient: no cluster members have a revision higher than the previously received revision";
+        Err(Status::unknown(text))
+    }
+
+    fn is_new_enough(&self, kept: &Kept) -> bool {
+        self.seen.as_ref().is_none_or(|seen| kept.revision >= seen.load(Ordering::SeqCst))
+    }
+
+    async fn write(
+        &self,
+        method: &'static Method,
+        headers: &HeaderMap,
+        message: Bytes,
+        spans: Vec<Span>,
+        strip: impl FnOnce(&Namespace, Bytes) -> Result<Bytes, Status>,
+    ) -> Result<Response<Body>, Status> {
+        let writing = Writing { kv: self, spans };
+        writing.outdate();
+        let Some(namespace) = &self.namespace else {
+            // What it answers, and in how many pieces, is the member's affair; it has written by then.
+            return relay::relay(&self.upstream, method, forwarded(headers), message).await;
+        };
+        let answer = ask(&self.upstream, method, forwarded(headers), message).await?;
+        Ok(framing::answer(strip(namespace, answer)?))
+    }
+
+    fn tell_load(&self) {
+        let (count, bytes) = self.cache.load();
+        self.metrics.cache_keys.set_unsigned(count as u64);
+        self.metrics.cache_bytes.set_unsigned(bytes as u64);
+    }
+}
+
+/// A question that is given up unless its answer is kept, however its call ends.
+struct Asking<'a> {
+    cache: &'a Cache,
+    filling: Filling,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.cache.give_up(&self.filling);
+    }
+}
+
+/// A write: what it is about is outdated before it, for what is kept already, and after it, for what was asked meanwhile.
+struct Writing<'a> {
+    kv: &'a Kv,
+    spans: Vec<Span>,
+}
+
+impl Writing<'_> {
+    fn outdate(&self) {
+        for span in &self.spans {
+            self.kv.cache.outdate(span);
+        }
+        self.kv.tell_load();
+    }
+}
+
+impl Drop for Writing<'_> {
+    // Also where its client has given it up: it may be carried out all the same.
+    fn drop(&mut self) {
+        self.outdate();
+    }
+}
+
+/// All that a transaction may write or claims to know.
+fn written_by(request: &TxnRequest, spans: &mut Vec<Span>) {
+    for compare in &request.compare {
+        spans.push(Span::new(&compare.key, &compare.range_end));
+    }
+    for RequestOp { request } in request.success.iter().chain(&request.failure) {
+        match request {
+            Some(Request::RequestPut(put)) => spans.push(Span::new(&put.key, &Bytes::new())),
+            Some(Request::RequestDeleteRange(delete)) => {
+                spans.push(Span::new(&delete.key, &delete.range_end));
+            }
+            Some(Request::RequestTxn(txn)) => written_by(txn, spans),
+            Some(Request::RequestRange(_)) | None => {}
+        }
+    }
+}
+
+/// An answer with its keys as clients know them.
+fn stripped<M: prost::Message + prost::Name + Default + 'static>(
+    answer: Bytes,
+    strip: impl FnOnce(&mut M),
+) -> Result<Bytes, Status> {
+    let mut message: M = framing::decode(answer)?;
+    strip(&mut message);
+    Ok(message.encode_to_vec().into())
+}

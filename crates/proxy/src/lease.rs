@@ -1,0 +1,267 @@
+//! Keep-alives: those of all clients for a lease are one for a member, as long as that is under way.
+//!
+//! There is one stream to a member for all who ask in the same way. A stream that is lost is begun again, and what was
+//! not answered is asked again: to renew a lease twice does no harm. A lease that is no more is told by the member,
+//! with a time to live of zero.
+//!
+//! # Bound
+//!
+//! A client has [`OUTSTANDING_MAX`] keep-alives under way; no more of its requests are read until one is answered.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Response};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use parking_lot::Mutex;
+use quorate_api::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
+use quorate_telemetry::metrics::ProxyMetrics;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::sleep;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::body::Body;
+use tonic::{Code, Status};
+
+use crate::call::Asker;
+use crate::framing::{self, Messages};
+use crate::outbox::{Letter, Outbox};
+use crate::relay::REQUEST_BYTES_MAX;
+use crate::upstream::{Upstream, told};
+
+const PATH: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
+
+/// Keep-alives of one client that wait for their answer.
+const OUTSTANDING_MAX: usize = 1024;
+
+/// Requests to a member that are not on their way yet.
+const AHEAD: usize = 64;
+
+/// A stream on which nothing was asked for so long is ended.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+
+/// Before a stream is begun again: at first, and at most.
+const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    upstream: Arc<Upstream>,
+    metrics: Arc<ProxyMetrics>,
+    renewers: Mutex<HashMap<Asker, Renewer>>,
+}
+
+/// The keep-alives of those who ask in the same way.
+#[derive(Debug, Default)]
+struct Renewer {
+    /// By lease, who waits.
+    waiting: HashMap<i64, Vec<Arc<Client>>>,
+    unsent: VecDeque<i64>,
+    wake: Arc<Notify>,
+}
+
+/// Whoever waits for an answer.
+#[derive(Debug, Default)]
+pub(crate) struct Client {
+    outbox: Arc<Outbox>,
+    outstanding: AtomicUsize,
+}
+
+impl Client {
+    fn answered(&self, message: &Bytes) {
+        self.outbox.put(Letter::of(message.clone()));
+        self.outstanding.fetch_sub(1, Ordering::Relaxed);
+        self.outbox.wake();
+    }
+}
+
+impl Leases {
+    pub(crate) fn new(upstream: Arc<Upstream>, metrics: Arc<ProxyMetrics>) -> Self {
+        Self { upstream, metrics, renewers: Mutex::default() }
+    }
+
+    /// Answers a call.
+    pub(crate) fn serve(self: &Arc<Self>, headers: &HeaderMap, body: Body) -> Response<Body> {
+        let client = Arc::new(Client::default());
+        let requests = framing::requests(headers, body, REQUEST_BYTES_MAX);
+        let asker = Asker::of(headers);
+        let serving = Arc::clone(self).run(Arc::clone(&client), asker, requests);
+        let task = tokio::spawn(serving);
+        framing::respond(Body::new(client.outbox.body(task.abort_handle())))
+    }
+
+    async fn run(self: Arc<Self>, client: Arc<Client>, asker: Asker, mut requests: Messages) {
+        let mut is_open = true;
+        loop {
+            let outstanding = client.outstanding.load(Ordering::Relaxed);
+            if !is_open && outstanding == 0 {
+                return client.outbox.end(Status::ok(""));
+            }
+            let may_read = is_open && outstanding < OUTSTANDING_MAX && !client.outbox.is_full();
+            tokio::select! {
+                () = client.outbox.woken() => {}
+                request = requests.message(), if may_read => match request {
+                    Ok(Some(request)) => match framing::decode::<LeaseKeepAliveRequest>(request) {
+                        Ok(request) => self.renew(&asker, request.id, &client),
+                        Err(status) => return client.outbox.end(status),
+                    },
+                    Ok(None) => is_open = false,
+                    Err(status) => return client.outbox.end(framing::worded(status)),
+                },
+            }
+        }
+    }
+
+    /// Renews a lease of this proxy's own, as well as it can be done.
+    pub(crate) async fn renew_own(self: &Arc<Self>, lease: i64) {
+        let client = Arc::new(Client::default());
+        self.renew(&Asker::default(), lease, &client);
+        let answered = async {
+            while client.outstanding.load(Ordering::Relaxed) > 0 {
+                client.outbox.woken().await;
+            }
+        };
+        // Who does not answer in time is asked again later; meanwhile the lease may last.
+        drop(tokio::time::timeout(PAUSE_MAX, answered).await);
+    }
+
+    /// Renews a lease for a client, with another's keep-alive if there is one under way.
+    fn renew(self: &Arc<Self>, asker: &Asker, lease: i64, client: &Arc<Client>) {
+        client.outstanding.fetch_add(1, Ordering::Relaxed);
+        let mut renewers = self.renewers.lock();
+        if !renewers.contains_key(asker) {
+            let renewer = Renewer::default();
+            tokio::spawn(Arc::clone(self).keep_renewing(asker.clone(), Arc::clone(&renewer.wake)));
+            renewers.insert(asker.clone(), renewer);
+        }
+        let Some(renewer) = renewers.get_mut(asker) else { return };
+        let waiting = renewer.waiting.entry(lease).or_default();
+        // Those who have gone meanwhile are not kept.
+        waiting.retain(|other| !other.outbox.is_closed());
+        if waiting.is_empty() {
+            renewer.unsent.push_back(lease);
+            renewer.wake.notify_one();
+        } else {
+            self.metrics.keep_alives_coalescing.inc();
+        }
+        waiting.push(Arc::clone(client));
+    }
+
+    /// The task of a renewer, until nothing was asked for a while.
+    async fn keep_renewing(self: Arc<Self>, asker: Asker, wake: Arc<Notify>) {
+        let mut pause = PAUSE;
+        loop {
+            let (frames, receiver) = mpsc::channel(AHEAD);
+            let body = Body::new(StreamBody::new(ReceiverStream::new(receiver)));
+            self.send_again(&asker);
+            let mut has_answered = false;
+            let reading = async {
+                let answer = self.upstream.open(PATH, &asker.headers(), body).await?;
+                let messages = framing::replies(answer, self.upstream.limits.receive_bytes)?;
+                self.read(&asker, messages, &mut has_answered).await
+            };
+            let ended = tokio::select! {
+                ended = reading => ended,
+                () = self.write(&asker, &wake, &frames) => return,
+            };
+            match ended {
+                Ok(()) => {}
+                Err(status) if is_passing(&status, asker.requires_leader()) => {}
+                Err(status) => return self.fail(&asker, &status),
+            }
+            pause = if has_answered { PAUSE } else { (pause * 2).min(PAUSE_MAX) };
+            sleep(pause).await;
+            if self.retire(&asker) {
+                return;
+            }
+        }
+    }
+
+    /// What was asked on a stream that is lost is to be asked on the next.
+    fn send_again(&self, asker: &Asker) {
+        if let Some(renewer) = self.renewers.lock().get_mut(asker) {
+            renewer.waiting.retain(|_, clients| {
+                clients.retain(|client| !client.outbox.is_closed());
+                !clients.is_empty()
+            });
+            renewer.unsent = renewer.waiting.keys().copied().collect();
+            renewer.wake.notify_one();
+        }
+    }
+
+    /// Sends what there is to ask, until nobody asks any more.
+    async fn write(
+        &self,
+        asker: &Asker,
+        wake: &Notify,
+        frames: &mpsc::Sender<Result<Frame<Bytes>, Status>>,
+    ) {
+        loop {
+            if tokio::time::timeout(IDLE_MAX, wake.notified()).await.is_err() && self.retire(asker)
+            {
+                return;
+            }
+            loop {
+                let next = {
+                    let mut renewers = self.renewers.lock();
+                    renewers.get_mut(asker).and_then(|renewer| renewer.unsent.pop_front())
+                };
+                let Some(id) = next else { break };
+                let request = framing::framed(&LeaseKeepAliveRequest { id });
+                if frames.send(Ok(Frame::data(request))).await.is_err() {
+                    // The stream is lost, which its other half says.
+                    return std::future::pending().await;
+                }
+            }
+        }
+    }
+
+    async fn read(
+        &self,
+        asker: &Asker,
+        mut messages: Messages,
+        has_answered: &mut bool,
+    ) -> Result<(), Status> {
+        while let Some(message) = messages.message().await.map_err(told)? {
+            *has_answered = true;
+            let response: LeaseKeepAliveResponse = framing::decode(message.clone())?;
+            let waiting = {
+                let mut renewers = self.renewers.lock();
+                let renewer = renewers.get_mut(asker);
+                renewer.and_then(|renewer| renewer.waiting.remove(&response.id))
+            };
+            for client in waiting.unwrap_or_default() {
+                client.answered(&message);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a renewer away for which nobody waits.
+    fn retire(&self, asker: &Asker) -> bool {
+        let mut renewers = self.renewers.lock();
+        let is_idle = renewers.get(asker).is_none_or(|renewer| renewer.waiting.is_empty());
+        if is_idle {
+            renewers.remove(asker);
+        }
+        is_idle
+    }
+
+    /// Ends the streams of all who wait.
+    fn fail(&self, asker: &Asker, status: &Status) {
+        let renewer = self.renewers.lock().remove(asker);
+        for client in renewer.into_iter().flat_map(|it| it.waiting.into_values()).flatten() {
+            client.outbox.end(status.clone());
+        }
+    }
+}
+
+/// Whether another member, or the same one later, may answer.
+fn is_passing(status: &Status, requires_leader: bool) -> bool {
+    let has_no_leader = status.message() == "etcdserver: no leader";
+    status.code() == Code::Unavailable && !(requires_leader && has_no_leader)
+}

@@ -1,0 +1,140 @@
+//! `etcd grpc-proxy`: calls of clients, passed on to the members of a cluster.
+//!
+//! ```text
+//! main ─► line (flags) ─► start ─► router (where calls lead) ─► relay (as they are)
+//!                            │                            ├───► kv (namespace, cache)
+//!                            │                            ├───► watch, lease (many as one; outbox)
+//!                            │                            └───► cluster (proxies in place of members)
+//!                            └───► http (health, metrics)               │
+//!                                                         upstream (connections to members: target)
+//! ```
+//!
+//! # Not here
+//!
+//! Listening and telling protocols apart (`net`), TLS (`tls`), SRV records (`gateway`).
+
+mod cache;
+mod call;
+mod cluster;
+mod framing;
+mod http;
+mod kv;
+mod lease;
+mod line;
+mod message_log;
+mod methods;
+mod namespace;
+mod outbox;
+mod relay;
+mod router;
+mod security;
+mod start;
+mod target;
+mod upstream;
+mod watch;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStringExt;
+use std::process::ExitCode;
+
+use quorate_cli::command::{Command, find};
+use quorate_cli::flags::{FlagError, Matches};
+use quorate_cli::help;
+use quorate_telemetry::log;
+use thiserror::Error;
+
+use crate::line::{FLAGS, LineError, Options};
+use crate::start::StartError;
+
+/// What the program is called in its help, as etcd's is.
+const PROGRAM: &str = "etcd";
+
+type Run = fn(&Matches) -> Result<(), ProxyError>;
+
+const ROOT: Command<Run> = Command {
+    usage: "etcd",
+    short: "etcd server",
+    children: &[&Command {
+        usage: "grpc-proxy <subcommand>",
+        short: "grpc-proxy related command",
+        children: &[&START],
+        ..Command::EMPTY
+    }],
+    ..Command::EMPTY
+};
+
+const START: Command<Run> = Command {
+    usage: "start",
+    short: "start the grpc proxy",
+    flags: FLAGS,
+    run: Some(start),
+    ..Command::EMPTY
+};
+
+/// Why the proxy does not serve.
+#[derive(Debug, Error)]
+enum ProxyError {
+    #[error(transparent)]
+    Line(#[from] LineError),
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
+/// Runs the program; the first argument is its name, the second `grpc-proxy`.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let line: Vec<Vec<u8>> = args.into_iter().skip(1).map(OsStringExt::into_vec).collect();
+    let (mut output, mut errors) = (std::io::stdout(), std::io::stderr());
+    // Where nobody reads there is nobody to tell.
+    let Ok(found) = find(&ROOT, &line) else {
+        drop(writeln!(errors, "unknown command for \"{PROGRAM}\""));
+        return ExitCode::FAILURE;
+    };
+    let matches = match Matches::parse(&found.flags(), &found.line) {
+        Ok(matches) => matches,
+        Err(FlagError::Help) => {
+            drop(output.write_all(help::help(PROGRAM, &found).as_bytes()));
+            return ExitCode::SUCCESS;
+        }
+        Err(FlagError::Wrong(text)) => {
+            drop(writeln!(output, "{}", help::usage(PROGRAM, &found)));
+            drop(writeln!(errors, "{text}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let Some(run) = found.command().run else {
+        drop(output.write_all(help::help(PROGRAM, &found).as_bytes()));
+        return ExitCode::SUCCESS;
+    };
+    match run(&matches) {
+        Ok(()) => ExitCode::FAILURE,
+        Err(error) => {
+            log::flush();
+            drop(writeln!(errors, "{error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(matches: &Matches) -> Result<(), ProxyError> {
+    let options = Options::of(matches)?;
+    let level = if options.is_debugged { log::Level::Debug } else { log::Level::Info };
+    // Standard error takes lines whatever happens.
+    drop(log::init(&log::Settings { level, ..log::Settings::default() }));
+    Ok(start::run(&options)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_lists_what_the_proxy_takes() {
+        let line = [b"grpc-proxy".to_vec(), b"start".to_vec()];
+        let found = find(&ROOT, &line).unwrap();
+        let help = help::help(PROGRAM, &found);
+        for flag in FLAGS {
+            assert!(help.contains(&format!("--{}", flag.name)), "{help}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! `--experimental-enable-grpc-logging`: every message of every call as a line of the log, in JSON.
+//!
+//! Passwords and tokens are not shown: of messages that have any, only the length is. So it is with compressed messages,
+//! and those over [`SHOWN_BYTES_MAX`].
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use quorate_json::Conversion;
+use quorate_telemetry::log;
+use tonic::Status;
+use tonic::body::Body;
+
+/// What stands before a message: a flag and the length.
+const HEAD_BYTES: usize = 5;
+
+/// The longest message that is shown; it is held until it is whole.
+const SHOWN_BYTES_MAX: usize = 1 << 20;
+
+/// Methods whose messages have secrets.
+const SECRET: [&str; 3] = ["Authenticate", "UserAdd", "UserChangePassword"];
+
+/// Which side says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Request,
+    Response,
+}
+
+/// A call whose messages are shown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shown {
+    pub(crate) service: &'static str,
+    pub(crate) method: &'static str,
+    pub(crate) from: Option<SocketAddr>,
+}
+
+impl Shown {
+    /// A body whose messages are shown as they pass.
+    pub(crate) fn body(self, side: Side, inner: Body) -> Body {
+        let held = BytesMut::new();
+        Body::new(Shower { inner, call: self, side, held, passed_over: 0 })
+    }
+
+    fn show(&self, side: Side, message: Option<&[u8]>, length: usize) {
+        let content = message.and_then(|message| self.json(side, message));
+        let content = content.unwrap_or_else(|| format!("({length} bytes)"));
+        let address = self.from.map(|from| from.to_string()).unwrap_or_default();
+        match side {
+            Side::Request => log::info!(
+                "received payload logged as grpc.request.content field",
+                "grpc.request.content" = content,
+                "grpc.service" = self.service,
+                "grpc.method" = self.method,
+                "peer.address" = address
+            ),
+            Side::Response => log::info!(
+                "returned response payload logged as grpc.response.content field",
+                "grpc.response.content" = content,
+                "grpc.service" = self.service,
+                "grpc.method" = self.method,
+                "peer.address" = address
+            ),
+        }
+    }
+
+    fn json(&self, side: Side, message: &[u8]) -> Option<String> {
+        if SECRET.contains(&self.method) {
+            return None;
+        }
+        let conversion = Conversion::of(self.service, self.method)?;
+        let mut json = Vec::new();
+        match side {
+            Side::Request => conversion.asked(message, &mut json).ok()?,
+            Side::Response => conversion.response(message, &mut json).ok()?,
+        }
+        String::from_utf8(json).ok()
+    }
+}
+
+#[derive(Debug)]
+struct Shower {
+    inner: Body,
+    call: Shown,
+    side: Side,
+    /// The message that is not whole yet, with its head.
+    held: BytesMut,
+    /// Bytes still to come of one that is not shown.
+    passed_over: usize,
+}
+
+impl Shower {
+    fn pass(&mut self, mut bytes: &[u8]) {
+        loop {
+            let skipped = self.passed_over.min(bytes.len());
+            bytes.advance(skipped);
+            self.passed_over -= skipped;
+            let missing = HEAD_BYTES.saturating_sub(self.held.len()).min(bytes.len());
+            self.held.extend_from_slice(&bytes[..missing]);
+            bytes.advance(missing);
+            let Some([flag, a, b, c, d]) = self.held.first_chunk::<HEAD_BYTES>().copied() else {
+                return;
+            };
+            let length = u32::from_be_bytes([a, b, c, d]) as usize;
+            if flag != 0 || length > SHOWN_BYTES_MAX {
+                self.call.show(self.side, None, length);
+                self.held.clear();
+                self.passed_over = length;
+                continue;
+            }
+            let missing = (HEAD_BYTES + length - self.held.len()).min(bytes.len());
+            self.held.extend_from_slice(&bytes[..missing]);
+            bytes.advance(missing);
+            if self.held.len() < HEAD_BYTES + length {
+                return;
+            }
+            self.call.show(self.side, Some(&self.held[HEAD_BYTES..]), length);
+            self.held.clear();
+        }
+    }
+}
+
+impl HttpBody for Shower {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let polled = Pin::new(&mut self.inner).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(data) = frame.data_ref()
+        {
+            let data = data.clone();
+            self.pass(&data);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_api::etcdserverpb::{AuthenticateRequest, PutRequest};
+
+    use super::*;
+    use crate::framing::framed;
+
+    fn shower(method: &'static str) -> Shower {
+        let call = Shown { service: "etcdserverpb.KV", method, from: None };
+        let inner = Body::empty();
+        Shower { inner, call, side: Side::Request, held: BytesMut::new(), passed_over: 0 }
+    }
+
+    #[test]
+    fn messages_are_found_in_whatever_pieces_they_come() {
+        let put = PutRequest { key: "k".into(), value: "v".into(), ..PutRequest::default() };
+        let wire = [framed(&put), framed(&put)].concat();
+        for piece in 1..=wire.len() {
+            let mut shower = shower("Put");
+            for bytes in wire.chunks(piece) {
+                shower.pass(bytes);
+                assert!(shower.held.len() < wire.len() / 2);
+            }
+            assert!(shower.held.is_empty());
+        }
+        let long = framed(&PutRequest { value: vec![0; 2 << 20].into(), ..PutRequest::default() });
+        let mut shower = shower("Put");
+        for bytes in long.chunks(4096) {
+            shower.pass(bytes);
+            assert!(shower.held.len() <= HEAD_BYTES);
+        }
+        assert_eq!(shower.passed_over, 0);
+    }
+
+    #[test]
+    fn passwords_are_not_shown() {
+        let call = shower("Put").call;
+        let put = PutRequest { key: "k".into(), ..PutRequest::default() };
+        let message = framed(&put).slice(HEAD_BYTES..);
+        assert_eq!(call.json(Side::Request, &message).as_deref(), Some("{\"key\":\"aw==\"}"));
+        let service = "etcdserverpb.Auth";
+        let call = Shown { service, method: "Authenticate", from: None };
+        let request = AuthenticateRequest { name: "n".into(), password: "p".into() };
+        assert_eq!(call.json(Side::Request, &framed(&request).slice(HEAD_BYTES..)), None);
+    }
+}

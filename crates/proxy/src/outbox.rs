@@ -1,0 +1,274 @@
+//! What is to be sent to a client on a stream that goes on: messages in their order, and the end.
+//!
+//! Whoever has something for the client puts it here, from any thread, and does not wait; the transport takes it when the
+//! client has room. Long messages are shared by the outboxes that they are in.
+//!
+//! # Bound
+//!
+//! [`BYTES_MAX`], and one message. What is put beyond that is refused where the one who puts it can go without
+//! ([`Outbox::offer`]); answers to the client's own requests are taken, and no request is read while it is full.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http_body::{Body as HttpBody, Frame};
+use parking_lot::Mutex;
+use prost::encoding::int64;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tonic::Status;
+
+use crate::framing;
+
+/// Of messages that wait for the client.
+pub(crate) const BYTES_MAX: usize = 4 << 20;
+
+/// Short messages are gathered up to this before they are handed to the transport.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Longer ones are handed on as they are, not copied.
+const COPIED_BYTES_MAX: usize = 8 << 10;
+
+/// What a message takes besides its bytes.
+const ENTRY_BYTES: usize = 64;
+
+/// A message: fields of this client's own, and the others.
+#[derive(Clone, Debug)]
+pub(crate) struct Letter {
+    /// Field 2 of what is sent to watchers; 0 for none.
+    pub(crate) watch_id: i64,
+    pub(crate) shared: Bytes,
+}
+
+impl Letter {
+    /// A message that is the same for everybody.
+    pub(crate) const fn of(shared: Bytes) -> Self {
+        Self { watch_id: 0, shared }
+    }
+
+    fn bytes(&self) -> usize {
+        self.shared.len() + ENTRY_BYTES
+    }
+
+    /// Writes the head, and the fields of this client's own.
+    fn begin(&self, chunk: &mut BytesMut) {
+        let has_id = self.watch_id != 0;
+        let own = if has_id { int64::encoded_len(WATCH_ID_FIELD, &self.watch_id) } else { 0 };
+        chunk.put_slice(&framing::head(own + self.shared.len()));
+        if has_id {
+            int64::encode(WATCH_ID_FIELD, &self.watch_id, chunk);
+        }
+    }
+}
+
+/// `watch_id` in a `WatchResponse`.
+const WATCH_ID_FIELD: u32 = 2;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    state: Mutex<State>,
+    /// Somebody is to look: there is room again, or the one who looks has something to do.
+    woken: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queue: VecDeque<Letter>,
+    bytes: usize,
+    end: Option<Status>,
+    is_closed: bool,
+    waker: Option<Waker>,
+}
+
+impl Outbox {
+    /// Puts a message in, however full it is.
+    pub(crate) fn put(&self, letter: Letter) {
+        let waker = {
+            let mut state = self.state.lock();
+            if state.is_closed || state.end.is_some() {
+                return;
+            }
+            state.bytes += letter.bytes();
+            state.queue.push_back(letter);
+            state.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Puts a message in, unless it is full.
+    pub(crate) fn offer(&self, letter: Letter) -> bool {
+        let has_room = !self.is_full();
+        if has_room {
+            self.put(letter);
+        }
+        has_room
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.state.lock().bytes >= BYTES_MAX
+    }
+
+    /// Ends the stream behind what is there.
+    pub(crate) fn end(&self, status: Status) {
+        let waker = {
+            let mut state = self.state.lock();
+            state.end.get_or_insert(status);
+            state.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Whether the client has gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.lock().is_closed
+    }
+
+    /// Waits until [`Self::wake`] is called or there is room again.
+    pub(crate) async fn woken(&self) {
+        self.woken.notified().await;
+    }
+
+    pub(crate) fn wake(&self) {
+        self.woken.notify_one();
+    }
+
+    /// The body that takes from here; `task` ends with it.
+    pub(crate) fn body(self: &Arc<Self>, task: AbortHandle) -> OutboxBody {
+        OutboxBody { outbox: Arc::clone(self), next: None, has_ended: false, task }
+    }
+}
+
+/// See [`Outbox::body`].
+#[derive(Debug)]
+pub(crate) struct OutboxBody {
+    outbox: Arc<Outbox>,
+    /// The rest of a long message.
+    next: Option<Bytes>,
+    has_ended: bool,
+    task: AbortHandle,
+}
+
+impl Drop for OutboxBody {
+    fn drop(&mut self) {
+        self.task.abort();
+        let mut state = self.outbox.state.lock();
+        state.is_closed = true;
+        state.queue.clear();
+        state.bytes = 0;
+    }
+}
+
+impl HttpBody for OutboxBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if let Some(rest) = self.next.take() {
+            return Poll::Ready(Some(Ok(Frame::data(rest))));
+        }
+        if self.has_ended {
+            return Poll::Ready(None);
+        }
+        let mut chunk = BytesMut::new();
+        let mut long = None;
+        let outbox = Arc::clone(&self.outbox);
+        let mut state = outbox.state.lock();
+        let was_full = state.bytes >= BYTES_MAX / 2;
+        while chunk.len() < CHUNK_BYTES
+            && let Some(letter) = state.queue.pop_front()
+        {
+            state.bytes -= letter.bytes();
+            letter.begin(&mut chunk);
+            if letter.shared.len() > COPIED_BYTES_MAX {
+                long = Some(letter.shared);
+                break;
+            }
+            chunk.put_slice(&letter.shared);
+        }
+        if was_full && state.bytes < BYTES_MAX / 2 {
+            outbox.woken.notify_one();
+        }
+        if !chunk.is_empty() {
+            self.next = long;
+            return Poll::Ready(Some(Ok(Frame::data(chunk.freeze()))));
+        }
+        if let Some(status) = state.end.take() {
+            // Nothing is taken after the end.
+            state.is_closed = true;
+            self.has_ended = true;
+            let mut trailers = http::HeaderMap::new();
+            let added = status.add_header(&mut trailers).map(|()| Frame::trailers(trailers));
+            return Poll::Ready(Some(added));
+        }
+        state.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+    use prost::Message as _;
+    use quorate_api::etcdserverpb::WatchResponse;
+
+    use super::*;
+
+    fn body(outbox: &Arc<Outbox>) -> OutboxBody {
+        outbox.body(tokio::spawn(std::future::pending::<()>()).abort_handle())
+    }
+
+    #[tokio::test]
+    async fn messages_come_in_order_and_then_the_end() {
+        let outbox = Arc::new(Outbox::default());
+        let shared =
+            WatchResponse { cancel_reason: "x".repeat(20_000), ..WatchResponse::default() };
+        let bytes: Bytes = shared.encode_to_vec().into();
+        for watch_id in [0, 7, -1, 300] {
+            outbox.put(Letter { watch_id, shared: bytes.clone() });
+        }
+        outbox.end(Status::unavailable("gone"));
+        let collected = body(&outbox).collect().await.unwrap();
+        assert_eq!(collected.trailers().unwrap()["grpc-message"], "gone");
+        let mut wire = collected.to_bytes();
+        for watch_id in [0, 7, -1, 300] {
+            let head = wire.split_to(5);
+            let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
+            let message = wire.split_to(length as usize);
+            let expected = WatchResponse { watch_id, ..shared.clone() };
+            assert_eq!(WatchResponse::decode(message).unwrap(), expected);
+        }
+        assert!(wire.is_empty());
+    }
+
+    #[tokio::test]
+    async fn who_does_not_read_is_offered_no_more_than_the_bound() {
+        let outbox = Arc::new(Outbox::default());
+        let mut body = body(&outbox);
+        let letter = || Letter::of(vec![0; 100 << 10].into());
+        let mut taken = 0;
+        while outbox.offer(letter()) {
+            taken += 1;
+        }
+        assert_eq!(taken, 41);
+        while outbox.state.lock().bytes >= BYTES_MAX / 2 {
+            body.frame().await.unwrap().unwrap();
+        }
+        outbox.woken().await;
+        assert!(outbox.offer(letter()));
+        drop(body);
+        assert!(outbox.is_closed());
+        outbox.put(letter());
+        assert_eq!(outbox.state.lock().bytes, 0);
+    }
+}

@@ -1,0 +1,153 @@
+//! Calls that are passed on as they are: one message in, and whatever the member answers out.
+//!
+//! The message is not looked at, and what comes back is passed on frame by frame, so that a snapshot takes no more
+//! memory here than what is on its way.
+//!
+//! # Bound
+//!
+//! A request has [`REQUEST_BYTES_MAX`], as grpc-go's servers have it where nothing else is said.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderMap, Response};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio_stream::Stream as _;
+use tonic::Status;
+use tonic::body::Body;
+
+use crate::framing::{self, Messages};
+use crate::methods::Method;
+use crate::upstream::{Asked, Upstream, broken, told};
+
+/// The longest request.
+pub(crate) const REQUEST_BYTES_MAX: usize = 4 << 20;
+
+/// What a member may answer where nothing is said: as much as a message can be long.
+const UNLIMITED_BYTES: usize = i32::MAX as usize;
+
+/// Reads the one message of a request.
+pub(crate) async fn only(mut messages: Messages) -> Result<Bytes, Status> {
+    match messages.message().await {
+        Ok(Some(message)) => Ok(message),
+        Ok(None) => Err(Status::internal("grpc: the request has no message")),
+        Err(status) => Err(framing::worded(status)),
+    }
+}
+
+/// Asks a member, and answers with what it answers.
+pub(crate) async fn relay(
+    upstream: &Upstream,
+    method: &'static Method,
+    headers: HeaderMap,
+    message: Bytes,
+) -> Result<Response<Body>, Status> {
+    let answer = answered(upstream, method, headers, message).await?;
+    if upstream.limits.receive_bytes < UNLIMITED_BYTES {
+        let messages = framing::replies(answer, upstream.limits.receive_bytes)?;
+        return Ok(framing::respond(Body::new(Weighed { messages, has_ended: false })));
+    }
+    let (head, body) = answer.into_parts();
+    let mut answer = Response::from_parts(head, Body::new(Passed(body)));
+    answer.headers_mut().remove(http::header::DATE);
+    Ok(answer)
+}
+
+/// Asks a member for one message.
+pub(crate) async fn ask(
+    upstream: &Upstream,
+    method: &'static Method,
+    headers: HeaderMap,
+    message: Bytes,
+) -> Result<Bytes, Status> {
+    let answer = answered(upstream, method, headers, message).await?;
+    let mut messages = framing::replies(answer, upstream.limits.receive_bytes)?;
+    let message = messages.message().await.map_err(told)?;
+    let message = message.ok_or_else(|| Status::internal("grpc: the answer has no message"))?;
+    // What comes after it says whether it counts.
+    messages.trailers().await.map_err(told)?;
+    Ok(message)
+}
+
+async fn answered(
+    upstream: &Upstream,
+    method: &'static Method,
+    headers: HeaderMap,
+    message: Bytes,
+) -> Result<Response<Incoming>, Status> {
+    let asked = Asked { path: method.path, headers, message, only_reads: method.only_reads };
+    upstream.ask(&asked).await
+}
+
+/// What a member sends, for a client.
+#[derive(Debug)]
+struct Passed(Incoming);
+
+impl HttpBody for Passed {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        match Pin::new(&mut self.0).poll_frame(cx) {
+            Poll::Ready(Some(Err(error))) => {
+                // The client is told as by a member that ends its stream.
+                let mut trailers = HeaderMap::new();
+                let added = broken(&error).add_header(&mut trailers);
+                Poll::Ready(Some(added.map(|()| Frame::trailers(trailers))))
+            }
+            Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(frame))),
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
+}
+
+/// The same, where messages have to be short enough.
+#[derive(Debug)]
+struct Weighed {
+    messages: Messages,
+    has_ended: bool,
+}
+
+impl Weighed {
+    fn end(&mut self, status: &Status) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        self.has_ended = true;
+        let mut trailers = HeaderMap::new();
+        Poll::Ready(Some(status.add_header(&mut trailers).map(|()| Frame::trailers(trailers))))
+    }
+}
+
+impl HttpBody for Weighed {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.has_ended {
+            return Poll::Ready(None);
+        }
+        match Pin::new(&mut self.messages).poll_next(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(None) => self.end(&Status::ok("")),
+            Poll::Ready(Some(Err(status))) => self.end(&told(status)),
+            Poll::Ready(Some(Ok(message))) => {
+                Poll::Ready(Some(Ok(Frame::data(framing::with_head(&message)))))
+            }
+        }
+    }
+}

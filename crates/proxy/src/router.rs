@@ -1,0 +1,194 @@
+//! Calls: where each leads, and the checks that all have in common.
+//!
+//! Most are relayed as bytes. Those that this proxy answers itself, or looks into, have files of their own.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use prost::Message as _;
+use quorate_api::etcdserverpb::LeaseTimeToLiveResponse;
+use quorate_net::listen::{Activity, Ends, Http2Service};
+use quorate_telemetry::metrics::ProxyMetrics;
+use tonic::Status;
+use tonic::body::Body;
+
+use crate::call::{Calls, Counted, forwarded, timeout};
+use crate::cluster::Cluster;
+use crate::framing;
+use crate::kv::Kv;
+use crate::lease::Leases;
+use crate::message_log::{Shown, Side};
+use crate::methods::{Method, SERVICES, route};
+use crate::namespace::Namespace;
+use crate::relay::{self, REQUEST_BYTES_MAX};
+use crate::upstream::Upstream;
+use crate::watch::{self, Hub};
+
+/// What calls are answered with.
+#[derive(Debug)]
+pub(crate) struct Services {
+    pub(crate) upstream: Arc<Upstream>,
+    pub(crate) metrics: Arc<ProxyMetrics>,
+    pub(crate) namespace: Option<Namespace>,
+    pub(crate) kv: Kv,
+    pub(crate) watch: Arc<Hub>,
+    pub(crate) leases: Arc<Leases>,
+    pub(crate) cluster: Arc<Cluster>,
+    /// Whether every message is a line of the log.
+    pub(crate) logs_messages: bool,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Router {
+    services: Arc<Services>,
+    /// Those of the connection.
+    calls: Arc<Calls>,
+    ends: Ends,
+}
+
+impl Router {
+    pub(crate) fn new(services: Arc<Services>) -> Self {
+        Self { services, calls: Arc::default(), ends: Ends::default() }
+    }
+}
+
+impl Http2Service for Router {
+    fn for_connection(&self, ends: Ends) -> Self {
+        Self { services: Arc::clone(&self.services), calls: Arc::default(), ends }
+    }
+
+    fn activity(&self) -> Activity {
+        Activity {
+            begun: self.calls.begun.load(Ordering::Relaxed),
+            under_way: self.calls.under_way.load(Ordering::Relaxed),
+            ..Activity::default()
+        }
+    }
+}
+
+impl hyper::service::Service<Request<Incoming>> for Router {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let answered = |answer| Box::pin(std::future::ready(Ok(answer)));
+        let kind = request.headers().get(header::CONTENT_TYPE);
+        if !kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {
+            let mut answer =
+                Status::invalid_argument("invalid gRPC request content-type").into_http();
+            *answer.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+            return answered(answer);
+        }
+        let method = match route(request.uri().path()) {
+            Ok(method) => method,
+            Err(text) => return answered(Status::unimplemented(text).into_http()),
+        };
+        let counted = Counted::begin(&self.services.metrics, method, &self.calls);
+        let (services, ends) = (Arc::clone(&self.services), self.ends);
+        Box::pin(async move {
+            let answer = services.answer(method, request, ends).await;
+            Ok(counted.until(answer.unwrap_or_else(Status::into_http)))
+        })
+    }
+}
+
+impl Services {
+    async fn answer(
+        self: Arc<Self>,
+        (service, method): (usize, usize),
+        request: Request<Incoming>,
+        ends: Ends,
+    ) -> Result<Response<Body>, Status> {
+        let service = &SERVICES[service];
+        let method = &service.methods[method];
+        let (head, body) = request.into_parts();
+        let timeout = timeout(&head.headers)?;
+        let shown = self.logs_messages.then_some(Shown {
+            service: service.name,
+            method: method.name,
+            from: ends.remote,
+        });
+        let body = Body::new(body);
+        let body = match &shown {
+            None => body,
+            Some(shown) => shown.body(Side::Request, body),
+        };
+        let answering = self.dispatch(service.name, method, head.headers, body);
+        let answer = match timeout {
+            None => answering.await?,
+            Some(timeout) => match tokio::time::timeout(timeout, answering).await {
+                Ok(answer) => answer?,
+                Err(_) => return Err(Status::deadline_exceeded("context deadline exceeded")),
+            },
+        };
+        Ok(match shown {
+            None => answer,
+            Some(shown) => answer.map(|body| shown.body(Side::Response, body)),
+        })
+    }
+
+    async fn dispatch(
+        &self,
+        service: &'static str,
+        method: &'static Method,
+        headers: HeaderMap,
+        body: Body,
+    ) -> Result<Response<Body>, Status> {
+        match (service, method.name) {
+            ("etcdserverpb.KV", "RangeStream") => {
+                Err(Status::unimplemented("RangeStream is not supported by the gRPC proxy"))
+            }
+            ("etcdserverpb.Watch", _) => Ok(watch::serve(&self.watch, &headers, body)),
+            (_, "LeaseKeepAlive") => Ok(self.leases.serve(&headers, body)),
+            _ => {
+                let messages = framing::requests(&headers, body, REQUEST_BYTES_MAX);
+                let message = relay::only(messages).await?;
+                self.answer_one(service, method, &headers, message).await
+            }
+        }
+    }
+
+    async fn answer_one(
+        &self,
+        service: &'static str,
+        method: &'static Method,
+        headers: &HeaderMap,
+        message: Bytes,
+    ) -> Result<Response<Body>, Status> {
+        match (service, method.name) {
+            ("etcdserverpb.KV", _) => self.kv.call(method, headers, message).await,
+            ("etcdserverpb.Lease", "LeaseTimeToLive") => {
+                let Some(namespace) = &self.namespace else {
+                    return self.relay(method, headers, message).await;
+                };
+                let answer =
+                    relay::ask(&self.upstream, method, forwarded(headers), message).await?;
+                let mut answer: LeaseTimeToLiveResponse = framing::decode(answer)?;
+                answer.keys = answer.keys.iter().filter_map(|key| namespace.strip(key)).collect();
+                Ok(framing::answer(answer.encode_to_vec().into()))
+            }
+            ("etcdserverpb.Cluster", "MemberList") => match self.cluster.members() {
+                Some(members) => Ok(framing::answer(members.encode_to_vec().into())),
+                None => self.relay(method, headers, message).await,
+            },
+            _ => self.relay(method, headers, message).await,
+        }
+    }
+
+    async fn relay(
+        &self,
+        method: &'static Method,
+        headers: &HeaderMap,
+        message: Bytes,
+    ) -> Result<Response<Body>, Status> {
+        relay::relay(&self.upstream, method, forwarded(headers), message).await
+    }
+}

@@ -1,0 +1,116 @@
+//! TLS as the flags ask for it, to clients and to members. All files are read once here.
+
+use std::path::Path;
+
+use quorate_telemetry::log;
+use quorate_tls::{
+    Acceptor, AcceptorSettings, Allowed, ClientCheck, Connector, ConnectorSettings, MaterialError,
+    Protocols, SelfSignedError, SetupError, SuiteError, Suites, Trust, find_or_make,
+};
+use thiserror::Error;
+
+use crate::line::Options;
+use crate::target::Targets;
+
+/// Why TLS cannot be done as asked.
+#[derive(Debug, Error)]
+pub(crate) enum SecurityError {
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    #[error(transparent)]
+    SelfSigned(#[from] SelfSignedError),
+    #[error(transparent)]
+    Suites(#[from] SuiteError),
+    #[error(transparent)]
+    Material(#[from] MaterialError),
+    #[error("cert has non empty Common Name ({name}): {path}")]
+    CommonName { name: String, path: String },
+}
+
+fn trust(authorities: &str) -> Trust {
+    match authorities {
+        "" => Trust::System,
+        path => Trust::File(path.into()),
+    }
+}
+
+/// How clients are accepted; `None` in plaintext.
+pub(crate) fn acceptor(options: &Options) -> Result<Option<Acceptor>, SecurityError> {
+    let flags = &options.clients;
+    let (pair, clients) = match &flags.pair {
+        Some(pair) => {
+            let clients = (!flags.authorities.is_empty()).then(|| ClientCheck {
+                trust: trust(&flags.authorities),
+                allowed: Allowed::All,
+                revocations: (!flags.revocations.is_empty()).then(|| (&flags.revocations).into()),
+                checks_origin: true,
+                names_users: false,
+            });
+            (pair.clone(), clients)
+        }
+        None if flags.is_automatic => {
+            let dir = Path::new(&options.data_dir).join("fixtures").join("proxy");
+            let host = options.listen_addr.rsplit_once(':').map_or("", |(host, _)| host);
+            let bare = host.trim_start_matches('[').trim_end_matches(']');
+            let hosts: &[&str] = if bare.is_empty() { &[] } else { &[bare] };
+            (find_or_make(&dir, hosts, flags.validity_years)?, None)
+        }
+        None => return Ok(None),
+    };
+    let suites = Suites::named(flags.suites.iter().map(String::as_str))?;
+    suites.check_http2(flags.versions)?;
+    log::info!(
+        "gRPC proxy server TLS",
+        "cert" = pair.cert.display().to_string(),
+        "key" = pair.key.display().to_string(),
+        "trusted-ca" = flags.authorities,
+        "crl-file" = flags.revocations
+    );
+    let protocols = Protocols { versions: flags.versions, suites };
+    let settings = AcceptorSettings { pair, protocols, clients, http2: true, endpoint: "client" };
+    Ok(Some(Acceptor::new(settings)?))
+}
+
+/// How members are dialed.
+pub(crate) fn targets(options: &Options) -> Result<Targets, SecurityError> {
+    let flags = &options.members;
+    if let Some(pair) = &flags.pair {
+        let name = pair.common_name()?;
+        if !name.is_empty() {
+            // A member would take whoever asks through this proxy for the user of that name.
+            return Err(SecurityError::CommonName { name, path: pair.cert.display().to_string() });
+        }
+    }
+    let is_asked_for =
+        flags.pair.is_some() || !flags.authorities.is_empty() || flags.skips_verification;
+    if flags.skips_verification {
+        log::warn!(
+            "--insecure-skip-tls-verify was given, this grpc proxy process skips authentication of etcd server TLS \
+             certificates. This option should be enabled only for testing purposes."
+        );
+    }
+    let connector = |http2| {
+        let settings = |trust| ConnectorSettings {
+            pair: flags.pair.clone(),
+            protocols: Protocols::default(),
+            trust,
+            allowed: Allowed::All,
+            http2,
+            server_name: None,
+        };
+        let trust = (!flags.skips_verification).then(|| trust(&flags.authorities));
+        match Connector::new(settings(trust)) {
+            Ok(connector) => Ok(connector),
+            // Nobody may want to dial so: a system that names no authorities trusts nobody, who then is not reached.
+            Err(_) if !is_asked_for => Connector::new(ConnectorSettings {
+                allowed: Allowed::CommonNames(Vec::new()),
+                ..settings(None)
+            }),
+            Err(error) => Err(error),
+        }
+    };
+    if is_asked_for {
+        log::info!("gRPC proxy client TLS", "trusted-ca" = flags.authorities);
+    }
+    Ok(Targets { connector: connector(true)?, http_connector: connector(false)?, is_asked_for })
+}

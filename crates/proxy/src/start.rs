@@ -1,0 +1,184 @@
+//! From flags to a proxy at work: what is read, dialed, listened on and told, in this order.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+
+use quorate_gateway::{Discovered, DiscoveryError};
+use quorate_net::descriptors;
+use quorate_net::listen::Services as Listened;
+use quorate_net::listen::{ConnectionLimits, Listener, Patience, Reuse, Security};
+use quorate_net::runtime::{Runtimes, Threads};
+use quorate_telemetry::metrics::ProxyMetrics;
+use quorate_telemetry::{init_system, log};
+use quorate_tls::Acceptor;
+use thiserror::Error;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+
+use crate::cluster::Cluster;
+use crate::http::Pages;
+use crate::kv::Kv;
+use crate::lease::Leases;
+use crate::line::Options;
+use crate::methods::{self, counted};
+use crate::namespace::Namespace;
+use crate::router::{Router, Services};
+use crate::security::{SecurityError, acceptor, targets};
+use crate::target::TargetError;
+use crate::upstream::Upstream;
+use crate::watch::Hub;
+
+/// Room for transactions as deep as they can be.
+const STACK_BYTES: usize = 4 << 20;
+
+/// Why the proxy does not start.
+#[derive(Debug, Error)]
+pub(crate) enum StartError {
+    #[error(transparent)]
+    Security(#[from] SecurityError),
+    #[error(transparent)]
+    Discovery(#[from] DiscoveryError),
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error("listen tcp {address}: bind: {source}")]
+    Listen { address: String, source: io::Error },
+    #[error("cannot parse {0:?}")]
+    MetricsAddress(String),
+    #[error("failed to start a thread: {0}")]
+    Thread(#[source] io::Error),
+    #[error("failed to divide file descriptors: {0}")]
+    Descriptors(#[from] descriptors::TooFew),
+}
+
+/// Serves until the process ends.
+pub(crate) fn run(options: &Options) -> Result<(), StartError> {
+    let acceptor = acceptor(options)?;
+    let listener = listen(&options.listen_addr, acceptor.as_ref())?;
+    log::info!("listening for gRPC proxy client requests", "address" = options.listen_addr);
+    let targets = targets(options)?;
+    descriptors::raise_limit();
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    let places = descriptors::divide(count)?.clients;
+    let threads = Threads { name: "proxy", count, stack_bytes: STACK_BYTES };
+    let runtimes = Runtimes::start(threads, |_| std::future::pending());
+    let runtimes = Arc::new(runtimes.map_err(StartError::Thread)?);
+    let discovered = {
+        let here = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        here.map_err(StartError::Thread)?.block_on(options.discovery.find())?
+    };
+    let endpoints = match discovered.as_slice() {
+        [] => options.endpoints.clone(),
+        found => found.iter().map(Discovered::url).collect(),
+    };
+    let upstream = Upstream::new(
+        &endpoints,
+        targets,
+        options.dial_keep_alive,
+        options.limits,
+        runtimes.first().clone(),
+    )?;
+    let metrics = Arc::new(ProxyMetrics::new(&counted()));
+    let services = services(options, upstream, metrics);
+    runtimes.first().block_on(services.kv.recover_order(methods::named("/etcdserverpb.KV/Range")));
+    begin_duties(options, &services, runtimes.first());
+    let limits = ConnectionLimits {
+        max_concurrent_streams: options.streams_max,
+        patience: Patience::WITH_CLIENTS,
+        places,
+        per_address: None,
+        keepalive: options.keep_alive,
+        ping_floor: options.ping_floor,
+    };
+    let (_stop, stopping) = watch::channel(false);
+    let (alive, mut gone) = mpsc::channel::<()>(1);
+    let pages = Pages::new(Arc::clone(&services));
+    let pages_for_clients = if options.enables_pprof {
+        quorate_profile::sample_heap();
+        log::info!("gRPC proxy enabled pprof", "path" = "/debug/pprof");
+        pages.clone().with_profiles()
+    } else {
+        pages.clone()
+    };
+    let listened =
+        Listened { grpc: Some(Router::new(Arc::clone(&services))), http: Some(pages_for_clients) };
+    listener.spawn(&runtimes, listened, &limits, &stopping, &alive);
+    if let Some((address, is_secured)) = metrics_address(&options.metrics_addr)? {
+        let listener = listen(&address, acceptor.as_ref().filter(|_| is_secured))?;
+        log::info!("gRPC proxy listening for metrics", "address" = options.metrics_addr);
+        let listened = Listened { grpc: None::<Router>, http: Some(pages) };
+        listener.spawn(&runtimes, listened, &limits, &stopping, &alive);
+        log::info!("gRPC proxy server metrics URL serving");
+    }
+    log::info!("started gRPC proxy", "address" = options.listen_addr);
+    init_system::notify_ready();
+    drop(alive);
+    // The listeners hold it for as long as they accept.
+    gone.blocking_recv();
+    Ok(())
+}
+
+fn services(
+    options: &Options,
+    upstream: Arc<Upstream>,
+    metrics: Arc<ProxyMetrics>,
+) -> Arc<Services> {
+    let namespace = Namespace::new(&options.namespace);
+    let both = || (Arc::clone(&upstream), Arc::clone(&metrics));
+    let ((of_kv, m_kv), (of_watch, m_watch), (of_leases, m_leases)) = (both(), both(), both());
+    let cluster = Cluster::new(
+        Arc::clone(&upstream),
+        namespace.clone(),
+        options.advertise_url.clone(),
+        options.registration.clone(),
+    );
+    Arc::new(Services {
+        kv: Kv::new(of_kv, m_kv, namespace.clone(), options.keeps_order),
+        watch: Arc::new(Hub::new(of_watch, m_watch, namespace.clone())),
+        leases: Arc::new(Leases::new(of_leases, m_leases)),
+        cluster: Arc::new(cluster),
+        logs_messages: options.logs_messages,
+        namespace,
+        upstream,
+        metrics,
+    })
+}
+
+/// What goes on beside the calls of clients.
+fn begin_duties(options: &Options, services: &Arc<Services>, runtime: &Handle) {
+    let cluster = || Arc::clone(&services.cluster);
+    runtime.spawn(cluster().keep_registered(Arc::clone(&services.leases)));
+    runtime.spawn(cluster().keep_looking());
+    if !options.sync_interval.is_zero() {
+        runtime.spawn(cluster().keep_in_step(options.sync_interval));
+    }
+}
+
+/// Where the additional listener is, and whether it is secured.
+fn metrics_address(url: &str) -> Result<Option<(String, bool)>, StartError> {
+    if url.is_empty() {
+        return Ok(None);
+    }
+    let refused = || StartError::MetricsAddress(url.to_owned());
+    let (scheme, rest) = url.split_once("://").ok_or_else(refused)?;
+    let authority = rest.split('/').next().unwrap_or_default();
+    if authority.is_empty() || !matches!(scheme, "http" | "https") {
+        return Err(refused());
+    }
+    Ok(Some((authority.to_owned(), scheme == "https")))
+}
+
+fn listen(address: &str, acceptor: Option<&Acceptor>) -> Result<Listener, StartError> {
+    let failed = |source| StartError::Listen { address: address.to_owned(), source };
+    // Without a host it is all addresses of this machine.
+    let full =
+        if address.starts_with(':') { format!("0.0.0.0{address}") } else { address.to_owned() };
+    let found: Vec<SocketAddr> = full.to_socket_addrs().map_err(failed)?.collect();
+    let chosen = found.iter().find(|address| address.is_ipv4()).or(found.first());
+    let chosen = chosen.ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))?;
+    let listener = Listener::bind(*chosen, Reuse::default()).map_err(failed)?;
+    Ok(match acceptor {
+        None => listener,
+        Some(acceptor) => listener.secured(Security::Tls(acceptor.clone())),
+    })
+}

@@ -1,0 +1,125 @@
+//! Endpoints as they are written, and the way to each.
+
+use http::Uri;
+use quorate_tls::{ChannelConnector, Connector, Place};
+use thiserror::Error;
+
+/// An endpoint that leads nowhere.
+#[derive(Debug, Error)]
+pub(crate) enum TargetError {
+    #[error("error parsing endpoint {0:?}")]
+    Endpoint(String),
+    #[error("unknown scheme {scheme}: {endpoint}")]
+    Scheme { scheme: String, endpoint: String },
+}
+
+/// What endpoints are secured with.
+#[derive(Clone, Debug)]
+pub(crate) struct Targets {
+    /// For gRPC.
+    pub(crate) connector: Connector,
+    /// For HTTP/1.
+    pub(crate) http_connector: Connector,
+    /// Whether the flags say anything about how: then endpoints without a scheme are secured.
+    pub(crate) is_asked_for: bool,
+}
+
+/// One endpoint.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// As it was given.
+    pub(crate) text: String,
+    /// What requests are addressed to.
+    pub(crate) uri: Uri,
+    pub(crate) connector: ChannelConnector,
+    /// For HTTP/1.
+    pub(crate) http_connector: ChannelConnector,
+}
+
+impl Target {
+    /// A place, as an error tells it.
+    pub(crate) fn shown(place: &Place) -> String {
+        match place {
+            Place::Host(authority) => authority.clone(),
+            Place::File(path) => path.display().to_string(),
+        }
+    }
+}
+
+impl Targets {
+    /// Reads what etcd takes for an endpoint.
+    pub(crate) fn target(&self, endpoint: &str) -> Result<Target, TargetError> {
+        let (scheme, rest) = endpoint.split_once("://").unwrap_or(("", endpoint));
+        let is_secured = match scheme {
+            "https" | "unixs" => true,
+            "http" => false,
+            "" | "unix" => self.is_asked_for,
+            _ => {
+                let (scheme, endpoint) = (scheme.to_owned(), endpoint.to_owned());
+                return Err(TargetError::Scheme { scheme, endpoint });
+            }
+        };
+        let place = match scheme {
+            "unix" | "unixs" => Place::File(rest.into()),
+            _ => Place::Host(authority(rest, scheme)),
+        };
+        let uri = match (&place, is_secured) {
+            (Place::Host(authority), true) => format!("https://{authority}"),
+            (Place::Host(authority), false) => format!("http://{authority}"),
+            (Place::File(_), _) => "http://localhost".to_owned(),
+        };
+        let uri = uri.parse().map_err(|_| TargetError::Endpoint(endpoint.to_owned()))?;
+        let tls = |connector: &Connector| is_secured.then(|| connector.clone());
+        Ok(Target {
+            text: endpoint.to_owned(),
+            uri,
+            connector: ChannelConnector::new(place.clone(), tls(&self.connector)),
+            http_connector: ChannelConnector::new(place, tls(&self.http_connector)),
+        })
+    }
+}
+
+fn authority(rest: &str, scheme: &str) -> String {
+    let authority = rest.split('/').next().unwrap_or(rest);
+    let port = if scheme == "https" { 443 } else { 80 };
+    let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
+    if has_port { authority.to_owned() } else { format!("{authority}:{port}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_tls::{Allowed, ConnectorSettings, Protocols};
+
+    use super::*;
+
+    #[test]
+    fn endpoints_without_a_scheme_are_secured_if_anything_is_said_about_it() {
+        let connector = Connector::new(ConnectorSettings {
+            pair: None,
+            protocols: Protocols::default(),
+            trust: None,
+            allowed: Allowed::All,
+            http2: true,
+            server_name: None,
+        });
+        let connector = connector.unwrap();
+        let targets = |is_asked_for| Targets {
+            connector: connector.clone(),
+            http_connector: connector.clone(),
+            is_asked_for,
+        };
+        for (text, without, with) in [
+            ("a:1", "http://a:1/", "https://a:1/"),
+            ("http://a:1", "http://a:1/", "http://a:1/"),
+            ("https://a", "https://a:443/", "https://a:443/"),
+            ("https://[::1]:1/", "https://[::1]:1/", "https://[::1]:1/"),
+            ("unix:///tmp/s", "http://localhost/", "http://localhost/"),
+        ] {
+            let uri = |is_asked_for| targets(is_asked_for).target(text).unwrap().uri.to_string();
+            assert_eq!((&*uri(false), &*uri(true)), (without, with), "{text}");
+        }
+        let error = targets(false).target("ftp://a:1").unwrap_err();
+        assert_eq!(error.to_string(), "unknown scheme ftp: ftp://a:1");
+        assert!(targets(false).target("a b:1").is_err());
+    }
+}

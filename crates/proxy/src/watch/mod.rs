@@ -1,0 +1,32 @@
+//! The Watch service: watchers of clients that want the same share one watch of a member.
+//!
+//! ```text
+//! session (one client's stream) ─► hub ─► room (all who want the same) ─► follow (a watch of a member)
+//!    ▲                                        │
+//!    └──── events and notices, by `mailbox` ◄─┘
+//! ```
+//!
+//! Each watch of a member is a stream of its own, which is followed by a task, and whose watchers are a `Group`. A new
+//! watcher joins a group that has not yet passed the revision that it starts from; where there is none it begins one,
+//! which is joined to another as soon as that can be done without losing anything. A watcher whose client is slow
+//! leaves its group, and begins where it was when the client has caught up: others never wait for it.
+//!
+//! # Guarantees
+//!
+//! * Every watcher is told every event from its start on, once and in order, whatever groups it has been in and
+//!   whichever members were lost meanwhile; or it is told that it was cancelled, and why.
+//! * Watchers share a watch only if the same user asks, by the same token: what he may see is the member's to judge.
+//!
+//! # Bound
+//!
+//! What waits for a client is bounded by its outbox; what is shared is held once. A group reads without waiting for
+//! anybody.
+
+mod hub;
+mod mailbox;
+mod response;
+mod room;
+mod session;
+
+pub(crate) use hub::Hub;
+pub(crate) use session::serve;

@@ -1,0 +1,354 @@
+//! All watchers who want the same, in groups that each follow a watch of a member.
+//!
+//! A group has a position: its watchers have been told everything before it, and its watch will tell everything from it
+//! on. A watcher who has been told everything before a revision can therefore move to any group whose position is not
+//! beyond it, and passes over what it knows. That is the whole of coalescing.
+//!
+//! # Invariants
+//!
+//! * Positions only grow.
+//!
+//! # Not here
+//!
+//! Talking to members (`hub`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quorate_api::etcdserverpb::{ResponseHeader, WatchResponse};
+use quorate_telemetry::metrics::ProxyMetrics;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tonic::Status;
+
+use super::mailbox::{Mailbox, News};
+use super::response;
+use crate::call::Asker;
+use crate::outbox::Letter;
+
+/// Watchers for whom this is the same can share a watch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Wish {
+    pub(super) asker: Asker,
+    /// As members know them.
+    pub(super) key: Bytes,
+    pub(super) range_end: Bytes,
+    pub(super) filters: Vec<i32>,
+    pub(super) prev_kv: bool,
+}
+
+/// One watcher of a client.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    pub(super) mailbox: Arc<Mailbox>,
+    /// Among the watchers of its stream, those of the past included.
+    pub(super) serial: u64,
+    /// What its client knows it by.
+    pub(super) watch_id: i64,
+    /// The first revision that it has not been told; 0 while it is to be the one after its creation.
+    pub(super) next: i64,
+    pub(super) wants_progress: bool,
+    /// Whether its client knows that it is there.
+    pub(super) is_created: bool,
+}
+
+/// Those who follow the same watch of a member.
+#[derive(Debug)]
+struct Group {
+    /// What the watch was or will be begun with.
+    start: i64,
+    /// `None` until a member has made the watch.
+    position: Option<i64>,
+    /// Whether it tells what happens now, and not long ago.
+    is_current: bool,
+    header: Option<ResponseHeader>,
+    watchers: BTreeMap<u64, Watcher>,
+    task: Option<AbortHandle>,
+    /// Asks how far the watch is.
+    progress: Option<mpsc::Sender<()>>,
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Room {
+    pub(super) wish: Wish,
+    metrics: Arc<ProxyMetrics>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    groups: BTreeMap<u64, Group>,
+    next: u64,
+    /// What was last added to the gauge.
+    coalescing: i64,
+}
+
+/// Where a new watcher is.
+pub(super) enum Entered {
+    Joined(u64),
+    /// In a group of its own, which nobody follows yet.
+    Alone {
+        watcher: u64,
+        group: u64,
+    },
+}
+
+impl Room {
+    pub(super) fn new(wish: Wish, metrics: Arc<ProxyMetrics>) -> Self {
+        Self { wish, metrics, state: Mutex::default() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.state.lock().groups.is_empty()
+    }
+
+    /// Lets a watcher in.
+    pub(super) fn enter(&self, mut watcher: Watcher) -> Entered {
+        let mut state = self.state.lock();
+        let number = state.number();
+        let start = watcher.next;
+        let joinable = state.groups.values_mut().filter(|group| group.is_current);
+        let not_beyond = joinable.filter(|group| group.position.is_some_and(|at| at <= start));
+        if start > 0
+            && let Some(group) = not_beyond.max_by_key(|group| group.position)
+        {
+            watcher.tell_created(group.header.as_ref());
+            group.watchers.insert(number, watcher);
+            state.tell(&self.metrics);
+            return Entered::Joined(number);
+        }
+        let group = state.number();
+        let watchers = BTreeMap::from([(number, watcher)]);
+        let alone = Group {
+            start,
+            position: None,
+            is_current: false,
+            header: None,
+            watchers,
+            task: None,
+            progress: None,
+        };
+        state.groups.insert(group, alone);
+        state.tell(&self.metrics);
+        Entered::Alone { watcher: number, group }
+    }
+
+    /// The group is followed by this task, as long as it is there.
+    pub(super) fn followed_by(&self, group: u64, task: AbortHandle) {
+        match self.state.lock().groups.get_mut(&group) {
+            Some(group) => group.task = Some(task),
+            None => task.abort(),
+        }
+    }
+
+    /// Where the group's watch is to begin, and how it can be asked how far it is; `None` if the group is no more.
+    pub(super) fn begin(&self, group: u64, progress: mpsc::Sender<()>) -> Option<i64> {
+        let mut state = self.state.lock();
+        let group = state.groups.get_mut(&group)?;
+        group.progress = Some(progress);
+        Some(group.position.unwrap_or(group.start))
+    }
+
+    /// Takes a watcher out.
+    pub(super) fn leave(&self, watcher: u64) -> Option<ResponseHeader> {
+        let mut state = self.state.lock();
+        let (&number, group) =
+            state.groups.iter_mut().find(|(_, group)| group.watchers.contains_key(&watcher))?;
+        group.watchers.remove(&watcher);
+        let header = group.header;
+        if group.watchers.is_empty() {
+            state.groups.remove(&number);
+        }
+        state.tell(&self.metrics);
+        header
+    }
+
+    /// Has a watcher's group ask how far it is.
+    pub(super) fn ask_progress(&self, watcher: u64) {
+        let state = self.state.lock();
+        let group = state.groups.values().find(|group| group.watchers.contains_key(&watcher));
+        if let Some(progress) = group.and_then(|group| group.progress.as_ref()) {
+            // A question that waits to be asked is as good.
+            progress.try_send(()).unwrap_or_default();
+        }
+    }
+
+    /// Ends the streams of all watchers of a group.
+    pub(super) fn fail(&self, group: u64, status: &Status) {
+        let mut state = self.state.lock();
+        if let Some(group) = state.groups.remove(&group) {
+            for watcher in group.watchers.values() {
+                watcher.mailbox.outbox.end(status.clone());
+            }
+        }
+        state.tell(&self.metrics);
+    }
+
+    /// Tells a group's watchers what its watch told. Says whether the watch is still wanted.
+    pub(super) fn deliver(&self, number: u64, told: WatchResponse) -> bool {
+        let mut state = self.state.lock();
+        let Some(group) = state.groups.get_mut(&number) else { return false };
+        if told.header.is_some() {
+            group.header.clone_from(&told.header);
+        }
+        if told.canceled {
+            if let Some(group) = state.groups.remove(&number) {
+                group.watchers.values().for_each(|watcher| watcher.tell_cancelled(&told));
+            }
+        } else if told.created {
+            group.created();
+        } else if told.events.is_empty() {
+            group.progressed(&told);
+        } else {
+            group.happened(told, &self.metrics);
+        }
+        if state.groups.get(&number).is_some_and(|group| group.watchers.is_empty()) {
+            state.groups.remove(&number);
+        }
+        state.coalesce(number);
+        state.tell(&self.metrics);
+        state.groups.contains_key(&number)
+    }
+}
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Joins a group to another that is where it is, or behind it by what is under way.
+    fn coalesce(&mut self, number: u64) {
+        let Some(position) = self.groups.get(&number).and_then(|group| group.position) else {
+            return;
+        };
+        let others =
+            self.groups.iter().filter(|(other, group)| **other != number && group.is_current);
+        let not_beyond =
+            others.filter(|(_, group)| group.position.is_some_and(|at| at <= position));
+        let best = not_beyond.max_by_key(|(_, group)| group.position).map(|(best, _)| *best);
+        let Some(best) = best else { return };
+        let Some(mut joined) = self.groups.remove(&number) else { return };
+        let Some(group) = self.groups.get_mut(&best) else { return };
+        for (watcher, mut it) in std::mem::take(&mut joined.watchers) {
+            it.next = it.next.max(position);
+            group.watchers.insert(watcher, it);
+        }
+    }
+
+    fn tell(&mut self, metrics: &ProxyMetrics) {
+        let beyond_first = |group: &Group| group.watchers.len().saturating_sub(1);
+        let now: usize = self.groups.values().map(beyond_first).sum();
+        let now = i64::try_from(now).unwrap_or(i64::MAX);
+        metrics.watchers_coalescing.add(now - self.coalescing);
+        self.coalescing = now;
+    }
+}
+
+impl Group {
+    fn revision(&self) -> i64 {
+        self.header.as_ref().map_or(0, |header| header.revision)
+    }
+
+    /// The member has made the watch, for the first time or once more.
+    fn created(&mut self) {
+        if self.position.is_none() {
+            self.is_current = self.start == 0;
+            self.position = Some(if self.start > 0 { self.start } else { self.revision() + 1 });
+        }
+        for watcher in self.watchers.values_mut() {
+            watcher.next = watcher.next.max(self.position.unwrap_or_default());
+            watcher.tell_created(self.header.as_ref());
+        }
+    }
+
+    /// Everything before the header's revision, and at it, has been told.
+    fn progressed(&mut self, told: &WatchResponse) {
+        self.position = self.position.max(Some(self.revision() + 1));
+        self.is_current = true;
+        let was_asked_for = told.watch_id < 0;
+        let header = self.header.as_ref();
+        for watcher in self.watchers.values() {
+            if was_asked_for {
+                let header = header.copied();
+                watcher.mailbox.notify(watcher.serial, News::Progressed { header });
+            } else if watcher.wants_progress {
+                // Who has no room for it will be told the next.
+                watcher.offer(response::progress(header));
+            }
+        }
+    }
+
+    fn happened(&mut self, told: WatchResponse, metrics: &ProxyMetrics) {
+        let WatchResponse { header, events, .. } = told;
+        let first = events.first().map_or(0, response::revision);
+        let after = events.last().map_or(0, response::revision) + 1;
+        let everything = response::events(header.as_ref(), events.clone());
+        let position = self.position.unwrap_or_default();
+        let mut told_count = 0;
+        self.watchers.retain(|_, watcher| {
+            let shared = if watcher.next <= first {
+                everything.clone()
+            } else {
+                let news = events.iter().filter(|event| response::revision(event) >= watcher.next);
+                let news: Vec<_> = news.cloned().collect();
+                if news.is_empty() {
+                    return true;
+                }
+                response::events(header.as_ref(), news)
+            };
+            let is_told = watcher.offer(shared);
+            if is_told {
+                told_count += 1;
+            } else {
+                metrics.watchers_behind.inc();
+                watcher.fall_behind(position);
+            }
+            is_told
+        });
+        metrics.events_coalescing.add(u64::saturating_sub(told_count, 1));
+        self.position = self.position.max(Some(after));
+    }
+}
+
+impl Watcher {
+    fn tell_created(&mut self, header: Option<&ResponseHeader>) {
+        if !std::mem::replace(&mut self.is_created, true) {
+            let shared = response::created(header);
+            self.mailbox.outbox.put(Letter { watch_id: self.watch_id, shared });
+        }
+    }
+
+    /// Leaves its group, which has told it everything before `position`.
+    fn fall_behind(&self, position: i64) {
+        let next = self.next.max(position);
+        self.mailbox.notify(self.serial, News::Behind { next });
+    }
+
+    /// Tells its client something, if there is room for it.
+    fn offer(&self, shared: Bytes) -> bool {
+        self.mailbox.outbox.offer(Letter { watch_id: self.watch_id, shared })
+    }
+
+    fn tell_cancelled(&self, told: &WatchResponse) {
+        // Only who was never there is told that in one.
+        let is_refused = told.created && !self.is_created;
+        let shared =
+            response::encode(WatchResponse { created: is_refused, watch_id: 0, ..told.clone() });
+        let watch_id = if is_refused { told.watch_id } else { self.watch_id };
+        // Its client may use the id again as soon as it knows.
+        self.mailbox.notify(self.serial, News::Cancelled);
+        self.mailbox.outbox.put(Letter { watch_id, shared });
+    }
+}

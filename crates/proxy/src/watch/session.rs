@@ -1,0 +1,314 @@
+//! A client's stream of watches: its requests, and what becomes of its watchers.
+//!
+//! All of it is the affair of one task. Rooms leave notices, which are looked at before each request.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use http::{HeaderMap, Response};
+use quorate_api::etcdserverpb::watch_request::RequestUnion;
+use quorate_api::etcdserverpb::{ResponseHeader, WatchCreateRequest, WatchRequest, WatchResponse};
+use tonic::body::Body;
+
+use super::hub::Hub;
+use super::mailbox::{Mailbox, News, Notice};
+use super::response;
+use super::room::{Room, Watcher, Wish};
+use crate::call::Asker;
+use crate::framing::{self, Messages};
+use crate::outbox::{Letter, Outbox};
+use crate::relay::REQUEST_BYTES_MAX;
+
+/// In place of the id of a watcher that there is none of.
+const NO_WATCHER: i64 = -1;
+
+/// One client's stream.
+struct Session {
+    hub: Arc<Hub>,
+    mailbox: Arc<Mailbox>,
+    asker: Asker,
+    watchers: BTreeMap<i64, Known>,
+    next_id: i64,
+    next_serial: u64,
+    progress: Progress,
+}
+
+/// A watcher, as its stream knows it.
+struct Known {
+    serial: u64,
+    place: Place,
+    wants_progress: bool,
+}
+
+/// Where a watcher is.
+enum Place {
+    In {
+        room: Arc<Room>,
+        watcher: u64,
+    },
+    /// Nowhere: its client is to take first what it has been told.
+    Behind {
+        wish: Wish,
+        next: i64,
+    },
+}
+
+/// The question how far all watchers of the stream have been told.
+#[derive(Debug, Default)]
+struct Progress {
+    /// Those who have not answered, by their serial numbers.
+    asked: BTreeSet<u64>,
+    /// The answer that is furthest behind.
+    least: Option<ResponseHeader>,
+    /// Whether it was asked once more since.
+    is_asked_again: bool,
+}
+
+/// Answers a call.
+pub(crate) fn serve(hub: &Arc<Hub>, headers: &HeaderMap, body: Body) -> Response<Body> {
+    let outbox = Arc::new(Outbox::default());
+    let session = Session {
+        hub: Arc::clone(hub),
+        mailbox: Arc::new(Mailbox::new(Arc::clone(&outbox))),
+        asker: Asker::of(headers),
+        watchers: BTreeMap::new(),
+        next_id: 0,
+        next_serial: 0,
+        progress: Progress::default(),
+    };
+    let requests = framing::requests(headers, body, REQUEST_BYTES_MAX);
+    let task = tokio::spawn(session.run(requests));
+    framing::respond(Body::new(outbox.body(task.abort_handle())))
+}
+
+/// The end of the task, which is that of the stream, takes the watchers out of their rooms.
+impl Drop for Session {
+    fn drop(&mut self) {
+        for known in std::mem::take(&mut self.watchers).into_values() {
+            self.leave(known.place);
+        }
+    }
+}
+
+impl Session {
+    async fn run(mut self, mut requests: Messages) {
+        let outbox = Arc::clone(&self.mailbox.outbox);
+        let mut is_open = true;
+        loop {
+            let may_read = is_open && !outbox.is_full();
+            let request = tokio::select! {
+                () = outbox.woken() => None,
+                request = requests.message(), if may_read => Some(request),
+            };
+            while let Some(notice) = self.mailbox.next() {
+                self.note(notice);
+            }
+            match request {
+                None => {}
+                Some(Ok(Some(request))) => match framing::decode(request) {
+                    Ok(request) => self.handle(request).await,
+                    Err(status) => outbox.end(status),
+                },
+                // Watchers of a client that asks for nothing more go on.
+                Some(Ok(None)) => is_open = false,
+                Some(Err(status)) => {
+                    is_open = false;
+                    outbox.end(framing::worded(status));
+                }
+            }
+            if !outbox.is_full() {
+                self.catch_up();
+            }
+            if self.progress.asked.is_empty() && self.progress.is_asked_again {
+                self.ask_progress();
+            }
+        }
+    }
+
+    fn note(&mut self, Notice { serial, news }: Notice) {
+        let found = self.watchers.iter_mut().find(|(_, known)| known.serial == serial);
+        let Some((watch_id, known)) = found else { return };
+        match news {
+            News::Cancelled => {
+                let watch_id = *watch_id;
+                self.forget(watch_id);
+            }
+            News::Behind { next } => {
+                if let Place::In { room, .. } = &known.place {
+                    let (hub, room) = (Arc::clone(&self.hub), Arc::clone(room));
+                    known.place = Place::Behind { wish: room.wish.clone(), next };
+                    hub.tidy(&room);
+                }
+                // How far all are is for nobody to answer now.
+                self.progress = Progress::default();
+            }
+            News::Progressed { header } => {
+                if self.progress.asked.remove(&serial) {
+                    self.progress.answered(header);
+                    self.answer_progress();
+                }
+            }
+        }
+    }
+
+    async fn handle(&mut self, request: WatchRequest) {
+        match request.request_union {
+            Some(RequestUnion::CreateRequest(create)) => self.create(create),
+            Some(RequestUnion::CancelRequest(cancel)) => self.cancel(cancel.watch_id),
+            Some(RequestUnion::ProgressRequest(_)) if self.watchers.is_empty() => {
+                if let Some(header) = self.hub.progress_of_nobody(&self.asker).await {
+                    self.put(NO_WATCHER, response::progress(Some(&header)));
+                }
+            }
+            Some(RequestUnion::ProgressRequest(_)) => self.ask_progress(),
+            None => {}
+        }
+    }
+
+    fn create(&mut self, mut request: WatchCreateRequest) {
+        let Some(watch_id) = self.new_id(request.watch_id) else {
+            let text = "mvcc: duplicate watch ID provided on the WatchStream";
+            let refused = WatchResponse {
+                header: Some(ResponseHeader::default()),
+                created: true,
+                canceled: true,
+                cancel_reason: text.to_owned(),
+                ..WatchResponse::default()
+            };
+            return self.put(NO_WATCHER, response::encode(refused));
+        };
+        if let Some(namespace) = self.hub.namespace() {
+            namespace.watch(&mut request);
+        }
+        request.filters.sort_unstable();
+        request.filters.dedup();
+        let wish = Wish {
+            asker: self.asker.clone(),
+            key: request.key,
+            range_end: request.range_end,
+            filters: request.filters,
+            prev_kv: request.prev_kv,
+        };
+        let watcher = Watcher {
+            mailbox: Arc::clone(&self.mailbox),
+            serial: self.next_serial,
+            watch_id,
+            next: request.start_revision,
+            wants_progress: request.progress_notify,
+            is_created: false,
+        };
+        self.next_serial += 1;
+        self.enter(wish, watcher);
+    }
+
+    fn enter(&mut self, wish: Wish, watcher: Watcher) {
+        let (watch_id, serial) = (watcher.watch_id, watcher.serial);
+        let wants_progress = watcher.wants_progress;
+        let (room, watcher) = self.hub.enter(wish, watcher);
+        let place = Place::In { room, watcher };
+        self.watchers.insert(watch_id, Known { serial, place, wants_progress });
+    }
+
+    fn cancel(&mut self, watch_id: i64) {
+        if let Some(known) = self.forget(watch_id) {
+            let header = self.leave(known.place);
+            self.put(watch_id, response::cancelled(header.as_ref()));
+        }
+    }
+
+    /// Takes a watcher out of what is known, and of the question how far all are.
+    fn forget(&mut self, watch_id: i64) -> Option<Known> {
+        let known = self.watchers.remove(&watch_id)?;
+        if self.progress.asked.remove(&known.serial) {
+            self.answer_progress();
+        }
+        Some(known)
+    }
+
+    fn leave(&self, place: Place) -> Option<ResponseHeader> {
+        let Place::In { room, watcher } = place else { return None };
+        let header = room.leave(watcher);
+        self.hub.tidy(&room);
+        header
+    }
+
+    /// Lets those in again who had fallen behind.
+    fn catch_up(&mut self) {
+        let is_behind = |known: &Known| matches!(known.place, Place::Behind { .. });
+        let behind: Vec<i64> =
+            self.watchers.iter().filter(|(_, known)| is_behind(known)).map(|it| *it.0).collect();
+        for watch_id in behind {
+            let Some(Known { serial, place, wants_progress }) = self.watchers.remove(&watch_id)
+            else {
+                continue;
+            };
+            let Place::Behind { wish, next } = place else { continue };
+            let watcher = Watcher {
+                mailbox: Arc::clone(&self.mailbox),
+                serial,
+                watch_id,
+                next,
+                wants_progress,
+                is_created: true,
+            };
+            self.enter(wish, watcher);
+        }
+    }
+
+    /// Asks all watchers' rooms how far they are, unless one is not there to answer.
+    fn ask_progress(&mut self) {
+        let are_there = self.watchers.values().all(|known| matches!(known.place, Place::In { .. }));
+        if !are_there {
+            return;
+        }
+        let progress = &mut self.progress;
+        if progress.asked.is_empty() {
+            progress.asked = self.watchers.values().map(|known| known.serial).collect();
+            progress.least = None;
+            progress.is_asked_again = false;
+        } else {
+            progress.is_asked_again = true;
+        }
+        for known in self.watchers.values() {
+            if let Place::In { room, watcher } = &known.place
+                && progress.asked.contains(&known.serial)
+            {
+                room.ask_progress(*watcher);
+            }
+        }
+    }
+
+    fn answer_progress(&mut self) {
+        if self.progress.asked.is_empty()
+            && let Some(least) = self.progress.least.take()
+        {
+            self.put(NO_WATCHER, response::progress(Some(&least)));
+        }
+    }
+
+    /// The id that a client wants, or one that is free; `None` if it is taken.
+    fn new_id(&mut self, wanted: i64) -> Option<i64> {
+        if wanted != 0 {
+            return (!self.watchers.contains_key(&wanted)).then_some(wanted);
+        }
+        while self.watchers.contains_key(&self.next_id) {
+            self.next_id += 1;
+        }
+        let found = self.next_id;
+        self.next_id += 1;
+        Some(found)
+    }
+
+    fn put(&self, watch_id: i64, shared: bytes::Bytes) {
+        self.mailbox.outbox.put(Letter { watch_id, shared });
+    }
+}
+
+impl Progress {
+    fn answered(&mut self, header: Option<ResponseHeader>) {
+        let Some(header) = header else { return };
+        if self.least.is_none_or(|least| header.revision < least.revision) {
+            self.least = Some(header);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The series of `grpc-proxy`: what it spares the members, and its calls by method.
+//!
+//! Names and types are etcd's; what is held at bounds of our own has ours.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::exposition::Format;
+use super::grpc::{GrpcMetrics, GrpcService, MetricsLevel};
+use super::primitive::{Counter, Gauge};
+use super::process;
+use super::registry::{Registry, Scrape};
+
+/// Every series of a proxy.
+pub struct ProxyMetrics {
+    /// Ranges that were answered from the cache.
+    pub cache_hits: Arc<Gauge>,
+    /// Answers in the cache.
+    pub cache_keys: Arc<Gauge>,
+    /// Bytes of them, with what they answer.
+    pub cache_bytes: Arc<Gauge>,
+    /// Ranges that may come from the cache and were not there.
+    pub cache_misses: Arc<Gauge>,
+    /// Watchers beyond the first that share a watch of a member.
+    pub watchers_coalescing: Arc<Gauge>,
+    /// Responses that a member did not have to send again.
+    pub events_coalescing: Arc<Counter>,
+    /// Watchers whose clients were too slow for those they shared a watch with.
+    pub watchers_behind: Arc<Counter>,
+    /// Keep-alives that needed none of a member.
+    pub keep_alives_coalescing: Arc<Counter>,
+    /// Calls by method.
+    pub grpc: GrpcMetrics,
+    registry: Registry,
+}
+
+impl fmt::Debug for ProxyMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProxyMetrics").finish_non_exhaustive()
+    }
+}
+
+impl ProxyMetrics {
+    /// Makes every series, at zero; those of calls for these services.
+    pub fn new(services: &[GrpcService]) -> Self {
+        let mut registry = Registry::default();
+        let mut gauge = |name, help| registry.share(name, help, Gauge::default());
+        let cache_hits = gauge("etcd_grpc_proxy_cache_hits_total", "Hits of the cache.");
+        let cache_keys = gauge("etcd_grpc_proxy_cache_keys_total", "Ranges in the cache.");
+        let cache_bytes = gauge("quorate_grpc_proxy_cache_bytes", "Bytes in the cache.");
+        let cache_misses = gauge("etcd_grpc_proxy_cache_misses_total", "Misses of the cache.");
+        let watchers_coalescing = gauge(
+            "etcd_grpc_proxy_watchers_coalescing_total",
+            "Watchers that share a watch of a member with others, without the first of each.",
+        );
+        let mut counter = |name, help| registry.share(name, help, Counter::default());
+        let events_coalescing = counter(
+            "etcd_grpc_proxy_events_coalescing_total",
+            "Responses to watchers that no member had to send.",
+        );
+        let watchers_behind = counter(
+            "quorate_grpc_proxy_watchers_behind_total",
+            "Times that a watcher was taken from a shared watch because its client was slow.",
+        );
+        let keep_alives_coalescing = counter(
+            "quorate_grpc_proxy_keep_alives_coalescing_total",
+            "Keep-alives that were answered together with another one.",
+        );
+        let grpc = GrpcMetrics::new(&mut registry, services, MetricsLevel::Basic);
+        registry.add_views(process::VIEWS);
+        Self {
+            cache_hits,
+            cache_keys,
+            cache_bytes,
+            cache_misses,
+            watchers_coalescing,
+            events_coalescing,
+            watchers_behind,
+            keep_alives_coalescing,
+            grpc,
+            registry,
+        }
+    }
+
+    /// A scrape as text.
+    pub fn render(&self) -> String {
+        let process = process::ProcessSample::read();
+        let scrape = Scrape { process, ..Scrape::default() };
+        String::from_utf8(self.registry.render(&scrape, Format::Text))
+            .expect("names, help and labels are text")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scrape_has_the_series_of_the_proxy_and_of_its_process() {
+        let services = [GrpcService { name: "a.B", methods: vec![("C", "unary")] }];
+        let metrics = ProxyMetrics::new(&services);
+        metrics.cache_hits.inc();
+        metrics.grpc.at(0, 0).started.inc();
+        let text = metrics.render();
+        for line in [
+            "# TYPE etcd_grpc_proxy_cache_hits_total gauge",
+            "etcd_grpc_proxy_cache_hits_total 1",
+            "# TYPE etcd_grpc_proxy_events_coalescing_total counter",
+            "grpc_server_started_total{grpc_method=\"C\",grpc_service=\"a.B\",grpc_type=\"unary\"} 1",
+            "# TYPE process_open_fds gauge",
+        ] {
+            assert!(text.contains(line), "{line} is not in {text}");
+        }
+    }
+}
