@@ -27,7 +27,7 @@ const ENTRIES_MAX: usize = 2048;
 const BYTES_MAX: usize = 64 << 20;
 
 /// Of a single answer.
-const ENTRY_BYTES_MAX: usize = BYTES_MAX / 16;
+pub(crate) const ENTRY_BYTES_MAX: usize = BYTES_MAX / 16;
 
 /// What is asked, and by whom.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -14,7 +14,7 @@ use tonic::codec::{CompressionEncoding, DecodeBuf, Decoder, Streaming};
 use tonic::{Code, Status};
 
 /// What stands before a message: a flag and the length.
-const HEAD_BYTES: usize = 5;
+pub(crate) const HEAD_BYTES: usize = 5;
 
 /// Takes messages as they are.
 #[derive(Debug)]

@@ -22,9 +22,10 @@ use quorate_telemetry::metrics::ProxyMetrics;
 use tonic::Status;
 use tonic::body::Body;
 
-use crate::cache::{Cache, Filling, Kept, Question, Span};
+use crate::cache::{Cache, Kept, Question, Span};
 use crate::call::{Asker, forwarded};
 use crate::framing;
+use crate::keeping::{Asking, tell_load};
 use crate::methods::Method;
 use crate::namespace::Namespace;
 use crate::relay::{self, ask};
@@ -42,7 +43,7 @@ pub(crate) struct Kv {
     upstream: Arc<Upstream>,
     metrics: Arc<ProxyMetrics>,
     namespace: Option<Namespace>,
-    cache: Cache,
+    cache: Arc<Cache>,
     /// The latest revision that a range was answered from, where that matters.
     seen: Option<AtomicI64>,
 }
@@ -55,7 +56,7 @@ impl Kv {
         keeps_order: bool,
     ) -> Self {
         let seen = keeps_order.then(AtomicI64::default);
-        Self { upstream, metrics, namespace, cache: Cache::default(), seen }
+        Self { upstream, metrics, namespace, cache: Arc::default(), seen }
     }
 
     /// Learns how far the cluster is, before anybody is answered who could have known.
@@ -129,7 +130,7 @@ impl Kv {
                 let request: CompactionRequest = framing::decode(message.clone())?;
                 let answer = ask(&self.upstream, method, forwarded(headers), message).await?;
                 self.cache.compact(request.revision);
-                self.tell_load();
+                tell_load(&self.cache, &self.metrics);
                 Ok(framing::answer(answer))
             }
         }
@@ -164,15 +165,19 @@ impl Kv {
                 request.encode_to_vec().into()
             }
         };
-        let asking = Asking { cache: &self.cache, filling: self.cache.begin(span) };
+        let cache = (&self.cache, &self.metrics);
+        let asking = Asking::begin(cache, span, question, asked_revision);
+        if self.namespace.is_none() && self.seen.is_none() {
+            // However long it is, it passes at the pace of its client.
+            let answer = relay::relay(&self.upstream, method, forwarded(headers), message).await?;
+            return Ok(answer.map(|body| asking.keep_passing(body)));
+        }
         let (answer, revision) = self.ask_range(method, headers, &message).await?;
         let answer = match &self.namespace {
             None => answer,
             Some(namespace) => stripped::<RangeResponse>(answer, |it| namespace.strip_range(it))?,
         };
-        let kept = Kept { answer: answer.clone(), revision };
-        self.cache.keep(&asking.filling, question, asked_revision, kept);
-        self.tell_load();
+        asking.keep(Kept { answer: answer.clone(), revision });
         Ok(framing::answer(answer))
     }
 
@@ -221,24 +226,6 @@ impl Kv {
         let answer = ask(&self.upstream, method, forwarded(headers), message).await?;
         Ok(framing::answer(strip(namespace, answer)?))
     }
-
-    fn tell_load(&self) {
-        let (count, bytes) = self.cache.load();
-        self.metrics.cache_keys.set_unsigned(count as u64);
-        self.metrics.cache_bytes.set_unsigned(bytes as u64);
-    }
-}
-
-/// A question that is given up unless its answer is kept, however its call ends.
-struct Asking<'a> {
-    cache: &'a Cache,
-    filling: Filling,
-}
-
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        self.cache.give_up(&self.filling);
-    }
 }
 
 /// A write: what it is about is outdated before it, for what is kept already, and after it, for what was asked meanwhile.
@@ -252,7 +239,7 @@ impl Writing<'_> {
         for span in &self.spans {
             self.kv.cache.outdate(span);
         }
-        self.kv.tell_load();
+        tell_load(&self.kv.cache, &self.kv.metrics);
     }
 }
 

@@ -10,7 +10,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -68,13 +67,33 @@ struct Renewer {
 #[derive(Debug, Default)]
 pub(crate) struct Client {
     outbox: Arc<Outbox>,
-    outstanding: AtomicUsize,
+    /// Its requests by lease, in their order, with the answers that have come before those of earlier ones.
+    outstanding: Mutex<VecDeque<(i64, Option<Bytes>)>>,
 }
 
 impl Client {
-    fn answered(&self, message: &Bytes) {
-        self.outbox.put(Letter::of(message.clone()));
-        self.outstanding.fetch_sub(1, Ordering::Relaxed);
+    fn asks(&self, lease: i64) {
+        self.outstanding.lock().push_back((lease, None));
+    }
+
+    fn outstanding(&self) -> usize {
+        self.outstanding.lock().len()
+    }
+
+    /// One of its requests for the lease is answered. Its client is told in the order of its requests, as by a member.
+    fn answered(&self, lease: i64, message: &Bytes) {
+        let mut outstanding = self.outstanding.lock();
+        let mut waiting =
+            outstanding.iter_mut().filter(|(of, answer)| *of == lease && answer.is_none());
+        if let Some((_, answer)) = waiting.next() {
+            *answer = Some(message.clone());
+        }
+        while let Some((_, Some(_))) = outstanding.front()
+            && let Some((_, Some(answer))) = outstanding.pop_front()
+        {
+            self.outbox.put(Letter::of(answer));
+        }
+        drop(outstanding);
         self.outbox.wake();
     }
 }
@@ -97,7 +116,7 @@ impl Leases {
     async fn run(self: Arc<Self>, client: Arc<Client>, asker: Asker, mut requests: Messages) {
         let mut is_open = true;
         loop {
-            let outstanding = client.outstanding.load(Ordering::Relaxed);
+            let outstanding = client.outstanding();
             if !is_open && outstanding == 0 {
                 return client.outbox.end(Status::ok(""));
             }
@@ -121,7 +140,7 @@ impl Leases {
         let client = Arc::new(Client::default());
         self.renew(&Asker::default(), lease, &client);
         let answered = async {
-            while client.outstanding.load(Ordering::Relaxed) > 0 {
+            while client.outstanding() > 0 {
                 client.outbox.woken().await;
             }
         };
@@ -131,7 +150,7 @@ impl Leases {
 
     /// Renews a lease for a client, with another's keep-alive if there is one under way.
     fn renew(self: &Arc<Self>, asker: &Asker, lease: i64, client: &Arc<Client>) {
-        client.outstanding.fetch_add(1, Ordering::Relaxed);
+        client.asks(lease);
         let mut renewers = self.renewers.lock();
         if !renewers.contains_key(asker) {
             let renewer = Renewer::default();
@@ -157,7 +176,6 @@ impl Leases {
         loop {
             let (frames, receiver) = mpsc::channel(AHEAD);
             let body = Body::new(StreamBody::new(ReceiverStream::new(receiver)));
-            self.send_again(&asker);
             let mut has_answered = false;
             let reading = async {
                 let answer = self.upstream.open(PATH, &asker.headers(), body).await?;
@@ -178,6 +196,7 @@ impl Leases {
             if self.retire(&asker) {
                 return;
             }
+            self.send_again(&asker);
         }
     }
 
@@ -235,7 +254,7 @@ impl Leases {
                 renewer.and_then(|renewer| renewer.waiting.remove(&response.id))
             };
             for client in waiting.unwrap_or_default() {
-                client.answered(&message);
+                client.answered(response.id, &message);
             }
         }
         Ok(())
@@ -264,4 +283,24 @@ impl Leases {
 fn is_passing(status: &Status, requires_leader: bool) -> bool {
     let has_no_leader = status.message() == "etcdserver: no leader";
     status.code() == Code::Unavailable && !(requires_leader && has_no_leader)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_answered_in_the_order_of_its_requests() {
+        let client = Client::default();
+        for lease in [5, 6, 5] {
+            client.asks(lease);
+        }
+        assert_eq!(client.outstanding(), 3);
+        // Both keep-alives of the first lease were one for the member.
+        client.answered(5, &Bytes::from_static(b"five"));
+        client.answered(5, &Bytes::from_static(b"five"));
+        assert_eq!(client.outstanding(), 2, "the last waits for the second");
+        client.answered(6, &Bytes::from_static(b"six"));
+        assert_eq!(client.outstanding(), 0);
+    }
 }

@@ -18,6 +18,7 @@ mod call;
 mod cluster;
 mod framing;
 mod http;
+mod keeping;
 mod kv;
 mod lease;
 mod line;

@@ -249,6 +249,11 @@ fn pair(matches: &Matches, cert: &str, key: &str) -> Option<Pair> {
     (!cert.is_empty() || !key.is_empty()).then(|| Pair::new(cert, key))
 }
 
+/// A list without what is between two commas that have nothing between them.
+fn named(list: Vec<String>) -> Vec<String> {
+    list.into_iter().filter(|name| !name.is_empty()).collect()
+}
+
 fn positive(bytes: i64, default: usize) -> usize {
     usize::try_from(bytes).ok().filter(|bytes| *bytes > 0).unwrap_or(default)
 }
@@ -271,7 +276,7 @@ impl Options {
             metrics_addr: text("metrics-addr"),
             advertise_url: text("advertise-client-url"),
             data_dir: text("data-dir"),
-            endpoints: matches.list("endpoints"),
+            endpoints: named(matches.list("endpoints")),
             discovery: Discovery {
                 domain: text("discovery-srv"),
                 service: text("discovery-srv-name"),
@@ -332,7 +337,7 @@ fn clients(matches: &Matches) -> Result<ClientSecurity, LineError> {
             max: text("tls-max-version"),
         });
     }
-    let suites = matches.list("listen-cipher-suites");
+    let suites = named(matches.list("listen-cipher-suites"));
     if min == Some(Version::Tls13) && !suites.is_empty() {
         return Err(LineError::Suites);
     }
@@ -367,6 +372,7 @@ mod tests {
         assert_eq!(options.keep_alive, Some((Duration::from_secs(7200), Duration::from_secs(20))));
         assert!(options.streams_max.is_none());
         assert!(options.clients.pair.is_none());
+        assert!(options.clients.suites.is_empty());
         assert!(options.registration.is_none());
     }
 

@@ -14,8 +14,7 @@ use quorate_telemetry::log;
 use tonic::Status;
 use tonic::body::Body;
 
-/// What stands before a message: a flag and the length.
-const HEAD_BYTES: usize = 5;
+use crate::framing::HEAD_BYTES;
 
 /// The longest message that is shown; it is held until it is whole.
 const SHOWN_BYTES_MAX: usize = 1 << 20;

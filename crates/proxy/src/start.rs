@@ -4,6 +4,7 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
+use quorate_api::deep_txn;
 use quorate_gateway::{Discovered, DiscoveryError};
 use quorate_net::descriptors;
 use quorate_net::listen::Services as Listened;
@@ -28,9 +29,6 @@ use crate::security::{SecurityError, acceptor, targets};
 use crate::target::TargetError;
 use crate::upstream::Upstream;
 use crate::watch::Hub;
-
-/// Room for transactions as deep as they can be.
-const STACK_BYTES: usize = 4 << 20;
 
 /// Why the proxy does not start.
 #[derive(Debug, Error)]
@@ -60,7 +58,7 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     descriptors::raise_limit();
     let count = std::thread::available_parallelism().map_or(1, usize::from);
     let places = descriptors::divide(count)?.clients;
-    let threads = Threads { name: "proxy", count, stack_bytes: STACK_BYTES };
+    let threads = Threads { name: "proxy", count, stack_bytes: deep_txn::STACK_BYTES };
     let runtimes = Runtimes::start(threads, |_| std::future::pending());
     let runtimes = Arc::new(runtimes.map_err(StartError::Thread)?);
     let discovered = {

@@ -8,6 +8,11 @@
 //!
 //! * A request that may have reached a member is not sent again, unless it only reads.
 //!
+//! # Bound
+//!
+//! What members have sent and clients have not taken: [`STREAM_WINDOW_BYTES`] of a call, [`CONNECTION_WINDOW_BYTES`] of a
+//! member.
+//!
 //! # Not here
 //!
 //! What is asked (`relay`, `kv`, `watch`, `lease`).
@@ -42,6 +47,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(3);
 
 /// How long a dial may take, handshakes included.
 const DIAL_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// What a member may send ahead on one call, and on all of a connection: so many calls whose clients take nothing leave
+/// room for the others.
+const STREAM_WINDOW_BYTES: u32 = 256 << 10;
+const CONNECTION_WINDOW_BYTES: u32 = 256 << 20;
 
 /// How connections are looked after.
 #[derive(Clone, Copy, Debug)]
@@ -345,7 +355,10 @@ async fn dial(connector: &ChannelConnector, keep_alive: KeepAlive) -> Result<Dia
             format!("Error while dialing: dial tcp {}: {error}", Target::shown(connector.place()))
         })?;
         let mut builder = Builder::new(TokioExecutor::new());
-        builder.timer(TokioTimer::new());
+        builder
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
         if !keep_alive.time.is_zero() {
             builder
                 .keep_alive_interval(keep_alive.time)

@@ -11,7 +11,7 @@ use http_body_util::StreamBody;
 use parking_lot::Mutex;
 use quorate_api::etcdserverpb::watch_request::RequestUnion;
 use quorate_api::etcdserverpb::{
-    ResponseHeader, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
+    WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
 };
 use quorate_telemetry::metrics::ProxyMetrics;
 use tokio::sync::mpsc;
@@ -21,7 +21,6 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use super::room::{Entered, Room, Watcher, Wish};
-use crate::call::Asker;
 use crate::framing::{self, Messages};
 use crate::namespace::Namespace;
 use crate::upstream::{Upstream, told};
@@ -31,9 +30,6 @@ const PATH: &str = "/etcdserverpb.Watch/Watch";
 /// Before a watch that has ended is begun again: at first, and at most.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-
-/// How long a member may take to say how far it is.
-const PROGRESS_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// See the module.
 #[derive(Debug)]
@@ -87,19 +83,6 @@ impl Hub {
         if is_it && room.is_empty() {
             rooms.remove(&room.wish);
         }
-    }
-
-    /// Where the members are, for a stream without watchers.
-    pub(super) async fn progress_of_nobody(&self, asker: &Asker) -> Option<ResponseHeader> {
-        let asking = async {
-            let (frames, body) = requests();
-            ask(&frames, progress_request());
-            let answer = self.upstream.open(PATH, &asker.headers(), body).await.ok()?;
-            let mut messages = framing::replies(answer, self.upstream.limits.receive_bytes).ok()?;
-            let message = messages.message().await.ok()??;
-            framing::decode::<WatchResponse>(message).ok()?.header
-        };
-        tokio::time::timeout(PROGRESS_TIME_MAX, asking).await.ok().flatten()
     }
 }
 

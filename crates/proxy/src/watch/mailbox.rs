@@ -11,8 +11,8 @@ use crate::outbox::Outbox;
 /// What has become of a watcher.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum News {
-    /// A member has cancelled it, and its client knows.
-    Cancelled,
+    /// A member has cancelled it, and its client knows; one that never was leaves no trace.
+    Cancelled { was_there: bool },
     /// There was no room for an event of this revision; everything before it was told.
     Behind { next: i64 },
     /// Everything up to the header's revision was told, as somebody had asked.

@@ -348,7 +348,10 @@ impl Watcher {
             response::encode(WatchResponse { created: is_refused, watch_id: 0, ..told.clone() });
         let watch_id = if is_refused { told.watch_id } else { self.watch_id };
         // Its client may use the id again as soon as it knows.
-        self.mailbox.notify(self.serial, News::Cancelled);
+        self.mailbox.notify(self.serial, News::Cancelled { was_there: !is_refused });
         self.mailbox.outbox.put(Letter { watch_id, shared });
     }
 }
+
+#[cfg(test)]
+mod tests;

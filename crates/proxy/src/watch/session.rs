@@ -46,6 +46,8 @@ enum Place {
         room: Arc<Room>,
         watcher: u64,
     },
+    /// Nowhere, and never again; its id is taken until its client cancels it too, as with members.
+    Gone,
     /// Nowhere: its client is to take first what it has been told.
     Behind {
         wish: Wish,
@@ -106,7 +108,7 @@ impl Session {
             match request {
                 None => {}
                 Some(Ok(Some(request))) => match framing::decode(request) {
-                    Ok(request) => self.handle(request).await,
+                    Ok(request) => self.handle(request),
                     Err(status) => outbox.end(status),
                 },
                 // Watchers of a client that asks for nothing more go on.
@@ -129,9 +131,12 @@ impl Session {
         let found = self.watchers.iter_mut().find(|(_, known)| known.serial == serial);
         let Some((watch_id, known)) = found else { return };
         match news {
-            News::Cancelled => {
+            News::Cancelled { was_there } => {
                 let watch_id = *watch_id;
-                self.forget(watch_id);
+                let known = self.forget(watch_id);
+                if let Some(known) = known.filter(|_| was_there) {
+                    self.watchers.insert(watch_id, Known { place: Place::Gone, ..known });
+                }
             }
             News::Behind { next } => {
                 if let Place::In { room, .. } = &known.place {
@@ -151,15 +156,10 @@ impl Session {
         }
     }
 
-    async fn handle(&mut self, request: WatchRequest) {
+    fn handle(&mut self, request: WatchRequest) {
         match request.request_union {
             Some(RequestUnion::CreateRequest(create)) => self.create(create),
             Some(RequestUnion::CancelRequest(cancel)) => self.cancel(cancel.watch_id),
-            Some(RequestUnion::ProgressRequest(_)) if self.watchers.is_empty() => {
-                if let Some(header) = self.hub.progress_of_nobody(&self.asker).await {
-                    self.put(NO_WATCHER, response::progress(Some(&header)));
-                }
-            }
             Some(RequestUnion::ProgressRequest(_)) => self.ask_progress(),
             None => {}
         }
@@ -257,13 +257,16 @@ impl Session {
 
     /// Asks all watchers' rooms how far they are, unless one is not there to answer.
     fn ask_progress(&mut self) {
-        let are_there = self.watchers.values().all(|known| matches!(known.place, Place::In { .. }));
+        let are_there =
+            self.watchers.values().all(|known| !matches!(known.place, Place::Behind { .. }));
         if !are_there {
             return;
         }
         let progress = &mut self.progress;
         if progress.asked.is_empty() {
-            progress.asked = self.watchers.values().map(|known| known.serial).collect();
+            let known = self.watchers.values();
+            let there = known.filter(|known| matches!(known.place, Place::In { .. }));
+            progress.asked = there.map(|known| known.serial).collect();
             progress.least = None;
             progress.is_asked_again = false;
         } else {

@@ -1,0 +1,157 @@
+//! Answers to ranges on their way to a client, which are kept for others once they have passed.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use http::HeaderMap;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use quorate_telemetry::metrics::ProxyMetrics;
+use tonic::body::Body;
+use tonic::{Code, Status};
+
+use crate::cache::{Cache, ENTRY_BYTES_MAX, Filling, Kept, Question, Span};
+use crate::framing::HEAD_BYTES;
+
+/// A question that is on its way to a member, with what becomes of its answer. It is given up unless the answer is kept,
+/// however its call ends.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    cache: Arc<Cache>,
+    metrics: Arc<ProxyMetrics>,
+    filling: Filling,
+    question: Question,
+    asked_revision: i64,
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.cache.give_up(&self.filling);
+    }
+}
+
+impl Asking {
+    pub(crate) fn begin(
+        (cache, metrics): (&Arc<Cache>, &Arc<ProxyMetrics>),
+        span: Span,
+        question: Question,
+        asked_revision: i64,
+    ) -> Self {
+        let filling = cache.begin(span);
+        let (cache, metrics) = (Arc::clone(cache), Arc::clone(metrics));
+        Self { cache, metrics, filling, question, asked_revision }
+    }
+
+    /// The answer is there.
+    pub(crate) fn keep(&self, kept: Kept) {
+        self.cache.keep(&self.filling, self.question.clone(), self.asked_revision, kept);
+        tell_load(&self.cache, &self.metrics);
+    }
+
+    /// An answer that is kept when it has passed.
+    pub(crate) fn keep_passing(self, inner: Body) -> Body {
+        Body::new(Passing { inner, held: Some(BytesMut::new()), asking: self })
+    }
+}
+
+/// Says how much there is in the cache.
+pub(crate) fn tell_load(cache: &Cache, metrics: &ProxyMetrics) {
+    let (count, bytes) = cache.load();
+    metrics.cache_keys.set_unsigned(count as u64);
+    metrics.cache_bytes.set_unsigned(bytes as u64);
+}
+
+#[derive(Debug)]
+struct Passing {
+    inner: Body,
+    /// What has passed; nothing any more of an answer that is too long.
+    held: Option<BytesMut>,
+    asking: Asking,
+}
+
+impl Passing {
+    fn hold(&mut self, data: &Bytes) {
+        let Some(held) = &mut self.held else { return };
+        if held.len() + data.len() > ENTRY_BYTES_MAX {
+            self.held = None;
+        } else {
+            held.extend_from_slice(data);
+        }
+    }
+
+    fn end(&mut self, trailers: &HeaderMap) {
+        let is_good =
+            Status::from_header_map(trailers).is_some_and(|status| status.code() == Code::Ok);
+        let Some(mut held) = self.held.take().filter(|_| is_good) else { return };
+        let Some([0, a, b, c, d]) = held.first_chunk::<HEAD_BYTES>().copied() else { return };
+        held.advance(HEAD_BYTES);
+        if u32::from_be_bytes([a, b, c, d]) as usize == held.len() {
+            // Its revision matters only where answers are looked at before they pass.
+            self.asking.keep(Kept { answer: held.freeze(), revision: 0 });
+        }
+    }
+}
+
+impl HttpBody for Passing {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let polled = Pin::new(&mut self.inner).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &polled {
+            match (frame.data_ref(), frame.trailers_ref()) {
+                (Some(data), _) => self.hold(data),
+                (None, Some(trailers)) => self.end(trailers),
+                (None, None) => {}
+            }
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+    use crate::call::Asker;
+    use crate::framing::answer;
+
+    async fn pass(cache: &Arc<Cache>, message: Bytes, is_outdated: bool) -> Option<Bytes> {
+        let metrics = Arc::new(ProxyMetrics::new(&[]));
+        let span = || Span::new(&Bytes::from_static(b"a"), &Bytes::new());
+        let question = Question { asker: Asker::default(), request: Bytes::from_static(b"?") };
+        let asking = Asking::begin((cache, &metrics), span(), question.clone(), 0);
+        let body = asking.keep_passing(answer(message.clone()).into_body());
+        if is_outdated {
+            cache.outdate(&span());
+        }
+        let passed = body.collect().await.unwrap().to_bytes();
+        assert_eq!(passed.slice(HEAD_BYTES..), message);
+        let kept = cache.get(&question).map(|kept| kept.answer);
+        cache.outdate(&span());
+        kept
+    }
+
+    #[tokio::test]
+    async fn what_has_passed_is_kept_unless_it_is_outdated_or_too_long() {
+        let cache = Arc::new(Cache::default());
+        let short = Bytes::from_static(b"answer");
+        assert_eq!(pass(&cache, short.clone(), false).await, Some(short.clone()));
+        assert_eq!(pass(&cache, short, true).await, None);
+        let long = Bytes::from(vec![0; ENTRY_BYTES_MAX]);
+        assert_eq!(pass(&cache, long, false).await, None);
+    }
+}
