@@ -52,7 +52,7 @@ impl Ctl {
             Tool::Etcdctl => has_etcd_tools(),
             Tool::QuorateCtl => Kind::Quorate.is_present(),
         };
-        let endpoints = format!("127.0.0.1:{}", server.port());
+        let endpoints = format!("127.0.0.1:{}", server.front_port());
         present.then(|| Self { tool, endpoints, user: server.user_of_tools() })
     }
 
@@ -60,7 +60,7 @@ impl Ctl {
     #[must_use]
     pub fn and<'a>(mut self, others: impl IntoIterator<Item = &'a Server>) -> Self {
         for server in others {
-            self.endpoints.push_str(&format!(",127.0.0.1:{}", server.port()));
+            self.endpoints.push_str(&format!(",127.0.0.1:{}", server.front_port()));
         }
         self
     }

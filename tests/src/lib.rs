@@ -21,7 +21,7 @@
 //! | `ETCD_BIN_DIR` | where `etcd`, `etcdctl` and `etcdutl` are; without it their half is skipped |
 //! | `PATRONI_DIR` | the root under which Debian's Patroni is unpacked; without it its test is skipped |
 //! | `QUORATE_GOLDEN` | directories written by real etcd, with its answers |
-//! | `QUORATE_CLUSTER` | `leader` or `follower`: a server of the suite is that member of three |
+//! | `QUORATE_CLUSTER` | `leader` or `follower`: a server of the suite is that member of three; `proxy`: its clients come by a proxy of its kind |
 //! | `QUORATE_SECURED` | `1`: authentication is on, and clients and peers show certificates (`guard`) |
 //! | `QUORATE_LONG` | `1` runs the long form of the tests that have one |
 //! | `QUORATE_SEED` | repeats the choices of a test that failed |
@@ -45,6 +45,7 @@ mod links;
 mod machine;
 pub mod pki;
 mod ports;
+mod proxy;
 mod random;
 mod raw_http2;
 mod requests;
@@ -68,6 +69,7 @@ pub use json_stream::JsonStream;
 pub use kind::{Kind, is_long, missing, notice, skipped};
 pub use links::{Links, Rule};
 pub use machine::{Held, Shim, SmallDisk, Strace, Syncing, Syncs};
+pub use proxy::Proxy;
 pub use random::Random;
 pub use raw_http2::{RawAnswer, RawHttp2, RawResponse, call_head, framed, literal, string};
 pub use requests::{
@@ -135,6 +137,9 @@ pub fn run_within<F: Future<Output = ()>>(
     }
     if let Some(reason) = guard::reason_to_leave_out(std::any::type_name_of_val(&body)) {
         return skipped(&format!("with authentication and certificates: {reason}"));
+    }
+    if let Some(reason) = company::reason_to_leave_out(std::any::type_name_of_val(&body), kind) {
+        return skipped(&format!("by way of a proxy: {reason}"));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     // Tasks stay on this thread and need not be able to leave it.

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use crate::guard::{Guard, is_guarded_suite};
 use crate::pki::Credentials;
 use crate::ports::Port;
+use crate::proxy::Proxy;
 use crate::tunnel::Visitor;
 use crate::{Client, DEADLINE, Kind, Response, http};
 
@@ -204,6 +205,7 @@ impl Options {
             options: self,
             guard,
             company: Vec::new(),
+            front: None,
         }
     }
 }
@@ -250,6 +252,8 @@ pub struct Server {
     guard: Option<Guard>,
     /// The other members, which live as long.
     company: Vec<Self>,
+    /// What clients come by.
+    front: Option<Proxy>,
 }
 
 impl Server {
@@ -292,6 +296,9 @@ impl Server {
             if said.contains(READY) && ended.is_none() {
                 if let Some(guard) = &self.guard {
                     guard.log_in().await;
+                }
+                if let Some(front) = &mut self.front {
+                    front.ready().await;
                 }
                 return Ok(());
             }
@@ -403,8 +410,19 @@ impl Server {
     pub fn client(&self) -> Client {
         match &self.guard {
             Some(guard) => guard.client(),
-            None => Client::new(self.client_port.number()),
+            None => Client::new(self.front_port()),
         }
+    }
+
+    /// Where clients come in: at the proxy's port, if there is one before this server.
+    #[must_use]
+    pub fn front_port(&self) -> u16 {
+        self.front.as_ref().map_or_else(|| self.port(), Proxy::port)
+    }
+
+    /// Has clients come by a proxy.
+    pub(crate) fn set_front(&mut self, proxy: Proxy) {
+        self.front = Some(proxy);
     }
 
     /// Address for clients, with its scheme. It is open to those of this machine where the server is guarded: see

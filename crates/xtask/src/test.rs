@@ -28,6 +28,31 @@ const MATERIAL: [(&str, &str); 3] =
     [("golden", "QUORATE_GOLDEN"), ("raft-testdata", "RAFT_TESTDATA"), (ETCD, "ETCD_BIN_DIR")];
 const ETCD: &str = "etcd";
 
+/// The place of tests whose clients come by a proxy.
+const PROXY: &str = "proxy";
+
+/// What the short form has of them: where the proxy does more than pass on. All are `QUORATE_CLUSTER=proxy cargo test
+/// --package quorate-tests --test blackbox quorate`, as in the long form, which has etcd's proxy too.
+const BY_PROXY: [&str; 9] = [
+    "watch::",
+    "watch_flow::",
+    "lease::",
+    "range::",
+    "txn::",
+    "write::",
+    "auth::",
+    "--skip",
+    "::etcd",
+];
+
+/// Where the tests are run again.
+fn told(place: &str) -> String {
+    match place {
+        PROXY => "the black-box tests again, by way of a proxy".to_owned(),
+        _ => format!("the black-box tests again, at the {place} of three"),
+    }
+}
+
 /// Builds the server and runs every test; `--long` switches the long forms on.
 pub(crate) fn run(args: &[String]) -> Outcome {
     let required = required(&std::env::var("QUORATE_REQUIRE").unwrap_or_default())?;
@@ -77,7 +102,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
             command.env("RUST_TEST_THREADS", BLACK_BOX_THREADS);
         }
         if let Some(place) = place {
-            say(&format!("the black-box tests again, at the {place} of three"));
+            say(&told(place));
             command.env("QUORATE_CLUSTER", place);
         }
         if is_secured {
@@ -90,7 +115,8 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     // To a client a cluster is one store. That it is so with etcd is checked in the long form.
     let ours = ["quorate", "--skip", "_to_etcd"];
     let filters = if filters.is_empty() && !long { &ours[..] } else { &filters };
-    for place in ["leader", "follower"] {
+    let by_proxy = if filters == ours { &BY_PROXY[..] } else { filters };
+    for (place, filters) in [("leader", filters), ("follower", filters), (PROXY, by_proxy)] {
         let there = black_box(&["--test", "blackbox"], Some(place), false, filters);
         outcome = outcome.and(there);
     }

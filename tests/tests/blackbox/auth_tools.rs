@@ -129,7 +129,7 @@ async fn every_command_logs_in(kind: Kind, tool: Tool) {
     let Finished { stdout, .. } = ctl.run(&words(&watch));
     assert_eq!(stdout, "PUT\nk\nv\n");
     assert!(as_root("member list").contains("started"));
-    assert!(as_root("endpoint status").contains(&server.port().to_string()));
+    assert!(as_root("endpoint status").contains(&server.front_port().to_string()));
     let Finished { code, stdout, stderr } = ctl.run(&words(&format!("{ROOT} endpoint health")));
     assert!(code == Some(0) && (stdout + &stderr).contains("is healthy"), "{code:?}");
     assert!(!as_root("endpoint hashkv").is_empty());

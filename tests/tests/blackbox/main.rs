@@ -20,6 +20,7 @@ mod flags;
 mod floods;
 mod gateway;
 mod grpc_edge;
+mod grpc_proxy;
 mod http;
 mod interactive;
 mod kubernetes;

@@ -120,7 +120,7 @@ async fn the_scale_of_data_is_told_in_megabytes(kind: Kind, tool: Tool) {
     let lines: Vec<&str> = told.lines().collect();
     let start = "Start data scale check for work load [10000 key-value pairs, 1024 bytes per key-value, 50 concurrent clients].";
     assert_eq!(lines[0], start, "{told}");
-    let endpoint = format!("\"127.0.0.1:{}\"", server.port());
+    let endpoint = format!("\"127.0.0.1:{}\"", server.front_port());
     let after = [
         "Compacting with revision ",
         "Compacted with revision ",

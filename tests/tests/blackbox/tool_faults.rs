@@ -252,7 +252,7 @@ async fn debug_shows_settings_and_connections(kind: Kind, tool: Tool) {
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let ended = ctl.run(&["get", "k", "--debug", "--command-timeout=90s"]);
     assert_eq!((ended.code, &*ended.stdout), (Some(0), ""));
-    let address = format!("127.0.0.1:{}", server.port());
+    let address = format!("127.0.0.1:{}", server.front_port());
     for line in [
         "ETCDCTL_COMMAND_TIMEOUT=1m30s",
         "ETCDCTL_DEBUG=true",

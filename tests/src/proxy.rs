@@ -1,0 +1,140 @@
+//! A proxy of gRPC in front of servers: a process of either program.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::ports::Port;
+use crate::{Client, Kind, Response, eventually_within, http};
+
+/// How long a proxy may take to find its members.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// `grpc-proxy start`, with a port and a directory of its own. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    kind: Kind,
+    flags: Vec<String>,
+    child: Option<Child>,
+    port: Port,
+    home: TempDir,
+}
+
+impl Proxy {
+    /// Starts a proxy to these ports of members, and waits until it reaches one.
+    pub async fn start(kind: Kind, members: &[u16], flags: &[&str]) -> Self {
+        let mut proxy = Self::launch(kind, members, flags);
+        proxy.ready().await;
+        proxy
+    }
+
+    /// Starts a proxy, and does not wait.
+    #[must_use]
+    pub fn launch(kind: Kind, members: &[u16], flags: &[&str]) -> Self {
+        let endpoints: Vec<String> =
+            members.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        let port = Port::free();
+        let own = format!("127.0.0.1:{}", port.number());
+        let mut all = vec![
+            format!("--endpoints={}", endpoints.join(",")),
+            format!("--listen-addr={own}"),
+            format!("--advertise-client-url={own}"),
+        ];
+        all.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        let home = TempDir::new().unwrap();
+        let mut proxy = Self { kind, flags: all, child: None, port, home };
+        proxy.launch_again();
+        proxy
+    }
+
+    /// Starts the process anew.
+    pub fn launch_again(&mut self) {
+        assert!(self.child.is_none(), "the proxy runs already");
+        let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
+        let mut command = Command::new(self.kind.program());
+        command.args(["grpc-proxy", "start"]).args(&self.flags).current_dir(self.home.path());
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        self.child = Some(command.spawn().unwrap());
+    }
+
+    /// Waits until it reaches a member.
+    pub async fn ready(&mut self) {
+        let port = self.port();
+        eventually_within(PATIENCE, "a proxy that reaches a member", async || {
+            let child = self.child.as_mut().expect("the proxy was launched");
+            let ended = child.try_wait().unwrap();
+            assert!(ended.is_none(), "the proxy ended: {ended:?}\n{}", self.log());
+            let listens = std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+            if !listens {
+                return None;
+            }
+            Client::new(port).range(crate::key("\0")).await.ok()
+        })
+        .await;
+    }
+
+    /// Ends the process without a warning.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // Already gone is fine.
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// A client with a connection of its own.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        Client::new(self.port())
+    }
+
+    /// Asks over HTTP.
+    #[must_use]
+    pub fn get(&self, path: &str) -> Response {
+        http::get(self.port(), path)
+    }
+
+    /// One sample of its own metrics.
+    #[must_use]
+    pub fn metric(&self, series: &str) -> Option<f64> {
+        let text = self.get("/proxy/metrics").text();
+        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
+        line.trim().parse().ok()
+    }
+
+    /// A figure in bytes from the kernel's account of the process.
+    #[must_use]
+    pub fn memory(&self, field: &str) -> u64 {
+        let pid = self.child.as_ref().map(Child::id).expect("the proxy runs");
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find(|line| line.starts_with(field)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.home.path().join("log")
+    }
+
+    /// Everything it has said.
+    #[must_use]
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(self.log_path()).unwrap_or_default()).into_owned()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            eprintln!("--- the proxy of {:?} said:\n{}", self.kind, self.log());
+        }
+    }
+}

@@ -1,0 +1,647 @@
+//! `etcd grpc-proxy`: what its clients see, what it spares the members, and what becomes of it when they go.
+
+use std::collections::BTreeMap;
+use std::process::{Command, Output};
+
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::pki::Leaf;
+use quorate_tests::{
+    Client, Cluster, Kind, Options, PATIENCE, Proxy, Server, Tool, Watch, delete, eventually,
+    eventually_ok, eventually_within, from_key, key, on_both_servers, on_quorate, op, prefix, put,
+    put_leased, put_op, range, refused, txn, watch_key, watch_prefix, within,
+};
+use tonic::Code;
+
+use crate::tls::{Files, ctl};
+
+on_both_servers! {
+    alone:
+    requests_and_streams_go_through,
+    what_it_cannot_do_it_says,
+    a_namespace_is_a_store_of_its_own,
+    ranges_that_may_be_old_are_kept,
+    watches_of_the_same_range_are_one_for_the_member,
+    leases_live_and_end_as_clients_see_it,
+    the_proxies_are_listed_in_place_of_the_members,
+    health_and_metrics_are_those_of_both,
+    a_proxy_that_starts_again_serves_again,
+    both_sides_speak_tls,
+}
+
+on_quorate! {
+    alone:
+    watchers_that_join_at_any_time_miss_nothing_and_see_nothing_twice,
+    progress_is_told_when_all_watchers_have_been_told,
+    a_slow_watcher_is_bounded_and_loses_nothing,
+    large_answers_pass_at_the_pace_of_their_clients,
+    users_share_nothing,
+    members_that_go_are_replaced_by_others,
+    watches_go_on_at_another_member,
+    messages_are_logged_without_secrets,
+}
+
+async fn requests_and_streams_go_through(kind: Kind) {
+    let server = Server::start(kind).await;
+    let proxy = Proxy::start(kind, &[server.port()], &[]).await;
+    let client = proxy.client();
+    client.write("a", "1").await;
+    let request = txn(vec![put_op("b", "2"), op(pb::request_op::Request::RequestRange(key("a")))]);
+    let answer = client.txn(request).await.unwrap();
+    assert!(answer.succeeded);
+    assert_eq!(client.read("b").await.as_deref(), Some(&b"2"[..]));
+    assert_eq!(client.delete_range(delete("a", "")).await.unwrap().deleted, 1);
+    let compacted = client.revision().await;
+    client.compact_to(compacted).await;
+    let past = pb::RangeRequest { revision: 1, ..key("a") };
+    let text = "etcdserver: mvcc: required revision has been compacted";
+    refused(client.range(past).await, code(kind, Code::OutOfRange), text);
+    let text = "etcdserver: key is not provided";
+    refused(client.put(put("", "x")).await, code(kind, Code::InvalidArgument), text);
+    let pieces = client.snapshot().await.unwrap();
+    assert!(pieces.iter().map(|piece| piece.blob.len()).sum::<usize>() > 10_000);
+    client.status(pb::StatusRequest::default()).await.unwrap();
+    client.hash_kv(pb::HashKvRequest::default()).await.unwrap();
+    client.defragment(pb::DefragmentRequest {}).await.unwrap();
+    client.user_add(pb::AuthUserAddRequest { name: "u".into(), ..Default::default() }).await.ok();
+    assert!(client.user_list(pb::AuthUserListRequest {}).await.is_ok());
+    let name = quorate_tests::bytes("lock");
+    let lock = pb_lock(name.clone());
+    let held = within("a lock", client.lock(lock)).await.unwrap();
+    client.unlock(quorate_api::v3lockpb::UnlockRequest { key: held.key }).await.unwrap();
+}
+
+/// What a member's refusal has for a code: etcd's proxy loses it on the way through its client library.
+fn code(kind: Kind, of_member: Code) -> Code {
+    if kind == Kind::Etcd { Code::Unknown } else { of_member }
+}
+
+fn pb_lock(name: bytes::Bytes) -> quorate_api::v3lockpb::LockRequest {
+    quorate_api::v3lockpb::LockRequest { name, lease: 0 }
+}
+
+fn run(kind: Kind, flags: &[&str]) -> Output {
+    let mut command = Command::new(kind.program());
+    command.args(["grpc-proxy", "start", "--listen-addr=127.0.0.1:0"]).args(flags);
+    command.output().unwrap()
+}
+
+async fn what_it_cannot_do_it_says(kind: Kind) {
+    for (flags, said) in [
+        (&["--resolver-prefix=a"][..], "invalid resolver-ttl 0\n"),
+        (&["--resolver-ttl=1"], "invalid resolver-prefix \"\"\n"),
+        (&["--none"], "unknown flag: --none"),
+    ] {
+        let output = run(kind, flags);
+        assert_eq!(output.status.code(), Some(1), "{flags:?}");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(errors.contains(said), "{flags:?}: {errors}");
+    }
+    let help = Command::new(kind.program()).arg("grpc-proxy").output().unwrap();
+    assert!(help.status.success());
+    assert!(String::from_utf8_lossy(&help.stdout).contains("start"), "{help:?}");
+}
+
+async fn a_namespace_is_a_store_of_its_own(kind: Kind) {
+    let server = Server::start(kind).await;
+    let proxy = Proxy::start(kind, &[server.port()], &["--namespace=n/"]).await;
+    let (inside, outside) = (proxy.client(), server.client());
+    outside.write("a", "outside").await;
+    outside.write("n0", "after").await;
+    assert_eq!(inside.read("a").await, None);
+    let mut watch = Watch::open(&inside);
+    watch.create(pb::WatchCreateRequest { prev_kv: true, ..watch_prefix("") }).await;
+    let mut everything = Watch::open(&inside);
+    let all = pb::WatchCreateRequest {
+        key: quorate_tests::bytes("\0"),
+        range_end: quorate_tests::bytes("\0"),
+        ..Default::default()
+    };
+    everything.create(all).await;
+    inside.write("a", "1").await;
+    let lease = inside.grant(0, 100).await;
+    inside.put(put_leased("b", "2", lease)).await.unwrap();
+    assert_eq!(outside.read("n/a").await.as_deref(), Some(&b"1"[..]));
+    let keys = |answer: pb::RangeResponse| -> Vec<Vec<u8>> {
+        answer.kvs.iter().map(|record| record.key().to_vec()).collect()
+    };
+    assert_eq!(keys(inside.range(from_key("\0")).await.unwrap()), [b"a", b"b"]);
+    assert_eq!(keys(inside.range(range("a", "b")).await.unwrap()), [b"a"]);
+    assert_eq!(keys(inside.range(prefix("b")).await.unwrap()), [b"b"]);
+    let seen: Vec<_> = everything.events(2).await;
+    assert_eq!(seen[0].kv.as_ref().unwrap().key(), b"a");
+    let asked = pb::LeaseTimeToLiveRequest { id: lease, keys: true };
+    assert_eq!(inside.lease_time_to_live(asked).await.unwrap().keys, [&b"b"[..]]);
+    let inner = txn(vec![
+        put_op("a", "3"),
+        op(pb::request_op::Request::RequestRange(from_key("\0"))),
+        op(pb::request_op::Request::RequestDeleteRange(pb::DeleteRangeRequest {
+            prev_kv: true,
+            ..delete("b", "\0")
+        })),
+    ]);
+    let answer = inside.txn(inner).await.unwrap();
+    let Some(pb::response_op::Response::ResponseRange(found)) =
+        answer.responses[1].response.clone()
+    else {
+        panic!("{answer:?}");
+    };
+    assert_eq!(keys(found), [b"a", b"b"]);
+    let Some(pb::response_op::Response::ResponseDeleteRange(deleted)) =
+        answer.responses[2].response.clone()
+    else {
+        panic!("{answer:?}");
+    };
+    assert_eq!(deleted.prev_kvs[0].key(), b"b");
+    assert_eq!(inside.delete_range(delete("\0", "\0")).await.unwrap().deleted, 1);
+    assert_eq!(outside.read("a").await.as_deref(), Some(&b"outside"[..]));
+    assert_eq!(outside.read("n0").await.as_deref(), Some(&b"after"[..]));
+    let text = "etcdserver: key is not provided";
+    refused(inside.put(put("", "x")).await, code(kind, Code::InvalidArgument), text);
+}
+
+async fn ranges_that_may_be_old_are_kept(kind: Kind) {
+    let server = Server::start(kind).await;
+    let proxy = Proxy::start(kind, &[server.port()], &[]).await;
+    let client = proxy.client();
+    client.write("a", "1").await;
+    let old = || pb::RangeRequest { serializable: true, ..key("a") };
+    let value = |answer: pb::RangeResponse| answer.kvs[0].value().to_vec();
+    let hits = || proxy.metric("etcd_grpc_proxy_cache_hits_total").unwrap();
+    let before = hits();
+    for _ in 0..3 {
+        assert_eq!(value(client.range(old()).await.unwrap()), b"1");
+    }
+    assert!((hits() - before - 2.0).abs() < 0.1, "{} {before}", hits());
+    // What is read in order is kept as well.
+    client.write("a", "2").await;
+    assert_eq!(value(client.range(key("a")).await.unwrap()), b"2");
+    let before = hits();
+    assert_eq!(value(client.range(old()).await.unwrap()), b"2");
+    assert!((hits() - before - 1.0).abs() < 0.1);
+    // A transaction outdates it too.
+    client.txn(txn(vec![put_op("a", "3")])).await.unwrap();
+    assert_eq!(value(client.range(old()).await.unwrap()), b"3");
+    assert!(proxy.metric("etcd_grpc_proxy_cache_keys_total").unwrap() >= 1.0);
+    assert!(proxy.metric("etcd_grpc_proxy_cache_misses_total").unwrap() >= 2.0);
+}
+
+/// How many watchers the member has.
+fn watchers(server: &Server) -> f64 {
+    server.metric("etcd_debugging_mvcc_watcher_total").unwrap()
+}
+
+async fn watches_of_the_same_range_are_one_for_the_member(kind: Kind) {
+    let server = Server::start(kind).await;
+    let proxy = Proxy::start(kind, &[server.port()], &[]).await;
+    // etcd's proxy watches a key of its own.
+    let before = watchers(&server);
+    let mut watches = Vec::new();
+    for _ in 0..10 {
+        let mut watch = Watch::open(&proxy.client());
+        watch.create(watch_prefix("a")).await;
+        watches.push(watch);
+    }
+    let client = proxy.client();
+    let mut seen = 0;
+    eventually("watches become one", async || {
+        client.write("a", seen.to_string()).await;
+        seen += 1;
+        for watch in &mut watches {
+            watch.events(1).await;
+        }
+        let few = watchers(&server) - before;
+        (few <= 2.0).then_some(())
+    })
+    .await;
+    let coalescing = proxy.metric("etcd_grpc_proxy_watchers_coalescing_total").unwrap();
+    // etcd's counts those who join at once, and not those who are joined later.
+    assert!(coalescing >= 8.0 || kind == Kind::Etcd, "{coalescing}");
+    assert!(proxy.metric("etcd_grpc_proxy_events_coalescing_total").unwrap() >= 1.0);
+    drop(watches);
+    eventually("watches end with their clients", async || {
+        (watchers(&server) <= before).then_some(())
+    })
+    .await;
+}
+
+async fn watchers_that_join_at_any_time_miss_nothing_and_see_nothing_twice(kind: Kind) {
+    const WRITES: i64 = 400;
+    let server = Server::start(kind).await;
+    let proxy = Proxy::start(kind, &[server.port()], &[]).await;
+    let writer = server.client();
+    let first = writer.write("a/0", "0").await;
+    let writing = tokio::task::spawn_local(async move {
+        for number in 1..=WRITES {
+            let request = txn(vec![put_op("a/1", number.to_string()), put_op("a/2", "x")]);
+            writer.txn(request).await.unwrap();
+            if number % 3 == 0 {
+                // Revisions that no watcher is told.
+                writer.write("other", "x").await;
+            }
+        }
+        writer.write("a/end", "end").await
+    });
+    let mut watching = Vec::new();
+    for number in 0..24 {
+        let client = proxy.client();
+        watching.push(tokio::task::spawn_local(async move {
+            let mut watch = Watch::open(&client);
+            // From the beginning, from now, and from what is still to come.
+            let start = match number % 4 {
+                0 => first,
+                1 => 0,
+                2 => client.revision().await + 1,
+                _ => client.revision().await + 50,
+            };
+            let request = pb::WatchCreateRequest {
+                start_revision: start,
+                prev_kv: number % 8 > 3,
+                ..watch_prefix("a/")
+            };
+            let created = watch.create(request).await;
+            let start = if start == 0 { created.header.unwrap().revision + 1 } else { start };
+            let mut seen: BTreeMap<i64, usize> = BTreeMap::new();
+            loop {
+                for event in watch.next().await.events {
+                    let record = event.kv.unwrap();
+                    let revision = record.fields().mod_revision;
+                    assert!(revision >= start, "{revision} before {start}");
+                    let last = seen.last_key_value().map_or(0, |(last, _)| *last);
+                    assert!(revision >= last, "{revision} after {last}");
+                    *seen.entry(revision).or_default() += 1;
+                    if record.key() == b"a/end" {
+                        return (start, seen);
+                    }
+                }
+            }
+        }));
+        // At different times of the writing.
+        tokio::task::yield_now().await;
+        let asking = proxy.client();
+        asking.revision().await;
+    }
+    let end = within("the writes", writing).await.unwrap();
+    let mut expected: BTreeMap<i64, usize> = BTreeMap::new();
+    let mut history = Watch::open(&server.client());
+    history.create(pb::WatchCreateRequest { start_revision: first, ..watch_prefix("a/") }).await;
+    while expected.last_key_value().is_none_or(|(last, _)| *last < end) {
+        for event in history.next().await.events {
+            *expected.entry(event.kv.unwrap().fields().mod_revision).or_default() += 1;
+        }
+    }
+    for watching in watching {
+        let (start, seen) = within("a watcher", watching).await.unwrap();
+        let due: BTreeMap<i64, usize> = expected.range(start..).map(|(r, n)| (*r, *n)).collect();
+        assert_eq!(seen, due, "from {start}");
+    }
+    // They have become few by then, of three kinds at most: two wishes, and one that is late.
+    eventually("watches become few", async || (watchers(&server) <= 4.0).then_some(())).await;
+}
+
+async fn progress_is_told_when_all_watchers_have_been_told(kind: Kind) {
+    let server = Server::start(kind).await;
+    let proxy = Proxy::start(kind, &[server.port()], &[]).await;
+    let client = proxy.client();
+    let mut watch = Watch::open(&client);
+    // Without watchers it is about nobody, and not answered.
+    watch.progress().await;
+    watch.create(watch_key("a")).await;
+    watch.create(watch_key("b")).await;
+    client.write("a", "1").await;
+    watch.events(1).await;
+    let revision = client.write("other", "1").await;
+    watch.progress().await;
+    let told = watch.next().await;
+    assert_eq!((told.watch_id, told.header.unwrap().revision), (-1, revision));
+    watch.cancel(0).await;
+    assert!(watch.next().await.canceled);
+    let revision = client.write("b", "1").await;
+    watch.events(1).await;
+    watch.progress().await;
+    let told = watch.next().await;
+    assert_eq!((told.watch_id, told.header.unwrap().revision), (-1, revision));
+}
+
+async fn a_slow_watcher_is_bounded_and_loses_nothing(kind: Kind) {
+    const WRITES: usize = 300;
+    let server = Server::start(kind).await;
+    let proxy = Proxy::start(kind, &[server.port()], &[]).await;
+    let (slow, quick) = (proxy.client(), proxy.client());
+    let mut slow = Watch::open(&slow);
+    slow.create(watch_key("a")).await;
+    let mut quick = Watch::open(&quick);
+    quick.create(watch_key("a")).await;
+    let before = proxy.memory("VmRSS");
+    let writer = server.client();
+    for number in 0..WRITES {
+        // 300 MB in all, of which nobody holds more than a few.
+        let mut value = vec![0; 1 << 20];
+        value[..8].copy_from_slice(&number.to_be_bytes());
+        writer.write("a", value).await;
+        let events = quick.events(1).await;
+        assert_eq!(events[0].kv.as_ref().unwrap().value()[..8], number.to_be_bytes());
+    }
+    let grown = proxy.memory("VmRSS").saturating_sub(before);
+    assert!(grown < 100 << 20, "{} MiB more", grown >> 20);
+    assert!(proxy.metric("quorate_grpc_proxy_watchers_behind_total").unwrap() >= 1.0);
+    for number in 0..WRITES {
+        let events = slow.events(1).await;
+        assert_eq!(events[0].kv.as_ref().unwrap().value()[..8], number.to_be_bytes());
+    }
+}
+
+async fn large_answers_pass_at_the_pace_of_their_clients(kind: Kind) {
+    const CLIENTS: usize = 24;
+    let server = Server::start(kind).await;
+    let proxy = Proxy::start(kind, &[server.port()], &[]).await;
+    for number in 0..40 {
+        server.client().write(format!("large/{number}"), vec![number; 1 << 20]).await;
+    }
+    let before = proxy.memory("VmRSS");
+    // None of them takes more of 40 MB than what is on its way.
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let client = proxy.client();
+        let request = client.signed(pb::SnapshotRequest {});
+        let mut pieces = client.maintenance().snapshot(request).await.unwrap().into_inner();
+        pieces.message().await.unwrap().expect("the beginning");
+        clients.push((client, pieces));
+    }
+    // Others are answered as ever, with all of it.
+    let listed = proxy.client().range(prefix("large/")).await.unwrap();
+    assert_eq!(listed.kvs.len(), 40);
+    proxy.client().write("a", "1").await;
+    let grown = proxy.memory("VmRSS").saturating_sub(before);
+    assert!(grown < 100 << 20, "{} MiB more", grown >> 20);
+    for (_, mut pieces) in clients {
+        let mut bytes = 0;
+        while let Some(piece) = pieces.message().await.unwrap() {
+            bytes += piece.blob.len();
+        }
+        assert!(bytes > 35 << 20, "{bytes}");
+    }
+}
+
+async fn leases_live_and_end_as_clients_see_it(kind: Kind) {
+    let server = Options::new(kind).start().await;
+    let proxy = Proxy::start(kind, &[server.port()], &[]).await;
+    let clients = [proxy.client(), proxy.client(), proxy.client()];
+    let lease = clients[0].grant(0, 2).await;
+    clients[0].put(put_leased("a", "1", lease)).await.unwrap();
+    // Longer than it would live by itself.
+    let start = std::time::Instant::now();
+    while start.elapsed().as_secs() < 4 {
+        for client in &clients {
+            assert_eq!(renew(client, lease).await.unwrap(), 2);
+        }
+    }
+    assert!(clients[0].read("a").await.is_some());
+    eventually("the lease ends", async || {
+        let asked = pb::LeaseTimeToLiveRequest { id: lease, keys: false };
+        let left = clients[0].lease_time_to_live(asked).await.unwrap();
+        (left.ttl < 0).then_some(())
+    })
+    .await;
+    let left = renew(&clients[1], lease).await.unwrap();
+    assert!(left <= 0, "{left}");
+    eventually("its key goes", async || clients[0].read("a").await.is_none().then_some(())).await;
+    let revoked = clients[0].grant(0, 100).await;
+    clients[1].lease_revoke(pb::LeaseRevokeRequest { id: revoked }).await.unwrap();
+    let text = "etcdserver: requested lease not found";
+    let again = pb::LeaseRevokeRequest { id: revoked };
+    refused(clients[2].lease_revoke(again).await, code(kind, Code::NotFound), text);
+}
+
+/// Renews a lease once, on a stream that the client does not end: etcd's proxy answers nothing more on one that has ended.
+async fn renew(client: &Client, id: i64) -> Result<i64, tonic::Status> {
+    let (requests, receiver) = tokio::sync::mpsc::channel(1);
+    requests.send(pb::LeaseKeepAliveRequest { id }).await.unwrap();
+    let stream = tokio_stream::wrappers::ReceiverStream::new(receiver);
+    let request = client.signed(stream);
+    let mut answers = client.lease().lease_keep_alive(request).await?.into_inner();
+    let answer = answers.message().await?.expect("an answer");
+    Ok(answer.ttl)
+}
+
+async fn the_proxies_are_listed_in_place_of_the_members(kind: Kind) {
+    let server = Server::start(kind).await;
+    let flags = ["--resolver-prefix=proxies", "--resolver-ttl=2"];
+    let first = Proxy::start(kind, &[server.port()], &flags).await;
+    // One of either program, if both are here.
+    let other = if Kind::Etcd.is_present() { Kind::Etcd } else { kind };
+    let mut second = Proxy::start(other, &[server.port()], &flags).await;
+    let urls = async || {
+        let listed = first.client().member_list(pb::MemberListRequest::default()).await.unwrap();
+        let mut urls: Vec<String> =
+            listed.members.into_iter().flat_map(|member| member.client_urls).collect();
+        urls.sort();
+        urls
+    };
+    let mut both =
+        vec![format!("127.0.0.1:{}", first.port()), format!("127.0.0.1:{}", second.port())];
+    both.sort();
+    eventually("both are listed", async || (urls().await == both).then_some(())).await;
+    second.kill();
+    let own = [format!("127.0.0.1:{}", first.port())];
+    eventually_within(PATIENCE, "the one that is gone is not", async || {
+        (urls().await == own).then_some(())
+    })
+    .await;
+    let plain = Proxy::start(kind, &[server.port()], &[]).await;
+    let listed = plain.client().member_list(pb::MemberListRequest::default()).await.unwrap();
+    assert_eq!(listed.members[0].client_urls, [format!("127.0.0.1:{}", plain.port())]);
+    let passing = Proxy::start(kind, &[server.port()], &["--advertise-client-url="]).await;
+    let listed = passing.client().member_list(pb::MemberListRequest::default()).await.unwrap();
+    assert_eq!(listed.members[0].client_urls, [server.url()]);
+}
+
+async fn health_and_metrics_are_those_of_both(kind: Kind) {
+    let mut server = Server::start(kind).await;
+    let proxy = Proxy::start(kind, &[server.port()], &["--enable-pprof"]).await;
+    for path in ["/health", "/proxy/health"] {
+        let answer = proxy.get(path);
+        assert_eq!(answer.status, 200, "{path}");
+        assert!(answer.text().contains("\"health\":\"true\""), "{path}: {}", answer.text());
+    }
+    assert!(proxy.get("/metrics").text().contains("etcd_server_has_leader 1"));
+    assert!(proxy.get("/proxy/metrics").text().contains("etcd_grpc_proxy_cache_hits_total"));
+    // etcd's has those of a member in it too, at zero.
+    assert!(!proxy.get("/proxy/metrics").text().contains("etcd_server_has_leader 1"));
+    assert_eq!(proxy.get("/debug/pprof/cmdline").status, 200);
+    assert_eq!(proxy.get("/nothing").status, 404);
+    server.kill();
+    eventually("the members are not well", async || {
+        let answer = proxy.get("/health");
+        (answer.status == 503 && answer.text().contains("\"health\":\"false\"")).then_some(())
+    })
+    .await;
+    server.start_again().await;
+    eventually_within(PATIENCE, "they are again", async || {
+        (proxy.get("/health").status == 200).then_some(())
+    })
+    .await;
+}
+
+async fn a_proxy_that_starts_again_serves_again(kind: Kind) {
+    let server = Server::start(kind).await;
+    let mut proxy = Proxy::start(kind, &[server.port()], &[]).await;
+    let client = proxy.client();
+    client.write("a", "1").await;
+    let mut watch = Watch::open(&client);
+    watch.create(watch_key("a")).await;
+    proxy.kill();
+    assert!(within("the end of the stream", watch.try_next()).await.is_err());
+    proxy.launch_again();
+    proxy.ready().await;
+    let value = eventually_ok(PATIENCE, "an answer", async || client.range(key("a")).await).await;
+    assert_eq!(value.kvs[0].value(), b"1");
+    eventually("no watch is left over", async || (watchers(&server) < 3.0).then_some(())).await;
+}
+
+async fn both_sides_speak_tls(kind: Kind) {
+    let files = Files::new();
+    files.write("nameless", &Leaf::new(""));
+    let server = files.closed(kind).start().await;
+    let flag = |name: &str, file: &str| format!("--{name}={}", files.text(file));
+    let to_member = [flag("cacert", "ca"), flag("cert", "nameless"), flag("key", "nameless.key")];
+    let to_clients = [
+        flag("cert-file", "server"),
+        flag("key-file", "server.key"),
+        flag("trusted-ca-file", "ca"),
+    ];
+    let flags: Vec<&str> = to_member.iter().chain(&to_clients).map(String::as_str).collect();
+    let proxy = Proxy::launch(kind, &[server.port()], &flags);
+    let ask = |endpoint: String, flags: &[String], words: &[&str]| {
+        let args: Vec<&str> =
+            flags.iter().map(String::as_str).chain(words.iter().copied()).collect();
+        ctl(Tool::QuorateCtl, &endpoint, &args)
+    };
+    let by_proxy = format!("127.0.0.1:{}", proxy.port());
+    eventually("a write with a certificate", async || {
+        let ended = ask(by_proxy.clone(), &files.shown("client"), &["put", "a", "1"]);
+        (ended.code == Some(0)).then_some(())
+    })
+    .await;
+    let direct = format!("127.0.0.1:{}", server.port());
+    let read = ask(direct, &files.shown("client"), &["get", "a", "--print-value-only"]).success();
+    assert_eq!(read.trim(), "1");
+    let without = [flag("cacert", "ca")];
+    let words = ["get", "a", "--command-timeout=1s", "--dial-timeout=1s"];
+    assert_ne!(ask(by_proxy, &without, &words).code, Some(0), "without a certificate");
+    // A member would take all who come by the proxy for the user of that name.
+    let named = [flag("cacert", "ca"), flag("cert", "client"), flag("key", "client.key")];
+    let refused = run(kind, &named.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(refused.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(text.contains("cert has non empty Common Name (someone)"), "{text}");
+
+    let plain = Server::start(kind).await;
+    let own = Proxy::launch(kind, &[plain.port()], &["--auto-tls"]);
+    let by_own = format!("https://127.0.0.1:{}", own.port());
+    let trusting = ["--insecure-skip-tls-verify".to_owned()];
+    eventually("a write with a certificate that the proxy made", async || {
+        let ended = ask(by_own.clone(), &trusting, &["put", "a", "2"]);
+        (ended.code == Some(0)).then_some(())
+    })
+    .await;
+    assert_eq!(plain.client().read("a").await.as_deref(), Some(&b"2"[..]));
+}
+
+async fn users_share_nothing(kind: Kind) {
+    let server = Options::new(kind).unguarded().start().await;
+    let proxy = Proxy::start(kind, &[server.port()], &[]).await;
+    let client = server.client();
+    client.write("secret", "1").await;
+    for name in ["root", "other"] {
+        let user = pb::AuthUserAddRequest {
+            name: name.into(),
+            password: "p".into(),
+            ..Default::default()
+        };
+        client.user_add(user).await.unwrap();
+    }
+    let root = pb::AuthUserGrantRoleRequest { user: "root".into(), role: "root".into() };
+    client.role_add(pb::AuthRoleAddRequest { name: "root".into() }).await.ok();
+    client.user_grant_role(root).await.unwrap();
+    client.auth_enable(pb::AuthEnableRequest {}).await.unwrap();
+    let nobody = proxy.client();
+    let root = proxy.client().log_in("root", "p").await.unwrap();
+    let other = proxy.client().log_in("other", "p").await.unwrap();
+    let old = || pb::RangeRequest { serializable: true, ..key("secret") };
+    for _ in 0..2 {
+        assert_eq!(root.range(old()).await.unwrap().kvs[0].value(), b"1");
+    }
+    let text = "etcdserver: permission denied";
+    refused(other.range(old()).await, Code::PermissionDenied, text);
+    assert!(nobody.range(old()).await.is_err());
+    let mut of_root = Watch::open(&root);
+    of_root.create(watch_key("secret")).await;
+    let mut of_other = Watch::open(&other);
+    let told = of_other.create(watch_key("secret")).await;
+    assert!(told.canceled && told.cancel_reason.contains("permission denied"), "{told:?}");
+    root.write("secret", "2").await;
+    of_root.events(1).await;
+    // A health check whose answer is a refusal has been answered.
+    assert_ne!(proxy.get("/proxy/metrics").status, 404);
+}
+
+async fn members_that_go_are_replaced_by_others(kind: Kind) {
+    let mut cluster = Cluster::start(kind, 3).await;
+    let ports: Vec<u16> = (0..3).map(|member| cluster.server(member).port()).collect();
+    let proxy = Proxy::start(kind, &ports, &[]).await;
+    let client = proxy.client();
+    for round in 0..3 {
+        client.write("a", round.to_string()).await;
+        cluster.kill(round);
+        eventually_ok(PATIENCE, "a write without a member", async || {
+            client.put(put("a", "x")).await
+        })
+        .await;
+        // Ranges are asked of another member without the client's knowing, once one leads.
+        for _ in 0..10 {
+            client.range(pb::RangeRequest { serializable: true, ..key("a") }).await.unwrap();
+        }
+        cluster.restart(round).await;
+    }
+}
+
+async fn watches_go_on_at_another_member(kind: Kind) {
+    let mut cluster = Cluster::start(kind, 3).await;
+    let ports: Vec<u16> = (0..3).map(|member| cluster.server(member).port()).collect();
+    let proxy = Proxy::start(kind, &ports, &[]).await;
+    let mut watch = Watch::open(&proxy.client());
+    watch.create(watch_key("a")).await;
+    for round in 0..3 {
+        cluster.kill(round);
+        let everyone = cluster.everyone();
+        let wanted = format!("round {round}");
+        everyone.ask("a write", async |client| client.put(put("a", &wanted)).await).await;
+        loop {
+            let event = watch.next().await.events.pop();
+            if event.is_some_and(|event| event.kv.unwrap().value() == wanted.as_bytes()) {
+                break;
+            }
+        }
+        cluster.restart(round).await;
+    }
+}
+
+async fn messages_are_logged_without_secrets(kind: Kind) {
+    let server = Server::start(kind).await;
+    let flags = ["--experimental-enable-grpc-logging"];
+    let proxy = Proxy::start(kind, &[server.port()], &flags).await;
+    let client = proxy.client();
+    client.write("a", "1").await;
+    let name = "somebody".to_owned();
+    let request = pb::AuthenticateRequest { name, password: "swordfish".to_owned() };
+    client.authenticate(request).await.expect_err("authentication is off");
+    eventually("messages are logged", async || {
+        let log = proxy.log();
+        let is_there = log.contains(r#""grpc.method":"Put""#)
+            && log.contains("grpc.response.content")
+            && log.contains(r#""grpc.method":"Authenticate""#);
+        is_there.then_some(())
+    })
+    .await;
+    assert!(!proxy.log().contains("swordfish"));
+}
