@@ -32,7 +32,9 @@ impl Terminal {
         let quoted =
             words.map(|word| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''")));
         let line = quoted.collect::<Vec<_>>().join(" ");
-        let line = [before, &line, after].join("\n");
+        // A shell becomes the one program that it is to run; then it is the program that a signal ends.
+        let lines = [before, &line, after].into_iter().filter(|line| !line.is_empty());
+        let line = lines.collect::<Vec<_>>().join("\n");
         let mut command = Command::new("script");
         command.args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"]);
         for (name, value) in program.get_envs() {

@@ -30,7 +30,6 @@ on_quorate! {
     our_own_version_is_told_too,
     what_etcd_dropped_is_named,
     no_secret_is_told,
-    programs_that_are_not_there_say_so,
 }
 
 /// Runs the server's program in an empty directory, until it ends.
@@ -129,12 +128,6 @@ async fn no_secret_is_told(kind: Kind) {
     for said in [log, variables] {
         assert!(said.contains("--discovery-password=***") && !said.contains("SECRET"), "{said}");
     }
-}
-
-async fn programs_that_are_not_there_say_so(kind: Kind) {
-    let ended = ends(kind, &["grpc-proxy", "--help"], &[]);
-    assert_eq!(ended.code, Some(1));
-    assert!(ended.stderr.contains("is not in this version of Quorate"), "{ended:?}");
 }
 
 async fn unknown_flags_end_with_two(kind: Kind) {
