@@ -1,10 +1,11 @@
-//! Two more members for every server of the suite, when it runs against a cluster; or a proxy before it.
+//! Two more members for every server of the suite, when it runs against a cluster; or a proxy or a gateway before it.
 //!
 //! A test asks for a server and is given one member of three: the one that leads, or one that follows.
 //! What it expects must be true there as well, because to a client a cluster is one store. Tests that
 //! are about one process and its files have no use for this ([`run_alone`](crate::run_alone)).
 //!
-//! With a proxy a test's own client and its tools come by that; what it asks over HTTP it asks the member.
+//! With a proxy a test's own client and its tools come by that; what it asks over HTTP it asks the member. By a
+//! gateway goes all there is.
 
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ pub enum Place {
     Follower,
     /// There is only one member, and its clients come by a proxy of gRPC.
     Proxy,
+    /// There is only one member, and all connections go by a gateway.
+    Gateway,
 }
 
 impl Place {
@@ -34,8 +37,11 @@ impl Place {
             Ok("leader") => Self::Leader,
             Ok("follower") => Self::Follower,
             Ok("proxy") => Self::Proxy,
+            Ok("gateway") => Self::Gateway,
             Ok("") | Err(_) => Self::Alone,
-            Ok(other) => panic!("QUORATE_CLUSTER={other} is neither leader, follower nor proxy"),
+            Ok(other) => {
+                panic!("QUORATE_CLUSTER={other} is neither leader, follower, proxy nor gateway")
+            }
         }
     }
 
@@ -43,7 +49,7 @@ impl Place {
     #[must_use]
     pub const fn members(self) -> usize {
         match self {
-            Self::Alone | Self::Proxy => 1,
+            Self::Alone | Self::Proxy | Self::Gateway => 1,
             Self::Leader | Self::Follower => MEMBERS,
         }
     }
@@ -84,10 +90,14 @@ impl Options {
             Place::Alone => self.try_start_process().await,
             Place::Leader | Place::Follower => Ok(start(self, place).await),
             Place::Proxy => {
-                let mut server = self.try_start_process().await?;
+                let server = self.try_start_process().await?;
                 let proxy = Proxy::start(server.kind(), &[server.port()], &PROXY_FLAGS).await;
-                server.set_front(proxy);
-                Ok(server)
+                Ok(server.behind(proxy))
+            }
+            Place::Gateway => {
+                let server = self.try_start_process().await?;
+                let gateway = Proxy::start_gateway(server.kind(), &[server.port()], &[]).await;
+                Ok(server.behind(gateway))
             }
         }
     }
@@ -162,13 +172,19 @@ const NO_RANGE_STREAM: &str = "lists in pieces are not passed on";
 const NO_HEALTH_SERVICE: &str = "a proxy has no health service";
 const CODES_ARE_LOST: &str = "refusals lose their code in the client library";
 
-/// Why a test is left out where clients come by a proxy, if it is.
+/// Those that etcd's gateway fails.
+const NOT_BY_ETCDS_GATEWAY: &[(&str, &str)] =
+    &[("http::a_client_that_sends_no_more", "it takes one direction's end for both's")];
+
+/// Why a test is left out where clients come by a proxy or a gateway, if it is.
 pub(crate) fn reason_to_leave_out(path: &str, kind: Kind) -> Option<&'static str> {
-    if Place::of_suite() != Place::Proxy {
-        return None;
-    }
+    let (of_any, of_etcd) = match Place::of_suite() {
+        Place::Proxy => (NOT_BY_PROXY, NOT_BY_ETCDS_PROXY),
+        Place::Gateway => (&[][..], NOT_BY_ETCDS_GATEWAY),
+        Place::Alone | Place::Leader | Place::Follower => return None,
+    };
     let (_, path) = path.split_once("::")?;
-    let of_etcd = if kind == Kind::Etcd { NOT_BY_ETCDS_PROXY } else { &[] };
-    let mut all = NOT_BY_PROXY.iter().chain(of_etcd);
+    let of_kind = if kind == Kind::Etcd { of_etcd } else { &[] };
+    let mut all = of_any.iter().chain(of_kind);
     all.find(|(name, _)| path.starts_with(name)).map(|(_, reason)| *reason)
 }

@@ -21,7 +21,7 @@
 //! | `ETCD_BIN_DIR` | where `etcd`, `etcdctl` and `etcdutl` are; without it their half is skipped |
 //! | `PATRONI_DIR` | the root under which Debian's Patroni is unpacked; without it its test is skipped |
 //! | `QUORATE_GOLDEN` | directories written by real etcd, with its answers |
-//! | `QUORATE_CLUSTER` | `leader` or `follower`: a server of the suite is that member of three; `proxy`: its clients come by a proxy of its kind |
+//! | `QUORATE_CLUSTER` | `leader` or `follower`: a server of the suite is that member of three; `proxy`: its clients come by a proxy of its kind; `gateway`: all connections go by one |
 //! | `QUORATE_SECURED` | `1`: authentication is on, and clients and peers show certificates (`guard`) |
 //! | `QUORATE_LONG` | `1` runs the long form of the tests that have one |
 //! | `QUORATE_SEED` | repeats the choices of a test that failed |

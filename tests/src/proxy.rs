@@ -1,4 +1,4 @@
-//! A proxy of gRPC in front of servers: a process of either program.
+//! What clients come by on their way to servers: a proxy of gRPC, or a gateway that passes bytes on. A process of either program.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -12,10 +12,11 @@ use crate::{Client, Kind, Response, eventually_within, http};
 /// How long a proxy may take to find its members.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// `grpc-proxy start`, with a port and a directory of its own. It ends when this is dropped.
+/// `grpc-proxy start` or `gateway start`, with a port and a directory of its own. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     kind: Kind,
+    subcommand: &'static str,
     flags: Vec<String>,
     child: Option<Child>,
     port: Port,
@@ -33,18 +34,35 @@ impl Proxy {
     /// Starts a proxy, and does not wait.
     #[must_use]
     pub fn launch(kind: Kind, members: &[u16], flags: &[&str]) -> Self {
+        let port = Port::free();
+        let advertised = format!("--advertise-client-url=127.0.0.1:{}", port.number());
+        let flags = [&[advertised.as_str()], flags].concat();
+        Self::launch_at(port, kind, "grpc-proxy", members, &flags)
+    }
+
+    /// Starts a gateway to these ports of members, and waits until it reaches one.
+    pub async fn start_gateway(kind: Kind, members: &[u16], flags: &[&str]) -> Self {
+        let mut gateway = Self::launch_at(Port::free(), kind, "gateway", members, flags);
+        gateway.ready().await;
+        gateway
+    }
+
+    fn launch_at(
+        port: Port,
+        kind: Kind,
+        subcommand: &'static str,
+        members: &[u16],
+        flags: &[&str],
+    ) -> Self {
         let endpoints: Vec<String> =
             members.iter().map(|port| format!("127.0.0.1:{port}")).collect();
-        let port = Port::free();
-        let own = format!("127.0.0.1:{}", port.number());
         let mut all = vec![
             format!("--endpoints={}", endpoints.join(",")),
-            format!("--listen-addr={own}"),
-            format!("--advertise-client-url={own}"),
+            format!("--listen-addr=127.0.0.1:{}", port.number()),
         ];
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let home = TempDir::new().unwrap();
-        let mut proxy = Self { kind, flags: all, child: None, port, home };
+        let mut proxy = Self { kind, subcommand, flags: all, child: None, port, home };
         proxy.launch_again();
         proxy
     }
@@ -54,7 +72,7 @@ impl Proxy {
         assert!(self.child.is_none(), "the proxy runs already");
         let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
         let mut command = Command::new(self.kind.program());
-        command.args(["grpc-proxy", "start"]).args(&self.flags).current_dir(self.home.path());
+        command.args([self.subcommand, "start"]).args(&self.flags).current_dir(self.home.path());
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         self.child = Some(command.spawn().unwrap());
     }
@@ -82,6 +100,11 @@ impl Proxy {
             drop(child.kill());
             drop(child.wait());
         }
+    }
+
+    /// True where every byte goes by it, whatever it is.
+    pub(crate) fn passes_everything(&self) -> bool {
+        self.subcommand == "gateway"
     }
 
     /// Where it listens.

@@ -421,15 +421,16 @@ impl Server {
     }
 
     /// Has clients come by a proxy.
-    pub(crate) fn set_front(&mut self, proxy: Proxy) {
+    pub(crate) fn behind(mut self, proxy: Proxy) -> Self {
         self.front = Some(proxy);
+        self
     }
 
-    /// Address for clients, with its scheme. It is open to those of this machine where the server is guarded: see
-    /// [`Self::listen_url`].
+    /// Address for clients that the server makes known, with its scheme. It is open to those of this machine where the server is
+    /// guarded: see [`Self::listen_url`].
     #[must_use]
     pub fn url(&self) -> String {
-        format!("{}://127.0.0.1:{}", self.options.client_scheme, self.port())
+        format!("{}://127.0.0.1:{}", self.options.client_scheme, self.own_port())
     }
 
     /// Address that the server itself listens on for clients.
@@ -491,6 +492,12 @@ impl Server {
     /// The port for clients.
     #[must_use]
     pub fn port(&self) -> u16 {
+        let gateway = self.front.as_ref().filter(|front| front.passes_everything());
+        gateway.map_or_else(|| self.own_port(), Proxy::port)
+    }
+
+    /// The port for clients without what they come by.
+    fn own_port(&self) -> u16 {
         self.guard.as_ref().map_or(self.client_port.number(), Guard::port)
     }
 

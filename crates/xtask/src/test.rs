@@ -4,7 +4,8 @@
 //! Debian etcd is provisioned, so that the same tests prove themselves on the original. The black-box
 //! package runs last: its summary is the last thing on the screen. Its suite runs four times: against a
 //! member that is alone, at the leader of three, at a follower, and there again with authentication on and
-//! certificates for clients and peers; the long form does so at the other two places as well. `QUORATE_GOLDEN` and `RAFT_TESTDATA`,
+//! certificates for clients and peers; the long form does so at the other two places as well. Parts of it run by way of a
+//! proxy and of a gateway, all of it in the long form. `QUORATE_GOLDEN` and `RAFT_TESTDATA`,
 //! when set, reach every test.
 //!
 //! What is not there is skipped, and the last lines count what was. `QUORATE_REQUIRE` names what has to be
@@ -45,10 +46,18 @@ const BY_PROXY: [&str; 9] = [
     "::etcd",
 ];
 
+/// The place of tests whose connections go by a gateway.
+const GATEWAY: &str = "gateway";
+
+/// What the short form has of them: long streams, connections that end in their own ways, and much at once.
+const BY_GATEWAY: [&str; 7] =
+    ["watch_flow::", "http::", "websocket::", "grpc_edge::", "lease::", "--skip", "::etcd"];
+
 /// Where the tests are run again.
 fn told(place: &str) -> String {
     match place {
         PROXY => "the black-box tests again, by way of a proxy".to_owned(),
+        GATEWAY => "the black-box tests again, by way of a gateway".to_owned(),
         _ => format!("the black-box tests again, at the {place} of three"),
     }
 }
@@ -61,35 +70,17 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     let filters: Vec<&str> =
         args.iter().map(String::as_str).filter(|arg| !matches!(*arg, "--long" | "--")).collect();
 
-    status(&mut cargo(&["build", "--profile", "blackbox", "--package", "quorate"]))?;
-    let protoc = protoc::install()?;
-    let server = target()?.join("blackbox").join("quorate");
-    let etcd = match std::env::var_os("ETCD_BIN_DIR") {
-        Some(folder) => Some(folder.into()),
-        None => provision_etcd(required.contains(&ETCD))?,
-    };
-    let patroni = provision::patroni();
-    if let Err(why) = &patroni {
-        say(&format!("provision: no Patroni here, its test is skipped: {why}"));
-    }
-    let prepare = |mut command: Command| {
-        command.env("PROTOC", &protoc).env("QUORATE_BIN", &server);
-        if let Some(folder) = &etcd {
-            command.env("ETCD_BIN_DIR", folder);
-        }
-        if let Ok(folder) = &patroni {
-            command.env("PATRONI_DIR", folder);
-        }
-        if long {
-            command.env("QUORATE_LONG", "1");
-        }
-        command
-    };
-
+    let material = Material::prepare(&required, long)?;
     let mut tally = Tally::default();
     // All packages get their turn even when an early one fails.
     let mut outcome = tally.run(
-        &mut prepare(cargo(&["test", "--workspace", "--exclude", BLACK_BOX, "--no-fail-fast"])),
+        &mut material.given_to(cargo(&[
+            "test",
+            "--workspace",
+            "--exclude",
+            BLACK_BOX,
+            "--no-fail-fast",
+        ])),
         &[],
     );
 
@@ -97,7 +88,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
 
     let mut black_box = |args: &[&str], place: Option<&str>, is_secured: bool, filters: &[&str]| {
         let args = [&["test", "--package", BLACK_BOX, "--no-fail-fast"], args].concat();
-        let mut command = prepare(cargo(&args));
+        let mut command = material.given_to(cargo(&args));
         if std::env::var_os("RUST_TEST_THREADS").is_none() {
             command.env("RUST_TEST_THREADS", BLACK_BOX_THREADS);
         }
@@ -115,8 +106,13 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     // To a client a cluster is one store. That it is so with etcd is checked in the long form.
     let ours = ["quorate", "--skip", "_to_etcd"];
     let filters = if filters.is_empty() && !long { &ours[..] } else { &filters };
-    let by_proxy = if filters == ours { &BY_PROXY[..] } else { filters };
-    for (place, filters) in [("leader", filters), ("follower", filters), (PROXY, by_proxy)] {
+    let part = |of_short: &'static [&'static str]| if filters == ours { of_short } else { filters };
+    for (place, filters) in [
+        ("leader", filters),
+        ("follower", filters),
+        (PROXY, part(&BY_PROXY)),
+        (GATEWAY, part(&BY_GATEWAY)),
+    ] {
         let there = black_box(&["--test", "blackbox"], Some(place), false, filters);
         outcome = outcome.and(there);
     }
@@ -131,6 +127,43 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         say(why);
     }
     conclude(outcome.is_ok(), tally.text())
+}
+
+/// What tests are given by the environment.
+struct Material {
+    protoc: PathBuf,
+    server: PathBuf,
+    etcd: Option<PathBuf>,
+    patroni: Option<PathBuf>,
+    is_long: bool,
+}
+
+impl Material {
+    /// Builds the server, and fetches what can be had.
+    fn prepare(required: &[&str], is_long: bool) -> Result<Self, String> {
+        status(&mut cargo(&["build", "--profile", "blackbox", "--package", "quorate"]))?;
+        let protoc = protoc::install()?;
+        let server = target()?.join("blackbox").join("quorate");
+        let etcd = etcd(required.contains(&ETCD))?;
+        let patroni = provision::patroni().inspect_err(|why| {
+            say(&format!("provision: no Patroni here, its test is skipped: {why}"));
+        });
+        Ok(Self { protoc, server, etcd, patroni: patroni.ok(), is_long })
+    }
+
+    fn given_to(&self, mut command: Command) -> Command {
+        command.env("PROTOC", &self.protoc).env("QUORATE_BIN", &self.server);
+        if let Some(folder) = &self.etcd {
+            command.env("ETCD_BIN_DIR", folder);
+        }
+        if let Some(folder) = &self.patroni {
+            command.env("PATRONI_DIR", folder);
+        }
+        if self.is_long {
+            command.env("QUORATE_LONG", "1");
+        }
+        command
+    }
 }
 
 /// Ends with what was skipped, and how much, on the last lines, whatever came of it.
@@ -166,8 +199,11 @@ fn check_material(required: &[&str]) -> Outcome {
     Ok(())
 }
 
-/// Real etcd to compare with, where it can be had.
-fn provision_etcd(is_required: bool) -> Result<Option<PathBuf>, String> {
+/// Real etcd to compare with, where it is told or can be had.
+fn etcd(is_required: bool) -> Result<Option<PathBuf>, String> {
+    if let Some(folder) = std::env::var_os("ETCD_BIN_DIR") {
+        return Ok(Some(folder.into()));
+    }
     match provision::etcd(provision::DEFAULT_SUITE) {
         Ok(folder) => {
             say(&format!("interop tests use {}", folder.display()));
