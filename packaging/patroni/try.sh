@@ -12,6 +12,7 @@
 #   PG_BIN    the folder with postgres and initdb (default: the newest that Debian has installed)
 #   PORTS     ten ports that are free
 #   USERS     1: Patroni logs in. One before 4.1.1 can do so only where the members are etcd 3.5 when it starts
+#   TLS       1: members, tools and Patroni are known by certificates, made by openssl
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -41,8 +42,16 @@ until_it() {
     done
 }
 
-client_url() { echo "http://127.0.0.1:${ports[$1]}"; }
-peer_url() { echo "http://127.0.0.1:${ports[$1 + 3]}"; }
+scheme=http member_flags=() ctl_flags=() curl_flags=()
+if [[ -n ${TLS:-} ]]; then
+    scheme=https pki=$PWD/pki
+    member_flags=(--cert-file "$pki/member.pem" --key-file "$pki/member.key" --trusted-ca-file "$pki/ca.pem" --client-cert-auth
+        --peer-cert-file "$pki/member.pem" --peer-key-file "$pki/member.key" --peer-trusted-ca-file "$pki/ca.pem" --peer-client-cert-auth)
+    ctl_flags=(--cacert "$pki/ca.pem" --cert "$pki/tools.pem" --key "$pki/tools.key")
+    curl_flags=("${ctl_flags[@]}")
+fi
+client_url() { echo "$scheme://127.0.0.1:${ports[$1]}"; }
+peer_url() { echo "$scheme://127.0.0.1:${ports[$1 + 3]}"; }
 endpoints=$(client_url 0),$(client_url 1),$(client_url 2)
 declare -A member_pid patroni_pid
 
@@ -53,16 +62,16 @@ start_member() {
     "$program" --name "m$number" --data-dir "m$number" \
         --listen-client-urls "$(client_url "$number")" --advertise-client-urls "$(client_url "$number")" \
         --listen-peer-urls "$(peer_url "$number")" --initial-advertise-peer-urls "$(peer_url "$number")" \
-        --initial-cluster "m0=$(peer_url 0),m1=$(peer_url 1),m2=$(peer_url 2)" "$@" >>"m$number.log" 2>&1 &
+        --initial-cluster "m0=$(peer_url 0),m1=$(peer_url 1),m2=$(peer_url 2)" "${member_flags[@]}" "$@" >>"m$number.log" 2>&1 &
     member_pid[$number]=$!
 }
 stop_member() {
     kill "${2:--TERM}" "${member_pid[$1]}"
     wait "${member_pid[$1]}" 2>/dev/null || true
 }
-ctl() { "$quorate" ctl --endpoints "$endpoints" --user root:of-root "$@"; }
+ctl() { "$quorate" ctl --endpoints "$endpoints" --user root:of-root "${ctl_flags[@]}" "$@"; }
 is_healthy() { ctl --endpoints "$(client_url "$1")" endpoint health; }
-cluster_version() { curl -sf "$(client_url 0)/version" | python3 -c 'import json, sys; print(json.load(sys.stdin)["etcdcluster"])'; }
+cluster_version() { curl -sf "${curl_flags[@]}" "$(client_url 0)/version" | python3 -c 'import json, sys; print(json.load(sys.stdin)["etcdcluster"])'; }
 is_version() { [[ $(cluster_version) == "$1"* ]]; }
 # The number of the member that leads.
 leading_member() {
@@ -75,8 +84,8 @@ print(next(urls.index(url) for url, status in told.items() if status["header"]["
 
 start_patroni() {
     local members=$endpoints number=$1
-    sed -e "${USERS:+s|# \(username: \)|\1|; s|# \(password: \)|\1|}" -e "s|NODE|p$number|; s|REST_PORT|${ports[6 + number]}|; s|SQL_PORT|${ports[8 + number]}|; s|DATA|$PWD/p$number|" \
-        -e "s|PROGRAMS|$pg_bin|; s|MEMBERS|${members//http:\/\//}|" "$here/patroni.yml" >"p$number.yml"
+    sed -e "${USERS:+s|# \(username: \)|\1|; s|# \(password: \)|\1|}" -e "${TLS:+/# protocol: /,/# key: /s|# ||; s|PKI|$pki|}" -e "s|NODE|p$number|; s|REST_PORT|${ports[6 + number]}|; s|SQL_PORT|${ports[8 + number]}|; s|DATA|$PWD/p$number|" \
+        -e "s|PROGRAMS|$pg_bin|; s|MEMBERS|${members//$scheme:\/\//}|" "$here/patroni.yml" >"p$number.yml"
     patroni "p$number.yml" >>"p$number.log" 2>&1 &
     patroni_pid[$number]=$!
 }
@@ -124,6 +133,18 @@ undisturbed() {
     say "$1: $leader, as before, and $(sql 'select count(*) from rows') rows, none lost"
 }
 
+# An authority, and a certificate of it for each who takes part. Patroni and the tools log in by name, so no user is named by theirs.
+make_certificates() {
+    local name
+    mkdir -p "$pki"
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=authority -keyout "$pki/ca.key" -out "$pki/ca.pem"
+    for name in member tools patroni; do
+        openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/O=$name" -addext subjectAltName=IP:127.0.0.1 \
+            -addext extendedKeyUsage=serverAuth,clientAuth -keyout "$pki/$name.key" -out "$pki/$name.csr"
+        openssl x509 -req -in "$pki/$name.csr" -CA "$pki/ca.pem" -CAkey "$pki/ca.key" -CAcreateserial -days 2 \
+            -copy_extensions copy -out "$pki/$name.pem"
+    done
+}
 set_up_users() {
     local line
     for line in 'user add root:of-root' 'role add root' 'user grant-role root root' 'user add patroni:in-the-cluster' 'role add patroni' \
@@ -133,6 +154,7 @@ set_up_users() {
     done
 }
 
+[[ -z ${TLS:-} ]] || make_certificates >pki.log 2>&1
 first=${ETCD:-$quorate}
 say "three members: $first, $("$first" --version | head -n 1)"
 for number in 0 1 2; do start_member $number "$first"; done

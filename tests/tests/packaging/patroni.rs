@@ -19,8 +19,14 @@ const NOBODY: u32 = 65_534;
 const LIMIT: Duration = Duration::from_secs(240);
 
 /// What the script calls, and Python as Debian's Patroni has it.
-const PROGRAMS: [&str; 5] =
-    ["/usr/bin/python3", "/usr/bin/psql", "/usr/bin/curl", "/usr/bin/setpriv", "/usr/bin/timeout"];
+const PROGRAMS: [&str; 6] = [
+    "/usr/bin/python3",
+    "/usr/bin/psql",
+    "/usr/bin/curl",
+    "/usr/bin/openssl",
+    "/usr/bin/setpriv",
+    "/usr/bin/timeout",
+];
 
 /// Where Patroni is, when all that it needs is there.
 fn patroni() -> Result<PathBuf, String> {
@@ -75,7 +81,7 @@ async fn postgresql_stays_up_on_members_that_change(kind: Kind) {
     command.env("PATH", format!("{shown}/usr/bin:/usr/local/bin:/usr/bin:/bin"));
     command.env("PYTHONPATH", format!("{shown}/usr/lib/python3/dist-packages"));
     command.env("HOME", &folder).env("QUORATE", programs.join("quorate"));
-    command.env("PORTS", ports.join(" "));
+    command.env("PORTS", ports.join(" ")).env("TLS", "1");
     if etcd.is_some() {
         command.env("ETCD", programs.join("etcd")).env("USERS", "1");
     }

@@ -26,7 +26,7 @@ const COMPLETIONS: [(&str, &str); 3] = [
 ];
 
 /// Files of the repository that are installed as they are.
-const COPIED: [(&str, &str, u32); 10] = [
+const COPIED: [(&str, &str, u32); 12] = [
     ("packaging/systemd/quorate.service", "usr/lib/systemd/system/quorate.service", 0o644),
     ("packaging/debian/quorate.sysusers", "usr/lib/sysusers.d/quorate.conf", 0o644),
     ("packaging/debian/quorate.default", DEFAULTS, 0o644),
@@ -41,6 +41,8 @@ const COPIED: [(&str, &str, u32); 10] = [
     ),
     ("packaging/kubernetes/etcd.yaml", "usr/share/doc/quorate/examples/etcd.yaml", 0o644),
     ("packaging/grafana/quorate.json", "usr/share/doc/quorate/examples/grafana.json", 0o644),
+    ("packaging/patroni/patroni.yml", "usr/share/doc/quorate/examples/patroni/patroni.yml", 0o644),
+    ("packaging/patroni/try.sh", "usr/share/doc/quorate/examples/patroni/try.sh", 0o755),
 ];
 
 /// The settings of the unit, which are the operator's.
