@@ -4,6 +4,7 @@
 //! of the terminal's own. It is a part of every Debian.
 
 use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -35,8 +36,10 @@ impl Terminal {
         // A shell becomes the one program that it is to run; then it is the program that a signal ends.
         let lines = [before, &line, after].into_iter().filter(|line| !line.is_empty());
         let line = lines.collect::<Vec<_>>().join("\n");
-        let mut command = Command::new("script");
-        command.args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"]);
+        // Keys end it also where tests run in the background of a shell, which has what it starts there ignore them.
+        let mut command = Command::new("env");
+        command.args(["--default-signal=INT,QUIT,HUP", "script", "--quiet", "--return", "--flush"]);
+        command.args(["--command", &line, "/dev/null"]);
         for (name, value) in program.get_envs() {
             command.env(name, value.unwrap());
         }
@@ -71,6 +74,26 @@ impl Terminal {
             self.screen().ends_with(text).then_some(())
         })
         .await;
+    }
+
+    /// Waits until the screen ends with a text, and what is typed next is not shown on it: a program asks first, and stops the
+    /// echo after that.
+    pub async fn asks_in_secret(&self, text: &str) {
+        self.shows(text).await;
+        eventually("a terminal without an echo", async || {
+            let settings = Command::new("stty").arg("-aF").arg(self.device()?).output().unwrap();
+            let settings = String::from_utf8_lossy(&settings.stdout).into_owned();
+            settings.split_whitespace().any(|setting| setting == "-echo").then_some(())
+        })
+        .await;
+    }
+
+    /// The terminal, of which the program's standard input is one.
+    fn device(&self) -> Option<PathBuf> {
+        let id = self.process.id();
+        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
+        let child = children.split_whitespace().next()?;
+        std::fs::read_link(format!("/proc/{child}/fd/0")).ok()
     }
 
     /// Types something, control characters among it.

@@ -61,9 +61,9 @@ async fn passwords_are_asked_for_twice_and_not_shown(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let Some(mut terminal) = Terminal::start(&ctl.command(&["user", "add", "ann"])) else { return };
-    terminal.shows("Password of ann: ").await;
+    terminal.asks_in_secret("Password of ann: ").await;
     terminal.types("SECRET\n");
-    terminal.shows("Type password of ann again for confirmation: ").await;
+    terminal.asks_in_secret("Type password of ann again for confirmation: ").await;
     terminal.types("SECRET\n");
     let (code, screen) = terminal.ends().await;
     let expected =
@@ -75,9 +75,9 @@ async fn a_password_that_is_not_repeated_is_refused(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let Some(mut terminal) = Terminal::start(&ctl.command(&["user", "add", "ann"])) else { return };
-    terminal.shows("Password of ann: ").await;
+    terminal.asks_in_secret("Password of ann: ").await;
     terminal.types("SECRET\n");
-    terminal.shows("Type password of ann again for confirmation: ").await;
+    terminal.asks_in_secret("Type password of ann again for confirmation: ").await;
     terminal.types("other\n");
     let (code, screen) = terminal.ends().await;
     let expected = "Password of ann: \nType password of ann again for confirmation: \n\
