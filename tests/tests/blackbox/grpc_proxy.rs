@@ -21,6 +21,7 @@ on_both_servers! {
     a_namespace_is_a_store_of_its_own,
     ranges_that_may_be_old_are_kept,
     watches_of_the_same_range_are_one_for_the_member,
+    watches_of_many_keys_share_streams_to_the_member,
     leases_live_and_end_as_clients_see_it,
     the_proxies_are_listed_in_place_of_the_members,
     health_and_metrics_are_those_of_both,
@@ -222,6 +223,48 @@ async fn watches_of_the_same_range_are_one_for_the_member(kind: Kind) {
         (watchers(&server) <= before).then_some(())
     })
     .await;
+}
+
+async fn watches_of_many_keys_share_streams_to_the_member(kind: Kind) {
+    const KEYS: usize = 200;
+    let server = Options::new(kind).flag("--max-concurrent-streams=40").start().await;
+    // Ours, before members of both kinds.
+    let proxy = Proxy::start(Kind::Quorate, &[server.port()], &[]).await;
+    let streams = || server.metric("etcd_debugging_mvcc_watch_stream_total").unwrap();
+    let (writer, client) = (server.client(), proxy.client());
+    let name = |number: usize| format!("k/{number:03}");
+    let mut watches = Vec::new();
+    for number in 0..KEYS {
+        let first = writer.write(&name(number), "0").await;
+        // Every second one is told of the past first, as a client that has read a list.
+        let start_revision = if number % 2 == 0 { first } else { 0 };
+        let mut watch = Watch::open(&client);
+        watch.create(pb::WatchCreateRequest { start_revision, ..watch_key(&name(number)) }).await;
+        watches.push(watch);
+    }
+    for watch in watches.iter_mut().step_by(2) {
+        watch.events(1).await;
+    }
+    eventually("streams to the member are few", async || (streams() <= 3.0).then_some(())).await;
+    let revision = writer.write("other", "x").await;
+    for watch in &mut watches {
+        watch.progress().await;
+        let told = watch.next().await;
+        assert_eq!((told.watch_id, told.header.unwrap().revision), (-1, revision));
+    }
+    for number in (0..KEYS).rev() {
+        writer.write(&name(number), "1").await;
+    }
+    for (number, watch) in watches.iter_mut().enumerate() {
+        let event = watch.events(1).await.remove(0);
+        assert_eq!(event.kv.unwrap().key(), name(number).as_bytes());
+    }
+    // Some end, and the others go on.
+    watches.truncate(KEYS / 2);
+    eventually("watches end", async || (watchers(&server) <= KEYS as f64 / 2.0).then_some(()))
+        .await;
+    writer.write(&name(0), "2").await;
+    watches[0].events(1).await;
 }
 
 async fn watchers_that_join_at_any_time_miss_nothing_and_see_nothing_twice(kind: Kind) {

@@ -1,15 +1,16 @@
 //! The Watch service: watchers of clients that want the same share one watch of a member.
 //!
 //! ```text
-//! session (one client's stream) ─► hub ─► room (all who want the same) ─► follow (a watch of a member)
-//!    ▲                                        │
+//! session (one client's stream) ─► hub ─► room (all who want the same) ─► feed (watches of a member, on one stream)
+//!    ▲                                        │                       └► catching_up (one watch, of the past)
 //!    └──── events and notices, by `mailbox` ◄─┘
 //! ```
 //!
-//! Each watch of a member is a stream of its own, which is followed by a task, and whose watchers are a `Group`. A new
-//! watcher joins a group that has not yet passed the revision that it starts from; where there is none it begins one,
-//! which is joined to another as soon as that can be done without losing anything. A watcher whose client is slow
-//! leaves its group, and begins where it was when the client has caught up: others never wait for it.
+//! The watchers of one watch of a member are a `Group`. A new watcher joins a group that has not yet passed the revision
+//! that it starts from; where there is none it begins one, which is joined to another as soon as that can be done without
+//! losing anything. A watcher whose client is slow leaves its group, and begins where it was when the client has caught
+//! up: others never wait for it. Watches that tell what happens now share streams, so that a member sees few of them;
+//! one that tells of the past has its own until it has caught up.
 //!
 //! # Guarantees
 //!
@@ -22,10 +23,14 @@
 //! What waits for a client is bounded by its outbox; what is shared is held once. A group reads without waiting for
 //! anybody.
 
+mod catching_up;
+mod feed;
 mod hub;
 mod mailbox;
+mod member;
 mod response;
 mod room;
+mod rooms;
 mod session;
 
 pub(crate) use hub::Hub;

@@ -10,7 +10,7 @@
 //!
 //! # Not here
 //!
-//! Talking to members (`hub`).
+//! Talking to members (`feed`, `catching_up`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,8 +19,6 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use quorate_api::etcdserverpb::{ResponseHeader, WatchResponse};
 use quorate_telemetry::metrics::ProxyMetrics;
-use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
 use tonic::Status;
 
 use super::mailbox::{Mailbox, News};
@@ -52,6 +50,8 @@ pub(super) struct Watcher {
     pub(super) wants_progress: bool,
     /// Whether its client knows that it is there.
     pub(super) is_created: bool,
+    /// Whether its stream has asked how far it is, and waits for the answer.
+    pub(super) awaits_progress: bool,
 }
 
 /// Those who follow the same watch of a member.
@@ -65,17 +65,13 @@ struct Group {
     is_current: bool,
     header: Option<ResponseHeader>,
     watchers: BTreeMap<u64, Watcher>,
-    task: Option<AbortHandle>,
-    /// Asks how far the watch is.
-    progress: Option<mpsc::Sender<()>>,
+    follower: Option<Box<dyn Follower>>,
 }
 
-impl Drop for Group {
-    fn drop(&mut self) {
-        if let Some(task) = &self.task {
-            task.abort();
-        }
-    }
+/// What follows a group's watch, until it is dropped.
+pub(super) trait Follower: std::fmt::Debug + Send {
+    /// Has the member asked how far the watch is.
+    fn ask_progress(&self);
 }
 
 /// See the module.
@@ -136,28 +132,37 @@ impl Room {
             is_current: false,
             header: None,
             watchers,
-            task: None,
-            progress: None,
+            follower: None,
         };
         state.groups.insert(group, alone);
         state.tell(&self.metrics);
         Entered::Alone { watcher: number, group }
     }
 
-    /// The group is followed by this task, as long as it is there.
-    pub(super) fn followed_by(&self, group: u64, task: AbortHandle) {
-        match self.state.lock().groups.get_mut(&group) {
-            Some(group) => group.task = Some(task),
-            None => task.abort(),
+    /// The group is followed by this from now on.
+    pub(super) fn followed_by(&self, group: u64, follower: Box<dyn Follower>) {
+        if let Some(group) = self.state.lock().groups.get_mut(&group) {
+            group.follower = Some(follower);
+            group.ask_progress();
         }
     }
 
-    /// Where the group's watch is to begin, and how it can be asked how far it is; `None` if the group is no more.
-    pub(super) fn begin(&self, group: u64, progress: mpsc::Sender<()>) -> Option<i64> {
-        let mut state = self.state.lock();
-        let group = state.groups.get_mut(&group)?;
-        group.progress = Some(progress);
-        Some(group.position.unwrap_or(group.start))
+    /// Where the group's watch is to begin; `None` if the group is no more.
+    pub(super) fn start(&self, group: u64) -> Option<i64> {
+        let state = self.state.lock();
+        let group = state.groups.get(&group)?;
+        // Not beyond what is known of the store: as long as a watch is to begin later, members do not say how far its stream is.
+        // What that tells once more watchers pass over.
+        let begun = |position: i64| match group.revision() {
+            0 => position,
+            known => position.min(known),
+        };
+        Some(group.position.map_or(group.start, begun))
+    }
+
+    /// Whether the group's watch tells what happens now.
+    pub(super) fn is_current(&self, group: u64) -> bool {
+        self.state.lock().groups.get(&group).is_some_and(|group| group.is_current)
     }
 
     /// Takes a watcher out.
@@ -176,11 +181,12 @@ impl Room {
 
     /// Has a watcher's group ask how far it is.
     pub(super) fn ask_progress(&self, watcher: u64) {
-        let state = self.state.lock();
-        let group = state.groups.values().find(|group| group.watchers.contains_key(&watcher));
-        if let Some(progress) = group.and_then(|group| group.progress.as_ref()) {
-            // A question that waits to be asked is as good.
-            progress.try_send(()).unwrap_or_default();
+        let mut state = self.state.lock();
+        for group in state.groups.values_mut() {
+            if let Some(watcher) = group.watchers.get_mut(&watcher) {
+                watcher.awaits_progress = true;
+                return group.ask_progress();
+            }
         }
     }
 
@@ -245,6 +251,7 @@ impl State {
             it.next = it.next.max(position);
             group.watchers.insert(watcher, it);
         }
+        group.ask_progress();
     }
 
     fn tell(&mut self, metrics: &ProxyMetrics) {
@@ -259,6 +266,14 @@ impl State {
 impl Group {
     fn revision(&self) -> i64 {
         self.header.as_ref().map_or(0, |header| header.revision)
+    }
+
+    /// Asks how far its watch is, if somebody awaits that.
+    fn ask_progress(&self) {
+        let is_awaited = self.watchers.values().any(|watcher| watcher.awaits_progress);
+        if let Some(follower) = self.follower.as_ref().filter(|_| is_awaited) {
+            follower.ask_progress();
+        }
     }
 
     /// The member has made the watch, for the first time or once more.
@@ -279,10 +294,12 @@ impl Group {
         self.is_current = true;
         let was_asked_for = told.watch_id < 0;
         let header = self.header.as_ref();
-        for watcher in self.watchers.values() {
+        for watcher in self.watchers.values_mut() {
             if was_asked_for {
-                let header = header.copied();
-                watcher.mailbox.notify(watcher.serial, News::Progressed { header });
+                if std::mem::take(&mut watcher.awaits_progress) {
+                    let header = header.copied();
+                    watcher.mailbox.notify(watcher.serial, News::Progressed { header });
+                }
             } else if watcher.wants_progress {
                 // Who has no room for it will be told the next.
                 watcher.offer(response::progress(header));

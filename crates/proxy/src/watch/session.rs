@@ -196,6 +196,7 @@ impl Session {
             next: request.start_revision,
             wants_progress: request.progress_notify,
             is_created: false,
+            awaits_progress: false,
         };
         self.next_serial += 1;
         self.enter(wish, watcher);
@@ -250,6 +251,7 @@ impl Session {
                 next,
                 wants_progress,
                 is_created: true,
+                awaits_progress: false,
             };
             self.enter(wish, watcher);
         }

@@ -1,0 +1,47 @@
+//! All rooms, by what is wanted in them.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use quorate_telemetry::metrics::ProxyMetrics;
+
+use super::room::{Entered, Room, Watcher, Wish};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Rooms {
+    metrics: Arc<ProxyMetrics>,
+    rooms: Mutex<HashMap<Wish, Arc<Room>>>,
+}
+
+impl Rooms {
+    pub(super) fn new(metrics: Arc<ProxyMetrics>) -> Self {
+        Self { metrics, rooms: Mutex::default() }
+    }
+
+    /// Lets a watcher into the room of those who want the same.
+    pub(super) fn enter(&self, wish: Wish, watcher: Watcher) -> (Arc<Room>, Entered) {
+        let mut rooms = self.rooms.lock();
+        let room = match rooms.entry(wish) {
+            Entry::Occupied(found) => Arc::clone(found.get()),
+            Entry::Vacant(vacant) => {
+                let room = Room::new(vacant.key().clone(), Arc::clone(&self.metrics));
+                Arc::clone(vacant.insert(Arc::new(room)))
+            }
+        };
+        // Before the rooms are let go of: an empty one may be taken away.
+        let entered = room.enter(watcher);
+        (room, entered)
+    }
+
+    /// Takes a room away in which nobody is.
+    pub(super) fn tidy(&self, room: &Arc<Room>) {
+        let mut rooms = self.rooms.lock();
+        let is_it = rooms.get(&room.wish).is_some_and(|found| Arc::ptr_eq(found, room));
+        if is_it && room.is_empty() {
+            rooms.remove(&room.wish);
+        }
+    }
+}
