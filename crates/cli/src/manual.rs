@@ -144,7 +144,7 @@ mod tests {
                 children: &[&Command {
                     usage: "list",
                     short: "Lists members",
-                    long: "Lists members.\n\nOne a line.",
+                    long: "Lists members.\n\nOne <line> each, `<x>`:\n\n  tool list",
                     run: Some(|| {}),
                     ..Command::EMPTY
                 }],
@@ -204,7 +204,9 @@ At most so many.
 .SS "a tool member list"
 Lists members.
 .PP
-One a line.
+One <line> each, `<x>`:
+.PP
+  tool list
 .TP
 .B \-\-quiet
 Say little.
@@ -256,7 +258,11 @@ Gets a key
 
 Lists members.
 
-One a line.
+One \<line> each, `<x>`:
+
+```
+  tool list
+```
 
 | flag | |
 |---|---|

@@ -19,7 +19,7 @@ impl<R> Manual<R> {
         page.push_str("\n## Commands\n");
         for leaf in self.leaves() {
             page.push_str(&format!("\n### `{}`\n\n", leaf.usage(self.program)));
-            page.push_str(&format!("{}\n", leaf.about().trim()));
+            page.push_str(&about(leaf.about().trim()));
             let example = leaf.found.command().example;
             if !example.is_empty() {
                 page.push_str(&format!("\n```\n{}\n```\n", example.trim_end()));
@@ -43,6 +43,29 @@ impl<R> Manual<R> {
     }
 }
 
+/// Text as it stands on a terminal: paragraphs, and between them blocks of lines that somebody types.
+fn about(text: &str) -> String {
+    let paragraphs = text.split("\n\n").map(|paragraph| {
+        let is_typed = |line: &str| line.starts_with([' ', '\t', '$']);
+        if paragraph.lines().all(is_typed) {
+            format!("```\n{paragraph}\n```\n")
+        } else {
+            format!("{}\n", plain(paragraph))
+        }
+    });
+    paragraphs.collect::<Vec<_>>().join("\n")
+}
+
+/// Keeps what stands between angle brackets from being taken for a tag, but within code, where it is none.
+fn plain(text: &str) -> String {
+    let pieces = text.split('`').enumerate();
+    let pieces = pieces.map(|(place, piece)| match place % 2 {
+        0 => piece.replace('<', "\\<"),
+        _ => piece.to_owned(),
+    });
+    pieces.collect::<Vec<_>>().join("`")
+}
+
 fn paragraphs(texts: &[&str], page: &mut String) {
     for text in texts {
         page.push_str(&format!("\n{text}\n"));
@@ -60,7 +83,7 @@ fn table(flags: &[Flag], page: &mut String) {
             last.push_str(&format!(" {value}"));
         }
         let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-        let told = told_of(flag).replace('|', "\\|");
+        let told = plain(&told_of(flag).replace('|', "\\|"));
         page.push_str(&format!("| {} | {told} |\n", names.join(", ")));
     }
 }
