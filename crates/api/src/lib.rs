@@ -15,6 +15,8 @@ mod secrets;
 pub mod shape;
 
 #[cfg(feature = "grpc")]
+pub mod code;
+#[cfg(feature = "grpc")]
 pub mod codec;
 
 macro_rules! generated {

@@ -1,5 +1,6 @@
 //! How a command fails: a message on standard error and an exit code.
 
+use quorate_api::code;
 use tonic::{Code, Status};
 
 /// Exit codes, as scripts know them.
@@ -60,29 +61,7 @@ pub(crate) fn status_text(status: &Status) -> String {
         Code::DeadlineExceeded => "context deadline exceeded".to_owned(),
         Code::Cancelled => "context canceled".to_owned(),
         _ if message.starts_with("etcdserver: ") => message.to_owned(),
-        code => format!("rpc error: code = {} desc = {message}", code_name(code)),
-    }
-}
-
-const fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "Canceled",
-        Code::Unknown => "Unknown",
-        Code::InvalidArgument => "InvalidArgument",
-        Code::DeadlineExceeded => "DeadlineExceeded",
-        Code::NotFound => "NotFound",
-        Code::AlreadyExists => "AlreadyExists",
-        Code::PermissionDenied => "PermissionDenied",
-        Code::ResourceExhausted => "ResourceExhausted",
-        Code::FailedPrecondition => "FailedPrecondition",
-        Code::Aborted => "Aborted",
-        Code::OutOfRange => "OutOfRange",
-        Code::Unimplemented => "Unimplemented",
-        Code::Internal => "Internal",
-        Code::Unavailable => "Unavailable",
-        Code::DataLoss => "DataLoss",
-        Code::Unauthenticated => "Unauthenticated",
+        other => format!("rpc error: code = {} desc = {message}", code::name(other)),
     }
 }
 

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use http::Request;
 use http_body::{Body, Frame};
+use quorate_api::code;
 use quorate_api::etcdserverpb::WatchRequest;
 use quorate_api::etcdserverpb::watch_request::RequestUnion;
 use quorate_state::watch::{HeaderFields, WatchStream};
@@ -35,7 +36,7 @@ use super::framing::{self, Ending};
 use super::large_reply::{COUNTED_BYTES_MIN, hold};
 use super::request_body::RequestBody;
 use super::spans;
-use super::status::{code_name, status, status_name};
+use super::status::{status, status_name};
 use super::streams::{self, Api};
 use super::wording::in_grpc_gos_words;
 use crate::methods::Kind;
@@ -233,7 +234,7 @@ pub(super) fn denial(error: &RequestError) -> String {
         }
         _ => status(AuthRefusal::PermissionDenied),
     };
-    format!("rpc error: code = {} desc = {}", code_name(told.code()), told.message())
+    format!("rpc error: code = {} desc = {}", code::name(told.code()), told.message())
 }
 
 impl Body for Session {
