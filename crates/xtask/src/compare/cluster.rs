@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::server::{Programs, Server, Side};
+use super::server::{Programs, Proxy, Server, Side};
 use super::service::{Service, USER, number, user_name};
 
 /// How long a cluster may take to agree on a leader, or a member to catch up.
@@ -17,6 +17,8 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Running members.
 #[derive(Debug)]
 pub(super) struct Cluster {
+    /// What clients come by.
+    proxy: Option<Proxy>,
     members: Vec<Server>,
 }
 
@@ -62,7 +64,13 @@ impl Cluster {
         for member in &mut members {
             member.wait_until_it_serves()?;
         }
-        Ok(Self { members })
+        Ok(Self { proxy: None, members })
+    }
+
+    /// Puts a proxy before the first member: clients come by that from now on, and what it costs is measured.
+    pub(super) fn proxied(mut self) -> Result<Self, String> {
+        self.proxy = Some(Proxy::before(&self.members[0])?);
+        Ok(self)
     }
 
     /// Waits until a running member says that it leads.
@@ -97,7 +105,10 @@ impl Cluster {
 
     /// What clients of one member see, at the cost of all members.
     pub(super) fn service(&self, position: Position) -> Service {
-        self.members[position].service().at_the_cost_of(self.pids())
+        match &self.proxy {
+            Some(proxy) => proxy.service(),
+            None => self.members[position].service().at_the_cost_of(self.pids()),
+        }
     }
 
     /// What clients of all members but one see. What it costs is not measured: that one may end meanwhile.

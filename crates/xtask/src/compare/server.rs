@@ -253,6 +253,52 @@ impl Server {
     }
 }
 
+/// A process of `grpc-proxy`, ended when it is dropped.
+#[derive(Debug)]
+pub(super) struct Proxy {
+    tools: Tools,
+    address: String,
+    process: Child,
+}
+
+impl Proxy {
+    /// Starts the server's own program before it, and waits until it answers.
+    pub(super) fn before(server: &Server) -> Result<Self, String> {
+        let address = free_address()?;
+        let process = Command::new(&server.program)
+            .args(["grpc-proxy", "start", "--endpoints", &server.client])
+            .args(["--listen-addr", &address, "--advertise-client-url", &address])
+            .current_dir(&server.data_dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| format!("{}: {error}", server.program.display()))?;
+        let proxy = Self { tools: server.tools.clone(), address, process };
+        let start = Instant::now();
+        while proxy.service().ctl(&["get", "a"]).is_err() {
+            if start.elapsed() > PATIENCE {
+                return Err(format!("the proxy does not serve after {} s", PATIENCE.as_secs()));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(proxy)
+    }
+
+    /// The server by way of it, at its own cost.
+    pub(super) fn service(&self) -> Service {
+        Service::new(self.tools.clone(), &self.address, Some(self.process.id()))
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // It has ended, or ends now.
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         // The comparison is over or has failed already; nothing is lost by what fails here.

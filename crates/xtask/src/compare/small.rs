@@ -56,6 +56,8 @@ pub(super) enum Place {
     Guarded,
     /// Both.
     GuardedAndSecured,
+    /// A proxy before the only member.
+    Proxy,
     /// The leader of three members.
     Leader,
     /// A follower of three members.
@@ -69,6 +71,7 @@ impl Place {
             Self::Secured => Cluster::start_secured(side, programs),
             Self::Guarded => Cluster::start(side, programs, 1)?.guarded(),
             Self::GuardedAndSecured => Cluster::start_secured(side, programs)?.guarded(),
+            Self::Proxy => Cluster::start(side, programs, 1)?.proxied(),
             Self::Leader | Self::Follower => Cluster::start(side, programs, 3),
         }
     }
@@ -76,7 +79,9 @@ impl Place {
     /// Whether there are no other members.
     pub(super) const fn is_alone(self) -> bool {
         match self {
-            Self::Alone | Self::Secured | Self::Guarded | Self::GuardedAndSecured => true,
+            Self::Alone | Self::Secured | Self::Guarded | Self::GuardedAndSecured | Self::Proxy => {
+                true
+            }
             Self::Leader | Self::Follower => false,
         }
     }
@@ -85,7 +90,7 @@ impl Place {
     pub(super) const fn asks_for_certificates(self) -> bool {
         match self {
             Self::Secured | Self::GuardedAndSecured => true,
-            Self::Alone | Self::Guarded | Self::Leader | Self::Follower => false,
+            Self::Alone | Self::Guarded | Self::Proxy | Self::Leader | Self::Follower => false,
         }
     }
 
@@ -97,6 +102,7 @@ impl Place {
             | Self::Secured
             | Self::Guarded
             | Self::GuardedAndSecured
+            | Self::Proxy
             | Self::Leader => cluster.leader()?,
         };
         Ok(cluster.service(position))
@@ -381,6 +387,76 @@ pub(super) const CASES: &[Case] = &[
         args: &["range", "--clients", "100"],
         total: 80_000,
         figures: &[(Figure::CpuPerOperation, Some(0.40))],
+    },
+    Case {
+        name: "proxy-put-100",
+        work: "put by way of a proxy, 100 clients",
+        place: Place::Proxy,
+        by: Generator::Bench,
+        is_filled: true,
+        args: &["put", "--clients", "100"],
+        total: 60_000,
+        figures: &[(Figure::CpuPerOperation, Some(0.60))],
+    },
+    Case {
+        name: "proxy-get-100",
+        work: "get, linearizable, by way of a proxy, 100 clients",
+        place: Place::Proxy,
+        by: Generator::Bench,
+        is_filled: true,
+        args: &["range", "--clients", "100"],
+        total: 60_000,
+        figures: &[(Figure::CpuPerOperation, Some(0.60))],
+    },
+    Case {
+        name: "proxy-get-serializable-100",
+        work: "get, serializable, by way of a proxy, 100 clients, 1,000 keys",
+        place: Place::Proxy,
+        by: Generator::Bench,
+        is_filled: true,
+        args: &["range", "--serializable", "--clients", "100", "--keys", "1000"],
+        total: 60_000,
+        figures: &[(Figure::CpuPerOperation, Some(0.60))],
+    },
+    Case {
+        name: "proxy-list-1000",
+        work: "list of exactly 1,000 keys by way of a proxy",
+        place: Place::Proxy,
+        by: Generator::Bench,
+        is_filled: true,
+        args: &["list", "--span", "1000", "--clients", "10"],
+        total: 3_000,
+        figures: &[(Figure::CpuPerOperation, Some(0.60))],
+    },
+    Case {
+        name: "proxy-watch",
+        work: "watch by way of a proxy, 1,000 watchers of one key, 50 puts/s, per event",
+        place: Place::Proxy,
+        by: Generator::Bench,
+        is_filled: false,
+        args: &["watch", "--watchers", "1000", "--clients", "1", "--rate", "50"],
+        total: 250,
+        figures: &[(Figure::CpuPerEvent, Some(0.60))],
+    },
+    Case {
+        name: "proxy-watch-keys",
+        work: "watch by way of a proxy, 10,000 keys with a watcher each, 1,000 puts/s, per event",
+        place: Place::Proxy,
+        by: Generator::Bench,
+        is_filled: false,
+        args: &[
+            "watch",
+            "--watchers",
+            "10000",
+            "--watched-keys",
+            "10000",
+            "--clients",
+            "10",
+            "--rate",
+            "1000",
+        ],
+        total: 5_000,
+        figures: &[(Figure::CpuPerEvent, Some(0.60))],
     },
     Case {
         name: "cluster-put-100",
