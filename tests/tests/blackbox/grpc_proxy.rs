@@ -38,6 +38,7 @@ on_quorate! {
     users_share_nothing,
     members_that_go_are_replaced_by_others,
     watches_go_on_at_another_member,
+    watchers_miss_nothing_while_members_are_killed,
     messages_are_logged_without_secrets,
 }
 
@@ -666,6 +667,71 @@ async fn watches_go_on_at_another_member(kind: Kind) {
             }
         }
         cluster.restart(round).await;
+    }
+}
+
+async fn watchers_miss_nothing_while_members_are_killed(kind: Kind) {
+    const KEYS: usize = 8;
+    let mut cluster = Cluster::start(kind, 3).await;
+    let ports: Vec<u16> = (0..3).map(|member| cluster.server(member).port()).collect();
+    let proxy = Proxy::start(kind, &ports, &[]).await;
+    let everyone = cluster.everyone();
+    let write = async |key: usize, value: String| {
+        let request = put(format!("k/{key}"), value);
+        let answer = everyone.ask("a write", async |client| client.put(request.clone()).await);
+        answer.await.header.unwrap().revision
+    };
+    let first = write(0, "first".to_owned()).await;
+    let mut watching = Vec::new();
+    for number in 0..3 * KEYS {
+        let wanted = match number % 3 {
+            0 => watch_prefix("k/"),
+            _ => watch_key(&format!("k/{}", number % KEYS)),
+        };
+        // Of the past, and of now.
+        let start_revision = if number % 2 == 0 { first } else { 0 };
+        let mut watch = Watch::open(&proxy.client());
+        let request = pb::WatchCreateRequest { start_revision, ..wanted.clone() };
+        let created = watch.create(request).await.header.unwrap().revision;
+        let start = if start_revision == 0 { created + 1 } else { start_revision };
+        watching.push(tokio::task::spawn_local(async move {
+            let wanted = pb::WatchCreateRequest { start_revision: start, ..wanted };
+            (wanted, until_the_end(watch).await)
+        }));
+    }
+    for round in 0..3 {
+        for number in 0..20 {
+            write(number % KEYS, format!("{round} {number}")).await;
+        }
+        cluster.kill(round);
+        for number in 0..20 {
+            write(number % KEYS, format!("{round} {number} again")).await;
+        }
+        cluster.restart(round).await;
+    }
+    let all = (0..KEYS).map(|key| put_op(&format!("k/{key}"), "end")).collect::<Vec<_>>();
+    everyone.ask("the end", async |client| client.txn(txn(all.clone())).await).await;
+    for watching in watching {
+        let (wanted, told) = within("a watcher", watching).await.unwrap();
+        let mut directly = Watch::open(&cluster.server(0).client());
+        directly.create(wanted).await;
+        assert_eq!(told, until_the_end(directly).await);
+    }
+}
+
+/// What a watch tells, revisions and keys, until it tells of the value `end`.
+async fn until_the_end(mut watch: Watch) -> Vec<(i64, Vec<u8>)> {
+    let mut told = Vec::new();
+    loop {
+        let response = watch.next().await;
+        assert!(!response.canceled, "{response:?}");
+        for event in response.events {
+            let record = event.kv.unwrap();
+            told.push((record.fields().mod_revision, record.key().to_vec()));
+            if record.value() == b"end" {
+                return told;
+            }
+        }
     }
 }
 
