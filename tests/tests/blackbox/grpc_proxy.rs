@@ -240,7 +240,7 @@ async fn watches_of_many_keys_share_streams_to_the_member(kind: Kind) {
         // Every second one is told of the past first, as a client that has read a list.
         let start_revision = if number % 2 == 0 { first } else { 0 };
         let mut watch = Watch::open(&client);
-        watch.create(pb::WatchCreateRequest { start_revision, ..watch_key(&name(number)) }).await;
+        watch.create(pb::WatchCreateRequest { start_revision, ..watch_key(name(number)) }).await;
         watches.push(watch);
     }
     for watch in watches.iter_mut().step_by(2) {
@@ -686,7 +686,7 @@ async fn watchers_miss_nothing_while_members_are_killed(kind: Kind) {
     for number in 0..3 * KEYS {
         let wanted = match number % 3 {
             0 => watch_prefix("k/"),
-            _ => watch_key(&format!("k/{}", number % KEYS)),
+            _ => watch_key(format!("k/{}", number % KEYS)),
         };
         // Of the past, and of now.
         let start_revision = if number % 2 == 0 { first } else { 0 };
@@ -709,7 +709,7 @@ async fn watchers_miss_nothing_while_members_are_killed(kind: Kind) {
         }
         cluster.restart(round).await;
     }
-    let all = (0..KEYS).map(|key| put_op(&format!("k/{key}"), "end")).collect::<Vec<_>>();
+    let all = (0..KEYS).map(|key| put_op(format!("k/{key}"), "end")).collect::<Vec<_>>();
     everyone.ask("the end", async |client| client.txn(txn(all.clone())).await).await;
     for watching in watching {
         let (wanted, told) = within("a watcher", watching).await.unwrap();
