@@ -1,11 +1,11 @@
 //! The configuration file: YAML or JSON, a key per flag.
 //!
-//! Unknown keys are ignored, a value of the wrong type is an error with the words of Go's decoder.
+//! Unknown keys are passed over, a value of the wrong type is an error with the words of Go's decoder.
 //! Spans of time are whole nanoseconds here. What the flags take as one text between commas (URLs,
 //! origins, host names, gates) is one text here too; lists are lists.
 //!
-//! Keys that etcd knows and this version does not act on are named in a warning, so that nobody believes them to be in
-//! force; in the sections that secure connections every key is, or is refused.
+//! Keys that have no effect, those that nobody knows and those of former versions of etcd, are named in a warning, so that nobody
+//! believes them to be in force; in the sections that secure connections every key is, or is refused.
 
 use std::collections::BTreeMap;
 
@@ -52,13 +52,14 @@ pub(super) fn read(bytes: &[u8], draft: &mut Draft, lines: &mut Vec<Pending>) ->
         YamlValue::Map(top) => top,
         other => return Err(mismatch(&other, "value of type embed.configYAML")),
     };
-    let coded = decode(&top, draft)?;
+    let mut unknown = Vec::new();
+    let coded = decode(&top, draft, &mut unknown)?;
     draft.explicit.extend(top.keys().cloned());
     apply_gates(&coded, draft)?;
     if top.get("peer-transport-security") == Some(&YamlValue::Null) {
         return Err(Stop::Refused("invalid peer-transport-security".to_owned()));
     }
-    review_absent(&top, lines);
+    name_what_is_passed_over(&top, &unknown, lines);
     apply_urls(&coded, draft)?;
     apply_lists(&coded, draft)?;
     let years = &mut draft.config.security.self_signed_cert_validity;
@@ -73,17 +74,20 @@ pub(super) fn read(bytes: &[u8], draft: &mut Draft, lines: &mut Vec<Pending>) ->
 fn decode<'a>(
     top: &'a BTreeMap<String, YamlValue>,
     draft: &mut Draft,
+    unknown: &mut Vec<String>,
 ) -> Result<BTreeMap<&'static str, &'a str>, Stop> {
     let mut coded = BTreeMap::new();
     for (key, node) in top {
         if let Some(flag) = flag_of_key(top, key) {
             decode_one(flag, key, node, draft, &mut coded)?;
         } else if let Some(section) = section_at(key) {
-            decode_section(section, node, draft, &mut coded)?;
+            unknown.extend(decode_section(section, node, draft, &mut coded)?);
         } else if let Some(place) = nested_place(key)
             && !node.is_empty()
         {
             return Err(Stop::Refused(format!("{key}: no key of the file; write it as {place}")));
+        } else if !absent::ABSENT.iter().any(|absent| absent.name.eq_ignore_ascii_case(key)) {
+            unknown.push(key.clone());
         }
     }
     Ok(coded)
@@ -121,15 +125,17 @@ fn flag_at(path: &str) -> Option<&'static Flag> {
     FLAGS.iter().chain(FILE_ONLY).find(is_there)
 }
 
+/// Returns the paths of keys that mean nothing.
 fn decode_section<'a>(
     (section, type_name): (&str, &str),
     node: &'a YamlValue,
     draft: &mut Draft,
     coded: &mut BTreeMap<&'static str, &'a str>,
-) -> Result<(), Stop> {
+) -> Result<Vec<String>, Stop> {
+    let mut unknown = Vec::new();
     let entries = match node {
         YamlValue::Map(entries) => entries,
-        YamlValue::Null => return Ok(()),
+        YamlValue::Null => return Ok(unknown),
         other => {
             let root = root_of(section);
             let place = format!("struct field {root}.{section} of type {type_name}");
@@ -141,14 +147,27 @@ fn decode_section<'a>(
         if let Some(flag) = flag_at(&path) {
             decode_one(flag, &path, value, draft, coded)?;
         } else if let Some(inner) = section_at(&path) {
-            decode_section(inner, value, draft, coded)?;
+            unknown.extend(decode_section(inner, value, draft, coded)?);
         } else if SECURING.contains(&section) && !value.is_empty() {
-            let why = "not supported by this version of Quorate, and nothing that secures connections is \
-                       passed over";
-            return Err(Stop::Refused(format!("{path}: {why}")));
+            let known = keys_of(section).join(", ");
+            return Err(Stop::Refused(format!(
+                "{path}: no key of the file, and nothing that secures connections is passed over; there are: {known}"
+            )));
+        } else {
+            unknown.push(path);
         }
     }
-    Ok(())
+    Ok(unknown)
+}
+
+/// The keys of a section.
+fn keys_of(section: &str) -> Vec<&'static str> {
+    let flags = FLAGS.iter().chain(FILE_ONLY);
+    let in_section = flags.filter_map(|flag| match flag.file {
+        FileKey::Nested(place) => place.strip_prefix(section)?.strip_prefix('.'),
+        FileKey::Name | FileKey::None => None,
+    });
+    in_section.filter(|key| !key.contains('.')).collect()
 }
 
 fn decode_one<'a>(
@@ -305,14 +324,21 @@ fn coded_flags<'a>(
         .filter_map(|(name, text)| super::flags::find(name).map(|flag| (flag, *text)))
 }
 
-/// Names what is not there.
-fn review_absent(top: &BTreeMap<String, YamlValue>, lines: &mut Vec<Pending>) {
-    lines.extend(absent::in_file(top.keys()).into_iter().map(|demand| {
+/// Names keys that are not there any more, and those that never were.
+fn name_what_is_passed_over(
+    top: &BTreeMap<String, YamlValue>,
+    unknown: &[String],
+    lines: &mut Vec<Pending>,
+) {
+    let former = absent::in_file(top.keys()).into_iter();
+    let former = former.map(|demand| (demand.setting, demand.reason.to_string()));
+    let never = unknown.iter().map(|key| (key.clone(), "no key of the file".to_owned()));
+    lines.extend(former.chain(never).map(|(key, reason)| {
         Pending::configured(log::pending!(
             Warn,
             "ignoring configuration key that has no effect in this version",
-            "key" = demand.setting,
-            "reason" = demand.reason.to_string()
+            "key" = key,
+            "reason" = reason
         ))
     }));
 }

@@ -23,10 +23,10 @@ pub(super) fn usage() -> String {
   quorate --config-file FILE
     Run a member as the file says; other flags and the environment are then ignored.
 
-  quorate ctl | utl | bench | gateway ...
+  quorate ctl | utl | bench | gateway | grpc-proxy ...
     Run a tool; each has its own --help.
 
-  quorate manual [server | ctl | utl] [--markdown]
+  quorate manual [server | ctl | utl | bench | metrics] [--markdown]
     Print a page for man, or one in Markdown.
 "
     .to_owned()

@@ -15,7 +15,7 @@ fn what_secures_the_way_to_the_discovery_cluster_is_not_passed_over() {
         let text = format!("discovery-config: {{client: {{{section}: {{{key}: SECRET}}}}}}");
         let by_file = file(&text).unwrap_err();
         let reason = refusal(&by_file);
-        assert!(reason.contains(&format!("{key}: not supported by this version")), "{reason}");
+        assert!(reason.contains(&format!("{key}: no key of the file, and")), "{reason}");
         assert!(!said(&by_file).contains("SECRET"), "{by_file:?}");
     }
     let idle = "discovery-config: {client: {secure: {server-name: ''}, auth: {token: }}}";
@@ -68,6 +68,33 @@ fn flags_that_etcd_dropped_are_named_with_their_successor() {
         }
         assert!(FLAGS.iter().all(|flag| flag.name != absent.name), "{}", absent.name);
     }
+}
+
+/// The keys of a file that a warning names.
+fn passed_over(text: &str) -> Vec<String> {
+    let parsed = file(text).unwrap();
+    let of_keys = |p: &&Pending| p.line.message.starts_with("ignoring configuration key");
+    parsed.lines.iter().filter(of_keys).map(|p| p.line.field("key").unwrap()).collect()
+}
+
+#[test]
+fn keys_that_nobody_knows_are_named() {
+    let text = "quota-backend-byte: 100\nwhatever: {a: SECRET}\nName: m\nheartbeat-interval: 50\n\
+                discovery-config: {tokken: SECRET, client: {dial: 1}}\nproxy-failure-wait: 5\ndiscovery-fallback: exit";
+    assert_eq!(
+        passed_over(text),
+        [
+            "\"proxy-failure-wait\"",
+            "\"discovery-config.client.dial\"",
+            "\"discovery-config.tokken\"",
+            "\"discovery-fallback\"",
+            "\"quota-backend-byte\"",
+            "\"whatever\"",
+        ]
+    );
+    let sound = "name: m\nwal-dir:\nmax-wals: 5\nlog-outputs: [stderr]\nclient-transport-security: {auto-tls: false}\n\
+                 peer-transport-security: {allowed-cn: }\ninitial-cluster-state: new";
+    assert!(passed_over(sound).is_empty());
 }
 
 #[test]
