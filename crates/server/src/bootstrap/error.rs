@@ -63,7 +63,7 @@ pub(crate) enum BootError {
     #[error(
         "invalid downgrade; server version is lower than determined cluster version: {held} (by \
          --hold-cluster-version) < {cluster}; start without it and lower the version first, by `ctl downgrade \
-         enable`"
+         enable`; if that has been done, wait until the leader has lowered it (`/version` tells)"
     )]
     HeldBack { held: Version, cluster: Version },
     #[error("failed to start an asynchronous runtime: {0}")]
