@@ -44,9 +44,25 @@ pub struct Jwt {
 /// It says nothing that can be done. What it says may be a secret, and is not repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthTokenFault {
-    /// The options.
-    #[error("auth: invalid auth options")]
-    Options,
+    /// The type of tokens.
+    #[error("auth: invalid auth options: --auth-token begins with simple or jwt")]
+    Type,
+    /// An option without a value, with two, or twice.
+    #[error(
+        "auth: invalid auth options: each option of --auth-token is NAME=VALUE, and there once"
+    )]
+    Option,
+    /// The span of time for which tokens are good.
+    #[error("auth: invalid auth options: ttl is a span of time, such as 5m")]
+    Ttl,
+    /// No method.
+    #[error("auth: invalid auth options: jwt needs sign-method")]
+    NoMethod,
+    /// A method that there is none of.
+    #[error(
+        "auth: invalid auth options: sign-method is RS, PS, ES or HS with 256, 384 or 512, or EdDSA"
+    )]
+    Method,
 }
 
 const OPTIONS: [&str; 4] = ["sign-method", "pub-key", "priv-key", "ttl"];
@@ -61,16 +77,16 @@ impl AuthToken {
         let kind = items.next().unwrap_or_default();
         let mut options = BTreeMap::new();
         for item in items {
-            let (key, value) = item.split_once('=').ok_or(AuthTokenFault::Options)?;
+            let (key, value) = item.split_once('=').ok_or(AuthTokenFault::Option)?;
             if value.contains('=') || options.insert(key, value).is_some() {
-                return Err(AuthTokenFault::Options);
+                return Err(AuthTokenFault::Option);
             }
         }
         match kind {
             "simple" => Ok(Self::Simple),
             "jwt" => Jwt::read(&options).map(Self::Jwt),
             "" => Ok(Self::Nothing),
-            _ => Err(AuthTokenFault::Options),
+            _ => Err(AuthTokenFault::Type),
         }
     }
 }
@@ -81,14 +97,14 @@ impl Jwt {
         let ttl = match given("ttl") {
             None => TTL,
             Some(text) => {
-                let ttl: SignedDuration = text.parse().map_err(|_| AuthTokenFault::Options)?;
+                let ttl: SignedDuration = text.parse().map_err(|_| AuthTokenFault::Ttl)?;
                 // A token of the past is good for no time.
                 ttl.positive().unwrap_or_default()
             }
         };
         let unknown = options.keys().filter(|key| !OPTIONS.contains(key));
         Ok(Self {
-            sign_method: given("sign-method").ok_or(AuthTokenFault::Options)?.to_owned(),
+            sign_method: given("sign-method").ok_or(AuthTokenFault::NoMethod)?.to_owned(),
             public_key: given("pub-key").map(PathBuf::from),
             private_key: given("priv-key").map(PathBuf::from),
             ttl,
@@ -118,17 +134,18 @@ mod tests {
             panic!("signed tokens")
         };
         assert_eq!((short.ttl, short.private_key), (TTL, None));
-        for bad in [
-            "jwt",
-            "jwt,sign-method",
-            "jwt,sign-method=",
-            "jwt,sign-method=RS256,ttl=x",
-            "jwt,sign-method=RS256,sign-method=RS256",
-            "jwt,sign-method=RS256=",
-            "paper",
-            "simple,x",
+        for (bad, fault) in [
+            ("jwt", AuthTokenFault::NoMethod),
+            ("jwt,sign-method", AuthTokenFault::Option),
+            ("jwt,sign-method=", AuthTokenFault::NoMethod),
+            ("jwt,sign-method=RS256,ttl=x", AuthTokenFault::Ttl),
+            ("jwt,sign-method=RS256,sign-method=RS256", AuthTokenFault::Option),
+            ("jwt,sign-method=RS256=", AuthTokenFault::Option),
+            ("paper", AuthTokenFault::Type),
+            ("simple,x", AuthTokenFault::Option),
         ] {
-            assert_eq!(AuthToken::parse(bad), Err(AuthTokenFault::Options), "{bad}");
+            assert_eq!(AuthToken::parse(bad), Err(fault), "{bad}");
+            assert!(fault.to_string().starts_with("auth: invalid auth options: "), "{fault}");
         }
     }
 }
