@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use quorate_dns::Service;
+use quorate_gotext::quote::go_dial_reason;
 use quorate_random::SplitMix64;
 use quorate_telemetry::log;
 use tokio::io::copy_bidirectional;
@@ -100,7 +101,7 @@ impl Proxy {
                         "deactivated endpoint",
                         "address" = remote.address,
                         "interval" = self.retry_delay,
-                        "error" = error.to_string()
+                        "error" = go_dial_reason(format_args!("tcp {}", remote.address), &error)
                     );
                 }
             }
@@ -144,7 +145,7 @@ impl Proxy {
                         "failed to activate endpoint (stay inactive for another interval)",
                         "address" = remote.address,
                         "interval" = self.retry_delay,
-                        "error" = error.to_string()
+                        "error" = go_dial_reason(format_args!("tcp {}", remote.address), &error)
                     ),
                 }
             }

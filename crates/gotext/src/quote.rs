@@ -122,6 +122,12 @@ pub fn go_reason(error: &std::io::Error) -> String {
     rest.next().map_or_else(String::new, |first| first.to_lowercase().chain(rest).collect())
 }
 
+/// Why nobody was reached: `dial tcp 127.0.0.1:1: connect: connection refused`. `place` is the network and the address there.
+pub fn go_dial_reason(place: impl std::fmt::Display, error: &std::io::Error) -> String {
+    let step = if error.raw_os_error().is_some() { "connect: " } else { "" };
+    format!("dial {place}: {step}{}", go_reason(error))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,6 +145,11 @@ mod tests {
         let missing = std::fs::read("/nonexistent/file").unwrap_err();
         assert_eq!(go_reason(&missing), "no such file or directory");
         assert_eq!(go_reason(&std::io::Error::other("")), "");
+        let refused = std::io::Error::from_raw_os_error(111);
+        let told = go_dial_reason("tcp 127.0.0.1:1", &refused);
+        assert_eq!(told, "dial tcp 127.0.0.1:1: connect: connection refused");
+        let own = std::io::Error::other("tls: no");
+        assert_eq!(go_dial_reason("tcp a:1", &own), "dial tcp a:1: tls: no");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, Connection};
 use hyper_util::rt::TokioIo;
+use quorate_gotext::quote::go_dial_reason;
 
 use crate::dialer::{Dialer, PeerStream, Target};
 use crate::pool::{self, ConnectionPool};
@@ -27,7 +28,7 @@ pub enum CallError {
     #[error("{0}: not a URL that can be called")]
     Url(String),
     /// There is no connection.
-    #[error("dial {target}: {source}")]
+    #[error("{}", go_dial_reason(target, source))]
     Dial {
         /// The network and the address there.
         target: String,

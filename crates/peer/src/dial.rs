@@ -16,6 +16,7 @@ use crate::contact::Contact;
 use crate::dialer::{PeerStream, Target};
 use crate::handshake::{CLUSTER_ID, Mismatch};
 use crate::local::Local;
+use quorate_gotext::quote::go_dial_reason;
 use quorate_telemetry::log;
 
 /// The longest answer that is read; those of peers are a line.
@@ -26,7 +27,7 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 pub(crate) enum DialError {
     #[error("{url:?}: peers are reached by http, https, unix and unixs URLs only")]
     Url { url: String },
-    #[error("dial {target}: {source}")]
+    #[error("{}", go_dial_reason(target, source))]
     Connect { target: Target, source: io::Error },
     #[error("dial {target}: i/o timeout")]
     Timeout { target: Target },

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 
 use quorate_config::{Config, Transport, Url};
+use quorate_gotext::quote::go_reason;
 use quorate_net::listen::{Listener, Reuse, Security as Wire};
 use quorate_telemetry::log;
 use quorate_tls::Acceptor;
@@ -15,9 +16,9 @@ use crate::security::Security;
 /// A listener that cannot be.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BindError {
-    #[error("listen tcp {address}: bind: {source}")]
+    #[error("listen tcp {address}: bind: {}", go_reason(source))]
     Tcp { address: String, source: std::io::Error },
-    #[error("listen unix {path}: bind: {source}")]
+    #[error("listen unix {path}: bind: {}", go_reason(source))]
     Unix { path: String, source: std::io::Error },
 }
 

@@ -217,6 +217,6 @@ fn what_cannot_be_started_says_why_and_leaves_the_host_alone() {
     }
     let before = possessions();
     let text = refused(&[], [taken, ports[1]]);
-    assert!(text.contains("Address already in use"), "{text}");
+    assert!(text.contains("bind: address already in use"), "{text}");
     settle(before);
 }

@@ -7,15 +7,15 @@
 //! Sessions are not resumed: that would pass over what has become of the client's certificate since.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_telemetry::log;
 use quorate_telemetry::throttle::LogThrottle;
+use rustls::ServerConfig;
 use rustls::server::NoServerSessionStorage;
-use rustls::{CertificateError, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -27,6 +27,7 @@ use crate::names::{Allowed, Names};
 use crate::origin::{self, SystemResolver};
 use crate::protocols::{Protocols, SetupError};
 use crate::revocation::Revocations;
+use crate::told::told;
 use crate::verify::ClientVerifier;
 
 /// How long a handshake may take.
@@ -107,7 +108,7 @@ struct Shared {
 /// Why a connection is not accepted.
 #[derive(Debug, thiserror::Error)]
 enum Rejection {
-    #[error("{}", reason(.0))]
+    #[error("{}", told(.0))]
     Handshake(#[from] io::Error),
     #[error("tls: the handshake took too long")]
     Timeout,
@@ -115,15 +116,6 @@ enum Rejection {
     Elsewhere(#[from] origin::ElsewhereError),
     #[error("the client's certificate cannot be read")]
     Unreadable,
-}
-
-/// What a handshake failed of: our own reason, where there is one, instead of the library's wrapping of it.
-fn reason(error: &io::Error) -> String {
-    let library = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    match library {
-        Some(rustls::Error::InvalidCertificate(CertificateError::Other(own))) => own.0.to_string(),
-        Some(_) | None => error.to_string(),
-    }
 }
 
 impl Acceptor {
@@ -182,7 +174,7 @@ impl Acceptor {
     pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: S,
-        from: Option<IpAddr>,
+        from: Option<SocketAddr>,
     ) -> Option<Accepted<S>> {
         let mut server_name = String::new();
         let mut names = Names::default();
@@ -200,7 +192,7 @@ impl Acceptor {
     async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: S,
-        from: Option<IpAddr>,
+        from: Option<SocketAddr>,
         server_name: &mut String,
         names: &mut Names,
     ) -> Result<Accepted<S>, Rejection> {
@@ -211,7 +203,7 @@ impl Acceptor {
         if let Some(shown) = connection.peer_certificates().and_then(<[_]>::first) {
             *names = Names::of(shown).ok_or(Rejection::Unreadable)?;
             if let Some(from) = from.filter(|_| shared.checks_origin) {
-                check_origin(names, from).await?;
+                check_origin(names, from.ip()).await?;
             }
         }
         let is_http2 = connection.alpn_protocol() == Some(HTTP2);
@@ -221,7 +213,13 @@ impl Acceptor {
         Ok(Accepted { stream, is_http2, client })
     }
 
-    fn tell(&self, rejection: &Rejection, from: Option<IpAddr>, server_name: &str, names: &Names) {
+    fn tell(
+        &self,
+        rejection: &Rejection,
+        from: Option<SocketAddr>,
+        server_name: &str,
+        names: &Names,
+    ) {
         let text = format!("rejected connection on {} endpoint", self.shared.endpoint);
         let from = from.map(|from| from.to_string()).unwrap_or_default();
         if matches!(rejection, Rejection::Handshake(error) if error.kind() == io::ErrorKind::UnexpectedEof)

@@ -18,6 +18,7 @@ use crate::expiry::Expiry;
 use crate::identity::{Identity, Pair, Side};
 use crate::names::Allowed;
 use crate::protocols::{Protocols, SetupError};
+use crate::told::told;
 use crate::verify::ServerVerifier;
 
 /// Whom a server is taken for where its address is not a host's.
@@ -47,7 +48,7 @@ pub enum ConnectError {
     #[error("tls: {0:?} is no name of a host")]
     Name(String),
     /// It failed.
-    #[error("tls: {0}")]
+    #[error("{}", told(.0))]
     Handshake(#[source] io::Error),
     /// It did not end.
     #[error("net/http: TLS handshake timeout")]

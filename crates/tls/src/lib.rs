@@ -29,6 +29,7 @@ mod protocols;
 mod revocation;
 mod self_signed;
 mod suites;
+mod told;
 mod verify;
 mod versions;
 mod watched;

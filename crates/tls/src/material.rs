@@ -5,6 +5,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use quorate_gotext::quote::go_reason;
+use rustls::Error;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -14,7 +16,7 @@ use rustls::sign::CertifiedKey;
 #[derive(Debug, thiserror::Error)]
 pub enum MaterialError {
     /// It cannot be read.
-    #[error("open {}: {source}", path.display())]
+    #[error("open {}: {}", path.display(), go_reason(source))]
     Read {
         /// The file.
         path: PathBuf,
@@ -59,7 +61,13 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
         .collect::<Result<_, _>>()
         .map_err(|_| content(path, "tls: the PEM data is broken or not whole"))?;
     if found.is_empty() {
-        return Err(content(path, "tls: failed to find any PEM data in certificate input"));
+        let reason = if PrivateKeyDer::from_pem_slice(&bytes).is_ok() {
+            "tls: failed to find certificate PEM data in certificate input, but did find a private key; PEM inputs may \
+             have been switched"
+        } else {
+            "tls: failed to find any PEM data in certificate input"
+        };
+        return Err(content(path, reason));
     }
     Ok(found)
 }
@@ -76,6 +84,9 @@ pub(crate) fn certified_key(
     CertifiedKey::from_der(chain, secret, provider).map_err(|error| MaterialError::Pair {
         cert: cert.to_owned(),
         key: key.to_owned(),
-        reason: error.to_string(),
+        reason: match error {
+            Error::InconsistentKeys(_) => "private key does not match public key".to_owned(),
+            other => other.to_string(),
+        },
     })
 }

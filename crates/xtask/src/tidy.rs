@@ -76,6 +76,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-cli",
             "quorate-config",
             "quorate-dns",
+            "quorate-gotext",
             "quorate-random",
             "quorate-telemetry",
             "quorate-tls",
@@ -110,7 +111,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("quorate-random", &[]),
     ("quorate-history", &["quorate-random"]),
-    ("quorate-tls", &["quorate-telemetry"]),
+    ("quorate-tls", &["quorate-gotext", "quorate-telemetry"]),
     ("quorate-net", &["quorate-mutate", "quorate-telemetry", "quorate-tls"]),
     (
         "quorate-core",
@@ -127,6 +128,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "quorate-peer",
         &[
             "quorate-api",
+            "quorate-gotext",
             "quorate-mutate",
             "quorate-net",
             "quorate-protobuf",

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
+use quorate_gotext::quote::go_reason;
 use quorate_jwt::{Claims, KeyFault, Keys, Method, SignFault};
 use quorate_telemetry::log;
 
@@ -41,7 +42,7 @@ pub struct KeySource {
 #[derive(Debug, thiserror::Error)]
 pub enum SourceFault {
     /// A file cannot be read. etcd says no more either; the file is named in the log.
-    #[error("auth: invalid auth options: {path}: {source}")]
+    #[error("auth: invalid auth options: {path}: {}", go_reason(source))]
     File {
         /// Which.
         path: String,

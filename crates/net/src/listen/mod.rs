@@ -351,7 +351,7 @@ async fn serve_secured<G: Http2Service, H: Http1Service>(
     limits: ConnectionLimits,
     mut stop: watch::Receiver<bool>,
 ) -> Served {
-    let from = wire.host();
+    let from = wire.origin();
     let accepted = tokio::select! {
         accepted = acceptor.accept(wire, from) => accepted,
         _ = stop.wait_for(|stop| *stop) => return Ok(()),

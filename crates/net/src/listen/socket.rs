@@ -221,15 +221,16 @@ pub(super) type OtherStream = Box<dyn Stream>;
 /// A connection's socket, before anything was said.
 pub(super) trait Wire: Stream {
     /// Where it comes from, if that is a host.
-    fn host(&self) -> Option<IpAddr>;
+    fn origin(&self) -> Option<SocketAddr>;
 
     /// Whether TLS begins, once anything does; nothing is taken out.
     async fn begins_tls(&self) -> io::Result<bool>;
 }
 
 impl Wire for TcpStream {
-    fn host(&self) -> Option<IpAddr> {
-        self.peer_addr().ok().map(|address| address.ip().to_canonical())
+    fn origin(&self) -> Option<SocketAddr> {
+        let address = self.peer_addr().ok()?;
+        Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
     }
 
     async fn begins_tls(&self) -> io::Result<bool> {
@@ -239,7 +240,7 @@ impl Wire for TcpStream {
 }
 
 impl Wire for UnixStream {
-    fn host(&self) -> Option<IpAddr> {
+    fn origin(&self) -> Option<SocketAddr> {
         None
     }
 
