@@ -38,6 +38,7 @@ mod restart;
 mod same_urls;
 mod srv;
 mod start;
+mod strangers;
 
 #[cfg(test)]
 mod tests;
@@ -112,38 +113,20 @@ fn boot_with(
     let wal_dir = (!config.wal_dir.is_empty()).then(|| Path::new(&config.wal_dir));
     let dirs = DataDir::new(Path::new(&config.data_dir), wal_dir);
     let oddities = dirs.prepare(&**disk)?;
-    for name in &oddities.unexpected {
-        log::warn!(
-            "found invalid file under data directory",
-            "filename" = name.to_string_lossy().into_owned(),
-            "data-dir" = config.data_dir
-        );
-    }
-    for (path, mode) in &oddities.open_modes {
-        log::warn!(
-            "check file permission",
-            "error" = format!(
-                "directory {:?} exist, but the permission is {:?}. The recommended permission is \
-                 \"-rwx------\" to prevent possible unprivileged access to the data",
-                path.display().to_string(),
-                format!("{mode:o}")
-            )
-        );
-    }
+    strangers::name_oddities(&config.data_dir, &oddities);
     // Going on alone takes a log to go on from.
     if !(config.force_new_cluster && dirs.is_initialised(&**disk)) {
         check_lost_log(&**disk, &dirs)?;
     }
-    let snap_dir = dirs.snap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(BootError::Runtime)?;
     let booted = runtime.block_on(async {
         if dirs.is_initialised(&**disk) {
-            restart::restart(config, disk, dirs, outside).await
+            restart::restart(config, disk, dirs.clone(), outside).await
         } else {
-            create(config, disk, dirs, outside).await
+            create(config, disk, dirs.clone(), outside).await
         }
     });
     // Whoever is still looking a name up is not waited for.
@@ -153,9 +136,10 @@ fn boot_with(
         booted.memory_lock = Some(MemoryLock::take(&booted.backend)?);
     }
     // Only now are they certainly nobody's: of a process that runs here already they would be snapshots on their way.
-    for path in snap::clean_up(&**disk, &snap_dir)? {
+    for path in snap::clean_up(&**disk, &dirs.snap())? {
         log::info!("removed an unfinished file", "path" = path.display().to_string());
     }
+    strangers::name_files(&**disk, &dirs);
     log::info!("the member is in place", "known-peers" = booted.peers.len());
     Ok(booted)
 }

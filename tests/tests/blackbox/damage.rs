@@ -18,6 +18,7 @@ on_both_servers! {
     a_missing_backend_is_refused,
     damaged_snapshot_files_are_passed_over,
     leftovers_of_a_crash_do_no_harm,
+    files_that_mean_nothing_are_named,
 }
 
 on_quorate! {
@@ -423,4 +424,18 @@ async fn a_log_that_lost_applied_entries_is_refused(kind: Kind) {
     overwrite(&wal, place, &vec![0; usize::try_from(end - place).unwrap()]);
     let outcome = server.try_start_again().await.map(|()| 0);
     refuses(kind, outcome, ".wal");
+}
+
+async fn files_that_mean_nothing_are_named(kind: Kind) {
+    let mut server = Server::start(kind).await;
+    server.stop().await;
+    for place in ["wal/notes.txt", "snap/notes.txt"] {
+        std::fs::write(server.data().join("member").join(place), "x").unwrap();
+    }
+    server.start_again().await;
+    let log = server.log_of_this_run();
+    for words in ["ignored file in WAL directory", "found unexpected non-snap file"] {
+        let line = log.lines().find(|line| line.contains(words));
+        assert!(line.is_some_and(|line| line.contains("notes.txt")), "{words}: {log}");
+    }
 }

@@ -1,0 +1,72 @@
+//! What lies in a data directory and means nothing to a member: it is named, with etcd's words, and left alone.
+
+use std::ffi::OsString;
+
+use quorate_storage::data_dir::{DataDir, Oddities};
+use quorate_storage::disk::Disk;
+use quorate_storage::{snap, wal};
+use quorate_telemetry::log;
+
+/// Names files that nobody reads.
+pub(super) fn name_files(disk: &dyn Disk, dirs: &DataDir) {
+    // Directories that cannot be listed are found out by who reads what they hold.
+    for name in wal::list(disk, dirs.wal()).unwrap_or_default().ignored {
+        log::warn!("ignored file in WAL directory", "path" = shown(&name));
+    }
+    let of_members = |name: &OsString| {
+        // Files that came from a leader, and those that were put out of the way.
+        let name = name.as_encoded_bytes();
+        name.ends_with(b".snap.db") || name.ends_with(b".broken")
+    };
+    let ignored = snap::list(disk, &dirs.snap()).unwrap_or_default().ignored;
+    for name in ignored.into_iter().filter(|name| !of_members(name)) {
+        log::warn!("found unexpected non-snap file; skipping", "path" = shown(&name));
+    }
+}
+
+/// Names what is odd about the directory itself.
+pub(super) fn name_oddities(data_dir: &str, oddities: &Oddities) {
+    for name in &oddities.unexpected {
+        log::warn!(
+            "found invalid file under data directory",
+            "filename" = shown(name),
+            "data-dir" = data_dir
+        );
+    }
+    for (path, mode) in &oddities.open_modes {
+        log::warn!(
+            "check file permission",
+            "error" = format!(
+                "directory {:?} exist, but the permission is {:?}. The recommended permission is \
+                 \"-rwx------\" to prevent possible unprivileged access to the data",
+                path.display().to_string(),
+                drawn(*mode)
+            )
+        );
+    }
+}
+
+fn shown(name: &OsString) -> String {
+    name.to_string_lossy().into_owned()
+}
+
+/// The permissions of a directory as `ls` draws them.
+fn drawn(mode: u32) -> String {
+    let bits = (0..9).map(|place| match mode >> (8 - place) & 1 {
+        0 => '-',
+        _ => ['r', 'w', 'x'][place % 3],
+    });
+    std::iter::once('d').chain(bits).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_are_drawn_as_people_know_them() {
+        assert_eq!(drawn(0o700), "drwx------");
+        assert_eq!(drawn(0o755), "drwxr-xr-x");
+        assert_eq!(drawn(0o4721), "drwx-w---x");
+    }
+}
