@@ -18,4 +18,5 @@ pub mod help;
 pub mod log;
 pub mod manual;
 pub mod start;
+pub mod stop;
 pub mod table;

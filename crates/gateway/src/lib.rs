@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use quorate_cli::command::{Command, find};
 use quorate_cli::flags::{Flag, FlagError, Kind, Matches};
-use quorate_cli::help;
+use quorate_cli::{help, stop};
 use quorate_telemetry::{init_system, log};
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -139,6 +139,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn start(matches: &Matches) -> Result<(), GatewayError> {
     // Standard error takes lines whatever happens.
     drop(log::init(&log::Settings::default()));
+    stop::when_told(log::flush).map_err(GatewayError::Thread)?;
     let runtime = || Builder::new_current_thread().enable_all().build();
     let here = runtime().map_err(GatewayError::Thread)?;
     here.block_on(async {
