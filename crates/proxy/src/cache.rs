@@ -19,6 +19,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::call::Asker;
+use crate::span::Span;
 
 /// As etcd's.
 const ENTRIES_MAX: usize = 2048;
@@ -35,47 +36,6 @@ pub(crate) struct Question {
     pub(crate) asker: Asker,
     /// The encoded request, as one that may be answered from here.
     pub(crate) request: Bytes,
-}
-
-/// The keys that an answer is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
-    key: Bytes,
-    /// None for a single key; empty for all behind the first.
-    end: Option<Bytes>,
-}
-
-impl Span {
-    /// As requests say it.
-    pub(crate) fn new(key: &Bytes, range_end: &Bytes) -> Self {
-        let end = match &**range_end {
-            [] => None,
-            [0] => Some(Bytes::new()),
-            _ => Some(range_end.clone()),
-        };
-        Self { key: key.clone(), end }
-    }
-
-    fn is_single(&self) -> bool {
-        self.end.is_none()
-    }
-
-    /// Whether it goes beyond this key.
-    fn passes(&self, key: &[u8]) -> bool {
-        match &self.end {
-            None => self.key == key,
-            Some(end) => end.is_empty() || key < &**end,
-        }
-    }
-
-    fn overlaps(&self, other: &Self) -> bool {
-        match (self.is_single(), other.is_single()) {
-            (true, true) => self.key == other.key,
-            (true, false) => other.key <= self.key && other.passes(&self.key),
-            (false, true) => self.key <= other.key && self.passes(&other.key),
-            (false, false) => self.passes(&other.key) && other.passes(&self.key),
-        }
-    }
 }
 
 /// An answer that was kept.
@@ -183,10 +143,10 @@ impl Cache {
         for pending in state.pending.values_mut() {
             pending.is_outdated |= pending.span.overlaps(span);
         }
-        let mut places: Vec<u64> = match &span.end {
-            None => state.of_keys.get(&span.key).cloned().unwrap_or_default(),
+        let mut places: Vec<u64> = match span.end() {
+            None => state.of_keys.get(span.key()).cloned().unwrap_or_default(),
             Some(_) => {
-                let behind = state.of_keys.range(span.key.clone()..);
+                let behind = state.of_keys.range(span.key().clone()..);
                 let within = behind.take_while(|(key, _)| span.passes(key));
                 within.flat_map(|(_, places)| places.iter().copied()).collect()
             }
@@ -229,7 +189,7 @@ impl State {
         self.places.insert(entry.question.clone(), place);
         if entry.asked_revision == 0 {
             if entry.span.is_single() {
-                self.of_keys.entry(entry.span.key.clone()).or_default().push(place);
+                self.of_keys.entry(entry.span.key().clone()).or_default().push(place);
             } else {
                 self.of_ranges.push(place);
             }
@@ -242,10 +202,10 @@ impl State {
         self.bytes -= entry.bytes();
         self.places.remove(&entry.question);
         if entry.span.is_single() {
-            if let Some(places) = self.of_keys.get_mut(&entry.span.key) {
+            if let Some(places) = self.of_keys.get_mut(entry.span.key()) {
                 places.retain(|other| *other != place);
                 if places.is_empty() {
-                    self.of_keys.remove(&entry.span.key);
+                    self.of_keys.remove(entry.span.key());
                 }
             }
         } else {
@@ -274,24 +234,6 @@ mod tests {
     fn keep(cache: &Cache, name: &'static str, span: Span, asked_revision: i64) {
         let filling = cache.begin(span);
         cache.keep(&filling, question(name), asked_revision, kept("answer"));
-    }
-
-    #[test]
-    fn spans_overlap_where_they_have_a_key_in_common() {
-        for (one, other, do_overlap) in [
-            (span("a", ""), span("a", ""), true),
-            (span("a", ""), span("b", ""), false),
-            (span("b", ""), span("a", "c"), true),
-            (span("c", ""), span("a", "c"), false),
-            (span("z", ""), span("a", "\0"), true),
-            (span("a", "b"), span("b", "c"), false),
-            (span("a", "d"), span("b", "c"), true),
-            (span("x", "\0"), span("a", "b"), false),
-            (span("\0", "\0"), span("a", "b"), true),
-        ] {
-            assert_eq!(one.overlaps(&other), do_overlap, "{one:?} {other:?}");
-            assert_eq!(other.overlaps(&one), do_overlap, "{other:?} {one:?}");
-        }
     }
 
     #[test]

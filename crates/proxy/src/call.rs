@@ -29,7 +29,7 @@ const OF_THE_WAY: [&str; 11] = [
 ];
 
 /// The wish for a member that has a leader.
-const HAS_LEADER: &str = "hasleader";
+pub(crate) const HAS_LEADER: &str = "hasleader";
 
 /// The field lines that members are handed: who asks and for how long, and whatever else the client says.
 pub(crate) fn forwarded(headers: &HeaderMap) -> HeaderMap {
@@ -72,6 +72,11 @@ impl Asker {
             headers.insert(HAS_LEADER, HeaderValue::from_static("true"));
         }
         headers
+    }
+
+    /// Whether it is not said who asks.
+    pub(crate) const fn is_nobody(&self) -> bool {
+        self.token.is_none() && self.authorization.is_none()
     }
 
     /// Whether a member without a leader will not do.

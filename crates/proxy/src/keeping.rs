@@ -11,8 +11,10 @@ use quorate_telemetry::metrics::ProxyMetrics;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use crate::cache::{Cache, ENTRY_BYTES_MAX, Filling, Kept, Question, Span};
+use crate::cache::{Cache, ENTRY_BYTES_MAX, Filling, Kept, Question};
 use crate::framing::HEAD_BYTES;
+use crate::leasing::Latest;
+use crate::span::Span;
 
 /// A question that is on its way to a member, with what becomes of its answer. It is given up unless the answer is kept,
 /// however its call ends.
@@ -23,6 +25,7 @@ pub(crate) struct Asking {
     filling: Filling,
     question: Question,
     asked_revision: i64,
+    latest: Option<Arc<Latest>>,
 }
 
 impl Drop for Asking {
@@ -37,10 +40,11 @@ impl Asking {
         span: Span,
         question: Question,
         asked_revision: i64,
+        latest: Option<Arc<Latest>>,
     ) -> Self {
         let filling = cache.begin(span);
         let (cache, metrics) = (Arc::clone(cache), Arc::clone(metrics));
-        Self { cache, metrics, filling, question, asked_revision }
+        Self { cache, metrics, filling, question, asked_revision, latest }
     }
 
     /// The answer is there.
@@ -77,6 +81,11 @@ impl Passing {
             self.held = None;
         } else {
             held.extend_from_slice(data);
+            if let Some(latest) = &self.asking.latest
+                && latest.see_frame(held)
+            {
+                self.asking.latest = None;
+            }
         }
     }
 
@@ -133,7 +142,7 @@ mod tests {
         let metrics = Arc::new(ProxyMetrics::new(&[]));
         let span = || Span::new(&Bytes::from_static(b"a"), &Bytes::new());
         let question = Question { asker: Asker::default(), request: Bytes::from_static(b"?") };
-        let asking = Asking::begin((cache, &metrics), span(), question.clone(), 0);
+        let asking = Asking::begin((cache, &metrics), span(), question.clone(), 0, None);
         let body = asking.keep_passing(answer(message.clone()).into_body());
         if is_outdated {
             cache.outdate(&span());

@@ -1,4 +1,5 @@
-//! The KV service: requests in the namespace, if there is one, and ranges from the cache where that will do.
+//! The KV service: requests in the namespace, if there is one, and ranges from the cache where that will do, or of keys
+//! that this proxy owns.
 //!
 //! # Guarantees
 //!
@@ -13,22 +14,24 @@ use bytes::Bytes;
 use http::{HeaderMap, Response};
 use prost::Message as _;
 use quorate_api::etcdserverpb::request_op::Request;
+use quorate_api::etcdserverpb::response_op::Response as Answer;
 use quorate_api::etcdserverpb::{
-    CompactionRequest, DeleteRangeRequest, PutRequest, RangeRequest, RangeResponse, RequestOp,
-    TxnRequest, TxnResponse,
+    CompactionRequest, RangeRequest, RangeResponse, RequestOp, TxnResponse,
 };
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::ProxyMetrics;
 use tonic::Status;
 use tonic::body::Body;
 
-use crate::cache::{Cache, Kept, Question, Span};
+use crate::cache::{Cache, Kept, Question};
 use crate::call::{Asker, forwarded};
 use crate::framing;
 use crate::keeping::{Asking, tell_load};
+use crate::leasing::Leasing;
 use crate::methods::Method;
 use crate::namespace::Namespace;
-use crate::relay::{self, ask};
+use crate::relay;
+use crate::span::Span;
 use crate::upstream::Upstream;
 
 /// How often each member is asked for an answer that is not older than another.
@@ -46,6 +49,7 @@ pub(crate) struct Kv {
     cache: Arc<Cache>,
     /// The latest revision that a range was answered from, where that matters.
     seen: Option<AtomicI64>,
+    leasing: Option<Arc<Leasing>>,
 }
 
 impl Kv {
@@ -54,9 +58,10 @@ impl Kv {
         metrics: Arc<ProxyMetrics>,
         namespace: Option<Namespace>,
         keeps_order: bool,
+        leasing: Option<Arc<Leasing>>,
     ) -> Self {
         let seen = keeps_order.then(AtomicI64::default);
-        Self { upstream, metrics, namespace, cache: Arc::default(), seen }
+        Self { upstream, metrics, namespace, cache: Arc::default(), seen, leasing }
     }
 
     /// Learns how far the cluster is, before anybody is answered who could have known.
@@ -80,60 +85,42 @@ impl Kv {
         headers: &HeaderMap,
         message: Bytes,
     ) -> Result<Response<Body>, Status> {
-        match method.name {
-            "Range" => self.range(method, headers, message).await,
-            "Put" => {
-                let mut request: PutRequest = framing::decode(message.clone())?;
-                let span = Span::new(&request.key, &Bytes::new());
-                let message = match &self.namespace {
-                    None => message,
-                    Some(namespace) => {
-                        namespace.put(&mut request)?;
-                        request.encode_to_vec().into()
-                    }
-                };
-                let strip =
-                    |namespace: &Namespace, bytes| stripped(bytes, |it| namespace.strip_put(it));
-                self.write(method, headers, message, vec![span], strip).await
-            }
-            "DeleteRange" => {
-                let mut request: DeleteRangeRequest = framing::decode(message.clone())?;
-                let span = Span::new(&request.key, &request.range_end);
-                let message = match &self.namespace {
-                    None => message,
-                    Some(namespace) => {
-                        namespace.delete(&mut request)?;
-                        request.encode_to_vec().into()
-                    }
-                };
-                let strip =
-                    |namespace: &Namespace, bytes| stripped(bytes, |it| namespace.strip_delete(it));
-                self.write(method, headers, message, vec![span], strip).await
-            }
-            "Txn" => {
-                let mut request: TxnRequest = framing::decode(message.clone())?;
-                let mut spans = Vec::new();
-                written_by(&request, &mut spans);
-                let message = match &self.namespace {
-                    None => message,
-                    Some(namespace) => {
-                        namespace.txn(&mut request)?;
-                        request.encode_to_vec().into()
-                    }
-                };
-                let strip = |namespace: &Namespace, bytes| {
-                    stripped::<TxnResponse>(bytes, |it| namespace.strip_txn(it))
-                };
-                self.write(method, headers, message, spans, strip).await
-            }
-            _ => {
-                let request: CompactionRequest = framing::decode(message.clone())?;
-                let answer = ask(&self.upstream, method, forwarded(headers), message).await?;
-                self.cache.compact(request.revision);
-                tell_load(&self.cache, &self.metrics);
-                Ok(framing::answer(answer))
-            }
+        let encoded = message.clone();
+        let request = match method.name {
+            "Range" => return self.range(method, headers, message).await,
+            "Put" => Request::RequestPut(framing::decode(encoded)?),
+            "DeleteRange" => Request::RequestDeleteRange(framing::decode(encoded)?),
+            "Txn" => Request::RequestTxn(framing::decode(encoded)?),
+            _ => return self.compact(method, headers, message).await,
+        };
+        self.write(method, headers, message, request).await
+    }
+
+    async fn compact(
+        &self,
+        method: &'static Method,
+        headers: &HeaderMap,
+        message: Bytes,
+    ) -> Result<Response<Body>, Status> {
+        let request: CompactionRequest = framing::decode(message.clone())?;
+        let answer = self.ask(method, headers, message).await?;
+        self.cache.compact(request.revision);
+        tell_load(&self.cache, &self.metrics);
+        Ok(framing::answer(answer))
+    }
+
+    /// Asks a member for one message, and takes note of how far the store is.
+    async fn ask(
+        &self,
+        method: &'static Method,
+        headers: &HeaderMap,
+        message: Bytes,
+    ) -> Result<Bytes, Status> {
+        let answer = relay::ask(&self.upstream, method, forwarded(headers), message).await?;
+        if let Some(leasing) = &self.leasing {
+            leasing.latest().see_message(&answer);
         }
+        Ok(answer)
     }
 
     async fn range(
@@ -143,6 +130,14 @@ impl Kv {
         message: Bytes,
     ) -> Result<Response<Body>, Status> {
         let mut request: RangeRequest = framing::decode(message.clone())?;
+        if let Some(leasing) = &self.leasing
+            && let Some(answer) = leasing.range(headers, &request).await
+        {
+            if let (Some(seen), Some(header)) = (&self.seen, &answer.header) {
+                seen.fetch_max(header.revision, Ordering::SeqCst);
+            }
+            return Ok(framing::answer(answer.encode_to_vec().into()));
+        }
         let wants_present = !request.serializable;
         request.serializable = true;
         let request_bytes: Bytes =
@@ -166,7 +161,8 @@ impl Kv {
             }
         };
         let cache = (&self.cache, &self.metrics);
-        let asking = Asking::begin(cache, span, question, asked_revision);
+        let latest = self.leasing.as_ref().map(|leasing| Arc::clone(leasing.latest()));
+        let asking = Asking::begin(cache, span, question, asked_revision, latest);
         if self.namespace.is_none() && self.seen.is_none() {
             // However long it is, it passes at the pace of its client.
             let answer = relay::relay(&self.upstream, method, forwarded(headers), message).await?;
@@ -191,7 +187,7 @@ impl Kv {
         let before = self.seen.as_ref().map(|seen| seen.load(Ordering::SeqCst));
         let attempts = ATTEMPTS_PER_MEMBER * self.upstream.count().max(1);
         for _ in 0..attempts {
-            let answer = ask(&self.upstream, method, forwarded(headers), message.clone()).await?;
+            let answer = self.ask(method, headers, message.clone()).await?;
             let response: RangeResponse = framing::decode(answer.clone())?;
             let revision = response.header.map_or(0, |header| header.revision);
             if before.is_none_or(|before| revision >= before) {
@@ -214,17 +210,64 @@ impl Kv {
         method: &'static Method,
         headers: &HeaderMap,
         message: Bytes,
-        spans: Vec<Span>,
-        strip: impl FnOnce(&Namespace, Bytes) -> Result<Bytes, Status>,
+        mut request: Request,
     ) -> Result<Response<Body>, Status> {
+        let mut spans = Vec::new();
+        outdated_by(&request, &mut spans);
         let writing = Writing { kv: self, spans };
         writing.outdate();
+        if let Some(leasing) = &self.leasing
+            && let Some(answer) = leased(leasing, headers, &request).await?
+        {
+            return Ok(framing::answer(answer));
+        }
         let Some(namespace) = &self.namespace else {
+            if self.leasing.is_some() {
+                return Ok(framing::answer(self.ask(method, headers, message).await?));
+            }
             // What it answers, and in how many pieces, is the member's affair; it has written by then.
             return relay::relay(&self.upstream, method, forwarded(headers), message).await;
         };
-        let answer = ask(&self.upstream, method, forwarded(headers), message).await?;
-        Ok(framing::answer(strip(namespace, answer)?))
+        namespace.request(&mut request)?;
+        let answer = self.ask(method, headers, encoded(&request)).await?;
+        let answer = match request {
+            Request::RequestRange(_) => answer,
+            Request::RequestPut(_) => stripped(answer, |it| namespace.strip_put(it))?,
+            Request::RequestDeleteRange(_) => stripped(answer, |it| namespace.strip_delete(it))?,
+            Request::RequestTxn(_) => {
+                stripped::<TxnResponse>(answer, |it| namespace.strip_txn(it))?
+            }
+        };
+        Ok(framing::answer(answer))
+    }
+}
+
+/// The answer of this proxy, where keys have owners and it has one.
+async fn leased(
+    leasing: &Leasing,
+    headers: &HeaderMap,
+    request: &Request,
+) -> Result<Option<Bytes>, Status> {
+    if let Request::RequestTxn(txn) = request
+        && let Some(answer) = leasing.txn(headers, txn)
+    {
+        return Ok(Some(answer.encode_to_vec().into()));
+    }
+    let answer = leasing.write(headers, request.clone()).await?;
+    Ok(answer.map(|answer| match answer {
+        Answer::ResponseRange(it) => it.encode_to_vec().into(),
+        Answer::ResponsePut(it) => it.encode_to_vec().into(),
+        Answer::ResponseDeleteRange(it) => it.encode_to_vec().into(),
+        Answer::ResponseTxn(it) => it.encode_to_vec().into(),
+    }))
+}
+
+fn encoded(request: &Request) -> Bytes {
+    match request {
+        Request::RequestRange(it) => it.encode_to_vec().into(),
+        Request::RequestPut(it) => it.encode_to_vec().into(),
+        Request::RequestDeleteRange(it) => it.encode_to_vec().into(),
+        Request::RequestTxn(it) => it.encode_to_vec().into(),
     }
 }
 
@@ -250,19 +293,23 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// All that a transaction may write or claims to know.
-fn written_by(request: &TxnRequest, spans: &mut Vec<Span>) {
-    for compare in &request.compare {
-        spans.push(Span::new(&compare.key, &compare.range_end));
-    }
-    for RequestOp { request } in request.success.iter().chain(&request.failure) {
-        match request {
-            Some(Request::RequestPut(put)) => spans.push(Span::new(&put.key, &Bytes::new())),
-            Some(Request::RequestDeleteRange(delete)) => {
-                spans.push(Span::new(&delete.key, &delete.range_end));
+/// All that a request may write or claims to know.
+fn outdated_by(request: &Request, spans: &mut Vec<Span>) {
+    match request {
+        Request::RequestRange(_) => {}
+        Request::RequestPut(put) => spans.push(Span::of(put.key.clone())),
+        Request::RequestDeleteRange(delete) => {
+            spans.push(Span::new(&delete.key, &delete.range_end));
+        }
+        Request::RequestTxn(txn) => {
+            for compare in &txn.compare {
+                spans.push(Span::new(&compare.key, &compare.range_end));
             }
-            Some(Request::RequestTxn(txn)) => written_by(txn, spans),
-            Some(Request::RequestRange(_)) | None => {}
+            for RequestOp { request } in txn.success.iter().chain(&txn.failure) {
+                if let Some(request) = request {
+                    outdated_by(request, spans);
+                }
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! main ─► line (flags) ─► start ─► router (where calls lead) ─► relay (as they are)
-//!                            │                            ├───► kv (namespace, cache)
+//!                            │                            ├───► kv (namespace, cache, leasing)
 //!                            │                            ├───► watch, lease (many as one; outbox)
 //!                            │                            └───► cluster (proxies in place of members)
 //!                            └───► http (health, metrics)               │
@@ -21,6 +21,7 @@ mod http;
 mod keeping;
 mod kv;
 mod lease;
+mod leasing;
 mod line;
 mod message_log;
 mod methods;
@@ -29,6 +30,7 @@ mod outbox;
 mod relay;
 mod router;
 mod security;
+mod span;
 mod start;
 mod target;
 mod upstream;

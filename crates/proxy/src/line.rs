@@ -176,11 +176,6 @@ pub(crate) enum LineError {
     TlsVersions { min: String, max: String },
     #[error("cipher suites cannot be configured when only TLS1.3 is enabled")]
     Suites,
-    #[error(
-        "--experimental-leasing-prefix is not in this version of Quorate: reads that are not serializable are asked of \
-         the members"
-    )]
-    Leasing,
 }
 
 /// How this proxy registers itself.
@@ -222,6 +217,7 @@ pub(crate) struct Options {
     pub(crate) sync_interval: Duration,
     pub(crate) registration: Option<Registration>,
     pub(crate) namespace: String,
+    pub(crate) leasing_prefix: String,
     pub(crate) members: MemberSecurity,
     pub(crate) clients: ClientSecurity,
     pub(crate) limits: Limits,
@@ -263,9 +259,6 @@ impl Options {
         let text = |name| matches.text(name).to_owned();
         let registration = registration(matches)?;
         let clients = clients(matches)?;
-        if !matches.text("experimental-leasing-prefix").is_empty() {
-            return Err(LineError::Leasing);
-        }
         let streams = u32::try_from(matches.uint("max-concurrent-streams")).unwrap_or(u32::MAX);
         let (interval, timeout) = (
             matches.duration("grpc-keepalive-interval"),
@@ -286,6 +279,7 @@ impl Options {
             sync_interval: matches.duration("endpoints-auto-sync-interval"),
             registration,
             namespace: text("namespace"),
+            leasing_prefix: text("experimental-leasing-prefix"),
             members: MemberSecurity {
                 authorities: text("cacert"),
                 pair: pair(matches, "cert", "key"),

@@ -20,8 +20,7 @@ use quorate_api::mvccpb::Event;
 use quorate_api::record::{Fields, KeyValue};
 use tonic::Status;
 
-/// What stands for the end of all keys, and for the first key.
-const OPEN_END: &[u8] = b"\0";
+use crate::span::{OPEN_END, after};
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -47,22 +46,9 @@ impl Namespace {
     fn end(&self, end: &[u8]) -> Bytes {
         match end {
             [] => Bytes::new(),
-            OPEN_END => self.after(),
+            OPEN_END => after(&self.0),
             end => self.key(end),
         }
-    }
-
-    /// The first key behind all with the prefix; the end of all keys, if there is none.
-    fn after(&self) -> Bytes {
-        let mut after = self.0.clone();
-        while let Some(last) = after.last_mut() {
-            if *last < u8::MAX {
-                *last += 1;
-                return after.into();
-            }
-            after.pop();
-        }
-        Bytes::from_static(OPEN_END)
     }
 
     pub(crate) fn range(&self, request: &mut RangeRequest) -> Result<(), Status> {
@@ -76,7 +62,7 @@ impl Namespace {
         Ok(())
     }
 
-    pub(crate) fn delete(&self, request: &mut DeleteRangeRequest) -> Result<(), Status> {
+    fn delete(&self, request: &mut DeleteRangeRequest) -> Result<(), Status> {
         request.key = self.given_key(&request.key)?;
         request.range_end = self.end(&request.range_end);
         Ok(())
@@ -89,15 +75,20 @@ impl Namespace {
         }
         let operations = request.success.iter_mut().chain(&mut request.failure);
         for RequestOp { request } in operations {
-            match request {
-                Some(Request::RequestRange(range)) => self.range(range)?,
-                Some(Request::RequestPut(put)) => self.put(put)?,
-                Some(Request::RequestDeleteRange(delete)) => self.delete(delete)?,
-                Some(Request::RequestTxn(txn)) => self.txn(txn)?,
-                None => {}
+            if let Some(request) = request {
+                self.request(request)?;
             }
         }
         Ok(())
+    }
+
+    pub(crate) fn request(&self, request: &mut Request) -> Result<(), Status> {
+        match request {
+            Request::RequestRange(range) => self.range(range),
+            Request::RequestPut(put) => self.put(put),
+            Request::RequestDeleteRange(delete) => self.delete(delete),
+            Request::RequestTxn(txn) => self.txn(txn),
+        }
     }
 
     /// A watch without a key is one of the first there could be.
@@ -174,10 +165,6 @@ mod tests {
         assert_eq!(range("n/", b"a", b""), pair(b"n/a", b""));
         assert_eq!(range("n/", b"a", b"b"), pair(b"n/a", b"n/b"));
         assert_eq!(range("n/", b"\0", b"\0"), pair(b"n/\0", b"n0"));
-        // No key can come behind such a prefix, and none that is text is like it.
-        let highest = Namespace(vec![0xff, 0xff]);
-        assert_eq!(highest.after(), OPEN_END);
-        assert_eq!(Namespace(vec![b'a', 0xff]).after(), &b"b"[..]);
         assert!(Namespace::new("").is_none());
     }
 

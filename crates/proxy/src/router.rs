@@ -23,6 +23,7 @@ use crate::cluster::Cluster;
 use crate::framing;
 use crate::kv::Kv;
 use crate::lease::Leases;
+use crate::leasing::Leasing;
 use crate::message_log::{Shown, Side};
 use crate::methods::{Method, SERVICES, route};
 use crate::namespace::Namespace;
@@ -40,6 +41,7 @@ pub(crate) struct Services {
     pub(crate) watch: Arc<Hub>,
     pub(crate) leases: Arc<Leases>,
     pub(crate) cluster: Arc<Cluster>,
+    pub(crate) leasing: Option<Arc<Leasing>>,
     /// Whether every message is a line of the log.
     pub(crate) logs_messages: bool,
 }
@@ -179,6 +181,13 @@ impl Services {
                 Some(members) => Ok(framing::answer(members.encode_to_vec().into())),
                 None => self.relay(method, headers, message).await,
             },
+            ("etcdserverpb.Auth", "AuthEnable") => {
+                let answer = self.relay(method, headers, message).await;
+                if let Some(leasing) = &self.leasing {
+                    leasing.authentication_begins();
+                }
+                answer
+            }
             _ => self.relay(method, headers, message).await,
         }
     }

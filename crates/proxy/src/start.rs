@@ -5,6 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use quorate_api::deep_txn;
+use quorate_cli::stop;
 use quorate_gateway::{Discovered, DiscoveryError};
 use quorate_net::descriptors;
 use quorate_net::listen::Services as Listened;
@@ -21,6 +22,7 @@ use crate::cluster::Cluster;
 use crate::http::Pages;
 use crate::kv::Kv;
 use crate::lease::Leases;
+use crate::leasing::Leasing;
 use crate::line::Options;
 use crate::methods::{self, counted};
 use crate::namespace::Namespace;
@@ -80,6 +82,15 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     let services = services(options, upstream, metrics);
     runtimes.first().block_on(services.kv.recover_order(methods::named("/etcdserverpb.KV/Range")));
     begin_duties(options, &services, runtimes.first());
+    let (leasing, runtime) = (services.leasing.clone(), runtimes.first().clone());
+    let leave = move || {
+        if let Some(leasing) = leasing {
+            // Who waits for its keys waits no longer than it has to.
+            runtime.block_on(leasing.leave());
+        }
+        log::flush();
+    };
+    stop::when_told(leave).map_err(StartError::Thread)?;
     let limits = ConnectionLimits {
         max_concurrent_streams: options.streams_max,
         patience: Patience::WITH_CLIENTS,
@@ -124,6 +135,12 @@ fn services(
     let namespace = Namespace::new(&options.namespace);
     let both = || (Arc::clone(&upstream), Arc::clone(&metrics));
     let ((of_kv, m_kv), (of_watch, m_watch), (of_leases, m_leases)) = (both(), both(), both());
+    let leasing = (!options.leasing_prefix.is_empty()).then(|| {
+        let prefix = &options.leasing_prefix;
+        let (upstream, metrics) = both();
+        Arc::new(Leasing::new(upstream, metrics, namespace.clone(), prefix))
+    });
+    let latest = leasing.as_ref().map(|leasing| Arc::clone(leasing.latest()));
     let cluster = Cluster::new(
         Arc::clone(&upstream),
         namespace.clone(),
@@ -131,10 +148,11 @@ fn services(
         options.registration.clone(),
     );
     Arc::new(Services {
-        kv: Kv::new(of_kv, m_kv, namespace.clone(), options.keeps_order),
-        watch: Arc::new(Hub::new(of_watch, m_watch, namespace.clone())),
+        kv: Kv::new(of_kv, m_kv, namespace.clone(), options.keeps_order, leasing.clone()),
+        watch: Arc::new(Hub::new(of_watch, m_watch, namespace.clone(), latest)),
         leases: Arc::new(Leases::new(of_leases, m_leases)),
         cluster: Arc::new(cluster),
+        leasing,
         logs_messages: options.logs_messages,
         namespace,
         upstream,
@@ -147,6 +165,9 @@ fn begin_duties(options: &Options, services: &Arc<Services>, runtime: &Handle) {
     let cluster = || Arc::clone(&services.cluster);
     runtime.spawn(cluster().keep_registered(Arc::clone(&services.leases)));
     runtime.spawn(cluster().keep_looking());
+    if let Some(leasing) = &services.leasing {
+        runtime.spawn(Arc::clone(leasing).keep());
+    }
     if !options.sync_interval.is_zero() {
         runtime.spawn(cluster().keep_in_step(options.sync_interval));
     }

@@ -98,11 +98,6 @@ fn every_command_that_the_readme_shows_is_there() {
 #[test]
 fn what_is_not_there_is_said_not_to_be() {
     let readme = document("README.md");
-    let refused = run(&["grpc-proxy", "start", "--experimental-leasing-prefix=x"]);
-    assert_eq!(refused.status.code(), Some(1));
-    let said = String::from_utf8(refused.stderr).unwrap();
-    assert!(said.contains("is not in this version of Quorate"), "{said}");
-    assert!(readme.contains("`etcd grpc-proxy`: `--experimental-leasing-prefix`"));
     let known = commands(&help(&["ctl"]));
     for command in ["auth", "user", "role", "lock", "elect", "check", "make-mirror", "completion"] {
         let said = readme.contains(&format!("`{command}`"));

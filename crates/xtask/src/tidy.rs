@@ -92,6 +92,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-json",
             "quorate-net",
             "quorate-profile",
+            "quorate-random",
             "quorate-telemetry",
             "quorate-tls",
         ],

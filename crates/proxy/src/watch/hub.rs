@@ -9,6 +9,7 @@ use super::feed::Feeds;
 use super::member::Members;
 use super::room::{Entered, Follower, Room, Watcher, Wish};
 use super::rooms::Rooms;
+use crate::leasing::Latest;
 use crate::namespace::Namespace;
 use crate::upstream::Upstream;
 
@@ -25,8 +26,9 @@ impl Hub {
         upstream: Arc<Upstream>,
         metrics: Arc<ProxyMetrics>,
         namespace: Option<Namespace>,
+        latest: Option<Arc<Latest>>,
     ) -> Self {
-        let members = Arc::new(Members { upstream, namespace });
+        let members = Arc::new(Members { upstream, namespace, latest });
         let rooms = Arc::new(Rooms::new(metrics));
         let feeds = Arc::new(Feeds::new(Arc::clone(&members), Arc::clone(&rooms)));
         Self { members, rooms, feeds }

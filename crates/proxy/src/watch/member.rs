@@ -18,6 +18,7 @@ use tonic::{Code, Status};
 use super::room::Wish;
 use crate::call::Asker;
 use crate::framing::{self, Messages};
+use crate::leasing::Latest;
 use crate::namespace::Namespace;
 use crate::upstream::{Upstream, told};
 
@@ -40,6 +41,8 @@ pub(super) type Frames = mpsc::Sender<Result<Frame<Bytes>, Status>>;
 pub(super) struct Members {
     pub(super) upstream: Arc<Upstream>,
     pub(super) namespace: Option<Namespace>,
+    /// Is shown how far the store is.
+    pub(super) latest: Option<Arc<Latest>>,
 }
 
 impl Members {
@@ -63,6 +66,9 @@ impl Members {
             Err(status) => return Err(status),
         };
         let mut response: WatchResponse = framing::decode(message)?;
+        if let Some(latest) = &self.latest {
+            latest.see(response.header.as_ref());
+        }
         if let Some(namespace) = &self.namespace {
             response.events.iter_mut().for_each(|event| namespace.strip_event(event));
         }

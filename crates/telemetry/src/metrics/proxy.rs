@@ -29,6 +29,12 @@ pub struct ProxyMetrics {
     pub watchers_behind: Arc<Counter>,
     /// Keep-alives that needed none of a member.
     pub keep_alives_coalescing: Arc<Counter>,
+    /// Keys that the proxy owns.
+    pub owned_keys: Arc<Gauge>,
+    /// Bytes of them and their records.
+    pub owned_bytes: Arc<Gauge>,
+    /// Ranges and transactions that were answered from owned keys.
+    pub owned_reads: Arc<Counter>,
     /// Calls by method.
     pub grpc: GrpcMetrics,
     registry: Registry,
@@ -53,6 +59,9 @@ impl ProxyMetrics {
             "etcd_grpc_proxy_watchers_coalescing_total",
             "Watchers that share a watch of a member with others, without the first of each.",
         );
+        let owned_keys = gauge("quorate_grpc_proxy_owned_keys", "Keys that the proxy owns.");
+        let owned_bytes =
+            gauge("quorate_grpc_proxy_owned_bytes", "Bytes of owned keys and their records.");
         let mut counter = |name, help| registry.share(name, help, Counter::default());
         let events_coalescing = counter(
             "etcd_grpc_proxy_events_coalescing_total",
@@ -66,6 +75,10 @@ impl ProxyMetrics {
             "quorate_grpc_proxy_keep_alives_coalescing_total",
             "Keep-alives that were answered together with another one.",
         );
+        let owned_reads = counter(
+            "quorate_grpc_proxy_owned_reads_total",
+            "Ranges and transactions that were answered from owned keys.",
+        );
         let grpc = GrpcMetrics::new(&mut registry, services, MetricsLevel::Basic);
         registry.add_views(process::VIEWS);
         Self {
@@ -77,6 +90,9 @@ impl ProxyMetrics {
             events_coalescing,
             watchers_behind,
             keep_alives_coalescing,
+            owned_keys,
+            owned_bytes,
+            owned_reads,
             grpc,
             registry,
         }

@@ -1,0 +1,144 @@
+//! What becomes of all leasing keys, as one watch tells it: this proxy is asked to give keys up, and others have.
+//!
+//! That it is late costs time, and never truth: a leasing key that this proxy has made is there until it has deleted it,
+//! or until its lease has ended.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use quorate_api::etcdserverpb::watch_request::RequestUnion;
+use quorate_api::etcdserverpb::{
+    WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
+};
+use quorate_api::mvccpb::Event;
+use quorate_api::mvccpb::event::EventType;
+use tokio::sync::{Notify, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+use tonic::body::Body;
+
+use super::Leasing;
+use super::guard::leasing_key;
+use super::members::Store;
+use crate::call::HAS_LEADER;
+use crate::framing;
+use crate::upstream::told;
+
+const PATH: &str = "/etcdserverpb.Watch/Watch";
+
+/// Why a watch has ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// It may go on elsewhere, or later.
+    Lost,
+    /// What it would have told is not there any more.
+    Missed,
+}
+
+/// Whether the watch is what it seems: it is asked, and has to answer.
+#[derive(Debug, Default)]
+pub(super) struct Ear {
+    pub(super) has_heard: AtomicBool,
+    /// A member is to say how far the watch is.
+    pub(super) asks: Notify,
+    /// It has not said anything: the watch is to be begun again.
+    pub(super) is_deaf: Notify,
+}
+
+/// Where a watch has got to.
+#[derive(Debug)]
+pub(super) struct Following {
+    /// The first revision that it has not told.
+    pub(super) next: i64,
+    /// Of this proxy's own leasing keys.
+    pub(super) lease: i64,
+}
+
+impl Leasing {
+    /// Follows a watch until it ends.
+    pub(super) async fn follow(
+        &self,
+        following: &mut Following,
+        ear: &Ear,
+    ) -> Result<Ended, Status> {
+        let (frames, receiver) = mpsc::channel(4);
+        let body = Body::new(StreamBody::new(ReceiverStream::new(receiver)));
+        send(&frames, self.create_request(following.next));
+        let mut headers = HeaderMap::new();
+        // A member that hears of no leader hears of no change either.
+        headers.insert(HAS_LEADER, HeaderValue::from_static("true"));
+        let upstream = &self.members.upstream;
+        let answer = upstream.open(PATH, &headers, body).await?;
+        let mut messages = framing::replies(answer, upstream.limits.receive_bytes)?;
+        loop {
+            let message = tokio::select! {
+                message = messages.message() => message.map_err(told)?,
+                () = ear.asks.notified() => {
+                    send(&frames, RequestUnion::ProgressRequest(WatchProgressRequest {}));
+                    continue;
+                }
+            };
+            let Some(message) = message else { return Ok(Ended::Lost) };
+            let response: WatchResponse = framing::decode(message)?;
+            ear.has_heard.store(true, Ordering::Relaxed);
+            if response.canceled {
+                let is_gone = response.compact_revision > 0;
+                return Ok(if is_gone { Ended::Missed } else { Ended::Lost });
+            }
+            self.latest.see(response.header.as_ref());
+            for mut event in response.events {
+                if let Some(namespace) = &self.members.namespace {
+                    namespace.strip_event(&mut event);
+                }
+                self.tell(&event, following);
+            }
+            self.tell_load();
+        }
+    }
+
+    fn create_request(&self, start_revision: i64) -> RequestUnion {
+        let all = self.names.all();
+        let mut request = WatchCreateRequest {
+            key: all.key().clone(),
+            range_end: all.range_end(),
+            start_revision,
+            ..WatchCreateRequest::default()
+        };
+        if let Some(namespace) = &self.members.namespace {
+            namespace.watch(&mut request);
+        }
+        RequestUnion::CreateRequest(request)
+    }
+}
+
+impl<S: Store> Leasing<S> {
+    /// Something has become of a leasing key.
+    pub(super) fn tell(&self, event: &Event, following: &mut Following) {
+        let Some(record) = &event.kv else { return };
+        let revision = record.fields().mod_revision;
+        following.next = following.next.max(revision + 1);
+        let found = leasing_key(record);
+        let Some(key) = self.names.key(&found.name) else { return };
+        if event.r#type == EventType::Delete as i32 {
+            self.holdings.lose(&key, revision);
+            self.departures.tell(&found.name);
+            return;
+        }
+        if found.created < revision || found.lease != following.lease {
+            // It is not what its owner has made.
+            self.holdings.lose(&key, revision);
+            if found.lease == following.lease {
+                self.holdings.give_up(&key, found.created, self.members.now());
+            }
+        }
+    }
+}
+
+fn send(frames: &mpsc::Sender<Result<Frame<Bytes>, Status>>, request: RequestUnion) {
+    let request = WatchRequest { request_union: Some(request) };
+    // A question that finds no room is asked again.
+    drop(frames.try_send(Ok(Frame::data(framing::framed(&request)))));
+}

@@ -1,0 +1,428 @@
+//! Writes with a condition: that nobody but this proxy owns what they write.
+//!
+//! A write becomes a transaction that compares the leasing keys of all it may write. Those that this proxy owns have to be
+//! the ones that it made; of all others none may have a lease, since what has none has no owner. Where the conditions
+//! hold, the write is done, and what it made of owned keys is read behind it; where they do not, the leasing keys that
+//! are there are read instead.
+//!
+//! A transaction of a client stays whole inside, where its own conditions have their own branches. One without
+//! conditions is laid out flat, because members bound the operations of all levels together.
+
+use std::collections::{BTreeMap, HashSet};
+
+use bytes::Bytes;
+use quorate_api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use quorate_api::etcdserverpb::request_op::Request;
+use quorate_api::etcdserverpb::response_op::Response;
+use quorate_api::etcdserverpb::{
+    Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, ResponseHeader, ResponseOp,
+    TxnRequest, TxnResponse,
+};
+use quorate_api::record::KeyValue;
+use tonic::Status;
+
+use super::answer::Known;
+use super::names::{Names, REVOKE};
+use crate::span::Span;
+
+/// Operations of a transaction, as members take them where nothing else is said.
+const OPERATIONS_MAX: usize = 128;
+
+/// Leasing keys that are read at a time: others are met at the next attempt.
+const LISTED_MAX: i64 = 256;
+
+/// Leasing keys that one transaction changes.
+pub(super) const CHANGED_MAX: usize = 32;
+
+/// A leasing key that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LeasingKey {
+    pub(super) name: Bytes,
+    pub(super) created: i64,
+    pub(super) lease: i64,
+    pub(super) is_revoked: bool,
+}
+
+/// Keys that this proxy owns, and the revisions that made their leasing keys.
+pub(super) type Owned = BTreeMap<Bytes, i64>;
+
+/// A write on its way: how its answer is to be read.
+#[derive(Debug)]
+pub(super) struct Guarded {
+    /// How many of the answers are the client's; `None` if its transaction is one inside.
+    flat: Option<usize>,
+    /// What is read behind it.
+    refreshed: Vec<Bytes>,
+}
+
+/// How it went.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Done {
+        response: Response,
+        header: ResponseHeader,
+        /// What owned keys have come to.
+        refreshed: Vec<(Bytes, Known)>,
+    },
+    /// Nothing was done: these leasing keys were there.
+    Owned(Vec<LeasingKey>),
+}
+
+/// All keys that a request may write.
+pub(super) fn written(request: &Request) -> Vec<Span> {
+    let mut spans = Vec::new();
+    add_written(request, &mut spans);
+    spans
+}
+
+fn add_written(request: &Request, spans: &mut Vec<Span>) {
+    match request {
+        Request::RequestRange(_) => {}
+        Request::RequestPut(put) => spans.push(Span::of(put.key.clone())),
+        Request::RequestDeleteRange(delete) => {
+            spans.push(Span::new(&delete.key, &delete.range_end));
+        }
+        Request::RequestTxn(txn) => {
+            for RequestOp { request } in txn.success.iter().chain(&txn.failure) {
+                if let Some(request) = request {
+                    add_written(request, spans);
+                }
+            }
+        }
+    }
+}
+
+impl Guarded {
+    /// A write of these spans, some of whose single keys are owned. With few conditions there is one for all of it, which
+    /// nothing owned fulfils.
+    pub(super) fn new(
+        names: &Names,
+        request: Request,
+        spans: &[Span],
+        owned: &Owned,
+        has_few_conditions: bool,
+    ) -> (TxnRequest, Self) {
+        let guards = guards(names, spans, owned);
+        let (compare, listed) = if has_few_conditions {
+            let all = hull(guards.iter().map(|(span, _)| span));
+            (all.iter().map(without_owner).collect(), all)
+        } else {
+            let compare = guards.iter().map(|(span, made)| match made {
+                Some(revision) => made_at(span.key(), *revision),
+                None => without_owner(span),
+            });
+            (compare.collect(), guards.into_iter().map(|(span, _)| span).collect::<Vec<_>>())
+        };
+        let (mut success, flat) = match request {
+            Request::RequestTxn(txn) if txn.compare.is_empty() && txn.failure.is_empty() => {
+                let count = txn.success.len();
+                (txn.success, Some(count))
+            }
+            request => (vec![RequestOp { request: Some(request) }], None),
+        };
+        let room = OPERATIONS_MAX.saturating_sub(success.len());
+        let refreshed: Vec<Bytes> = if has_few_conditions {
+            Vec::new()
+        } else {
+            owned.keys().take(room).cloned().collect()
+        };
+        success.extend(refreshed.iter().map(|key| get(&Span::of(key.clone()), 0)));
+        let failure = listed.iter().map(|span| get(span, LISTED_MAX)).collect();
+        (TxnRequest { compare, success, failure }, Self { flat, refreshed })
+    }
+
+    /// What a member has answered.
+    pub(super) fn outcome(&self, answer: TxnResponse) -> Result<Outcome, Status> {
+        let header = answer.header.unwrap_or_default();
+        let mut responses = answer.responses.into_iter().filter_map(|it| it.response);
+        if !answer.succeeded {
+            let ranges = responses.filter_map(|response| match response {
+                Response::ResponseRange(range) => Some(range.kvs),
+                Response::ResponsePut(_)
+                | Response::ResponseDeleteRange(_)
+                | Response::ResponseTxn(_) => None,
+            });
+            let mut found: Vec<LeasingKey> = ranges.flatten().map(|it| leasing_key(&it)).collect();
+            found.sort_by(|one, other| one.name.cmp(&other.name));
+            found.dedup();
+            return Ok(Outcome::Owned(found));
+        }
+        let short = || Status::internal("grpc: the answer lacks responses");
+        let response = match self.flat {
+            None => with_header(responses.next().ok_or_else(short)?, header),
+            Some(count) => {
+                let own = responses.by_ref().take(count);
+                let responses = own.map(|it| ResponseOp { response: Some(it) }).collect();
+                let header = Some(header);
+                Response::ResponseTxn(TxnResponse { header, succeeded: true, responses })
+            }
+        };
+        let records = responses.map(|response| match response {
+            Response::ResponseRange(range) => Some(range.kvs.into_iter().next()),
+            Response::ResponsePut(_)
+            | Response::ResponseDeleteRange(_)
+            | Response::ResponseTxn(_) => None,
+        });
+        let pairs = self.refreshed.iter().cloned().zip(records);
+        let refreshed = pairs.filter_map(|(key, known)| Some((key, known?))).collect();
+        Ok(Outcome::Done { response, header, refreshed })
+    }
+}
+
+/// A response of a transaction as that of a call of its own.
+fn with_header(mut response: Response, header: ResponseHeader) -> Response {
+    let own = Some(header);
+    match &mut response {
+        Response::ResponseRange(it) => it.header = own,
+        Response::ResponsePut(it) => it.header = own,
+        Response::ResponseDeleteRange(it) => it.header = own,
+        Response::ResponseTxn(it) => it.header = own,
+    }
+    response
+}
+
+/// The spans of leasing keys that matter, once each; with the revision that made it where this proxy has made it.
+fn guards(names: &Names, spans: &[Span], owned: &Owned) -> Vec<(Span, Option<i64>)> {
+    let mut guards: Vec<(Span, Option<i64>)> = Vec::new();
+    let mut known = HashSet::new();
+    let mut add = |span: Span, made: Option<i64>| {
+        if known.insert(span.clone()) {
+            guards.push((span, made));
+        }
+    };
+    for span in spans {
+        let made = owned.get(span.key()).filter(|_| span.is_single());
+        add(names.of(span), made.copied());
+        if let Some(touched) = names.touched(span) {
+            add(touched, None);
+        }
+    }
+    guards
+}
+
+/// One span that has all of these.
+fn hull<'a>(spans: impl Iterator<Item = &'a Span>) -> Vec<Span> {
+    spans.cloned().reduce(|one, other| one.hull(&other)).into_iter().collect()
+}
+
+fn condition(
+    span: &Span,
+    result: CompareResult,
+    target: CompareTarget,
+    union: TargetUnion,
+) -> Compare {
+    Compare {
+        result: result as i32,
+        target: target as i32,
+        key: span.key().clone(),
+        target_union: Some(union),
+        range_end: span.range_end(),
+    }
+}
+
+/// That none of these keys has a lease.
+pub(super) fn without_owner(span: &Span) -> Compare {
+    condition(span, CompareResult::Equal, CompareTarget::Lease, TargetUnion::Lease(0))
+}
+
+/// That the key is there since this revision; or not at all, for zero.
+pub(super) fn made_at(key: &Bytes, revision: i64) -> Compare {
+    let union = TargetUnion::CreateRevision(revision);
+    condition(&Span::of(key.clone()), CompareResult::Equal, CompareTarget::Create, union)
+}
+
+pub(super) fn get(span: &Span, limit: i64) -> RequestOp {
+    let request = RangeRequest {
+        key: span.key().clone(),
+        range_end: span.range_end(),
+        limit,
+        ..RangeRequest::default()
+    };
+    RequestOp { request: Some(Request::RequestRange(request)) }
+}
+
+pub(super) fn leasing_key(record: &KeyValue) -> LeasingKey {
+    let fields = record.fields();
+    LeasingKey {
+        name: Bytes::copy_from_slice(fields.key),
+        created: fields.create_revision,
+        lease: fields.lease,
+        is_revoked: fields.value == REVOKE,
+    }
+}
+
+/// Becomes the owner of a key, if nobody is, and if it cannot end by itself; and reads it.
+pub(super) fn acquire(names: &Names, key: &Bytes, lease: i64) -> TxnRequest {
+    let (span, name) = (Span::of(key.clone()), names.leasing_key(key));
+    let put = PutRequest { key: name.clone(), lease, ..PutRequest::default() };
+    let put = RequestOp { request: Some(Request::RequestPut(put)) };
+    TxnRequest {
+        compare: vec![made_at(&name, 0), without_owner(&span)],
+        success: vec![get(&span, 0), put],
+        failure: vec![get(&span, 0), get(&Span::of(name), 0)],
+    }
+}
+
+/// Asks the owners of these to give them up.
+pub(super) fn revoke(keys: &[LeasingKey]) -> TxnRequest {
+    each(keys.iter().map(|key| {
+        let put = PutRequest {
+            key: key.name.clone(),
+            value: Bytes::from_static(REVOKE),
+            ignore_lease: true,
+            ..PutRequest::default()
+        };
+        (made_at(&key.name, key.created), Request::RequestPut(put))
+    }))
+}
+
+/// Gives these up: leasing keys, and the revisions that made them.
+pub(super) fn give_up(keys: &[(Bytes, i64)]) -> TxnRequest {
+    each(keys.iter().map(|(name, created)| {
+        let delete = DeleteRangeRequest { key: name.clone(), ..DeleteRangeRequest::default() };
+        (made_at(name, *created), Request::RequestDeleteRange(delete))
+    }))
+}
+
+/// Operations with a condition each, which do not depend on each other.
+fn each(operations: impl Iterator<Item = (Compare, Request)>) -> TxnRequest {
+    let one = |(compare, request)| {
+        let success = vec![RequestOp { request: Some(request) }];
+        let txn = TxnRequest { compare: vec![compare], success, failure: Vec::new() };
+        RequestOp { request: Some(Request::RequestTxn(txn)) }
+    };
+    TxnRequest { success: operations.map(one).collect(), ..TxnRequest::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_api::etcdserverpb::{PutResponse, RangeResponse};
+    use quorate_api::record::Fields;
+
+    use super::*;
+
+    fn bytes(text: &'static str) -> Bytes {
+        Bytes::from_static(text.as_bytes())
+    }
+
+    fn put(key: &'static str) -> RequestOp {
+        let put = PutRequest { key: bytes(key), ..PutRequest::default() };
+        RequestOp { request: Some(Request::RequestPut(put)) }
+    }
+
+    fn delete(key: &'static str, end: &'static str) -> RequestOp {
+        let (key, range_end) = (bytes(key), bytes(end));
+        let delete = DeleteRangeRequest { key, range_end, ..DeleteRangeRequest::default() };
+        RequestOp { request: Some(Request::RequestDeleteRange(delete)) }
+    }
+
+    fn guarded(request: Request, owned: &Owned, has_few: bool) -> (TxnRequest, Guarded) {
+        let spans = written(&request);
+        Guarded::new(&Names::new("own/"), request, &spans, owned, has_few)
+    }
+
+    fn shown(compare: &Compare) -> String {
+        let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
+        let (key, end) = (text(&compare.key), text(&compare.range_end));
+        match &compare.target_union {
+            Some(TargetUnion::Lease(0)) => format!("{key}..{end} free"),
+            Some(TargetUnion::CreateRevision(revision)) => format!("{key}..{end} of {revision}"),
+            other => format!("{key}..{end} {other:?}"),
+        }
+    }
+
+    #[test]
+    fn all_that_may_be_written_has_a_condition() {
+        let inner = TxnRequest { success: vec![put("b")], ..TxnRequest::default() };
+        let txn = TxnRequest {
+            compare: vec![made_at(&bytes("x"), 1)],
+            success: vec![put("a"), RequestOp { request: Some(Request::RequestTxn(inner)) }],
+            failure: vec![
+                put("a"),
+                delete("c", "e"),
+                delete("z", "\0"),
+                get(&Span::of(bytes("r")), 0),
+            ],
+        };
+        let owned = Owned::from([(bytes("b"), 7)]);
+        let request = Request::RequestTxn(txn);
+        let (asked, _) = guarded(request.clone(), &owned, false);
+        let conditions: Vec<String> = asked.compare.iter().map(shown).collect();
+        let wanted = ["own/a.. free", "own/b.. of 7", "own/c..own/e free", "own/z..own0 free"];
+        assert_eq!(conditions, wanted);
+        // The transaction as it is, and what became of the owned key.
+        assert_eq!(asked.success.len(), 2);
+        assert_eq!(asked.failure.len(), 4);
+        let (asked, _) = guarded(request, &owned, true);
+        let conditions: Vec<String> = asked.compare.iter().map(shown).collect();
+        assert_eq!(conditions, ["own/a..own0 free"]);
+        assert_eq!((asked.success.len(), asked.failure.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_range_that_has_leasing_keys_in_it_waits_for_all_of_them() {
+        let Some(request) = delete("o", "p").request else { panic!() };
+        let (asked, _) = guarded(request, &Owned::new(), false);
+        let conditions: Vec<String> = asked.compare.iter().map(shown).collect();
+        assert_eq!(conditions, ["own/o..own/p free", "own/..own0 free"]);
+    }
+
+    #[test]
+    fn unconditional_transactions_take_no_operations_more() {
+        let puts: Vec<RequestOp> =
+            ["a", "b"].into_iter().cycle().take(OPERATIONS_MAX).map(put).collect();
+        let txn = TxnRequest { success: puts, ..TxnRequest::default() };
+        let owned = Owned::from([(bytes("a"), 7)]);
+        let (asked, reading) = guarded(Request::RequestTxn(txn), &owned, false);
+        assert_eq!(asked.success.len(), OPERATIONS_MAX);
+        let put = || ResponseOp { response: Some(Response::ResponsePut(PutResponse::default())) };
+        let answer = TxnResponse {
+            succeeded: true,
+            responses: (0..OPERATIONS_MAX).map(|_| put()).collect(),
+            ..TxnResponse::default()
+        };
+        let Outcome::Done { response: Response::ResponseTxn(txn), refreshed, .. } =
+            reading.outcome(answer).unwrap()
+        else {
+            panic!("it was carried out");
+        };
+        assert_eq!(txn.responses.len(), OPERATIONS_MAX);
+        assert!(txn.succeeded && refreshed.is_empty());
+    }
+
+    #[test]
+    fn answers_are_those_of_a_call_of_its_own() {
+        let Some(request) = put("a").request else { panic!() };
+        let owned = Owned::from([(bytes("a"), 7)]);
+        let (_, reading) = guarded(request, &owned, false);
+        let record = KeyValue::new(&Fields { key: b"a", mod_revision: 9, ..Fields::default() });
+        let header = ResponseHeader { revision: 9, ..ResponseHeader::default() };
+        let range = RangeResponse { kvs: vec![record.clone()], ..RangeResponse::default() };
+        let responses =
+            [Response::ResponsePut(PutResponse::default()), Response::ResponseRange(range)];
+        let responses = responses.map(|it| ResponseOp { response: Some(it) }).to_vec();
+        let answer = TxnResponse { header: Some(header), succeeded: true, responses };
+        let Outcome::Done { response: Response::ResponsePut(put), refreshed, .. } =
+            reading.outcome(answer).unwrap()
+        else {
+            panic!("it was carried out");
+        };
+        assert_eq!(put.header, Some(header));
+        assert_eq!(refreshed, [(bytes("a"), Some(record))]);
+        // Where somebody owns it, these are the leasing keys that are there, once each.
+        let fields = Fields {
+            key: b"own/a",
+            create_revision: 3,
+            lease: 4,
+            value: REVOKE,
+            ..Fields::default()
+        };
+        let range =
+            RangeResponse { kvs: vec![KeyValue::new(&fields); 2], ..RangeResponse::default() };
+        let responses = vec![ResponseOp { response: Some(Response::ResponseRange(range)) }];
+        let answer = TxnResponse { responses, ..TxnResponse::default() };
+        let Outcome::Owned(found) = reading.outcome(answer).unwrap() else { panic!() };
+        let name = bytes("own/a");
+        assert_eq!(found, [LeasingKey { name, created: 3, lease: 4, is_revoked: true }]);
+    }
+}

@@ -1,0 +1,597 @@
+//! What this proxy owns: records by key, and whether they may be told.
+//!
+//! # Guarantees
+//!
+//! * What is told of a key was so at some moment between the question and its answer: its leasing key was this proxy's,
+//!   the lease was certainly alive, and no write through this proxy was on its way. The clock is read after the
+//!   record: a process that was stopped in between finds that its time is up.
+//! * A key that is written while it is being acquired is not owned: what was read with it may be outdated.
+//! * What is not held any more has its leasing key given up, unless that is gone by itself.
+//!
+//! # Bound
+//!
+//! [`HELD_BYTES_MAX`] of keys and records; what was not asked for the longest is given up. [`GIVEN_UP_MAX`] leasing keys
+//! may wait to be given up, and [`RESTING_MAX`] keys be left alone for a while, until no more are acquired.
+//!
+//! # Not here
+//!
+//! Asking members: what is given up is put in a queue (`session`), and what is sent for is said (`guard`).
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::answer::Known;
+use super::guard::Owned;
+use super::names::Names;
+use crate::span::Span;
+
+/// Of keys and records, with what it takes to hold them.
+const HELD_BYTES_MAX: usize = 64 << 20;
+
+/// Of one key and its record.
+const RECORD_BYTES_MAX: usize = HELD_BYTES_MAX / 16;
+
+/// What it takes to hold a record, beside the record.
+const OVERHEAD_BYTES: usize = 256;
+
+/// Leasing keys that wait to be given up.
+const GIVEN_UP_MAX: usize = 4096;
+
+/// Keys that are not to be acquired for a while.
+const RESTING_MAX: usize = 8192;
+
+/// How long a key is left to others that could not be acquired, or was given up as somebody else had asked.
+const REST: Duration = Duration::from_secs(2);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Holdings {
+    names: Names,
+    state: Mutex<State>,
+    /// There is something to give up.
+    pub(super) has_given_up: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The lease of the session; 0 while there is none.
+    lease: i64,
+    /// Until when it is certainly alive.
+    until: Duration,
+    held: BTreeMap<Bytes, Holding>,
+    /// By when they were asked for last.
+    by_use: BTreeMap<u64, Bytes>,
+    bytes: usize,
+    acquiring: BTreeMap<u64, Acquiring>,
+    writing: BTreeMap<u64, Vec<Span>>,
+    resting: HashMap<Bytes, Duration>,
+    /// Leasing keys, and the revisions that made them.
+    given_up: BTreeMap<Bytes, i64>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Holding {
+    /// The revision that made its leasing key.
+    made: i64,
+    known: Known,
+    /// The revision at which that is known to be so; it is for all since, as nobody else may write.
+    as_of: i64,
+    /// Writes through this proxy that are on their way.
+    writers: usize,
+    used: u64,
+}
+
+/// A key that is on its way to be owned.
+#[derive(Debug)]
+struct Acquiring {
+    key: Bytes,
+    lease: i64,
+    /// Something has become of it since: what was made before this revision is not to be held.
+    outdated_at: i64,
+}
+
+/// See [`Holdings::begin_acquiring`].
+#[derive(Debug)]
+pub(super) struct Acquisition<'a> {
+    holdings: &'a Holdings,
+    number: u64,
+    pub(super) key: Bytes,
+    /// Of the session.
+    pub(super) lease: i64,
+}
+
+impl Drop for Acquisition<'_> {
+    fn drop(&mut self) {
+        self.holdings.state.lock().acquiring.remove(&self.number);
+    }
+}
+
+/// A write through this proxy. Unless it is known what came of it, what it may have written is not held any more.
+#[derive(Debug)]
+pub(super) struct Writing<'a> {
+    holdings: &'a Holdings,
+    number: u64,
+    /// The single keys of it that are owned.
+    pub(super) owned: Owned,
+    /// All owned keys that it may write.
+    touched: Owned,
+}
+
+/// What is held, all at one moment.
+#[derive(Debug)]
+pub(super) struct View<'a> {
+    state: &'a mut State,
+    as_of: i64,
+}
+
+impl View<'_> {
+    /// The record of a key that is owned and not being written.
+    pub(super) fn known(&mut self, key: &[u8]) -> Option<Known> {
+        let used = self.state.number();
+        let holding = self.state.held.get_mut(key).filter(|it| it.writers == 0)?;
+        let key = self.state.by_use.remove(&holding.used)?;
+        self.state.by_use.insert(used, key);
+        holding.used = used;
+        self.as_of = self.as_of.max(holding.as_of);
+        Some(holding.known.clone())
+    }
+}
+
+impl Holdings {
+    pub(super) fn new(names: Names) -> Self {
+        Self { names, state: Mutex::default(), has_given_up: Notify::new() }
+    }
+
+    /// Reads what is held, and gives it back with the latest revision that any of it is as of; nothing if time is up by
+    /// a clock that is read at the end.
+    pub(super) fn read<T>(
+        &self,
+        clock: impl FnOnce() -> Duration,
+        read: impl FnOnce(&mut View<'_>) -> Option<T>,
+    ) -> Option<(T, i64)> {
+        let mut state = self.state.lock();
+        let mut view = View { state: &mut state, as_of: 0 };
+        let found = read(&mut view)?;
+        let as_of = view.as_of;
+        (state.lease != 0 && clock() < state.until).then_some((found, as_of))
+    }
+
+    /// A session has begun, whose lease is alive until then.
+    pub(super) fn begin_session(&self, lease: i64, until: Duration) {
+        let mut state = self.state.lock();
+        state.lease = lease;
+        state.until = until;
+    }
+
+    /// The lease is certainly alive until then.
+    pub(super) fn prolong(&self, until: Duration) {
+        let mut state = self.state.lock();
+        state.until = state.until.max(until);
+    }
+
+    /// The lease is no more, or will not be any longer: nothing is owned.
+    pub(super) fn end_session(&self) {
+        let mut state = self.state.lock();
+        *state = State {
+            next: state.next,
+            writing: std::mem::take(&mut state.writing),
+            acquiring: std::mem::take(&mut state.acquiring),
+            resting: std::mem::take(&mut state.resting),
+            ..State::default()
+        };
+    }
+
+    /// The lease of the session, if there is one.
+    pub(super) fn lease(&self) -> Option<i64> {
+        Some(self.state.lock().lease).filter(|lease| *lease != 0)
+    }
+
+    /// Begins to acquire a key, unless there is a reason not to.
+    pub(super) fn begin_acquiring(&self, key: &Bytes, now: Duration) -> Option<Acquisition<'_>> {
+        let mut state = self.state.lock();
+        let is_alive = state.lease != 0 && now < state.until;
+        let has_room = state.given_up.len() < GIVEN_UP_MAX && state.may_rest_more(now);
+        let is_resting = state.resting.get(key).is_some_and(|until| now < *until);
+        let is_taken = state.held.contains_key(key)
+            || state.acquiring.values().any(|other| other.key == *key)
+            || state.writing.values().flatten().any(|span| span.has(key));
+        if !is_alive || !has_room || is_resting || is_taken {
+            return None;
+        }
+        let (number, lease) = (state.number(), state.lease);
+        let key = Bytes::copy_from_slice(key);
+        let acquiring = Acquiring { key: key.clone(), lease, outdated_at: 0 };
+        state.acquiring.insert(number, acquiring);
+        Some(Acquisition { holdings: self, number, key, lease })
+    }
+
+    /// Begins a write of these keys.
+    pub(super) fn begin_writing(&self, spans: &[Span]) -> Writing<'_> {
+        let mut state = self.state.lock();
+        let number = state.number();
+        let (mut owned, mut touched) = (Owned::new(), Owned::new());
+        for span in spans {
+            for key in state.held_within(span) {
+                let Some(holding) = state.held.get_mut(&key) else { continue };
+                if touched.insert(key.clone(), holding.made).is_none() {
+                    holding.writers += 1;
+                }
+                if span.is_single() {
+                    owned.insert(key, holding.made);
+                }
+            }
+            for acquiring in state.acquiring.values_mut().filter(|it| span.has(&it.key)) {
+                acquiring.outdated_at = i64::MAX;
+            }
+        }
+        state.writing.insert(number, spans.to_vec());
+        Writing { holdings: self, number, owned, touched }
+    }
+
+    /// Something has become of a key's leasing key: what was made before this revision does not count any more.
+    pub(super) fn lose(&self, key: &[u8], revision: i64) {
+        self.state.lock().lose(key, revision);
+    }
+
+    /// A leasing key is to be given up that was made at a revision, and its key left to others for a while.
+    pub(super) fn give_up(&self, key: &[u8], made: i64, now: Duration) {
+        let mut state = self.state.lock();
+        state.lose(key, made + 1);
+        state.resting.insert(Bytes::copy_from_slice(key), now + REST);
+        self.queue(&mut state, key, made);
+    }
+
+    fn queue(&self, state: &mut State, key: &[u8], made: i64) {
+        state.given_up.insert(self.names.leasing_key(key), made);
+        self.has_given_up.notify_one();
+    }
+
+    /// Leasing keys that are to be given up, a few at a time.
+    pub(super) fn take_given_up(&self, count: usize) -> Vec<(Bytes, i64)> {
+        let mut state = self.state.lock();
+        let mut taken = Vec::new();
+        while taken.len() < count
+            && let Some(next) = state.given_up.pop_first()
+        {
+            taken.push(next);
+        }
+        taken
+    }
+
+    /// They could not be.
+    pub(super) fn give_back(&self, taken: Vec<(Bytes, i64)>, lease: i64) {
+        let mut state = self.state.lock();
+        if state.lease == lease {
+            for (name, made) in taken {
+                state.given_up.entry(name).or_insert(made);
+            }
+            self.has_given_up.notify_one();
+        }
+    }
+
+    /// How many keys are owned, and what they take.
+    pub(super) fn load(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.held.len(), state.bytes)
+    }
+
+    /// Holds no more than there is room for.
+    fn fit(&self, state: &mut State) {
+        while state.bytes > HELD_BYTES_MAX {
+            let Some(key) = state.by_use.first_key_value().map(|(_, key)| key.clone()) else {
+                break;
+            };
+            if let Some(holding) = state.remove(&key) {
+                self.queue(state, &key, holding.made);
+            }
+        }
+    }
+}
+
+impl Acquisition<'_> {
+    /// The leasing key is there, made at this revision, at which the record was so.
+    pub(super) fn succeed(self, made: i64, known: Known, now: Duration) {
+        let mut state = self.holdings.state.lock();
+        let Some(acquiring) = state.acquiring.remove(&self.number) else { return };
+        if acquiring.lease != state.lease {
+            // It goes with its session.
+            return;
+        }
+        let fits = bytes_of(&self.key, &known) <= RECORD_BYTES_MAX;
+        if !fits {
+            state.resting.insert(self.key.clone(), now + REST);
+        }
+        if acquiring.outdated_at > made || !fits {
+            self.holdings.queue(&mut state, &self.key, made);
+            return;
+        }
+        state.insert(self.key.clone(), made, known);
+        self.holdings.fit(&mut state);
+    }
+
+    /// The key cannot be owned now.
+    pub(super) fn decline(self, now: Duration) {
+        self.holdings.state.lock().resting.insert(self.key.clone(), now + REST);
+    }
+}
+
+impl Writing<'_> {
+    /// It was carried out at this revision, and this is what it has made of owned keys.
+    pub(super) fn done(mut self, revision: i64, refreshed: Vec<(Bytes, Known)>) {
+        let mut state = self.holdings.state.lock();
+        for (key, known) in refreshed {
+            let Some(made) = self.touched.remove(&key) else { continue };
+            let lease = known.as_ref().map_or(0, |record| record.fields().lease);
+            let fits = bytes_of(&key, &known) <= RECORD_BYTES_MAX;
+            if !state.settle(&key, made) {
+                continue;
+            }
+            if lease != 0 || !fits {
+                // It could end without anybody's asking for it, or takes too much.
+                state.remove(&key);
+                self.holdings.queue(&mut state, &key, made);
+            } else {
+                state.replace(&key, known, revision);
+            }
+        }
+        self.holdings.fit(&mut state);
+    }
+
+    /// It was not carried out.
+    pub(super) fn nothing(mut self) {
+        let mut state = self.holdings.state.lock();
+        for (key, made) in std::mem::take(&mut self.touched) {
+            state.settle(&key, made);
+        }
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        let mut state = self.holdings.state.lock();
+        for (key, made) in std::mem::take(&mut self.touched) {
+            if state.settle(&key, made) {
+                state.remove(&key);
+                self.holdings.queue(&mut state, &key, made);
+            }
+        }
+        state.writing.remove(&self.number);
+    }
+}
+
+fn bytes_of(key: &[u8], known: &Known) -> usize {
+    // The key is there for the order of use too, which shares it, and for its leasing key when it is given up.
+    OVERHEAD_BYTES + key.len() + known.as_ref().map_or(0, |record| record.encoded().len())
+}
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn may_rest_more(&mut self, now: Duration) -> bool {
+        if self.resting.len() >= RESTING_MAX {
+            self.resting.retain(|_, until| now < *until);
+        }
+        self.resting.len() < RESTING_MAX
+    }
+
+    fn held_within(&self, span: &Span) -> Vec<Bytes> {
+        if span.is_single() {
+            return self
+                .held
+                .get_key_value(span.key())
+                .map(|(key, _)| key.clone())
+                .into_iter()
+                .collect();
+        }
+        let behind = self.held.range(span.key().clone()..).map(|(key, _)| key);
+        behind.take_while(|key| span.has(key)).cloned().collect()
+    }
+
+    fn insert(&mut self, key: Bytes, made: i64, known: Known) {
+        self.remove(&key);
+        let used = self.number();
+        self.bytes += bytes_of(&key, &known);
+        self.by_use.insert(used, key.clone());
+        self.held.insert(key, Holding { made, known, as_of: made, writers: 0, used });
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Option<Holding> {
+        let holding = self.held.remove(key)?;
+        self.by_use.remove(&holding.used);
+        self.bytes -= bytes_of(key, &holding.known);
+        Some(holding)
+    }
+
+    fn lose(&mut self, key: &[u8], revision: i64) {
+        for acquiring in self.acquiring.values_mut().filter(|it| it.key == key) {
+            acquiring.outdated_at = acquiring.outdated_at.max(revision);
+        }
+        if self.held.get(key).is_some_and(|holding| holding.made < revision) {
+            self.remove(key);
+        }
+    }
+
+    /// A write of a key has ended; whether it is still owned as it was then.
+    fn settle(&mut self, key: &[u8], made: i64) -> bool {
+        match self.held.get_mut(key).filter(|holding| holding.made == made) {
+            Some(holding) => {
+                holding.writers -= 1;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// What a write has made of a key, unless a later one is known.
+    fn replace(&mut self, key: &[u8], known: Known, revision: i64) {
+        let Some(holding) = self.held.get_mut(key) else { return };
+        if revision > holding.as_of {
+            self.bytes -= bytes_of(key, &holding.known);
+            self.bytes += bytes_of(key, &known);
+            holding.known = known;
+            holding.as_of = revision;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_api::record::{Fields, KeyValue};
+
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(100);
+
+    fn holdings() -> Holdings {
+        let holdings = Holdings::new(Names::new("own/"));
+        holdings.begin_session(5, NOW + REST * 10);
+        holdings
+    }
+
+    fn key(number: usize) -> Bytes {
+        format!("{number:05}").into()
+    }
+
+    fn known(bytes: usize) -> Known {
+        Some(KeyValue::new(&Fields { value: &vec![1; bytes], ..Fields::default() }))
+    }
+
+    fn own(holdings: &Holdings, key: &Bytes, made: i64, bytes: usize) {
+        let acquisition = holdings.begin_acquiring(key, NOW).unwrap();
+        acquisition.succeed(made, known(bytes), NOW);
+    }
+
+    fn is_owned(holdings: &Holdings, key: &Bytes, now: Duration) -> bool {
+        holdings.read(|| now, |view| view.known(key)).is_some()
+    }
+
+    #[test]
+    fn what_is_owned_is_told_until_time_is_up() {
+        let holdings = holdings();
+        own(&holdings, &key(1), 7, 10);
+        assert!(is_owned(&holdings, &key(1), NOW));
+        assert!(!is_owned(&holdings, &key(2), NOW));
+        let end = NOW + REST * 10;
+        assert!(!is_owned(&holdings, &key(1), end));
+        assert!(holdings.begin_acquiring(&key(2), end).is_none());
+        holdings.prolong(end + REST);
+        assert!(is_owned(&holdings, &key(1), end));
+        // The record is read before the clock.
+        let mut has_read = false;
+        let read = |view: &mut View<'_>| view.known(&key(1)).inspect(|_| has_read = true);
+        assert!(holdings.read(|| end + REST, read).is_none());
+        assert!(has_read);
+        holdings.end_session();
+        assert!(!is_owned(&holdings, &key(1), NOW));
+        assert_eq!(holdings.load(), (0, 0));
+    }
+
+    #[test]
+    fn what_is_asked_for_goes_and_is_left_alone_for_a_while() {
+        let holdings = holdings();
+        own(&holdings, &key(1), 7, 10);
+        // News of an earlier owner.
+        holdings.lose(&key(1), 6);
+        assert!(is_owned(&holdings, &key(1), NOW));
+        holdings.lose(&key(1), 9);
+        holdings.give_up(&key(1), 7, NOW);
+        assert!(!is_owned(&holdings, &key(1), NOW));
+        assert_eq!(holdings.take_given_up(9), [(Bytes::from_static(b"own/00001"), 7)]);
+        assert!(holdings.begin_acquiring(&key(1), NOW).is_none());
+        assert!(holdings.begin_acquiring(&key(1), NOW + REST).is_some());
+    }
+
+    #[test]
+    fn what_happens_while_a_key_is_acquired_counts() {
+        let holdings = holdings();
+        for (news, is_kept) in [(6, true), (8, false)] {
+            let acquisition = holdings.begin_acquiring(&key(1), NOW).unwrap();
+            assert!(holdings.begin_acquiring(&key(1), NOW).is_none(), "one at a time");
+            holdings.lose(&key(1), news);
+            acquisition.succeed(7, known(1), NOW);
+            assert_eq!(is_owned(&holdings, &key(1), NOW), is_kept);
+            assert_eq!(holdings.take_given_up(9).is_empty(), is_kept);
+            holdings.lose(&key(1), 8);
+        }
+        let acquisition = holdings.begin_acquiring(&key(1), NOW).unwrap();
+        holdings.begin_writing(&[Span::of(key(1))]).nothing();
+        acquisition.succeed(7, known(1), NOW);
+        assert!(!is_owned(&holdings, &key(1), NOW));
+        // What was made with the lease of another session goes with that.
+        let acquisition = holdings.begin_acquiring(&key(2), NOW).unwrap();
+        holdings.end_session();
+        holdings.begin_session(6, NOW + REST);
+        acquisition.succeed(9, known(1), NOW);
+        assert!(!is_owned(&holdings, &key(2), NOW));
+    }
+
+    #[test]
+    fn what_is_written_is_not_told_until_all_writes_have_ended() {
+        let holdings = holdings();
+        own(&holdings, &key(1), 7, 10);
+        let (one, other) = (
+            holdings.begin_writing(&[Span::of(key(1))]),
+            holdings.begin_writing(&[Span::new(&key(0), &key(9))]),
+        );
+        assert_eq!(one.owned, Owned::from([(key(1), 7)]));
+        assert!(other.owned.is_empty(), "a range is not written as its owner");
+        assert!(!is_owned(&holdings, &key(1), NOW));
+        one.done(9, vec![(key(1), known(20))]);
+        assert!(!is_owned(&holdings, &key(1), NOW));
+        other.nothing();
+        let read = holdings.read(|| NOW, |view| view.known(&key(1)));
+        assert_eq!(read, Some((known(20), 9)));
+        // One that is overtaken tells nothing, and one that is given up tells that nothing is known.
+        holdings.begin_writing(&[Span::of(key(1))]).done(8, vec![(key(1), known(3))]);
+        assert_eq!(holdings.read(|| NOW, |view| view.known(&key(1))), Some((known(20), 9)));
+        drop(holdings.begin_writing(&[Span::of(key(1))]));
+        assert!(!is_owned(&holdings, &key(1), NOW));
+        assert_eq!(holdings.take_given_up(9).len(), 1);
+    }
+
+    #[test]
+    fn what_is_held_is_bounded_in_bytes() {
+        let holdings = holdings();
+        let bytes = RECORD_BYTES_MAX - 1000;
+        for number in 0..20 {
+            own(&holdings, &key(number), 7, bytes);
+            // The first is asked for all the time.
+            assert!(is_owned(&holdings, &key(0), NOW));
+        }
+        let (count, held) = holdings.load();
+        assert!(count == 16 && held <= HELD_BYTES_MAX, "{count} of {held}");
+        assert!(!is_owned(&holdings, &key(1), NOW));
+        assert_eq!(holdings.take_given_up(99).len(), 4);
+        own(&holdings, &key(99), 7, RECORD_BYTES_MAX);
+        assert!(!is_owned(&holdings, &key(99), NOW));
+        assert_eq!(holdings.load().0, 16);
+    }
+
+    #[test]
+    fn nothing_is_acquired_while_too_much_waits() {
+        let holdings = holdings();
+        for number in 0..GIVEN_UP_MAX {
+            holdings.give_up(&key(number), 7, NOW);
+        }
+        let other = key(RESTING_MAX * 2);
+        assert!(holdings.begin_acquiring(&other, NOW).is_none());
+        let taken = holdings.take_given_up(GIVEN_UP_MAX);
+        assert!(holdings.begin_acquiring(&other, NOW).is_some());
+        holdings.give_back(taken, 5);
+        assert!(holdings.begin_acquiring(&other, NOW).is_none());
+        assert_eq!(holdings.take_given_up(GIVEN_UP_MAX).len(), GIVEN_UP_MAX);
+        for number in GIVEN_UP_MAX..RESTING_MAX {
+            holdings.begin_acquiring(&key(number), NOW).unwrap().decline(NOW);
+        }
+        assert!(holdings.begin_acquiring(&other, NOW).is_none());
+        assert!(holdings.begin_acquiring(&other, NOW + REST).is_some());
+    }
+}

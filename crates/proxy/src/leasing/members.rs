@@ -1,0 +1,134 @@
+//! Questions of this proxy to members: in the namespace, like those of its clients.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use prost::{Message, Name};
+use quorate_api::etcdserverpb::{
+    LeaseKeepAliveRequest, LeaseKeepAliveResponse, TxnRequest, TxnResponse,
+};
+use tokio::time::timeout;
+use tonic::{Code, Status};
+
+use super::clock;
+use crate::framing;
+use crate::methods;
+use crate::namespace::Namespace;
+use crate::relay;
+use crate::upstream::{Upstream, told};
+
+/// How long a question in this proxy's own name may take.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Members {
+    pub(super) upstream: Arc<Upstream>,
+    pub(super) namespace: Option<Namespace>,
+}
+
+impl Members {
+    /// Asks in this proxy's own name, and does not wait for long.
+    pub(super) async fn ask<M: Message, R: Message + Name + Default + 'static>(
+        &self,
+        path: &str,
+        request: &M,
+    ) -> Result<R, Status> {
+        in_time(self.ask_for(path, HeaderMap::new(), request)).await
+    }
+
+    /// Renews a lease once, and says for how long.
+    pub(super) async fn keep_alive(&self, id: i64) -> Result<i64, Status> {
+        let request = LeaseKeepAliveRequest { id }.encode_to_vec().into();
+        let path = "/etcdserverpb.Lease/LeaseKeepAlive";
+        let asking = async {
+            let body = framing::whole(request);
+            let answer = self.upstream.open(path, &HeaderMap::new(), body).await?;
+            let mut messages = framing::replies(answer, self.upstream.limits.receive_bytes)?;
+            let message = messages.message().await.map_err(told)?;
+            let message = message.ok_or_else(|| Status::unavailable("the stream has ended"))?;
+            let answer: LeaseKeepAliveResponse = framing::decode(message)?;
+            Ok(answer.ttl)
+        };
+        in_time(asking).await
+    }
+
+    async fn ask_for<M: Message, R: Message + Name + Default + 'static>(
+        &self,
+        path: &str,
+        headers: HeaderMap,
+        request: &M,
+    ) -> Result<R, Status> {
+        let message: Bytes = request.encode_to_vec().into();
+        let answer = relay::ask(&self.upstream, methods::named(path), headers, message).await?;
+        framing::decode(answer)
+    }
+}
+
+/// What keys are owned in: the members; in tests a model of them.
+pub(crate) trait Store: Send + Sync + 'static {
+    /// Carries out a transaction, for who sent these headers.
+    fn txn(
+        &self,
+        headers: HeaderMap,
+        request: TxnRequest,
+    ) -> impl Future<Output = Result<TxnResponse, Status>> + Send;
+
+    /// By the clock that leases are held by.
+    fn now(&self) -> Duration;
+}
+
+impl Store for Members {
+    async fn txn(
+        &self,
+        headers: HeaderMap,
+        mut request: TxnRequest,
+    ) -> Result<TxnResponse, Status> {
+        if let Some(namespace) = &self.namespace {
+            namespace.txn(&mut request)?;
+        }
+        let mut answer: TxnResponse =
+            self.ask_for("/etcdserverpb.KV/Txn", headers, &request).await?;
+        if let Some(namespace) = &self.namespace {
+            namespace.strip_txn(&mut answer);
+        }
+        Ok(answer)
+    }
+
+    fn now(&self) -> Duration {
+        clock::now()
+    }
+}
+
+/// A question in this proxy's own name is not waited for too long.
+pub(super) async fn in_time<T>(
+    asking: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Status> {
+    let answered = timeout(ANSWER_TIME_MAX, asking).await;
+    answered.unwrap_or_else(|_| Err(Status::deadline_exceeded("context deadline exceeded")))
+}
+
+/// Whether nothing has come of a request that failed like this, and nothing will.
+pub(super) fn is_refusal(status: &Status) -> bool {
+    match status.code() {
+        Code::InvalidArgument
+        | Code::NotFound
+        | Code::AlreadyExists
+        | Code::PermissionDenied
+        | Code::ResourceExhausted
+        | Code::FailedPrecondition
+        | Code::OutOfRange
+        | Code::Unimplemented
+        | Code::Unauthenticated => true,
+        Code::Ok
+        | Code::Cancelled
+        | Code::Unknown
+        | Code::DeadlineExceeded
+        | Code::Aborted
+        | Code::Internal
+        | Code::Unavailable
+        | Code::DataLoss => false,
+    }
+}

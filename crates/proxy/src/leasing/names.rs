@@ -1,0 +1,73 @@
+//! What leasing keys are called: the prefix, and the key that they are about.
+
+use bytes::Bytes;
+
+use crate::span::{Span, after};
+
+/// What a leasing key holds once somebody asks its owner to give it up; etcd's word.
+pub(super) const REVOKE: &[u8] = b"REVOKE";
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Names {
+    prefix: Bytes,
+}
+
+impl Names {
+    pub(super) fn new(prefix: &str) -> Self {
+        Self { prefix: Bytes::copy_from_slice(prefix.as_bytes()) }
+    }
+
+    /// The leasing key of a key.
+    pub(super) fn leasing_key(&self, key: &[u8]) -> Bytes {
+        [&self.prefix, key].concat().into()
+    }
+
+    /// The key that a leasing key is about.
+    pub(super) fn key(&self, leasing_key: &Bytes) -> Option<Bytes> {
+        leasing_key.starts_with(&self.prefix).then(|| leasing_key.slice(self.prefix.len()..))
+    }
+
+    /// All leasing keys.
+    pub(super) fn all(&self) -> Span {
+        Span::below(&self.prefix)
+    }
+
+    /// The leasing keys of a span.
+    pub(super) fn of(&self, span: &Span) -> Span {
+        let key = self.leasing_key(span.key());
+        match span.end() {
+            None => Span::of(key),
+            Some(end) if end.is_empty() => Span::new(&key, &after(&self.prefix)),
+            Some(end) => Span::new(&key, &self.leasing_key(end)),
+        }
+    }
+
+    /// Where a write touches the leasing keys themselves.
+    pub(super) fn touched(&self, span: &Span) -> Option<Span> {
+        span.common(&self.all())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(key: &'static str, end: &'static str) -> Span {
+        Span::new(&Bytes::from_static(key.as_bytes()), &Bytes::from_static(end.as_bytes()))
+    }
+
+    #[test]
+    fn leasing_keys_are_below_the_prefix_and_nowhere_else() {
+        let names = Names::new("own/");
+        assert_eq!(names.leasing_key(b"a"), &b"own/a"[..]);
+        assert_eq!(names.key(&Bytes::from_static(b"own/a")).unwrap(), &b"a"[..]);
+        assert_eq!(names.key(&Bytes::from_static(b"other")), None);
+        assert_eq!(names.of(&span("a", "")), span("own/a", ""));
+        assert_eq!(names.of(&span("a", "c")), span("own/a", "own/c"));
+        assert_eq!(names.of(&span("a", "\0")), span("own/a", "own0"));
+        assert_eq!(names.touched(&span("a", "z")), Some(span("own/", "own0")));
+        assert_eq!(names.touched(&span("own/a", "")), Some(span("own/a", "")));
+        assert_eq!(names.touched(&span("a", "b")), None);
+    }
+}

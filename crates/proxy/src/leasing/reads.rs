@@ -1,0 +1,85 @@
+//! Reads: of what is owned, and of what becomes so.
+
+use http::HeaderMap;
+use quorate_api::etcdserverpb::response_op::Response;
+use quorate_api::etcdserverpb::{RangeRequest, RangeResponse, TxnRequest, TxnResponse};
+
+use super::guard::{self, leasing_key};
+use super::holdings::{Acquisition, View};
+use super::members::Store;
+use super::{Leasing, answer, latest};
+use crate::call::{Asker, forwarded};
+
+impl<S: Store> Leasing<S> {
+    /// The answer to a range, if it can be told from here or with what is acquired for it.
+    pub(crate) async fn range(
+        &self,
+        headers: &HeaderMap,
+        request: &RangeRequest,
+    ) -> Option<RangeResponse> {
+        if !Asker::of(headers).is_nobody() || !answer::is_of_one_record(request) {
+            return None;
+        }
+        // Before what is owned is looked at: it is true of that, and may not be of what is seen later.
+        let header = self.latest.header();
+        let held = self.holdings.read(|| self.members.now(), |view| view.known(&request.key));
+        if let Some((known, as_of)) = held {
+            self.metrics.owned_reads.inc();
+            let header = latest::at_least(header, as_of);
+            return Some(answer::range(request, known.as_ref(), header));
+        }
+        let is_leasing_key = self.names.key(&request.key).is_some();
+        if request.serializable || is_leasing_key {
+            return None;
+        }
+        let acquisition = self.holdings.begin_acquiring(&request.key, self.members.now())?;
+        self.acquire(acquisition, headers, request).await
+    }
+
+    /// Tries to own a key, and tells of it, whether it could be owned or not.
+    async fn acquire(
+        &self,
+        acquisition: Acquisition<'_>,
+        headers: &HeaderMap,
+        request: &RangeRequest,
+    ) -> Option<RangeResponse> {
+        let asked = guard::acquire(&self.names, &acquisition.key, acquisition.lease);
+        let Ok(answer) = self.members.txn(forwarded(headers), asked).await else {
+            // Why the key cannot be read is told if it is asked for by itself.
+            acquisition.decline(self.members.now());
+            return None;
+        };
+        let header = answer.header.unwrap_or_default();
+        self.latest.see(Some(&header));
+        let mut ranges = answer.responses.into_iter().map(|it| match it.response {
+            Some(Response::ResponseRange(range)) => range.kvs.into_iter().next(),
+            _ => None,
+        });
+        let (known, other) = (ranges.next()?, ranges.next().flatten());
+        if answer.succeeded {
+            acquisition.succeed(header.revision, known.clone(), self.members.now());
+            self.tell_load();
+        } else {
+            let own = other.map(|it| leasing_key(&it)).filter(|it| it.lease == acquisition.lease);
+            if let Some(own) = own {
+                // Left over from an attempt whose outcome was not heard of.
+                self.holdings.give_up(&acquisition.key, own.created, self.members.now());
+            }
+            acquisition.decline(self.members.now());
+        }
+        Some(answer::range(request, known.as_ref(), header))
+    }
+
+    /// The answer to a transaction that only reads, if it can be told from here.
+    pub(crate) fn txn(&self, headers: &HeaderMap, request: &TxnRequest) -> Option<TxnResponse> {
+        if !Asker::of(headers).is_nobody() || !answer::only_reads_records(request) {
+            return None;
+        }
+        let header = self.latest.header();
+        let read = |view: &mut View<'_>| answer::txn(request, &header, |key| view.known(key));
+        let (mut answer, as_of) = self.holdings.read(|| self.members.now(), read)?;
+        self.metrics.owned_reads.inc();
+        answer::raise(&mut answer, as_of);
+        Some(answer)
+    }
+}

@@ -1,0 +1,290 @@
+//! Proxies that own keys of a model of members, in virtual time: clients read and write by way of them, answers get lost,
+//! watches are late, and proxies stand still for longer than their leases.
+
+mod store;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use quorate_api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use quorate_api::etcdserverpb::request_op::Request;
+use quorate_api::etcdserverpb::response_op::Response;
+use quorate_api::etcdserverpb::{
+    Compare, DeleteRangeRequest, PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest,
+};
+use quorate_telemetry::metrics::ProxyMetrics;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use self::store::{Model, Way};
+use super::answer::Known;
+use super::follow::Following;
+use super::*;
+
+const KEYS: u64 = 4;
+const TTL: Duration = Duration::from_secs(2);
+/// Ends now and then.
+const LEASE_OF_CLIENTS: i64 = 7;
+const RUN: Duration = Duration::from_secs(60);
+
+/// One proxy, and what its clients were told.
+#[derive(Debug)]
+struct Proxy {
+    model: Arc<Model>,
+    leasing: Leasing<Way>,
+    /// It does nothing by itself; who asks it is answered all the same.
+    stands_still: AtomicBool,
+    /// The latest revision that a client was told.
+    told: AtomicI64,
+    sessions: AtomicUsize,
+}
+
+impl Proxy {
+    fn new(model: &Arc<Model>) -> Arc<Self> {
+        let metrics = Arc::new(ProxyMetrics::new(&[]));
+        Arc::new(Self {
+            leasing: Leasing::over(Way(Arc::clone(model)), metrics, "own/"),
+            model: Arc::clone(model),
+            stands_still: AtomicBool::new(false),
+            told: AtomicI64::new(0),
+            sessions: AtomicUsize::new(0),
+        })
+    }
+
+    async fn live(self: Arc<Self>) {
+        loop {
+            let asked_at = self.model.now();
+            let lease = self.model.grant(asked_at + TTL);
+            self.leasing.holdings.begin_session(lease, asked_at + TTL);
+            let mut following = Following { next: 0, lease };
+            tokio::select! {
+                () = self.renew(lease) => {}
+                () = self.hear(&mut following) => {}
+                () = self.leasing.give_up(lease) => {}
+            }
+            self.leasing.holdings.end_session();
+            self.sessions.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    async fn renew(&self, lease: i64) {
+        loop {
+            self.model.pause(1000).await;
+            if self.stands_still.load(Ordering::Relaxed) {
+                continue;
+            }
+            let asked_at = self.model.now();
+            self.model.pause(50).await;
+            if !self.model.renew(lease, self.model.now() + TTL) {
+                return;
+            }
+            self.model.pause(50).await;
+            self.leasing.holdings.prolong(asked_at + TTL);
+        }
+    }
+
+    async fn hear(&self, following: &mut Following) {
+        let mut heard = 0;
+        loop {
+            self.model.pause(60).await;
+            if self.stands_still.load(Ordering::Relaxed) {
+                continue;
+            }
+            for event in self.model.events(heard) {
+                heard += 1;
+                self.leasing.tell(&event, following);
+            }
+        }
+    }
+
+    async fn stumble(self: Arc<Self>) {
+        loop {
+            self.model.pause(8000).await;
+            self.stands_still.store(true, Ordering::Relaxed);
+            self.model.pause(6000).await;
+            self.stands_still.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// A read as a client has it.
+    async fn read(&self, key: &Bytes) {
+        let request = RangeRequest { key: key.clone(), ..RangeRequest::default() };
+        let (from, told) = (self.model.revision(), self.told.load(Ordering::SeqCst));
+        let none = HeaderMap::new();
+        let answer = match self.leasing.range(&none, &request).await {
+            Some(answer) => answer,
+            None => match self.ask(request).await {
+                Some(answer) => answer,
+                None => return,
+            },
+        };
+        let known = answer.kvs.into_iter().next();
+        let revision = answer.header.unwrap().revision;
+        self.check(key, &known, (from, revision, told));
+    }
+
+    /// A read that a member answers.
+    async fn ask(&self, request: RangeRequest) -> Option<RangeResponse> {
+        let get = RequestOp { request: Some(Request::RequestRange(request)) };
+        let request = TxnRequest { success: vec![get], ..TxnRequest::default() };
+        let answer = self.leasing.members.txn(HeaderMap::new(), request).await.ok()?;
+        self.leasing.latest.see(answer.header.as_ref());
+        let Some(Response::ResponseRange(range)) = answer.responses.into_iter().next()?.response
+        else {
+            panic!("a range has a range for an answer");
+        };
+        Some(RangeResponse { header: answer.header, ..range })
+    }
+
+    fn check(&self, key: &Bytes, known: &Known, (from, revision, told): (i64, i64, i64)) {
+        let now = self.model.revision();
+        assert!(revision <= now, "{revision} is not yet, at {now}");
+        assert!(revision >= told, "{revision} goes back behind {told}");
+        assert!(self.model.was(key, known, revision), "{key:?} was not {known:?} at {revision}");
+        let was = (from..=now).any(|moment| self.model.was(key, known, moment));
+        assert!(was, "{key:?} was not {known:?} from {from} to {now}");
+        self.told.fetch_max(revision, Ordering::SeqCst);
+    }
+
+    /// A transaction that reads two keys.
+    async fn read_both(&self, keys: [&Bytes; 2]) {
+        let get = |key: &Bytes| RequestOp {
+            request: Some(Request::RequestRange(RangeRequest {
+                key: key.clone(),
+                ..RangeRequest::default()
+            })),
+        };
+        let request = TxnRequest { success: keys.map(get).to_vec(), ..TxnRequest::default() };
+        let (from, told) = (self.model.revision(), self.told.load(Ordering::SeqCst));
+        let Some(answer) = self.leasing.txn(&HeaderMap::new(), &request) else { return };
+        let revision = answer.header.unwrap().revision;
+        for (key, response) in keys.into_iter().zip(answer.responses) {
+            let Some(Response::ResponseRange(range)) = response.response else { panic!() };
+            self.check(key, &range.kvs.into_iter().next(), (from, revision, told));
+        }
+    }
+
+    async fn write(&self, request: Request) {
+        let patience = Duration::from_millis(10 + self.model.below(6000));
+        let none = HeaderMap::new();
+        let writing = self.leasing.write(&none, request);
+        if let Ok(Ok(answer)) = timeout(patience, writing).await {
+            let header = match answer.expect("it is carried out here") {
+                Response::ResponsePut(it) => it.header,
+                Response::ResponseDeleteRange(it) => it.header,
+                Response::ResponseTxn(it) => it.header,
+                Response::ResponseRange(it) => it.header,
+            };
+            self.told.fetch_max(header.unwrap().revision, Ordering::SeqCst);
+        }
+    }
+}
+
+fn key(number: u64) -> Bytes {
+    format!("k{number}").into()
+}
+
+fn put(key: &Bytes, value: u64, lease: i64) -> Request {
+    let value = value.to_string().into();
+    Request::RequestPut(PutRequest { key: key.clone(), value, lease, ..PutRequest::default() })
+}
+
+fn delete(key: &'static str, end: &'static str) -> Request {
+    Request::RequestDeleteRange(DeleteRangeRequest {
+        key: Bytes::from_static(key.as_bytes()),
+        range_end: Bytes::from_static(end.as_bytes()),
+        ..DeleteRangeRequest::default()
+    })
+}
+
+/// Writes one key, and another if the first has a value.
+fn txn(keys: [&Bytes; 2], value: u64) -> Request {
+    let compare = Compare {
+        key: keys[0].clone(),
+        target: CompareTarget::Create as i32,
+        result: CompareResult::Greater as i32,
+        target_union: Some(TargetUnion::CreateRevision(0)),
+        ..Compare::default()
+    };
+    let op = |request| RequestOp { request: Some(request) };
+    Request::RequestTxn(TxnRequest {
+        compare: vec![compare],
+        success: vec![op(put(keys[0], value, 0)), op(put(keys[1], value, 0))],
+        failure: vec![op(put(keys[0], value, 0))],
+    })
+}
+
+async fn client(proxy: Arc<Proxy>) {
+    let mut value = 0;
+    loop {
+        let model = &proxy.model;
+        model.pause(40).await;
+        value += 1;
+        let number = model.below(KEYS);
+        let (one, other) = (key(number), key((number + 1) % KEYS));
+        match model.below(100) {
+            0..60 => {
+                let patience = Duration::from_millis(20 + model.below(200));
+                // Some do not wait for their answers.
+                drop(timeout(patience, proxy.read(&one)).await);
+            }
+            60..70 => proxy.read_both([&one, &other]).await,
+            70..85 => proxy.write(put(&one, value, 0)).await,
+            85..88 => proxy.write(put(&one, value, LEASE_OF_CLIENTS)).await,
+            88..94 => proxy.write(txn([&one, &other], value)).await,
+            94..97 => {
+                let delete = DeleteRangeRequest { key: one, ..DeleteRangeRequest::default() };
+                proxy.write(Request::RequestDeleteRange(delete)).await;
+            }
+            97 => proxy.write(delete("k1", "k3")).await,
+            // All leasing keys, and no other.
+            98 => proxy.write(delete("l", "\0")).await,
+            _ => proxy.write(delete("a", "\0")).await,
+        }
+    }
+}
+
+async fn run(seed: u64) -> (usize, usize, u64) {
+    let model = Model::new(seed);
+    let proxies = [(); 3].map(|()| Proxy::new(&model));
+    let mut tasks = JoinSet::new();
+    for proxy in &proxies {
+        tasks.spawn(Arc::clone(proxy).live());
+        tasks.spawn(Arc::clone(proxy).stumble());
+        for _ in 0..3 {
+            tasks.spawn(client(Arc::clone(proxy)));
+        }
+    }
+    let (ending, expired) = (Arc::clone(&model), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&expired);
+    tasks.spawn(async move {
+        loop {
+            ending.pause(100).await;
+            count.fetch_add(ending.expire(), Ordering::Relaxed);
+            if ending.below(10) == 0 {
+                ending.end(LEASE_OF_CLIENTS);
+            }
+        }
+    });
+    tokio::select! {
+        ended = tasks.join_next() => ended.expect("there are tasks").unwrap_or_else(|error| panic!("seed {seed}: {error}")),
+        () = sleep(RUN) => {}
+    }
+    let sessions = proxies.iter().map(|it| it.sessions.load(Ordering::Relaxed)).sum();
+    let reads = proxies.iter().map(|it| it.leasing.metrics.owned_reads.value()).sum();
+    (expired.load(Ordering::Relaxed), sessions, reads)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_told_of_owned_keys_is_true_at_that_moment() {
+    let (mut expired, mut sessions, mut reads) = (0, 0, 0);
+    for seed in 0..20 {
+        let ran = run(seed).await;
+        (expired, sessions, reads) = (expired + ran.0, sessions + ran.1, reads + ran.2);
+    }
+    assert!(expired > 20 && sessions > 20, "{expired} leases and {sessions} sessions have ended");
+    assert!(reads > 5000, "{reads} reads of owned keys");
+}

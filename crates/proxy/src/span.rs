@@ -1,0 +1,192 @@
+//! The keys that a request is about: one, or all from one to before another.
+
+use bytes::Bytes;
+
+/// What stands for the end of all keys, and for the first key.
+pub(crate) const OPEN_END: &[u8] = b"\0";
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Span {
+    key: Bytes,
+    /// None for a single key; empty for all behind the first.
+    end: Option<Bytes>,
+}
+
+impl Span {
+    /// As requests say it.
+    pub(crate) fn new(key: &Bytes, range_end: &Bytes) -> Self {
+        let end = match &**range_end {
+            [] => None,
+            [0] => Some(Bytes::new()),
+            _ => Some(range_end.clone()),
+        };
+        Self { key: key.clone(), end }
+    }
+
+    /// A single key.
+    pub(crate) const fn of(key: Bytes) -> Self {
+        Self { key, end: None }
+    }
+
+    /// All keys with this prefix.
+    pub(crate) fn below(prefix: &Bytes) -> Self {
+        Self::new(prefix, &after(prefix))
+    }
+
+    /// The first key.
+    pub(crate) const fn key(&self) -> &Bytes {
+        &self.key
+    }
+
+    /// None for a single key; empty for all behind the first.
+    pub(crate) const fn end(&self) -> Option<&Bytes> {
+        self.end.as_ref()
+    }
+
+    /// Its end as requests say it.
+    pub(crate) fn range_end(&self) -> Bytes {
+        match &self.end {
+            None => Bytes::new(),
+            Some(end) if end.is_empty() => Bytes::from_static(OPEN_END),
+            Some(end) => end.clone(),
+        }
+    }
+
+    /// The keys that are in both; `None` if there are none.
+    pub(crate) fn common(&self, other: &Self) -> Option<Self> {
+        if !self.overlaps(other) {
+            return None;
+        }
+        let end = match (&self.end, &other.end) {
+            (None, _) | (_, None) => None,
+            (Some(one), Some(two)) => Some(match (one.is_empty(), two.is_empty()) {
+                (true, _) => two.clone(),
+                (false, true) => one.clone(),
+                (false, false) => one.min(two).clone(),
+            }),
+        };
+        let key = if self.is_single() { &self.key } else { (&other.key).max(&self.key) };
+        let key = if other.is_single() { &other.key } else { key };
+        Some(Self { key: key.clone(), end })
+    }
+
+    /// The shortest span that has all of both.
+    pub(crate) fn hull(&self, other: &Self) -> Self {
+        if self == other {
+            return self.clone();
+        }
+        let last = |span: &Self| match &span.end {
+            // The first key behind a single one.
+            None => [&span.key, &[0][..]].concat().into(),
+            Some(end) => end.clone(),
+        };
+        let (one, two) = (last(self), last(other));
+        let end = if one.is_empty() || two.is_empty() { Bytes::new() } else { one.max(two) };
+        Self { key: self.key.clone().min(other.key.clone()), end: Some(end) }
+    }
+
+    /// Whether a key is one of them.
+    pub(crate) fn has(&self, key: &[u8]) -> bool {
+        &*self.key <= key && self.passes(key)
+    }
+
+    /// Whether it is one key.
+    pub(crate) const fn is_single(&self) -> bool {
+        self.end.is_none()
+    }
+
+    /// Whether it goes beyond this key.
+    pub(crate) fn passes(&self, key: &[u8]) -> bool {
+        match &self.end {
+            None => self.key == key,
+            Some(end) => end.is_empty() || key < &**end,
+        }
+    }
+
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        match (self.is_single(), other.is_single()) {
+            (true, true) => self.key == other.key,
+            (true, false) => other.key <= self.key && other.passes(&self.key),
+            (false, true) => self.key <= other.key && self.passes(&other.key),
+            (false, false) => self.passes(&other.key) && other.passes(&self.key),
+        }
+    }
+}
+
+/// The first key behind all with a prefix; the end of all keys, if there is none.
+pub(crate) fn after(prefix: &[u8]) -> Bytes {
+    let mut after = prefix.to_vec();
+    while let Some(last) = after.last_mut() {
+        if *last < u8::MAX {
+            *last += 1;
+            return after.into();
+        }
+        after.pop();
+    }
+    Bytes::from_static(OPEN_END)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(key: &'static str, end: &'static str) -> Span {
+        Span::new(&Bytes::from_static(key.as_bytes()), &Bytes::from_static(end.as_bytes()))
+    }
+
+    #[test]
+    fn spans_overlap_where_they_have_a_key_in_common() {
+        for (one, other, do_overlap) in [
+            (span("a", ""), span("a", ""), true),
+            (span("a", ""), span("b", ""), false),
+            (span("b", ""), span("a", "c"), true),
+            (span("c", ""), span("a", "c"), false),
+            (span("z", ""), span("a", "\0"), true),
+            (span("a", "b"), span("b", "c"), false),
+            (span("a", "d"), span("b", "c"), true),
+            (span("x", "\0"), span("a", "b"), false),
+            (span("\0", "\0"), span("a", "b"), true),
+        ] {
+            assert_eq!(one.overlaps(&other), do_overlap, "{one:?} {other:?}");
+            assert_eq!(other.overlaps(&one), do_overlap, "{other:?} {one:?}");
+        }
+    }
+
+    #[test]
+    fn what_spans_have_in_common_is_a_span() {
+        for (one, other, common) in [
+            (span("a", ""), span("a", ""), Some(span("a", ""))),
+            (span("b", ""), span("a", "c"), Some(span("b", ""))),
+            (span("a", "d"), span("b", "\0"), Some(span("b", "d"))),
+            (span("a", "\0"), span("b", "\0"), Some(span("b", "\0"))),
+            (span("a", "d"), span("b", "c"), Some(span("b", "c"))),
+            (span("a", "b"), span("b", "c"), None),
+        ] {
+            assert_eq!(one.common(&other), common);
+            assert_eq!(other.common(&one), common);
+        }
+        assert!(span("a", "c").has(b"b") && !span("a", "c").has(b"c") && !span("b", "c").has(b"a"));
+    }
+
+    #[test]
+    fn a_hull_has_all_and_no_more_than_it_has_to() {
+        for (one, other, hull) in [
+            (span("a", ""), span("a", ""), span("a", "")),
+            (span("a", ""), span("c", ""), span("a", "c\0")),
+            (span("b", "d"), span("a", ""), span("a", "d")),
+            (span("b", "\0"), span("a", "c"), span("a", "\0")),
+        ] {
+            assert_eq!(one.hull(&other), hull);
+            assert_eq!(other.hull(&one), hull);
+        }
+    }
+
+    #[test]
+    fn prefixes_end_where_they_cannot_go_on() {
+        assert_eq!(Span::below(&Bytes::from_static(b"n/")), span("n/", "n0"));
+        assert_eq!(after(&[b'a', 0xff]), &b"b"[..]);
+        assert_eq!(after(&[0xff, 0xff]), OPEN_END);
+        assert_eq!(span("a", "\0").range_end(), OPEN_END);
+    }
+}
