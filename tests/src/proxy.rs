@@ -2,12 +2,12 @@
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use tempfile::TempDir;
 
 use crate::ports::Port;
-use crate::{Client, Kind, Response, eventually_within, http};
+use crate::{Client, Kind, Response, eventually, eventually_within, http};
 
 /// How long a proxy may take to find its members.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
@@ -105,6 +105,19 @@ impl Proxy {
     /// True where every byte goes by it, whatever it is.
     pub(crate) fn passes_everything(&self) -> bool {
         self.subcommand == "gateway"
+    }
+
+    /// Sends a signal by name (`TERM`, `STOP`).
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.as_ref().map(Child::id).expect("the proxy runs").to_string();
+        let status = Command::new("kill").args(["-s", name, &pid]).status().unwrap();
+        assert!(status.success(), "kill -s {name} {pid}");
+    }
+
+    /// Waits until the process ends by itself.
+    pub async fn ended(&mut self) -> ExitStatus {
+        let mut child = self.child.take().expect("the proxy runs");
+        eventually("the end of the proxy", async || child.try_wait().unwrap()).await
     }
 
     /// Where it listens.

@@ -25,6 +25,7 @@ mod http;
 mod interactive;
 mod kubernetes;
 mod lease;
+mod leasing;
 mod limits;
 mod load;
 mod lock_election;
