@@ -69,6 +69,7 @@ pub use json_stream::JsonStream;
 pub use kind::{Kind, is_long, missing, notice, skipped};
 pub use links::{Links, Rule};
 pub use machine::{Held, Shim, SmallDisk, Strace, Syncing, Syncs};
+pub use ports::Port;
 pub use proxy::Proxy;
 pub use random::Random;
 pub use raw_http2::{RawAnswer, RawHttp2, RawResponse, call_head, framed, literal, string};

@@ -12,14 +12,15 @@ const COUNT: u32 = 10_000;
 
 /// A port that no other test takes. Given back when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub struct Port {
     number: u16,
     _held: UdpSocket,
 }
 
 impl Port {
     /// A port that nobody listens on. Processes that run at the same time start at different places.
-    pub(crate) fn free() -> Self {
+    #[must_use]
+    pub fn free() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let own = std::process::id().wrapping_mul(97);
         for _ in 0..COUNT {
@@ -34,7 +35,8 @@ impl Port {
     }
 
     /// Its number.
-    pub(crate) const fn number(&self) -> u16 {
+    #[must_use]
+    pub const fn number(&self) -> u16 {
         self.number
     }
 }

@@ -21,6 +21,7 @@ mod floods;
 mod gateway;
 mod grpc_edge;
 mod grpc_proxy;
+mod grpc_proxy_flags;
 mod http;
 mod interactive;
 mod kubernetes;

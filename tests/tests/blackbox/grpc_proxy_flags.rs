@@ -1,0 +1,178 @@
+//! Flags of `etcd grpc-proxy` that each have an effect of their own, seen from outside.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::pki::Leaf;
+use quorate_tests::{
+    Cluster, ClusterOptions, Kind, PATIENCE, Port, Proxy, Server, Tool, eventually, eventually_ok,
+    eventually_within, key, on_both_servers, on_quorate, put, request,
+};
+
+use crate::tls::{Files, ctl};
+
+on_both_servers! {
+    alone:
+    metrics_may_have_a_listener_of_their_own,
+    who_has_a_revoked_certificate_is_not_served,
+    without_records_it_does_not_start,
+}
+
+on_quorate! {
+    alone:
+    members_are_followed_as_they_list_themselves,
+    ranges_that_may_be_old_do_not_go_back,
+}
+
+async fn metrics_may_have_a_listener_of_their_own(kind: Kind) {
+    let files = Files::new();
+    let server = Server::start(kind).await;
+    let (plain, secured) = (Port::free(), Port::free());
+    let flag = format!("--metrics-addr=http://127.0.0.1:{}", plain.number());
+    let proxy = Proxy::start(kind, &[server.port()], &[&flag]).await;
+    proxy.client().write("a", "1").await;
+    for (path, said) in [
+        ("/metrics", "etcd_server_has_leader 1"),
+        ("/proxy/metrics", "etcd_grpc_proxy_cache_hits_total"),
+        ("/health", "\"health\":\"true\""),
+        ("/proxy/health", "\"health\":\"true\""),
+    ] {
+        let answer = request(plain.number(), "GET", path, "");
+        assert!(answer.status == 200 && answer.text().contains(said), "{path}: {answer:?}");
+    }
+    assert_eq!(request(plain.number(), "GET", "/debug/pprof/cmdline", "").status, 404);
+    // It is for nothing else.
+    let client = quorate_tests::Client::new(plain.number());
+    assert!(client.range(key("a")).await.is_err());
+    // With a certificate it has that of the proxy.
+    let flags = [
+        format!("--metrics-addr=https://127.0.0.1:{}", secured.number()),
+        format!("--cert-file={}", files.text("server")),
+        format!("--key-file={}", files.text("server.key")),
+    ];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let _proxy = Proxy::launch(kind, &[server.port()], &flags);
+    eventually("an answer over TLS", async || {
+        let said = "GET /proxy/metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        let asked = crate::tls_hostile::ask(secured.number(), &files, None, said).await;
+        asked.is_ok_and(|answer| answer.starts_with(b"HTTP/1.1 200")).then_some(())
+    })
+    .await;
+    if kind == Kind::Quorate {
+        // etcd's says so, and goes on without.
+        let mut command = Command::new(kind.program());
+        command.args([
+            "grpc-proxy",
+            "start",
+            "--listen-addr=127.0.0.1:0",
+            "--metrics-addr=127.0.0.1",
+        ]);
+        command.arg(format!("--endpoints=127.0.0.1:{}", server.port()));
+        let ended = command.output().unwrap();
+        assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    }
+}
+
+async fn who_has_a_revoked_certificate_is_not_served(kind: Kind) {
+    let files = Files::new();
+    let server = Server::start(kind).await;
+    files.write("revoked", &Leaf { serial: 7, ..Leaf::new("somebody") });
+    std::fs::write(files.path("list"), files.authority.revoke(&[7])).unwrap();
+    let flags = [
+        format!("--cert-file={}", files.text("server")),
+        format!("--key-file={}", files.text("server.key")),
+        format!("--trusted-ca-file={}", files.text("ca")),
+        format!("--client-crl-file={}", files.text("list")),
+    ];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let proxy = Proxy::launch(kind, &[server.port()], &flags);
+    let put = |name: &str| {
+        let [ca, cert, key] = files.shown(name);
+        let words =
+            ["--command-timeout=1s", "--dial-timeout=1s", &ca, &cert, &key, "put", "a", "1"];
+        ctl(Tool::QuorateCtl, &format!("127.0.0.1:{}", proxy.port()), &words)
+    };
+    eventually("others are served", async || (put("client").code == Some(0)).then_some(())).await;
+    assert_ne!(put("revoked").code, Some(0));
+    assert_eq!(put("client").code, Some(0));
+}
+
+/// The members that answer, as their headers say.
+async fn who_answers(proxy: &Proxy) -> BTreeSet<u64> {
+    let client = proxy.client();
+    let mut members = BTreeSet::new();
+    for _ in 0..12 {
+        if let Ok(answer) = client.range(key("a")).await {
+            members.insert(answer.header.unwrap().member_id);
+        }
+    }
+    members
+}
+
+async fn members_are_followed_as_they_list_themselves(kind: Kind) {
+    let mut cluster = Cluster::start(kind, 3).await;
+    // It is told of one of them.
+    let port = [cluster.server(0).port()];
+    let flags = ["--endpoints-auto-sync-interval=1s"];
+    let (following, other) =
+        (Proxy::start(kind, &port, &flags).await, Proxy::start(kind, &port, &[]).await);
+    eventually_within(PATIENCE, "all are asked", async || {
+        (who_answers(&following).await.len() == 3).then_some(())
+    })
+    .await;
+    assert_eq!(who_answers(&other).await.len(), 1);
+    cluster.kill(0);
+    let client = following.client();
+    eventually_ok(PATIENCE, "a write", async || client.put(put("a", "1")).await).await;
+    assert!(who_answers(&other).await.is_empty());
+}
+
+async fn ranges_that_may_be_old_do_not_go_back(kind: Kind) {
+    let cluster = ClusterOptions::new(kind, 3).linked().start().await;
+    let ports: Vec<u16> = (0..3).map(|member| cluster.server(member).port()).collect();
+    let leader = cluster.leader().await;
+    let behind = (leader + 1) % 3;
+    let flags = ["--experimental-serializable-ordering"];
+    let (ordered, plain) =
+        (Proxy::start(kind, &ports, &flags).await, Proxy::start(kind, &ports, &[]).await);
+    cluster.links().isolate(behind);
+    let written = cluster.client(leader).write("a", "1").await;
+    let revisions = async |proxy: &Proxy| {
+        let client = proxy.client();
+        let mut revisions = Vec::new();
+        // Each asks for something else, so that none is answered from the cache.
+        for number in 0..30 {
+            let limit = i64::from(number);
+            let old = pb::RangeRequest { serializable: true, limit, ..key("a") };
+            if let Ok(answer) = client.range(old).await {
+                revisions.push(answer.header.unwrap().revision);
+            }
+        }
+        revisions
+    };
+    let is_mixed = |revisions: &[i64]| revisions.iter().any(|revision| *revision < written);
+    assert!(is_mixed(&revisions(&plain).await), "one member is behind");
+    // Once it has been told of the write, nobody is told of before it.
+    eventually("a member that knows of it", async || {
+        let answer = ordered.client().range(key("a")).await.ok()?;
+        (answer.header.unwrap().revision >= written).then_some(())
+    })
+    .await;
+    let seen = revisions(&ordered).await;
+    assert!(!seen.is_empty() && !is_mixed(&seen), "{seen:?} before {written}");
+    cluster.links().heal();
+}
+
+async fn without_records_it_does_not_start(kind: Kind) {
+    // There is no such host, whether the system's servers answer or nobody does.
+    let mut command = Command::new(kind.program());
+    command.args(["grpc-proxy", "start", "--listen-addr=127.0.0.1:0"]);
+    command.args(["--discovery-srv=quorate.invalid", "--discovery-srv-name=x"]);
+    let ended = command.output().unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    let wanted = "dns lookup errors: lookup _etcd-client-ssl-x._tcp.quorate.invalid";
+    assert!(said.contains(wanted), "{said}");
+    assert!(said.contains("and lookup _etcd-client-x._tcp.quorate.invalid"), "{said}");
+}
