@@ -60,11 +60,14 @@ impl Discovery {
     ///
     /// See [`DiscoveryError`].
     pub async fn find(&self) -> Result<Vec<Discovered>, DiscoveryError> {
-        let Self { domain, service, .. } = self;
-        if domain.is_empty() {
+        if self.domain.is_empty() {
             return Ok(Vec::new());
         }
-        let resolver = Resolver::of_system();
+        self.ask(&Resolver::of_system()).await
+    }
+
+    async fn ask(&self, resolver: &Resolver) -> Result<Vec<Discovered>, DiscoveryError> {
+        let Self { domain, service, .. } = self;
         let dash = if service.is_empty() { "" } else { "-" };
         let lookup = async |kind: &str, is_secured| {
             let name = format!("_{kind}{dash}{service}._tcp.{domain}");
@@ -133,4 +136,132 @@ async fn shake_hands(connector: &Connector, service: &Service) -> io::Result<()>
     let stream = connect(&address(service)).await?;
     let shaken = connector.connect(Some(&service.target), stream).await;
     shaken.map(drop).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, UdpSocket};
+    use std::thread;
+
+    use quorate_tls::{Acceptor, AcceptorSettings, Pair};
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+    use simple_dns::rdata::{RData, SRV};
+    use simple_dns::{CLASS, Name, Packet, RCODE, ResourceRecord};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A server that has these SRV records, each with a port of this host, as long as the test's process lives.
+    fn serve(records: &[(&'static str, u16)]) -> Resolver {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = socket.local_addr().unwrap();
+        let records = records.to_vec();
+        thread::spawn(move || {
+            let mut question = [0; 512];
+            while let Ok((count, peer)) = socket.recv_from(&mut question) {
+                socket.send_to(&answer(&question[..count], &records), peer).unwrap();
+            }
+        });
+        Resolver::at(vec![address])
+    }
+
+    fn answer(question: &[u8], records: &[(&'static str, u16)]) -> Vec<u8> {
+        let mut packet = Packet::parse(question).unwrap().into_reply();
+        let owner = packet.questions[0].qname.clone();
+        for (_, port) in records.iter().filter(|(name, _)| *name == owner.to_string()) {
+            let target = Name::new_unchecked("localhost");
+            let srv = RData::SRV(SRV { priority: 0, weight: 0, port: *port, target });
+            packet.answers.push(ResourceRecord::new(owner.clone(), CLASS::IN, 60, srv));
+        }
+        if packet.answers.is_empty() {
+            *packet.rcode_mut() = RCODE::NameError;
+        }
+        packet.build_bytes_vec_compressed().unwrap()
+    }
+
+    fn of_domain() -> Discovery {
+        Discovery {
+            domain: "example.org".to_owned(),
+            service: String::new(),
+            is_insecure_accepted: true,
+            authorities: String::new(),
+        }
+    }
+
+    async fn urls(discovery: &Discovery, resolver: &Resolver) -> Vec<String> {
+        let found = discovery.ask(resolver).await.unwrap();
+        found.iter().map(Discovered::url).collect()
+    }
+
+    #[tokio::test]
+    async fn records_name_members_with_tls_and_without() {
+        let resolver = serve(&[
+            ("_etcd-client-ssl._tcp.example.org", 1),
+            ("_etcd-client._tcp.example.org", 2),
+            ("_etcd-client-mine._tcp.example.org", 3),
+        ]);
+        let plain = of_domain();
+        assert_eq!(urls(&plain, &resolver).await, ["https://localhost:1", "http://localhost:2"]);
+        let named = Discovery { service: "mine".to_owned(), ..of_domain() };
+        assert_eq!(urls(&named, &resolver).await, ["http://localhost:3"]);
+        let unknown = Discovery { service: "other".to_owned(), ..of_domain() };
+        let error = unknown.ask(&resolver).await.unwrap_err().to_string();
+        let wanted = "dns lookup errors: lookup _etcd-client-ssl-other._tcp.example.org: no such host and lookup \
+                      _etcd-client-other._tcp.example.org: no such host";
+        assert_eq!(error, wanted);
+        let nowhere = Discovery { domain: String::new(), ..of_domain() };
+        assert!(nowhere.find().await.unwrap().is_empty());
+    }
+
+    /// A member that speaks TLS, with a certificate for this domain.
+    async fn member(authority: &CertifiedIssuer<'static, KeyPair>, domain: &str) -> u16 {
+        let dir = tempfile::tempdir().unwrap();
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec![domain.to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, authority).unwrap();
+        let pair = Pair::new(dir.path().join("cert"), dir.path().join("key"));
+        std::fs::write(&pair.cert, certificate.pem()).unwrap();
+        std::fs::write(&pair.key, key.serialize_pem()).unwrap();
+        let acceptor = Acceptor::new(AcceptorSettings {
+            pair,
+            protocols: Protocols::default(),
+            clients: None,
+            http2: true,
+            endpoint: "client",
+        })
+        .unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            let _dir = dir;
+            while let Ok((stream, _)) = listener.accept().await {
+                // Whether it is believed is the other side's affair.
+                drop(acceptor.accept(stream, None).await);
+            }
+        });
+        port
+    }
+
+    #[tokio::test]
+    async fn members_are_believed_whose_certificate_is_good_for_the_domain() {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let (good, of_other) =
+            (member(&authority, "example.org").await, member(&authority, "other.org").await);
+        let resolver = serve(&[
+            ("_etcd-client-ssl._tcp.example.org", good),
+            ("_etcd-client-ssl._tcp.example.org", of_other),
+            ("_etcd-client._tcp.example.org", 1),
+        ]);
+        let dir = tempfile::tempdir().unwrap();
+        let ca = dir.path().join("ca");
+        std::fs::write(&ca, authority.pem()).unwrap();
+        let discovery = Discovery {
+            is_insecure_accepted: false,
+            authorities: ca.display().to_string(),
+            ..of_domain()
+        };
+        assert_eq!(urls(&discovery, &resolver).await, [format!("https://localhost:{good}")]);
+    }
 }

@@ -13,6 +13,8 @@ use http::{HeaderMap, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use prost::Message as _;
 use quorate_api::etcdserverpb::LeaseTimeToLiveResponse;
+use quorate_api::v3electionpb::CampaignRequest;
+use quorate_api::v3lockpb::LockRequest;
 use quorate_net::listen::{Activity, Ends, Http2Service};
 use quorate_telemetry::metrics::ProxyMetrics;
 use tonic::Status;
@@ -28,6 +30,7 @@ use crate::message_log::{Shown, Side};
 use crate::methods::{Method, SERVICES, route};
 use crate::namespace::Namespace;
 use crate::relay::{self, REQUEST_BYTES_MAX};
+use crate::span::Span;
 use crate::upstream::Upstream;
 use crate::watch::{self, Hub};
 
@@ -182,14 +185,43 @@ impl Services {
                 None => self.relay(method, headers, message).await,
             },
             ("etcdserverpb.Auth", "AuthEnable") => {
+                if let Some(leasing) = &self.leasing {
+                    // While members still let everybody do so.
+                    leasing.leave().await;
+                }
                 let answer = self.relay(method, headers, message).await;
                 if let Some(leasing) = &self.leasing {
-                    leasing.authentication_begins();
+                    leasing.look_again();
                 }
                 answer
             }
+            ("v3lockpb.Lock", "Lock") => {
+                let name = framing::decode::<LockRequest>(message.clone())?.name;
+                self.queue(method, headers, message, &name).await
+            }
+            ("v3electionpb.Election", "Campaign") => {
+                let name = framing::decode::<CampaignRequest>(message.clone())?.name;
+                self.queue(method, headers, message, &name).await
+            }
             _ => self.relay(method, headers, message).await,
         }
+    }
+
+    /// Has a member put a key below a name, which it does without a look at who owns it.
+    async fn queue(
+        &self,
+        method: &'static Method,
+        headers: &HeaderMap,
+        message: Bytes,
+        name: &[u8],
+    ) -> Result<Response<Body>, Status> {
+        // In a namespace there are none of these keys.
+        let leasing = self.leasing.as_ref().filter(|_| self.namespace.is_none());
+        let Some(leasing) = leasing else { return self.relay(method, headers, message).await };
+        let below = Span::below(&[name, b"/"].concat().into());
+        let _way = leasing.make_way(headers, below).await;
+        let answer = relay::ask(&self.upstream, method, forwarded(headers), message).await?;
+        Ok(framing::answer(answer))
     }
 
     async fn relay(

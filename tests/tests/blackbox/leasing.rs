@@ -33,6 +33,7 @@ on_quorate! {
     what_is_owned_is_given_up_at_the_end,
     users_are_told_what_members_tell_them,
     large_transactions_are_carried_out,
+    the_keys_of_locks_are_told_as_they_are,
 }
 
 const OWN: &str = "--experimental-leasing-prefix=own/";
@@ -484,4 +485,33 @@ async fn large_transactions_are_carried_out(kind: Kind) {
     assert_eq!(of_other.range(key("k/9")).await.unwrap().kvs[0].fields().version, 2);
     let text = "etcdserver: too many operations in txn request";
     refused(client.txn(txn(puts(129))).await, Code::InvalidArgument, text);
+}
+
+async fn the_keys_of_locks_are_told_as_they_are(kind: Kind) {
+    let server = Server::start(kind).await;
+    let (proxy, other) = (owner(kind, &server).await, owner(kind, &server).await);
+    let (client, of_other) = (proxy.client(), other.client());
+    let lease = client.grant(0, 100).await;
+    let name = format!("lock/{lease:x}");
+    // Both ask before it is there.
+    assert_eq!(own(&server, &client, &name).await, None);
+    assert_eq!(of_other.read(&name).await, None);
+    let lock = quorate_api::v3lockpb::LockRequest { name: bytes("lock"), lease };
+    let held = within("a lock", client.lock(lock)).await.unwrap();
+    assert_eq!(held.key, name.as_bytes());
+    assert!(client.range(key(&name)).await.unwrap().count == 1);
+    assert!(of_other.range(key(&name)).await.unwrap().count == 1);
+    client.unlock(quorate_api::v3lockpb::UnlockRequest { key: held.key }).await.unwrap();
+    assert_eq!(client.read(&name).await, None);
+    let name = format!("office/{lease:x}");
+    assert_eq!(own(&server, &of_other, &name).await, None);
+    let campaign = quorate_api::v3electionpb::CampaignRequest {
+        name: bytes("office"),
+        lease,
+        value: bytes("me"),
+    };
+    within("an election", client.campaign(campaign)).await.unwrap();
+    for reader in [&client, &of_other] {
+        assert_eq!(reader.read(&name).await, text("me"));
+    }
 }

@@ -58,14 +58,18 @@ pub(super) struct Guarded {
 /// How it went.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    Done {
-        response: Response,
-        header: ResponseHeader,
-        /// What owned keys have come to.
-        refreshed: Vec<(Bytes, Known)>,
-    },
+    Done(Done),
     /// Nothing was done: these leasing keys were there.
     Owned(Vec<LeasingKey>),
+}
+
+/// What came of a write.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) response: Response,
+    pub(super) header: ResponseHeader,
+    /// What owned keys have come to.
+    pub(super) refreshed: Vec<(Bytes, Known)>,
 }
 
 /// All keys that a request may write.
@@ -165,7 +169,7 @@ impl Guarded {
         });
         let pairs = self.refreshed.iter().cloned().zip(records);
         let refreshed = pairs.filter_map(|(key, known)| Some((key, known?))).collect();
-        Ok(Outcome::Done { response, header, refreshed })
+        Ok(Outcome::Done(Done { response, header, refreshed }))
     }
 }
 
@@ -381,7 +385,7 @@ mod tests {
             responses: (0..OPERATIONS_MAX).map(|_| put()).collect(),
             ..TxnResponse::default()
         };
-        let Outcome::Done { response: Response::ResponseTxn(txn), refreshed, .. } =
+        let Outcome::Done(Done { response: Response::ResponseTxn(txn), refreshed, .. }) =
             reading.outcome(answer).unwrap()
         else {
             panic!("it was carried out");
@@ -402,7 +406,7 @@ mod tests {
             [Response::ResponsePut(PutResponse::default()), Response::ResponseRange(range)];
         let responses = responses.map(|it| ResponseOp { response: Some(it) }).to_vec();
         let answer = TxnResponse { header: Some(header), succeeded: true, responses };
-        let Outcome::Done { response: Response::ResponsePut(put), refreshed, .. } =
+        let Outcome::Done(Done { response: Response::ResponsePut(put), refreshed, .. }) =
             reading.outcome(answer).unwrap()
         else {
             panic!("it was carried out");

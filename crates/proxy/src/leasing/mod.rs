@@ -21,7 +21,7 @@
 //!
 //! # Not here
 //!
-//! What is written by other ways (the locks and elections of members, clients that ask members): as with etcd's, who owns
+//! What is written by other ways (by clients that ask members; by members, for locks, but see `make_way`): as with etcd's, who owns
 //! a key does not learn of it. Keys that have a lease, and the leasing keys themselves, are not owned.
 
 mod answer;

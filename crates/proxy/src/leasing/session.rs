@@ -107,9 +107,8 @@ impl Leasing {
         }
     }
 
-    /// From now on members want to know who asks.
-    pub(crate) fn authentication_begins(&self) {
-        self.holdings.end_session();
+    /// Whether keys may be owned is to be looked at anew.
+    pub(crate) fn look_again(&self) {
         self.is_over.notify_one();
     }
 
@@ -145,7 +144,7 @@ impl Leasing {
             reason = self.renew(granted, &ear) => reason,
             reason = self.listen(granted, &ear) => reason,
             () = self.give_up(granted.lease) => unreachable!("it never ends"),
-            () = self.is_over.notified() => "authentication was turned on",
+            () = self.is_over.notified() => "authentication may have been turned on",
         }
     }
 
