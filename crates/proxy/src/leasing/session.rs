@@ -20,7 +20,7 @@ use quorate_api::etcdserverpb::{
 };
 use quorate_telemetry::log;
 use tokio::time::sleep;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::Leasing;
 use super::clock;
@@ -131,9 +131,11 @@ impl Leasing {
         let asking = self.members.ask("/etcdserverpb.Auth/AuthStatus", &AuthStatusRequest {});
         match asking.await {
             Ok(AuthStatusResponse { enabled, .. }) => Ok(enabled),
-            // They may want to know it for this question too.
-            Err(status) if is_refusal(&status) => Ok(true),
-            Err(status) => Err(status),
+            Err(status) => match status.code() {
+                // They want to know it for this question too.
+                Code::PermissionDenied | Code::Unauthenticated | Code::InvalidArgument => Ok(true),
+                _ => Err(status),
+            },
         }
     }
 
