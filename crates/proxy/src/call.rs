@@ -1,17 +1,15 @@
 //! A call of a client: what its head says, and how it is counted until its end.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response};
-use http_body::{Body as HttpBody, Frame, SizeHint};
 use quorate_telemetry::metrics::ProxyMetrics;
 use tonic::body::Body;
 use tonic::{Code, Status};
+
+use crate::seen::{self, Onlooker};
 
 /// Field lines that are about the way to this proxy, and no matter of the members'.
 const OF_THE_WAY: [&str; 11] = [
@@ -151,7 +149,7 @@ impl Counted {
     /// The answer, with whose end the call ends.
     pub(crate) fn until(mut self, answer: Response<Body>) -> Response<Body> {
         self.see(answer.headers());
-        answer.map(|inner| Body::new(Followed { inner, call: self }))
+        answer.map(|inner| seen::by(self, inner))
     }
 }
 
@@ -165,39 +163,13 @@ impl Drop for Counted {
     }
 }
 
-#[derive(Debug)]
-struct Followed {
-    inner: Body,
-    call: Counted,
-}
-
-impl HttpBody for Followed {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let polled = Pin::new(&mut self.inner).poll_frame(cx);
-        match &polled {
-            Poll::Ready(Some(Ok(frame))) => {
-                if let Some(trailers) = frame.trailers_ref() {
-                    self.call.see(trailers);
-                }
-            }
-            Poll::Ready(Some(Err(status))) => self.call.code = Some(status.code() as i32),
-            Poll::Ready(None) | Poll::Pending => {}
-        }
-        polled
+impl Onlooker for Counted {
+    fn trailers(&mut self, trailers: &HeaderMap) {
+        self.see(trailers);
     }
 
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+    fn failed(&mut self, status: &Status) {
+        self.code = Some(status.code() as i32);
     }
 }
 

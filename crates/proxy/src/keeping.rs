@@ -1,12 +1,9 @@
 //! Answers to ranges on their way to a client, which are kept for others once they have passed.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::HeaderMap;
-use http_body::{Body as HttpBody, Frame, SizeHint};
 use quorate_telemetry::metrics::ProxyMetrics;
 use tonic::body::Body;
 use tonic::{Code, Status};
@@ -14,6 +11,7 @@ use tonic::{Code, Status};
 use crate::cache::{Cache, ENTRY_BYTES_MAX, Filling, Kept, Question};
 use crate::framing::HEAD_BYTES;
 use crate::leasing::Latest;
+use crate::seen::{self, Onlooker};
 use crate::span::Span;
 
 /// A question that is on its way to a member, with what becomes of its answer. It is given up unless the answer is kept,
@@ -55,7 +53,7 @@ impl Asking {
 
     /// An answer that is kept when it has passed.
     pub(crate) fn keep_passing(self, inner: Body) -> Body {
-        Body::new(Passing { inner, held: Some(BytesMut::new()), asking: self })
+        seen::by(Passing { held: Some(BytesMut::new()), asking: self }, inner)
     }
 }
 
@@ -68,14 +66,13 @@ pub(crate) fn tell_load(cache: &Cache, metrics: &ProxyMetrics) {
 
 #[derive(Debug)]
 struct Passing {
-    inner: Body,
     /// What has passed; nothing any more of an answer that is too long.
     held: Option<BytesMut>,
     asking: Asking,
 }
 
-impl Passing {
-    fn hold(&mut self, data: &Bytes) {
+impl Onlooker for Passing {
+    fn data(&mut self, data: &Bytes) {
         let Some(held) = &mut self.held else { return };
         if held.len() + data.len() > ENTRY_BYTES_MAX {
             self.held = None;
@@ -89,7 +86,7 @@ impl Passing {
         }
     }
 
-    fn end(&mut self, trailers: &HeaderMap) {
+    fn trailers(&mut self, trailers: &HeaderMap) {
         let is_good =
             Status::from_header_map(trailers).is_some_and(|status| status.code() == Code::Ok);
         let Some(mut held) = self.held.take().filter(|_| is_good) else { return };
@@ -99,34 +96,6 @@ impl Passing {
             // Its revision matters only where answers are looked at before they pass.
             self.asking.keep(Kept { answer: held.freeze(), revision: 0 });
         }
-    }
-}
-
-impl HttpBody for Passing {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let polled = Pin::new(&mut self.inner).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &polled {
-            match (frame.data_ref(), frame.trailers_ref()) {
-                (Some(data), _) => self.hold(data),
-                (None, Some(trailers)) => self.end(trailers),
-                (None, None) => {}
-            }
-        }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
     }
 }
 

@@ -15,9 +15,7 @@ use http::{HeaderMap, Response};
 use prost::Message as _;
 use quorate_api::etcdserverpb::request_op::Request;
 use quorate_api::etcdserverpb::response_op::Response as Answer;
-use quorate_api::etcdserverpb::{
-    CompactionRequest, RangeRequest, RangeResponse, RequestOp, TxnResponse,
-};
+use quorate_api::etcdserverpb::{CompactionRequest, RangeRequest, RangeResponse, TxnResponse};
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::ProxyMetrics;
 use tonic::Status;
@@ -31,7 +29,7 @@ use crate::leasing::Leasing;
 use crate::methods::Method;
 use crate::namespace::Namespace;
 use crate::relay;
-use crate::span::Span;
+use crate::span::{Span, written};
 use crate::upstream::Upstream;
 
 /// How often each member is asked for an answer that is not older than another.
@@ -212,9 +210,8 @@ impl Kv {
         message: Bytes,
         mut request: Request,
     ) -> Result<Response<Body>, Status> {
-        let mut spans = Vec::new();
-        outdated_by(&request, &mut spans);
-        let writing = Writing { kv: self, spans };
+        // A transaction may claim to know what it does not write.
+        let writing = Writing { kv: self, spans: written(&request, true) };
         writing.outdate();
         if let Some(leasing) = &self.leasing
             && let Some(answer) = leased(leasing, headers, &request).await?
@@ -290,27 +287,6 @@ impl Drop for Writing<'_> {
     // Also where its client has given it up: it may be carried out all the same.
     fn drop(&mut self) {
         self.outdate();
-    }
-}
-
-/// All that a request may write or claims to know.
-fn outdated_by(request: &Request, spans: &mut Vec<Span>) {
-    match request {
-        Request::RequestRange(_) => {}
-        Request::RequestPut(put) => spans.push(Span::of(put.key.clone())),
-        Request::RequestDeleteRange(delete) => {
-            spans.push(Span::new(&delete.key, &delete.range_end));
-        }
-        Request::RequestTxn(txn) => {
-            for compare in &txn.compare {
-                spans.push(Span::new(&compare.key, &compare.range_end));
-            }
-            for RequestOp { request } in txn.success.iter().chain(&txn.failure) {
-                if let Some(request) = request {
-                    outdated_by(request, spans);
-                }
-            }
-        }
     }
 }
 

@@ -30,6 +30,7 @@ mod outbox;
 mod relay;
 mod router;
 mod security;
+mod seen;
 mod span;
 mod start;
 mod target;

@@ -4,17 +4,14 @@
 //! and those over [`SHOWN_BYTES_MAX`].
 
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use http_body::{Body as HttpBody, Frame, SizeHint};
 use quorate_json::Conversion;
 use quorate_telemetry::log;
-use tonic::Status;
 use tonic::body::Body;
 
 use crate::framing::HEAD_BYTES;
+use crate::seen::{self, Onlooker};
 
 /// The longest message that is shown; it is held until it is whole.
 const SHOWN_BYTES_MAX: usize = 1 << 20;
@@ -41,7 +38,7 @@ impl Shown {
     /// A body whose messages are shown as they pass.
     pub(crate) fn body(self, side: Side, inner: Body) -> Body {
         let held = BytesMut::new();
-        Body::new(Shower { inner, call: self, side, held, passed_over: 0 })
+        seen::by(Shower { call: self, side, held, passed_over: 0 }, inner)
     }
 
     fn show(&self, side: Side, message: Option<&[u8]>, length: usize) {
@@ -82,7 +79,6 @@ impl Shown {
 
 #[derive(Debug)]
 struct Shower {
-    inner: Body,
     call: Shown,
     side: Side,
     /// The message that is not whole yet, with its head.
@@ -122,30 +118,9 @@ impl Shower {
     }
 }
 
-impl HttpBody for Shower {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let polled = Pin::new(&mut self.inner).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &polled
-            && let Some(data) = frame.data_ref()
-        {
-            let data = data.clone();
-            self.pass(&data);
-        }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+impl Onlooker for Shower {
+    fn data(&mut self, data: &Bytes) {
+        self.pass(data);
     }
 }
 
@@ -158,8 +133,7 @@ mod tests {
 
     fn shower(method: &'static str) -> Shower {
         let call = Shown { service: "etcdserverpb.KV", method, from: None };
-        let inner = Body::empty();
-        Shower { inner, call, side: Side::Request, held: BytesMut::new(), passed_over: 0 }
+        Shower { call, side: Side::Request, held: BytesMut::new(), passed_over: 0 }
     }
 
     #[test]

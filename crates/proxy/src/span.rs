@@ -1,6 +1,8 @@
 //! The keys that a request is about: one, or all from one to before another.
 
 use bytes::Bytes;
+use quorate_api::etcdserverpb::request_op::Request;
+use quorate_api::etcdserverpb::{Compare, RequestOp};
 
 /// What stands for the end of all keys, and for the first key.
 pub(crate) const OPEN_END: &[u8] = b"\0";
@@ -110,6 +112,34 @@ impl Span {
             (true, false) => other.key <= self.key && other.passes(&self.key),
             (false, true) => self.key <= other.key && self.passes(&other.key),
             (false, false) => self.passes(&other.key) && other.passes(&self.key),
+        }
+    }
+}
+
+/// All that a request may write; and all that its conditions are about, if they are wanted too.
+pub(crate) fn written(request: &Request, with_conditions: bool) -> Vec<Span> {
+    let mut spans = Vec::new();
+    add_written(request, with_conditions, &mut spans);
+    spans
+}
+
+fn add_written(request: &Request, with_conditions: bool, spans: &mut Vec<Span>) {
+    match request {
+        Request::RequestRange(_) => {}
+        Request::RequestPut(put) => spans.push(Span::of(put.key.clone())),
+        Request::RequestDeleteRange(delete) => {
+            spans.push(Span::new(&delete.key, &delete.range_end));
+        }
+        Request::RequestTxn(txn) => {
+            if with_conditions {
+                let about = |compare: &Compare| Span::new(&compare.key, &compare.range_end);
+                spans.extend(txn.compare.iter().map(about));
+            }
+            for RequestOp { request } in txn.success.iter().chain(&txn.failure) {
+                if let Some(request) = request {
+                    add_written(request, with_conditions, spans);
+                }
+            }
         }
     }
 }

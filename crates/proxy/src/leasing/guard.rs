@@ -72,30 +72,6 @@ pub(super) struct Done {
     pub(super) refreshed: Vec<(Bytes, Known)>,
 }
 
-/// All keys that a request may write.
-pub(super) fn written(request: &Request) -> Vec<Span> {
-    let mut spans = Vec::new();
-    add_written(request, &mut spans);
-    spans
-}
-
-fn add_written(request: &Request, spans: &mut Vec<Span>) {
-    match request {
-        Request::RequestRange(_) => {}
-        Request::RequestPut(put) => spans.push(Span::of(put.key.clone())),
-        Request::RequestDeleteRange(delete) => {
-            spans.push(Span::new(&delete.key, &delete.range_end));
-        }
-        Request::RequestTxn(txn) => {
-            for RequestOp { request } in txn.success.iter().chain(&txn.failure) {
-                if let Some(request) = request {
-                    add_written(request, spans);
-                }
-            }
-        }
-    }
-}
-
 impl Guarded {
     /// A write of these spans, some of whose single keys are owned. With few conditions there is one for all of it, which
     /// nothing owned fulfils.
@@ -304,6 +280,7 @@ mod tests {
     use quorate_api::record::Fields;
 
     use super::*;
+    use crate::span::written;
 
     fn bytes(text: &'static str) -> Bytes {
         Bytes::from_static(text.as_bytes())
@@ -321,7 +298,7 @@ mod tests {
     }
 
     fn guarded(request: Request, owned: &Owned, has_few: bool) -> (TxnRequest, Guarded) {
-        let spans = written(&request);
+        let spans = written(&request, false);
         Guarded::new(&Names::new("own/"), request, &spans, owned, has_few)
     }
 

@@ -13,7 +13,7 @@ use super::guard::{self, CHANGED_MAX, Done, Guarded, LeasingKey, Outcome};
 use super::holdings::Writing;
 use super::members::{Store, is_refusal};
 use crate::call::forwarded;
-use crate::span::Span;
+use crate::span::{Span, written};
 
 /// How long somebody else is waited for, before it is looked again: at first, and at most. It is told earlier if he gives
 /// up what was asked for.
@@ -34,7 +34,7 @@ impl<S: Store> Leasing<S> {
         headers: &HeaderMap,
         request: Request,
     ) -> Result<Option<Response>, Status> {
-        let spans = guard::written(&request);
+        let spans = written(&request, false);
         if spans.is_empty() {
             return Ok(None);
         }
