@@ -81,6 +81,34 @@ pub fn begin<R: Copy>(
     Ok(Begun { program, found, matches, run })
 }
 
+/// What the server's own program is called in its help, as etcd's is.
+const SERVER: &str = "etcd";
+
+/// The same for a subcommand of the server's program, whose mistakes etcd tells on other streams.
+pub fn begin_of_server<R: Copy>(
+    root: &'static Command<R>,
+    args: impl IntoIterator<Item = OsString>,
+    (output, errors): (&mut dyn Write, &mut dyn Write),
+) -> Result<(Matches, R), ExitCode> {
+    let line: Vec<Vec<u8>> = args.into_iter().skip(1).map(OsStringExt::into_vec).collect();
+    let Ok(found) = find(root, &line) else {
+        say(errors, &format!("unknown command for \"{SERVER}\"\n"));
+        return Err(ExitCode::FAILURE);
+    };
+    match (Matches::parse(&found.flags(), &found.line), found.command().run) {
+        (Ok(matches), Some(run)) => Ok((matches, run)),
+        (Ok(_), None) | (Err(FlagError::Help), _) => {
+            say(output, &help::help(SERVER, &found));
+            Err(ExitCode::SUCCESS)
+        }
+        (Err(FlagError::Wrong(text)), _) => {
+            say(output, &format!("{}\n", help::usage(SERVER, &found)));
+            say(errors, &format!("{text}\n"));
+            Err(ExitCode::FAILURE)
+        }
+    }
+}
+
 /// Ends the process with this code; where its reader has gone, with the quiet end that every tool in a pipe has.
 pub fn end(code: u8) -> ExitCode {
     if code == BROKEN_PIPE {

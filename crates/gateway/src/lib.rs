@@ -22,13 +22,13 @@ mod proxy;
 
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use quorate_cli::command::{Command, find};
-use quorate_cli::flags::{Flag, FlagError, Kind, Matches};
-use quorate_cli::{help, stop};
+use quorate_cli::command::Command;
+use quorate_cli::flags::{Flag, Kind, Matches};
+use quorate_cli::start::begin_of_server;
+use quorate_cli::stop;
 use quorate_telemetry::{init_system, log};
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -37,9 +37,6 @@ use tokio::runtime::{Builder, Handle};
 pub use crate::discovery::{Discovered, Discovery, DiscoveryError};
 use crate::endpoints::{EndpointError, Wanted};
 use crate::proxy::Proxy;
-
-/// What the program is called in its help, as etcd's is.
-const PROGRAM: &str = "etcd";
 
 /// Between two looks after members that are passed over, where the flag says 0.
 const RETRY_DELAY_UNSAID: Duration = Duration::from_secs(300);
@@ -98,28 +95,11 @@ enum GatewayError {
 
 /// Runs the program; the first argument is its name, the second `gateway`.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let line: Vec<Vec<u8>> = args.into_iter().skip(1).map(OsStringExt::into_vec).collect();
     let (mut output, mut errors) = (std::io::stdout(), std::io::stderr());
-    // Where nobody reads there is nobody to tell.
-    let Ok(found) = find(&ROOT, &line) else {
-        drop(writeln!(errors, "unknown command for \"{PROGRAM}\""));
-        return ExitCode::FAILURE;
-    };
-    let matches = match Matches::parse(&found.flags(), &found.line) {
-        Ok(matches) => matches,
-        Err(FlagError::Help) => {
-            drop(output.write_all(help::help(PROGRAM, &found).as_bytes()));
-            return ExitCode::SUCCESS;
-        }
-        Err(FlagError::Wrong(text)) => {
-            drop(writeln!(output, "{}", help::usage(PROGRAM, &found)));
-            drop(writeln!(errors, "{text}"));
-            return ExitCode::FAILURE;
-        }
-    };
-    let Some(run) = found.command().run else {
-        drop(output.write_all(help::help(PROGRAM, &found).as_bytes()));
-        return ExitCode::SUCCESS;
+    let begun = begin_of_server(&ROOT, args, (&mut output, &mut errors));
+    let (matches, run) = match begun {
+        Ok(begun) => begun,
+        Err(code) => return code,
     };
     match run(&matches) {
         Ok(()) => ExitCode::SUCCESS,
@@ -178,13 +158,16 @@ fn start_workers(
 
 #[cfg(test)]
 mod tests {
+    use quorate_cli::command::find;
+    use quorate_cli::help;
+
     use super::*;
 
     #[test]
     fn help_lists_what_the_gateway_takes() {
         let line = [b"gateway".to_vec(), b"start".to_vec()];
         let found = find(&ROOT, &line).unwrap();
-        let help = help::help(PROGRAM, &found);
+        let help = help::help("etcd", &found);
         for flag in START.flags {
             assert!(help.contains(&format!("--{}", flag.name)), "{help}");
         }

@@ -39,20 +39,16 @@ mod watch;
 
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 
-use quorate_cli::command::{Command, find};
-use quorate_cli::flags::{FlagError, Matches};
-use quorate_cli::help;
+use quorate_cli::command::Command;
+use quorate_cli::flags::Matches;
+use quorate_cli::start::begin_of_server;
 use quorate_telemetry::log;
 use thiserror::Error;
 
 use crate::line::{FLAGS, LineError, Options};
 use crate::start::StartError;
-
-/// What the program is called in its help, as etcd's is.
-const PROGRAM: &str = "etcd";
 
 type Run = fn(&Matches) -> Result<(), ProxyError>;
 
@@ -87,28 +83,11 @@ enum ProxyError {
 
 /// Runs the program; the first argument is its name, the second `grpc-proxy`.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let line: Vec<Vec<u8>> = args.into_iter().skip(1).map(OsStringExt::into_vec).collect();
     let (mut output, mut errors) = (std::io::stdout(), std::io::stderr());
-    // Where nobody reads there is nobody to tell.
-    let Ok(found) = find(&ROOT, &line) else {
-        drop(writeln!(errors, "unknown command for \"{PROGRAM}\""));
-        return ExitCode::FAILURE;
-    };
-    let matches = match Matches::parse(&found.flags(), &found.line) {
-        Ok(matches) => matches,
-        Err(FlagError::Help) => {
-            drop(output.write_all(help::help(PROGRAM, &found).as_bytes()));
-            return ExitCode::SUCCESS;
-        }
-        Err(FlagError::Wrong(text)) => {
-            drop(writeln!(output, "{}", help::usage(PROGRAM, &found)));
-            drop(writeln!(errors, "{text}"));
-            return ExitCode::FAILURE;
-        }
-    };
-    let Some(run) = found.command().run else {
-        drop(output.write_all(help::help(PROGRAM, &found).as_bytes()));
-        return ExitCode::SUCCESS;
+    let begun = begin_of_server(&ROOT, args, (&mut output, &mut errors));
+    let (matches, run) = match begun {
+        Ok(begun) => begun,
+        Err(code) => return code,
     };
     match run(&matches) {
         Ok(()) => ExitCode::FAILURE,
@@ -130,13 +109,16 @@ fn start(matches: &Matches) -> Result<(), ProxyError> {
 
 #[cfg(test)]
 mod tests {
+    use quorate_cli::command::find;
+    use quorate_cli::help;
+
     use super::*;
 
     #[test]
     fn help_lists_what_the_proxy_takes() {
         let line = [b"grpc-proxy".to_vec(), b"start".to_vec()];
         let found = find(&ROOT, &line).unwrap();
-        let help = help::help(PROGRAM, &found);
+        let help = help::help("etcd", &found);
         for flag in FLAGS {
             assert!(help.contains(&format!("--{}", flag.name)), "{help}");
         }
