@@ -7,6 +7,7 @@ use std::sync::Arc;
 use quorate_api::deep_txn;
 use quorate_cli::stop;
 use quorate_gateway::{Discovered, DiscoveryError};
+use quorate_gotext::quote::go_reason;
 use quorate_net::descriptors;
 use quorate_net::listen::Services as Listened;
 use quorate_net::listen::{ConnectionLimits, Listener, Patience, Reuse, Security};
@@ -41,7 +42,7 @@ pub(crate) enum StartError {
     Discovery(#[from] DiscoveryError),
     #[error(transparent)]
     Target(#[from] TargetError),
-    #[error("listen tcp {address}: bind: {source}")]
+    #[error("listen tcp {address}: bind: {}", go_reason(source))]
     Listen { address: String, source: io::Error },
     #[error("cannot parse {0:?}")]
     MetricsAddress(String),

@@ -29,6 +29,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::{Mutex, RwLock};
+use quorate_gotext::quote::go_dial_reason;
 use quorate_telemetry::log;
 use quorate_tls::ChannelConnector;
 use tokio::runtime::Handle;
@@ -352,7 +353,8 @@ type Dialed = (SendRequest<Body>, Driven);
 async fn dial(connector: &ChannelConnector, keep_alive: KeepAlive) -> Result<Dialed, String> {
     let dialing = async {
         let stream = connector.connect().await.map_err(|error| {
-            format!("Error while dialing: dial tcp {}: {error}", Target::shown(connector.place()))
+            let place = format!("tcp {}", Target::shown(connector.place()));
+            format!("Error while dialing: {}", go_dial_reason(place, &error))
         })?;
         let mut builder = Builder::new(TokioExecutor::new());
         builder

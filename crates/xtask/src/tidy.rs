@@ -89,6 +89,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-cli",
             "quorate-edge",
             "quorate-gateway",
+            "quorate-gotext",
             "quorate-json",
             "quorate-net",
             "quorate-profile",
