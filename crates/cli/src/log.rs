@@ -5,27 +5,51 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
+/// One line of JSON, as loggers of etcd write them.
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'a> {
+    /// How serious it is.
+    pub level: &'a str,
+    /// Who says it.
+    pub logger: Option<&'a str>,
+    /// Where in the program.
+    pub caller: Option<&'a str>,
+    /// What.
+    pub message: &'a str,
+    /// What follows the message, in order.
+    pub fields: &'a [(&'a str, Value)],
+}
+
+impl Line<'_> {
+    /// Writes it.
+    pub fn write(&self, out: &mut dyn Write) {
+        let quoted = |text: &str| Value::from(text).to_string();
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut text = format!("{{\"level\":\"{}\",\"ts\":\"{}\"", self.level, timestamp(since));
+        let told = [("logger", self.logger), ("caller", self.caller), ("msg", Some(self.message))];
+        for (key, value) in told {
+            text.extend(value.map(|value| format!(",\"{key}\":{}", quoted(value))));
+        }
+        for (key, value) in self.fields {
+            text.push_str(&format!(",{}:{value}", quoted(key)));
+        }
+        text.push_str("}\n");
+        // Where standard error is closed there is nobody to tell.
+        drop(out.write_all(text.as_bytes()));
+    }
+}
+
 /// Writes one line of JSON. `fields` follow the message in order.
 pub fn line(
     out: &mut dyn Write,
     level: &str,
-    name: Option<&str>,
+    logger: Option<&str>,
     message: &str,
     fields: &[(&str, String)],
 ) {
-    let quoted = |text: &str| Value::from(text).to_string();
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut text = format!("{{\"level\":\"{level}\",\"ts\":\"{}\"", timestamp(since));
-    if let Some(name) = name {
-        text.push_str(&format!(",\"logger\":{}", quoted(name)));
-    }
-    text.push_str(&format!(",\"msg\":{}", quoted(message)));
-    for (key, value) in fields {
-        text.push_str(&format!(",{}:{}", quoted(key), quoted(value)));
-    }
-    text.push_str("}\n");
-    // Where standard error is closed there is nobody to tell.
-    drop(out.write_all(text.as_bytes()));
+    let fields: Vec<_> =
+        fields.iter().map(|(key, value)| (*key, Value::from(value.as_str()))).collect();
+    Line { level, logger, caller: None, message, fields: &fields }.write(out);
 }
 
 /// Writes one line in columns: when, how serious, what, and the fields as JSON.
@@ -96,5 +120,10 @@ mod tests {
         let value: Value = serde_json::from_slice(&out).unwrap();
         assert_eq!((&value["level"], &value["logger"]), (&"warn".into(), &"client".into()));
         assert_eq!((&value["msg"], &value["path"]), (&"it \"happened\"".into(), &"/a".into()));
+        let (fields, mut out) = ([("attempt", Value::from(2))], Vec::new());
+        let caller = Some("a.rs:1");
+        Line { level: "warn", logger: None, caller, message: "m", fields: &fields }.write(&mut out);
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.ends_with(",\"caller\":\"a.rs:1\",\"msg\":\"m\",\"attempt\":2}\n"), "{text}");
     }
 }

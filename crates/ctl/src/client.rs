@@ -6,11 +6,14 @@
 //!
 //! # Not here
 //!
-//! Which certificates (`security`), TLS itself (`tls`), who asks (`credentials`); `login` has the tokens.
+//! Which certificates (`security`), TLS itself (`tls`), who asks (`credentials`); `login` has the tokens, `cause` the
+//! words for what went wrong on the way, `warning` what is said of it.
 
+mod cause;
 mod login;
+mod warning;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::rc::Rc;
 use std::time::Duration;
@@ -29,12 +32,17 @@ use tonic::{Code, Request, Response, Status, TimeoutExpired};
 use crate::credentials::{Credentials, Token};
 use crate::failure::{Failure, exit, status_text};
 use crate::security::Transport;
+use cause::innermost;
+pub(crate) use warning::Warning;
 
 const SEND_BYTES_MAX: usize = 2 << 20;
 const RECEIVE_BYTES_MAX: usize = i32::MAX as usize;
 /// Servers close connections that ping more often than every five seconds, so the default interval, which
 /// is shorter, is taken for this one, as etcd's client library takes it.
 const KEEPALIVE_MIN: Duration = Duration::from_secs(10);
+/// How it is told that a connection broke.
+const BROKEN: &str = "error reading from server: ";
+const NO_ENDPOINTS: &str = "etcdclient: no available endpoints";
 /// Pause before all endpoints are tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
@@ -102,12 +110,27 @@ pub(crate) struct Client {
     token: RefCell<Option<Token>>,
     /// Also how long a login may take.
     dial_timeout: Duration,
-    /// Takes what only someone who looks for a fault wants to know.
-    debug: Debug,
+    voice: Voice,
 }
 
 /// Takes a message and its fields.
 pub(crate) type Debug = Rc<dyn Fn(&str, &[(&str, String)])>;
+
+/// Takes what a client has to say beside its answers.
+#[derive(Clone)]
+pub(crate) struct Voice {
+    /// What only someone who looks for a fault wants to know.
+    pub(crate) debug: Debug,
+    /// Why a call has failed on its way.
+    pub(crate) warn: Rc<dyn Fn(&Warning)>,
+}
+
+/// Says nothing.
+impl Default for Voice {
+    fn default() -> Self {
+        Self { debug: Rc::new(|_, _| {}), warn: Rc::new(|_| {}) }
+    }
+}
 
 /// Where the client stands.
 #[derive(Debug, Default)]
@@ -117,6 +140,10 @@ struct State {
     count: u64,
     /// Position of the endpoint that is tried first.
     first: usize,
+    /// The last of the connections that gave an answer.
+    answered: u64,
+    /// Why no connection gave one since.
+    trouble: Option<String>,
 }
 
 /// A connection to one of the endpoints.
@@ -133,6 +160,8 @@ struct Target {
     text: String,
     endpoint: Endpoint,
     connector: ChannelConnector,
+    /// What is wrong with the address.
+    fault: Option<String>,
     dial_timeout: Duration,
 }
 
@@ -144,12 +173,21 @@ impl Client {
         credentials: Rc<Credentials>,
         patience: Patience,
         limits: Limits,
-        debug: Debug,
+        voice: Voice,
     ) -> Result<Self, Failure> {
+        if let [] | [""] = endpoints.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            return Err(Failure::new(exit::BAD_CONNECTION, NO_ENDPOINTS));
+        }
         let targets = endpoints.into_iter().map(|text| {
             let Address { place, is_secured } = Address::of(&text, transport)?;
             let tls = is_secured.then(|| transport.connector()).transpose()?;
+            let fault = match &place {
+                Place::Host(authority) => cause::fault_of(authority),
+                Place::File(_) => None,
+            };
             let uri = match (&place, is_secured) {
+                // Nobody will be called there.
+                _ if fault.is_some() => "http://localhost".to_owned(),
                 (Place::Host(authority), true) => format!("https://{authority}"),
                 (Place::Host(authority), false) => format!("http://{authority}"),
                 (Place::File(_), _) => "http://localhost".to_owned(),
@@ -165,7 +203,7 @@ impl Client {
                     .http2_keep_alive_interval(patience.keepalive_time.max(KEEPALIVE_MIN))
                     .keep_alive_timeout(patience.keepalive_timeout);
             }
-            Ok(Target { text, endpoint, connector, dial_timeout: patience.dial_timeout })
+            Ok(Target { text, endpoint, connector, fault, dial_timeout: patience.dial_timeout })
         });
         let targets = targets.collect::<Result<Vec<_>, Failure>>()?;
         let token = match &*credentials {
@@ -179,7 +217,7 @@ impl Client {
             credentials,
             token: RefCell::new(token),
             dial_timeout: patience.dial_timeout,
-            debug,
+            voice,
         })
     }
 
@@ -225,11 +263,12 @@ impl Client {
         Message: Clone + prost::Message,
     {
         self.limits.check_request(message.encoded_len())?;
+        let tries = Cell::new(0);
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let calling = async {
             let mut logins = 0;
             loop {
-                let status = match self.attempts(deadline, repeat, &message, &make).await {
+                let status = match self.attempts(deadline, repeat, &message, &make, &tries).await {
                     Ok(reply) => return Ok(reply),
                     Err(status) => status,
                 };
@@ -239,7 +278,7 @@ impl Client {
                 logins += 1;
             }
         };
-        within(deadline, calling).await
+        within(deadline, calling).await.inspect_err(|status| self.warn(status, tries.get()))
     }
 
     /// Makes a call with the token as it is.
@@ -249,6 +288,7 @@ impl Client {
         repeat: Repeat,
         message: &Message,
         make: &impl AsyncFn(Channel, Request<Message>) -> Result<Response<Reply>, Status>,
+        tries: &Cell<u64>,
     ) -> Result<Reply, Status> {
         loop {
             let connection = self.connect(deadline).await?;
@@ -257,9 +297,13 @@ impl Client {
                 request.set_timeout(deadline.duration_since(Instant::now()));
             }
             match make(connection.channel.clone(), request).await.map_err(told) {
-                Ok(reply) => return Ok(reply.into_inner()),
+                Ok(reply) => {
+                    self.answered(&connection);
+                    return Ok(reply.into_inner());
+                }
                 Err(status) if status.code() == Code::Unavailable => {
                     self.leave(&connection, &status);
+                    tries.set(tries.get() + 1);
                     if repeat == Repeat::Never || deadline.is_none() {
                         return Err(status);
                     }
@@ -288,6 +332,7 @@ impl Client {
                     }
                     Err(error) => {
                         self.tell("failed to connect", target, Some(&error));
+                        self.state.borrow_mut().trouble = Some(error.clone());
                         reason = error;
                     }
                 }
@@ -308,10 +353,22 @@ impl Client {
         connection
     }
 
+    /// Notes that the way to this server is in order.
+    fn answered(&self, connection: &Connection) {
+        let mut state = self.state.borrow_mut();
+        state.answered = state.answered.max(connection.number);
+        state.trouble = None;
+    }
+
     /// Gives up a connection that failed for this reason; the next call looks for another. Several who
     /// shared it may say so; what has taken its place since then stays.
     pub(crate) fn leave(&self, connection: &Connection, reason: &Status) {
         let mut state = self.state.borrow_mut();
+        let broke =
+            reason.message().strip_prefix(BROKEN).filter(|_| state.answered < connection.number);
+        if let Some(reason) = broke {
+            state.trouble = Some(cause::no_answer(reason));
+        }
         if state.current.take_if(|current| current.number == connection.number).is_some() {
             let target = &self.targets[state.first];
             state.first = (state.first + 1) % self.targets.len();
@@ -322,7 +379,7 @@ impl Client {
     fn tell(&self, message: &str, target: &Target, error: Option<&str>) {
         let mut fields = vec![("endpoint", target.text.clone())];
         fields.extend(error.map(|error| ("error", error.to_owned())));
-        (self.debug)(message, &fields);
+        (self.voice.debug)(message, &fields);
     }
 }
 
@@ -341,29 +398,18 @@ async fn within<T>(
 
 impl Target {
     async fn connect(&self) -> Result<Channel, String> {
+        if let Some(fault) = &self.fault {
+            return Err(cause::no_address(fault));
+        }
+        let place = self.connector.place();
         let connecting = self.endpoint.connect_with_connector(self.connector.clone());
         let dialing = tokio::time::timeout(self.dial_timeout, connecting);
-        let reason = match dialing.await {
-            Ok(Ok(channel)) => return Ok(channel),
-            Ok(Err(error)) => innermost(&error),
-            Err(_) => "i/o timeout".to_owned(),
-        };
-        let address = match self.connector.place() {
-            Place::Host(authority) => format!("tcp {authority}"),
-            Place::File(path) => format!("unix {}", path.display()),
-        };
-        Err(format!(
-            "connection error: desc = \"transport: Error while dialing: dial {address}: {reason}\""
-        ))
+        match dialing.await {
+            Ok(Ok(channel)) => Ok(channel),
+            Ok(Err(error)) => Err(cause::not_connected(place, &error)),
+            Err(_) => Err(cause::too_late(place)),
+        }
     }
-}
-
-fn innermost(error: &dyn Error) -> String {
-    let mut innermost = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    innermost.to_string()
 }
 
 /// The way to an endpoint for whoever speaks HTTP/1 with it.
@@ -372,6 +418,13 @@ pub(crate) fn http_stream(
     transport: &Transport,
 ) -> Result<ChannelConnector, Failure> {
     let Address { place, is_secured } = Address::of(endpoint, transport)?;
+    let place = match place {
+        Place::Host(authority) if cause::fault_of(&authority).is_some() => {
+            let port = if is_secured { 443 } else { 80 };
+            Place::Host(format!("{authority}:{port}"))
+        }
+        place => place,
+    };
     let tls = is_secured.then(|| transport.http_connector()).transpose()?;
     Ok(ChannelConnector::new(place, tls))
 }
@@ -400,12 +453,11 @@ impl Address {
             "unix" | "unixs" => Place::File(rest.into()),
             _ => {
                 let authority = rest.split('/').next().unwrap_or(rest);
-                let port = if scheme == "https" { 443 } else { 80 };
-                let has_port =
-                    authority.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
-                let host =
-                    if has_port { authority.to_owned() } else { format!("{authority}:{port}") };
-                Place::Host(host)
+                match authority.strip_prefix(':') {
+                    // Nobody named is this machine.
+                    Some(port) if !port.contains(':') => Place::Host(format!("localhost:{port}")),
+                    _ => Place::Host(authority.to_owned()),
+                }
             }
         };
         Ok(Self { place, is_secured })
@@ -423,7 +475,7 @@ pub(crate) fn told(status: Status) -> Status {
     }
     match status.code() {
         Code::Unknown | Code::Cancelled => {
-            Status::unavailable(format!("error reading from server: {}", innermost(error)))
+            Status::unavailable(format!("{BROKEN}{}", innermost(error)))
         }
         _ => status,
     }
@@ -464,7 +516,8 @@ mod tests {
         for (text, without, with) in [
             ("a:1", "a:1 false", "a:1 true"),
             ("http://a:1", "a:1 false", "a:1 false"),
-            ("https://a", "a:443 true", "a:443 true"),
+            ("https://a", "a true", "a true"),
+            (":1", "localhost:1 false", "localhost:1 true"),
             ("https://[::1]:1/", "[::1]:1 true", "[::1]:1 true"),
             ("unix:///tmp/s", "file /tmp/s false", "file /tmp/s true"),
             ("unixs://s", "file s true", "file s true"),
@@ -472,6 +525,16 @@ mod tests {
         ] {
             assert_eq!((&*shown(text, &plain), &*shown(text, &secured)), (without, with), "{text}");
         }
+    }
+
+    #[test]
+    fn without_endpoints_nothing_is_tried() {
+        let (code, printed) = crate::runs::run_with(
+            &["--endpoints=", "get", "k"],
+            &[],
+            Box::new(quorate_dns::Resolver::of_system),
+        );
+        assert_eq!((code, &*printed), (2, "Error: etcdclient: no available endpoints\n"));
     }
 
     #[test]
@@ -517,7 +580,7 @@ mod tests {
         let patience =
             Patience { dial_timeout: second, keepalive_time: second, keepalive_timeout: second };
         let (transport, nobody) = (Transport::default(), Rc::default());
-        Client::new(endpoints, &transport, nobody, patience, limits, Rc::new(|_, _| {})).unwrap()
+        Client::new(endpoints, &transport, nobody, patience, limits, Voice::default()).unwrap()
     }
 
     #[tokio::test]

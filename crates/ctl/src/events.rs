@@ -43,6 +43,8 @@ pub(crate) struct Events<'a> {
     stream: Option<Stream>,
     /// Whether the next stream is to be asked how far it has come.
     asks_progress: bool,
+    /// That there is no way to the servers; once for each time that it is so.
+    has_warned: bool,
 }
 
 struct Stream {
@@ -63,6 +65,7 @@ impl<'a> Events<'a> {
             streams_before: 0,
             stream: None,
             asks_progress: false,
+            has_warned: false,
         }
     }
 
@@ -77,8 +80,13 @@ impl<'a> Events<'a> {
                 }
                 Err(status) => status,
             };
-            if let Some(stream) = self.stream.take() {
-                self.client.leave(&stream.connection, &status);
+            match self.stream.take() {
+                Some(stream) => self.client.leave(&stream.connection, &status),
+                None if self.has_warned => {}
+                None => {
+                    self.has_warned = true;
+                    self.client.warn(&status, 0);
+                }
             }
             let resumes = self.streams_before > 0 && self.streams == self.streams_before;
             if !can_go_on(&status, resumes || self.leader == Leader::Awaited) {
@@ -105,6 +113,7 @@ impl<'a> Events<'a> {
                 if std::mem::take(&mut self.asks_progress) {
                     opened.ask_progress();
                 }
+                self.has_warned = false;
                 none.insert(opened)
             }
         };
@@ -205,7 +214,7 @@ mod tests {
     use quorate_api::record::{Fields, KeyValue};
 
     use super::*;
-    use crate::client::{Limits, Patience};
+    use crate::client::{Limits, Patience, Voice};
     use crate::security::Transport;
 
     fn nowhere() -> Client {
@@ -214,7 +223,15 @@ mod tests {
             Patience { dial_timeout: second, keepalive_time: second, keepalive_timeout: second };
         let limits = Limits::new(0, 0).unwrap();
         let (transport, nobody) = (Transport::default(), Rc::default());
-        Client::new(Vec::new(), &transport, nobody, patience, limits, Rc::new(|_, _| {})).unwrap()
+        Client::new(
+            vec!["127.0.0.1:1".to_owned()],
+            &transport,
+            nobody,
+            patience,
+            limits,
+            Voice::default(),
+        )
+        .unwrap()
     }
 
     #[test]

@@ -32,6 +32,7 @@ pub(crate) async fn keep(
 ) -> Result<(), Failure> {
     let mut dies = Instant::now() + first_life;
     let mut stream: Option<Stream> = None;
+    let mut has_warned = false;
     loop {
         let renewed = async {
             let mut open = match stream.take() {
@@ -46,12 +47,19 @@ pub(crate) async fn keep(
             Err(_) => return Ok(()),
             Ok(Ok(reply)) if reply.ttl <= 0 => return Ok(()),
             Ok(Ok(reply)) => {
+                has_warned = false;
                 let life = Duration::from_secs(u64::try_from(reply.ttl).unwrap_or_default());
                 dies = Instant::now() + life;
                 told(reply)?;
                 sleep(life / 3).await;
             }
-            Ok(Err(_)) => sleep(RETRY_PAUSE).await,
+            Ok(Err(status)) => {
+                // Once for each time that there is no way to the servers.
+                if !std::mem::replace(&mut has_warned, true) {
+                    client.warn(&status, 0);
+                }
+                sleep(RETRY_PAUSE).await;
+            }
         }
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use quorate_api::etcdserverpb::{RangeRequest, RangeResponse};
 use quorate_cli::start::BROKEN_PIPE;
 
-use crate::client::{Client, Debug, Limits, Patience};
+use crate::client::{Client, Limits, Patience, Voice, Warning};
 use crate::credentials::Credentials;
 use crate::discovery::{Discovery, Found, Servers};
 use crate::echo::Hidden;
@@ -182,7 +182,7 @@ impl Session {
             keepalive_time: self.matches.duration("keepalive-time"),
             keepalive_timeout: self.matches.duration("keepalive-timeout"),
         };
-        Client::new(endpoints, transport, credentials, patience, limits, self.debug())
+        Client::new(endpoints, transport, credentials, patience, limits, self.voice())
     }
 
     fn credentials(&self) -> Result<Rc<Credentials>, Failure> {
@@ -194,16 +194,29 @@ impl Session {
         Ok(self.credentials.get_or_init(|| found).clone())
     }
 
-    /// Where a client tells what it does: nowhere, unless somebody looks for a fault.
-    fn debug(&self) -> Debug {
+    /// Where a client tells why calls fail, and, to somebody who looks for a fault, what it does.
+    fn voice(&self) -> Voice {
+        let terminal = self.terminal.clone();
+        let warn = Rc::new(move |Warning { caller, message, fields }: &Warning| {
+            let errors = &mut *terminal.borrow_mut().errors;
+            log::Line {
+                level: "warn",
+                logger: Some("etcd-client"),
+                caller: Some(caller),
+                message,
+                fields,
+            }
+            .write(errors);
+        });
         if !self.matches.bool("debug") {
-            return Rc::new(|_, _| {});
+            return Voice { warn, ..Voice::default() };
         }
         let terminal = self.terminal.clone();
-        Rc::new(move |message, fields| {
+        let debug = Rc::new(move |message: &str, fields: &[(&str, String)]| {
             let errors = &mut *terminal.borrow_mut().errors;
             log::line(errors, "debug", Some("client"), message, fields);
-        })
+        });
+        Voice { debug, warn }
     }
 
     /// Where the servers are: what DNS says, if it is to be asked and says anything, or else the flag.

@@ -55,6 +55,7 @@ mod tool_checks;
 mod tool_endpoints;
 mod tool_faults;
 mod tool_queues;
+mod tool_reasons;
 mod tool_top;
 mod tools;
 mod tracing;

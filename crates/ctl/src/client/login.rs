@@ -2,6 +2,8 @@
 //!
 //! A call that is refused for its token alone has changed nothing, so it is made again, writes too.
 
+use std::cell::Cell;
+
 use quorate_api::etcdserverpb::AuthenticateRequest;
 use tokio::time::{Instant, sleep};
 use tonic::transport::Channel;
@@ -26,7 +28,8 @@ impl Client {
     /// authentication off there is nothing to log in to, and the client goes on without a token.
     pub(crate) async fn log_in(&self) -> Result<(), Status> {
         let deadline = Instant::now() + self.dial_timeout;
-        within(Some(deadline), self.fetch_token(Some(deadline))).await
+        let fetching = within(Some(deadline), self.fetch_token(Some(deadline))).await;
+        fetching.inspect_err(|status| self.warn(status, 0))
     }
 
     /// As [`Self::log_in`], told as a command tells that it has no connection.
@@ -85,17 +88,19 @@ impl Client {
             request.metadata_mut().remove(TOKEN);
             self.auth(channel).authenticate(request).await
         };
-        let fetched = match self.attempts(deadline, Repeat::Safe, &login, &make).await {
-            Ok(reply) => {
-                let unusable = || Status::internal("the server gave a token that no header holds");
-                Some(token(&reply.token).ok_or_else(unusable)?)
-            }
-            Err(status) if status.message() == NOT_ENABLED => None,
-            Err(status) => return Err(status),
-        };
+        let fetched =
+            match self.attempts(deadline, Repeat::Safe, &login, &make, &Cell::new(0)).await {
+                Ok(reply) => {
+                    let unusable =
+                        || Status::internal("the server gave a token that no header holds");
+                    Some(token(&reply.token).ok_or_else(unusable)?)
+                }
+                Err(status) if status.message() == NOT_ENABLED => None,
+                Err(status) => return Err(status),
+            };
         let message = if fetched.is_some() { "logged in" } else { "authentication is off" };
         *self.token.borrow_mut() = fetched;
-        (self.debug)(message, &[("user", user.clone())]);
+        (self.voice.debug)(message, &[("user", user.clone())]);
         Ok(())
     }
 }

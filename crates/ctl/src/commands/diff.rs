@@ -169,7 +169,7 @@ async fn sides(session: &Session, names: &Names) -> Result<(Side, Side), Failure
         }
         (None, Some(endpoints), 1) => {
             let endpoints = endpoints.split(',').map(str::to_owned).collect();
-            Source::Cluster(session.destination(endpoints)?.logged_in().await?)
+            Source::Cluster(Box::new(session.destination(endpoints)?.logged_in().await?))
         }
         _ => {
             let text = "diff takes either the endpoints of a destination or --snapshot";
@@ -180,7 +180,7 @@ async fn sides(session: &Session, names: &Names) -> Result<(Side, Side), Failure
     let side = |name, source, prefix: &[u8], revision| {
         Side::open(name, source, KeyRange::prefix(prefix.to_vec()), revision, timeout)
     };
-    let source = Source::Cluster(session.client().await?);
+    let source = Source::Cluster(Box::new(session.client().await?));
     let source = side("source", source, &names.prefix, matches.int("rev"));
     let destination = side("destination", other, &names.replacement, matches.int("dest-rev"));
     Ok((source, destination))

@@ -141,7 +141,7 @@ impl<'a> Collector<'a> {
         let client = match endpoints.is_empty() {
             true => Err("it has not started yet".to_owned()),
             false => match self.session.prepare(endpoints.clone()) {
-                Ok(client) => Ok(Rc::new(client)),
+                Ok(client) => Ok(Rc::new(client.unwarning())),
                 Err(failure) => Err(failure.message.unwrap_or_default()),
             },
         };
@@ -346,10 +346,10 @@ fn trouble(status: &Status) -> Trouble {
             | Code::Internal
     );
     let message = status.message();
-    let dialing = message.split_once("Error while dialing: ");
-    let text = dialing.map_or(message, |(_, reason)| reason.trim_end_matches('"'));
-    // The number says no more than the words before it.
-    let text = text.split_once(" (os error").map_or(text, |(words, _)| words);
+    let connecting = message.strip_prefix("connection error: desc = \"");
+    let text = connecting.map_or(message, |reason| reason.trim_end_matches('"'));
+    let text = text.strip_prefix("transport: ").unwrap_or(text);
+    let text = text.strip_prefix("Error while dialing: ").unwrap_or(text);
     Trouble { is_refusal, text: text.to_owned() }
 }
 
@@ -385,9 +385,9 @@ mod tests {
 
     #[test]
     fn reasons_are_told_in_few_words() {
-        let text = "connection error: desc = \"transport: Error while dialing: dial tcp 127.0.0.1:1: connection refused (os error 111)\"";
+        let text = "connection error: desc = \"transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused\"";
         let told = trouble(&Status::unavailable(text));
-        assert_eq!(told.text, "dial tcp 127.0.0.1:1: connection refused");
+        assert_eq!(told.text, "dial tcp 127.0.0.1:1: connect: connection refused");
         assert!(!told.is_refusal);
         assert!(trouble(&Status::permission_denied("etcdserver: permission denied")).is_refusal);
     }

@@ -28,7 +28,7 @@ const PAGE_KEYS_MAX: i64 = 4_096;
 
 /// Who answers ranges.
 pub(super) enum Source {
-    Cluster(Client),
+    Cluster(Box<Client>),
     File(Ranges),
 }
 
@@ -57,7 +57,7 @@ impl Side {
         let cursor = Cursor::new(range, revision);
         match source {
             Source::Cluster(client) => {
-                tokio::task::spawn_local(read_cluster(client, cursor, timeout, sender));
+                tokio::task::spawn_local(read_cluster(*client, cursor, timeout, sender));
             }
             Source::File(ranges) => {
                 tokio::task::spawn_blocking(move || read_file(&ranges, cursor, &sender));
