@@ -112,6 +112,13 @@ impl ReadTx {
     pub fn check(&self) -> Vec<Problem> {
         check::check(&self.snapshot)
     }
+
+    /// Where in the file a finding is.
+    #[must_use]
+    pub fn offset_of(&self, problem: &Problem) -> u64 {
+        let page_start = problem.page.saturating_mul(self.snapshot.page_bytes() as u64);
+        page_start.saturating_add(problem.offset as u64)
+    }
 }
 
 /// Both meta pages of a state as a file of its own.

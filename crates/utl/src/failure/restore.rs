@@ -95,6 +95,22 @@ pub(crate) enum RestoreError {
         /// What is wrong with it.
         source: ImageFault,
     },
+    /// No member could read all of it.
+    #[error(
+        "{} is damaged at offset {offset} ({first}; {count} findings): no member could start on it; \
+         `snapshot verify` says more",
+        snapshot.display()
+    )]
+    Unsound {
+        /// The snapshot.
+        snapshot: PathBuf,
+        /// Where in it the first finding is.
+        offset: u64,
+        /// The first finding.
+        first: String,
+        /// How many there are.
+        count: usize,
+    },
     /// The copy cannot be changed.
     #[error(transparent)]
     Backend(#[from] Fault),

@@ -5,14 +5,16 @@
 //! # Invariants
 //!
 //! * The snapshot is read only, in pieces.
-//! * What is no snapshot, or was changed after it was taken, leaves nothing behind.
+//! * What is no snapshot, or was changed after it was taken, leaves nothing behind. Where no digest says so, the pages
+//!   of the copy do, while it is still in memory.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use quorate_cli::flags::Flag;
-use quorate_state::backend::check_image;
+use quorate_state::backend::{Fault, check_image};
+use quorate_storage::bolt::{Db, Options};
 use quorate_storage::disk::{Disk, DiskFile, LockKind, OpenMode};
 use sha2::{Digest, Sha256};
 
@@ -88,6 +90,7 @@ fn bring(
             sha256.update(piece);
         }
     })?;
+    let is_proven = sha256.is_some();
     if let Some(sha256) = sha256 {
         let mut expected = [0; 32];
         let read = source.read_exact_at(&mut expected, image_len);
@@ -98,7 +101,24 @@ fn bring(
         }
     }
     check_image(disk, database, 0)
-        .map_err(|source| RestoreError::Image { snapshot: PathBuf::from(snapshot), source })
+        .map_err(|source| RestoreError::Image { snapshot: PathBuf::from(snapshot), source })?;
+    if is_proven { Ok(()) } else { check_copy(disk, snapshot, database) }
+}
+
+/// Makes sure that every page can be read, where nobody vouches for them.
+fn check_copy(disk: &Arc<dyn Disk>, snapshot: &Path, database: &Path) -> Result<(), RestoreError> {
+    let mut options = Options::default();
+    (options.flat, options.read_only) = (true, true);
+    let db = Db::open(disk, database, options).map_err(Fault::from)?;
+    let transaction = db.read();
+    let problems = transaction.check();
+    let Some(first) = problems.first() else { return Ok(()) };
+    Err(RestoreError::Unsound {
+        snapshot: PathBuf::from(snapshot),
+        offset: transaction.offset_of(first),
+        first: first.to_string(),
+        count: problems.len(),
+    })
 }
 
 /// Opens the snapshot, unless it is a file that a running member goes on writing.
