@@ -178,9 +178,15 @@ impl Client {
         if let [] | [""] = endpoints.iter().map(String::as_str).collect::<Vec<_>>()[..] {
             return Err(Failure::new(exit::BAD_CONNECTION, NO_ENDPOINTS));
         }
+        // Files that are named have to be of use, also where no endpoint asks for them.
+        let asked_for = transport.is_asked_for().then(|| transport.connector()).transpose()?;
         let targets = endpoints.into_iter().map(|text| {
             let Address { place, is_secured } = Address::of(&text, transport)?;
-            let tls = is_secured.then(|| transport.connector()).transpose()?;
+            let tls = match &asked_for {
+                _ if !is_secured => None,
+                Some(connector) => Some(connector.clone()),
+                None => Some(transport.connector()?),
+            };
             let fault = match &place {
                 Place::Host(authority) => cause::fault_of(authority),
                 Place::File(_) => None,

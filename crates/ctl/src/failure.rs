@@ -65,6 +65,18 @@ pub(crate) fn status_text(status: &Status) -> String {
     }
 }
 
+/// A reason of the system's as Go words it: without its number, and not like the beginning of a sentence.
+pub(crate) fn system_text(reason: &str) -> String {
+    let words = reason.split_once(" (os error").map_or(reason, |(words, _)| words);
+    let mut letters = words.chars();
+    match letters.next() {
+        Some(first) if letters.clone().next().is_some_and(char::is_lowercase) => {
+            first.to_lowercase().chain(letters).collect()
+        }
+        Some(_) | None => words.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,10 +4,12 @@
 //!
 //! * No value is ever printed: it may be a secret.
 
-use quorate_tls::{Allowed, Connector, ConnectorSettings, Pair, Protocols, Trust};
+use quorate_tls::{
+    Allowed, Connector, ConnectorSettings, MaterialError, Pair, Protocols, SetupError, Trust,
+};
 
 use crate::discovery::Discovery;
-use crate::failure::{Failure, exit};
+use crate::failure::{Failure, system_text};
 use crate::flags::{Flag, Kind, Matches};
 
 /// What the variable of a flag begins with.
@@ -116,7 +118,7 @@ impl Transport {
             let (key, cert) = (&self.key, &self.cert);
             let text =
                 format!("KeyFile and CertFile must both be present[key: {key}, cert: {cert}]");
-            return Err(Failure::new(exit::BAD_CONNECTION, text));
+            return Err(Failure::bad_args(text));
         }
         Connector::new(ConnectorSettings {
             pair: (!self.cert.is_empty()).then(|| Pair::new(&self.cert, &self.key)),
@@ -126,7 +128,23 @@ impl Transport {
             http2,
             server_name: self.server_name.clone(),
         })
-        .map_err(|error| Failure::new(exit::BAD_CONNECTION, error.to_string()))
+        .map_err(|error| Failure::bad_args(unusable(&error)))
+    }
+}
+
+/// Why a file cannot be used, as etcd tells it where it has words for that.
+fn unusable(error: &SetupError) -> String {
+    match error {
+        SetupError::Material(MaterialError::Read { path, source }) => {
+            format!("open {}: {}", path.display(), system_text(&source.to_string()))
+        }
+        SetupError::Material(MaterialError::Pair { cert, key, reason })
+            if reason.contains("KeyMismatch") =>
+        {
+            let (cert, key) = (cert.display(), key.display());
+            format!("tls: private key does not match public key ({key}, {cert})")
+        }
+        other => other.to_string(),
     }
 }
 
@@ -158,6 +176,27 @@ mod tests {
             run(&words, &[("ETCDCTL_INSECURE_DISCOVERY", "true"), ("ETCDCTL_CERT", "")]);
         assert_eq!(code, exit::ERROR, "the call itself fails: {printed}");
         assert!(!printed.contains("not supported"), "{printed}");
+    }
+
+    #[test]
+    fn files_that_are_of_no_use_are_bad_arguments() {
+        let dir = tempfile::tempdir().unwrap();
+        let none = dir.path().join("none").display().to_string();
+        let missing = format!("Error: open {none}: no such file or directory\n");
+        // Also where the endpoint would not have been secured.
+        for endpoint in ["--hex", "--endpoints=http://127.0.0.1:1"] {
+            let cacert = format!("--cacert={none}");
+            assert_eq!(run(&[endpoint, &cacert], &[]), (exit::BAD_ARGS, missing.clone()));
+            let pair = [endpoint, &format!("--cert={none}"), &format!("--key={none}")];
+            assert_eq!(run(&pair, &[]), (exit::BAD_ARGS, missing.clone()));
+            let text =
+                format!("Error: KeyFile and CertFile must both be present[key: , cert: {none}]\n");
+            assert_eq!(run(&[endpoint, &format!("--cert={none}")], &[]), (exit::BAD_ARGS, text));
+        }
+        let (cert, key) = (dir.path().to_path_buf(), dir.path().to_path_buf());
+        let reason = "keys may not be consistent: KeyMismatch".to_owned();
+        let unlike = unusable(&MaterialError::Pair { cert, key, reason }.into());
+        assert!(unlike.starts_with("tls: private key does not match public key"), "{unlike}");
     }
 
     #[test]

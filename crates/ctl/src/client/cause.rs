@@ -8,6 +8,8 @@ use std::io;
 use quorate_cli::log::timestamp;
 use quorate_tls::{ConnectError, Place};
 
+use crate::failure::system_text;
+
 /// Says why a connection could not be made: the address, the way there, or the handshake.
 pub(super) fn not_connected(place: &Place, error: &(dyn Error + 'static)) -> String {
     let reason = innermost(error);
@@ -27,7 +29,7 @@ pub(super) fn not_connected(place: &Place, error: &(dyn Error + 'static)) -> Str
         }
         Place::Host(authority) => format!("dial tcp {authority}: connect: "),
     };
-    undialed(&format!("{target}{}", system(&reason)))
+    undialed(&format!("{target}{}", system_text(&reason)))
 }
 
 /// The same of one that took too long.
@@ -47,7 +49,7 @@ pub(super) fn no_address(fault: &str) -> String {
 pub(super) fn no_answer(reason: &str) -> String {
     let reason = match reason.starts_with("received fatal alert: ") {
         true => tls(reason),
-        false => system(reason),
+        false => system_text(reason),
     };
     unconnected(&format!("error reading server preface: {reason}"))
 }
@@ -107,18 +109,6 @@ fn is_handshake(error: &(dyn Error + 'static)) -> bool {
         || error.source().is_some_and(is_handshake)
 }
 
-/// The system's reason as Go words it.
-fn system(reason: &str) -> String {
-    let words = reason.split_once(" (os error").map_or(reason, |(words, _)| words);
-    let mut letters = words.chars();
-    match letters.next() {
-        Some(first) if letters.clone().next().is_some_and(char::is_lowercase) => {
-            first.to_lowercase().chain(letters).collect()
-        }
-        Some(_) | None => words.to_owned(),
-    }
-}
-
 fn tls(reason: &str) -> String {
     if let Some(alert) = reason.strip_prefix("received fatal alert: ") {
         return format!("remote error: tls: {}", alert_text(alert));
@@ -131,7 +121,7 @@ fn tls(reason: &str) -> String {
         "received corrupt message of type InvalidContentType" => {
             "tls: first record does not look like a TLS handshake".to_owned()
         }
-        _ => system(reason),
+        _ => system_text(reason),
     }
 }
 
@@ -244,7 +234,7 @@ mod tests {
             not_connected(&place, &refused),
             "connection error: desc = \"transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused\""
         );
-        assert_eq!(system("EOF"), "EOF");
+        assert_eq!(system_text("EOF"), "EOF");
     }
 
     #[test]
