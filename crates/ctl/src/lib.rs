@@ -28,6 +28,7 @@ mod interrupt;
 mod key_range;
 mod manual;
 mod output;
+mod peer_urls;
 mod place;
 mod progress;
 mod renewal;

@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::flags::Flag;
 use crate::gotext::quote;
 use crate::output::{Format, Reply};
+use crate::peer_urls;
 use crate::session::Session;
 
 pub(crate) const MEMBER: Command = Command {
@@ -77,10 +78,7 @@ fn only_id(session: &Session) -> Result<u64, Failure> {
 }
 
 fn peer_urls(session: &Session) -> Result<Vec<String>, Failure> {
-    match session.matches.text("peer-urls") {
-        "" => Err(Failure::bad_args("member peer urls not provided")),
-        urls => Ok(urls.split(',').map(str::to_owned).collect()),
-    }
+    peer_urls::parse(session.matches.text("peer-urls"))
 }
 
 async fn add(session: &Session) -> Result<(), Failure> {
