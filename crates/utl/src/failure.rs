@@ -85,7 +85,7 @@ pub(crate) enum Failure {
         /// How many findings say so.
         count: usize,
         /// What to do.
-        advice: &'static str,
+        advice: String,
     },
     /// The file has no such bucket.
     #[error("{}: there is no bucket {bucket}", path.display())]

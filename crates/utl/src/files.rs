@@ -1,4 +1,5 @@
-//! Opening what a member may have open: backend files, with the wait for their lock that was asked for.
+//! Finding and opening what a member may have open: its directory, and backend files, with the wait for their lock that
+//! was asked for.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use quorate_state::backend::{Backend, Fault};
 use quorate_storage::bolt::{BoltError, Db, Options};
+use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::{Disk, RealDisk};
 
 use crate::failure::Failure;
@@ -74,4 +76,74 @@ pub(crate) fn check_there(path: &Path) -> Result<(), Failure> {
         Some(_) => return Ok(()),
     };
     Err(Failure::Absent { action: "stat", path: path.to_path_buf(), reason })
+}
+
+/// The places of a member, at a directory that was named. One that is mistyped is told from one that is damaged.
+pub(crate) fn data_dir(root: &Path, wal: Option<&Path>) -> Result<DataDir, Failure> {
+    let is_dir = |path: &Path| -> Result<bool, Failure> {
+        let facts = disk().metadata(path).map_err(Failure::io("look for it", path))?;
+        Ok(facts.is_some_and(|facts| facts.is_dir))
+    };
+    for path in [Some(root), wal].into_iter().flatten() {
+        if !is_dir(path)? {
+            return Err(Failure::arguments(format!("stat {}: no such directory", path.display())));
+        }
+    }
+    if is_dir(&root.join("member"))? {
+        return Ok(DataDir::new(root, wal));
+    }
+    let whole = std::fs::canonicalize(root).map_err(Failure::io("look for it", root))?;
+    let name = |path: &Path| path.file_name().map(std::ffi::OsStr::to_os_string);
+    let above = whole.parent().unwrap_or(&whole);
+    let part = match name(&whole) {
+        Some(own) if own == "member" => Some((own, above)),
+        Some(own)
+            if (own == "wal" || own == "snap") && name(above).is_some_and(|it| it == "member") =>
+        {
+            Some((own, above.parent().unwrap_or(above)))
+        }
+        Some(_) | None => None,
+    };
+    match part {
+        None => Ok(DataDir::new(root, wal)),
+        Some((part, parent)) => Err(Failure::arguments(format!(
+            "{} is the {} directory within a data directory: give {}",
+            root.display(),
+            part.display(),
+            parent.display()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_is_mistyped_is_told_from_one_that_is_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = std::fs::canonicalize(folder.path()).unwrap();
+        let root = place.join("d");
+        std::fs::create_dir_all(root.join("member/wal")).unwrap();
+        std::fs::create_dir_all(root.join("member/snap")).unwrap();
+        std::fs::create_dir(place.join("empty")).unwrap();
+        assert!(data_dir(&root, None).is_ok());
+        assert!(data_dir(&place.join("empty"), None).is_ok(), "it is judged");
+        for (part, name) in [("member", "member"), ("member/wal", "wal"), ("member/snap", "snap")] {
+            let path = root.join(part);
+            let refused = data_dir(&path, None).unwrap_err();
+            let text = format!(
+                "{} is the {name} directory within a data directory: give {}",
+                path.display(),
+                root.display()
+            );
+            assert_eq!((refused.code(), refused.to_string()), (128, text));
+        }
+        let absent = place.join("none");
+        for refused in [data_dir(&absent, None), data_dir(&root, Some(&absent))] {
+            let refused = refused.unwrap_err();
+            let text = format!("stat {}: no such directory", absent.display());
+            assert_eq!((refused.code(), refused.to_string()), (128, text));
+        }
+    }
 }

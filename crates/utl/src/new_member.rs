@@ -88,18 +88,23 @@ pub(crate) struct NewMember {
 impl NewMember {
     /// Checks everything that the command line alone tells, and the places.
     pub(crate) fn prepare(session: &Session) -> Result<Self, Failure> {
+        let member = Self::described(session)?;
+        member.check_places(&*files::disk())?;
+        Ok(member)
+    }
+
+    /// Checks everything that the command line alone tells.
+    pub(crate) fn described(session: &Session) -> Result<Self, Failure> {
         let matches = &session.matches;
         let bump_revision = matches.uint("bump-revision");
         if (bump_revision > 0) != matches.bool("mark-compacted") {
             let text = "--mark-compacted required if --revision-bump > 0";
             return Err(Failure::arguments(text));
         }
-        let member = Self::described(session, bump_revision)?;
-        member.check_places(&*files::disk())?;
-        Ok(member)
+        Ok(Self::of_flags(session, bump_revision)?)
     }
 
-    fn described(session: &Session, bump_revision: u64) -> Result<Self, RestoreError> {
+    fn of_flags(session: &Session, bump_revision: u64) -> Result<Self, RestoreError> {
         let matches = &session.matches;
         let name = matches.text("name").to_owned();
         let urls = matches.text("initial-advertise-peer-urls").split(',').map(Url::parse);
@@ -128,7 +133,7 @@ impl NewMember {
     }
 
     /// Nothing is written over.
-    fn check_places(&self, disk: &dyn Disk) -> Result<(), RestoreError> {
+    pub(crate) fn check_places(&self, disk: &dyn Disk) -> Result<(), RestoreError> {
         let root = self.dirs.root();
         let facts = disk.metadata(root).map_err(io_error("look for the directory", root, 0))?;
         let is_free = facts.is_none() || disk.read_dir(root).is_ok_and(|names| names.is_empty());

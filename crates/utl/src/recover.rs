@@ -45,6 +45,7 @@ use crate::files;
 use crate::new_member::{self, NewMember, copy, io_error};
 use crate::report::Format;
 use crate::session::Session;
+use crate::verify::restore_backend;
 
 pub(crate) const RECOVER: Command = Command {
     usage: "recover <data-dir>... [options]",
@@ -94,11 +95,14 @@ fn run(session: &Session) -> Result<(), Failure> {
     if session.format()? == Format::Protobuf {
         return Err(Failure::FormatOfThis("protobuf"));
     }
-    let member = NewMember::prepare(session)?;
+    let member = NewMember::described(session)?;
     let opened = arguments.iter().map(|argument| Source::open(session, argument));
     let mut sources = opened.collect::<Result<Vec<Source>, Failure>>()?;
     let disk = files::disk();
     check_outside(&member, &sources)?;
+    if session.matches.bool("yes") {
+        member.check_places(&*disk)?;
+    }
     choice::check_identities(&candidates(&sources))?;
     let cluster = member.founders().cluster_id();
     if sources.iter().any(|source| source.outline.cluster == Some(cluster)) {
@@ -106,7 +110,12 @@ fn run(session: &Session) -> Result<(), Failure> {
     }
     let Some((chosen, outcome)) = choose(&*disk, &mut sources)? else {
         plan::show(session, &directories(&sources, None), None)?;
-        return Err(RecoveryError::NoneSound.into());
+        // Of several the one that has come the furthest.
+        let images = sources.iter().filter_map(|source| source.image.as_ref());
+        let best =
+            images.filter(|image| image.revision.is_some()).max_by_key(|image| image.applied);
+        let last = best.map(|image| format!(". {}", restore_backend(&image.path)));
+        return Err(RecoveryError::NoneSound { last: last.unwrap_or_default() }.into());
     };
     let mut plan = plan(&*disk, &sources, chosen, outcome, &member)?;
     let doubts = plan.doubts();

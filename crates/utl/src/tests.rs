@@ -157,7 +157,8 @@ fn mistakes_are_told_with_etcdutls_codes() {
         (&["version", "-w", "foo"], 4, "unsupported output format"),
         (&["snapshot", "status", "x", "--foo"], 1, "unknown flag: --foo"),
         (&["snapshot", "status", "/nonexistent/x"], 1, "stat /nonexistent/x: no such file"),
-        (&["verify", "/nonexistent"], 1, "/nonexistent is damaged"),
+        (&["verify", "/nonexistent"], 128, "stat /nonexistent: no such directory"),
+        (&["recover", "/nonexistent"], 128, "stat /nonexistent: no such directory"),
     ] {
         let (seen, _, errors) = utl(words);
         assert_eq!(seen, code, "{words:?}: {errors}");

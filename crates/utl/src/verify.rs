@@ -46,16 +46,25 @@ pub(crate) const VERIFY: Command = Command {
 const ADVICE: &str = "do not start a member on it. In a cluster whose other members are well, remove this member and \
                       add it anew with an empty directory; otherwise restore a snapshot (`snapshot restore`)";
 
+/// What is left where a backend file is all that there is.
+pub(crate) fn restore_backend(backend: &Path) -> String {
+    format!(
+        "If it was the only member and there is no snapshot, what its backend file holds is brought back by \
+         `snapshot restore {} --skip-hash-check --data-dir NEW`; the newest writes may be missing",
+        backend.display()
+    )
+}
+
 fn run(session: &Session) -> Result<(), Failure> {
     let [path] = session.arguments("verify requires exactly one argument")?;
     let wal_dir = Some(session.matches.text("wal-dir")).filter(|given| !given.is_empty());
-    let dirs = DataDir::new(Path::new(&path), wal_dir.map(Path::new));
+    let dirs = files::data_dir(Path::new(&path), wal_dir.map(Path::new))?;
     // Held to the end, so that no member starts meanwhile.
     let backend = match files::open(session, &dirs.backend()) {
         Err(failure @ Failure::InUse { .. }) => return Err(failure),
         opened => opened,
     };
-    let Judgement { mut findings, removed, bad_state, .. } =
+    let Judgement { mut findings, removed, bad_state, backend: facts } =
         judge(&*files::disk(), &dirs, backend.as_ref())?;
     if let Some(id) = removed {
         let says = format!("member {id}, whose log this is, was removed from its cluster");
@@ -67,7 +76,15 @@ fn run(session: &Session) -> Result<(), Failure> {
     session.show(&findings.report())?;
     match findings.damage_count() {
         0 => Ok(()),
-        count => Err(Failure::Damaged { path: dirs.root().to_path_buf(), count, advice: ADVICE }),
+        count => {
+            let is_readable = facts.is_some_and(|facts| facts.is_readable());
+            let last = match is_readable {
+                true => format!(". {}", restore_backend(&dirs.backend())),
+                false => String::new(),
+            };
+            let (path, advice) = (dirs.root().to_path_buf(), format!("{ADVICE}{last}"));
+            Err(Failure::Damaged { path, count, advice })
+        }
     }
 }
 

@@ -64,9 +64,12 @@ pub(crate) enum RecoveryError {
     },
     /// There is nothing to go on from.
     #[error(
-        "none of the directories is sound, so there is none to go on from: restore a snapshot (`snapshot restore`)"
+        "none of the directories is sound, so there is none to go on from: restore a snapshot (`snapshot restore`){last}"
     )]
-    NoneSound,
+    NoneSound {
+        /// What is left without one.
+        last: String,
+    },
     /// Nobody knows whether the best directory holds everything.
     #[error("{reasons}; --accept-data-loss goes on all the same")]
     MayLose {

@@ -157,13 +157,7 @@ fn places(disk: &dyn Disk, argument: &str) -> Result<DataDir, Failure> {
         Some((root, wal)) if !is_dir(Path::new(argument))? => (root, Some(Path::new(wal))),
         Some(_) | None => (argument, None),
     };
-    for path in [Some(Path::new(root)), wal].into_iter().flatten() {
-        if !is_dir(path)? {
-            let (action, path) = ("stat", path.to_path_buf());
-            return Err(Failure::Absent { action, path, reason: "no such directory" });
-        }
-    }
-    Ok(DataDir::new(Path::new(root), wal))
+    files::data_dir(Path::new(root), wal)
 }
 
 #[cfg(test)]

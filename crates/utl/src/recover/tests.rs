@@ -226,3 +226,42 @@ fn a_state_that_was_found_to_be_bad_is_not_gone_on_from() {
     let (code, judged, _) = utl(&["verify", best.to_str().unwrap()]);
     assert!(code == 0 && judged.contains("note, mark, a start fetches the state anew"), "{judged}");
 }
+
+#[test]
+fn what_is_in_the_way_of_the_files_matters_where_they_are_made() {
+    let lost = Lost::new();
+    let directory = lost.closed(0, &[put(1, "x")], 4);
+    let new = lost.folder.path().join("new");
+    std::fs::create_dir(&new).unwrap();
+    std::fs::write(new.join("something"), "").unwrap();
+    let (code, shown, said) = lost.recover(&[&directory], &["--accept-data-loss"]);
+    assert_eq!((code, shown["plan"]["kept"]["keys"].as_u64()), (0, Some(1)), "{said}");
+    let data_dir = new.to_str().unwrap();
+    for (directory, told) in [
+        (directory.to_str().unwrap(), "not empty or could not be read"),
+        // What is given comes first.
+        ("/nonexistent", "stat /nonexistent: no such directory"),
+    ] {
+        let words = ["recover", "--data-dir", data_dir, directory, "--accept-data-loss", "--yes"];
+        let (code, _, said) = utl(&words);
+        assert!(code != 0 && said.contains(told), "{said}");
+    }
+}
+
+#[test]
+fn without_a_log_the_backend_file_is_what_is_left() {
+    let lost = Lost::new();
+    let directory = lost.closed(0, &[put(1, "x")], 4);
+    let wal = directory.join("member/wal");
+    for segment in std::fs::read_dir(&wal).unwrap() {
+        std::fs::remove_file(segment.unwrap().path()).unwrap();
+    }
+    let (code, _, said) = lost.recover(&[&directory], &["--accept-data-loss"]);
+    let way = format!("`snapshot restore {}/member/snap/db --skip-hash-check", directory.display());
+    assert!(code == 1 && said.contains(&way), "{said}");
+    let (code, _, said) = utl(&["verify", directory.to_str().unwrap()]);
+    assert!(code == 1 && said.contains(&way), "{said}");
+    std::fs::write(directory.join("member/snap/db"), "no more").unwrap();
+    let (code, _, said) = utl(&["verify", directory.to_str().unwrap()]);
+    assert!(code == 1 && !said.contains("--skip-hash-check"), "{said}");
+}

@@ -26,6 +26,13 @@ pub(crate) struct BackendFacts {
     pub(crate) members: Option<Members>,
 }
 
+impl BackendFacts {
+    /// Whether a member could begin with it.
+    pub(crate) const fn is_readable(&self) -> bool {
+        self.revision.is_some() && self.members.is_some()
+    }
+}
+
 /// Reads the whole file; nothing is returned for one that does not tell how far it is.
 pub(crate) fn examine(backend: &Backend, findings: &mut Findings) -> Option<BackendFacts> {
     let view = backend.read();

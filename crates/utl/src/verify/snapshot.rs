@@ -51,7 +51,9 @@ fn run(session: &Session) -> Result<(), Failure> {
     session.show(&findings.report())?;
     match findings.damage_count() {
         0 => Ok(()),
-        count => Err(Failure::Damaged { path: path.to_path_buf(), count, advice: ADVICE }),
+        count => {
+            Err(Failure::Damaged { path: path.to_path_buf(), count, advice: ADVICE.to_owned() })
+        }
     }
 }
 
