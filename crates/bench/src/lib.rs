@@ -19,6 +19,7 @@
 //!
 //! Starting servers and comparing them (`xtask compare`), TLS itself (`tls`).
 
+mod bounds;
 mod cli;
 mod endpoint;
 mod engine;

@@ -7,6 +7,7 @@ use quorate_api::etcdserverpb::{RangeRequest, RangeResponse};
 use quorate_random::SplitMix64;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::bounds;
 use crate::cli::{Cli, KubernetesArgs, ListArgs, Load, Options, OrderName, WatchArgs};
 use crate::endpoint::Endpoint;
 use crate::engine::{
@@ -35,6 +36,7 @@ const WATCH_LATENCY_RATE: f64 = 100.0;
 
 /// Runs what the command line says.
 pub(crate) fn run(cli: &Cli) -> Result<Report, BenchError> {
+    bounds::check(cli)?;
     let session = Session::new(&cli.options)?;
     match &cli.load {
         Load::Put { order } => session.put(*order),

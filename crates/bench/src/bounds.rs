@@ -1,0 +1,110 @@
+//! What a run may ask of this machine: a slip of the finger is refused before memory is taken for it.
+//!
+//! The bounds are far above what servers take, and what is in flight is bounded in bytes.
+
+use crate::cli::{Cli, Load, Options};
+use crate::error::BenchError;
+
+const VALUE_BYTES_MAX: u64 = 64 << 20;
+const KEY_BYTES_MAX: u64 = 1 << 20;
+/// Of all requests in flight together.
+const FLIGHT_BYTES_MAX: u64 = 2 << 30;
+const CLIENTS_MAX: u64 = 1_000_000;
+/// A machine has no more ports to connect from.
+const CONNECTIONS_MAX: u64 = 65_535;
+const THREADS_MAX: u64 = 1024;
+/// Numbers of keys are added up.
+const KEYS_MAX: u64 = 1 << 60;
+/// What is remembered of each.
+const OBJECTS_MAX: u64 = 100_000_000;
+const WATCHERS_MAX: u64 = 10_000_000;
+const STREAMS_MAX: u64 = 1_000_000;
+
+/// Refuses what no run can be.
+pub(crate) fn check(cli: &Cli) -> Result<(), BenchError> {
+    let Options { clients, connections, threads, keys, key_size, value_size, .. } = &cli.options;
+    let mut asked = vec![
+        ("--value-size", wide(*value_size), VALUE_BYTES_MAX, " bytes"),
+        ("--key-size", wide(*key_size), KEY_BYTES_MAX, " bytes"),
+        ("--clients", wide(*clients), CLIENTS_MAX, ""),
+        ("--connections", wide(*connections), CONNECTIONS_MAX, ""),
+        ("--threads", wide(*threads), THREADS_MAX, ""),
+        ("--keys", *keys, KEYS_MAX, ""),
+    ];
+    match &cli.load {
+        Load::Watch(args) => asked.extend([
+            ("--watchers", args.watchers, WATCHERS_MAX, ""),
+            ("--watched-keys", args.watched_keys, WATCHERS_MAX, ""),
+            ("--streams", wide(args.streams), STREAMS_MAX, ""),
+            ("--watch-connections", wide(args.watch_connections), CONNECTIONS_MAX, ""),
+        ]),
+        Load::Kubernetes(args) => asked.extend([
+            ("--watchers", args.watchers, WATCHERS_MAX, ""),
+            ("--keys", *keys, OBJECTS_MAX, ""),
+        ]),
+        _ => {}
+    }
+    for (flag, given, max, unit) in asked {
+        if given > max {
+            let text = format!("{flag} is {given}, and {max}{unit} is the most");
+            return Err(BenchError::Usage(text));
+        }
+    }
+    let in_flight = wide(*clients).saturating_mul(wide(*key_size) + wide(*value_size));
+    if in_flight > FLIGHT_BYTES_MAX {
+        let text = format!(
+            "{clients} clients with keys of {key_size} and values of {value_size} bytes have {in_flight} bytes in \
+             flight, and {FLIGHT_BYTES_MAX} is the most: give fewer --clients"
+        );
+        return Err(BenchError::Usage(text));
+    }
+    Ok(())
+}
+
+const fn wide(number: usize) -> u64 {
+    number as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    fn told(line: &str) -> Option<String> {
+        let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+        check(&cli).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_no_machine_can_do_is_refused() {
+        for line in [
+            "put",
+            "put --value-size=1048576 --clients=1000",
+            "put --clients=100000 --connections=10000",
+            "watch --watchers=1000000 --streams=1000",
+            "kubernetes --keys=1000000",
+        ] {
+            assert_eq!(told(line), None, "{line}");
+        }
+        for (line, flag) in [
+            ("put --value-size=99999999999", "--value-size is 99999999999"),
+            ("put --value-size=18446744073709551615", "--value-size is 18446744073709551615"),
+            ("put --key-size=18446744073709551615", "--key-size"),
+            ("range --clients=18446744073709551615", "--clients"),
+            ("put --connections=65536", "--connections"),
+            ("put --threads=100000", "--threads"),
+            ("fill --keys=18446744073709551615 --key-size=64", "--keys"),
+            ("kubernetes --keys=1000000000", "--keys"),
+            ("kubernetes --watchers=9999999999", "--watchers"),
+            ("watch --watchers=9999999999", "--watchers"),
+            ("watch --streams=9999999999", "--streams"),
+            ("watch --watched-keys=9999999999", "--watched-keys"),
+            ("watch --watch-connections=9999999999", "--watch-connections"),
+            ("put --value-size=67108864", "bytes in flight"),
+        ] {
+            let told = told(line).unwrap_or_else(|| panic!("{line} is not refused"));
+            assert!(told.contains(flag) && told.contains("is the most"), "{told}");
+        }
+    }
+}
