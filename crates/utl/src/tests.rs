@@ -167,6 +167,24 @@ fn mistakes_are_told_with_etcdutls_codes() {
 }
 
 #[test]
+fn what_is_no_snapshot_by_any_flag_is_not_said_to_lack_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("empty");
+    std::fs::write(&empty, "").unwrap();
+    let new = folder.path().join("new");
+    for (path, reason) in [(&*empty, "the file is empty"), (folder.path(), "it is a directory")] {
+        let path = path.to_str().unwrap();
+        for more in [&[][..], &["--skip-hash-check"]] {
+            let words = ["snapshot", "restore", path, "--data-dir", new.to_str().unwrap()];
+            let (code, _, errors) = utl(&[&words, more].concat());
+            let said = format!("Error: {path} is no snapshot: {reason}\n");
+            assert!(code == 1 && errors.ends_with(&said), "{errors}");
+        }
+    }
+    assert!(!new.exists());
+}
+
+#[test]
 fn help_shows_every_command_and_flag() {
     let top = success(&[]);
     assert!(top.starts_with(

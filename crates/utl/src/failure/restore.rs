@@ -50,6 +50,14 @@ pub(crate) enum RestoreError {
     /// The snapshot is not there.
     #[error("open {}: no such file or directory", .0.display())]
     Missing(PathBuf),
+    /// It is no file, or one with nothing in it: no flag makes a snapshot of it.
+    #[error("{} is no snapshot: {reason}", path.display())]
+    NoSnapshot {
+        /// What was given.
+        path: PathBuf,
+        /// Why not.
+        reason: &'static str,
+    },
     /// It is the backend file of a running member, which changes while it is read.
     #[error(
         "{} is in use by a running member: a copy of it would be torn; take a snapshot of it (`snapshot save`)",

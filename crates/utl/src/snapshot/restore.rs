@@ -129,6 +129,15 @@ fn open_source(disk: &dyn Disk, path: &Path) -> Result<Arc<dyn DiskFile>, Restor
         }
         opened => opened.map_err(io_error("open", path, 0))?,
     };
+    let facts = disk.metadata(path).map_err(io_error("look at it", path, 0))?;
+    let reason = match facts {
+        Some(facts) if facts.is_dir => Some("it is a directory"),
+        Some(facts) if facts.len == 0 => Some("the file is empty"),
+        Some(_) | None => None,
+    };
+    if let Some(reason) = reason {
+        return Err(RestoreError::NoSnapshot { path: path.to_path_buf(), reason });
+    }
     let locked = file.try_lock(LockKind::FlockShared).map_err(io_error("lock", path, 0))?;
     if locked { Ok(file) } else { Err(RestoreError::InUse(path.to_path_buf())) }
 }
