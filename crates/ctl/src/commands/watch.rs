@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use crate::client::Client;
 use crate::command::{Command, group};
 use crate::events::{Events, Leader, cancel_text, is_progress};
-use crate::failure::{Failure, exit, status_text};
+use crate::failure::{Failure, exit, status_text, system_text};
 use crate::flags::{Flag, FlagError, Matches};
 use crate::gotext::quote;
 use crate::key_range::KeyRange;
@@ -190,11 +190,24 @@ fn execute(
             Some(code) => format!("exit status {code}"),
             None => status.to_string(),
         },
-        Err(error) => error.to_string(),
+        Err(error) => not_started(program.as_bytes(), &error),
     };
     let command: Vec<_> = exec.iter().map(|word| quote(word)).collect();
     session.print_error(&format!("command [{}] error ({reason})\n", command.join(" ")));
     Err(Failure::silent(exit::ERROR))
+}
+
+/// Why a command did not begin, as Go tells it.
+fn not_started(program: &[u8], error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound if !program.contains(&b'/') => {
+            format!("exec: {}: executable file not found in $PATH", quote(program))
+        }
+        _ => {
+            let program = String::from_utf8_lossy(program);
+            format!("fork/exec {program}: {}", system_text(&error.to_string()))
+        }
+    }
 }
 
 type Following<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
@@ -315,5 +328,13 @@ mod tests {
         ] {
             assert_eq!(watch(line, env).unwrap_err(), Failure::bad_args(text), "{line:?}");
         }
+    }
+
+    #[test]
+    fn a_command_that_is_not_there_is_told_as_go_tells_it() {
+        let none = std::io::Error::from_raw_os_error(2);
+        let told = |program: &[u8]| not_started(program, &none);
+        assert_eq!(told(b"none"), "exec: \"none\": executable file not found in $PATH");
+        assert_eq!(told(b"/a/none"), "fork/exec /a/none: no such file or directory");
     }
 }
