@@ -53,12 +53,12 @@ pub fn line(
 }
 
 /// Writes one line in columns: when, how serious, what, and the fields as JSON.
-pub fn columns(out: &mut dyn Write, level: &str, message: &str, fields: &[(&str, String)]) {
+pub fn columns(out: &mut dyn Write, level: &str, message: &str, fields: &[(&str, Value)]) {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let seconds = Duration::from_secs(since.as_secs());
     let moment = timestamp(seconds).replace(".000000Z", "Z");
     let quoted = |text: &str| Value::from(text).to_string();
-    let field = |(key, value): &(&str, String)| format!("{}: {}", quoted(key), quoted(value));
+    let field = |(key, value): &(&str, Value)| format!("{}: {value}", quoted(key));
     let fields: Vec<String> = fields.iter().map(field).collect();
     let mut text = format!("{moment}\t{level}\t{message}");
     if !fields.is_empty() {
@@ -106,11 +106,11 @@ mod tests {
     #[test]
     fn columns_are_separated_by_tabs() {
         let mut out = Vec::new();
-        columns(&mut out, "info", "done", &[("a", "x\"y".to_owned()), ("b", "2".to_owned())]);
+        columns(&mut out, "info", "done", &[("a", "x\"y".into()), ("b", 2.into())]);
         let text = String::from_utf8(out).unwrap();
         let (moment, rest) = text.split_once('\t').unwrap();
         assert_eq!((moment.len(), moment.ends_with('Z')), (20, true), "{moment}");
-        assert_eq!(rest, "info\tdone\t{\"a\": \"x\\\"y\", \"b\": \"2\"}\n");
+        assert_eq!(rest, "info\tdone\t{\"a\": \"x\\\"y\", \"b\": 2}\n");
     }
 
     #[test]

@@ -14,9 +14,10 @@ use std::time::Instant;
 use bytes::Bytes;
 use quorate_cli::flags::Flag;
 use quorate_cli::gotext::{duration, size};
-use quorate_storage::bolt::{Db, Options};
+use quorate_storage::bolt::{Db, Options, Stats};
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::Disk;
+use serde_json::Value;
 
 use crate::command::Command;
 use crate::failure::Failure;
@@ -52,15 +53,9 @@ fn run(session: &Session) -> Result<(), Failure> {
     let start = Instant::now();
     let old = files::open_db_to_write(session, &path)?;
     let before = old.stats();
-    session.log(
-        "info",
-        "defragmenting",
-        &[
-            ("path", path.display().to_string()),
-            ("current-db-size", size(before.size_bytes)),
-            ("current-db-size-in-use", size(before.in_use_bytes)),
-        ],
-    );
+    let path_field = ("path", path.display().to_string().into());
+    let fields = [&[path_field.clone()][..], &sizes(&before, None)].concat();
+    session.log_values("info", "defragmenting", &fields);
     let unfinished = dirs.snap().join(UNFINISHED);
     let new = match rewrite(&disk, &old, &unfinished) {
         Ok(new) => new,
@@ -73,22 +68,28 @@ fn run(session: &Session) -> Result<(), Failure> {
     disk.rename(&unfinished, &path).map_err(Failure::io("rename it", &unfinished))?;
     disk.sync_dir(&dirs.snap()).map_err(Failure::io("sync it", &dirs.snap()))?;
     let after = new.stats();
-    session.log(
-        "info",
-        "finished defragmenting directory",
-        &[
-            ("path", path.display().to_string()),
-            ("current-db-size-bytes-diff", difference(before.file_bytes, after.file_bytes)),
-            ("current-db-size", size(after.size_bytes)),
-            ("current-db-size-in-use", size(after.in_use_bytes)),
-            ("took", duration(start.elapsed())),
-        ],
-    );
+    let took = ("took", duration(start.elapsed()).into());
+    let fields = [&[path_field][..], &sizes(&after, Some(&before)), &[took]].concat();
+    session.log_values("info", "finished defragmenting directory", &fields);
     Ok(())
 }
 
-fn difference(before: u64, after: u64) -> String {
-    (i128::from(after) - i128::from(before)).to_string()
+/// How large the file is, and by how much it has grown since, in etcd's fields.
+fn sizes(now: &Stats, before: Option<&Stats>) -> Vec<(&'static str, Value)> {
+    let growth = |of: fn(&Stats) -> u64| {
+        let before = before?;
+        i64::try_from(i128::from(of(now)) - i128::from(of(before))).ok()
+    };
+    let all = |stats: &Stats| stats.size_bytes;
+    let in_use = |stats: &Stats| stats.in_use_bytes;
+    let mut fields = Vec::new();
+    fields.extend(growth(all).map(|bytes| ("current-db-size-bytes-diff", bytes.into())));
+    fields.push(("current-db-size-bytes", all(now).into()));
+    fields.push(("current-db-size", size(all(now)).into()));
+    fields.extend(growth(in_use).map(|bytes| ("current-db-size-in-use-bytes-diff", bytes.into())));
+    fields.push(("current-db-size-in-use-bytes", in_use(now).into()));
+    fields.push(("current-db-size-in-use", size(in_use(now)).into()));
+    fields
 }
 
 /// Writes the content of `old` into a new file, durably.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use quorate_cli::flags::{Flag, Matches};
 use quorate_cli::log;
+use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::report::{Format, Report};
@@ -102,6 +103,13 @@ impl Session {
 
     /// Writes a log line to standard error.
     pub(crate) fn log(&self, level: &str, message: &str, fields: &[(&str, String)]) {
+        let fields: Vec<_> =
+            fields.iter().map(|(key, value)| (*key, Value::from(value.as_str()))).collect();
+        self.log_values(level, message, &fields);
+    }
+
+    /// The same with fields of any kind.
+    pub(crate) fn log_values(&self, level: &str, message: &str, fields: &[(&str, Value)]) {
         log::columns(&mut *self.terminal.borrow_mut().errors, level, message, fields);
     }
 }

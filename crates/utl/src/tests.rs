@@ -185,6 +185,30 @@ fn what_is_no_snapshot_by_any_flag_is_not_said_to_lack_one() {
 }
 
 #[test]
+fn a_defragmentation_is_told_in_etcds_fields() {
+    let (folder, path) = (tempfile::tempdir().unwrap(), std::path::Path::new("member/snap/db"));
+    let path = folder.path().join(path);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let disk: std::sync::Arc<dyn quorate_storage::disk::Disk> =
+        std::sync::Arc::new(quorate_storage::disk::RealDisk);
+    let options = quorate_storage::bolt::Options::default();
+    drop(Backend::open(&disk, &path, options).unwrap());
+    let (code, _, errors) = utl(&["defrag", "--data-dir", folder.path().to_str().unwrap()]);
+    assert_eq!(code, 0, "{errors}");
+    let fields: Vec<serde_json::Value> = errors
+        .lines()
+        .map(|line| serde_json::from_str(line.split('\t').next_back().unwrap()).unwrap())
+        .collect();
+    let [before, after] = &fields[..] else { panic!("{errors}") };
+    for name in ["current-db-size-bytes", "current-db-size-in-use-bytes"] {
+        let number = |fields: &serde_json::Value, name: &str| fields[name].as_i64().unwrap();
+        let diff = number(after, &format!("{name}-diff"));
+        assert_eq!(number(before, name) + diff, number(after, name), "{errors}");
+    }
+    assert!(before["current-db-size"].is_string() && after["took"].is_string(), "{errors}");
+}
+
+#[test]
 fn help_shows_every_command_and_flag() {
     let top = success(&[]);
     assert!(top.starts_with(
