@@ -186,12 +186,11 @@ fn what_is_no_snapshot_by_any_flag_is_not_said_to_lack_one() {
 
 #[test]
 fn a_defragmentation_is_told_in_etcds_fields() {
-    let (folder, path) = (tempfile::tempdir().unwrap(), std::path::Path::new("member/snap/db"));
+    let (folder, path) = (tempfile::tempdir().unwrap(), Path::new("member/snap/db"));
     let path = folder.path().join(path);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    let disk: std::sync::Arc<dyn quorate_storage::disk::Disk> =
-        std::sync::Arc::new(quorate_storage::disk::RealDisk);
-    let options = quorate_storage::bolt::Options::default();
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let options = Options::default();
     drop(Backend::open(&disk, &path, options).unwrap());
     let (code, _, errors) = utl(&["defrag", "--data-dir", folder.path().to_str().unwrap()]);
     assert_eq!(code, 0, "{errors}");
