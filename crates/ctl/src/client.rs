@@ -32,7 +32,7 @@ use tonic::{Code, Request, Response, Status, TimeoutExpired};
 use crate::credentials::{Credentials, Token};
 use crate::failure::{Failure, exit, status_text};
 use crate::security::Transport;
-use cause::innermost;
+use cause::broken;
 pub(crate) use warning::Warning;
 
 const SEND_BYTES_MAX: usize = 2 << 20;
@@ -481,7 +481,7 @@ pub(crate) fn told(status: Status) -> Status {
     }
     match status.code() {
         Code::Unknown | Code::Cancelled => {
-            Status::unavailable(format!("{BROKEN}{}", innermost(error)))
+            Status::unavailable(format!("{BROKEN}{}", broken(error)))
         }
         _ => status,
     }

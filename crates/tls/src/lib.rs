@@ -46,6 +46,7 @@ pub use protocols::{Protocols, SetupError};
 pub use self_signed::{SelfSignedError, find_or_make};
 pub use suites::{SuiteError, Suites};
 pub use tokio_rustls::{client, server};
+pub use told::tls_reason;
 pub use versions::{Version, Versions};
 
 #[cfg(test)]

@@ -2,24 +2,36 @@
 //!
 //! What that has no words for is told in those of ours.
 
+use std::error::Error as StdError;
 use std::io;
 
+use quorate_gotext::quote::go_reason;
+use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
-/// Tells why a handshake failed, or a connection broke.
-pub(crate) fn told(error: &io::Error) -> String {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
-    match inner {
-        // A reason of ours, as it is.
-        Some(Error::InvalidCertificate(CertificateError::Other(own))) => own.0.to_string(),
-        Some(error) => of_library(error),
-        None if error.kind() == io::ErrorKind::UnexpectedEof => "EOF".to_owned(),
-        None => quorate_gotext::quote::go_reason(error),
+/// What TLS failed of, somewhere behind an error; nothing if it did not.
+#[must_use]
+pub fn tls_reason(error: &(dyn StdError + 'static)) -> Option<String> {
+    if let Some(error) = error.downcast_ref::<Error>() {
+        return Some(of_library(error));
     }
+    let Some(of_system) = error.downcast_ref::<io::Error>() else {
+        return error.source().and_then(tls_reason);
+    };
+    // What an error of the system's type wraps is not its source, but the source's.
+    let wrapped = of_system.get_ref().and_then(|inner| tls_reason(inner));
+    wrapped.or_else(|| (of_system.kind() == io::ErrorKind::UnexpectedEof).then(|| "EOF".to_owned()))
+}
+
+/// Tells why a handshake failed.
+pub(crate) fn told(error: &io::Error) -> String {
+    tls_reason(error).unwrap_or_else(|| go_reason(error))
 }
 
 fn of_library(error: &Error) -> String {
     match error {
+        // A reason of ours, as it is.
+        Error::InvalidCertificate(CertificateError::Other(own)) => own.0.to_string(),
         Error::InvalidCertificate(error) => of_certificate(error),
         Error::NoCertificatesPresented => "tls: client didn't provide a certificate".to_owned(),
         Error::AlertReceived(alert) => format!("remote error: tls: {}", of_alert(*alert)),
@@ -53,9 +65,35 @@ fn of_certificate(error: &CertificateError) -> String {
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "x509: certificate specifies an incompatible key usage".to_owned()
         }
+        CertificateError::NotValidForNameContext { expected, presented } => {
+            of_names(expected, presented)
+        }
         other => other.to_string(),
     };
     format!("tls: failed to verify certificate: {why}")
+}
+
+/// A certificate that stands for others; what it stands for is told as the library writes names.
+fn of_names(expected: &ServerName<'_>, presented: &[String]) -> String {
+    let within = |start: &'static str, end: &'static str| {
+        let names = presented.iter().filter_map(|name| name.strip_prefix(start)?.strip_suffix(end));
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let wanted = expected.to_str();
+    if let ServerName::IpAddress(_) = expected {
+        return match within("IpAddress(", ")") {
+            none if none.is_empty() => format!(
+                "x509: cannot validate certificate for {wanted} because it doesn't contain any IP SANs"
+            ),
+            addresses => format!("x509: certificate is valid for {addresses}, not {wanted}"),
+        };
+    }
+    match within("DnsName(\"", "\")") {
+        none if none.is_empty() => {
+            format!("x509: certificate is not valid for any names, but wanted to match {wanted}")
+        }
+        names => format!("x509: certificate is valid for {names}, not {wanted}"),
+    }
 }
 
 /// A time in seconds since 1970, as people read it.
@@ -66,17 +104,24 @@ fn date(secs: u64) -> String {
 
 fn of_alert(alert: AlertDescription) -> String {
     let words = match alert {
+        AlertDescription::AccessDenied => "access denied",
         AlertDescription::BadCertificate => "bad certificate",
+        AlertDescription::BadRecordMac => "bad record MAC",
         AlertDescription::CertificateExpired => "expired certificate",
         AlertDescription::CertificateRequired => "certificate required",
         AlertDescription::CertificateRevoked => "revoked certificate",
         AlertDescription::CertificateUnknown => "unknown certificate",
+        AlertDescription::DecodeError => "error decoding message",
         AlertDescription::DecryptError => "error decrypting message",
         AlertDescription::HandshakeFailure => "handshake failure",
+        AlertDescription::IllegalParameter => "illegal parameter",
+        AlertDescription::InsufficientSecurity => "insufficient security level",
         AlertDescription::InternalError => "internal error",
         AlertDescription::NoApplicationProtocol => "no application protocol",
         AlertDescription::ProtocolVersion => "protocol version not supported",
+        AlertDescription::UnexpectedMessage => "unexpected message",
         AlertDescription::UnknownCA => "unknown certificate authority",
+        AlertDescription::UnrecognisedName => "unrecognized name",
         AlertDescription::UnsupportedCertificate => "unsupported certificate",
         other => return format!("{other:?}"),
     };
@@ -119,5 +164,9 @@ mod tests {
         }
         let refused = io::Error::from_raw_os_error(111);
         assert_eq!(told(&refused), "connection refused");
+        assert_eq!(tls_reason(&refused), None);
+        let deep = io::Error::other(io::Error::other(Error::NoCertificatesPresented));
+        assert_eq!(told(&deep), "tls: client didn't provide a certificate");
+        assert_eq!(told(&io::ErrorKind::UnexpectedEof.into()), "EOF");
     }
 }
