@@ -15,12 +15,23 @@ pub fn tls_reason(error: &(dyn StdError + 'static)) -> Option<String> {
     if let Some(error) = error.downcast_ref::<Error>() {
         return Some(of_library(error));
     }
-    let Some(of_system) = error.downcast_ref::<io::Error>() else {
-        return error.source().and_then(tls_reason);
-    };
-    // What an error of the system's type wraps is not its source, but the source's.
-    let wrapped = of_system.get_ref().and_then(|inner| tls_reason(inner));
-    wrapped.or_else(|| (of_system.kind() == io::ErrorKind::UnexpectedEof).then(|| "EOF".to_owned()))
+    if let Some(of_system) = error.downcast_ref::<io::Error>() {
+        // What an error of the system's type wraps is not its source, but the source's.
+        let wrapped = of_system.get_ref().and_then(|inner| tls_reason(inner));
+        let has_ended = of_system.kind() == io::ErrorKind::UnexpectedEof;
+        return wrapped.or_else(|| has_ended.then(|| "EOF".to_owned()));
+    }
+    match error.source() {
+        Some(source) => tls_reason(source),
+        // HTTP/2 keeps the text of what broke a connection, and nothing else.
+        None => {
+            let text = error.to_string();
+            text.strip_prefix("received fatal alert: ").map(|name| {
+                let known = ALERTS.iter().find(|(alert, _)| format!("{alert:?}") == name);
+                of_remote(known.map_or(name, |(_, words)| words))
+            })
+        }
+    }
 }
 
 /// Tells why a handshake failed.
@@ -34,7 +45,10 @@ fn of_library(error: &Error) -> String {
         Error::InvalidCertificate(CertificateError::Other(own)) => own.0.to_string(),
         Error::InvalidCertificate(error) => of_certificate(error),
         Error::NoCertificatesPresented => "tls: client didn't provide a certificate".to_owned(),
-        Error::AlertReceived(alert) => format!("remote error: tls: {}", of_alert(*alert)),
+        Error::AlertReceived(alert) => match ALERTS.iter().find(|(known, _)| known == alert) {
+            Some((_, words)) => of_remote(words),
+            None => of_remote(&format!("{alert:?}")),
+        },
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             "tls: first record does not look like a TLS handshake".to_owned()
         }
@@ -102,30 +116,31 @@ fn date(secs: u64) -> String {
     time.map_or_else(|| format!("{secs} s since 1970"), |time| time.to_string())
 }
 
-fn of_alert(alert: AlertDescription) -> String {
-    let words = match alert {
-        AlertDescription::AccessDenied => "access denied",
-        AlertDescription::BadCertificate => "bad certificate",
-        AlertDescription::BadRecordMac => "bad record MAC",
-        AlertDescription::CertificateExpired => "expired certificate",
-        AlertDescription::CertificateRequired => "certificate required",
-        AlertDescription::CertificateRevoked => "revoked certificate",
-        AlertDescription::CertificateUnknown => "unknown certificate",
-        AlertDescription::DecodeError => "error decoding message",
-        AlertDescription::DecryptError => "error decrypting message",
-        AlertDescription::HandshakeFailure => "handshake failure",
-        AlertDescription::IllegalParameter => "illegal parameter",
-        AlertDescription::InsufficientSecurity => "insufficient security level",
-        AlertDescription::InternalError => "internal error",
-        AlertDescription::NoApplicationProtocol => "no application protocol",
-        AlertDescription::ProtocolVersion => "protocol version not supported",
-        AlertDescription::UnexpectedMessage => "unexpected message",
-        AlertDescription::UnknownCA => "unknown certificate authority",
-        AlertDescription::UnrecognisedName => "unrecognized name",
-        AlertDescription::UnsupportedCertificate => "unsupported certificate",
-        other => return format!("{other:?}"),
-    };
-    words.to_owned()
+/// Alerts of the other side that Go has words for.
+const ALERTS: [(AlertDescription, &str); 19] = [
+    (AlertDescription::AccessDenied, "access denied"),
+    (AlertDescription::BadCertificate, "bad certificate"),
+    (AlertDescription::BadRecordMac, "bad record MAC"),
+    (AlertDescription::CertificateExpired, "expired certificate"),
+    (AlertDescription::CertificateRequired, "certificate required"),
+    (AlertDescription::CertificateRevoked, "revoked certificate"),
+    (AlertDescription::CertificateUnknown, "unknown certificate"),
+    (AlertDescription::DecodeError, "error decoding message"),
+    (AlertDescription::DecryptError, "error decrypting message"),
+    (AlertDescription::HandshakeFailure, "handshake failure"),
+    (AlertDescription::IllegalParameter, "illegal parameter"),
+    (AlertDescription::InsufficientSecurity, "insufficient security level"),
+    (AlertDescription::InternalError, "internal error"),
+    (AlertDescription::NoApplicationProtocol, "no application protocol"),
+    (AlertDescription::ProtocolVersion, "protocol version not supported"),
+    (AlertDescription::UnexpectedMessage, "unexpected message"),
+    (AlertDescription::UnknownCA, "unknown certificate authority"),
+    (AlertDescription::UnrecognisedName, "unrecognized name"),
+    (AlertDescription::UnsupportedCertificate, "unsupported certificate"),
+];
+
+fn of_remote(words: &str) -> String {
+    format!("remote error: tls: {words}")
 }
 
 #[cfg(test)]
@@ -168,5 +183,13 @@ mod tests {
         let deep = io::Error::other(io::Error::other(Error::NoCertificatesPresented));
         assert_eq!(told(&deep), "tls: client didn't provide a certificate");
         assert_eq!(told(&io::ErrorKind::UnexpectedEof.into()), "EOF");
+        #[derive(Debug, thiserror::Error)]
+        #[error("received fatal alert: {0}")]
+        struct TextOf(&'static str);
+        for (alert, words) in [("CertificateRequired", "certificate required"), ("Other", "Other")]
+        {
+            let told = tls_reason(&TextOf(alert)).unwrap();
+            assert_eq!(told, format!("remote error: tls: {words}"));
+        }
     }
 }

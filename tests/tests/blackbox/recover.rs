@@ -53,7 +53,11 @@ fn kill_all(cluster: &mut Cluster) {
 
 /// The line that says why the tool has failed.
 fn complaint(finished: &Finished) -> &str {
-    assert_eq!(finished.code, Some(1), "{finished:?}");
+    complaint_with(1, finished)
+}
+
+fn complaint_with(code: i32, finished: &Finished) -> &str {
+    assert_eq!(finished.code, Some(code), "{finished:?}");
     let mut lines = finished.stderr.lines();
     lines.find(|line| line.starts_with("Error: ")).unwrap_or_else(|| panic!("{finished:?}"))
 }
@@ -386,7 +390,8 @@ async fn what_cannot_be_weighed_is_refused(kind: Kind) {
     let name = format!("--name=m{gone}");
     let same = refused(&[text(stopped), &name, &initial, &peer, "--accept-data-loss"]);
     assert!(same.contains("give another --initial-cluster-token"), "{same}");
-    assert!(refused(&["/nonexistent"]).contains("no such directory"));
+    let mistyped = Utl::Quorate.run(&["recover", "--yes", "/nonexistent"]);
+    assert!(complaint_with(128, &mistyped).contains("no such directory"), "{mistyped:?}");
     let inside = format!("--data-dir={}", copy.join("new").display());
     let inside = refused(&[text(&copy), &inside]);
     assert!(inside.contains("in which nothing is changed"), "{inside}");
