@@ -9,7 +9,7 @@ use quorate_gotext::quote::go_reason;
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
-/// What TLS failed of, somewhere behind an error; nothing if it did not.
+/// What TLS failed of, somewhere behind an error, or that the connection ended; nothing if it is about something else.
 #[must_use]
 pub fn tls_reason(error: &(dyn StdError + 'static)) -> Option<String> {
     if let Some(error) = error.downcast_ref::<Error>() {

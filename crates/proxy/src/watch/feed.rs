@@ -157,7 +157,7 @@ impl Feeds {
             let (frames, body) = requests();
             let mut has_told = false;
             let ended = tokio::select! {
-                ended = feed.read(&self.members, &asker, body, &mut has_told) => ended,
+                ended = self.read(&feed, &asker, body, &mut has_told) => ended,
                 () = feed.send(frames) => continue,
             };
             if let Err(status) = ended
@@ -172,6 +172,21 @@ impl Feeds {
             sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
+    }
+
+    async fn read(
+        &self,
+        feed: &Feed,
+        asker: &Asker,
+        body: Body,
+        has_told: &mut bool,
+    ) -> Result<(), Status> {
+        let mut messages = self.members.open(asker, body).await?;
+        while let Some(response) = self.members.next(asker, &mut messages).await? {
+            *has_told = true;
+            feed.deliver(&self.rooms, response);
+        }
+        Ok(())
     }
 }
 
@@ -240,8 +255,8 @@ impl Feed {
         chunk
     }
 
-    /// Tells groups what is for them.
-    fn deliver(&self, response: WatchResponse) {
+    /// Tells groups what is for them. One whose watch a member has ended leaves its room, which may be empty then.
+    fn deliver(&self, rooms: &Rooms, response: WatchResponse) {
         let place = |seated: &Seated| (Arc::clone(&seated.room), seated.group);
         let is_about_all = response.watch_id < 0 && !response.created;
         let told: Vec<(Arc<Room>, u64)> = {
@@ -254,13 +269,14 @@ impl Feed {
             }
         };
         // Who does not want its watch any more has left its seat.
-        if let [(room, group)] = &told[..] {
-            room.deliver(*group, response);
-        } else {
-            for (room, group) in told {
-                room.deliver(group, response.clone());
+        let tell = |(room, group): &(Arc<Room>, u64), response| {
+            if !room.deliver(*group, response) {
+                rooms.tidy(room);
             }
-        }
+        };
+        let Some((last, others)) = told.split_last() else { return };
+        others.iter().for_each(|place| tell(place, response.clone()));
+        tell(last, response);
     }
 
     /// Ends all groups, and their watchers' streams.
@@ -300,21 +316,6 @@ impl Feed {
             }
         }
     }
-
-    async fn read(
-        &self,
-        members: &Members,
-        asker: &Asker,
-        body: Body,
-        has_told: &mut bool,
-    ) -> Result<(), Status> {
-        let mut messages = members.open(asker, body).await?;
-        while let Some(response) = members.next(asker, &mut messages).await? {
-            *has_told = true;
-            self.deliver(response);
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -324,21 +325,33 @@ mod tests {
     use quorate_api::etcdserverpb::watch_request::RequestUnion;
     use quorate_telemetry::metrics::ProxyMetrics;
 
-    use super::super::room::Wish;
+    use super::super::mailbox::Mailbox;
+    use super::super::room::{Entered, Watcher, Wish};
     use super::*;
+    use crate::outbox::Outbox;
 
-    fn seat(feed: &Arc<Feed>) -> Seat {
-        let wish = Wish {
+    fn wish() -> Wish {
+        Wish {
             asker: Asker::default(),
             key: "a".into(),
             range_end: "".into(),
             filters: Vec::new(),
             prev_kv: false,
-        };
-        let room = Arc::new(Room::new(wish, Arc::new(ProxyMetrics::new(&[]))));
-        let seated = Seated { room, group: 1, is_begun: false, is_created: false };
+        }
+    }
+
+    fn metrics() -> Arc<ProxyMetrics> {
+        Arc::new(ProxyMetrics::new(&[]))
+    }
+
+    fn seat_of(feed: &Arc<Feed>, room: Arc<Room>, group: u64) -> Seat {
+        let seated = Seated { room, group, is_begun: false, is_created: false };
         let id = feed.state.lock().add(seated);
         Seat { feed: Arc::clone(feed), id }
+    }
+
+    fn seat(feed: &Arc<Feed>) -> Seat {
+        seat_of(feed, Arc::new(Room::new(wish(), metrics())), 1)
     }
 
     /// What the member is asked, in short.
@@ -379,6 +392,27 @@ mod tests {
         assert_eq!(asked(&feed), ["create 3", "create 4", "progress"], "it was not answered");
         drop((third, fourth));
         assert_eq!(asked(&feed), ["cancel 3", "cancel 4"]);
+        assert!(feed.state.lock().seated.is_empty());
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_watch_that_a_member_refuses() {
+        let (feed, rooms) = (Arc::new(Feed::default()), Rooms::new(metrics()));
+        let watcher = Watcher {
+            mailbox: Arc::new(Mailbox::new(Arc::new(Outbox::default()))),
+            serial: 0,
+            watch_id: 0,
+            next: 0,
+            wants_progress: false,
+            is_created: false,
+            awaits_progress: false,
+        };
+        let (room, entered) = rooms.enter(wish(), watcher);
+        let Entered::Alone { group, .. } = entered else { panic!("nobody was there") };
+        room.followed_by(group, Box::new(seat_of(&feed, Arc::clone(&room), group)));
+        assert_eq!(asked(&feed), ["create 1"]);
+        feed.deliver(&rooms, created(-1));
+        assert!(rooms.is_empty());
         assert!(feed.state.lock().seated.is_empty());
     }
 

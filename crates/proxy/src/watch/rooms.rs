@@ -36,6 +36,11 @@ impl Rooms {
         (room, entered)
     }
 
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.rooms.lock().is_empty()
+    }
+
     /// Takes a room away in which nobody is.
     pub(super) fn tidy(&self, room: &Arc<Room>) {
         let mut rooms = self.rooms.lock();
