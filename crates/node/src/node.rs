@@ -588,9 +588,14 @@ impl Node {
         }
     }
 
-    /// Forgets entries that nobody is likely to ask for.
+    /// Drops entries from memory that no member is likely to ask for.
+    ///
+    /// Entries are handed out for applying in groups, and consensus counts a group as applied when all of it is: the
+    /// state machine may be ahead of that. Consensus still reads the entries that it does not count yet. It may be
+    /// ahead of the state machine too, at a snapshot that is still to be installed.
     fn cut_log(&mut self) {
-        let (applied, policy, is_alone) = (self.applied, self.policy, self.is_sole_voter());
+        let applied = self.applied.min(self.raft.applied_index());
+        let (policy, is_alone) = (self.policy, self.is_sole_voter());
         let before_first = self.raft.storage().first_index().prev();
         // A lone voter has nobody to feed. Who joins it later starts from a snapshot.
         let mut forgettable = if is_alone { applied } else { policy.forgettable(applied) };
@@ -616,7 +621,7 @@ impl Node {
                 Ok(_) | Err(StorageError::SnapshotOutOfDate) => {}
                 Err(error) => unreachable!("what is applied is in the log: {error}"),
             }
-            storage.compact(forgettable).expect("applied entries are in the log");
+            self.raft.compact(forgettable).expect("applied entries are in the log");
         }
     }
 

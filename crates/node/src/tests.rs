@@ -53,6 +53,10 @@ struct Member {
 
 impl Member {
     fn start(config: Config) -> Self {
+        Self::start_with(config, false)
+    }
+
+    fn start_with(config: Config, holds_applications: bool) -> Self {
         let mut member = Self {
             node: Node::new(config).unwrap(),
             applied: Vec::new(),
@@ -64,7 +68,7 @@ impl Member {
             snapshots: 0,
             installed: Vec::new(),
             stops: Vec::new(),
-            holds_applications: false,
+            holds_applications,
             unapplied: Vec::new(),
         };
         member.node.start();

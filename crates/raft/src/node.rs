@@ -42,7 +42,7 @@ use crate::positions::{POSITION_MAX, believed_commit_max, believed_term_max};
 use crate::raft::Raft;
 use crate::state::{ConfState, HardState, Role, SoftState};
 use crate::status::Status;
-use crate::storage::Storage;
+use crate::storage::{MemoryStorage, Storage, StorageError};
 use crate::term::Term;
 use crate::tracker::ProgressMap;
 
@@ -387,9 +387,21 @@ impl<S: Storage> Node<S> {
         &self.raft.log.storage
     }
 
-    /// The written log, to append to and compact. Entries that are not yet applied must stay.
+    /// The written log, to append to. It is compacted only up to [`applied_index`](Self::applied_index): the
+    /// core still reads what follows. [`compact`](Node::compact) asserts that.
     pub fn storage_mut(&mut self) -> &mut S {
         &mut self.raft.log.storage
+    }
+}
+
+impl Node<MemoryStorage> {
+    /// Drops the entries of the log up to and including `index`, which must be reported to be applied.
+    pub fn compact(&mut self, index: LogIndex) -> Result<(), StorageError> {
+        assert!(
+            index <= self.applied_index(),
+            "the core may still read entries that are not applied"
+        );
+        self.raft.log.storage.compact(index)
     }
 }
 

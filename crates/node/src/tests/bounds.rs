@@ -2,6 +2,7 @@
 //! sends ahead.
 
 use super::*;
+use quorate_raft::confchange::wire as change_wire;
 use quorate_raft::{LogIndex, Term};
 
 #[test]
@@ -127,4 +128,30 @@ fn an_append_is_no_longer_than_the_bound_says() {
     }
     entry_counts.retain(|count| *count > 0);
     assert_eq!(entry_counts, [2, 2, 2, 1], "of 400 KiB, in appends of 1 MiB");
+}
+
+#[test]
+fn the_log_keeps_entries_that_consensus_does_not_know_to_be_applied() {
+    const CHANGE: u64 = 250;
+    // A membership change for consensus to look for before it campaigns.
+    let change =
+        ConfChange { kind: ConfChangeKind::AddLearnerNode, node_id: 9, ..ConfChange::default() };
+    let entry = |index| {
+        let is_change = index == CHANGE;
+        let kind = if is_change { EntryKind::ConfChange } else { EntryKind::Normal };
+        let data = if is_change { change_wire::encode_v1(&change) } else { Bytes::new() };
+        Entry { term: Term(1), index: LogIndex(index), kind, data }
+    };
+    let hard_state = HardState { term: Term(1), vote: 1, commit: LogIndex(300) };
+    let entries = (1..=300).map(entry).collect();
+    // A lone voter keeps no applied entry for others.
+    let mut member = Member::start_with(Config { hard_state, entries, ..config(1, &[1]) }, true);
+    assert_eq!(member.unapplied, [LogIndex(300)]);
+    member.handle(Event::Applied { index: LogIndex(CHANGE - 1) });
+    // The entries were handed out together, so consensus counts none of them as applied yet. It looks through
+    // them for membership changes whenever an election is due.
+    for _ in 0..30 {
+        member.handle(Event::Tick);
+    }
+    assert_eq!(member.node.leadership().role, Role::Follower, "a change is not applied");
 }

@@ -25,7 +25,6 @@ const EXEMPT: &[(&str, &str)] = &[
         "clear_bucket",
         "an operation that files of bbolt have been through, so tests of the engine do it",
     ),
-    ("applied_index", "the core's word on it, which schedules hold against what they have applied"),
     ("inject", "a disk that fails is a double for tests of whoever writes"),
     ("limit_growth", "the same, of a disk that is full"),
     ("crash", "the same, of a disk that loses its power"),
