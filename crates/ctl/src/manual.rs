@@ -19,7 +19,7 @@ pub(crate) const MANUAL: Manual<Run> = Manual {
     ],
     environment: &[
         "Every option that all commands take may be given as a variable instead: ETCDCTL_ and its name in capitals with \
-         underscores, ETCDCTL_ENDPOINTS for --endpoints. What stands on the command line counts.",
+         underscores, ETCDCTL_ENDPOINTS for --endpoints. An option that is given both ways is refused.",
     ],
     exits: &[
         ("0", "It is done."),

@@ -112,7 +112,7 @@ fn every_page_has_one_place_in_the_book() {
 }
 
 /// A block that nobody types says so in the comment before it, with the reason, or who does the like; the files that it
-/// names are there. The session of `running.md` is typed by a test of its own, and the README by people who come first.
+/// names are there. The commands of `running.md` and of the README are run by tests of their own.
 #[test]
 fn blocks_of_commands_are_typed_or_say_that_they_are_not() {
     let mut marked = 0;
@@ -133,6 +133,44 @@ fn blocks_of_commands_are_typed_or_say_that_they_are_not() {
         }
     }
     assert!(marked > 10, "only {marked} blocks were found");
+}
+
+/// `ctl` refuses an option that is also set in the environment, and pages export variables: what stands on one page has to work
+/// after what stands on another.
+#[test]
+fn no_command_of_a_page_has_an_option_that_a_page_exports() {
+    let mut all = pages("docs");
+    all.insert("README.md".to_owned());
+    let texts: Vec<String> = all.iter().map(|page| text(page)).collect();
+    let commands = || {
+        let blocks = texts.iter().flat_map(|text| text.split("```sh\n").skip(1));
+        blocks.filter_map(|rest| rest.split("```").next()).flat_map(str::lines)
+    };
+    let words =
+        commands().filter(|line| line.starts_with("export ")).flat_map(str::split_whitespace);
+    let variables = words.filter_map(|word| word.split_once('=')?.0.strip_prefix("ETCDCTL_"));
+    let exported: BTreeSet<String> =
+        variables.map(|name| format!("--{}", name.to_lowercase().replace('_', "-"))).collect();
+    assert!(exported.contains("--endpoints") && exported.contains("--user"), "{exported:?}");
+    for line in commands().filter(|line| line.contains("quorate ctl ")) {
+        let mut words = line.split([' ', '=']);
+        assert!(!words.any(|word| exported.contains(word)), "{line}");
+    }
+}
+
+/// The README's downgrade is run by a test; the page about migration has the same.
+#[test]
+fn the_downgrade_is_the_same_on_every_page() {
+    let block = |page: &str| {
+        let text = text(page);
+        let blocks = text.split("```sh\n").filter_map(|rest| rest.split("```").next());
+        blocks
+            .filter(|block| block.starts_with("quorate ctl downgrade enable"))
+            .last()
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(block("README.md"), block("docs/migration.md"));
 }
 
 /// Flags and commands that the pages tell people to type are there.

@@ -1,7 +1,8 @@
-//! The page about running it: what it tells people to type is typed.
+//! The README and the page about running it: their commands are run as they stand there.
 //!
-//! Its blocks are one session of a shell, in their order, in an empty folder; a block with a comment before it says why it is
-//! not of that session, and the file that the comment names is there. Ports are others than on the page.
+//! The blocks of a page are one session of a shell, in their order, in an empty folder. A block with a comment before it is not
+//! run: the comment gives the reason, and a file that it names exists. The ports of `running.md` are replaced by free ones. The
+//! README has a network namespace of its own, so that its ports are free.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -69,6 +70,81 @@ fn what_is_not_typed_is_marked() {
             );
         }
     }
+}
+
+/// What the reader of the README has in the first terminal: a member, which is restarted when the page asks for it.
+const FIRST_TERMINAL: &str = r#"
+set -u
+member() { quorate "$@" >>"$log" 2>&1 & pid=$!; }
+member
+for version in 3.6 3.5; do
+    until curl -s localhost:2379/version | grep -q "cluster\":\"$version"; do sleep 0.1; done
+    kill $pid; wait $pid
+    member --hold-cluster-version=$version
+done
+wait
+"#;
+
+/// The README as a script: the first terminal, then the blocks.
+fn script_of_the_readme(page: &str) -> String {
+    let blocks = blocks(page);
+    let typed = blocks.iter().filter(|(comment, _)| comment.is_none());
+    let typed: String = typed.map(|(_, text)| text.as_str()).collect();
+    let total = "--total 100000";
+    assert!(typed.contains(total));
+    let typed = typed.replace(total, "--total 2000").replace("/tmp/", "$PWD/");
+    format!(
+        "set -eu\nip link set lo up\nexport log=$PWD/first.log\n\
+         (setsid bash -c \"$FIRST_TERMINAL\" &)\n\
+         export ETCDCTL_ENDPOINTS=127.0.0.1:2379\n\
+         until quorate ctl endpoint health 2>/dev/null; do sleep 0.1; done\n{typed}"
+    )
+}
+
+/// The reader has exported the endpoints, as `running.md` does: no command of the page may stumble over that.
+#[test]
+fn the_commands_of_the_readme_work_in_their_order() {
+    let isolated = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--net", "--pid", "--fork", "--kill-child", program]);
+        command.args(arguments);
+        command
+    };
+    if !isolated("ip", &["link", "set", "lo", "up"]).output().is_ok_and(|ran| ran.status.success())
+    {
+        return skipped("no network namespaces here: the README's commands are not run");
+    }
+    let page = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let options = Options::new(Kind::Quorate).unguarded().prepare();
+    let folder = options.scratch();
+    std::fs::create_dir(folder.join("bin")).unwrap();
+    std::os::unix::fs::symlink(Kind::Quorate.program(), folder.join("bin/quorate")).unwrap();
+    let script = script_of_the_readme(&page);
+    let mut command = isolated("timeout", &["--kill-after=10", LIMIT_SECS, "bash", "-c", &script]);
+    let path = std::env::var("PATH").unwrap();
+    command.current_dir(folder).env("PATH", format!("{}:{path}", folder.join("bin").display()));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("ETCD") {
+            command.env_remove(name);
+        }
+    }
+    command.env("FIRST_TERMINAL", FIRST_TERMINAL);
+    command.env("ETCDCTL_COMMAND_TIMEOUT", "30s").stdin(std::process::Stdio::null());
+    let said = command.output().unwrap();
+    let [stdout, stderr] = [&said.stdout, &said.stderr].map(|said| String::from_utf8_lossy(said));
+    let log = std::fs::read_to_string(folder.join("first.log")).unwrap_or_default();
+    assert!(said.status.success(), "{stdout}\n{stderr}\n{log}");
+    for text in [
+        // The watch prints what is put while it runs.
+        "PUT\ngreeting\nhello again\n",
+        "Downgrade enable success, cluster version 3.7",
+        "Downgrade enable success, cluster version 3.6",
+    ] {
+        assert!(stdout.contains(text), "{text:?}:\n{stdout}\n{stderr}");
+    }
+    // The load has left no keys, and the last command prints ten lines.
+    assert!(stdout.contains(" 0 differ, 2 are the same\n"), "{stdout}");
+    assert_eq!(stdout.lines().filter(|line| line.contains("\"bench/")).count(), 8, "{stdout}");
 }
 
 async fn what_the_page_says_works(kind: Kind) {
