@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use quorate_tls::{Allowed, Connector, ConnectorSettings, Pair, Protocols, Trust};
+use quorate_tls::{Allowed, Connector, ConnectorSettings, Pair, Protocols, ServerCheck, Trust};
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
@@ -34,7 +34,7 @@ impl Tunnel {
             Connector::new(ConnectorSettings {
                 pair: Some(Pair::new(dir.join("client"), dir.join("client.key"))),
                 protocols: Protocols::default(),
-                trust: Some(Trust::File(dir.join("ca"))),
+                check: ServerCheck::Verify(Trust::File(dir.join("ca"))),
                 allowed: Allowed::All,
                 http2,
                 server_name: None,

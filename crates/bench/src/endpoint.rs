@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 
 use quorate_tls::{
     Allowed, ChannelConnector, ChannelStream, Connector, ConnectorSettings, Pair, Place, Protocols,
-    Trust,
+    ServerCheck, Trust,
 };
 use tokio::io::{Interest, ReadBuf};
 use tokio::net::TcpStream;
@@ -91,7 +91,7 @@ impl Security {
         Connector::new(ConnectorSettings {
             pair,
             protocols: Protocols::default(),
-            trust: (!self.trusts_all).then_some(trust),
+            check: ServerCheck::by(trust, self.trusts_all),
             allowed: Allowed::All,
             http2: true,
             server_name: None,

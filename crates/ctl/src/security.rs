@@ -5,7 +5,8 @@
 //! * No value is ever printed: it may be a secret.
 
 use quorate_tls::{
-    Allowed, Connector, ConnectorSettings, MaterialError, Pair, Protocols, SetupError, Trust,
+    Allowed, Connector, ConnectorSettings, MaterialError, Pair, Protocols, ServerCheck, SetupError,
+    Trust,
 };
 
 use crate::discovery::Discovery;
@@ -123,7 +124,7 @@ impl Transport {
         Connector::new(ConnectorSettings {
             pair: (!self.cert.is_empty()).then(|| Pair::new(&self.cert, &self.key)),
             protocols: Protocols::default(),
-            trust: (!self.trusts_all).then_some(trust),
+            check: ServerCheck::by(trust, self.trusts_all),
             allowed: Allowed::All,
             http2,
             server_name: self.server_name.clone(),

@@ -5,7 +5,9 @@ use std::io;
 use quorate_cli::gotext;
 use quorate_dns::{Resolver, Service};
 use quorate_telemetry::log;
-use quorate_tls::{Allowed, Connector, ConnectorSettings, Protocols, SetupError, Trust};
+use quorate_tls::{
+    Allowed, Connector, ConnectorSettings, Protocols, ServerCheck, SetupError, Trust,
+};
 use thiserror::Error;
 
 use crate::dial::{address, connect};
@@ -98,7 +100,7 @@ impl Discovery {
         let connector = Connector::new(ConnectorSettings {
             pair: None,
             protocols: Protocols::default(),
-            trust: Some(match self.authorities.as_str() {
+            check: ServerCheck::Verify(match self.authorities.as_str() {
                 "" => Trust::System,
                 path => Trust::File(path.into()),
             }),

@@ -5,12 +5,12 @@ use std::path::Path;
 use quorate_telemetry::log;
 use quorate_tls::{
     Acceptor, AcceptorSettings, Allowed, ClientCheck, Connector, ConnectorSettings, MaterialError,
-    Protocols, SelfSignedError, SetupError, SuiteError, Suites, Trust, find_or_make,
+    Protocols, SelfSignedError, ServerCheck, SetupError, SuiteError, Suites, Trust, find_or_make,
 };
 use thiserror::Error;
 
 use crate::line::Options;
-use crate::target::Targets;
+use crate::target::{Connectors, Targets};
 
 /// Why TLS cannot be done as asked.
 #[derive(Debug, Error)]
@@ -90,27 +90,24 @@ pub(crate) fn targets(options: &Options) -> Result<Targets, SecurityError> {
         );
     }
     let connector = |http2| {
-        let settings = |trust| ConnectorSettings {
+        Connector::new(ConnectorSettings {
             pair: flags.pair.clone(),
             protocols: Protocols::default(),
-            trust,
+            check: ServerCheck::by(trust(&flags.authorities), flags.skips_verification),
             allowed: Allowed::All,
             http2,
             server_name: None,
-        };
-        let trust = (!flags.skips_verification).then(|| trust(&flags.authorities));
-        match Connector::new(settings(trust)) {
-            Ok(connector) => Ok(connector),
-            // Nobody may want to dial so: a system that names no authorities trusts nobody, who then is not reached.
-            Err(_) if !is_asked_for => Connector::new(ConnectorSettings {
-                allowed: Allowed::CommonNames(Vec::new()),
-                ..settings(None)
-            }),
-            Err(error) => Err(error),
-        }
+        })
+    };
+    let connectors = || Ok(Connectors { grpc: connector(true)?, http1: connector(false)? });
+    let connectors = match connectors() {
+        Ok(connectors) => Ok(connectors),
+        // The endpoints may all be in plaintext; one that is not is refused with this reason.
+        Err(error @ SetupError::Material(_)) if !is_asked_for => Err(error.to_string()),
+        Err(error) => return Err(error.into()),
     };
     if is_asked_for {
         log::info!("gRPC proxy client TLS", "trusted-ca" = flags.authorities);
     }
-    Ok(Targets { connector: connector(true)?, http_connector: connector(false)?, is_asked_for })
+    Ok(Targets { connectors, is_asked_for })
 }

@@ -11,17 +11,27 @@ pub(crate) enum TargetError {
     Endpoint(String),
     #[error("unknown scheme {scheme}: {endpoint}")]
     Scheme { scheme: String, endpoint: String },
+    #[error(
+        "cannot verify the certificate of {endpoint}: {reason}; give the CA file that the members' certificates are \
+         signed by (--cacert), or install the system's CA certificates"
+    )]
+    NoAuthorities { endpoint: String, reason: String },
 }
 
 /// What endpoints are secured with.
 #[derive(Clone, Debug)]
 pub(crate) struct Targets {
-    /// For gRPC.
-    pub(crate) connector: Connector,
-    /// For HTTP/1.
-    pub(crate) http_connector: Connector,
+    /// Why there are none where the system has no CA certificates and no flag says anything about TLS: such a proxy
+    /// reaches endpoints in plaintext and refuses the others.
+    pub(crate) connectors: Result<Connectors, String>,
     /// Whether the flags say anything about how: then endpoints without a scheme are secured.
     pub(crate) is_asked_for: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Connectors {
+    pub(crate) grpc: Connector,
+    pub(crate) http1: Connector,
 }
 
 /// One endpoint.
@@ -69,12 +79,19 @@ impl Targets {
             (Place::File(_), _) => "http://localhost".to_owned(),
         };
         let uri = uri.parse().map_err(|_| TargetError::Endpoint(endpoint.to_owned()))?;
-        let tls = |connector: &Connector| is_secured.then(|| connector.clone());
+        let (grpc, http1) = match &self.connectors {
+            _ if !is_secured => (None, None),
+            Ok(Connectors { grpc, http1 }) => (Some(grpc.clone()), Some(http1.clone())),
+            Err(reason) => {
+                let (endpoint, reason) = (endpoint.to_owned(), reason.clone());
+                return Err(TargetError::NoAuthorities { endpoint, reason });
+            }
+        };
         Ok(Target {
             text: endpoint.to_owned(),
             uri,
-            connector: ChannelConnector::new(place.clone(), tls(&self.connector)),
-            http_connector: ChannelConnector::new(place, tls(&self.http_connector)),
+            connector: ChannelConnector::new(place.clone(), grpc),
+            http_connector: ChannelConnector::new(place, http1),
         })
     }
 }
@@ -88,7 +105,7 @@ fn authority(rest: &str, scheme: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use quorate_tls::{Allowed, ConnectorSettings, Protocols};
+    use quorate_tls::{Allowed, ConnectorSettings, Protocols, ServerCheck};
 
     use super::*;
 
@@ -97,15 +114,14 @@ mod tests {
         let connector = Connector::new(ConnectorSettings {
             pair: None,
             protocols: Protocols::default(),
-            trust: None,
+            check: ServerCheck::Skip,
             allowed: Allowed::All,
             http2: true,
             server_name: None,
         });
         let connector = connector.unwrap();
         let targets = |is_asked_for| Targets {
-            connector: connector.clone(),
-            http_connector: connector.clone(),
+            connectors: Ok(Connectors { grpc: connector.clone(), http1: connector.clone() }),
             is_asked_for,
         };
         for (text, without, with) in [
@@ -121,5 +137,18 @@ mod tests {
         let error = targets(false).target("ftp://a:1").unwrap_err();
         assert_eq!(error.to_string(), "unknown scheme ftp: ftp://a:1");
         assert!(targets(false).target("a b:1").is_err());
+    }
+
+    #[test]
+    fn an_endpoint_that_cannot_be_verified_is_refused_and_never_reached_in_plaintext() {
+        let targets = Targets { connectors: Err("why".to_owned()), is_asked_for: false };
+        for secured in ["https://a:1", "unixs:///tmp/s"] {
+            let error = targets.target(secured).unwrap_err().to_string();
+            let begins = format!("cannot verify the certificate of {secured}: why; ");
+            assert!(error.starts_with(&begins) && error.contains("--cacert"), "{error}");
+        }
+        for plain in ["a:1", "http://a:1", "unix:///tmp/s"] {
+            assert!(targets.target(plain).is_ok(), "{plain}");
+        }
     }
 }

@@ -15,8 +15,8 @@ use quorate_peer::Dialer;
 use quorate_telemetry::log;
 use quorate_tls::{
     Acceptor, AcceptorSettings, Allowed, ClientCheck, Connector, ConnectorSettings, Pair,
-    Protocols, SelfSignedError, SetupError, SuiteError, Suites, Trust, Version, Versions,
-    find_or_make,
+    Protocols, SelfSignedError, ServerCheck, SetupError, SuiteError, Suites, Trust, Version,
+    Versions, find_or_make,
 };
 
 /// Why TLS cannot be done as asked.
@@ -157,14 +157,15 @@ fn dialer(
     let settings = ConnectorSettings {
         pair,
         protocols: protocols.clone(),
-        trust: (!is_self_made).then(|| trust(flags)),
+        // `--peer-auto-tls` gives each member a certificate that only it trusts.
+        check: ServerCheck::by(trust(flags), is_self_made),
         allowed: if is_self_made { Allowed::All } else { allowed(flags) },
         http2: false,
         server_name: srv_name(config),
     };
     let tls = match Connector::new(settings) {
         Ok(connector) => Some(connector),
-        // Nobody may want to dial so: a system that trusts nobody keeps no plain member from starting.
+        // A plaintext member starts also where the system has no CA certificates; it cannot dial `https`.
         Err(_) if !is_asked_for => None,
         Err(error) => return Err(error.into()),
     };

@@ -61,6 +61,22 @@ pub enum Trust {
     System,
 }
 
+/// How a client verifies the certificate of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerCheck {
+    /// A trusted CA has signed it, for the host that is dialed.
+    Verify(Trust),
+    /// Any certificate is accepted. Only for flags that ask for that.
+    Skip,
+}
+
+impl ServerCheck {
+    /// Skips the verification where a flag says so.
+    pub fn by(trust: Trust, skips_verification: bool) -> Self {
+        if skips_verification { Self::Skip } else { Self::Verify(trust) }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Authorities {

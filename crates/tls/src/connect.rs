@@ -13,7 +13,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::accept::HANDSHAKE_TIME_MAX;
-use crate::authorities::{Authorities, Trust};
+use crate::authorities::{Authorities, ServerCheck};
 use crate::expiry::Expiry;
 use crate::identity::{Identity, Pair, Side};
 use crate::names::Allowed;
@@ -31,9 +31,9 @@ pub struct ConnectorSettings {
     pub pair: Option<Pair>,
     /// Versions and suites.
     pub protocols: Protocols,
-    /// Whose signatures count; `None` takes every server for who it says.
-    pub trust: Option<Trust>,
-    /// Which servers, of those with a certificate that is in order.
+    /// How the server's certificate is verified.
+    pub check: ServerCheck,
+    /// Which names a server's certificate must have, verified or not.
     pub allowed: Allowed,
     /// Whether HTTP/2 is what will be spoken.
     pub http2: bool,
@@ -71,9 +71,12 @@ impl Connector {
     ///
     /// One of them cannot be used, or the suites cannot be.
     pub fn new(settings: ConnectorSettings) -> Result<Self, SetupError> {
-        let ConnectorSettings { pair, protocols, trust, allowed, http2, server_name } = settings;
+        let ConnectorSettings { pair, protocols, check, allowed, http2, server_name } = settings;
         let provider = protocols.provider()?;
-        let authorities = trust.map(|trust| Authorities::load(&trust, &provider)).transpose()?;
+        let authorities = match check {
+            ServerCheck::Verify(trust) => Some(Authorities::load(&trust, &provider)?),
+            ServerCheck::Skip => None,
+        };
         let verifier = Arc::new(ServerVerifier::new(authorities, allowed, &provider));
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&protocols.versions.supported())?

@@ -42,7 +42,7 @@ pub enum MaterialError {
         reason: String,
     },
     /// The system's trusted certificates cannot be found.
-    #[error("the system names no certificate authority to trust: {0}")]
+    #[error("the system has no trusted CA certificates ({0})")]
     System(String),
 }
 

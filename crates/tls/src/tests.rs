@@ -130,7 +130,7 @@ impl Files {
         ConnectorSettings {
             pair,
             protocols: Protocols::default(),
-            trust: Some(self.trust()),
+            check: ServerCheck::Verify(self.trust()),
             allowed: Allowed::All,
             http2: true,
             server_name: None,
@@ -325,8 +325,18 @@ async fn a_server_has_to_be_who_was_dialed() {
             is_right,
             "{why}"
         );
-        let trusting = ConnectorSettings { trust: None, ..files.connector(None) };
+        let trusting = ConnectorSettings { check: ServerCheck::Skip, ..files.connector(None) };
         assert!(passes(acceptor(pair, None), trusting).await, "{why}");
+    }
+    // Skipping the verification does not skip the list of allowed names.
+    for (names, is_right) in [(vec![], false), (vec!["member".to_owned()], true)] {
+        let named = Said { name: "member", ..Said::default() };
+        let settings = ConnectorSettings {
+            check: ServerCheck::Skip,
+            allowed: Allowed::CommonNames(names),
+            ..files.connector(None)
+        };
+        assert_eq!(passes(acceptor(files.pair("named", &named), None), settings).await, is_right);
     }
     let named =
         ConnectorSettings { server_name: Some("example.com".to_owned()), ..files.connector(None) };
@@ -342,7 +352,7 @@ async fn a_certificate_made_for_itself_is_trusted_by_itself() {
     let connector = ConnectorSettings {
         pair: None,
         protocols: Protocols::default(),
-        trust: Some(Trust::File(pair.cert.clone())),
+        check: ServerCheck::Verify(Trust::File(pair.cert.clone())),
         allowed: Allowed::All,
         http2: true,
         server_name: None,

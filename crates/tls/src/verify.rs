@@ -123,7 +123,7 @@ impl ClientCertVerifier for ClientVerifier {
 /// Verifies servers.
 #[derive(Debug)]
 pub(crate) struct ServerVerifier {
-    /// `None`: whoever it is.
+    /// `None` accepts the certificate of any CA, if its name is allowed.
     pub(crate) authorities: Option<Authorities>,
     pub(crate) allowed: Allowed,
     pub(crate) algorithms: WebPkiSupportedAlgorithms,
@@ -148,23 +148,23 @@ impl ServerCertVerifier for ServerVerifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let Some(authorities) = &self.authorities else {
-            return Ok(ServerCertVerified::assertion());
-        };
-        let trusted = authorities.trusted().map_err(other)?;
-        if trusted.has(end_entity) {
-            check_alone(end_entity, now, |usage| usage.server_auth)?;
-            verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
-        } else {
-            let verifier = &trusted.of_servers;
-            verifier.verify_server_cert(
-                end_entity,
-                intermediates,
-                server_name,
-                ocsp_response,
-                now,
-            )?;
+        if let Some(authorities) = &self.authorities {
+            let trusted = authorities.trusted().map_err(other)?;
+            if trusted.has(end_entity) {
+                check_alone(end_entity, now, |usage| usage.server_auth)?;
+                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+            } else {
+                let verifier = &trusted.of_servers;
+                verifier.verify_server_cert(
+                    end_entity,
+                    intermediates,
+                    server_name,
+                    ocsp_response,
+                    now,
+                )?;
+            }
         }
+        // Skipping the verification does not skip the list of allowed names.
         if !self.allowed.allows(end_entity) {
             return Err(other(NotAllowed));
         }

@@ -17,6 +17,7 @@ on_both_servers! {
     metrics_may_have_a_listener_of_their_own,
     who_has_a_revoked_certificate_is_not_served,
     without_records_it_does_not_start,
+    a_members_certificate_is_not_accepted_where_the_system_has_no_authorities,
 }
 
 on_quorate! {
@@ -96,6 +97,57 @@ async fn who_has_a_revoked_certificate_is_not_served(kind: Kind) {
     eventually("others are served", async || (put("client").code == Some(0)).then_some(())).await;
     assert_ne!(put("revoked").code, Some(0));
     assert_eq!(put("client").code, Some(0));
+}
+
+async fn a_members_certificate_is_not_accepted_where_the_system_has_no_authorities(kind: Kind) {
+    let files = Files::new();
+    let server = files.server(kind).start().await;
+    let (empty, listen) = (tempfile::tempdir().unwrap(), Port::free());
+    let start = |flags: &[&str]| {
+        let mut command = Command::new(kind.program());
+        command.args(["grpc-proxy", "start"]).args(flags);
+        command.arg(format!("--listen-addr=127.0.0.1:{}", listen.number()));
+        command.arg(format!("--endpoints={}", server.url()));
+        // Both programs look there instead of at the places of the system.
+        command.env("SSL_CERT_DIR", empty.path()).env("SSL_CERT_FILE", empty.path().join("none"));
+        let log = std::fs::File::create(empty.path().join("log")).unwrap();
+        command.current_dir(empty.path()).stderr(log.try_clone().unwrap()).stdout(log);
+        Running(command.spawn().unwrap())
+    };
+    let put = || {
+        let words = ["--command-timeout=1s", "--dial-timeout=1s", "put", "a", "1"];
+        ctl(Tool::QuorateCtl, &format!("127.0.0.1:{}", listen.number()), &words).code == Some(0)
+    };
+    let log = || std::fs::read_to_string(empty.path().join("log")).unwrap();
+    // With a CA file the member is verified by it. etcd wants a certificate of the proxy's beside it.
+    let named = (kind == Kind::Quorate).then(|| format!("--cacert={}", files.text("ca")));
+    for flag in named.into_iter().chain(["--insecure-skip-tls-verify".to_owned()]) {
+        let _running = start(&[&flag]);
+        eventually("a write that passes", async || put().then_some(())).await;
+    }
+    let mut running = start(&[]);
+    let (ended, said) = eventually("a refusal", async || {
+        assert!(!put(), "a write reached a member that nothing verified");
+        let (ended, said) = (running.0.try_wait().unwrap(), log());
+        let is_refused = ended.is_some() || said.contains("unknown authority");
+        is_refused.then_some((ended, said))
+    })
+    .await;
+    if kind == Kind::Quorate {
+        assert_eq!(ended.and_then(|ended| ended.code()), Some(1), "{said}");
+        assert!(said.contains("--cacert"), "it says what to set: {said}");
+    }
+}
+
+/// A process that ends with this.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Already gone is fine.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
 }
 
 /// The members that answer, as their headers say.

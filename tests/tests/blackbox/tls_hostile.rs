@@ -9,7 +9,7 @@ use quorate_tests::pki::{Credentials, Leaf};
 use quorate_tests::{
     DEADLINE, Kind, Options, Random, Server, eventually, is_long, on_both_servers, on_quorate,
 };
-use quorate_tls::{Allowed, Connector, ConnectorSettings, Pair, Protocols, Trust};
+use quorate_tls::{Allowed, Connector, ConnectorSettings, Pair, Protocols, ServerCheck, Trust};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::tls::{Files, ctl, tools};
@@ -113,7 +113,7 @@ pub(crate) async fn ask_with(
     let connector = Connector::new(ConnectorSettings {
         pair,
         protocols,
-        trust: Some(Trust::File(files.path("ca"))),
+        check: ServerCheck::Verify(Trust::File(files.path("ca"))),
         allowed: Allowed::All,
         http2: false,
         server_name: None,
@@ -159,7 +159,7 @@ async fn hello(files: &Files) -> Vec<u8> {
     let connector = Connector::new(ConnectorSettings {
         pair: None,
         protocols: Protocols::default(),
-        trust: Some(Trust::File(files.path("ca"))),
+        check: ServerCheck::Verify(Trust::File(files.path("ca"))),
         allowed: Allowed::All,
         http2: true,
         server_name: None,
@@ -292,7 +292,7 @@ async fn handshakes_and_heads_that_do_not_end_are_given_up(kind: Kind) {
         let connector = Connector::new(ConnectorSettings {
             pair: None,
             protocols: Protocols::default(),
-            trust: Some(Trust::File(files.path("ca"))),
+            check: ServerCheck::Verify(Trust::File(files.path("ca"))),
             allowed: Allowed::All,
             http2: false,
             server_name: None,

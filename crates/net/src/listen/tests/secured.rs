@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use http_body_util::Full;
 use quorate_tls::{
     AcceptorSettings, Allowed, ChannelConnector, ClientCertificate, ClientCheck, Connector,
-    ConnectorSettings, Pair, Place, Protocols, Trust, find_or_make,
+    ConnectorSettings, Pair, Place, Protocols, ServerCheck, Trust, find_or_make,
 };
 use tempfile::TempDir;
 use tower_service::Service as _;
@@ -101,7 +101,7 @@ impl Serving {
         Connector::new(ConnectorSettings {
             pair: None::<Pair>,
             protocols: Protocols::default(),
-            trust: Some(Trust::File(self.cert.clone())),
+            check: ServerCheck::Verify(Trust::File(self.cert.clone())),
             allowed: Allowed::All,
             http2,
             server_name: None,

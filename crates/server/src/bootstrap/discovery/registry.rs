@@ -21,8 +21,8 @@ use tonic::{Request, Status};
 use super::Registered;
 use quorate_config::Discovery;
 use quorate_tls::{
-    Allowed, ChannelConnector, Connector, ConnectorSettings, Pair, Place, Protocols, SetupError,
-    Trust,
+    Allowed, ChannelConnector, Connector, ConnectorSettings, Pair, Place, Protocols, ServerCheck,
+    SetupError, Trust,
 };
 
 /// What is asked for where a socket's file leads to.
@@ -180,7 +180,7 @@ impl<'a> EtcdRegistry<'a> {
         Connector::new(ConnectorSettings {
             pair: is_shown.then(|| Pair::new(cert, key)),
             protocols: Protocols::default(),
-            trust: (!self.config.insecure_skip_tls_verify).then_some(trust),
+            check: ServerCheck::by(trust, self.config.insecure_skip_tls_verify),
             allowed: Allowed::All,
             http2: true,
             server_name: None,
