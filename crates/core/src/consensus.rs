@@ -133,7 +133,8 @@ impl<R: Readers> Consensus<R> {
             | Event::Unreachable(_)
             | Event::Gone(_)
             | Event::SnapshotSent { .. }
-            | Event::TransferLeadership(_) => {}
+            | Event::TransferLeadership(_)
+            | Event::BackendRoom { .. } => {}
         }
         self.node.handle(event);
     }
@@ -184,6 +185,7 @@ impl<R: Readers> Consensus<R> {
                 | Effect::Leadership(_)
                 | Effect::ProposalFailed { .. }
                 | Effect::TakeSnapshot
+                | Effect::RefuseWrites(_)
                 | Effect::Stop(_) => {}
             }
             return Some(effect);

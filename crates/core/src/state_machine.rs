@@ -63,8 +63,6 @@ pub enum Job<T> {
         /// How often the file had been replaced.
         generation: u64,
     },
-    /// The disk has no room for the backend file.
-    NoRoom,
     /// Bring the storage version in line with the cluster's.
     FollowClusterVersion,
     /// Tell when everything applied so far is in the backend file.
@@ -241,11 +239,6 @@ impl<T> StateMachine<T> {
                 if generation == self.generation {
                     self.state.store_mut().committed(committed);
                     self.state.publish();
-                }
-            }
-            Job::NoRoom => {
-                if !self.state.alarms().is_out_of_space() {
-                    outlet.put(Output::NoRoom);
                 }
             }
             Job::FollowClusterVersion => self.follow_cluster_version(outlet),

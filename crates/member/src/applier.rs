@@ -32,7 +32,7 @@ use quorate_state::versions::Version;
 
 use crate::accepted_compactions::AcceptedCompactions;
 use crate::batch_queue::{Nothing, Receiver};
-use crate::channels::{Done, DriverHandle, Input, Job, NoRoomNotice, Order};
+use crate::channels::{Done, DriverHandle, Input, Job, Order};
 use crate::clock::Clock;
 use crate::completion::{Completer, CompletionBatch};
 use crate::fatal::FaultReports;
@@ -54,7 +54,6 @@ pub(crate) struct Neighbours {
     pub(crate) driver: DriverHandle,
     pub(crate) peers: Arc<Peers>,
     pub(crate) committer: Sender<Order>,
-    pub(crate) no_room: NoRoomNotice,
     pub(crate) pending: Arc<PendingProposals>,
     pub(crate) standing: Arc<Standing>,
     pub(crate) faults: FaultReports,
@@ -147,9 +146,6 @@ impl Applier {
     fn carry_out(&mut self, job: Job) -> Result<bool, ApplyError> {
         if let Job::InstallSnapshot(snapshot) = job {
             return self.install_snapshot(snapshot);
-        }
-        if matches!(job, Job::NoRoom) {
-            self.carrier.neighbours.no_room.note_heard();
         }
         let now = self.carrier.now();
         self.carrier.finished = now.instant;
@@ -278,7 +274,6 @@ impl Outlet for Carrier {
                 warn_of_full_store(self.quota, file_bytes);
                 self.raise_no_space();
             }
-            Output::NoRoom => self.notice_no_room(),
             Output::TakingSnapshot { index } => log::info!(
                 "triggering snapshot",
                 "local-member-id" = format!("{:x}", self.identity.member_id),
@@ -357,14 +352,6 @@ impl Carrier {
             ),
         }
         log::info!("cluster version is updated", "cluster-version" = version);
-    }
-
-    /// A leader whose disk is full is about to hold up everybody's writes: better they are refused. One that
-    /// follows holds up nobody.
-    fn notice_no_room(&self) {
-        if self.neighbours.standing.leads() {
-            self.raise_no_space();
-        }
     }
 
     fn account(

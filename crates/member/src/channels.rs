@@ -4,7 +4,7 @@
 //! Every thread knows this file and none of the others.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use quorate_core::Defragmented;
@@ -28,27 +28,6 @@ pub(crate) const JOBS_QUEUED_MAX: usize = 1024;
 
 /// What the applier is told.
 pub(crate) type Job = quorate_core::Job<Done<()>>;
-
-/// Says to the applier that there is no room for the backend file, with one job under way at most. It is said again
-/// and again: somebody may have taken the alarm back since, or made this member the leader.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct NoRoomNotice {
-    is_under_way: Arc<AtomicBool>,
-}
-
-impl NoRoomNotice {
-    /// An applier that waits for the backend thread is told once, and hears it when it goes on.
-    pub(crate) fn tell(&self, applier: &Sender<Job>) {
-        if !self.is_under_way.swap(true, Ordering::Relaxed) {
-            _ = applier.send(Job::NoRoom);
-        }
-    }
-
-    /// The applier has it.
-    pub(crate) fn note_heard(&self) {
-        self.is_under_way.store(false, Ordering::Relaxed);
-    }
-}
 
 /// Batches that may wait for the backend thread.
 pub(crate) const ORDERS_QUEUED_MAX: usize = 2;
@@ -97,6 +76,10 @@ pub(crate) enum Input {
     },
     /// Make this member the leader.
     TransferLeadership(MemberId),
+    /// The backend file waits for room on its disk, or waits no longer.
+    BackendRoom {
+        is_short: bool,
+    },
     /// Tell what the core knows of the group.
     AskStatus(Done<Status>),
     /// Tell when the write at this index passed the stages of the log, if that is remembered.
@@ -159,25 +142,5 @@ impl DriverInputs {
     /// So many requests wait no more.
     pub(crate) fn note_taken(&self, requests: usize) {
         self.requests_queued.fetch_sub(requests, Ordering::Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn that_there_is_no_room_is_told_again_once_it_was_heard() {
-        let (applier, jobs) = batch_queue::bounded(JOBS_QUEUED_MAX);
-        let (notice, mut batch) = (NoRoomNotice::default(), Vec::new());
-        let heard_by = notice.clone();
-        for _ in 0..2 {
-            notice.tell(&applier);
-            notice.tell(&applier);
-            jobs.receive_until(&mut batch, None).unwrap();
-            assert!(matches!(batch[..], [Job::NoRoom]), "one is under way");
-            batch.clear();
-            heard_by.note_heard();
-        }
     }
 }

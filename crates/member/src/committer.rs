@@ -17,7 +17,7 @@ use quorate_core::{BackendError, BackendWriter, CompactionEnd, Defragmented, Rep
 use quorate_storage::wal::SnapshotMark;
 
 use crate::batch_queue::Sender;
-use crate::channels::{Done, DriverHandle, Input, Job, NoRoomNotice, Order};
+use crate::channels::{Done, DriverHandle, Input, Job, Order};
 use crate::fatal::FaultReports;
 use crate::memory_lock::MemoryLock;
 use crate::timed_disk::{FileTimes, Spent};
@@ -34,7 +34,6 @@ type Writer = BackendWriter<Done<()>, Done<Defragmented>>;
 pub(crate) struct Committer {
     pub(crate) writer: Writer,
     pub(crate) orders: Receiver<Order>,
-    pub(crate) no_room: NoRoomNotice,
     /// Yields when the member ends: then nobody waits for room on a disk.
     pub(crate) ending: Receiver<()>,
     pub(crate) applier: Sender<Job>,
@@ -79,9 +78,6 @@ impl Committer {
             if self.work()? {
                 return Ok(());
             }
-            if self.writer.lacks_room() {
-                self.no_room.tell(&self.applier);
-            }
         }
     }
 
@@ -90,7 +86,9 @@ impl Committer {
         match self.ending.recv_timeout(ROOM_LOOKED_FOR) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(()) | Err(RecvTimeoutError::Disconnected) => {
-                log::warn!("ending without room for the backend file; the log has what it lacks");
+                log::warn!(
+                    "no disk space for the backend file; changes that are not in it yet remain in the write-ahead log"
+                );
                 self.writer.give_up();
             }
         }
@@ -143,13 +141,17 @@ impl Committer {
                 told.into_iter().for_each(|told| told(outcome));
             }
             Report::NoRoom(error) => {
+                self.driver.report(Input::BackendRoom { is_short: true });
                 log::warn!(
-                    "no room on the disk for the backend file; what is applied waits in memory, and in the log, \
-                     and is written when there is room: make room on this disk",
+                    "no room on the disk for the backend file; changes stay in memory and in the write-ahead log, and are \
+                     written when there is room: free space on this disk",
                     "error" = error.to_string()
                 );
             }
-            Report::RoomAgain => log::info!("there is room for the backend file again"),
+            Report::RoomAgain => {
+                self.driver.report(Input::BackendRoom { is_short: false });
+                log::info!("there is room for the backend file again");
+            }
             Report::Ended => return true,
         }
         false

@@ -309,6 +309,7 @@ impl Driver {
             Input::Unreachable(peer) => Event::Unreachable(peer),
             Input::Gone(peer) => Event::Gone(peer),
             Input::SnapshotSent { to, outcome } => Event::SnapshotSent { to, outcome },
+            Input::BackendRoom { is_short } => Event::BackendRoom { is_short },
         };
         self.consensus.handle(event);
         false
@@ -380,6 +381,7 @@ impl Driver {
                 // The disk is well, and what is known to be committed may matter to whoever looks at it.
                 self.stopping = true;
             }
+            Effect::RefuseWrites(refuses) => self.neighbours.standing.set_refuses_writes(refuses),
             Effect::TakeSnapshot => {
                 _ = self.neighbours.applier.send(Job::TakeSnapshot);
             }

@@ -236,13 +236,18 @@ impl Proposer {
             warn_of_full_store(quota, size_bytes);
         }
         // Whether or not that works out, there is no room.
-        drop(self.raise(self.profile.id(), AlarmType::Nospace).await);
+        drop(self.raise_no_space().await);
         Err(RequestError::Refused(Refusal::NoSpace))
     }
 
     /// Has everybody told that this member holds what it must not; 0 for one that cannot be told.
     pub(crate) async fn raise_corrupt(&self, member_id: u64) -> Result<(), RequestError> {
         self.raise(member_id, AlarmType::Corrupt).await
+    }
+
+    /// Has writes refused everywhere, because of this member.
+    pub(crate) async fn raise_no_space(&self) -> Result<(), RequestError> {
+        self.raise(self.profile.id(), AlarmType::Nospace).await
     }
 
     async fn raise(&self, member_id: u64, alarm: AlarmType) -> Result<(), RequestError> {

@@ -1,15 +1,19 @@
-//! The room under the quota: told of before it ends, and taken into service again when it is back.
+//! Space for the backend file: a warning before the quota is reached, and the member's NOSPACE alarm.
 //!
-//! Both are for who asks for them; etcd leaves them to its operator. A member looks after its own file and its own
-//! alarm. Taking an alarm back is a proposal like an operator's: what it does is in the log, the same for all, and
-//! whether to propose it hangs on nothing that others would have to know.
+//! The warning, and taking back an alarm that the quota has raised, are for operators that ask for them by flags; etcd
+//! leaves both to its operator. An alarm that this member has raised because its disk was full it always takes back.
+//! A member looks after its own file and its own alarm. Raising an alarm and taking it back are proposals like an
+//! operator's: their effect is in the log and the same on all members.
 //!
 //! # Invariants
 //!
-//! * An alarm is taken back only when the file is clearly below the quota, by the share that the flags say, and when
-//!   everything applied has been written to it: a disk without room keeps the alarm.
+//! * An alarm of the quota is taken back only when the file is clearly below the quota, by the share that the flags
+//!   say, and when everything applied has been written to it: a disk without room keeps the alarm.
+//! * An alarm of a full disk is raised while `node` says so, and taken back when everything applied has been written
+//!   to the file, or another member leads.
 //! * Space is given back before that, online, once per change of what is in use.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_api::etcdserverpb::{AlarmRequest, AlarmType, InternalRaftRequest, alarm_request};
@@ -37,7 +41,7 @@ pub struct SpaceRules {
 }
 
 /// Keeps watch over the room under the quota. Ends at once where there is no quota, or nothing to do.
-pub async fn keep_watch(handles: std::sync::Arc<Handles>, rules: SpaceRules) {
+pub async fn keep_watch(handles: Arc<Handles>, rules: SpaceRules) {
     let SpaceRules { warning_percent, disarm_percent } = rules;
     let Some(quota_bytes) = handles.proposer.quota_bytes() else { return };
     if warning_percent.or(disarm_percent).is_none() {
@@ -124,10 +128,7 @@ struct Keeper {
 
 impl Keeper {
     async fn look(&mut self, handles: &Handles) {
-        let own_id = MemberId(handles.profile.id());
-        let kind = i32::from(AlarmType::Nospace);
-        let facts = handles.profile.facts();
-        if !facts.alarms.of_kind(kind).any(|alarm| alarm.member == own_id) {
+        if !has_own_alarm(handles) {
             self.tried_at_bytes = None;
             return;
         }
@@ -136,8 +137,7 @@ impl Keeper {
         if in_use >= self.below_bytes || (bytes >= self.below_bytes && is_tried) {
             return;
         }
-        let written = tokio::time::timeout(WRITTEN_WITHIN, handles.administrator.commit_backend());
-        if !matches!(written.await, Ok(Ok(()))) {
+        if !is_written(handles).await {
             return;
         }
         if bytes >= self.below_bytes {
@@ -174,15 +174,72 @@ async fn disarm(handles: &Handles, bytes: u64, in_use: u64) {
     let request = InternalRaftRequest { alarm: Some(alarm), ..InternalRaftRequest::default() };
     match handles.proposer.propose_as_member(request, RequestKind::Alarm).await {
         Ok(_) => log::warn!(
-            "took the alarm of this member back: there is space under the quota again",
+            "took the NOSPACE alarm of this member back",
             "backend-size-bytes" = bytes,
             "backend-size-in-use-bytes" = in_use
         ),
         Err(error) => log::warn!(
-            "failed to take the alarm of this member back; the next look will again",
+            "failed to take the NOSPACE alarm of this member back; retrying",
             "error" = error.to_string()
         ),
     }
+}
+
+/// Raises the NOSPACE alarm while this member leads with a full disk and no other member can lead.
+pub async fn answer_for_full_disk(handles: Arc<Handles>) {
+    let mut refuses_writes = handles.profile.standing().refuses_writes();
+    // Whether the alarm that is raised is one of the disk. One that was raised before the start may be the quota's.
+    let mut is_of_disk = false;
+    loop {
+        let refuses = *refuses_writes.borrow_and_update();
+        let is_raised = has_own_alarm(&handles);
+        if refuses && !is_raised {
+            is_of_disk = true;
+            if let Err(error) = handles.proposer.raise_no_space().await {
+                log::warn!(
+                    "failed to raise the NOSPACE alarm for a full disk; retrying",
+                    "error" = error.to_string()
+                );
+            }
+        } else if !refuses && is_of_disk {
+            let is_over = !is_raised || take_back_for_room(&handles).await;
+            is_of_disk = !is_over;
+        }
+        let pause = match refuses || is_of_disk {
+            // An operator may take the alarm back meanwhile.
+            true => LOOK,
+            false => Duration::MAX,
+        };
+        if let Ok(Err(_)) = tokio::time::timeout(pause, refuses_writes.changed()).await {
+            return;
+        }
+    }
+}
+
+fn has_own_alarm(handles: &Handles) -> bool {
+    let own_id = MemberId(handles.profile.id());
+    let kind = i32::from(AlarmType::Nospace);
+    handles.profile.facts().alarms.of_kind(kind).any(|alarm| alarm.member == own_id)
+}
+
+/// Takes the alarm of a full disk back once it has served its purpose. Returns whether nothing is left to do.
+async fn take_back_for_room(handles: &Handles) -> bool {
+    if handles.profile.standing().leads() && !is_written(handles).await {
+        return false;
+    }
+    let (bytes, in_use) = handles.proposer.backend_bytes();
+    // Then it is the quota's alarm.
+    if handles.proposer.quota_bytes().is_some_and(|quota| bytes >= quota) {
+        return true;
+    }
+    disarm(handles, bytes, in_use).await;
+    false
+}
+
+/// Whether everything applied is in the file, or comes there soon.
+async fn is_written(handles: &Handles) -> bool {
+    let written = tokio::time::timeout(WRITTEN_WITHIN, handles.administrator.commit_backend());
+    matches!(written.await, Ok(Ok(())))
 }
 
 #[cfg(test)]

@@ -92,6 +92,7 @@ pub struct Standing {
     /// Until when this member's lead is confirmed: a quorum was asked then and agreed.
     confirmed_millis: AtomicU64,
     storage_version: Mutex<Option<Version>>,
+    refuses_writes: watch::Sender<bool>,
 }
 
 impl Standing {
@@ -114,6 +115,7 @@ impl Standing {
             resumed_millis: AtomicU64::new(0),
             confirmed_millis: AtomicU64::new(0),
             storage_version: Mutex::new(None),
+            refuses_writes: watch::Sender::new(false),
         }
     }
 
@@ -156,6 +158,15 @@ impl Standing {
     /// Whether this member believes that it leads.
     pub fn leads(&self) -> bool {
         self.leadership.borrow().role == Role::Leader
+    }
+
+    /// Whether this member leads without room for its backend file, and no other member can lead.
+    pub(crate) fn refuses_writes(&self) -> watch::Receiver<bool> {
+        self.refuses_writes.subscribe()
+    }
+
+    pub(crate) fn set_refuses_writes(&self, refuses: bool) {
+        self.refuses_writes.send_replace(refuses);
     }
 
     /// Since when no leader is known, while that is so.

@@ -24,8 +24,7 @@ use crate::access::Provider;
 use crate::applier::{self, Applier};
 use crate::batch_queue;
 use crate::channels::{
-    Done, DriverHandle, DriverInputs, Input, JOBS_QUEUED_MAX, Job, NoRoomNotice, ORDERS_QUEUED_MAX,
-    Order,
+    Done, DriverHandle, DriverInputs, Input, JOBS_QUEUED_MAX, Job, ORDERS_QUEUED_MAX, Order,
 };
 use crate::clock::Clock;
 use crate::committer::Committer;
@@ -135,7 +134,6 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
     let (applier_jobs, applier_receiver) = batch_queue::bounded(JOBS_QUEUED_MAX);
     let (backend_orders, backend_receiver) = crossbeam_channel::bounded(ORDERS_QUEUED_MAX);
     let (backend_ending, ending) = crossbeam_channel::bounded(1);
-    let no_room = NoRoomNotice::default();
     let compactions = AcceptedCompactions::default();
 
     let driver = Driver::new(
@@ -168,7 +166,6 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
             driver: driver_handle.clone(),
             peers: Arc::clone(&peers),
             committer: backend_orders.clone(),
-            no_room: no_room.clone(),
             pending: Arc::clone(&pending),
             standing: Arc::clone(&standing),
             faults: faults.clone(),
@@ -180,7 +177,6 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
     let committer = Committer {
         writer: BackendWriter::new(backend.clone(), disk, snap_dir),
         orders: backend_receiver,
-        no_room,
         ending,
         applier: applier_jobs.clone(),
         driver: driver_handle.clone(),

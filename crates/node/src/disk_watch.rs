@@ -47,8 +47,12 @@ impl DiskWatch {
     }
 }
 
-/// The other voter that a leader hands over to: of those heard from lately, the one whose log is longest.
-pub(crate) fn successor(status: &Status) -> Option<MemberId> {
+/// The voter that a leader hands over to: of the eligible ones that were heard from lately, the one with the longest
+/// log.
+pub(crate) fn successor(
+    status: &Status,
+    is_eligible: impl Fn(MemberId) -> bool,
+) -> Option<MemberId> {
     if status.soft_state.role != Role::Leader {
         return None;
     }
@@ -58,6 +62,7 @@ pub(crate) fn successor(status: &Status) -> Option<MemberId> {
         .filter(|(id, progress)| {
             **id != status.id && !progress.is_learner && progress.is_recently_active
         })
+        .filter(|(id, _)| is_eligible(**id))
         .max_by_key(|(id, progress)| (progress.match_index, std::cmp::Reverse(**id)))
         .map(|(id, _)| *id)
 }

@@ -105,6 +105,9 @@ pub enum Effect {
     },
     /// Take a snapshot of the state machine, now.
     TakeSnapshot,
+    /// This member leads without room for its backend file, and no other voter can lead: have writes refused. With
+    /// `false` that is over.
+    RefuseWrites(bool),
     /// End the member. It is the last effect.
     Stop(LogFault),
 }

@@ -71,4 +71,9 @@ pub enum Event {
     },
     /// Make this member the leader.
     TransferLeadership(MemberId),
+    /// The backend file waits for room on its disk, or waits no longer.
+    BackendRoom {
+        /// Whether it waits.
+        is_short: bool,
+    },
 }

@@ -20,7 +20,8 @@
 //!    index as applied.
 //! 6. On [`Effect::Stop`], end the member, and see to it that it never votes again from the same log if the
 //!    fault says so. The node does nothing any more.
-//! 7. Before a clean stop, write [`Node::unwritten_hard_state`].
+//! 7. On [`Effect::RefuseWrites`], raise the NOSPACE alarm of this member, or take it back.
+//! 8. Before a clean stop, write [`Node::unwritten_hard_state`].
 //!
 //! # Invariants
 //!
@@ -46,6 +47,7 @@ mod persistence;
 mod proposals;
 mod read_barrier;
 mod refusals;
+mod room_watch;
 mod snapshot_policy;
 mod succession;
 

@@ -1,15 +1,16 @@
 //! The node: events in, effects out.
 
+mod cut;
 mod holdings;
+mod room;
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 use quorate_raft::{
     ConfChange, ConfState, ConfigError, Entry, EntryKind, HardState, LogIndex, MemberId,
-    MemoryStorage, Message, MessageKind, NONE, Note, NoteLevel, ProgressState, ReadState,
-    RefusalKind, Snapshot, SnapshotMetadata, SnapshotOutcome, SoftState, Status, StepError,
-    Storage, StorageError, Term,
+    MemoryStorage, Message, MessageKind, NONE, Note, NoteLevel, ReadState, RefusalKind, Snapshot,
+    SnapshotMetadata, SnapshotOutcome, SoftState, Status, StepError, Term,
 };
 use thiserror::Error;
 
@@ -22,6 +23,7 @@ use crate::persistence::Persistence;
 use crate::proposals::{Content, Proposals, Waiting};
 use crate::read_barrier::ReadBarriers;
 use crate::refusals::{Refusals, Source};
+use crate::room_watch::RoomWatch;
 use crate::snapshot_policy::SnapshotPolicy;
 use crate::succession::Succession;
 
@@ -102,6 +104,7 @@ pub struct Node {
     /// Membership changes that wait for the one before them to be applied here.
     held_changes: VecDeque<HeldChange>,
     disk_watch: DiskWatch,
+    room_watch: RoomWatch,
     succession: Succession,
     policy: SnapshotPolicy,
     notes: Vec<Note>,
@@ -173,6 +176,7 @@ impl Node {
             disk_watch: DiskWatch::new(
                 config.fences_stalled_disk.then_some(u64::from(config.election_ticks)),
             ),
+            room_watch: RoomWatch::new(config.election_ticks),
             succession: Succession::default(),
             notes: Vec::new(),
             policy: config.snapshot_policy,
@@ -241,6 +245,7 @@ impl Node {
             Event::Gone(peer) => self.handle_gone(peer),
             Event::SnapshotSent { to, outcome } => self.handle_snapshot_sent(to, outcome),
             Event::TransferLeadership(to) => self.raft.transfer_leader(to),
+            Event::BackendRoom { is_short } => self.room_watch.note(is_short),
         }
         self.propose_held_changes();
         // What a fault has left in the core is not to be written, sent or applied.
@@ -299,6 +304,7 @@ impl Node {
     fn handle_tick(&mut self) {
         self.persistence.tick();
         self.watch_disk();
+        self.watch_room();
         if !self.disk_watch.is_stalled() {
             if self.succession.tick(self.raft.leader(), self.raft.term()) {
                 self.raft.campaign();
@@ -333,7 +339,7 @@ impl Node {
         let (level, text) = match self.disk_watch.look(self.persistence.write_age()) {
             None => return,
             Some(Change::Stalled) => {
-                if let Some(to) = successor(&self.raft.status()) {
+                if let Some(to) = successor(&self.raft.status(), |_| true) {
                     self.raft.transfer_leader(to);
                 }
                 let text = "the write-ahead log could not be written for an election timeout; \
@@ -469,6 +475,9 @@ impl Node {
             if message.kind == MessageKind::TransferLeader && !self.raft.is_leader() {
                 continue;
             }
+            if self.declines(&message) {
+                continue;
+            }
             let is_change = message.kind == MessageKind::Propose
                 && message.entries.iter().any(|entry| entry.kind != EntryKind::Normal);
             if is_change && self.must_hold_changes() {
@@ -586,66 +595,6 @@ impl Node {
             self.taking_snapshot = true;
             self.effects.push_back(Effect::TakeSnapshot);
         }
-    }
-
-    /// Drops entries from memory that no member is likely to ask for.
-    ///
-    /// Entries are handed out for applying in groups, and consensus counts a group as applied when all of it is: the
-    /// state machine may be ahead of that. Consensus still reads the entries that it does not count yet. It may be
-    /// ahead of the state machine too, at a snapshot that is still to be installed.
-    fn cut_log(&mut self) {
-        let applied = self.applied.min(self.raft.applied_index());
-        let (policy, is_alone) = (self.policy, self.is_sole_voter());
-        let before_first = self.raft.storage().first_index().prev();
-        // A lone voter has nobody to feed. Who joins it later starts from a snapshot.
-        let mut forgettable = if is_alone { applied } else { policy.forgettable(applied) };
-        if forgettable < before_first + limits::LOG_CUT_EVERY {
-            forgettable = before_first;
-        } else if !is_alone {
-            forgettable = forgettable.min(self.wanted_after()).max(before_first);
-        }
-        let bytes_max = match self.feeds_snapshot(before_first) {
-            true => policy.catch_up_bytes.max(policy.transfer_bytes),
-            false => policy.catch_up_bytes,
-        };
-        let storage = self.raft.storage_mut();
-        if storage.bytes() > bytes_max {
-            // Down to half of what may be held, so that the next cut is not at once.
-            let by_bytes = storage.compact_index_for(bytes_max / 2);
-            forgettable = forgettable.max(by_bytes.unwrap_or_default().min(applied));
-        }
-        // The core's log may have begun anew at a snapshot that the state machine has not reached.
-        if forgettable > before_first {
-            // Who needs what is forgotten is sent a snapshot, which is made when it is sent.
-            match storage.create_snapshot(applied, self.conf_state.clone(), Bytes::new()) {
-                Ok(_) | Err(StorageError::SnapshotOutOfDate) => {}
-                Err(error) => unreachable!("what is applied is in the log: {error}"),
-            }
-            self.raft.compact(forgettable).expect("applied entries are in the log");
-        }
-    }
-
-    /// The last entry that no member which takes part is still to be sent. Those that are silent may be
-    /// sent a snapshot when they come back; those that are being sent one go on after it.
-    fn wanted_after(&self) -> LogIndex {
-        let followers = self.raft.progress().into_iter().flatten();
-        followers
-            .filter(|(id, _)| **id != self.raft.id())
-            .filter_map(|(_, progress)| match progress.state {
-                ProgressState::Snapshot => Some(progress.pending_snapshot),
-                ProgressState::Replicate => Some(progress.match_index),
-                ProgressState::Probe => progress.is_recently_active.then_some(progress.match_index),
-            })
-            .min()
-            .unwrap_or(LogIndex::MAX)
-    }
-
-    /// Whether somebody who answers lacks what is forgotten: he is being sent a snapshot, or has yet to go on from it.
-    fn feeds_snapshot(&self, before_first: LogIndex) -> bool {
-        self.raft.progress().into_iter().flatten().any(|(id, progress)| {
-            let answers = progress.state == ProgressState::Snapshot || progress.is_recently_active;
-            *id != self.raft.id() && progress.match_index < before_first && answers
-        })
     }
 
     /// Delivers messages that waited for storage: to the core, or to peers.

@@ -1,6 +1,7 @@
 //! Nodes driven by hand: a disk that finishes when told, a state machine that counts.
 
 mod bounds;
+mod room;
 mod snapshots;
 
 use bytes::Bytes;
@@ -46,6 +47,7 @@ struct Member {
     snapshots: usize,
     installed: Vec<LogIndex>,
     stops: Vec<LogFault>,
+    refuses_writes: bool,
     /// Whether what is handed out for applying stays unapplied.
     holds_applications: bool,
     unapplied: Vec<LogIndex>,
@@ -68,6 +70,7 @@ impl Member {
             snapshots: 0,
             installed: Vec::new(),
             stops: Vec::new(),
+            refuses_writes: false,
             holds_applications,
             unapplied: Vec::new(),
         };
@@ -107,6 +110,7 @@ impl Member {
                 Effect::ProposalFailed { request_id, failure } => {
                     self.refused.push((request_id, failure));
                 }
+                Effect::RefuseWrites(refuses) => self.refuses_writes = refuses,
                 Effect::Leadership(_) => {}
             }
         }

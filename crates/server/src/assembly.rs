@@ -226,6 +226,7 @@ pub(crate) fn duties(
         let (rebuilt, faults) = (core.was_rebuilt, core.faults.clone());
         duties.push(Box::pin(corruption::keep_watch(handles(), period, rebuilt, faults)));
     }
+    duties.push(Box::pin(space::answer_for_full_disk(handles())));
     let rules = space_rules(config);
     if rules.warning_percent.or(rules.disarm_percent).is_some() {
         duties.push(Box::pin(space::keep_watch(handles(), rules)));

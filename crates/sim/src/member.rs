@@ -194,7 +194,8 @@ pub struct Process {
     log_is_busy: bool,
     is_installing: bool,
     is_installed: bool,
-    no_room_told: bool,
+    /// Leads without room for its backend file, and no other member can lead.
+    refuses_writes: bool,
     /// When a backend without room tries again.
     room_looked_for_at: Micros,
     standing: Standing,
@@ -272,7 +273,7 @@ impl Process {
             log_is_busy: false,
             is_installing: false,
             is_installed: false,
-            no_room_told: false,
+            refuses_writes: false,
             room_looked_for_at: 0,
             waiting: BTreeMap::new(),
             asked: BTreeMap::new(),
@@ -567,6 +568,7 @@ impl Process {
             Effect::ProposalFailed { request_id, failure } => {
                 self.fail_proposal(request_id, failure);
             }
+            Effect::RefuseWrites(refuses) => self.refuse_writes(refuses),
             Effect::Stop(fault) => self.out.push(Out::Fault(fault)),
         }
         Ok(())
@@ -662,7 +664,6 @@ impl Process {
             return Ok(());
         }
         if let Some(job) = self.jobs.pop_front() {
-            self.no_room_told &= !matches!(job, Job::NoRoom);
             match self.machine.take(job, now, &mut self.said).map_err(|error| fatal(&error))? {
                 Next::GoOn => self.machine.hand_over_if_due(now.instant, &mut self.said),
                 Next::AwaitInstall => self.is_installing = true,
@@ -692,9 +693,6 @@ impl Process {
         }
         if self.writer.lacks_room() {
             self.room_looked_for_at = self.now + ROOM_LOOKED_FOR;
-            if !std::mem::replace(&mut self.no_room_told, true) {
-                self.jobs.push_back(Job::NoRoom);
-            }
         }
         Ok(())
     }
@@ -711,10 +709,15 @@ impl Process {
             Report::Tell(told) => self.said.told.push(told),
             Report::Defragmented { told, .. } => self.said.told.extend(told),
             Report::Compacted(_) => self.out.push(Out::Seen("a compaction is durable")),
-            Report::NoRoom(_) => self.out.push(Out::Seen("the backend file finds no room")),
-            Report::RoomAgain => self.out.push(Out::Seen("there is room for the backend again")),
+            Report::NoRoom(_) => self.note_room(true, "the backend file finds no room"),
+            Report::RoomAgain => self.note_room(false, "there is room for the backend again"),
             Report::Ended => {}
         }
+    }
+
+    fn note_room(&mut self, is_short: bool, seen: &'static str) {
+        self.inputs.push_back(Input::Event(Event::BackendRoom { is_short }));
+        self.out.push(Out::Seen(seen));
     }
 
     /// Takes what a turn has left to where it belongs.

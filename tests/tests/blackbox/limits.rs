@@ -106,7 +106,10 @@ async fn a_backend_without_room_goes_on_when_there_is_some(kind: Kind) {
     })
     .await;
     let client = server.client();
-    disarm(&client).await;
+    eventually("the end of the alarm", async || {
+        client.alarm(pb::AlarmRequest::default()).await.unwrap().alarms.is_empty().then_some(())
+    })
+    .await;
     client.write("after", "v").await;
     server.kill();
     server.start_again().await;

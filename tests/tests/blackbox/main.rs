@@ -18,6 +18,7 @@ mod diff;
 mod flag_effects;
 mod flags;
 mod floods;
+mod full_disk;
 mod gateway;
 mod grpc_edge;
 mod grpc_proxy;

@@ -183,7 +183,7 @@ async fn a_full_store_helps_itself_where_it_is_told_to(kind: Kind) {
     client.compact(pb::CompactionRequest { revision, physical: true }).await.unwrap();
     eventually("writes are taken again", async || client.put(put("k", "v")).await.ok()).await;
     assert!(alarms(&client).await.is_empty());
-    assert!(server.log().contains("took the alarm of this member back"));
+    assert!(server.log().contains("took the NOSPACE alarm of this member back"));
     eventually("the warning is over", async || {
         (server.metric("quorate_quota_warning") == Some(0.0)).then_some(())
     })

@@ -117,8 +117,6 @@ pub enum Output<T> {
         /// How large the file is.
         file_bytes: u64,
     },
-    /// The disk has no room for the backend file, and no alarm says so yet.
-    NoRoom,
     /// A snapshot is taken of what is applied.
     TakingSnapshot {
         /// The last entry it contains.

@@ -158,7 +158,6 @@ impl Outlet for Said {
             Output::Commit { batch, then } => self.orders.push_back(Order::Commit { batch, then }),
             Output::Install { index } => self.orders.push_back(Order::Install { index, told: 0 }),
             Output::Tell(told) => self.told.push(told),
-            Output::NoRoom => self.alarms += 1,
             Output::Members(_)
             | Output::ChangeRefused(_)
             | Output::Removed
@@ -409,6 +408,7 @@ impl Member {
             Effect::ProposalFailed { request_id, failure } => {
                 panic!("proposal {request_id} is lost: {failure:?}");
             }
+            Effect::RefuseWrites(refuses) => self.said.alarms += u64::from(refuses),
             Effect::Stop(fault) => panic!("a sound log is doubted: {fault}"),
         }
         Ok(())
@@ -525,11 +525,16 @@ impl Member {
             }
             Report::Installed { .. } => self.is_installed = true,
             Report::Tell(told) => self.said.told.push(told),
-            Report::NoRoom(_) => self.jobs.push_back(Job::NoRoom),
+            Report::NoRoom(_) => self.note_room(true),
+            Report::RoomAgain => self.note_room(false),
             Report::Defragmented { told, .. } => self.said.told.extend(told),
-            Report::Compacted(_) | Report::RoomAgain | Report::Ended => {}
+            Report::Compacted(_) | Report::Ended => {}
         }
         Ok(())
+    }
+
+    fn note_room(&mut self, is_short: bool) {
+        self.inputs.push_back(Input::Event(Event::BackendRoom { is_short }));
     }
 
     /// Lets time pass for batches, and not for elections.

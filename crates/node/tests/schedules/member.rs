@@ -184,7 +184,8 @@ impl Member {
                 Effect::Stop(fault) => panic!("nobody loses anything here: {fault}"),
                 Effect::Leadership(_)
                 | Effect::BarrierFailed { .. }
-                | Effect::ProposalFailed { .. } => {}
+                | Effect::ProposalFailed { .. }
+                | Effect::RefuseWrites(_) => {}
             }
         }
     }

@@ -52,8 +52,13 @@ impl Said {
     }
 
     fn raise_no_space(&mut self) {
+        self.change_no_space(alarm_request::AlarmAction::Activate);
+    }
+
+    /// Has this member's NOSPACE alarm raised or taken back.
+    pub(super) fn change_no_space(&mut self, action: alarm_request::AlarmAction) {
         let alarm = AlarmRequest {
-            action: alarm_request::AlarmAction::Activate.into(),
+            action: action.into(),
             member_id: self.own_id,
             alarm: AlarmType::Nospace.into(),
         };
@@ -126,11 +131,6 @@ impl Outlet for Said {
             | Output::TakingSnapshot { .. } => {}
             Output::StorageVersionStays(_) => self.seen.push("the storage version stays behind"),
             Output::OverQuota { .. } => self.raise_no_space(),
-            Output::NoRoom => {
-                if self.leads() {
-                    self.raise_no_space();
-                }
-            }
             Output::Commit { batch, then } => self.orders.push_back(Order::Commit { batch, then }),
             Output::Install { index } => self.orders.push_back(Order::Install { index, told: 0 }),
             Output::Installed { index, term, .. } => {

@@ -6,6 +6,7 @@
 //! Questions about leases that only the leader can answer (`lease_holder`).
 
 use prost::Message as _;
+use quorate_api::etcdserverpb::alarm_request::AlarmAction;
 use quorate_api::etcdserverpb::{InternalRaftRequest, RequestHeader, WatchCreateRequest};
 use quorate_core::Job;
 use quorate_node::Proposal;
@@ -135,9 +136,9 @@ impl Process {
     }
 
     fn raise_no_space(&mut self) {
-        use quorate_api::etcdserverpb::{AlarmRequest, AlarmType, alarm_request};
+        use quorate_api::etcdserverpb::{AlarmRequest, AlarmType};
         let alarm = AlarmRequest {
-            action: alarm_request::AlarmAction::Activate.into(),
+            action: AlarmAction::Activate.into(),
             member_id: self.id,
             alarm: AlarmType::Nospace.into(),
         };
@@ -326,6 +327,16 @@ impl Process {
         self.streams.insert(op, stream);
     }
 
+    /// Has writes refused, or no longer, because this member leads without room and no other member can lead.
+    pub(super) fn refuse_writes(&mut self, refuses: bool) {
+        self.refuses_writes = refuses;
+        self.out.push(Out::Seen("a leader without room has writes refused, or no longer"));
+        self.said.change_no_space(match refuses {
+            true => AlarmAction::Activate,
+            false => AlarmAction::Deactivate,
+        });
+    }
+
     /// Tells the cluster this member's name, unless it knows, and a cluster that has no version its first.
     pub fn keep_house(&mut self, name: &str, version: &str, now: Micros) {
         use quorate_api::membershippb::{
@@ -360,6 +371,10 @@ impl Process {
                 ..InternalRaftRequest::default()
             };
             self.propose(request, Waiter::Nobody, None);
+        }
+        // An operator may have taken the alarm back.
+        if is_quiet && self.refuses_writes && !facts.alarms.is_out_of_space() {
+            self.said.change_no_space(AlarmAction::Activate);
         }
         self.jobs.push_back(Job::FollowClusterVersion);
         self.gather();

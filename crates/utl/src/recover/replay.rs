@@ -218,7 +218,6 @@ impl Outlet for Batches {
             | Output::StorageVersion { .. }
             | Output::StorageVersionStays(_)
             | Output::OverQuota { .. }
-            | Output::NoRoom
             | Output::TakingSnapshot { .. }
             | Output::Install { .. }
             | Output::Installed { .. }

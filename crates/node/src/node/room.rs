@@ -1,0 +1,54 @@
+//! A disk without room for the backend file: the steps of [`crate::room_watch`] carried out.
+
+use quorate_raft::{Message, MessageKind, Note, NoteLevel};
+
+use super::Node;
+use crate::effect::Effect;
+use crate::room_watch::Step;
+
+impl Node {
+    /// A leader whose disk has no room for the backend file hands over, or has writes refused where it cannot.
+    pub(super) fn watch_room(&mut self) {
+        let leads = self.room_watch.is_short() && self.raft.is_leader();
+        let status = leads.then(|| self.raft.status());
+        let step = self.room_watch.tick(status.as_ref(), self.raft.transferee());
+        let (level, text) = match step {
+            None => return,
+            Some(Step::HandOver(to)) => {
+                self.raft.transfer_leader(to);
+                let text = format!(
+                    "handing over the lead because the disk of this member has no room for the backend file; to \
+                     member {to:x}"
+                );
+                (NoteLevel::Warn, text)
+            }
+            Some(Step::RefuseWrites) => {
+                self.effects.push_back(Effect::RefuseWrites(true));
+                let text = "the disk of this member has no room for the backend file and no other member can lead; \
+                            raising the NOSPACE alarm, which refuses writes until there is room on the disk";
+                (NoteLevel::Warn, text.to_owned())
+            }
+            Some(Step::TakeWrites) => {
+                self.effects.push_back(Effect::RefuseWrites(false));
+                let text = "this member has room for the backend file again, or no longer leads; taking back its \
+                            NOSPACE alarm";
+                (NoteLevel::Info, text.to_owned())
+            }
+        };
+        self.notes.push(Note { level, text });
+    }
+
+    /// A member without room for its backend file would have to hand the lead over again.
+    pub(super) fn declines(&mut self, message: &Message) -> bool {
+        let is_declined = message.kind == MessageKind::TimeoutNow && self.room_watch.is_short();
+        if is_declined {
+            let text = format!(
+                "not taking the lead that member {:x} hands over: the disk of this member has no room for the \
+                 backend file",
+                message.from
+            );
+            self.notes.push(Note { level: NoteLevel::Warn, text });
+        }
+        is_declined
+    }
+}

@@ -1,0 +1,177 @@
+//! Who leads while this member's disk has no room for its backend file.
+//!
+//! The log can still be written then, so the member may follow for a long time. A leader is different: when its
+//! queue of changes for the backend file is full it stops applying entries, and the writes of all clients wait for
+//! it. So a leader without room hands over the lead, to one voter after the other until one takes it. A member
+//! without room does not take the lead that it is offered. When no voter takes it, the leader refuses writes (the
+//! NOSPACE alarm) until it has room again, leads no more, or another voter can take over.
+//!
+//! # Not here
+//!
+//! A log that cannot be written (`disk_watch`). Raising the alarm, which is a request like any other (the caller).
+//!
+//! See decision record 0026.
+
+use std::collections::VecDeque;
+
+use quorate_raft::{MemberId, NONE, Status};
+
+use crate::disk_watch::successor;
+
+/// Election timeouts after which a leader that refuses writes offers the lead to one more voter that has not
+/// taken it before.
+const OFFERED_AGAIN_AFTER: u64 = 30;
+
+/// What a leader without room does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Hand over the lead to this voter.
+    HandOver(MemberId),
+    /// Refuse writes: no other voter can lead.
+    RefuseWrites,
+    /// Take writes again.
+    TakeWrites,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct RoomWatch {
+    election_ticks: u64,
+    is_short: bool,
+    /// The voter that the lead was offered to last.
+    asked: Option<MemberId>,
+    /// Voters that have not taken the lead, in the order in which they were asked.
+    declined: VecDeque<MemberId>,
+    /// Ticks without a voter to hand over to.
+    ticks_alone: u64,
+    refuses_writes: bool,
+}
+
+impl RoomWatch {
+    pub(crate) const fn new(election_ticks: u32) -> Self {
+        Self {
+            election_ticks: election_ticks as u64,
+            is_short: false,
+            asked: None,
+            declined: VecDeque::new(),
+            ticks_alone: 0,
+            refuses_writes: false,
+        }
+    }
+
+    /// The backend file has found no room, or has found some again.
+    pub(crate) const fn note(&mut self, is_short: bool) {
+        self.is_short = is_short;
+    }
+
+    /// Whether the backend file waits for room.
+    pub(crate) const fn is_short(&self) -> bool {
+        self.is_short
+    }
+
+    /// A tick has passed. `status` is this member's, if it leads; `transferee` is the voter to which the lead is being
+    /// handed over at the moment.
+    pub(crate) fn tick(&mut self, status: Option<&Status>, transferee: MemberId) -> Option<Step> {
+        let Some(status) = status.filter(|_| self.is_short) else {
+            self.asked = None;
+            self.declined.clear();
+            self.ticks_alone = 0;
+            return std::mem::take(&mut self.refuses_writes).then_some(Step::TakeWrites);
+        };
+        if transferee != NONE {
+            return None;
+        }
+        self.declined.extend(self.asked.take());
+        if let Some(to) = successor(status, |id| !self.declined.contains(&id)) {
+            self.asked = Some(to);
+            self.ticks_alone = 0;
+            return Some(Step::HandOver(to));
+        }
+        self.ticks_alone += 1;
+        if self.refuses_writes {
+            if self.ticks_alone.is_multiple_of(self.election_ticks * OFFERED_AGAIN_AFTER) {
+                self.declined.pop_front();
+            }
+            return None;
+        }
+        // A voter that answers may not have been heard since the leader last forgot whom it has heard.
+        let has_others = status.progress.iter().any(|(id, it)| *id != status.id && !it.is_learner);
+        if has_others && self.ticks_alone < self.election_ticks {
+            return None;
+        }
+        self.refuses_writes = true;
+        Some(Step::RefuseWrites)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_raft::{Configuration, HardState, Inflights, LogIndex, Progress, Role, SoftState};
+
+    use super::*;
+
+    const ELECTION_TICKS: u32 = 3;
+
+    /// Of member 1, which leads; these others were heard lately.
+    fn leader(others: &[(MemberId, bool)]) -> Status {
+        let progress = |is_recently_active| {
+            let mut progress = Progress::new(LogIndex(1), Inflights::new(1, 0));
+            progress.is_recently_active = is_recently_active;
+            progress
+        };
+        let all = others.iter().copied().chain([(1, true)]);
+        Status {
+            id: 1,
+            hard_state: HardState::default(),
+            soft_state: SoftState { role: Role::Leader, leader: 1 },
+            applied: LogIndex(0),
+            transferee: NONE,
+            config: Configuration::default(),
+            progress: all.map(|(id, is_active)| (id, progress(is_active))).collect(),
+        }
+    }
+
+    fn steps(watch: &mut RoomWatch, status: &Status, count: usize) -> Vec<Step> {
+        (0..count).filter_map(|_| watch.tick(Some(status), NONE)).collect()
+    }
+
+    #[test]
+    fn one_voter_after_the_other_is_asked_before_writes_are_refused() {
+        let (mut watch, status) = (RoomWatch::new(ELECTION_TICKS), leader(&[(2, true), (3, true)]));
+        assert_eq!(steps(&mut watch, &status, 9), [], "there is room");
+        watch.note(true);
+        assert_eq!(watch.tick(Some(&status), NONE), Some(Step::HandOver(2)));
+        assert_eq!(watch.tick(Some(&status), 2), None, "it is under way");
+        assert_eq!(watch.tick(Some(&status), NONE), Some(Step::HandOver(3)));
+        assert_eq!(steps(&mut watch, &status, 9), [Step::RefuseWrites]);
+        watch.note(false);
+        assert_eq!(steps(&mut watch, &status, 9), [Step::TakeWrites]);
+    }
+
+    #[test]
+    fn a_voter_that_comes_back_is_asked_while_writes_are_refused() {
+        let mut watch = RoomWatch::new(ELECTION_TICKS);
+        watch.note(true);
+        let silent = leader(&[(2, false)]);
+        assert_eq!(steps(&mut watch, &silent, 2), []);
+        assert_eq!(steps(&mut watch, &silent, 50), [Step::RefuseWrites]);
+        let back = leader(&[(2, true)]);
+        assert_eq!(watch.tick(Some(&back), NONE), Some(Step::HandOver(2)));
+        assert_eq!(watch.tick(None, NONE), Some(Step::TakeWrites), "it leads no more");
+    }
+
+    #[test]
+    fn those_that_have_declined_are_asked_again_in_the_end() {
+        let (mut watch, status) = (RoomWatch::new(ELECTION_TICKS), leader(&[(2, true)]));
+        watch.note(true);
+        let expected = [Step::HandOver(2), Step::RefuseWrites, Step::HandOver(2)];
+        assert_eq!(steps(&mut watch, &status, 100), expected);
+    }
+
+    #[test]
+    fn a_lone_voter_refuses_writes_at_once() {
+        let mut watch = RoomWatch::new(ELECTION_TICKS);
+        watch.note(true);
+        assert_eq!(watch.tick(Some(&leader(&[])), NONE), Some(Step::RefuseWrites));
+    }
+}

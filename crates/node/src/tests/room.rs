@@ -1,0 +1,87 @@
+//! A leader whose disk has no room for its backend file.
+
+use quorate_raft::Role;
+
+use super::{Member, config, converse, converse_without, three};
+use crate::Event;
+
+fn note(members: &mut [Member], id: usize, is_short: bool) {
+    members[id - 1].handle(Event::BackendRoom { is_short });
+}
+
+fn leader(members: &[Member]) -> Option<usize> {
+    (1..).zip(members).find(|(_, it)| it.node.leadership().role == Role::Leader).map(|(id, _)| id)
+}
+
+fn tick(members: &mut [Member], count: usize) {
+    for _ in 0..count {
+        members.iter_mut().for_each(|member| member.handle(Event::Tick));
+        converse(members);
+    }
+}
+
+#[test]
+fn it_hands_over_to_a_member_with_room() {
+    let mut members = three();
+    note(&mut members, 1, true);
+    tick(&mut members, 1);
+    assert_eq!(leader(&members), Some(2));
+    assert!(members.iter().all(|member| !member.refuses_writes));
+}
+
+#[test]
+fn the_lead_is_declined_by_a_member_without_room() {
+    let mut members = three();
+    note(&mut members, 1, true);
+    note(&mut members, 2, true);
+    tick(&mut members, 15);
+    assert_eq!(leader(&members), Some(3));
+    assert!(members.iter().all(|member| !member.refuses_writes));
+}
+
+#[test]
+fn writes_are_refused_where_no_member_has_room_until_one_has() {
+    let mut members = three();
+    (1..=3).for_each(|id| note(&mut members, id, true));
+    tick(&mut members, 60);
+    assert_eq!(leader(&members), Some(1));
+    let refusing = |members: &[Member]| -> Vec<bool> {
+        members.iter().map(|member| member.refuses_writes).collect()
+    };
+    assert_eq!(refusing(&members), [true, false, false]);
+    note(&mut members, 3, false);
+    tick(&mut members, 700);
+    assert_eq!((leader(&members), &*refusing(&members)), (Some(3), &[false; 3][..]));
+}
+
+#[test]
+fn writes_are_refused_while_the_others_are_silent() {
+    let mut members = three();
+    note(&mut members, 1, true);
+    members[0].handle(Event::Tick);
+    // The message that hands over is lost, and all to the third member: its answers would keep it a candidate.
+    members[0].sent.retain(|message| message.to == 2);
+    members[0].sent.retain(|it| it.kind != quorate_raft::MessageKind::TimeoutNow);
+    for _ in 0..60 {
+        members[0].handle(Event::Tick);
+        members[0].sent.retain(|it| it.kind != quorate_raft::MessageKind::TimeoutNow);
+        converse_without(&mut members, 3);
+    }
+    assert_eq!(leader(&members), Some(1));
+    assert!(members[0].refuses_writes);
+    note(&mut members, 1, false);
+    tick(&mut members, 1);
+    assert!(!members[0].refuses_writes);
+}
+
+#[test]
+fn a_lone_voter_refuses_writes_at_once() {
+    let mut members = [Member::start(config(1, &[1]))];
+    members[0].finish_writes();
+    note(&mut members, 1, true);
+    tick(&mut members, 1);
+    assert!(members[0].refuses_writes);
+    note(&mut members, 1, false);
+    tick(&mut members, 1);
+    assert!(!members[0].refuses_writes);
+}

@@ -1,0 +1,107 @@
+//! Members whose disk is full: one that leads hands the lead over, and writes are refused only where no member can lead.
+
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::{Cluster, ClusterOptions, Kind, SmallDisk, eventually, on_quorate, put};
+
+on_quorate! {
+    alone:
+    a_leader_with_a_full_disk_hands_over_the_lead,
+    a_cluster_of_full_disks_refuses_writes_until_there_is_room,
+}
+
+/// Has this member lead.
+async fn make_leader(cluster: &Cluster, member: usize) {
+    eventually("the lead at the wanted member", async || {
+        let leader = cluster.leader().await;
+        if leader == member {
+            return Some(());
+        }
+        let target_id = cluster.id(member);
+        drop(cluster.client(leader).move_leader(pb::MoveLeaderRequest { target_id }).await);
+        None
+    })
+    .await;
+}
+
+fn value() -> Vec<u8> {
+    vec![b'v'; 50_000]
+}
+
+/// Writes a key again until a member takes it. Panics where a member has no space.
+async fn write(cluster: &Cluster, number: usize) {
+    let everyone = cluster.everyone();
+    eventually("a write that is taken", async || {
+        let request = put(format!("k{number:03}"), value());
+        match everyone.try_ask(async |client| client.put(request.clone()).await).await {
+            Ok(_) => Some(()),
+            Err(error) => {
+                assert!(!error.message().contains("space exceeded"), "{number}: {error}");
+                None
+            }
+        }
+    })
+    .await;
+}
+
+async fn alarms(cluster: &Cluster, member: usize) -> Vec<pb::AlarmMember> {
+    cluster.client(member).alarm(pb::AlarmRequest::default()).await.unwrap().alarms
+}
+
+async fn a_leader_with_a_full_disk_hands_over_the_lead(kind: Kind) {
+    let Some(disk) = SmallDisk::new(300) else { return };
+    let options = ClusterOptions::new(kind, 3).member(1, |member| disk.prepare(member));
+    let mut cluster = options.start().await;
+    make_leader(&cluster, 1).await;
+    // The segments of the log have their room; the backend file is to grow.
+    disk.fill_but(0);
+    for number in 0..700 {
+        write(&cluster, number).await;
+    }
+    let log = cluster.server(1).log();
+    assert!(log.contains("no room on the disk for the backend file"), "{log}");
+    assert!(log.contains("handing over the lead because the disk"), "{log}");
+    let running = cluster.running();
+    let other = cluster.leader_among(&running).await;
+    assert_ne!(other, 1, "a member with room leads");
+    assert_eq!(alarms(&cluster, other).await, []);
+    // Its log may have found no room either, which ends it.
+    disk.resize(1_000);
+    if !cluster.server_mut(1).is_running() {
+        cluster.kill(1);
+        cluster.restart(1).await;
+    }
+    cluster.check_same_content().await;
+    assert_eq!(alarms(&cluster, 1).await, []);
+}
+
+async fn a_cluster_of_full_disks_refuses_writes_until_there_is_room(kind: Kind) {
+    let mut disks = Vec::new();
+    let mut options = ClusterOptions::new(kind, 3);
+    for number in 0..3 {
+        let Some(disk) = SmallDisk::new(300) else { return };
+        options = options.member(number, |member| disk.prepare(member));
+        disks.push(disk);
+    }
+    let cluster = options.start().await;
+    // The segments of the logs have their room; the backend files are to grow.
+    disks.iter().for_each(|disk| disk.fill_but(0));
+    let everyone = cluster.everyone();
+    let mut number = 0;
+    eventually("a refusal", async || {
+        number += 1;
+        let request = put(format!("k{number:03}"), value());
+        let answer = everyone.try_ask(async |client| client.put(request.clone()).await).await;
+        answer.is_err_and(|error| error.message().contains("space exceeded")).then_some(())
+    })
+    .await;
+    let raised = alarms(&cluster, 0).await;
+    let [alarm] = &raised[..] else { panic!("one member tells for all: {raised:?}") };
+    let teller = cluster.by_id(alarm.member_id).unwrap();
+    let log = cluster.server(teller).log();
+    assert!(log.contains("no other member can lead"), "{log}");
+    disks.iter().for_each(|disk| disk.resize(1_000));
+    eventually("the end of the alarm", async || alarms(&cluster, 0).await.is_empty().then_some(()))
+        .await;
+    write(&cluster, 0).await;
+    cluster.check_same_content().await;
+}
