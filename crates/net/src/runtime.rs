@@ -75,6 +75,8 @@ impl Worker {
         // Threads of its own, for blocking work.
         let listener = Listener::of_this_thread();
         let mut runtime = Builder::new_current_thread();
+        // Blocking work handles requests too, and needs the same room for its calls.
+        runtime.thread_stack_size(stack_bytes);
         let runtime = runtime.enable_all().on_thread_start(move || listener.take_on()).build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();

@@ -13,6 +13,8 @@ use quorate_tests::{
 };
 use tonic::Code;
 
+use super::auth::{NOBODY, guard, options};
+
 on_both_servers! {
     one_branch_is_taken,
     each_comparison,
@@ -39,6 +41,8 @@ on_both_servers! {
 
 on_quorate! {
     a_put_that_keeps_what_the_transaction_deletes_is_refused,
+    operations_of_nested_transactions_are_bounded_in_all,
+    a_transaction_without_credentials_is_refused_unread,
 }
 
 fn read_all(answer: &pb::ResponseOp) -> Vec<String> {
@@ -426,6 +430,39 @@ async fn too_many_operations(kind: Kind) {
     let default = Server::start(kind).await;
     default.client().txn(txn(puts(128))).await.unwrap();
     refused(default.client().txn(txn(puts(129))).await, Code::InvalidArgument, text);
+}
+
+async fn operations_of_nested_transactions_are_bounded_in_all(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    // Three levels of lists, none of which is longer than the level above leaves: 16,384 operations and a few more.
+    let tree = |leaves: usize| {
+        let mut keys = (0..).map(|number| format!("k{number}"));
+        let mut list = |count| {
+            let puts = keys.by_ref().take(count).map(|key| put_op(key, ""));
+            txn(puts.collect())
+        };
+        let mut inner = |count| {
+            let lists: Vec<_> = (0..40).map(|_| nested(list(count))).collect();
+            nested(txn(lists))
+        };
+        txn((0..48).map(|number| inner(if number < 47 { 7 } else { leaves })).collect())
+    };
+    let shape = |leaves: usize| 48 + 48 * 40 + 47 * 40 * 7 + 40 * leaves;
+    assert!(shape(29) <= 16_384 && shape(32) > 16_384, "the tree is about as large as the bound");
+    client.txn(tree(29)).await.unwrap();
+    let text = "etcdserver: too many operations in txn request";
+    refused(client.txn(tree(32)).await, Code::InvalidArgument, text);
+}
+
+async fn a_transaction_without_credentials_is_refused_unread(kind: Kind) {
+    let server = options(kind).start().await;
+    let client = server.client();
+    let root = guard(&client).await;
+    let overlapping = || txn(vec![put_op("a1", "1"), put_op("a1", "2")]);
+    refused(client.txn(overlapping()).await, Code::InvalidArgument, NOBODY);
+    let text = "etcdserver: duplicate key given in txn request";
+    refused(root.txn(overlapping()).await, Code::InvalidArgument, text);
 }
 
 async fn overlapping_writes(kind: Kind) {

@@ -14,8 +14,8 @@ use quorate_api::etcdserverpb::{
     ResponseHeader, TxnRequest, TxnResponse,
 };
 use quorate_state::apply::{
-    Response as Outcome, check_delete_range, check_put, check_range, check_txn, is_read_only,
-    is_serializable,
+    Response as Outcome, check_delete_range, check_overlap, check_put, check_range,
+    check_structure, is_read_only, is_serializable,
 };
 use quorate_state::mvcc::{RangeQuery, SortOrder, SortTarget};
 use quorate_state::quota::{put_cost, txn_cost};
@@ -38,6 +38,9 @@ use quorate_member::{
 };
 use quorate_net::runtime::blocking;
 use quorate_telemetry::metrics::RequestKind;
+
+/// Operations of a transaction that are compared with each other on a connection thread: less than a millisecond.
+const CHECKED_INLINE_MAX: usize = 1_024;
 
 /// The service.
 #[derive(Debug)]
@@ -141,13 +144,28 @@ impl Kv {
         client: &Client,
         txn: TxnRequest,
     ) -> Result<TxnResponse, Status> {
-        self.check_txn(&txn).await.map_err(status)?;
+        let txn = self.checked_txn(client, txn).await.map_err(status)?;
         self.write_txn(client, txn, &mut Bytes::new()).await
     }
 
-    async fn check_txn(&self, txn: &TxnRequest) -> Result<(), RequestError> {
-        self.proposer.check_quota(txn_cost(txn)).await?;
-        Ok(check_txn(txn, self.profile.limits().txn_ops_max)?)
+    /// Checks a transaction, and returns it. Only a client with valid credentials has the contents checked, and a check
+    /// that takes long runs off the connection threads.
+    async fn checked_txn(
+        &self,
+        client: &Client,
+        txn: TxnRequest,
+    ) -> Result<TxnRequest, RequestError> {
+        // A transaction without any operation needs no permission, as in etcd.
+        if txn != TxnRequest::default() {
+            self.gate.check_user(&client.shown)?;
+        }
+        self.proposer.check_quota(txn_cost(&txn)).await?;
+        let operation_count = check_structure(&txn, self.profile.limits().txn_ops_max)?;
+        if operation_count <= CHECKED_INLINE_MAX {
+            check_overlap(&txn)?;
+            return Ok(txn);
+        }
+        blocking(move || check_overlap(&txn).map(|()| txn)).await.map_err(RequestError::from)
     }
 
     async fn write_txn(
@@ -460,7 +478,7 @@ impl kv_server::Kv for Kv {
         let started = Instant::now();
         let client = client_of(&request);
         let txn = request_body::take_in(request)?;
-        self.check_txn(&txn).await.map_err(status)?;
+        let txn = self.checked_txn(&client, txn).await.map_err(status)?;
         if is_read_only(&txn) {
             return self.read_txn_for(&client, txn, started).await.map_err(status)?.into_response();
         }

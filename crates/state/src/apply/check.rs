@@ -1,5 +1,4 @@
-//! Whether a request makes sense at all, before anything else is looked at: pure functions of the request,
-//! for whoever takes requests from clients.
+//! Whether a request is valid: pure functions of the request, for the code that takes requests from clients.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +7,9 @@ use quorate_api::etcdserverpb::{
     request_op::Request,
 };
 
+use super::key_intervals::KeyIntervals;
 use super::refusal::RequestRefusal;
+use crate::mvcc::KeyRange;
 
 /// Checks a range request.
 pub fn check_range(request: &RangeRequest) -> Result<(), RequestRefusal> {
@@ -39,22 +40,44 @@ pub const fn check_delete_range(request: &DeleteRangeRequest) -> Result<(), Requ
     if request.key.is_empty() { Err(RequestRefusal::EmptyKey) } else { Ok(()) }
 }
 
-/// Checks a transaction of at most `operation_count_max` operations: first its structure, then that no
+/// Operations and conditions that a transaction may hold in all, those of nested transactions included, unless one
+/// list of it may hold more.
+///
+/// The number of operations in a list is limited as in etcd, and so is the depth, but a tree of lists may hold any number. A
+/// request of the usual length holds as many only if each takes less than a hundred bytes.
+pub const OPERATIONS_MAX: usize = 16_384;
+
+/// Checks a transaction with lists of at most `operation_count_max` operations: first its structure, then that no
 /// branch writes a key twice.
 pub fn check_txn(request: &TxnRequest, operation_count_max: usize) -> Result<(), RequestRefusal> {
     check_structure(request, operation_count_max)?;
-    Footprint::of(&request.success)?;
-    Footprint::of(&request.failure)?;
-    Ok(())
+    check_overlap(request)
 }
 
-fn check_structure(request: &TxnRequest, count_max: usize) -> Result<(), RequestRefusal> {
+/// Checks the structure of a transaction, and returns the number of operations and conditions in all of it.
+pub fn check_structure(
+    request: &TxnRequest,
+    operation_count_max: usize,
+) -> Result<usize, RequestRefusal> {
+    let total_max = OPERATIONS_MAX.max(operation_count_max);
+    let mut total_left = total_max;
+    check_lists(request, operation_count_max, &mut total_left)?;
+    Ok(total_max - total_left)
+}
+
+fn check_lists(
+    request: &TxnRequest,
+    count_max: usize,
+    total_left: &mut usize,
+) -> Result<(), RequestRefusal> {
     let TxnRequest { compare, success, failure } = request;
     let count = compare.len().max(success.len()).max(failure.len());
-    // What an outer transaction uses up is not there for the ones inside.
-    let Some(left) = count_max.checked_sub(count) else {
+    // The operations of an outer transaction count against the limit of those inside.
+    let Some(count_left) = count_max.checked_sub(count) else {
         return Err(RequestRefusal::TooManyOperations);
     };
+    let all = compare.len() + success.len() + failure.len();
+    *total_left = total_left.checked_sub(all).ok_or(RequestRefusal::TooManyOperations)?;
     if compare.iter().any(|compare| compare.key.is_empty()) {
         return Err(RequestRefusal::EmptyKey);
     }
@@ -63,76 +86,85 @@ fn check_structure(request: &TxnRequest, count_max: usize) -> Result<(), Request
             Some(Request::RequestRange(range)) => check_range(range)?,
             Some(Request::RequestPut(put)) => check_put(put)?,
             Some(Request::RequestDeleteRange(delete)) => check_delete_range(delete)?,
-            Some(Request::RequestTxn(txn)) => check_structure(txn, left)?,
+            Some(Request::RequestTxn(txn)) => check_lists(txn, count_left, total_left)?,
             None => return Err(RequestRefusal::EmptyOperation),
         }
     }
     Ok(())
 }
 
-/// What a list of operations writes.
+/// Checks that no branch of a transaction writes a key twice. Takes O(n log² n) steps for n operations.
+pub fn check_overlap(request: &TxnRequest) -> Result<(), RequestRefusal> {
+    Footprint::of(&request.success)?;
+    Footprint::of(&request.failure)?;
+    Ok(())
+}
+
+/// The keys that a list of operations writes.
 #[derive(Default)]
 struct Footprint<'a> {
     puts: BTreeSet<&'a [u8]>,
-    deletes: Vec<Deletes<'a>>,
-}
-
-/// One key, or the keys from the first up to the second. A deletion of all keys from one on counts as
-/// an empty range here: it conflicts with nothing.
-enum Deletes<'a> {
-    Key(&'a [u8]),
-    Range(&'a [u8], &'a [u8]),
-}
-
-impl Deletes<'_> {
-    fn contains(&self, key: &[u8]) -> bool {
-        match self {
-            Self::Key(deleted) => key == *deleted,
-            Self::Range(from, to) => *from <= key && key < *to,
-        }
-    }
+    deletes: KeyIntervals<'a>,
 }
 
 impl<'a> Footprint<'a> {
-    /// Gathers what a branch writes, and refuses one that puts a key twice, or puts and deletes it. The
+    /// Collects the keys that a branch writes, and refuses a branch that puts a key twice, or puts and deletes it. The
     /// two branches of a nested transaction may put the same key: only one of them is taken.
     fn of(operations: &'a [RequestOp]) -> Result<Self, RequestRefusal> {
         let requests = || operations.iter().filter_map(|operation| operation.request.as_ref());
         let mut all = Self::default();
         for request in requests() {
-            if let Request::RequestDeleteRange(delete) = request {
-                all.deletes.push(if delete.range_end.is_empty() {
-                    Deletes::Key(&delete.key)
+            if let Request::RequestDeleteRange(DeleteRangeRequest { key, range_end, .. }) = request
+            {
+                all.deletes.insert(if range_end.is_empty() {
+                    KeyRange::One(key)
                 } else {
-                    Deletes::Range(&delete.key, &delete.range_end)
+                    // As in etcd, a deletion of all keys from one on is an empty range here, and conflicts with nothing.
+                    KeyRange::Between(key, range_end)
                 });
             }
         }
         for request in requests() {
             if let Request::RequestTxn(txn) = request {
-                let success = Self::of(&txn.success)?;
-                let failure = Self::of(&txn.failure)?;
-                for key in &success.puts {
-                    all.put(key, false)?;
+                let branches = [Self::of(&txn.success)?, Self::of(&txn.failure)?];
+                if branches.iter().any(|branch| all.conflicts_with(branch)) {
+                    return Err(RequestRefusal::DuplicateKey);
                 }
-                for key in &failure.puts {
-                    all.put(key, success.puts.contains(key))?;
+                for branch in branches {
+                    all.merge(branch);
                 }
-                all.deletes.extend(success.deletes);
-                all.deletes.extend(failure.deletes);
             }
         }
         for request in requests() {
-            if let Request::RequestPut(put) = request {
-                all.put(&put.key, false)?;
+            if let Request::RequestPut(put) = request
+                && (all.deletes.contains(&put.key) || !all.puts.insert(&put.key))
+            {
+                return Err(RequestRefusal::DuplicateKey);
             }
         }
         Ok(all)
     }
 
-    fn put(&mut self, key: &'a [u8], in_other_branch: bool) -> Result<(), RequestRefusal> {
-        let is_deleted = self.deletes.iter().any(|deletes| deletes.contains(key));
-        let is_put = !self.puts.insert(key) && !in_other_branch;
-        if is_deleted || is_put { Err(RequestRefusal::DuplicateKey) } else { Ok(()) }
+    /// Whether a nested branch puts a key that is put or deleted here. Its deletions may touch any key.
+    fn conflicts_with(&self, nested: &Self) -> bool {
+        let (few, many) = by_size(&self.puts, &nested.puts);
+        few.iter().any(|key| many.contains(key)) || self.deletes.contains_any(&nested.puts)
     }
+
+    /// Adds the keys of a nested branch. Of two sets the smaller is copied into the larger, so that a key is copied
+    /// O(log n) times, however deep it stands.
+    fn merge(&mut self, mut nested: Self) {
+        if self.puts.len() < nested.puts.len() {
+            std::mem::swap(&mut self.puts, &mut nested.puts);
+        }
+        self.puts.extend(nested.puts);
+        self.deletes.merge(nested.deletes);
+    }
+}
+
+fn by_size<'s, T>(
+    one: &'s BTreeSet<T>,
+    other: &'s BTreeSet<T>,
+) -> (&'s BTreeSet<T>, &'s BTreeSet<T>) {
+    if one.len() <= other.len() { (one, other) } else { (other, one) }
 }

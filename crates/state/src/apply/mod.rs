@@ -32,6 +32,7 @@ mod fault;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod guard;
+mod key_intervals;
 mod keyspace;
 mod leases;
 mod permission;
@@ -49,7 +50,10 @@ use std::sync::Arc;
 
 use quorate_api::etcdserverpb as pb;
 
-pub use self::check::{check_delete_range, check_put, check_range, check_txn};
+pub use self::check::{
+    OPERATIONS_MAX, check_delete_range, check_overlap, check_put, check_range, check_structure,
+    check_txn,
+};
 pub use self::conf_change::ConfChangeApplied;
 pub use self::fault::Fault;
 pub use self::permission::Permission;

@@ -1,10 +1,15 @@
-//! Which rights a request about keys needs: asked when an entry is applied, and by a member of what it answers
-//! from its own state.
+//! Which rights a request about keys needs: checked when an entry is applied, and by a member for the requests that it
+//! answers from its own state.
 //!
-//! A request that attaches a key to a lease, ends the lease or renews it needs to be allowed to write all keys of
-//! the lease, because they go with it. Who holds the role root may do all of it.
+//! A request that attaches a key to a lease, ends the lease or renews it needs the permission to write all keys of
+//! the lease, because they are deleted with it. A user with the role root may do all of it.
+//!
+//! # Cost
+//!
+//! A key or range costs one binary search in the user's ranges. A lease costs one for each of the user's ranges that
+//! holds keys of the lease, however many these are, and a transaction checks each lease once.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use quorate_api::etcdserverpb::{
     DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, request_op::Request,
@@ -14,19 +19,19 @@ use crate::auth::{Access, AuthRefusal, Caller, View};
 use crate::lease::Leases;
 use crate::units::LeaseId;
 
-/// Somebody who asks, and what he may do.
+/// A caller, and the state that decides what the caller may do.
 #[derive(Clone, Copy, Debug)]
 pub struct Permission<'a> {
     /// Users and roles.
     pub auth: &'a View,
-    /// Who asks.
+    /// The caller.
     pub caller: Caller<'a>,
-    /// Where leases are looked up.
+    /// The leases, for their keys.
     pub leases: &'a Leases,
 }
 
 impl Permission<'_> {
-    /// What any user may.
+    /// A request that any user may make.
     pub const fn check_user(&self) -> Result<(), AuthRefusal> {
         self.auth.check_authenticated(self.caller)
     }
@@ -38,9 +43,18 @@ impl Permission<'_> {
 
     /// A put.
     pub fn check_put(&self, request: &PutRequest) -> Result<(), AuthRefusal> {
+        self.check_put_once(request, &mut BTreeSet::new())
+    }
+
+    /// A put; leases whose keys have been checked are not checked again.
+    fn check_put_once(
+        &self,
+        request: &PutRequest,
+        checked: &mut BTreeSet<LeaseId>,
+    ) -> Result<(), AuthRefusal> {
         self.check(Access::Write, &request.key, &[])?;
         let lease = LeaseId(request.lease);
-        if !lease.is_none() {
+        if !lease.is_none() && checked.insert(lease) {
             self.check_lease(Access::Write, lease)?;
         }
         if request.prev_kv { self.check(Access::Read, &request.key, &[]) } else { Ok(()) }
@@ -55,25 +69,37 @@ impl Permission<'_> {
 
     /// A transaction: everything in it, whichever branch will be taken.
     pub fn check_txn(&self, request: &TxnRequest) -> Result<(), AuthRefusal> {
+        self.check_txn_once(request, &mut BTreeSet::new())
+    }
+
+    fn check_txn_once(
+        &self,
+        request: &TxnRequest,
+        checked: &mut BTreeSet<LeaseId>,
+    ) -> Result<(), AuthRefusal> {
         for compare in &request.compare {
             self.check(Access::Read, &compare.key, &compare.range_end)?;
         }
-        request.success.iter().chain(&request.failure).try_for_each(|one| self.check_one(one))
+        let mut operations = request.success.iter().chain(&request.failure);
+        operations.try_for_each(|one| self.check_operation(one, checked))
     }
 
-    /// All keys of a lease. One that is not there has none.
+    /// All keys of a lease. A lease that does not exist has no keys.
     pub fn check_lease(&self, access: Access, lease: LeaseId) -> Result<(), AuthRefusal> {
         if self.auth.check_admin(self.caller).is_ok() {
             return Ok(());
         }
-        let keys: Vec<Arc<[u8]>> = self.leases.keys(lease).unwrap_or_default();
-        keys.iter().try_for_each(|key| self.check(access, key, &[]))
+        self.leases.check_keys(lease, |key| self.auth.permitted_end(self.caller, access, key))
     }
 
-    fn check_one(&self, operation: &RequestOp) -> Result<(), AuthRefusal> {
+    fn check_operation(
+        &self,
+        operation: &RequestOp,
+        checked: &mut BTreeSet<LeaseId>,
+    ) -> Result<(), AuthRefusal> {
         match &operation.request {
             Some(Request::RequestRange(range)) => self.check_range(range),
-            Some(Request::RequestPut(put)) => self.check_put(put),
+            Some(Request::RequestPut(put)) => self.check_put_once(put, checked),
             Some(Request::RequestDeleteRange(delete)) => {
                 // Here the previous pairs come first.
                 if delete.prev_kv {
@@ -81,7 +107,7 @@ impl Permission<'_> {
                 }
                 self.check(Access::Write, &delete.key, &delete.range_end)
             }
-            Some(Request::RequestTxn(txn)) => self.check_txn(txn),
+            Some(Request::RequestTxn(txn)) => self.check_txn_once(txn, checked),
             None => Ok(()),
         }
     }

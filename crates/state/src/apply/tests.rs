@@ -2,6 +2,7 @@
 
 mod alarms;
 mod checks;
+mod cost;
 mod golden;
 mod model;
 mod recovery;

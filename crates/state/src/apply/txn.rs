@@ -10,6 +10,7 @@ use quorate_api::etcdserverpb::{
 };
 
 use super::compare::Plan;
+use super::key_intervals::KeyIntervals;
 use super::keyspace::{Answer, Writer, check_kept, check_lease, check_revision};
 use super::{EntryMeta, Fault, Refusal, RequestRefusal, Response, State};
 use crate::lease::Lessor;
@@ -69,13 +70,10 @@ pub(super) fn check_at_start(
     Ok(())
 }
 
-/// What the operations so far will do to keys, in order.
+/// The keys that the operations so far have deleted and not put again.
 #[derive(Default)]
-struct Effects<'a>(Vec<Effect<'a>>);
-
-enum Effect<'a> {
-    Put(&'a [u8]),
-    Delete(KeyRange<'a>),
+struct Effects<'a> {
+    deleted: KeyIntervals<'a>,
 }
 
 impl<'a> Effects<'a> {
@@ -85,14 +83,11 @@ impl<'a> Effects<'a> {
         for operation in plan.operations {
             match &operation.request {
                 Some(Request::RequestPut(put)) => {
-                    if put.ignore_value || put.ignore_lease {
-                        check_kept(put, !self.delete(&put.key))?;
-                    }
-                    self.0.push(Effect::Put(&put.key));
+                    check_kept(put, !self.deleted.contains(&put.key))?;
+                    self.deleted.remove(&put.key);
                 }
                 Some(Request::RequestDeleteRange(delete)) => {
-                    let range = KeyRange::new(&delete.key, &delete.range_end);
-                    self.0.push(Effect::Delete(range));
+                    self.deleted.insert(KeyRange::new(&delete.key, &delete.range_end));
                 }
                 Some(Request::RequestTxn(_)) => {
                     self.add(nested.next().expect("a plan for each nested transaction"))?;
@@ -101,15 +96,6 @@ impl<'a> Effects<'a> {
             }
         }
         Ok(())
-    }
-
-    /// Whether the last of them to touch the key deletes it.
-    fn delete(&self, key: &[u8]) -> bool {
-        let last = self.0.iter().rev().find_map(|effect| match effect {
-            Effect::Put(put) => (*put == key).then_some(false),
-            Effect::Delete(range) => range.contains(key).then_some(true),
-        });
-        last.unwrap_or(false)
     }
 }
 

@@ -6,6 +6,8 @@
 //! A range is told by its first key and its end, as requests tell it: no end is the key alone, an end of one
 //! zero byte is everything from the key on. The empty key is the key of nothing.
 
+use std::ops::Bound;
+
 use bytes::Bytes;
 
 /// Where a range ends. The order is that of the keyspace.
@@ -79,6 +81,15 @@ impl KeySet {
             return last.is_after(key);
         }
         End::of(key, range_end).is_some_and(|end| end <= *last)
+    }
+
+    /// The end of the range that holds a key, if the set holds the key.
+    pub(super) fn end_after(&self, key: &[u8]) -> Option<Bound<&[u8]>> {
+        let (_, end) = self.last_from(key)?;
+        match end {
+            End::Before(end) => (key < &end[..]).then_some(Bound::Excluded(&end[..])),
+            End::Unbounded => Some(Bound::Unbounded),
+        }
     }
 
     /// The last range that begins at this key or before it.
@@ -158,6 +169,12 @@ mod tests {
             let expected = asked.0 < asked.1 && (asked.0..asked.1).all(is_granted);
             prop_assert_eq!(set.covers(&key_of(asked.0), &key_of(asked.1)), expected);
             prop_assert_eq!(set.covers(&key_of(asked.0), b""), is_granted(asked.0));
+            let end = set.end_after(&key_of(asked.0));
+            prop_assert_eq!(end.is_some(), is_granted(asked.0));
+            if let Some(end) = end {
+                let first_left_out = (asked.0..9).find(|letter| !is_granted(*letter)).unwrap();
+                prop_assert_eq!(end, Bound::Excluded(&key_of(first_left_out)[..]));
+            }
         }
     }
 }

@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use quorate_api::authpb;
@@ -81,11 +82,18 @@ impl User {
     }
 
     fn may(&self, access: Access, key: &[u8], range_end: &[u8]) -> bool {
-        let keys = match access {
+        self.is_root || self.keys(access).covers(key, range_end)
+    }
+
+    fn permitted_end(&self, access: Access, key: &[u8]) -> Option<Bound<&[u8]>> {
+        if self.is_root { Some(Bound::Unbounded) } else { self.keys(access).end_after(key) }
+    }
+
+    const fn keys(&self, access: Access) -> &KeySet {
+        match access {
             Access::Read => &self.reads,
             Access::Write => &self.writes,
-        };
-        self.is_root || keys.covers(key, range_end)
+        }
     }
 }
 
@@ -165,19 +173,36 @@ impl View {
         key: &[u8],
         range_end: &[u8],
     ) -> Result<(), AuthRefusal> {
-        if !self.is_enabled {
-            return Ok(());
+        if !self.is_enabled || self.current_user(caller)?.may(access, key, range_end) {
+            Ok(())
+        } else {
+            Err(AuthRefusal::PermissionDenied)
         }
+    }
+
+    /// The end of the range with this key that the caller may do this to.
+    pub fn permitted_end(
+        &self,
+        caller: Caller<'_>,
+        access: Access,
+        key: &[u8],
+    ) -> Result<Bound<&[u8]>, AuthRefusal> {
+        if !self.is_enabled {
+            return Ok(Bound::Unbounded);
+        }
+        let end = self.current_user(caller)?.permitted_end(access, key);
+        end.ok_or(AuthRefusal::PermissionDenied)
+    }
+
+    /// The user of a caller who was authenticated at the present revision.
+    fn current_user(&self, caller: Caller<'_>) -> Result<&User, AuthRefusal> {
         if caller.revision == 0 {
             return Err(AuthRefusal::UserEmpty);
         }
         if caller.revision < self.revision {
             return Err(AuthRefusal::OldRevision);
         }
-        match self.user(caller.name) {
-            Some(user) if user.may(access, key, range_end) => Ok(()),
-            Some(_) | None => Err(AuthRefusal::PermissionDenied),
-        }
+        self.user(caller.name).ok_or(AuthRefusal::PermissionDenied)
     }
 
     /// Whether the caller may administer: who holds the role of root, as of whichever revision.

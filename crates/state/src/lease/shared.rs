@@ -10,6 +10,7 @@
 )]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -193,6 +194,33 @@ impl Leases {
     pub fn keys(&self, id: LeaseId) -> Option<Vec<Arc<[u8]>>> {
         let shared = self.shared.lock();
         shared.leases.get(&id).map(|lease| lease.keys.iter().cloned().collect())
+    }
+
+    /// Checks the keys of a lease with a function that returns, for a key that passes, the end of a range of keys that
+    /// pass with it. The function is called once for each such range, so that the cost does not follow the number of keys. A
+    /// lease that does not exist has no keys.
+    pub fn check_keys<'a, E>(
+        &self,
+        id: LeaseId,
+        mut check: impl FnMut(&[u8]) -> Result<Bound<&'a [u8]>, E>,
+    ) -> Result<(), E> {
+        let shared = self.shared.lock();
+        let Some(lease) = shared.leases.get(&id) else { return Ok(()) };
+        let mut unchecked: Bound<&[u8]> = Bound::Unbounded;
+        while let Some(key) = lease.keys.range::<[u8], _>((unchecked, Bound::Unbounded)).next() {
+            unchecked = match check(key)? {
+                Bound::Excluded(end) => {
+                    assert!(end > &key[..], "a range that holds a key ends after it");
+                    Bound::Included(end)
+                }
+                Bound::Included(last) => {
+                    assert!(last >= &key[..], "a range that holds a key ends after it");
+                    Bound::Excluded(last)
+                }
+                Bound::Unbounded => return Ok(()),
+            };
+        }
+        Ok(())
     }
 
     /// All leases: by remaining time where the clocks run, by id elsewhere.

@@ -1,6 +1,7 @@
 //! Leases: each rule by itself, then the expiry queue against a model that looks at every lease.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -333,4 +334,29 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn keys_are_checked_once_for_each_range_that_passes() {
+    let mut lessor = lessor(LessorOptions::default());
+    granted(&mut lessor, 7, 60, 0);
+    for key in ["a", "a1", "a2", "b", "c1", "c2"] {
+        lessor.attach(key.as_bytes(), LeaseId(7));
+    }
+    let leases = lessor.reader();
+    let check = |ranges: &[(&'static str, Bound<&'static str>)]| {
+        let mut asked = Vec::new();
+        let outcome = leases.check_keys(LeaseId(7), |key| {
+            let key = String::from_utf8(key.to_vec()).unwrap();
+            let found = ranges.iter().find(|(start, _)| *start == key);
+            asked.push(key);
+            found.map(|(_, end)| end.map(str::as_bytes)).ok_or(())
+        });
+        (outcome, asked.join(" "))
+    };
+    let (before_b, only_b) = (("a", Bound::Excluded("b")), ("b", Bound::Included("b")));
+    assert_eq!(check(&[("a", Bound::Unbounded)]), (Ok(()), "a".into()));
+    assert_eq!(check(&[before_b, only_b, ("c1", Bound::Excluded("d"))]), (Ok(()), "a b c1".into()));
+    assert_eq!(check(&[before_b, only_b]), (Err(()), "a b c1".into()));
+    assert_eq!(leases.check_keys(LeaseId(8), |_| Err(())), Ok(()));
 }

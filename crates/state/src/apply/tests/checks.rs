@@ -80,6 +80,33 @@ fn structure() {
 }
 
 #[test]
+fn operations_are_bounded_in_all() {
+    let lists = |count: usize, length: usize| -> Vec<Op> {
+        (0..count)
+            .map(|list| {
+                txn(
+                    (0..length)
+                        .map(|at| puts(&[&format!("{list}/{at}")]))
+                        .collect::<Vec<_>>()
+                        .concat(),
+                    vec![],
+                )
+            })
+            .collect()
+    };
+    let request = |count, length| pb::TxnRequest {
+        success: ops(lists(count, length)),
+        ..pb::TxnRequest::default()
+    };
+    assert_eq!(check_structure(&request(128, 127), 256), Ok(OPERATIONS_MAX));
+    assert_eq!(check_structure(&request(128, 128), 256), Err(TooManyOperations));
+    // A single list may be as long as it was configured.
+    let list = pb::TxnRequest { success: ops(puts(&vec!["k"; 20_000])), ..Default::default() };
+    assert_eq!(check_structure(&list, 20_000), Ok(20_000));
+    assert_eq!(check_structure(&list, 19_999), Err(TooManyOperations));
+}
+
+#[test]
 fn a_key_is_written_once() {
     let range_op = || Op::RequestRange(range("a", "\0"));
     let cases: Vec<(&str, Vec<Op>, bool)> = vec![

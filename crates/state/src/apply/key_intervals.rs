@@ -1,0 +1,196 @@
+//! A set of keys, as disjoint intervals in order.
+//!
+//! The checks of transactions collect the keys that a transaction deletes here. Every operation costs O(log n) steps
+//! for n intervals; adding one also removes the intervals that it joins with, each of which was added before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use crate::mvcc::KeyRange;
+
+/// A position before or after a key. Positions are in the order of the keyspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Position<'a> {
+    key: &'a [u8],
+    /// Whether the position comes after the key, and not before it.
+    after: bool,
+}
+
+impl<'a> Position<'a> {
+    const fn before(key: &'a [u8]) -> Self {
+        Self { key, after: false }
+    }
+
+    const fn after(key: &'a [u8]) -> Self {
+        Self { key, after: true }
+    }
+}
+
+/// The position at which an interval ends. The order is that of the keyspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum End<'a> {
+    At(Position<'a>),
+    Unbounded,
+}
+
+/// A set of keys; see the module.
+#[derive(Debug, Default)]
+pub(super) struct KeyIntervals<'a> {
+    /// Ends by starts. No interval is empty, and no two meet.
+    ends: BTreeMap<Position<'a>, End<'a>>,
+}
+
+impl<'a> KeyIntervals<'a> {
+    /// The number of intervals.
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Adds all keys of a range.
+    pub(super) fn insert(&mut self, range: KeyRange<'a>) {
+        let (start, end) = match range {
+            KeyRange::One(key) => (Position::before(key), End::At(Position::after(key))),
+            KeyRange::Between(from, to) => (Position::before(from), End::At(Position::before(to))),
+            KeyRange::From(from) => (Position::before(from), End::Unbounded),
+        };
+        self.insert_interval(start, end);
+    }
+
+    fn insert_interval(&mut self, mut start: Position<'a>, mut end: End<'a>) {
+        if end <= End::At(start) {
+            return;
+        }
+        if let Some((&earlier, &its_end)) = self.ends.range(..=start).next_back()
+            && End::At(start) <= its_end
+        {
+            (start, end) = (earlier, end.max(its_end));
+        }
+        while let Some((&later, &its_end)) = self.ends.range(start..).next() {
+            if end < End::At(later) {
+                break;
+            }
+            end = end.max(its_end);
+            self.ends.remove(&later);
+        }
+        self.ends.insert(start, end);
+    }
+
+    /// Adds the keys of another set.
+    pub(super) fn merge(&mut self, mut other: Self) {
+        if self.len() < other.len() {
+            std::mem::swap(self, &mut other);
+        }
+        for (start, end) in other.ends {
+            self.insert_interval(start, end);
+        }
+    }
+
+    /// Removes a key.
+    pub(super) fn remove(&mut self, key: &'a [u8]) {
+        let Some((start, end)) = self.interval_of(key) else { return };
+        self.ends.remove(&start);
+        self.insert_interval(start, End::At(Position::before(key)));
+        self.insert_interval(Position::after(key), end);
+    }
+
+    /// Whether the set holds a key.
+    pub(super) fn contains(&self, key: &'a [u8]) -> bool {
+        self.interval_of(key).is_some()
+    }
+
+    /// Whether the set holds any of these keys. The cost follows the smaller of the two sets.
+    pub(super) fn contains_any(&self, keys: &BTreeSet<&'a [u8]>) -> bool {
+        if keys.len() <= self.len() {
+            return keys.iter().any(|key| self.contains(key));
+        }
+        self.ends.iter().any(|(start, end)| {
+            let start = match start {
+                Position { key, after: false } => Bound::Included(*key),
+                Position { key, after: true } => Bound::Excluded(*key),
+            };
+            let end = match end {
+                End::At(Position { key, after: false }) => Bound::Excluded(*key),
+                End::At(Position { key, after: true }) => Bound::Included(*key),
+                End::Unbounded => Bound::Unbounded,
+            };
+            keys.range::<[u8], _>((start, end)).next().is_some()
+        })
+    }
+
+    fn interval_of(&self, key: &'a [u8]) -> Option<(Position<'a>, End<'a>)> {
+        let position = Position::before(key);
+        let (&start, &end) = self.ends.range(..=position).next_back()?;
+        (End::At(position) < end).then_some((start, end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const KEYS: [&[u8]; 8] = [b"", b"\0", b"a", b"a\0", b"b", b"bb", b"c", b"\xff"];
+
+    fn range_of((from, to): (usize, usize)) -> KeyRange<'static> {
+        match to {
+            0 => KeyRange::One(KEYS[from]),
+            1 => KeyRange::From(KEYS[from]),
+            to => KeyRange::Between(KEYS[from], KEYS[to]),
+        }
+    }
+
+    /// Checks a set against the keys that it should hold of [`KEYS`].
+    fn assert_holds(set: &KeyIntervals<'_>, expected: &BTreeSet<&[u8]>) {
+        for key in KEYS {
+            assert_eq!(set.contains(key), expected.contains(key), "{key:?} in {set:?}");
+            let alone = BTreeSet::from([key]);
+            assert_eq!(set.contains_any(&alone), expected.contains(key), "{key:?} in {set:?}");
+            let others: BTreeSet<&[u8]> = KEYS.into_iter().filter(|other| *other != key).collect();
+            let any = others.iter().any(|other| expected.contains(other));
+            assert_eq!(set.contains_any(&others), any, "all but {key:?} in {set:?}");
+        }
+        let mut last = None;
+        for (start, end) in &set.ends {
+            assert!(End::At(*start) < *end, "an interval holds something: {set:?}");
+            assert!(last < Some(End::At(*start)), "intervals are apart: {set:?}");
+            last = Some(*end);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_set_holds_what_was_added_and_not_removed(
+            steps in proptest::collection::vec((any::<bool>(), 0..8_usize, 0..8_usize), 0..12),
+        ) {
+            let (mut set, mut expected) = (KeyIntervals::default(), BTreeSet::new());
+            for (adds, from, to) in steps {
+                if adds {
+                    let range = range_of((from, to));
+                    set.insert(range);
+                    expected.extend(KEYS.into_iter().filter(|key| range.contains(key)));
+                } else {
+                    set.remove(KEYS[from]);
+                    expected.remove(KEYS[from]);
+                }
+                assert_holds(&set, &expected);
+            }
+        }
+
+        #[test]
+        fn a_merged_set_holds_the_keys_of_both(
+            ranges in proptest::collection::vec((any::<bool>(), 0..8_usize, 0..8_usize), 0..12),
+        ) {
+            let mut sets = [KeyIntervals::default(), KeyIntervals::default()];
+            let mut expected = BTreeSet::new();
+            for (second, from, to) in ranges {
+                let range = range_of((from, to));
+                sets[usize::from(second)].insert(range);
+                expected.extend(KEYS.into_iter().filter(|key| range.contains(key)));
+            }
+            let [mut set, other] = sets;
+            set.merge(other);
+            assert_holds(&set, &expected);
+        }
+    }
+}

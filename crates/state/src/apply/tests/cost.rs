@@ -1,0 +1,142 @@
+//! Checks of client input take time in proportion to its length, but for a logarithm.
+
+use quorate_api::authpb;
+use quorate_api::deep_txn::STACK_BYTES;
+use quorate_api::etcdserverpb::request_op::Request as Op;
+
+use super::*;
+use crate::auth::{Access, Caller};
+use crate::units::LeaseId;
+
+/// How many times as long the larger input is.
+const TIMES: usize = 4;
+
+/// CPU time of this thread, in nanoseconds: it does not depend on what else the machine does.
+fn cpu_nanos() -> u64 {
+    let spent = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    spent.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// Checks that work on an input of four times the size takes about four times as long, and not sixteen times.
+fn is_near_linear(size: usize, work: impl Fn(usize) -> Box<dyn FnOnce()> + Send + Sync) {
+    let cost = |size| {
+        let work = work(size);
+        let start = cpu_nanos();
+        work();
+        cpu_nanos() - start
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+        let run = || {
+            // The scheduler accounts for running threads once a tick: a short run tells nothing.
+            let small = cost(size).max(20_000_000);
+            let large = cost(TIMES * size);
+            assert!(
+                large < 2 * TIMES as u64 * small,
+                "{size} took {small} ns, more took {large} ns"
+            );
+        };
+        let ran = thread.spawn_scoped(scope, run).unwrap().join();
+        if let Err(panic) = ran {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+fn ops(operations: impl IntoIterator<Item = Op>) -> Vec<pb::RequestOp> {
+    operations.into_iter().map(|op| pb::RequestOp { request: Some(op) }).collect()
+}
+
+fn txn_of(success: Vec<pb::RequestOp>) -> pb::TxnRequest {
+    pb::TxnRequest { success, ..pb::TxnRequest::default() }
+}
+
+fn key_of(prefix: char, number: usize) -> String {
+    format!("{prefix}{number:08}")
+}
+
+#[test]
+fn overlaps_of_puts_and_deletions() {
+    is_near_linear(5_000, |size| {
+        let deletes = (0..size)
+            .map(|at| Op::RequestDeleteRange(delete(&key_of('d', at), &key_of('d', at + 1))));
+        let puts = (0..size).map(|at| Op::RequestPut(put(&key_of('p', at), "")));
+        let request = txn_of(ops(deletes.chain(puts)));
+        Box::new(move || assert_eq!(check_txn(&request, usize::MAX), Ok(())))
+    });
+}
+
+#[test]
+fn overlaps_of_transactions_inside_each_other() {
+    is_near_linear(1_000, |size| {
+        let mut inner = ops((0..8 * size).map(|at| Op::RequestPut(put(&key_of('p', at), ""))));
+        for at in 0..size {
+            let removed = Op::RequestDeleteRange(delete(&key_of('d', at), ""));
+            inner = ops([Op::RequestTxn(txn_of(inner)), removed]);
+        }
+        let request = txn_of(inner);
+        Box::new(move || assert_eq!(check_txn(&request, usize::MAX), Ok(())))
+    });
+}
+
+#[test]
+fn puts_that_keep_values_beside_deletions() {
+    is_near_linear(5_000, |size| {
+        let mut log = Log::new();
+        for at in 0..size {
+            log.put(&key_of('p', at), "");
+        }
+        let deletes = (0..size).map(|at| Op::RequestDeleteRange(delete(&key_of('d', at), "")));
+        let puts = (0..size).map(|at| {
+            let put = pb::PutRequest { ignore_value: true, ..put(&key_of('p', at), "") };
+            Op::RequestPut(put)
+        });
+        let request = txn_of(ops(deletes.chain(puts)));
+        Box::new(move || assert!(log.outcome(Command::Txn(request)).is_ok()))
+    });
+}
+
+/// A lease with so many keys, and a user who may write them but not administer.
+fn leased_keys(size: usize) -> Log {
+    let mut log = Log::new();
+    log.outcome(Command::LeaseGrant(pb::LeaseGrantRequest { id: 5, ttl: 600 })).unwrap();
+    for at in 0..size {
+        let put = pb::PutRequest { lease: 5, ..put(&key_of('p', at), "") };
+        log.outcome(Command::Put(put)).unwrap();
+    }
+    let user = |name: &str| pb::AuthUserAddRequest {
+        name: name.to_owned(),
+        hashed_password: "aGFzaA==".to_owned(),
+        ..pb::AuthUserAddRequest::default()
+    };
+    let keys = authpb::Permission { perm_type: 2, key: text("p"), range_end: text("q") };
+    let (auth, batch) = (&mut log.state.auth, &mut log.state.batch);
+    auth.add_user(&user("root"), batch).unwrap().unwrap();
+    auth.grant_role("root", "root", batch).unwrap();
+    auth.add_user(&user("writer"), batch).unwrap().unwrap();
+    auth.add_role("app", batch).unwrap();
+    auth.grant_permission("app", Some(&keys), batch).unwrap();
+    auth.grant_role("writer", "app", batch).unwrap();
+    auth.enable(batch).unwrap();
+    log
+}
+
+#[test]
+fn puts_with_a_lease_of_many_keys() {
+    is_near_linear(1_000, |size| {
+        let log = leased_keys(size);
+        let puts = (0..size)
+            .map(|at| Op::RequestPut(pb::PutRequest { lease: 5, ..put(&key_of('p', at), "") }));
+        let request = txn_of(ops(puts));
+        Box::new(move || {
+            let auth = log.state.auth.view();
+            let caller = Caller { name: "writer", revision: auth.revision() };
+            let leases = &log.state.readers.leases;
+            let permission = Permission { auth, caller, leases };
+            assert_eq!(permission.check_txn(&request), Ok(()));
+            for _ in 0..size {
+                assert_eq!(permission.check_lease(Access::Write, LeaseId(5)), Ok(()));
+            }
+        })
+    });
+}
