@@ -46,7 +46,7 @@ scheme=http member_flags=() ctl_flags=() curl_flags=()
 if [[ -n ${TLS:-} ]]; then
     scheme=https pki=$PWD/pki
     member_flags=(--cert-file "$pki/member.pem" --key-file "$pki/member.key" --trusted-ca-file "$pki/ca.pem" --client-cert-auth
-        --peer-cert-file "$pki/member.pem" --peer-key-file "$pki/member.key" --peer-trusted-ca-file "$pki/ca.pem" --peer-client-cert-auth)
+        --peer-cert-file "$pki/peer.pem" --peer-key-file "$pki/peer.key" --peer-trusted-ca-file "$pki/peer-ca.pem" --peer-client-cert-auth)
     ctl_flags=(--cacert "$pki/ca.pem" --cert "$pki/tools.pem" --key "$pki/tools.key")
     curl_flags=("${ctl_flags[@]}")
 fi
@@ -133,15 +133,20 @@ undisturbed() {
     say "$1: $leader, as before, and $(sql 'select count(*) from rows') rows, none lost"
 }
 
-# An authority, and a certificate of it for each who takes part. Patroni and the tools log in by name, so no user is named by theirs.
+# A CA for members and their clients, and one for members among each other: a client's certificate must not be a peer's. Patroni and the
+# tools log in by name, so no certificate names a user.
 make_certificates() {
-    local name
+    local name ca
     mkdir -p "$pki"
-    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=authority -keyout "$pki/ca.key" -out "$pki/ca.pem"
-    for name in member tools patroni; do
+    for ca in ca peer-ca; do
+        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj "/CN=$ca" -keyout "$pki/$ca.key" -out "$pki/$ca.pem"
+    done
+    for name in member tools patroni peer; do
+        ca=ca
+        [[ $name != peer ]] || ca=peer-ca
         openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/O=$name" -addext subjectAltName=IP:127.0.0.1 \
             -addext extendedKeyUsage=serverAuth,clientAuth -keyout "$pki/$name.key" -out "$pki/$name.csr"
-        openssl x509 -req -in "$pki/$name.csr" -CA "$pki/ca.pem" -CAkey "$pki/ca.key" -CAcreateserial -days 2 \
+        openssl x509 -req -in "$pki/$name.csr" -CA "$pki/$ca.pem" -CAkey "$pki/$ca.key" -CAcreateserial -days 2 \
             -copy_extensions copy -out "$pki/$name.pem"
     done
 }

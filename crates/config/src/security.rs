@@ -91,4 +91,9 @@ impl Transport {
     pub fn verifies_clients(&self) -> bool {
         self.client_cert_auth || !self.trusted_ca_file.is_empty()
     }
+
+    /// Whether certificates are accepted by their names only.
+    pub fn allows_names_only(&self) -> bool {
+        !self.allowed_cns.is_empty() || !self.allowed_hostnames.is_empty()
+    }
 }

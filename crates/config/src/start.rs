@@ -96,6 +96,17 @@ impl Config {
         Ok(())
     }
 
+    /// Whether each connection to the peer port shows a certificate that a trusted CA has signed.
+    pub fn authenticates_peers(&self) -> bool {
+        let is_secured = self.listen_peer_urls.iter().all(|url| url.scheme().is_tls());
+        is_secured && self.security.peer.verifies_clients()
+    }
+
+    /// Whether a bad state of this member is replaced. Members hand their state out only where peers are authenticated.
+    pub fn rebuilds_corrupt_member(&self) -> bool {
+        self.rebuild_corrupt_member && self.authenticates_peers()
+    }
+
     /// Whoever listens with TLS has a certificate, or makes one.
     fn check_certificates(&self) -> Result<(), StartRefusal> {
         let Security { client, peer, self_signed_cert_validity, .. } = &self.security;

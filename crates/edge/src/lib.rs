@@ -27,4 +27,4 @@ pub use client_http::{HttpService, MemberProbe};
 pub use grpc::{Observers, Router};
 pub use http::profiles::Profiles;
 pub use http::{Access, Endpoints, Surface};
-pub use peer_port::PeerService;
+pub use peer_port::{ImagePolicy, PeerService};

@@ -168,9 +168,13 @@ pub fn counted() -> Vec<GrpcService> {
 /// Whether a rule of the audit log names a service, or a method of one.
 #[must_use]
 pub fn is_known(name: &MethodName) -> bool {
-    let mut all = SERVICES.iter().flat_map(|of| of.methods.iter().map(|one| (of.name, one.name)));
-    all.any(|(service, method)| name.fits(service, method))
+    let all = SERVICES.iter().flat_map(|of| of.methods.iter().map(|one| (of.name, one.name)));
+    let image = IMAGE_METHOD.trim_start_matches('/').split_once('/');
+    all.chain(image).any(|(service, method)| name.fits(service, method))
 }
+
+/// The name in the audit log of a member's request for the whole state of another, on the peer port.
+pub(crate) const IMAGE_METHOD: &str = "/quorate.Peer/Image";
 
 /// Where a path leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

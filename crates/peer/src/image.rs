@@ -2,7 +2,7 @@
 //!
 //! A leader sends its state to a member whose log has fallen behind. A member whose log is sound and whose state is
 //! not asks for it: `GET /quorate/image` on the peer port, which members of etcd do not have. The answer is the file,
-//! then its SHA-256, as in a client's snapshot.
+//! then its SHA-256, as in a client's snapshot. The asking member shows its peer certificate.
 //!
 //! # Bounds
 //!
@@ -39,6 +39,9 @@ pub const FROM_HEADER: &str = "x-server-from";
 /// Bytes of the digest behind the file.
 pub const DIGEST_BYTES: usize = 32;
 
+/// Bytes of a refusal's text that are read.
+const REFUSAL_BYTES: usize = 512;
+
 /// Longest wait for the answer to begin, and for more of it.
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -48,9 +51,14 @@ pub enum FetchError {
     /// Nobody answers.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// It hands nothing out.
-    #[error("the member answers {0}")]
-    Refused(StatusCode),
+    /// The member hands its state out to no member, or not to this one.
+    #[error("the member answers {status}: {text}")]
+    Refused {
+        /// The status of its answer.
+        status: StatusCode,
+        /// The beginning of its answer.
+        text: String,
+    },
     /// The answer breaks off.
     #[error("the image breaks off: {0}")]
     Body(#[from] BodyError),
@@ -63,10 +71,12 @@ pub enum FetchError {
 }
 
 impl FetchError {
-    /// Whether the member does not know the question: one of etcd's.
+    /// Whether asking the same member again is of no use: it is one of etcd's, which do not know the path, or it does not
+    /// know this member's certificate as a member's.
     #[must_use]
-    pub fn is_unheard_of(&self) -> bool {
-        matches!(self, Self::Refused(StatusCode::NOT_FOUND))
+    pub fn is_refused(&self) -> bool {
+        const FINAL: [StatusCode; 2] = [StatusCode::NOT_FOUND, StatusCode::UNAUTHORIZED];
+        matches!(self, Self::Refused { status, .. } if FINAL.contains(status))
     }
 }
 
@@ -93,8 +103,13 @@ pub async fn fetch(
         (FROM_HEADER, format!("{:x}", question.member_id)),
     ];
     let answer = call.open(dialer).await?;
-    if answer.status() != StatusCode::OK {
-        return Err(FetchError::Refused(answer.status()));
+    let status = answer.status();
+    if status != StatusCode::OK {
+        let said = Pieces::new(answer.into_body(), PATIENCE).gather(REFUSAL_BYTES).await;
+        let said = said.unwrap_or_default().concat();
+        let text =
+            String::from_utf8_lossy(&said[..said.len().min(REFUSAL_BYTES)]).trim().to_owned();
+        return Err(FetchError::Refused { status, text });
     }
     let mut body = Pieces::new(answer.into_body(), PATIENCE);
     let (disk, dir) = (Arc::clone(disk), dir.to_path_buf());

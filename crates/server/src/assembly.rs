@@ -159,7 +159,7 @@ fn limits(config: &Config) -> Limits {
         revocations_first: config.feature_gates.is_enabled(Gate::PriorityRequest),
         renews_at_once: config.feature_gates.is_enabled(Gate::FastLeaseKeepAlive),
         compares_compactions: config.feature_gates.is_enabled(Gate::CompactHashCheck),
-        rebuilds_itself: config.rebuild_corrupt_member,
+        rebuilds_itself: config.rebuilds_corrupt_member(),
         unhealthy_on_defragmentation: config
             .feature_gates
             .is_enabled(Gate::StopGRPCServiceOnDefrag),
@@ -221,7 +221,7 @@ pub(crate) fn duties(
     {
         duties.push(Box::pin(corruption::compare_compactions(handles(), period)));
     }
-    if config.rebuild_corrupt_member {
+    if config.rebuilds_corrupt_member() {
         let period = config.corrupt_check_time.positive();
         let (rebuilt, faults) = (core.was_rebuilt, core.faults.clone());
         duties.push(Box::pin(corruption::keep_watch(handles(), period, rebuilt, faults)));

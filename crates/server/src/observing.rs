@@ -50,6 +50,11 @@ impl Observing {
         (tracer.is_some() || auditor.is_some()).then_some(Observers { tracer, auditor })
     }
 
+    /// The audit log, if there is one.
+    pub(crate) fn auditor(&self) -> Option<Arc<Auditor>> {
+        self.auditor.clone()
+    }
+
     /// Tells what is not told yet, for as long as it may take.
     pub(crate) fn finish(self) {
         if let Some(collector) = self.collector {

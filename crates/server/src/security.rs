@@ -16,7 +16,7 @@ use quorate_telemetry::log;
 use quorate_tls::{
     Acceptor, AcceptorSettings, Allowed, ClientCheck, Connector, ConnectorSettings, Pair,
     Protocols, SelfSignedError, ServerCheck, SetupError, SuiteError, Suites, Trust, Version,
-    Versions, find_or_make,
+    Versions, find_or_make, have_common_authority,
 };
 
 /// Why TLS cannot be done as asked.
@@ -76,10 +76,38 @@ impl Security {
         }
         if is_secured(&peer_urls) {
             let checks_origin = !flags.peer.skip_client_san_verification;
-            let clients = client_check(&flags.peer, checks_origin);
+            // A member hands its state out by the certificate, whichever flag asked for one.
+            let clients = client_check(&flags.peer, checks_origin)
+                .map(|check| ClientCheck { names_users: true, ..check });
             security.peer = acceptor(&peer_pair, clients, false, "peer")?;
         }
         Ok(security)
+    }
+}
+
+/// Warns where clients' certificates open the peer port, and where a flag has no effect without peers' certificates.
+pub(crate) fn warn_of_open_peers(config: &Config) {
+    let Flags { client, peer, .. } = &config.security;
+    if config.rebuild_corrupt_member && !config.authenticates_peers() {
+        log::warn!(
+            "--rebuild-corrupt-member has no effect: members hand their state out only where peers show certificates",
+            "advice" =
+                "secure the peer URLs, with --peer-client-cert-auth and --peer-trusted-ca-file"
+        );
+    }
+    let both_verify = client.verifies_clients() && config.authenticates_peers();
+    if !both_verify || peer.allows_names_only() {
+        return;
+    }
+    // A file that cannot be read now was read before, and is tried again at each handshake.
+    if have_common_authority(&trust(client), &trust(peer)).unwrap_or(false) {
+        log::warn!(
+            "a CA of clients' certificates is trusted for peers too: every client with a certificate can act as a member",
+            "trusted-ca-file" = client.trusted_ca_file,
+            "peer-trusted-ca-file" = peer.trusted_ca_file,
+            "advice" = "give peers a CA of their own, or list the names of their certificates with \
+                        --peer-cert-allowed-cn or --peer-cert-allowed-hostname"
+        );
     }
 }
 

@@ -25,7 +25,7 @@ use quorate_telemetry::log;
 use crate::assembly::{Core, core_count, duties};
 use crate::listeners::{BindError, Listeners};
 use crate::observing::{Observing, ObservingError};
-use crate::security::{Security, SecurityError};
+use crate::security::{Security, SecurityError, warn_of_open_peers};
 use crate::serving::{Serving, serve_peers};
 use crate::supervisor::{Stop, Supervisor};
 use crate::watchdog::Watchdog;
@@ -106,6 +106,7 @@ pub(crate) fn run(
     let (disk, times) = TimedDisk::over(RealDisk);
     start_line::tell(config, &*disk);
     log_limits(config);
+    warn_of_open_peers(config);
     // What it cannot do is told before there are files.
     let observing = Observing::start(config, &metrics)?;
     let booted = match bootstrap::boot(config, &disk, &security.dialer) {
@@ -125,7 +126,7 @@ pub(crate) fn run(
     scrape::plug_in(&metrics, &handles, &budget);
     // Peers are served first: without them there is no leader to tell our name to.
     let Listeners { peer, for_clients } = listeners;
-    let serving_peers = serve_peers(peer, config, &core, &budget.peers);
+    let serving_peers = serve_peers(peer, config, &core, observing.auditor(), &budget.peers);
 
     let runtimes = core.runtimes.first().clone();
     for duty in duties(config, &core, retention, (watch, &metrics)) {

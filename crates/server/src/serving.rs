@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use quorate_config::Config;
 use quorate_edge::{
-    Access, Endpoints, HttpService, MemberProbe, Observers, PeerService, Router, Surface,
+    Access, Endpoints, HttpService, ImagePolicy, MemberProbe, Observers, PeerService, Router,
+    Surface,
 };
 use quorate_net::listen::{AddressLimit, ConnectionLimits, Listener, Patience, Places, Services};
+use quorate_telemetry::audit::Auditor;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
 use tokio::sync::{mpsc, watch};
@@ -28,10 +30,12 @@ pub(crate) fn serve_peers(
     listeners: Vec<Listener>,
     config: &Config,
     core: &Core,
+    auditor: Option<Arc<Auditor>>,
     places: &Arc<Places>,
 ) -> Serving {
     let (serving, stopping, alive) = Serving::begin();
-    let service = PeerService::new(&core.handles, Arc::clone(&core.known_at_start));
+    let images = ImagePolicy { peers_are_named: config.security.peer.allows_names_only(), auditor };
+    let service = PeerService::new(&core.handles, Arc::clone(&core.known_at_start), images);
     let services = Services { grpc: None::<Router>, http: Some(service) };
     // As etcd: a head within the patience of one read, and between two requests little more.
     let head = transport::read_timeout(config);

@@ -15,6 +15,7 @@ use std::time::Duration;
 use quorate_telemetry::log;
 use quorate_telemetry::throttle::LogThrottle;
 use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
 use rustls::server::NoServerSessionStorage;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
@@ -23,7 +24,7 @@ use tokio_rustls::server::TlsStream;
 use crate::authorities::{Authorities, Trust};
 use crate::expiry::Expiry;
 use crate::identity::{Identity, Pair, Side};
-use crate::names::{Allowed, Names};
+use crate::names::{Allowed, Names, stands_for};
 use crate::origin::{self, SystemResolver};
 use crate::protocols::{Protocols, SetupError};
 use crate::revocation::Revocations;
@@ -50,7 +51,7 @@ pub struct ClientCheck {
     pub revocations: Option<PathBuf>,
     /// Whether the certificate's names have to fit where the connection comes from.
     pub checks_origin: bool,
-    /// Whether the common name says who asks, for those who have to know.
+    /// Whether services get the client's certificate: its common name is a user's, or its names are a member's.
     pub names_users: bool,
 }
 
@@ -69,11 +70,24 @@ pub struct AcceptorSettings {
     pub endpoint: &'static str,
 }
 
-/// What the verified certificate of a client says.
+/// The verified certificate of a client. All requests of the connection share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// The subject's common name; empty where it has none. Shared by all requests of the connection.
+    /// The subject's common name; empty where it has none.
     pub common_name: Arc<str>,
+    certificate: CertificateDer<'static>,
+}
+
+impl ClientCertificate {
+    /// A certificate with this common name, and its encoding.
+    pub fn new(common_name: &str, encoded: Vec<u8>) -> Self {
+        Self { common_name: common_name.into(), certificate: CertificateDer::from(encoded) }
+    }
+
+    /// Whether an alternative name of the certificate stands for this host name or address.
+    pub fn stands_for(&self, host: &str) -> bool {
+        stands_for(&self.certificate, host)
+    }
 }
 
 /// A connection whose handshake is done.
@@ -207,9 +221,10 @@ impl Acceptor {
             }
         }
         let is_http2 = connection.alpn_protocol() == Some(HTTP2);
-        let is_verified = connection.peer_certificates().is_some();
-        let client = (is_verified && shared.names_users)
-            .then(|| Arc::new(ClientCertificate { common_name: names.common.as_str().into() }));
+        let verified = connection.peer_certificates().and_then(<[_]>::first);
+        let client = verified.filter(|_| shared.names_users).map(|certificate| {
+            Arc::new(ClientCertificate::new(&names.common, certificate.to_vec()))
+        });
         Ok(Accepted { stream, is_http2, client })
     }
 

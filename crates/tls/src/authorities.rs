@@ -130,6 +130,20 @@ impl Authorities {
     }
 }
 
+/// Whether two sources of trust have a CA certificate in common.
+///
+/// # Errors
+///
+/// One of them cannot be read.
+pub fn have_common_authority(one: &Trust, other: &Trust) -> Result<bool, MaterialError> {
+    let certificates = |trust: &Trust| match trust {
+        Trust::File(path) => material::certificates(path),
+        Trust::System => Ok(rustls_native_certs::load_native_certs().certs),
+    };
+    let of_other = certificates(other)?;
+    Ok(one == other || certificates(one)?.iter().any(|found| of_other.contains(found)))
+}
+
 fn system(provider: &Arc<CryptoProvider>) -> Result<Trusted, MaterialError> {
     let found = rustls_native_certs::load_native_certs();
     let reason = found.errors.first().map_or_else(String::new, ToString::to_string);

@@ -35,7 +35,7 @@ mod versions;
 mod watched;
 
 pub use accept::{Accepted, Acceptor, AcceptorSettings, ClientCertificate, ClientCheck};
-pub use authorities::{ServerCheck, Trust};
+pub use authorities::{ServerCheck, Trust, have_common_authority};
 pub use channel::{ChannelConnector, ChannelIo, ChannelStream, Place, host_of_file};
 pub use connect::{ConnectError, Connector, ConnectorSettings};
 pub use expiry::{Expiry, Part};

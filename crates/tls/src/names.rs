@@ -70,7 +70,7 @@ impl Allowed {
 }
 
 /// Whether an alternative name of a certificate stands for a host or an address.
-fn stands_for(certificate: &CertificateDer<'_>, host: &str) -> bool {
+pub(crate) fn stands_for(certificate: &CertificateDer<'_>, host: &str) -> bool {
     let (Ok(parsed), Ok(host)) =
         (ParsedCertificate::try_from(certificate), ServerName::try_from(host))
     else {

@@ -236,8 +236,12 @@ async fn the_name_in_a_clients_certificate_is_told_where_it_counts() {
         let check = ClientCheck { names_users, ..files.check() };
         let acceptor = Acceptor::new(acceptor(server.clone(), Some(check))).unwrap();
         let accepted = meet(&acceptor, &connector).await.0.unwrap();
-        let name = accepted.client.map(|client| client.common_name.clone());
+        let name = accepted.client.as_ref().map(|client| client.common_name.clone());
         assert_eq!(name.as_deref(), names_users.then_some("root"));
+        for (host, is_named) in [("localhost", true), ("127.0.0.1", true), ("127.0.0.2", false)] {
+            let found = accepted.client.as_ref().map(|client| client.stands_for(host));
+            assert_eq!(found, names_users.then_some(is_named), "{host}");
+        }
         assert!(accepted.is_http2);
     }
 }
@@ -481,6 +485,21 @@ async fn a_look_says_when_files_expire() {
     files.pair("server", &Said { until: soon - DAY, ..Said::default() });
     assert!(difference(certificate(acceptor.look())) >= DAY);
     assert!(difference(certificate(connector.look())) >= DAY);
+}
+
+#[test]
+fn authorities_in_common_are_found_in_files_of_several() {
+    let (ours, theirs) = (Files::new(), Files::new());
+    let both = ours.path("both.pem");
+    let pems = [theirs.authority.pem(), ours.authority.pem()].concat();
+    std::fs::write(&both, pems).unwrap();
+    let common = |one: &Trust, other: &Trust| have_common_authority(one, other).unwrap();
+    assert!(common(&ours.trust(), &ours.trust()));
+    assert!(common(&ours.trust(), &Trust::File(both.clone())));
+    assert!(common(&Trust::File(both), &theirs.trust()));
+    assert!(!common(&ours.trust(), &theirs.trust()));
+    let missing = Trust::File(ours.path("none"));
+    assert!(have_common_authority(&missing, &ours.trust()).is_err());
 }
 
 #[test]

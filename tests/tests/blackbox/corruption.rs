@@ -68,8 +68,12 @@ impl Check {
     }
 }
 
-/// Members of these kinds, the clock of whose checks ticks fast.
-pub(crate) async fn start(kinds: [Kind; 3], checks: &[Check]) -> Cluster {
+async fn start(kinds: [Kind; 3], checks: &[Check]) -> Cluster {
+    options(kinds, checks).start().await
+}
+
+/// Members of these kinds, which check each other often.
+pub(crate) fn options(kinds: [Kind; 3], checks: &[Check]) -> ClusterOptions {
     let mut options = ClusterOptions::new(Kind::Quorate, 3);
     let is_mixed = kinds.contains(&Kind::Etcd) && kinds.contains(&Kind::Quorate);
     for (number, kind) in kinds.into_iter().enumerate() {
@@ -80,7 +84,7 @@ pub(crate) async fn start(kinds: [Kind; 3], checks: &[Check]) -> Cluster {
             if is_held { member.flag("--hold-cluster-version=3.5") } else { member }
         });
     }
-    options.start().await
+    options
 }
 
 /// Stops a member, when all have what there is, and changes a value in its file.

@@ -4,9 +4,15 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
 use quorate_api::etcdserverpb as pb;
-use quorate_tests::{Cluster, ClusterOptions, Kind, eventually, on_quorate, put, request_with};
+use quorate_tests::pki::{Credentials, Leaf};
+use quorate_tests::{
+    Cluster, ClusterOptions, Kind, Options, eventually, on_quorate, put, request_with,
+};
+use serde_json::Value;
 
-use crate::corruption::{Check, INITIAL, PERIODIC, alarms, corrupt, lead, start};
+use crate::corruption::{Check, INITIAL, PERIODIC, alarms, corrupt, lead, options};
+use crate::tls::Files;
+use crate::tls_hostile::ask;
 
 on_quorate! {
     alone:
@@ -18,11 +24,50 @@ on_quorate! {
     a_member_that_is_bad_again_at_once_is_not_rebuilt,
     a_cluster_led_by_etcd_has_its_bad_member_rebuilt,
     nothing_is_rebuilt_where_nobody_hands_a_state_out,
-    a_state_is_handed_to_members_alone,
+    a_state_is_handed_out_to_the_certificates_of_members_only,
+    a_state_is_handed_out_by_the_names_that_peers_may_have,
+    nothing_is_handed_out_where_peers_show_no_certificates,
+    a_ca_that_clients_and_peers_share_is_warned_of,
 }
 
 const REBUILD: Check = Check { ours: &["--rebuild-corrupt-member"], of_3_5: &[] };
 const REBUILT: &str = "this member has its state anew, as a quorum holds it";
+
+/// A cluster whose peers show certificates, and the files of these.
+struct Secured {
+    cluster: Cluster,
+    files: Files,
+}
+
+impl std::ops::Deref for Secured {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.cluster
+    }
+}
+
+impl std::ops::DerefMut for Secured {
+    fn deref_mut(&mut self) -> &mut Cluster {
+        &mut self.cluster
+    }
+}
+
+async fn start(kinds: [Kind; 3], checks: &[Check]) -> Secured {
+    secure(options(kinds, checks), 3, |member| member).await
+}
+
+async fn secure(
+    mut options: ClusterOptions,
+    size: usize,
+    change: impl Fn(Options) -> Options,
+) -> Secured {
+    let files = Files::new();
+    for number in 0..size {
+        options = options.member(number, |member| change(files.peers(member)));
+    }
+    Secured { cluster: options.start().await, files }
+}
 
 /// Waits until a member says so.
 async fn says(cluster: &Cluster, member: usize, what: &str) {
@@ -63,7 +108,9 @@ async fn a_member_that_is_checked_at_its_start_is_rebuilt(ours: Kind) {
     let mut cluster = start([ours; 3], &[REBUILD]).await;
     let member = cluster.follower().await;
     corrupt(&mut cluster, member).await;
-    let flags = [INITIAL.ours, REBUILD.ours].concat();
+    let of_peers = cluster.files.peer_flags();
+    let of_peers: Vec<&str> = of_peers.iter().map(String::as_str).collect();
+    let flags = [INITIAL.ours, REBUILD.ours, &of_peers].concat();
     cluster.server_mut(member).set_flags(&flags);
     cluster.launch(member);
     is_rebuilt(&mut cluster, member).await;
@@ -115,7 +162,8 @@ async fn nothing_is_rebuilt_without_a_quorum(ours: Kind) {
     cluster.restart(gone).await;
     is_rebuilt(&mut cluster, member).await;
 
-    let mut cluster = ClusterOptions::new(ours, 2).flag("--rebuild-corrupt-member").start().await;
+    let two = ClusterOptions::new(ours, 2).flag("--rebuild-corrupt-member");
+    let mut cluster = secure(two, 2, |member| member).await;
     cluster.client(0).put(put("k", "v")).await.unwrap();
     cluster.settle().await;
     let voters = cluster.ids().len();
@@ -177,25 +225,105 @@ async fn nothing_is_rebuilt_where_nobody_hands_a_state_out(ours: Kind) {
     assert!(exit.log.contains("no other member hands one out: those of etcd do not"), "{exit}");
 }
 
-async fn a_state_is_handed_to_members_alone(ours: Kind) {
-    let cluster = start([ours; 3], &[REBUILD]).await;
-    cluster.client(0).put(put("k", "v")).await.unwrap();
-    let peer = cluster.server(0).peer_url();
-    let port = peer.rsplit(':').next().unwrap().parse().unwrap();
-    let header =
-        cluster.client(0).status(pb::StatusRequest::default()).await.unwrap().header.unwrap();
-    let own = format!("{:x}", header.cluster_id);
-    let member = format!("{:x}", cluster.id(1));
-    for (cluster_id, from, status) in [
-        (&own[..], Some(&member[..]), 200),
-        (&own, Some("17"), 403),
-        (&own, None, 403),
-        ("17", Some(&member), 412),
-        ("", Some(&member), 412),
+/// The status of the answer to a request for a member's state.
+async fn image(
+    cluster: &Secured,
+    shown: Option<&Credentials>,
+    (cluster_id, from): (&str, Option<&str>),
+) -> std::io::Result<u16> {
+    let from = from.map_or_else(String::new, |from| format!("X-Server-From: {from}\r\n"));
+    let said = format!(
+        "GET /quorate/image HTTP/1.1\r\nHost: h\r\nX-Etcd-Cluster-ID: {cluster_id}\r\n{from}\
+         Connection: close\r\n\r\n"
+    );
+    let answer = ask(cluster.server(0).peer_port(), &cluster.files, shown, &said).await?;
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+    status.ok_or_else(|| std::io::Error::other(answer))
+}
+
+async fn cluster_id(cluster: &Cluster) -> String {
+    let status = cluster.client(0).status(pb::StatusRequest::default()).await.unwrap();
+    format!("{:x}", status.header.unwrap().cluster_id)
+}
+
+async fn a_state_is_handed_out_to_the_certificates_of_members_only(ours: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("audit");
+    let audited = ClusterOptions::new(ours, 3)
+        .member(0, |member| member.flag(format!("--audit-log={}", log.display())));
+    let cluster = secure(audited, 3, |member| member).await;
+    let (own, member) = (cluster_id(&cluster).await, format!("{:x}", cluster.id(1)));
+    let of_member = cluster.files.authority.sign(&Leaf::new("m1"));
+    // Of the same CA, for clients, which have no address of their own.
+    let of_client = cluster.files.authority.sign(&Leaf { hosts: Vec::new(), ..Leaf::new("app") });
+    for (shown, cluster_id, from, status) in [
+        (&of_member, &own[..], Some(&member[..]), 200),
+        (&of_client, &own, Some(&member), 401),
+        (&of_member, &own, Some("17"), 403),
+        (&of_member, &own, None, 403),
+        (&of_member, "17", Some(&member), 412),
+        (&of_member, "", Some(&member), 412),
     ] {
-        let mut headers = vec![("X-Etcd-Cluster-ID", cluster_id)];
-        headers.extend(from.map(|from| ("X-Server-From", from)));
-        let answer = request_with(port, "GET", "/quorate/image", &headers, b"");
-        assert_eq!(answer.status, status, "{cluster_id} {from:?}");
+        let answered = image(&cluster, Some(shown), (cluster_id, from)).await.unwrap();
+        assert_eq!(answered, status, "{cluster_id} {from:?}");
     }
+    let lines = eventually("six lines of the audit log", async || {
+        let text = std::fs::read_to_string(&log).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        let is_about_it = |line: &Value| line["method"] == "/quorate.Peer/Image";
+        let lines: Vec<Value> = lines.filter(is_about_it).collect();
+        (lines.len() >= 6).then_some(lines)
+    })
+    .await;
+    let told = |line: &Value| {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        (text(&line["code"]), text(&line["certificate"]), text(&line["requests"][0]["member"]))
+    };
+    assert_eq!(told(&lines[0]), ("OK".to_owned(), "m1".to_owned(), member.clone()));
+    assert_eq!(told(&lines[1]), ("UNAUTHENTICATED".to_owned(), "app".to_owned(), member));
+    assert!(lines[1]["remote"].as_str().unwrap().starts_with("127.0.0.1:"), "{}", lines[1]);
+    assert!(cluster.server(0).log().contains("refused to hand out this member's state"));
+}
+
+async fn a_state_is_handed_out_by_the_names_that_peers_may_have(ours: Kind) {
+    let named = |member: Options| member.flag("--peer-cert-allowed-cn=server");
+    let cluster = secure(ClusterOptions::new(ours, 3), 3, named).await;
+    let (own, member) = (cluster_id(&cluster).await, format!("{:x}", cluster.id(1)));
+    let sign = |name: &str, hosts: &[&str]| {
+        let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+        cluster.files.authority.sign(&Leaf { hosts, ..Leaf::new(name) })
+    };
+    let asked = (&own[..], Some(&member[..]));
+    let status = image(&cluster, Some(&sign("server", &[])), asked).await.unwrap();
+    assert_eq!(status, 200);
+    // Whoever has another name does not get as far, whatever the certificate stands for.
+    let refused = image(&cluster, Some(&sign("app", &["127.0.0.1"])), asked).await;
+    assert!(refused.is_err(), "{refused:?}");
+    assert!(!cluster.server(0).log().contains(SHARED));
+}
+
+async fn nothing_is_handed_out_where_peers_show_no_certificates(ours: Kind) {
+    let cluster = options([ours; 3], &[REBUILD]).start().await;
+    cluster.client(0).put(put("k", "v")).await.unwrap();
+    let (own, member) = (cluster_id(&cluster).await, format!("{:x}", cluster.id(1)));
+    let headers = [("X-Etcd-Cluster-ID", &own[..]), ("X-Server-From", &member)];
+    let port = cluster.server(0).peer_port();
+    let answer = request_with(port, "GET", "/quorate/image", &headers, b"");
+    assert_eq!(answer.status, 401);
+    // Then the flag has no effect, and the member says so.
+    let warning = "--rebuild-corrupt-member has no effect";
+    assert!(cluster.server(0).log().contains(warning));
+}
+
+const SHARED: &str = "a CA of clients' certificates is trusted for peers too";
+
+async fn a_ca_that_clients_and_peers_share_is_warned_of(ours: Kind) {
+    let (files, others) = (Files::new(), Files::new());
+    let shared = files.peers(files.closed(ours)).start().await;
+    assert!(shared.log().contains(SHARED));
+    let apart = others.peers(files.closed(ours)).start().await;
+    assert!(!apart.log().contains(SHARED));
+    let open = files.peers(files.server(ours)).start().await;
+    assert!(!open.log().contains(SHARED), "clients show no certificates");
 }

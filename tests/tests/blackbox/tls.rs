@@ -77,12 +77,17 @@ impl Files {
 
     /// With peers that have to show a certificate.
     pub(crate) fn peers(&self, options: Options) -> Options {
-        options
-            .secured_peers()
-            .flag(format!("--peer-cert-file={}", self.text("server")))
-            .flag(format!("--peer-key-file={}", self.text("server.key")))
-            .flag(format!("--peer-trusted-ca-file={}", self.text("ca")))
-            .flag("--peer-client-cert-auth")
+        self.peer_flags().into_iter().fold(options.secured_peers(), Options::flag)
+    }
+
+    /// The flags of such a member.
+    pub(crate) fn peer_flags(&self) -> [String; 4] {
+        [
+            format!("--peer-cert-file={}", self.text("server")),
+            format!("--peer-key-file={}", self.text("server.key")),
+            format!("--peer-trusted-ca-file={}", self.text("ca")),
+            "--peer-client-cert-auth".to_owned(),
+        ]
     }
 }
 

@@ -9,8 +9,9 @@ use std::process::{Child, Command};
 use quorate_tests::pki::{Authority, Leaf};
 use quorate_tests::{Kind, Options, eventually, get};
 
-/// What kubeadm 1.34 passes to a first member (`getEtcdCommand`), and its values where they are not places or names.
-const FLAGS: [(&str, Option<&str>); 19] = [
+/// What kubeadm 1.34 passes to a first member (`getEtcdCommand`), and its values where they are not places or names. One
+/// more flag keeps the certificates of clients, which have the same CA, from the peer port.
+const FLAGS: [(&str, Option<&str>); 20] = [
     ("advertise-client-urls", None),
     ("cert-file", None),
     ("client-cert-auth", Some("true")),
@@ -23,6 +24,7 @@ const FLAGS: [(&str, Option<&str>); 19] = [
     ("listen-metrics-urls", None),
     ("listen-peer-urls", None),
     ("name", None),
+    ("peer-cert-allowed-hostname", Some("localhost")),
     ("peer-cert-file", None),
     ("peer-client-cert-auth", Some("true")),
     ("peer-key-file", None),

@@ -223,7 +223,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MEMBER,
         "rebuild-corrupt-member",
         Bool(|d| &mut d.config.rebuild_corrupt_member),
-        "Fetch this member's state anew from the others once a quorum of them holds something else.",
+        "Fetch this member's state anew from the others once a quorum of them holds something else. Needs peer certificates.",
     )
     .flag_only(),
     flag(

@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_gateway_is_not_who_its_certificate_says() {
-        let certificate = ClientCertificate { common_name: "root".into() };
+        let certificate = ClientCertificate::new("root", Vec::new());
         let (mut headers, mut extensions) = (HeaderMap::new(), Extensions::new());
         assert!(named(&headers, &extensions).is_none());
         extensions.insert(Arc::new(certificate));

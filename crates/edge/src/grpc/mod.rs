@@ -68,7 +68,7 @@ pub(crate) use self::large_reply::{COUNTED_BYTES_MIN, hold};
 pub(crate) use self::observe::CallStats;
 use self::recipes::Recipes;
 use self::request_body::RequestBody;
-pub(crate) use self::status::status;
+pub(crate) use self::status::{status, status_name};
 use crate::methods::{Kind, Needs, Route, SERVICES, route};
 use quorate_gotext::quote::go_quote_bytes;
 use quorate_member::access::{Gate, Remembered, Shown};

@@ -114,7 +114,7 @@ const fn auth_code(refusal: AuthRefusal) -> Code {
 }
 
 /// A code as gRPC's own documents write it.
-pub(super) const fn status_name(code: Code) -> &'static str {
+pub(crate) const fn status_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
         Code::Cancelled => "CANCELLED",

@@ -1,30 +1,57 @@
 //! A member's whole state for another member, whose own is bad.
 //!
-//! What is handed out is what a client's snapshot holds, the digest at its end included; who asks must name itself, and
-//! be a member.
+//! The answer is what a client's snapshot holds, the digest at its end included. It has all keys and all password hashes,
+//! so only a member gets it. The request names the member, and the connection's certificate must be that member's:
+//!
+//! * The peer port has to verify certificates. In plaintext, or with certificates that are not verified, there is none
+//!   to look at, and the request is refused.
+//! * Where the flags list the names of peers' certificates, each certificate that the port accepts is a member's.
+//! * Where they do not, the CA may have signed clients' certificates too. The certificate has to stand for the host of one
+//!   of the member's peer URLs.
+//!
+//! Each request has a line in the audit log, refused ones too.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Incoming;
 use quorate_member::RequestError;
 use quorate_member::admission::Bound;
+use quorate_net::listen::{ClientCertificate, Ends};
 use quorate_peer::PeerBody;
 use quorate_peer::image::{CLUSTER_HEADER, FROM_HEADER};
 use quorate_state::units::MemberId;
+use quorate_telemetry::audit::{Asked, Auditor, Outcome};
 use quorate_telemetry::log;
 use tokio_stream::StreamExt;
+use tonic::Code;
 
 use super::{PeerService, not_allowed};
+use crate::grpc::status_name;
 use crate::http::{Reply, reply};
+use crate::methods::IMAGE_METHOD;
 use crate::snapshot_stream::{STREAM_BYTES, SnapshotStream};
+
+/// How a member hands its state out.
+#[derive(Clone, Debug, Default)]
+pub struct ImagePolicy {
+    /// Whether the flags list the names that peers' certificates may have.
+    pub peers_are_named: bool,
+    /// The audit log, if there is one.
+    pub auditor: Option<Arc<Auditor>>,
+}
 
 impl PeerService {
     /// Hands the state out, once all that is applied is in the file.
     pub(super) async fn image(&self, request: &Request<Incoming>) -> Response<PeerBody> {
-        match self.open_image(request).await {
+        let begun = Instant::now();
+        let opened = self.open_image(request).await;
+        self.audit_image(request, opened.as_ref().map_err(|refused| refused.status()), begun);
+        match opened {
             Ok(stream) => {
                 let frames = stream.map(|part| part.map(|part| Frame::data(part.blob)));
                 let body = StreamBody::new(frames).map_err(Into::into);
@@ -38,7 +65,13 @@ impl PeerService {
         if request.method() != Method::GET {
             return Err(Box::new(not_allowed(Some(Method::GET))));
         }
-        let from = self.member_that_asks(request.headers())?;
+        if !self.images.auditor.as_ref().is_none_or(|auditor| auditor.admits()) {
+            let error = RequestError::TooManyRequests.to_string();
+            return Err(Box::new(
+                self.named(reply::error(StatusCode::SERVICE_UNAVAILABLE, &error)),
+            ));
+        }
+        let from = self.member_that_asks(request)?;
         let replies = &self.reader.admission().replies;
         let unavailable = |error: RequestError| {
             let answer = reply::error(StatusCode::SERVICE_UNAVAILABLE, &error.to_string());
@@ -50,7 +83,8 @@ impl PeerService {
         log::warn!(
             "a member asks for the state of this one, to rebuild its own",
             "local-member-id" = format!("{:x}", self.profile.id()),
-            "remote-peer-id" = from.to_string()
+            "remote-peer-id" = from.to_string(),
+            "remote-addr" = remote_of(request).map(|remote| remote.to_string()).unwrap_or_default()
         );
         let version = self.profile.standing().storage_version();
         let version = version.map_or_else(String::new, |version| version.to_string());
@@ -58,8 +92,9 @@ impl PeerService {
         Ok(SnapshotStream::new(self.reader.backend(), metrics, version, room))
     }
 
-    /// Who asks, if it is a member of this cluster.
-    fn member_that_asks(&self, headers: &HeaderMap) -> Result<MemberId, Box<Reply>> {
+    /// The member that asks, if the request and the connection's certificate are a member's.
+    fn member_that_asks(&self, request: &Request<Incoming>) -> Result<MemberId, Box<Reply>> {
+        let headers = request.headers();
         let refuse = |status, text| Box::new(self.named(reply::error(status, text)));
         let named = |name| headers.get(name).and_then(|value| value.to_str().ok());
         if named(CLUSTER_HEADER) != Some(&format!("{:x}", self.profile.cluster_id())) {
@@ -67,11 +102,115 @@ impl PeerService {
         }
         let id = named(FROM_HEADER).and_then(|id| u64::from_str_radix(id, 16).ok()).map(MemberId);
         let facts = self.profile.facts();
-        id.filter(|id| facts.members.get(*id).is_some())
-            .ok_or_else(|| refuse(StatusCode::FORBIDDEN, "who asks is no member of this cluster"))
+        let Some(member) = id.and_then(|id| facts.members.get(id)) else {
+            return Err(refuse(StatusCode::FORBIDDEN, "who asks is no member of this cluster"));
+        };
+        check_certificate(certificate_of(request), &member.peer_urls, self.images.peers_are_named)
+            .map_err(|why| refuse(StatusCode::UNAUTHORIZED, why))?;
+        Ok(member.id)
+    }
+
+    fn audit_image(
+        &self,
+        request: &Request<Incoming>,
+        outcome: Result<&SnapshotStream, StatusCode>,
+        begun: Instant,
+    ) {
+        let code = match outcome {
+            Ok(_) => Code::Ok,
+            Err(StatusCode::UNAUTHORIZED) => Code::Unauthenticated,
+            Err(StatusCode::FORBIDDEN) => Code::PermissionDenied,
+            Err(StatusCode::SERVICE_UNAVAILABLE) => Code::Unavailable,
+            Err(_) => Code::InvalidArgument,
+        };
+        let remote = remote_of(request);
+        let certificate = certificate_of(request).map(|shown| Arc::clone(&shown.common_name));
+        if code != Code::Ok && self.image_refusals.admits().is_some() {
+            log::warn!(
+                "refused to hand out this member's state",
+                "local-member-id" = format!("{:x}", self.profile.id()),
+                "remote-addr" = remote.map(|remote| remote.to_string()).unwrap_or_default(),
+                "certificate" = certificate.as_deref().unwrap_or_default(),
+                "code" = status_name(code)
+            );
+        }
+        let Some(auditor) = &self.images.auditor else { return };
+        let from = request.headers().get(FROM_HEADER).and_then(|from| from.to_str().ok());
+        let account = auditor.begin(remote, certificate);
+        account.note_asked(Asked::new("image").text("member", from.unwrap_or_default()));
+        let (method, code, took) = (IMAGE_METHOD, status_name(code), Some(begun.elapsed()));
+        account.end(Outcome { method, code, error: "", took });
+    }
+}
+
+fn remote_of(request: &Request<Incoming>) -> Option<SocketAddr> {
+    request.extensions().get::<Ends>().and_then(|ends| ends.remote)
+}
+
+fn certificate_of(request: &Request<Incoming>) -> Option<&Arc<ClientCertificate>> {
+    request.extensions().get::<Arc<ClientCertificate>>()
+}
+
+/// Whether a connection's certificate is that of the member with these peer URLs, or why not.
+fn check_certificate(
+    shown: Option<&Arc<ClientCertificate>>,
+    peer_urls: &[String],
+    peers_are_named: bool,
+) -> Result<(), &'static str> {
+    let Some(shown) = shown else {
+        return Err(
+            "this member hands its state out only where peers show certificates (--peer-client-cert-auth)",
+        );
+    };
+    if peers_are_named
+        || peer_urls.iter().filter_map(|url| host(url)).any(|it| shown.stands_for(it))
+    {
+        return Ok(());
+    }
+    Err(
+        "the certificate does not stand for the host of a peer URL of the member that asks, and this member lists no \
+         names of peers (--peer-cert-allowed-cn, --peer-cert-allowed-hostname)",
+    )
+}
+
+/// The host of a URL, without the brackets of an IPv6 address.
+fn host(url: &str) -> Option<&str> {
+    let rest = url.strip_prefix("https://")?;
+    let authority = rest.split('/').next().unwrap_or(rest);
+    match authority.strip_prefix('[') {
+        Some(bracketed) => bracketed.split(']').next(),
+        None => authority.split(':').next(),
     }
 }
 
 fn whole(body: http_body_util::Full<bytes::Bytes>) -> PeerBody {
     PeerBody::new(body.map_err(|never| match never {}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_those_of_secured_urls() {
+        for (url, expected) in [
+            ("https://a.example.com:2380", Some("a.example.com")),
+            ("https://10.0.0.1:2380/path", Some("10.0.0.1")),
+            ("https://[fd00::1]:2380", Some("fd00::1")),
+            ("https://a", Some("a")),
+            ("http://a:2380", None),
+            ("unixs:///run/peer.sock", None),
+        ] {
+            assert_eq!(host(url), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_without_names_counts_only_where_names_are_listed() {
+        let nameless = Arc::new(ClientCertificate::new("app", Vec::new()));
+        let urls = ["https://127.0.0.1:2380".to_owned()];
+        assert!(check_certificate(None, &urls, true).is_err(), "plaintext");
+        assert!(check_certificate(Some(&nameless), &urls, false).is_err());
+        assert!(check_certificate(Some(&nameless), &urls, true).is_ok());
+    }
 }

@@ -29,6 +29,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use quorate_state::members::Member;
 
+pub use self::image::ImagePolicy;
 use self::route::{Endpoint, Routed, route};
 use crate::http::{Reply, reply};
 use quorate_member::access::Gate;
@@ -37,6 +38,7 @@ use quorate_member::membership::Membership;
 use quorate_member::{Administrator, Handles, Profile, Reader};
 use quorate_peer::image::{CLUSTER_HEADER, IMAGE_PATH};
 use quorate_peer::{PeerBody, Peers};
+use quorate_telemetry::throttle::LogThrottle;
 
 /// Longest body that is read: ids and revisions, with room.
 const BODY_BYTES_MAX: usize = 64 << 10;
@@ -54,13 +56,15 @@ pub struct PeerService {
     membership: Arc<Membership>,
     peers: Arc<Peers>,
     administrator: Arc<Administrator>,
+    images: ImagePolicy,
+    image_refusals: Arc<LogThrottle>,
     /// The members as they were learnt at the start, for as long as the log has not told of any.
     known_at_start: Arc<[Member]>,
 }
 
 impl PeerService {
     /// Answers for this member.
-    pub fn new(handles: &Handles, known_at_start: Arc<[Member]>) -> Self {
+    pub fn new(handles: &Handles, known_at_start: Arc<[Member]>, images: ImagePolicy) -> Self {
         Self {
             profile: Arc::clone(&handles.profile),
             gate: Arc::clone(&handles.gate),
@@ -69,6 +73,8 @@ impl PeerService {
             membership: Arc::new(Membership::new(handles)),
             peers: Arc::clone(&handles.peers),
             administrator: Arc::clone(&handles.administrator),
+            images,
+            image_refusals: Arc::default(),
             known_at_start,
         }
     }

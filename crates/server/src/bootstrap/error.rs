@@ -129,7 +129,9 @@ pub(crate) enum BootError {
     )]
     NoMajority { voters: usize, others: usize },
     #[error(
-        "this member's state is bad ({reason}), and no other member hands one out: those of etcd do not; {}",
+        "this member's state is bad ({reason}), and no other member hands one out: those of etcd do not, \
+         others only to a certificate that they know as this member's (--peer-cert-allowed-cn, \
+         --peer-cert-allowed-hostname, or an alternative name for the host of a peer URL); {}",
         remedy::replace_member(None)
     )]
     NoSource { reason: String },

@@ -15,7 +15,8 @@
 //! * Nothing of the directory is replaced by what is not held by a quorum of voters, this member not counted.
 //! * A member that was rebuilt within [`REBUILDS_APART`] is not once more: its machine is what is bad.
 //! * An order stands until it is carried out, over any number of starts.
-//! * Where all others are etcd's, which hand nothing out, the start is refused for what is wrong.
+//! * Where no other member hands its state out (they are etcd's, or do not accept this member's certificate), the start
+//!   is refused.
 //!
 //! # Not here
 //!
@@ -85,14 +86,14 @@ enum Untaken {
 }
 
 /// Whether this member may fetch its state anew. One that goes on alone has nobody to ask.
-pub(super) const fn may_rebuild(config: &Config) -> bool {
-    config.rebuild_corrupt_member && !config.force_new_cluster
+pub(super) fn may_rebuild(config: &Config) -> bool {
+    config.rebuilds_corrupt_member() && !config.force_new_cluster
 }
 
 impl Untaken {
-    /// Whether the member cannot hand its state out: it is etcd's.
-    fn is_unheard_of(&self) -> bool {
-        matches!(self, Self::Fetch(error) if error.is_unheard_of())
+    /// Whether the member hands its state out to no member, or not to this one.
+    fn is_refused(&self) -> bool {
+        matches!(self, Self::Fetch(error) if error.is_refused())
     }
 }
 
@@ -108,7 +109,8 @@ pub(super) fn ordered(
         return Ok(Some(reason));
     }
     log::warn!(
-        "this member's state was found to be bad, and is not fetched anew without --rebuild-corrupt-member",
+        "this member's state was found to be bad, and is not fetched anew: that takes --rebuild-corrupt-member and \
+         peer certificates (--peer-client-cert-auth)",
         "path" = rebuild::path(dirs).display().to_string(),
         "reason" = reason
     );
@@ -265,7 +267,7 @@ impl Place<'_> {
                 match self.try_source(url, outside).await {
                     Ok(found) => return Ok(found),
                     Err(error) => {
-                        has_source |= !error.is_unheard_of();
+                        has_source |= !error.is_refused();
                         log::warn!(
                             "the state of a member was not taken",
                             "remote-peer-id" = id.to_string(),
