@@ -8,6 +8,9 @@
 //!
 //! * What was asked before a write through this proxy, and is answered after it, is not kept.
 //! * What one user may read is not given to another.
+//! * After `clear` nothing is given that was asked for before it.
+//!
+//! Whether the same user may still read it is checked by `kv`.
 //!
 //! # Bound
 //!
@@ -67,6 +70,7 @@ pub(crate) struct Filling(u64);
 
 #[derive(Debug)]
 struct Pending {
+    asker: Asker,
     span: Span,
     is_outdated: bool,
 }
@@ -100,10 +104,10 @@ impl Cache {
     }
 
     /// Begins to ask; until it is answered it is seen what is written.
-    pub(crate) fn begin(&self, span: Span) -> Filling {
+    pub(crate) fn begin(&self, span: Span, asker: Asker) -> Filling {
         let mut state = self.0.lock();
         let number = state.number();
-        state.pending.insert(number, Pending { span, is_outdated: false });
+        state.pending.insert(number, Pending { asker, span, is_outdated: false });
         Filling(number)
     }
 
@@ -170,6 +174,26 @@ impl Cache {
         }
     }
 
+    /// Drops all answers, those that are on their way included.
+    pub(crate) fn clear(&self) {
+        self.remove_of(|_| true);
+    }
+
+    /// Drops the answers for whoever this holds of, those that are on their way included.
+    pub(crate) fn remove_of(&self, is_meant: impl Fn(&Asker) -> bool) {
+        let mut state = self.0.lock();
+        let meant: Vec<u64> = state
+            .entries
+            .iter()
+            .filter(|(_, entry)| is_meant(&entry.question.asker))
+            .map(|(place, _)| *place)
+            .collect();
+        for place in meant {
+            state.remove(place);
+        }
+        state.pending.retain(|_, pending| !is_meant(&pending.asker));
+    }
+
     /// How many answers there are, and of how many bytes.
     pub(crate) fn load(&self) -> (usize, usize) {
         let state = self.0.lock();
@@ -231,8 +255,12 @@ mod tests {
         Kept { answer: answer.into(), revision: 1 }
     }
 
+    fn begin(cache: &Cache, span: Span) -> Filling {
+        cache.begin(span, Asker::default())
+    }
+
     fn keep(cache: &Cache, name: &'static str, span: Span, asked_revision: i64) {
-        let filling = cache.begin(span);
+        let filling = begin(cache, span);
         cache.keep(&filling, question(name), asked_revision, kept("answer"));
     }
 
@@ -260,13 +288,13 @@ mod tests {
     #[test]
     fn an_answer_that_a_write_has_overtaken_is_not_kept() {
         let cache = Cache::default();
-        let (overtaken, other) = (cache.begin(span("a", "c")), cache.begin(span("x", "")));
+        let (overtaken, other) = (begin(&cache, span("a", "c")), begin(&cache, span("x", "")));
         cache.outdate(&span("b", ""));
         cache.keep(&overtaken, question("a..c"), 0, kept("old"));
         cache.keep(&other, question("x"), 0, kept("good"));
         assert!(cache.get(&question("a..c")).is_none());
         assert!(cache.get(&question("x")).is_some());
-        let given_up = cache.begin(span("a", ""));
+        let given_up = begin(&cache, span("a", ""));
         cache.give_up(&given_up);
         assert!(cache.0.lock().pending.is_empty());
     }
@@ -282,11 +310,33 @@ mod tests {
     }
 
     #[test]
+    fn nothing_that_was_asked_for_before_is_left_after_the_cache_was_cleared() {
+        let cache = Cache::default();
+        let mut headers = http::HeaderMap::new();
+        headers.insert("token", http::HeaderValue::from_static("t"));
+        let of_user =
+            |request: &'static str| Question { asker: Asker::of(&headers), ..question(request) };
+        keep(&cache, "a", span("a", ""), 0);
+        let filling = begin(&cache, span("a", ""));
+        cache.keep(&filling, of_user("b"), 0, kept("answer"));
+        let (on_its_way, of_the_past) =
+            (begin(&cache, span("a", "")), begin(&cache, span("a", "")));
+        cache.remove_of(Asker::is_nobody);
+        assert!(cache.get(&question("a")).is_none());
+        assert!(cache.get(&of_user("b")).is_some());
+        cache.keep(&on_its_way, question("a"), 0, kept("old"));
+        cache.keep(&of_the_past, question("a at 5"), 5, kept("old"));
+        assert_eq!(cache.load().0, 1);
+        cache.clear();
+        assert_eq!(cache.load(), (0, 0));
+    }
+
+    #[test]
     fn the_cache_is_bounded_in_answers_and_in_bytes() {
         let cache = Cache::default();
         let fill = |count: usize, bytes: usize| {
             for number in 0..count {
-                let filling = cache.begin(span("a", ""));
+                let filling = begin(&cache, span("a", ""));
                 cache.keep(
                     &filling,
                     question(format!("{bytes} {number}")),

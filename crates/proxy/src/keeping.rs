@@ -40,7 +40,7 @@ impl Asking {
         asked_revision: i64,
         latest: Option<Arc<Latest>>,
     ) -> Self {
-        let filling = cache.begin(span);
+        let filling = cache.begin(span, question.asker.clone());
         let (cache, metrics) = (Arc::clone(cache), Arc::clone(metrics));
         Self { cache, metrics, filling, question, asked_revision, latest }
     }

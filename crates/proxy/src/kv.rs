@@ -4,6 +4,8 @@
 //! # Guarantees
 //!
 //! * A client that has written through this proxy is not answered from before its write, unless it writes by other ways too.
+//! * An answer from the cache is given to a client with a token only if a member would answer him at that moment. For clients
+//!   without one see `authority`.
 //! * With `--experimental-serializable-ordering` no range is answered from before another that was.
 
 use std::sync::Arc;
@@ -39,14 +41,14 @@ const ATTEMPTS_PER_MEMBER: usize = 5;
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Kv {
     upstream: Arc<Upstream>,
     metrics: Arc<ProxyMetrics>,
     namespace: Option<Namespace>,
     cache: Arc<Cache>,
     /// The latest revision that a range was answered from, where that matters.
-    seen: Option<AtomicI64>,
+    seen: Option<Arc<AtomicI64>>,
     leasing: Option<Arc<Leasing>>,
 }
 
@@ -58,7 +60,7 @@ impl Kv {
         keeps_order: bool,
         leasing: Option<Arc<Leasing>>,
     ) -> Self {
-        let seen = keeps_order.then(AtomicI64::default);
+        let seen = keeps_order.then(Arc::default);
         Self { upstream, metrics, namespace, cache: Arc::default(), seen, leasing }
     }
 
@@ -143,6 +145,12 @@ impl Kv {
         let question = Question { asker: Asker::of(headers), request: request_bytes };
         if !wants_present {
             if let Some(kept) = self.cache.get(&question).filter(|kept| self.is_new_enough(kept)) {
+                if !question.asker.is_nobody()
+                    && let Err(status) = self.check_right(method, headers, &request).await
+                {
+                    self.cache.remove_of(|asker| *asker == question.asker);
+                    return Err(status);
+                }
                 self.metrics.cache_hits.inc();
                 return Ok(framing::answer(kept.answer));
             }
@@ -197,6 +205,44 @@ impl Kv {
         }
         let text = "etcdclient: no cluster members have a revision higher than the previously received revision";
         Err(Status::unknown(text))
+    }
+
+    /// Asks a member whether a client may still read a range, by its token: with a question whose answer is short.
+    async fn check_right(
+        &self,
+        method: &'static Method,
+        headers: &HeaderMap,
+        request: &RangeRequest,
+    ) -> Result<(), Status> {
+        let mut question = RangeRequest {
+            key: request.key.clone(),
+            range_end: request.range_end.clone(),
+            serializable: true,
+            count_only: true,
+            limit: 1,
+            ..RangeRequest::default()
+        };
+        if let Some(namespace) = &self.namespace {
+            namespace.range(&mut question)?;
+        }
+        self.ask(method, headers, question.encode_to_vec().into()).await.map(drop)
+    }
+
+    /// Drops all answers: who may read what has changed.
+    pub(crate) fn drop_answers(&self) {
+        self.cache.clear();
+        tell_load(&self.cache, &self.metrics);
+    }
+
+    /// Drops the answers that clients without a user got: members would not answer them any more.
+    pub(crate) fn drop_answers_for_nobody(&self) {
+        self.cache.remove_of(Asker::is_nobody);
+        tell_load(&self.cache, &self.metrics);
+    }
+
+    /// Whether no answer is kept.
+    pub(crate) fn keeps_nothing(&self) -> bool {
+        self.cache.load().0 == 0
     }
 
     fn is_new_enough(&self, kept: &Kept) -> bool {

@@ -13,6 +13,7 @@
 //!
 //! Listening and telling protocols apart (`net`), TLS (`tls`), SRV records (`gateway`).
 
+mod authority;
 mod cache;
 mod call;
 mod cluster;

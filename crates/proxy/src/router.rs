@@ -184,15 +184,22 @@ impl Services {
                 Some(members) => Ok(framing::answer(members.encode_to_vec().into())),
                 None => self.relay(method, headers, message).await,
             },
+            ("etcdserverpb.Auth", "Authenticate") => self.relay(method, headers, message).await,
             ("etcdserverpb.Auth", "AuthEnable") => {
                 if let Some(leasing) = &self.leasing {
                     // While members still let everybody do so.
                     leasing.leave().await;
                 }
                 let answer = self.relay(method, headers, message).await;
+                self.kv.drop_answers();
                 if let Some(leasing) = &self.leasing {
                     leasing.look_again();
                 }
+                answer
+            }
+            ("etcdserverpb.Auth", _) if !method.only_reads => {
+                let answer = self.relay(method, headers, message).await;
+                self.kv.drop_answers();
                 answer
             }
             ("v3lockpb.Lock", "Lock") => {

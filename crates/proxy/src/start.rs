@@ -19,6 +19,7 @@ use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
+use crate::authority;
 use crate::cluster::Cluster;
 use crate::http::Pages;
 use crate::kv::Kv;
@@ -169,6 +170,11 @@ fn begin_duties(options: &Options, services: &Arc<Services>, runtime: &Handle) {
     if let Some(leasing) = &services.leasing {
         runtime.spawn(Arc::clone(leasing).keep());
     }
+    runtime.spawn(authority::keep_asking(
+        Arc::clone(&services.upstream),
+        services.kv.clone(),
+        services.leasing.clone(),
+    ));
     if !options.sync_interval.is_zero() {
         runtime.spawn(cluster().keep_in_step(options.sync_interval));
     }

@@ -6,9 +6,9 @@ use std::process::{Command, Output};
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::pki::Leaf;
 use quorate_tests::{
-    Client, Cluster, Kind, Options, PATIENCE, Proxy, Server, Tool, Watch, delete, eventually,
-    eventually_ok, eventually_within, from_key, key, on_both_servers, on_quorate, op, prefix, put,
-    put_leased, put_op, range, refused, txn, watch_key, watch_prefix, within,
+    Client, Cluster, Kind, Options, PATIENCE, Proxy, Server, Tool, Watch, bytes, delete,
+    eventually, eventually_ok, eventually_within, from_key, key, on_both_servers, on_quorate, op,
+    prefix, put, put_leased, put_op, range, refused, txn, watch_key, watch_prefix, within,
 };
 use tonic::Code;
 
@@ -66,7 +66,7 @@ async fn requests_and_streams_go_through(kind: Kind) {
     client.defragment(pb::DefragmentRequest {}).await.unwrap();
     client.user_add(pb::AuthUserAddRequest { name: "u".into(), ..Default::default() }).await.ok();
     assert!(client.user_list(pb::AuthUserListRequest {}).await.is_ok());
-    let name = quorate_tests::bytes("lock");
+    let name = bytes("lock");
     let lock = pb_lock(name.clone());
     let held = within("a lock", client.lock(lock)).await.unwrap();
     client.unlock(quorate_api::v3lockpb::UnlockRequest { key: held.key }).await.unwrap();
@@ -113,11 +113,8 @@ async fn a_namespace_is_a_store_of_its_own(kind: Kind) {
     let mut watch = Watch::open(&inside);
     watch.create(pb::WatchCreateRequest { prev_kv: true, ..watch_prefix("") }).await;
     let mut everything = Watch::open(&inside);
-    let all = pb::WatchCreateRequest {
-        key: quorate_tests::bytes("\0"),
-        range_end: quorate_tests::bytes("\0"),
-        ..Default::default()
-    };
+    let all =
+        pb::WatchCreateRequest { key: bytes("\0"), range_end: bytes("\0"), ..Default::default() };
     everything.create(all).await;
     inside.write("a", "1").await;
     let lease = inside.grant(0, 100).await;

@@ -32,6 +32,7 @@ on_quorate! {
     keys_with_leases_are_not_owned,
     what_is_owned_is_given_up_at_the_end,
     users_are_told_what_members_tell_them,
+    owned_keys_are_not_told_for_long_after_authentication_was_turned_on_elsewhere,
     large_transactions_are_carried_out,
     the_keys_of_locks_are_told_as_they_are,
 }
@@ -456,6 +457,27 @@ async fn users_are_told_what_members_tell_them(kind: Kind) {
     eventually_within(PATIENCE, "keys are owned again", async || {
         nobody.range(key("later")).await.ok()?;
         direct.read("own/later").await
+    })
+    .await;
+}
+
+async fn owned_keys_are_not_told_for_long_after_authentication_was_turned_on_elsewhere(kind: Kind) {
+    let server = Options::new(kind).unguarded().start().await;
+    let proxy = owner(kind, &server).await;
+    let nobody = proxy.client();
+    nobody.write("secret", "1").await;
+    own(&server, &nobody, "secret").await;
+    let direct = server.client();
+    let user =
+        pb::AuthUserAddRequest { name: "root".into(), password: "p".into(), ..Default::default() };
+    direct.user_add(user).await.unwrap();
+    direct.role_add(pb::AuthRoleAddRequest { name: "root".into() }).await.ok();
+    let role = pb::AuthUserGrantRoleRequest { user: "root".into(), role: "root".into() };
+    direct.user_grant_role(role).await.unwrap();
+    direct.auth_enable(pb::AuthEnableRequest {}).await.unwrap();
+    // The session is renewed every 15 seconds only.
+    eventually_within(Duration::from_secs(5), "a refusal without a user", async || {
+        nobody.range(key("secret")).await.err()
     })
     .await;
 }

@@ -23,6 +23,7 @@ mod gateway;
 mod grpc_edge;
 mod grpc_proxy;
 mod grpc_proxy_flags;
+mod grpc_proxy_users;
 mod http;
 mod interactive;
 mod kubernetes;

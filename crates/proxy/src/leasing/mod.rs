@@ -16,7 +16,7 @@
 //!
 //! * Among all who write by the protocol an answer from here is as good as one of a member: see `holdings` and `session`.
 //! * Only who says nothing of who he is, which members ask for when authentication is on, is told what is owned here.
-//!   While it is on nothing is owned.
+//!   While it is on nothing is owned; that it was turned on by another way than this proxy, `authority` finds out.
 //! * A client is not told of an earlier revision than it was told of before by this proxy: see `latest`.
 //!
 //! # Not here

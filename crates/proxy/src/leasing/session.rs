@@ -107,6 +107,20 @@ impl Leasing {
         }
     }
 
+    /// Whether keys may be owned now.
+    pub(crate) fn has_session(&self) -> bool {
+        self.holdings.lease().is_some()
+    }
+
+    /// A member has refused a client without a user: owns nothing any more, at once.
+    pub(crate) fn end_for_authentication(&self) {
+        if self.has_session() {
+            self.holdings.end_session();
+            self.tell_load();
+            self.is_over.notify_one();
+        }
+    }
+
     /// Whether keys may be owned is to be looked at anew.
     pub(crate) fn look_again(&self) {
         self.is_over.notify_one();

@@ -43,8 +43,8 @@ impl Hub {
         let begins_now = watcher.next == 0;
         match self.rooms.enter(wish, watcher) {
             (room, Entered::Joined(watcher)) => (room, watcher),
-            (room, Entered::Alone { watcher, group }) => {
-                let follower: Box<dyn Follower> = if begins_now {
+            (room, Entered::Alone { watcher, group, has_company }) => {
+                let follower: Box<dyn Follower> = if begins_now || has_company {
                     Box::new(self.feeds.seat(&room, group))
                 } else {
                     let catching_up = CatchingUp {

@@ -97,6 +97,8 @@ pub(super) enum Entered {
     Alone {
         watcher: u64,
         group: u64,
+        /// Whether there is another group that it can join as soon as a member has made its watch.
+        has_company: bool,
     },
 }
 
@@ -109,17 +111,19 @@ impl Room {
         self.state.lock().groups.is_empty()
     }
 
-    /// Lets a watcher in.
-    pub(super) fn enter(&self, mut watcher: Watcher) -> Entered {
+    /// Lets a watcher in. A new one has a watch of its own until a member has made it: whether its token is good, and still
+    /// opens the range, is for a member to say. One that has been there before joins a group at once where it can.
+    pub(super) fn enter(&self, watcher: Watcher) -> Entered {
         let mut state = self.state.lock();
         let number = state.number();
         let start = watcher.next;
-        let joinable = state.groups.values_mut().filter(|group| group.is_current);
+        let joinable = state.groups.values_mut().filter(|group| group.is_current && start > 0);
         let not_beyond = joinable.filter(|group| group.position.is_some_and(|at| at <= start));
-        if start > 0
-            && let Some(group) = not_beyond.max_by_key(|group| group.position)
+        let found = not_beyond.max_by_key(|group| group.position);
+        let has_company = found.is_some();
+        if let Some(group) = found
+            && watcher.is_created
         {
-            watcher.tell_created(group.header.as_ref());
             group.watchers.insert(number, watcher);
             state.tell(&self.metrics);
             return Entered::Joined(number);
@@ -136,7 +140,7 @@ impl Room {
         };
         state.groups.insert(group, alone);
         state.tell(&self.metrics);
-        Entered::Alone { watcher: number, group }
+        Entered::Alone { watcher: number, group, has_company }
     }
 
     /// The group is followed by this from now on.

@@ -149,15 +149,38 @@ async fn nobody_is_joined_who_is_still_told_of_the_past() {
     let other = alone(room.enter(now.watcher(1, 0)));
     assert!(room.deliver(other, created(20)));
     assert!(!room.deliver(group, progress(20)), "it is where the other one is");
-    let Entered::Joined(watcher) = room.enter(later.watcher(2, 30)) else {
-        panic!("what it wants is still to come");
+    let Entered::Alone { watcher, group: third, has_company: true } =
+        room.enter(later.watcher(2, 30))
+    else {
+        panic!("a member has to check it first");
     };
+    assert_eq!(room.start(third), Some(30));
+    assert!(!room.deliver(third, created(20)), "what it wants is still to come");
     assert!(room.deliver(other, events(&[25, 30])));
     assert_eq!(room.metrics.watchers_coalescing.value(), 2);
     room.leave(watcher);
     assert_eq!(room.metrics.watchers_coalescing.value(), 1);
     assert_eq!(past.told().await, ["created", "25", "30"]);
     assert_eq!(later.told().await, ["created", "30"]);
+}
+
+#[tokio::test]
+async fn a_new_watcher_that_a_member_refuses_is_told_nothing_of_others() {
+    let room = room();
+    let (first, refused, back) = (Client::new(), Client::new(), Client::new());
+    let group = alone(room.enter(first.watcher(1, 0)));
+    assert!(room.deliver(group, created(10)));
+    let other = alone(room.enter(refused.watcher(1, 11)));
+    assert!(room.deliver(group, events(&[11])));
+    let refusal = WatchResponse { canceled: true, watch_id: -1, ..created(11) };
+    assert!(!room.deliver(other, refusal));
+    // Who was there before, and was slow, is not new.
+    let returned = Watcher { is_created: true, ..back.watcher(1, 12) };
+    assert!(matches!(room.enter(returned), Entered::Joined(_)));
+    assert!(room.deliver(group, events(&[12])));
+    assert_eq!(first.told().await, ["created", "11", "12"]);
+    assert_eq!(refused.told().await, ["created", "cancelled at 0"]);
+    assert_eq!(back.told().await, ["12"]);
 }
 
 #[tokio::test]
