@@ -168,6 +168,14 @@ impl HttpService {
         }
         let origin = request.headers().get(ORIGIN).cloned();
         let mut answer = match request.extensions().get::<Takeover>().cloned() {
+            Some(_)
+                if websocket::is_wanted(&request)
+                    && !self.endpoints.admits_web_socket(request.headers()) =>
+            {
+                pass_over(request.into_body()).await;
+                let text = "the origin of the page is not among those of --cors";
+                return reply::error(StatusCode::FORBIDDEN, text).map(AnswerBody::whole);
+            }
             Some(takeover) if websocket::is_wanted(&request) => {
                 match begin_websocket(gateway, path, &request, &takeover) {
                     Ok(accepted) => return accepted.map(AnswerBody::whole),

@@ -1,8 +1,10 @@
 //! `deny` checks the supply chain: that each dependency comes from where it may, under a licence that is allowed.
 //!
-//! `deny.toml` says what is allowed. Where cargo-deny is installed it is run as well, and looks for advisories and
-//! duplicates, too; without it, and without a network, what is here holds the rest.
+//! `deny.toml` says what is allowed. Where cargo-deny is installed it is run as well, and checks duplicates and security
+//! advisories, too; without it, and without a network, what is here checks the rest. Where the advisory database is
+//! there, or `QUORATE_REQUIRE` names `advisories`, the check fails if nothing looks them up.
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::dependencies::{self, Dependencies};
@@ -29,11 +31,73 @@ pub(crate) fn run() -> Outcome {
     ));
     let mut installed = Command::new("cargo-deny");
     installed.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
-    if installed.status().is_ok_and(|status| status.success()) {
-        return status(&mut cargo(&["deny", "check"]));
+    let is_installed = installed.status().is_ok_and(|status| status.success());
+    let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
+    let advisories = Advisories {
+        is_installed,
+        is_fetched: is_installed && status(&mut cargo(&["deny", "fetch", "db"])).is_ok(),
+        is_here: database().is_some_and(|folder| folder.is_dir()),
+        is_required: required.split(',').any(|name| name == ADVISORIES),
+    };
+    match advisories.lookup()? {
+        Lookup::Fetched => status(&mut cargo(&["deny", "check"])),
+        Lookup::Local => status(&mut cargo(&["deny", "check", "--disable-fetch"])),
+        Lookup::Nothing if is_installed => {
+            say("deny: the advisory database cannot be fetched: no advisories were looked up");
+            status(&mut cargo(&["deny", "check", "bans", "licenses", "sources"]))
+        }
+        Lookup::Nothing => {
+            say("deny: cargo-deny is not installed: no advisories were looked up");
+            Ok(())
+        }
     }
-    say("deny: cargo-deny is not installed: nothing was looked up among advisories");
-    Ok(())
+}
+
+/// What `QUORATE_REQUIRE` calls the lookup of advisories.
+pub(crate) const ADVISORIES: &str = "advisories";
+
+/// Where cargo-deny keeps its copies of the advisory database.
+fn database() -> Option<PathBuf> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
+    Some(home?.join("advisory-dbs"))
+}
+
+/// What there is to look advisories up with.
+#[derive(Clone, Copy, Debug)]
+struct Advisories {
+    is_installed: bool,
+    is_fetched: bool,
+    is_here: bool,
+    is_required: bool,
+}
+
+/// How they are looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lookup {
+    Fetched,
+    Local,
+    Nothing,
+}
+
+impl Advisories {
+    fn lookup(self) -> Result<Lookup, String> {
+        let Self { is_installed, is_fetched, is_here, is_required } = self;
+        match (is_installed, is_fetched, is_here) {
+            (true, true, _) => Ok(Lookup::Fetched),
+            (true, false, true) => Ok(Lookup::Local),
+            (true, false, false) if is_required => {
+                Err("advisories are required, and their database cannot be fetched".to_owned())
+            }
+            (false, _, true) => Err("the advisory database is here, and cargo-deny is not \
+                 installed: cargo install --locked cargo-deny"
+                .to_owned()),
+            (false, _, false) if is_required => {
+                Err("advisories are required, and cargo-deny is not installed".to_owned())
+            }
+            (_, _, false) => Ok(Lookup::Nothing),
+        }
+    }
 }
 
 /// The licences that the rules allow.
@@ -148,6 +212,26 @@ mod tests {
             assert_eq!(is_allowed(expression, &allowed).map_err(drop), expected, "{expression}");
         }
         assert!(self::allowed("[licenses]\n").is_err());
+    }
+
+    #[test]
+    fn advisories_are_looked_up_wherever_they_can_be() {
+        let lookup = |is_installed, is_fetched, is_here, is_required| {
+            Advisories { is_installed, is_fetched, is_here, is_required }.lookup().map_err(drop)
+        };
+        assert_eq!(lookup(true, true, false, false), Ok(Lookup::Fetched));
+        assert_eq!(lookup(true, false, true, true), Ok(Lookup::Local));
+        assert_eq!(lookup(true, false, false, false), Ok(Lookup::Nothing));
+        assert_eq!(lookup(true, false, false, true), Err(()));
+        assert_eq!(lookup(false, false, true, false), Err(()));
+        assert_eq!(lookup(false, false, false, true), Err(()));
+        assert_eq!(lookup(false, false, false, false), Ok(Lookup::Nothing));
+    }
+
+    #[test]
+    fn the_rules_have_a_section_about_advisories() {
+        let rules = std::fs::read_to_string(root().join("deny.toml")).unwrap();
+        assert!(rules.lines().any(|line| line == "[advisories]"));
     }
 
     #[test]

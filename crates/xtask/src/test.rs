@@ -179,8 +179,8 @@ fn conclude(has_passed: bool, summary: String) -> Outcome {
 /// What has to be there.
 fn required(list: &str) -> Result<Vec<&'static str>, String> {
     let named = |name: &str| {
-        let known = MATERIAL.iter().find(|(known, _)| *known == name);
-        known.map(|(known, _)| *known).ok_or(format!("QUORATE_REQUIRE: there is no {name}"))
+        let mut known = MATERIAL.iter().map(|(known, _)| *known).chain([deny::ADVISORIES]);
+        known.find(|known| *known == name).ok_or(format!("QUORATE_REQUIRE: there is no {name}"))
     };
     list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(named).collect()
 }

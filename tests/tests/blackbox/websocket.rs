@@ -29,6 +29,7 @@ on_quorate! {
     a_watch_ends_with_its_client,
     both_sides_are_told_when_the_member_stops,
     it_counts_among_the_connections_of_its_address,
+    pages_of_other_origins_open_none_where_origins_are_listed,
     long_messages_are_refused,
     many_messages_are_taken_at_the_pace_of_their_answers,
 }
@@ -285,6 +286,19 @@ async fn it_counts_among_the_connections_of_its_address(kind: Kind) {
     assert!(next(&mut first)["result"]["header"].is_object());
     drop(first);
     eventually("its place", connected).await.unwrap();
+}
+
+async fn pages_of_other_origins_open_none_where_origins_are_listed(kind: Kind) {
+    let server = Options::new(kind).unguarded().flag("--cors=https://a.example:8443").start().await;
+    let connect =
+        |headers: &[(&str, &str)]| WebSocket::connect(server.port(), "/v3/kv/range", headers);
+    let error = connect(&[("Origin", "https://b.example")]).unwrap_err();
+    assert!(error.starts_with("HTTP/1.1 403"), "{error}");
+    assert!(connect(&[("Origin", "https://a.example:8443")]).is_ok());
+    assert!(connect(&[]).is_ok(), "a client that is no browser");
+    let open = start(kind).await;
+    let origin = [("Origin", "https://b.example")];
+    assert!(WebSocket::connect(open.port(), "/v3/kv/range", &origin).is_ok(), "no list");
 }
 
 async fn long_messages_are_refused(kind: Kind) {

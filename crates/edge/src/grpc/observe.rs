@@ -103,7 +103,7 @@ impl CallStats {
     /// Counts the call by what the client says it is, unless it was turned away before.
     pub(super) fn count_client(&self, headers: &HeaderMap) {
         let call_type = if self.kind == Kind::Unary { "unary" } else { "stream" };
-        let version = metadata(headers, CLIENT_API_VERSION, "unknown");
+        let version = version_label(metadata(headers, CLIENT_API_VERSION, UNKNOWN_VERSION));
         self.metrics.server.client_requests.with(&[version, call_type]).inc();
     }
 
@@ -162,6 +162,25 @@ impl CallStats {
             tell!(debug);
         }
     }
+}
+
+/// Clients that do not say their version, or something else.
+const UNKNOWN_VERSION: &str = "unknown";
+
+/// Bytes of a version that is a label.
+const VERSION_BYTES_MAX: usize = 24;
+
+/// A client's version as a label of metrics: two or three numbers, and what a release candidate has behind them. Anything else is
+/// a text of the client's choice, which may be long.
+fn version_label(text: &str) -> &str {
+    let (numbers, suffix) = text.split_once('-').unwrap_or((text, "0"));
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let is_version = text.len() <= VERSION_BYTES_MAX
+        && (2..=3).contains(&numbers.split('.').count())
+        && numbers.split('.').all(is_number)
+        && !suffix.is_empty()
+        && suffix.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.');
+    if is_version { text } else { UNKNOWN_VERSION }
 }
 
 impl Followed {
@@ -269,6 +288,22 @@ impl CallObserver for CallStats {
         series.handled(code as i32, self.started.elapsed());
         if let Some(followed) = self.followed.take() {
             followed.tell(self.method(), (code, message), self.started.elapsed());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_versions_are_labels() {
+        for version in ["3.5", "3.5.16", "3.6.0-alpha.0", "3.4.0-rc.1", "unknown"] {
+            assert_eq!(version_label(version), version);
+        }
+        let long = format!("3.5.{}", "1".repeat(100));
+        for text in ["", "3", "3.5.1.2", "3.5.x", "3..5", "3.5.1-", "3.5.1-a\"b", "x y", &long] {
+            assert_eq!(version_label(text), UNKNOWN_VERSION, "{text}");
         }
     }
 }

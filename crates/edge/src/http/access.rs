@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, HOST,
-    HeaderMap, HeaderValue,
+    HeaderMap, HeaderValue, ORIGIN,
 };
 use http::{Request, StatusCode};
 
@@ -56,6 +56,17 @@ This requirement has been added to help prevent \"DNS Rebinding\" attacks (CVE-2
         Some(reply::error(StatusCode::MISDIRECTED_REQUEST, &text))
     }
 
+    /// Whether a page of the request's origin may open a WebSocket. Browsers let every page do so, and leave it to the server:
+    /// what `--cors` lets pages read over HTTP, it lets them read over a WebSocket. A request without an origin, or with the
+    /// server's own, comes from no other page.
+    pub(super) fn admits_web_socket(&self, headers: &HeaderMap) -> bool {
+        let Some(origin) = headers.get(ORIGIN) else { return true };
+        let Ok(origin) = origin.to_str() else { return false };
+        let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+        let is_own = || origin.split_once("://").is_some_and(|(_, rest)| Some(rest) == host);
+        self.origins.contains("*") || self.origins.contains(origin) || is_own()
+    }
+
     /// Tells browsers that pages of the request's origin may read the answer, where they may.
     pub(super) fn allow_origin(&self, origin: Option<&HeaderValue>, headers: &mut HeaderMap) {
         let origin = if self.origins.contains("*") {
@@ -77,5 +88,36 @@ This requirement has been added to help prevent \"DNS Rebinding\" attacks (CVE-2
             ACCESS_CONTROL_ALLOW_HEADERS,
             HeaderValue::from_static("accept, content-type, authorization"),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_web_socket_is_opened_by_pages_of_allowed_origins_and_by_clients_that_are_no_pages() {
+        let access = |cors: &[&str]| {
+            let cors = cors.iter().map(|origin| (*origin).to_owned()).collect();
+            Access::new(&Config { cors, ..Config::default() })
+        };
+        let admits = |access: &Access, origin: Option<&'static str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, HeaderValue::from_static("member:2379"));
+            headers.extend(origin.map(|origin| (ORIGIN, HeaderValue::from_static(origin))));
+            access.admits_web_socket(&headers)
+        };
+        let restricted = access(&["https://a.com"]);
+        for (origin, expected) in [
+            (None, true),
+            (Some("https://a.com"), true),
+            (Some("http://member:2379"), true),
+            (Some("https://b.com"), false),
+            (Some("http://member"), false),
+            (Some("null"), false),
+        ] {
+            assert_eq!(admits(&restricted, origin), expected, "{origin:?}");
+        }
+        assert!(admits(&access(&["*"]), Some("https://b.com")));
     }
 }

@@ -161,6 +161,11 @@ impl<P: Probe> Endpoints<P> {
         Addressee::Answered(answer)
     }
 
+    /// Whether a page of the request's origin may open a WebSocket.
+    pub(crate) fn admits_web_socket(&self, headers: &HeaderMap) -> bool {
+        self.access.admits_web_socket(headers)
+    }
+
     /// Tells browsers who may read an answer.
     pub(crate) fn allow_origin(&self, origin: Option<&HeaderValue>, headers: &mut HeaderMap) {
         self.access.allow_origin(origin, headers);

@@ -55,10 +55,18 @@ pub enum SourceFault {
 }
 
 /// What the files held.
-#[derive(PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 struct Texts {
     private: Option<Vec<u8>>,
     public: Option<Vec<u8>>,
+}
+
+/// What was read of the files so far.
+struct Seen {
+    /// What the keys in force came from, or what holds none and was reported.
+    settled: Texts,
+    /// What was read last.
+    latest: Texts,
 }
 
 /// Gives tokens out, and reads them.
@@ -66,8 +74,7 @@ pub struct Signer {
     source: KeySource,
     ttl: Duration,
     keys: ArcSwap<Keys>,
-    /// What was read last, keys or not.
-    seen: Mutex<Texts>,
+    seen: Mutex<Seen>,
 }
 
 impl std::fmt::Debug for Signer {
@@ -100,7 +107,8 @@ impl Signer {
     pub fn new(source: KeySource, ttl: Duration) -> Result<Self, SourceFault> {
         let texts = source.texts()?;
         let keys = ArcSwap::from_pointee(source.keys(&texts)?);
-        Ok(Self { source, ttl, keys, seen: Mutex::new(texts) })
+        let seen = Seen { settled: texts.clone(), latest: texts };
+        Ok(Self { source, ttl, keys, seen: Mutex::new(seen) })
     }
 
     pub(super) fn keys(&self) -> Guard<Arc<Keys>> {
@@ -118,15 +126,18 @@ impl Signer {
         quorate_jwt::read(&self.keys.load(), text).filter(|claims| claims.are_good_at(now()))
     }
 
-    /// Looks whether the files hold other keys.
+    /// Looks whether the files hold other keys. They are taken once two looks in a row find the same: any bytes are a key for
+    /// HMAC, so a file that is still being written would be taken for a shorter key.
     pub fn reload(&self) {
         let reloaded = self.source.texts().and_then(|texts| {
             let mut seen = self.seen.lock();
-            if texts == *seen {
+            let stands_still = texts == seen.latest;
+            seen.latest = texts.clone();
+            if texts == seen.settled || !stands_still {
                 return Ok(false);
             }
             let keys = self.source.keys(&texts);
-            *seen = texts;
+            seen.settled = texts;
             self.keys.store(Arc::new(keys?));
             Ok(true)
         });
@@ -172,7 +183,13 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         signer.reload();
         assert!(is_good());
+        // Half of it, when it is looked at first.
+        std::fs::write(&path, "sec").unwrap();
+        signer.reload();
+        assert!(is_good());
         std::fs::write(&path, "second").unwrap();
+        signer.reload();
+        assert!(is_good());
         signer.reload();
         assert!(!is_good());
         let token = signer.sign("ann", 3).unwrap();
