@@ -59,6 +59,12 @@ impl Client {
         Self::with_shared_token(port, SharedToken::default())
     }
 
+    /// A client of a server at this URL, which may be a Unix socket's.
+    pub(crate) fn at(url: &str) -> Self {
+        let channel = Endpoint::from_shared(url.to_owned()).unwrap().connect_lazy();
+        Self { channel, token: SharedToken::default() }
+    }
+
     /// The same with a token that may be learnt later.
     pub(crate) fn with_shared_token(port: u16, token: SharedToken) -> Self {
         let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();

@@ -29,6 +29,7 @@
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 #![expect(clippy::print_stderr, reason = "a failing test shows what its server said")]
 
+mod bridge;
 mod client;
 mod cluster;
 mod collector;
@@ -56,6 +57,7 @@ mod watch;
 pub mod web_socket;
 mod workload;
 
+pub use bridge::Bridge;
 pub use client::{Client, RawCodec, refused};
 pub use cluster::{Cluster, ClusterOptions, Endpoints, PATIENCE, State};
 pub use collector::{Collector, Span, Told};

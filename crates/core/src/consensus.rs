@@ -22,6 +22,7 @@ use std::collections::VecDeque;
 
 use quorate_node::{Effect, Event, Leadership, Node, Proposal, ProposalFailure};
 use quorate_raft::{ConfChange, Entry, EntryKind, HardState, LogIndex, Note, Role, Status, Term};
+use quorate_state::units::Millis;
 
 /// A list of those who wait for a read barrier.
 pub trait Readers: Default {
@@ -110,6 +111,11 @@ impl<R: Readers> Consensus<R> {
     /// Those who waited for the round whose outcome was polled last; to be taken out before the next poll.
     pub const fn readers(&mut self) -> &mut R {
         &mut self.barrier.under_way
+    }
+
+    /// Takes the time that heartbeats carry from now on.
+    pub fn note_time(&mut self, now: Millis) {
+        self.node.note_time(now.0);
     }
 
     /// Takes anything else that happens.
@@ -226,6 +232,13 @@ impl<R: Readers> Consensus<R> {
     #[must_use]
     pub const fn leadership(&self) -> Leadership {
         self.node.leadership()
+    }
+
+    /// The time, by [`Consensus::note_time`], at which this leader's leadership was last confirmed; see
+    /// [`Node::confirmed_at`] and [`lease_rules`](crate::lease_rules).
+    #[must_use]
+    pub fn confirmed_at(&self) -> Option<Millis> {
+        self.node.confirmed_at().map(Millis)
     }
 
     /// The last entry known to be committed.

@@ -38,6 +38,7 @@
 mod backend_writer;
 mod consensus;
 mod image;
+pub mod lease_rules;
 mod log;
 pub mod old_members;
 mod snapshot;

@@ -118,6 +118,7 @@ impl Driver {
             let patience = ticks.patience(self.leads());
             let received = self.inputs.receive_until(&mut batch, Some(patience));
             self.now = Instant::now();
+            self.consensus.note_time(self.neighbours.standing.now());
             let has_come = !batch.is_empty();
             match received {
                 Ok(()) => self.take_batch(&mut batch),
@@ -338,6 +339,9 @@ impl Driver {
             if !self.sync_log() {
                 break;
             }
+        }
+        if let Some(confirmed_at) = self.consensus.confirmed_at() {
+            self.neighbours.standing.note_confirmed(confirmed_at);
         }
         let committed = self.consensus.commit_index();
         self.neighbours.standing.set_committed(committed);

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use quorate_node::Leadership;
 use quorate_raft::{NONE, Role};
 use quorate_state::units::MemberId;
 
@@ -89,15 +90,22 @@ impl LeaderWatch {
     }
 
     /// Whether this member leads, as confirmed by a quorum, in one term from before the call until after
-    /// the confirmation.
+    /// the confirmation. Does not wait any longer once it has ceased to lead.
     pub async fn confirm_leadership(&self) -> bool {
-        let asked = self.profile.standing().moment();
-        let leadership = self.profile.standing().leadership();
+        let standing = self.profile.standing();
+        let asked = standing.now();
+        let mut leadership = standing.leadership();
         let before = *leadership.borrow();
         if before.role != Role::Leader {
             return false;
         }
-        if let Err(error) = self.reader.read_barrier().await {
+        let leads_still = |now: &Leadership| now.role == Role::Leader && now.term == before.term;
+        let confirmed = tokio::select! {
+            biased;
+            passed = self.reader.read_barrier() => passed,
+            _ = leadership.wait_for(|now| !leads_still(now)) => return false,
+        };
+        if let Err(error) = confirmed {
             log::warn!(
                 "failed to confirm that this member leads",
                 "term" = before.term.get(),
@@ -105,17 +113,10 @@ impl LeaderWatch {
             );
             return false;
         }
-        let now = *leadership.borrow();
-        let leads = now.role == Role::Leader && now.term == before.term;
+        let leads = leads_still(&standing.leadership().borrow());
         if leads {
-            self.profile.standing().note_confirmed(asked);
+            standing.note_confirmed(asked);
         }
         leads
-    }
-
-    /// Whether this member, which believes that it leads, may be trusted in that: time has passed for it as
-    /// it should, so that it would know, or a quorum confirms it.
-    pub async fn leads_for_sure(&self) -> bool {
-        !self.profile.standing().may_be_deposed() || self.confirm_leadership().await
     }
 }

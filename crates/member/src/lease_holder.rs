@@ -5,13 +5,12 @@
 //!
 //! # Invariant
 //!
-//! A member that was paused and may have been deposed meanwhile renews nothing, and ends no lease, before a
-//! quorum has confirmed that it leads. None says that there is no such lease before: the next leader may have
-//! granted it.
+//! A leader answers for leases only while a quorum is known to follow it (`core::lease_rules`). Otherwise it asks a
+//! quorum first, and it always does before it says that there is no such lease: the next leader may have granted it.
 //!
 //! # Not here
 //!
-//! The clocks (`state::lease`), proposing the end of leases (`housekeeping`), the services that call this
+//! The clocks (`state::lease`), when a leader may answer on its own (`core::lease_rules`), proposing the end of leases (`housekeeping`), the services that call this
 //! (`grpc::lease`, `peer_port`).
 
 use std::sync::Arc;
@@ -25,9 +24,10 @@ use quorate_api::etcdserverpb::{
     LeaseKeepAliveResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, ResponseHeader,
 };
 use quorate_api::leasepb::{LeaseInternalRequest, LeaseInternalResponse};
+pub use quorate_core::lease_rules::Renewed;
+use quorate_core::lease_rules::{self, RenewalCourse, RenewalStep};
 use quorate_state::apply::Permission;
 use quorate_state::auth::Access;
-use quorate_state::lease::Renewal;
 use quorate_state::units::LeaseId;
 
 use crate::access::{Gate, Shown};
@@ -46,17 +46,6 @@ pub const TIME_TO_LIVE_PATH: &str = "/leases/internal";
 
 /// Longest answer of the leader that is read: a lease may have many keys.
 const ANSWER_BYTES_MAX: usize = 100 << 20;
-
-/// How a renewal by this member itself went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Renewed {
-    /// The lease lives on for this long, in seconds.
-    For(i64),
-    /// There is no such lease.
-    Gone,
-    /// The clocks run elsewhere.
-    NotPrimary,
-}
 
 /// Why the leader could not be made to answer; asking again may help.
 #[derive(Debug, thiserror::Error)]
@@ -156,31 +145,29 @@ impl LeaseHolder {
         self.gate.confirm(pass).await
     }
 
-    /// Renews a lease if its clock runs here. Whoever asks has been found to be allowed to. Waits for one that is being revoked to be gone. The renewal of a
-    /// leader that may have been deposed meanwhile is an error: another one's clock decides.
+    /// Renews a lease if its clock runs here. The caller has checked the client's permissions. Waits for an expired
+    /// lease to be gone. [`Renewed::NotPrimary`] where no quorum confirms that this member leads: then another
+    /// member's clock decides.
     pub async fn renew_here(&self, id: LeaseId) -> Result<Renewed, RequestError> {
-        let mut is_confirmed = false;
+        let mut course = RenewalCourse::new(id);
         loop {
-            match self.reader.leases().renew(id, self.profile.now()) {
-                Renewal::Renewed { ttl_secs } => {
-                    // Afterwards, because a pause may come at any moment before the lease is renewed.
-                    self.check_lead().await?;
-                    self.profile.metrics().lease.renewed.inc();
-                    return Ok(Renewed::For(ttl_secs));
+            let is_confirmed = || self.profile.standing().is_leadership_confirmed();
+            match course.step(self.reader.leases(), self.profile.now(), is_confirmed) {
+                RenewalStep::Answer(renewed) => {
+                    if matches!(renewed, Renewed::For(_)) {
+                        self.profile.metrics().lease.renewed.inc();
+                    }
+                    return Ok(renewed);
                 }
-                Renewal::NotFound if is_confirmed => return Ok(Renewed::Gone),
-                Renewal::NotFound => {
-                    is_confirmed = self.leader.confirm_leadership().await;
-                    if !is_confirmed {
-                        return Err(RequestError::NotPrimaryLessor);
+                RenewalStep::Confirm => {
+                    if !self.leader.confirm_leadership().await {
+                        return Ok(Renewed::NotPrimary);
                     }
                 }
-                Renewal::NotPrimary => return Ok(Renewed::NotPrimary),
-                Renewal::Expired => {
-                    self.check_lead().await?;
+                RenewalStep::AwaitEnd => {
                     std::future::poll_fn(|cx| self.reader.leases().poll_gone(id, cx)).await;
                 }
-                Renewal::CheckpointFirst => {
+                RenewalStep::Checkpoint => {
                     let checkpoints = vec![LeaseCheckpoint { id: id.0, remaining_ttl: 0 }];
                     let request = InternalRaftRequest {
                         lease_checkpoint: Some(LeaseCheckpointRequest { checkpoints }),
@@ -192,14 +179,6 @@ impl LeaseHolder {
         }
     }
 
-    async fn check_lead(&self) -> Result<(), RequestError> {
-        if self.leader.leads_for_sure().await {
-            Ok(())
-        } else {
-            Err(RequestError::NotPrimaryLessor)
-        }
-    }
-
     /// Looks at a lease, here or at the leader. `None` if there is no such lease. The header is left to the
     /// caller.
     pub async fn time_to_live(
@@ -208,7 +187,11 @@ impl LeaseHolder {
     ) -> Result<Option<LeaseTimeToLiveResponse>, RequestError> {
         if self.profile.standing().leads() {
             self.reader.wait_applied().await?;
-            return self.time_to_live_here(request).await;
+            match self.time_to_live_here(request).await {
+                // Another member leads, or will soon.
+                Err(RequestError::LeaderChanged) => {}
+                answer => return answer,
+            }
         }
         let forwarded = LeaseInternalRequest { lease_time_to_live_request: Some(*request) };
         let body = Bytes::from(forwarded.encode_to_vec());
@@ -217,7 +200,10 @@ impl LeaseHolder {
             let leader = self.leader.wait_for_leader(deadline).await?;
             if leader.id == self.profile.id() {
                 self.reader.wait_applied().await?;
-                return self.time_to_live_here(request).await;
+                match self.time_to_live_here(request).await {
+                    Err(RequestError::LeaderChanged) => {}
+                    answer => return answer,
+                }
             }
             for url in &leader.peer_urls {
                 let asking = ask(
@@ -245,12 +231,9 @@ impl LeaseHolder {
         request: &LeaseTimeToLiveRequest,
     ) -> Result<Option<LeaseTimeToLiveResponse>, RequestError> {
         let id = LeaseId(request.id);
-        let is_sure = if self.reader.leases().contains(id) {
-            self.leader.leads_for_sure().await
-        } else {
-            self.leader.confirm_leadership().await
-        };
-        if !is_sure {
+        let is_confirmed = || self.profile.standing().is_leadership_confirmed();
+        let may_tell = lease_rules::may_tell_time_to_live(self.reader.leases(), id, is_confirmed);
+        if !may_tell && !self.leader.confirm_leadership().await {
             return Err(RequestError::LeaderChanged);
         }
         let leases = self.reader.leases();

@@ -13,8 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use quorate_core::lease_rules;
 use quorate_node::Leadership;
 use quorate_raft::{LogIndex, MemberId, NONE, Role, Term};
+use quorate_state::units::Millis;
 use quorate_state::versions::Version;
 use tokio::sync::watch;
 
@@ -27,10 +29,6 @@ const UNAPPLIED_COUNT_MAX: u64 = 5_000;
 
 /// The same for requests that are let through first.
 const UNAPPLIED_COUNT_MAX_FIRST: u64 = 10_000;
-
-/// A moment of this process's life.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment(u64);
 
 /// Who waits until which index is applied. Those that have given up are swept, as in a [`Waitlist`].
 ///
@@ -82,21 +80,18 @@ pub struct Standing {
     /// Since when no leader is known, while that is so.
     leaderless_since: Mutex<Option<Instant>>,
     started: Instant,
-    /// For how long consensus may feel no time pass before others may have elected another leader.
-    silence: Duration,
-    /// When consensus last felt time pass, in milliseconds since the start.
+    election_timeout: Duration,
+    /// When consensus handled its last tick, in milliseconds since the start.
     ticked_millis: AtomicU64,
-    /// The same for the last time after a longer silence. The tick that ends a pause comes before the news
-    /// of what has happened meanwhile.
-    resumed_millis: AtomicU64,
-    /// Until when this member's lead is confirmed: a quorum was asked then and agreed.
+    /// When this member's leadership was last confirmed, in milliseconds since the start: no other leader had been
+    /// elected before.
     confirmed_millis: AtomicU64,
     storage_version: Mutex<Option<Version>>,
     refuses_writes: watch::Sender<bool>,
 }
 
 impl Standing {
-    pub(crate) fn new(applied: LogIndex, applied_term: Term, silence: Duration) -> Self {
+    pub(crate) fn new(applied: LogIndex, applied_term: Term, election_timeout: Duration) -> Self {
         let now = Instant::now();
         Self {
             committed: AtomicU64::new(applied.get()),
@@ -110,9 +105,8 @@ impl Standing {
             term: AtomicU64::new(0),
             leaderless_since: Mutex::new(Some(now)),
             started: now,
-            silence,
+            election_timeout,
             ticked_millis: AtomicU64::new(0),
-            resumed_millis: AtomicU64::new(0),
             confirmed_millis: AtomicU64::new(0),
             storage_version: Mutex::new(None),
             refuses_writes: watch::Sender::new(false),
@@ -193,50 +187,33 @@ impl Standing {
         self.leaderless_since().is_some_and(|since| since <= then)
     }
 
-    /// Whether a leader may have been deposed without knowing: time has stood still for consensus, because
-    /// this process was paused or its disk is stuck, and no quorum was heard since.
-    pub fn may_be_deposed(&self) -> bool {
-        let ticked = self.ticked_millis.load(Ordering::Acquire);
-        let resumed = self.resumed_millis.load(Ordering::Acquire);
-        self.is_silence(ticked, self.millis())
-            || resumed > self.confirmed_millis.load(Ordering::Acquire)
+    /// Whether this member leads and may answer for leases on its own ([`lease_rules`]).
+    pub fn is_leadership_confirmed(&self) -> bool {
+        let confirmed_at = Millis(self.confirmed_millis.load(Ordering::Acquire));
+        let timeout_millis = to_millis(self.election_timeout);
+        self.leads() && lease_rules::is_confirmed(confirmed_at, self.now(), timeout_millis)
     }
 
-    /// Whether consensus has felt time pass within the last while.
+    /// Whether consensus has handled a tick within the last while.
     pub fn has_ticked_within(&self, last: Duration) -> bool {
         let ticked = self.ticked_millis.load(Ordering::Acquire);
-        Duration::from_millis(self.millis().saturating_sub(ticked)) <= last
+        Duration::from_millis(self.now().0.saturating_sub(ticked)) <= last
     }
 
     /// Called by the driver at each tick.
     pub(crate) fn note_tick(&self) {
-        self.note_tick_at(self.millis());
+        self.ticked_millis.store(self.now().0, Ordering::Release);
     }
 
-    fn note_tick_at(&self, now: u64) {
-        // Before the tick itself, or there would be a moment without a doubt.
-        if self.is_silence(self.ticked_millis.load(Ordering::Acquire), now) {
-            self.resumed_millis.store(now, Ordering::Release);
-        }
-        self.ticked_millis.store(now, Ordering::Release);
+    /// The leadership of this member was confirmed at this time: by answers to heartbeats, or by a quorum that was
+    /// asked then.
+    pub(crate) fn note_confirmed(&self, at: Millis) {
+        self.confirmed_millis.fetch_max(at.0, Ordering::AcqRel);
     }
 
-    /// A quorum that was asked after this moment has confirmed that this member leads.
-    pub(crate) fn note_confirmed(&self, asked: Moment) {
-        self.confirmed_millis.fetch_max(asked.0, Ordering::AcqRel);
-    }
-
-    /// Now, for [`Self::note_confirmed`].
-    pub(crate) fn moment(&self) -> Moment {
-        Moment(self.millis())
-    }
-
-    fn millis(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    fn is_silence(&self, ticked: u64, now: u64) -> bool {
-        Duration::from_millis(now.saturating_sub(ticked)) > self.silence
+    /// Time since the start; see [`Self::note_confirmed`].
+    pub(crate) fn now(&self) -> Millis {
+        Millis(to_millis(self.started.elapsed()))
     }
 
     /// Follows changes of leadership.
@@ -309,13 +286,17 @@ impl Standing {
     }
 }
 
+fn to_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     use crate::completion::{AwaitingCell, CompletionQueue, deliver, wait};
 
-    const SILENCE: Duration = Duration::from_millis(300);
+    const TIMEOUT: Duration = Duration::from_millis(300);
 
     thread_local! {
         static AWAITING: AwaitingCell<Outcome> = const { AwaitingCell::new() };
@@ -324,7 +305,7 @@ mod tests {
     #[tokio::test]
     async fn callers_that_have_gone_while_the_applier_stalls_do_not_pile_up() {
         let far = Instant::now() + Duration::from_secs(3600);
-        let standing = Standing::new(LogIndex::ZERO, Term::ZERO, SILENCE);
+        let standing = Standing::new(LogIndex::ZERO, Term::ZERO, TIMEOUT);
         let callers = async {
             let (completer, staying) = wait(&AWAITING, far).unwrap();
             standing.when_applied(LogIndex(7), completer);
@@ -348,32 +329,29 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_leaves_a_doubt_until_a_quorum_was_heard() {
-        let standing = Standing::new(LogIndex::ZERO, Term::ZERO, Duration::from_secs(3600));
-        standing.note_tick_at(3_600_000);
-        standing.note_tick_at(7_200_000);
-        assert!(!standing.may_be_deposed(), "ticks as they should be");
-        standing.note_tick_at(10_800_001);
-        standing.note_tick_at(10_900_000);
-        assert!(standing.may_be_deposed(), "the ticks after the pause are no answer");
-        standing.note_confirmed(Moment(10_800_000));
-        assert!(standing.may_be_deposed(), "asked before the pause was over");
-        standing.note_confirmed(Moment(10_800_002));
-        assert!(!standing.may_be_deposed());
-        standing.note_confirmed(Moment(5));
-        assert!(!standing.may_be_deposed(), "answers may come out of order");
-    }
+    fn only_a_leader_that_was_confirmed_lately_answers_for_leases() {
+        let timeout = Duration::from_secs(3600);
+        let standing = Standing::new(LogIndex::ZERO, Term::ZERO, timeout);
+        assert!(!standing.is_leadership_confirmed(), "it does not lead");
+        let leads = Leadership { leader: 1, term: Term(2), role: Role::Leader };
+        standing.set_leadership(leads);
+        standing.note_confirmed(standing.now());
+        assert!(standing.is_leadership_confirmed());
+        standing.set_leadership(Leadership { leader: NONE, role: Role::Follower, ..leads });
+        assert!(!standing.is_leadership_confirmed());
 
-    #[test]
-    fn a_clock_that_does_not_tick_for_too_long_is_silent() {
-        let standing = Standing::new(LogIndex::ZERO, Term::ZERO, SILENCE);
-        assert!(!standing.is_silence(1_000, 1_300));
-        assert!(standing.is_silence(1_000, 1_301));
+        let standing = Standing::new(LogIndex::ZERO, Term::ZERO, Duration::ZERO);
+        standing.set_leadership(leads);
+        standing.note_confirmed(standing.now());
+        // Ticks are no confirmation.
+        while standing.now() == Millis(0) || standing.is_leadership_confirmed() {
+            standing.note_tick();
+        }
     }
 
     #[test]
     fn it_is_known_since_when_there_is_no_leader() {
-        let standing = Standing::new(LogIndex::ZERO, Term::ZERO, SILENCE);
+        let standing = Standing::new(LogIndex::ZERO, Term::ZERO, TIMEOUT);
         let asked = Instant::now();
         assert!(standing.had_no_leader_since(asked));
         let led = Leadership { leader: 1, term: Term(2), role: Role::Follower };
@@ -388,7 +366,7 @@ mod tests {
 
     #[test]
     fn reads_need_no_barrier_where_nobody_else_can_have_acknowledged_anything() {
-        let standing = Standing::new(LogIndex::ZERO, Term::ZERO, SILENCE);
+        let standing = Standing::new(LogIndex::ZERO, Term::ZERO, TIMEOUT);
         let apply = |index, term| {
             standing.set_applied(LogIndex(index), Term(term), &mut CompletionBatch::new());
         };
@@ -412,7 +390,7 @@ mod tests {
 
     #[test]
     fn what_goes_first_is_refused_later() {
-        let standing = Standing::new(LogIndex(7), Term(1), SILENCE);
+        let standing = Standing::new(LogIndex(7), Term(1), TIMEOUT);
         for (committed, refused) in [
             (5_007, [false, false]),
             (5_008, [true, false]),

@@ -75,8 +75,6 @@ pub struct Start {
     pub pace: Pace,
     /// Between two ticks of consensus.
     pub heartbeat: Duration,
-    /// For how long consensus may feel no time pass before this member doubts that it leads still.
-    pub silence_max: Duration,
     /// What the files are on.
     pub disk: Arc<dyn Disk>,
     /// What is spent on that disk.
@@ -125,7 +123,8 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
     let Start { identity, disk, snap_dir, backend, state, peers, metrics, .. } = start;
     let clock = Clock::start();
     let (applied, applied_term) = state.applied();
-    let standing = Standing::new(LogIndex(applied), Term(applied_term), start.silence_max);
+    let standing =
+        Standing::new(LogIndex(applied), Term(applied_term), start.limits.election_timeout);
     let standing = Arc::new(standing);
     standing.set_storage_version(storage_version(&backend));
     let pending = Arc::new(PendingProposals::default());

@@ -8,7 +8,7 @@
 //!
 //! # The caller's duties
 //!
-//! 1. Hand in a [`Event::Tick`] every heartbeat interval.
+//! 1. Give the time by [`Node::note_time`], then hand in a [`Event::Tick`], every heartbeat interval.
 //! 2. Carry out [`Effect::Persist`] in order and report each by [`Event::Persisted`], only once it is
 //!    durable. Several may be made durable by one sync.
 //! 3. Send every [`Effect::Send`] when it comes out. Messages that speak of something durable come out
@@ -37,6 +37,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
+mod confirmation;
 mod disk_watch;
 mod early_appends;
 mod effect;

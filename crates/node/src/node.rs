@@ -1,7 +1,10 @@
 //! The node: events in, effects out.
 
+mod confirming;
 mod cut;
+mod handing_over;
 mod holdings;
+mod proposing;
 mod room;
 
 use std::collections::VecDeque;
@@ -14,13 +17,14 @@ use quorate_raft::{
 };
 use thiserror::Error;
 
-use crate::disk_watch::{Change, DiskWatch, successor};
+use crate::confirmation::Confirmation;
+use crate::disk_watch::DiskWatch;
 use crate::early_appends::EarlyAppends;
-use crate::effect::{BarrierFailure, Effect, Leadership, LogFault, ProposalFailure};
-use crate::event::{Event, Proposal};
+use crate::effect::{BarrierFailure, Effect, Leadership, LogFault};
+use crate::event::Event;
 use crate::limits;
 use crate::persistence::Persistence;
-use crate::proposals::{Content, Proposals, Waiting};
+use crate::proposals::{Content, Proposals};
 use crate::read_barrier::ReadBarriers;
 use crate::refusals::{Refusals, Source};
 use crate::room_watch::RoomWatch;
@@ -103,8 +107,11 @@ pub struct Node {
     early_appends: EarlyAppends,
     /// Membership changes that wait for the one before them to be applied here.
     held_changes: VecDeque<HeldChange>,
+    confirmation: Confirmation,
     disk_watch: DiskWatch,
     room_watch: RoomWatch,
+    /// The voter that is to lead instead of this leader, whose disk is stuck.
+    heir: Option<MemberId>,
     succession: Succession,
     policy: SnapshotPolicy,
     notes: Vec<Note>,
@@ -173,10 +180,12 @@ impl Node {
             barriers: ReadBarriers::new(config.first_read_request_id),
             early_appends: EarlyAppends::default(),
             held_changes: VecDeque::new(),
+            confirmation: Confirmation::default(),
             disk_watch: DiskWatch::new(
                 config.fences_stalled_disk.then_some(u64::from(config.election_ticks)),
             ),
             room_watch: RoomWatch::new(config.election_ticks),
+            heir: None,
             succession: Succession::default(),
             notes: Vec::new(),
             policy: config.snapshot_policy,
@@ -305,7 +314,12 @@ impl Node {
         self.persistence.tick();
         self.watch_disk();
         self.watch_room();
-        if !self.disk_watch.is_stalled() {
+        if self.disk_watch.is_stalled() {
+            // The clock goes on, so that a leader without a quorum steps down, and a follower notices that it has
+            // no leader.
+            self.raft.tick_without_campaign();
+            self.hand_over();
+        } else {
             if self.succession.tick(self.raft.leader(), self.raft.term()) {
                 self.raft.campaign();
             }
@@ -322,37 +336,6 @@ impl Node {
         }
     }
 
-    /// A leader that is gone is not waited for. Without pre-votes a member that is mistaken would unseat it.
-    fn handle_gone(&mut self, peer: MemberId) {
-        if !self.raft.config().pre_vote || peer != self.leadership.leader {
-            return;
-        }
-        if self.succession.begin(self.raft.id(), self.leadership, &self.conf_state) {
-            let text = format!("nobody listens at the addresses of leader {peer:x} any more");
-            self.notes.push(Note { level: NoteLevel::Info, text });
-            self.raft.forget_leader();
-        }
-    }
-
-    /// While the log cannot be written this member keeps quiet; a leader hands over.
-    fn watch_disk(&mut self) {
-        let (level, text) = match self.disk_watch.look(self.persistence.write_age()) {
-            None => return,
-            Some(Change::Stalled) => {
-                if let Some(to) = successor(&self.raft.status(), |_| true) {
-                    self.raft.transfer_leader(to);
-                }
-                let text = "the write-ahead log could not be written for an election timeout; \
-                            leaving the lead to others until it can";
-                (NoteLevel::Warn, text)
-            }
-            Some(Change::Recovered) => {
-                (NoteLevel::Info, "the write-ahead log can be written again; taking part again")
-            }
-        };
-        self.notes.push(Note { level, text: text.to_owned() });
-    }
-
     fn decide_conf_change(&mut self, index: LogIndex, change: Option<ConfChange>) {
         // A snapshot that was taken in meanwhile knows better.
         if index <= self.conf_state_index {
@@ -363,89 +346,6 @@ impl Node {
         if let Ok(conf_state) = self.raft.apply_conf_change(change.unwrap_or_default()) {
             self.conf_state = conf_state;
         }
-    }
-
-    fn handle_propose(&mut self, proposals: Vec<Proposal>) {
-        let proposals = proposals.into_iter();
-        self.propose(proposals.map(|one| (one.request_id, Content::Data(one.data))).collect());
-    }
-
-    fn propose(&mut self, proposals: Vec<Waiting>) {
-        if self.leadership.leader == NONE {
-            for (request_id, content) in proposals {
-                if let Err(request_id) = self.proposals.push(request_id, content) {
-                    self.fail_proposals([request_id], ProposalFailure::QueueFull);
-                }
-            }
-            return;
-        }
-        // One message for neighbours: the core's cost is by message.
-        let mut request_ids = Vec::with_capacity(proposals.len());
-        let mut batch = Vec::with_capacity(proposals.len());
-        for (request_id, content) in proposals {
-            match content {
-                Content::Data(data) => {
-                    request_ids.push(request_id);
-                    batch.push(data);
-                }
-                Content::ConfChange(change) => {
-                    self.propose_data(std::mem::take(&mut request_ids), std::mem::take(&mut batch));
-                    self.propose_change(request_id, change);
-                }
-            }
-        }
-        self.propose_data(request_ids, batch);
-    }
-
-    fn propose_change(&mut self, request_id: u64, change: ConfChange) {
-        if self.must_hold_changes() {
-            self.held_changes.push_back(HeldChange::Own(request_id, change));
-        } else if self.raft.propose_conf_change(change).is_err() {
-            self.fail_proposals([request_id], ProposalFailure::Dropped);
-        }
-    }
-
-    fn must_hold_changes(&self) -> bool {
-        self.raft.has_pending_conf_change() && self.held_changes.len() < limits::HELD_CHANGES_MAX
-    }
-
-    /// Proposes what was held, one after the other is applied. A member that leads no longer passes its own on,
-    /// and forgets those of others, who know the new leader.
-    fn propose_held_changes(&mut self) {
-        while !self.raft.has_pending_conf_change()
-            && let Some(held) = self.held_changes.pop_front()
-        {
-            match held {
-                HeldChange::Own(request_id, change) => {
-                    self.propose(vec![(request_id, Content::ConfChange(change))]);
-                }
-                HeldChange::Forwarded(message) if self.raft.is_leader() => {
-                    self.step_received(message);
-                }
-                HeldChange::Forwarded(_) => {}
-            }
-        }
-    }
-
-    fn propose_data(&mut self, request_ids: Vec<u64>, batch: Vec<Bytes>) {
-        if batch.is_empty() || self.raft.propose_batch(batch).is_ok() {
-            return;
-        }
-        // A leader that is to stay one refuses only for the size of its log.
-        let is_full = self.raft.is_leader() && self.raft.transferee() == NONE;
-        self.refused_for_room += if is_full { request_ids.len() as u64 } else { 0 };
-        let failure = if is_full { ProposalFailure::QueueFull } else { ProposalFailure::Dropped };
-        self.fail_proposals(request_ids, failure);
-    }
-
-    fn fail_proposals(
-        &mut self,
-        request_ids: impl IntoIterator<Item = u64>,
-        failure: ProposalFailure,
-    ) {
-        let failed = request_ids.into_iter();
-        self.effects
-            .extend(failed.map(|request_id| Effect::ProposalFailed { request_id, failure }));
     }
 
     fn start_barrier(&mut self, rounds: Vec<u64>) {
@@ -470,6 +370,10 @@ impl Node {
             }
             if matches!(message.kind, MessageKind::PreVote | MessageKind::Vote) {
                 self.succession.step_back();
+            }
+            // A member that cannot write its log cannot be elected either.
+            if message.kind == MessageKind::TimeoutNow && self.disk_watch.is_stalled() {
+                continue;
             }
             // Handing over is for the leader to do; nobody else is asked, and nothing passed on.
             if message.kind == MessageKind::TransferLeader && !self.raft.is_leader() {
@@ -519,15 +423,27 @@ impl Node {
         if is_early { self.early_appends.keep(term, message) } else { Some(message) }
     }
 
-    fn step_received(&mut self, message: Message) {
+    fn step_received(&mut self, mut message: Message) {
         if self.is_stopped {
             return;
         }
+        let answer = match message.kind == MessageKind::HeartbeatResponse {
+            true => {
+                Confirmation::take_stamp(&mut message).map(|at| (message.from, message.term, at))
+            }
+            false => None,
+        };
         let append = (message.kind == MessageKind::Append)
             .then(|| (message.term, message.index + message.entries.len() as u64));
         if let Err(refusal) = self.raft.step(message) {
             self.take_refusal(Source::Peer, refusal);
             return;
+        }
+        if let Some((from, term, sent_at)) = answer
+            && self.raft.is_leader()
+            && term == self.raft.term()
+        {
+            self.confirmation.note_answer(term, from, sent_at);
         }
         if let Some((term, last)) = append
             && term == self.raft.term()
@@ -672,7 +588,12 @@ impl Node {
             }
             MessageKind::Snapshot => self.effects.push_back(Effect::SendSnapshot(message)),
             // What would keep the others from electing a leader that can write.
-            MessageKind::Heartbeat if self.gives_way() => {}
+            MessageKind::Heartbeat if self.heir.is_some() => {}
+            MessageKind::Heartbeat => {
+                let mut heartbeat = message;
+                self.confirmation.stamp(&mut heartbeat);
+                self.effects.push_back(Effect::Send(heartbeat));
+            }
             MessageKind::Hup
             | MessageKind::Beat
             | MessageKind::Propose
@@ -680,7 +601,6 @@ impl Node {
             | MessageKind::AppendResponse
             | MessageKind::Vote
             | MessageKind::VoteResponse
-            | MessageKind::Heartbeat
             | MessageKind::HeartbeatResponse
             | MessageKind::Unreachable
             | MessageKind::SnapshotStatus
@@ -695,11 +615,6 @@ impl Node {
             | MessageKind::StorageApplyResponse
             | MessageKind::ForgetLeader => self.effects.push_back(Effect::Send(message)),
         }
-    }
-
-    /// Whether this leader waits to be replaced.
-    fn gives_way(&self) -> bool {
-        self.disk_watch.is_stalled() && self.raft.transferee() != NONE
     }
 
     fn change_leadership(&mut self, soft_state: SoftState) {

@@ -3,6 +3,7 @@
 mod bounds;
 mod room;
 mod snapshots;
+mod stalls;
 
 use bytes::Bytes;
 use quorate_raft::{
@@ -374,65 +375,6 @@ fn an_append_whose_predecessor_never_comes_is_refused_a_tick_later() {
     assert!(members[1].sent.iter().any(|message| message.reject));
 }
 
-/// Ticks the first member, whose disk does nothing any more, until an election timeout has passed.
-fn stall(member: &mut Member) {
-    for _ in 0..10 {
-        member.sent.clear();
-        member.handle(Event::Tick);
-    }
-}
-
-#[test]
-fn a_leader_whose_disk_is_stuck_hands_over_and_keeps_quiet() {
-    let mut members = three();
-    for _ in 0..3 {
-        members[0].handle(Event::Tick);
-        converse(&mut members);
-    }
-    members[0].propose(1, "stuck");
-    let mut last = Vec::new();
-    for _ in 0..10 {
-        // The others answer; only the leader's own disk does nothing.
-        members[0].handle(Event::Tick);
-        let sent = std::mem::take(&mut members[0].sent);
-        last = sent.iter().map(|message| message.kind).collect();
-        for message in sent {
-            let to = usize::try_from(message.to).unwrap() - 1;
-            members[to].handle(Event::Received(vec![message]));
-            members[to].finish_writes();
-            for answer in std::mem::take(&mut members[to].sent) {
-                members[0].handle(Event::Received(vec![answer]));
-            }
-        }
-    }
-    assert_eq!(last, [MessageKind::TimeoutNow]);
-    for _ in 0..20 {
-        members[0].sent.clear();
-        members[0].handle(Event::Tick);
-        assert!(members[0].sent.is_empty(), "no heartbeats");
-    }
-    let notes = members[0].node.take_notes();
-    assert!(notes.iter().any(|note| note.text.contains("could not be written")));
-}
-
-#[test]
-fn a_follower_whose_disk_is_stuck_does_not_stand() {
-    let mut members = three();
-    members[0].propose(1, "x");
-    let append = members[0].sent.iter().find(|message| message.to == 2).cloned().unwrap();
-    members[1].handle(Event::Received(vec![append]));
-    stall(&mut members[1]);
-    for _ in 0..50 {
-        members[1].handle(Event::Tick);
-        assert!(members[1].sent.is_empty());
-    }
-    members[1].finish_writes();
-    for _ in 0..25 {
-        members[1].handle(Event::Tick);
-    }
-    assert!(members[1].sent.iter().any(|message| message.kind == MessageKind::PreVote));
-}
-
 #[test]
 fn a_leader_that_is_gone_is_succeeded_within_ticks() {
     let mut members = three();
@@ -511,21 +453,6 @@ fn without_pre_votes_timeouts_decide() {
     member.handle(Event::Received(vec![heartbeat]));
     member.handle(Event::Gone(1));
     assert_eq!(member.node.leadership().leader, 1);
-}
-
-#[test]
-fn fencing_can_be_switched_off() {
-    let mut member = Member::start(Config { fences_stalled_disk: false, ..config(1, &[1, 2]) });
-    for _ in 0..25 {
-        member.handle(Event::Tick);
-    }
-    // Its own vote was never written, and it goes on asking.
-    assert!(!member.unfinished_writes.is_empty() || !member.sent.is_empty());
-    member.sent.clear();
-    for _ in 0..40 {
-        member.handle(Event::Tick);
-    }
-    assert!(!member.sent.is_empty());
 }
 
 #[test]

@@ -107,11 +107,20 @@ impl<S: Storage> Raft<S> {
     }
 
     pub(crate) fn tick_election(&mut self) {
-        self.election_elapsed += 1;
-        if self.is_promotable() && self.election_elapsed >= self.election_timeout {
-            self.election_elapsed = 0;
+        if self.election_comes_due() {
             self.handle_hup();
         }
+    }
+
+    /// Counts a tick without a leader's message. Returns whether the election timeout is over, and
+    /// starts the next one then.
+    pub(crate) fn election_comes_due(&mut self) -> bool {
+        self.election_elapsed += 1;
+        let is_due = self.is_promotable() && self.election_elapsed >= self.election_timeout;
+        if is_due {
+            self.election_elapsed = 0;
+        }
+        is_due
     }
 
     pub(crate) fn tick_leader(&mut self) {

@@ -83,6 +83,12 @@ impl<S: Storage> Node<S> {
         self.raft.tick();
     }
 
+    /// Lets one unit of time pass for a member that may not campaign now. Where an election is due,
+    /// it only stops following the leader it has not heard from.
+    pub fn tick_without_campaign(&mut self) {
+        self.raft.tick_without_campaign();
+    }
+
     /// Starts an election now.
     pub fn campaign(&mut self) {
         self.raft.handle_hup();
@@ -373,6 +379,12 @@ impl<S: Storage> Node<S> {
     #[must_use]
     pub fn progress(&self) -> Option<&ProgressMap> {
         self.is_leader().then_some(&self.raft.tracker.progress)
+    }
+
+    /// The highest number that a quorum of the voters has acknowledged, where `acked` gives each
+    /// voter's.
+    pub fn quorum_agreed(&self, acked: impl Fn(MemberId) -> Option<u64>) -> u64 {
+        self.raft.tracker.config.voters.agreed(acked)
     }
 
     /// The settings, with defaults filled in.

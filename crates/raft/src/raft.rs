@@ -171,6 +171,18 @@ impl<S: Storage> Raft<S> {
         }
     }
 
+    /// Lets one unit of time pass for a member that may not campaign now.
+    pub(crate) fn tick_without_campaign(&mut self) {
+        match self.role {
+            Role::Leader => self.tick_leader(),
+            Role::Follower | Role::PreCandidate | Role::Candidate => {
+                if self.election_comes_due() {
+                    self.handle_forget_leader();
+                }
+            }
+        }
+    }
+
     /// Acts on a message. `Node` has made sure that it is well-formed.
     pub(crate) fn step(&mut self, message: Message) -> Result<(), StepError> {
         if message.term != Term::ZERO {

@@ -83,7 +83,6 @@ impl Core {
             limits: limits(config),
             pace: pace(config),
             heartbeat: Duration::from_millis(config.heartbeat_interval_ms),
-            silence_max: silence_max(config),
             disk: Arc::clone(disk),
             disk_times,
             snap_dir: dirs.snap(),
@@ -128,12 +127,6 @@ fn with_own(mut members: Vec<Member>, identity: &Identity, config: &Config) -> A
         members.sort_by_key(|member| member.id);
     }
     members.into()
-}
-
-/// For how long consensus may feel no time pass before this member doubts that it leads still.
-fn silence_max(config: &Config) -> Duration {
-    const HEARTBEATS: u32 = 3;
-    Duration::from_millis(config.heartbeat_interval_ms) * HEARTBEATS
 }
 
 fn limits(config: &Config) -> Limits {

@@ -256,7 +256,7 @@ impl Process {
             log: Log::new(wal, Arc::clone(&disk), snap_dir.clone()),
             machine,
             writer: BackendWriter::new(backend.clone(), Arc::clone(&disk), snap_dir),
-            standing: Standing::new(settings.silence_max, applied),
+            standing: Standing::new(settings.election_timeout_millis(), applied),
             id,
             cluster_id,
             settings,
@@ -426,8 +426,8 @@ impl Process {
         if !forgotten.is_empty() {
             self.consensus.handle(Event::Withdraw(forgotten));
         }
+        self.consensus.note_time(self.clock_now().millis);
         self.consensus.handle(Event::Tick);
-        self.standing.note_tick(self.clock.local(now));
         if self.log_is_here {
             self.log.prepare().map_err(|error| Fatal::of("the log")(&error))?;
         }
@@ -473,6 +473,7 @@ impl Process {
     }
 
     fn run_consensus(&mut self) -> Result<(), Fatal> {
+        self.consensus.note_time(self.clock_now().millis);
         for input in std::mem::take(&mut self.inputs) {
             match input {
                 Input::Event(event) => {
@@ -519,6 +520,9 @@ impl Process {
             let synced = self.log.sync().map_err(|error| Fatal::of("the log")(&error))?;
             let Some(synced) = synced else { break };
             self.consensus.handle(Event::Persisted { token: synced.token });
+        }
+        if let Some(confirmed_at) = self.consensus.confirmed_at() {
+            self.standing.note_confirmed(confirmed_at);
         }
         self.standing.set_committed(self.consensus.commit_index());
         Ok(())

@@ -52,11 +52,15 @@ pub enum Kind {
     Quota,
     LargeValues,
     Accounts,
+    /// Disk and network of a host stand still at once.
+    HostHang,
+    /// A host's connections break and its port refuses new ones, while its process lives.
+    Refusal,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 30] = [
         Self::Kill,
         Self::PowerCut,
         Self::PowerCutInAStep,
@@ -85,7 +89,12 @@ impl Kind {
         Self::Quota,
         Self::LargeValues,
         Self::Accounts,
+        Self::HostHang,
+        Self::Refusal,
     ];
+
+    /// Those that were added when there were seeds already. They are drawn apart, so that what older seeds draw stays.
+    const LATER: [Self; 2] = [Self::HostHang, Self::Refusal];
 
     /// The kind of this name.
     #[must_use]
@@ -172,9 +181,15 @@ impl Plan {
         let theme = Theme::draw(draw);
         // Some runs have few kinds, some have many.
         let one_in = one_of(draw, &[2, 3, 4, 8]).max(theme.others_one_in());
-        let mut kinds: BTreeSet<Kind> =
-            Kind::ALL.into_iter().filter(|_| draw.below(one_in) == 0).collect();
+        let first = Kind::ALL.into_iter().filter(|kind| !Kind::LATER.contains(kind));
+        let mut kinds: BTreeSet<Kind> = first.filter(|_| draw.below(one_in) == 0).collect();
         kinds.extend(theme.kinds().iter().filter(|_| draw.below(5) != 0));
+        let mut apart = SplitMix64::new(!seed);
+        let odds = |apart: &mut SplitMix64, kind| match theme.later_kinds().contains(&kind) {
+            true => apart.below(5) != 0,
+            false => apart.below(one_in) == 0,
+        };
+        kinds.extend(Kind::LATER.into_iter().filter(|kind| odds(&mut apart, *kind)));
         let founders = one_of(draw, &[1, 2, 3, 3, 3, 3, 4, 5]);
         let mut duration = one_of(draw, &[10, 20, 30, 30, 45, 60, 90]) * SECOND;
         if let Some(seconds) = less.seconds_max {
@@ -283,9 +298,7 @@ fn draw_settings(draw: &mut SplitMix64, kinds: &BTreeSet<Kind>) -> Settings {
     settings.pace.batch_ops_max = one_of(draw, &[1, 10, 1_000]);
     settings.pace.compaction_step = one_of(draw, &[1, 5, 100]);
     settings.pace.compaction_pause = Duration::from_millis(one_of(draw, &[1, 10, 300]));
-    settings.pace.lease_extension_millis =
-        u64::from(settings.election_ticks) * settings.tick / MILLI;
-    settings.silence_max = settings.tick * u64::from(settings.election_ticks);
+    settings.pace.lease_extension_millis = settings.election_timeout_millis();
     settings.queue = one_of(
         draw,
         &[

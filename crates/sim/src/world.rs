@@ -244,8 +244,8 @@ impl World {
         let millis = self.hosts.iter().map(|host| host.flags.settings.pace.lease_extension_millis);
         let lease_extension = millis.max().unwrap_or(0) * MILLI * 1_000;
         let calm = self.calm_for_leases(lease_extension);
-        // A leader looks once in an election timeout whether it has heard from a quorum since the last look.
-        let renewal_slack = 2 * lease_extension * 102 / 100;
+        // A leader that was deposed and does not know it renews leases for an election timeout more, by its own clock.
+        let renewal_slack = lease_extension * 102 / 100;
         let rules = Rules { lease_slack, lease_extension, renewal_slack, calm };
         self.judge.check_history(&rules);
     }

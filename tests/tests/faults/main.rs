@@ -10,6 +10,7 @@ mod clock;
 mod disk;
 mod flood;
 mod harness;
+mod host_hang;
 mod kill;
 mod membership;
 mod partition;

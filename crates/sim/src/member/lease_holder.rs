@@ -1,7 +1,7 @@
 //! Questions about leases that only the leader can answer, and the end of those whose time is up.
 //!
-//! A question goes through the stages that production's `LeaseHolder` goes through: what is known, what the leases
-//! say, and where a leader may have been deposed meanwhile, the word of a quorum. A member that does not lead says so,
+//! The course of a question is decided by `core::lease_rules`, as in production's `LeaseHolder`: here it is only
+//! waited for what that names. A member that does not lead says so,
 //! and the client's side takes the question to the leader.
 
 use std::task::{Context, Poll, Waker};
@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 use quorate_api::etcdserverpb::{
     InternalRaftRequest, LeaseCheckpoint, LeaseCheckpointRequest, LeaseRevokeRequest,
 };
+use quorate_core::lease_rules::{RenewalCourse, RenewalStep, Renewed, may_tell_time_to_live};
 use quorate_raft::Term;
-use quorate_state::lease::Renewal;
 use quorate_state::units::LeaseId;
 
 use super::input::Input;
@@ -35,12 +35,8 @@ enum Question {
 enum Stage {
     /// Everything committed to be applied.
     Applied,
-    /// The word of a quorum, after the renewal: then its answer is given.
-    Renewed { ttl: i64, doubt: Doubt },
-    /// The word of a quorum that there is no such lease.
-    Gone { doubt: Doubt },
-    /// The word of a quorum before waiting for an expired lease to be gone.
-    Expired { doubt: Doubt },
+    /// The word of a quorum, before a renewal goes on.
+    Confirming { doubt: Doubt },
     /// An expired lease to be gone.
     Ending,
     /// A checkpoint to be in the log.
@@ -54,16 +50,21 @@ enum Stage {
 pub(super) struct LeaseTask {
     id: LeaseId,
     question: Question,
+    course: RenewalCourse,
     stage: Stage,
 }
 
 impl LeaseTask {
     pub(super) const fn renew(id: i64) -> Self {
-        Self { id: LeaseId(id), question: Question::Renew, stage: Stage::Applied }
+        Self::new(LeaseId(id), Question::Renew)
     }
 
     pub(super) const fn look(id: i64, keys: bool) -> Self {
-        Self { id: LeaseId(id), question: Question::Look { keys }, stage: Stage::Applied }
+        Self::new(LeaseId(id), Question::Look { keys })
+    }
+
+    const fn new(id: LeaseId, question: Question) -> Self {
+        Self { id, question, course: RenewalCourse::new(id), stage: Stage::Applied }
     }
 }
 
@@ -93,7 +94,7 @@ impl Process {
     /// What a question has waited for is there, or will not be.
     pub(super) fn resume_task(&mut self, op: OpId, is_there: bool) {
         let Some(mut task) = self.tasks.remove(&op) else { return };
-        let step = if is_there { self.step_of(&task) } else { Step::Answer(NOT_SURE) };
+        let step = if is_there { self.step_of(&mut task) } else { Step::Answer(NOT_SURE) };
         match step {
             Step::Answer(reply) => self.out.push(Out::Reply(op, reply)),
             Step::Wait(stage) => {
@@ -104,7 +105,7 @@ impl Process {
                 }
             }
             Step::Ask(stage) => {
-                if matches!(stage, Stage::Renewed { .. }) {
+                if matches!(stage, Stage::Confirming { .. }) {
                     self.out.push(Out::Seen("a leader doubts that it leads"));
                 }
                 task.stage = stage;
@@ -114,25 +115,17 @@ impl Process {
         }
     }
 
-    fn step_of(&mut self, task: &LeaseTask) -> Step {
+    fn step_of(&mut self, task: &mut LeaseTask) -> Step {
         match task.stage {
             Stage::Applied => match task.question {
-                Question::Renew => self.renew(task, false),
+                Question::Renew => self.renew(task),
                 Question::Look { .. } => self.look(task),
             },
-            Stage::Renewed { ttl, doubt } => match self.standing.confirm(doubt, &self.said) {
-                true => Step::Answer(Reply::Renewed(ttl)),
+            Stage::Confirming { doubt } => match self.standing.confirm(doubt, &self.said) {
+                true => self.renew(task),
                 false => Step::Answer(NOT_SURE),
             },
-            Stage::Gone { doubt } => match self.standing.confirm(doubt, &self.said) {
-                true => self.renew(task, true),
-                false => Step::Answer(NOT_SURE),
-            },
-            Stage::Expired { doubt } => match self.standing.confirm(doubt, &self.said) {
-                true => Step::Wait(Stage::Ending),
-                false => Step::Answer(NOT_SURE),
-            },
-            Stage::Ending | Stage::Checkpoint => self.renew(task, false),
+            Stage::Ending | Stage::Checkpoint => self.renew(task),
             Stage::Looking { doubt } => match self.standing.confirm(doubt, &self.said) {
                 true => self.tell_time_to_live(task),
                 false => Step::Answer(NOT_SURE),
@@ -140,36 +133,32 @@ impl Process {
         }
     }
 
-    fn renew(&self, task: &LeaseTask, is_confirmed: bool) -> Step {
-        let local = self.clock.local(self.now);
-        let may_be_deposed = self.standing.may_be_deposed(local);
-        let Some(doubt) = Standing::doubt(local, &self.said) else {
+    fn renew(&self, task: &mut LeaseTask) -> Step {
+        let now = self.clock_now().millis;
+        let Some(doubt) = Standing::doubt(now, &self.said) else {
             return Step::Answer(NOT_SURE);
         };
-        match self.readers.leases.renew(task.id, self.clock_now().millis) {
-            Renewal::Renewed { ttl_secs } if may_be_deposed => {
-                Step::Ask(Stage::Renewed { ttl: ttl_secs, doubt })
-            }
-            Renewal::Renewed { ttl_secs } => Step::Answer(Reply::Renewed(ttl_secs)),
-            Renewal::NotFound if is_confirmed => Step::Answer(Reply::NoLease),
-            Renewal::NotFound => Step::Ask(Stage::Gone { doubt }),
-            Renewal::NotPrimary => Step::Answer(NOT_SURE),
-            Renewal::Expired if may_be_deposed => Step::Ask(Stage::Expired { doubt }),
-            Renewal::Expired => Step::Wait(Stage::Ending),
-            Renewal::CheckpointFirst => Step::Wait(Stage::Checkpoint),
+        let is_confirmed = || self.standing.is_leadership_confirmed(now, &self.said);
+        match task.course.step(&self.readers.leases, now, is_confirmed) {
+            RenewalStep::Answer(Renewed::For(ttl_secs)) => Step::Answer(Reply::Renewed(ttl_secs)),
+            RenewalStep::Answer(Renewed::Gone) => Step::Answer(Reply::NoLease),
+            RenewalStep::Answer(Renewed::NotPrimary) => Step::Answer(NOT_SURE),
+            RenewalStep::Confirm => Step::Ask(Stage::Confirming { doubt }),
+            RenewalStep::AwaitEnd => Step::Wait(Stage::Ending),
+            RenewalStep::Checkpoint => Step::Wait(Stage::Checkpoint),
         }
     }
 
     fn look(&self, task: &LeaseTask) -> Step {
-        let local = self.clock.local(self.now);
-        let Some(doubt) = Standing::doubt(local, &self.said) else {
+        let now = self.clock_now().millis;
+        let Some(doubt) = Standing::doubt(now, &self.said) else {
             return Step::Answer(NOT_SURE);
         };
-        let is_known = self.readers.leases.contains(task.id);
-        if is_known && !self.standing.may_be_deposed(local) {
-            return self.tell_time_to_live(task);
+        let is_confirmed = || self.standing.is_leadership_confirmed(now, &self.said);
+        match may_tell_time_to_live(&self.readers.leases, task.id, is_confirmed) {
+            true => self.tell_time_to_live(task),
+            false => Step::Ask(Stage::Looking { doubt }),
         }
-        Step::Ask(Stage::Looking { doubt })
     }
 
     fn tell_time_to_live(&self, task: &LeaseTask) -> Step {
@@ -190,8 +179,7 @@ impl Process {
     pub fn look_after_leases(&mut self, now: Micros) {
         self.now = now;
         self.look_after_renewals();
-        let local = self.clock.local(now);
-        if let Some(doubt) = Standing::doubt(local, &self.said) {
+        if let Some(doubt) = Standing::doubt(self.clock_now().millis, &self.said) {
             let ids = self.readers.leases.expired(self.clock_now().millis, EXPIRED_PER_SCAN);
             if !ids.is_empty() {
                 self.inputs.push_back(Input::Barrier(Reader::Ends { doubt, ids }));

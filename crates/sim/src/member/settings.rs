@@ -25,8 +25,6 @@ pub struct Settings {
     pub initial_tick_advance: bool,
     /// Whether a member gives way while its disk is stuck.
     pub fences_stalled_disk: bool,
-    /// Without ticks for so long a leader doubts that it leads.
-    pub silence_max: Micros,
     /// When to take snapshots.
     pub snapshot_policy: SnapshotPolicy,
     /// How batches and compactions are paced.
@@ -69,7 +67,6 @@ impl Default for Settings {
             pre_vote: true,
             initial_tick_advance: true,
             fences_stalled_disk: true,
-            silence_max: 1_000 * MILLI,
             snapshot_policy: SnapshotPolicy {
                 entry_count: 100,
                 catch_up_count: 50,
@@ -108,6 +105,11 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// How long there may be no leader before an election, at least.
+    pub(crate) fn election_timeout_millis(&self) -> u64 {
+        u64::from(self.election_ticks) * self.tick / MILLI
+    }
+
     pub(super) fn state_options(&self) -> StateOptions {
         let watch =
             WatchLimits { queue: self.queue, catch_up: self.catch_up, ..WatchLimits::default() };

@@ -1,18 +1,20 @@
 //! Where a member stands, as requests see it: what is committed, whether reads need a barrier, and whether a leader may
 //! have been deposed without knowing.
 //!
-//! The rules are those of production's `Standing`, whose threads read and write it.
+//! What is kept is what production's `Standing` keeps, whose threads read and write it. When a leader may answer for
+//! leases on its own is decided by `core::lease_rules`.
 
+use quorate_core::lease_rules;
 use quorate_raft::{LogIndex, Role, Term};
+use quorate_state::units::Millis;
 
 use super::outlet::Said;
-use crate::clock::Micros;
 
 /// A leader's question whether it leads, until a quorum has answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Doubt {
     /// When it was asked, by the member's clock.
-    pub(super) asked: Micros,
+    pub(super) asked: Millis,
     /// In which term it led then.
     pub(super) term: Term,
 }
@@ -24,23 +26,19 @@ pub(super) struct Standing {
     pub(super) published: LogIndex,
     alone: bool,
     alone_from: LogIndex,
-    silence_max: Micros,
-    ticked: Micros,
-    resumed: Micros,
-    confirmed: Micros,
+    election_timeout_millis: u64,
+    confirmed_at: Millis,
 }
 
 impl Standing {
-    pub(super) const fn new(silence_max: Micros, applied: LogIndex) -> Self {
+    pub(super) const fn new(election_timeout_millis: u64, applied: LogIndex) -> Self {
         Self {
             committed: applied,
             published: applied,
             alone: false,
             alone_from: LogIndex::ZERO,
-            silence_max,
-            ticked: 0,
-            resumed: 0,
-            confirmed: 0,
+            election_timeout_millis,
+            confirmed_at: Millis(0),
         }
     }
 
@@ -59,28 +57,27 @@ impl Standing {
         self.alone && said.published_term == said.leadership.term && has_caught_up
     }
 
-    pub(super) const fn note_tick(&mut self, local: Micros) {
-        if local.saturating_sub(self.ticked) > self.silence_max {
-            self.resumed = local;
-        }
-        self.ticked = local;
+    pub(super) fn note_confirmed(&mut self, at: Millis) {
+        self.confirmed_at = self.confirmed_at.max(at);
     }
 
-    pub(super) const fn may_be_deposed(&self, local: Micros) -> bool {
-        local.saturating_sub(self.ticked) > self.silence_max || self.resumed > self.confirmed
+    /// Whether this member leads and may answer for leases on its own.
+    pub(super) fn is_leadership_confirmed(&self, now: Millis, said: &Said) -> bool {
+        let timeout_millis = self.election_timeout_millis;
+        said.leads() && lease_rules::is_confirmed(self.confirmed_at, now, timeout_millis)
     }
 
     /// What a leader asks to be sure that it leads; `None` for others.
-    pub(super) fn doubt(local: Micros, said: &Said) -> Option<Doubt> {
+    pub(super) fn doubt(now: Millis, said: &Said) -> Option<Doubt> {
         let leadership = said.leadership;
-        (leadership.role == Role::Leader).then_some(Doubt { asked: local, term: leadership.term })
+        (leadership.role == Role::Leader).then_some(Doubt { asked: now, term: leadership.term })
     }
 
     /// A quorum has answered; says whether this member leads still, in the same term.
     pub(super) fn confirm(&mut self, doubt: Doubt, said: &Said) -> bool {
         let leads = said.leads() && said.leadership.term == doubt.term;
         if leads {
-            self.confirmed = self.confirmed.max(doubt.asked);
+            self.note_confirmed(doubt.asked);
         }
         leads
     }

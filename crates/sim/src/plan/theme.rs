@@ -103,6 +103,24 @@ impl Theme {
         }
     }
 
+    /// The same, of [`Kind::LATER`].
+    pub(super) const fn later_kinds(self) -> &'static [Kind] {
+        match self {
+            Self::Leases => &[Kind::HostHang, Kind::Refusal],
+            Self::Anything
+            | Self::Elections
+            | Self::Messages
+            | Self::Snapshots
+            | Self::Membership
+            | Self::Mistakes
+            | Self::Crashes
+            | Self::Disks
+            | Self::Compactions
+            | Self::Watches
+            | Self::Accounts => &[],
+        }
+    }
+
     /// One in so many of the other kinds a run has, at most.
     pub(super) fn others_one_in(self) -> u64 {
         if self == Self::Anything { 1 } else { 8 }

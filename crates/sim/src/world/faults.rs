@@ -9,7 +9,7 @@ use crate::disk::{Faults, Operation};
 use crate::plan::Kind;
 
 /// Kinds that strike now and then. The others are there all the time, or are acts of the operator and of clients.
-const STRIKING: [Kind; 12] = [
+const STRIKING: [Kind; 14] = [
     Kind::Kill,
     Kind::PowerCut,
     Kind::PowerCutInAStep,
@@ -22,6 +22,8 @@ const STRIKING: [Kind; 12] = [
     Kind::Pause,
     Kind::ClockJump,
     Kind::Transfer,
+    Kind::HostHang,
+    Kind::Refusal,
 ];
 
 /// Between two looks for the moment to cut links.
@@ -40,7 +42,11 @@ impl World {
             return;
         }
         let kind = kinds[self.draw.position(kinds.len())];
-        let host = self.draw.position(self.hosts.len());
+        let mut host = self.draw.position(self.hosts.len());
+        if matches!(kind, Kind::HostHang | Kind::Refusal) && self.one_in(2) {
+            // It matters most for the leader.
+            host = self.leader().unwrap_or(host);
+        }
         self.tell(|| format!("{kind} strikes h{host}"));
         self.trace.count(kind as u64);
         if matches!(kind, Kind::Cut | Kind::OneWayCut | Kind::Flap) {
@@ -98,6 +104,8 @@ impl World {
                     stalled.backend = until;
                 }
             }
+            Kind::HostHang => self.hang(at),
+            Kind::Refusal => self.refuse(at),
             Kind::Pause => {
                 let until = self.now + self.drawn_span();
                 self.hosts[at].paused_until = until;
@@ -110,6 +118,34 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    /// Disk and network of a host stand still, as where both are one. Clients that reach it another way still do.
+    fn hang(&mut self, at: usize) {
+        let span = self.draw.below(20 * SECOND);
+        let until = self.now + span;
+        self.hosts[at].stalled_until = Stalled { log: until, backend: until };
+        self.network.isolate(at);
+        self.queue.put(until, Event::Mend);
+        self.seen.note("a host hangs");
+    }
+
+    /// The connections of a host break, and new ones to it are refused, while its process lives: a peer that notices
+    /// takes the process for ended.
+    fn refuse(&mut self, at: usize) {
+        self.tell_peers_gone(at);
+        self.network.isolate(at);
+        let span = self.drawn_span() + SECOND / 2;
+        self.queue.put(self.now + span, Event::Mend);
+        self.seen.note("a host refuses connections while its process lives");
+    }
+
+    /// A host whose process leads, as far as it knows.
+    fn leader(&self) -> Option<usize> {
+        self.hosts.iter().position(|host| {
+            let process = host.process.as_ref();
+            process.is_some_and(|process| process.leadership().role == Role::Leader)
+        })
     }
 
     /// Mostly short, sometimes longer than any timeout.
@@ -221,11 +257,7 @@ impl World {
 
     /// Who leads and knows more to be committed than anybody else.
     fn leader_ahead(&self) -> Option<usize> {
-        let leads = |host: &Host| {
-            let process = host.process.as_ref();
-            process.is_some_and(|process| process.leadership().role == Role::Leader)
-        };
-        let leader = self.hosts.iter().position(leads)?;
+        let leader = self.leader()?;
         let committed = |at: usize| {
             let process = self.hosts[at].process.as_ref();
             process.map(|process| process.status().hard_state.commit)

@@ -545,7 +545,7 @@ impl World {
     }
 
     /// Peers that see connections break and nobody listen know that a process has ended.
-    fn tell_peers_gone(&mut self, gone: usize) {
+    pub(super) fn tell_peers_gone(&mut self, gone: usize) {
         let id = self.hosts[gone].id;
         for host in 0..self.hosts.len() {
             let hears = self.network.is_open(gone, host) && self.network.is_open(host, gone);

@@ -1,0 +1,51 @@
+//! Members that leave the lead, or follow a leader that is gone: a stuck disk and an ended process.
+
+use quorate_raft::{MemberId, NONE, Note, NoteLevel};
+
+use super::Node;
+use crate::disk_watch::{Change, successor};
+
+impl Node {
+    /// A leader that is gone is not waited for. Without pre-votes a member that is mistaken would unseat it.
+    pub(super) fn handle_gone(&mut self, peer: MemberId) {
+        if !self.raft.config().pre_vote || peer != self.leadership.leader {
+            return;
+        }
+        if self.succession.begin(self.raft.id(), self.leadership, &self.conf_state) {
+            let text = format!("nobody listens at the addresses of leader {peer:x} any more");
+            self.notes.push(Note { level: NoteLevel::Info, text });
+            self.raft.forget_leader();
+        }
+    }
+
+    /// Notices that the log cannot be written, and that it can be again.
+    pub(super) fn watch_disk(&mut self) {
+        let (level, text) = match self.disk_watch.look(self.persistence.write_age()) {
+            None => return,
+            Some(Change::Stalled) => {
+                let text = "the write-ahead log could not be written for an election timeout; \
+                            leaving the lead to others until it can";
+                (NoteLevel::Warn, text)
+            }
+            Some(Change::Recovered) => {
+                self.heir = None;
+                (NoteLevel::Info, "the write-ahead log can be written again; taking part again")
+            }
+        };
+        self.notes.push(Note { level, text: text.to_owned() });
+    }
+
+    /// A leader whose disk is stuck hands over to another voter, as soon as one has been heard from lately. The core
+    /// gives a transfer up after an election timeout; this leader begins it again, because it must not take on
+    /// proposals meanwhile: followers that receive them elect nobody.
+    pub(super) fn hand_over(&mut self) {
+        if !self.raft.is_leader() {
+            self.heir = None;
+        } else if self.raft.transferee() == NONE {
+            self.heir = self.heir.or_else(|| successor(&self.raft.status(), |_| true));
+            if let Some(heir) = self.heir {
+                self.raft.transfer_leader(heir);
+            }
+        }
+    }
+}

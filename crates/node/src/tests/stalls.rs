@@ -1,0 +1,195 @@
+//! Disks that are stuck, and leaders that may have been deposed.
+
+use quorate_raft::{Message, MessageKind, NONE, Role, Term};
+
+use super::{Member, config, converse, three};
+use crate::{Config, Event};
+
+/// Ticks the first member, whose disk does nothing any more, until an election timeout has passed.
+fn stall(member: &mut Member) {
+    for _ in 0..10 {
+        member.sent.clear();
+        member.handle(Event::Tick);
+    }
+}
+
+/// Ticks the leader, whose disk does nothing any more, until an election timeout has passed. The others answer, but do
+/// not hear what it says at last. Returns what that is.
+fn stall_leader(members: &mut [Member]) -> Vec<MessageKind> {
+    for tick in 1..=10 {
+        members[0].handle(Event::Tick);
+        let sent = std::mem::take(&mut members[0].sent);
+        if tick == 10 {
+            return sent.iter().map(|message| message.kind).collect();
+        }
+        for message in sent {
+            let to = usize::try_from(message.to).unwrap() - 1;
+            members[to].handle(Event::Received(vec![message]));
+            members[to].finish_writes();
+            for answer in std::mem::take(&mut members[to].sent) {
+                members[0].handle(Event::Received(vec![answer]));
+            }
+        }
+    }
+    Vec::new()
+}
+
+#[test]
+fn a_leader_whose_disk_is_stuck_hands_over_and_keeps_quiet() {
+    let mut members = three();
+    for _ in 0..3 {
+        members[0].handle(Event::Tick);
+        converse(&mut members);
+    }
+    members[0].propose(1, "stuck");
+    let last = stall_leader(&mut members);
+    assert_eq!(last, [MessageKind::TimeoutNow]);
+    for _ in 0..20 {
+        members[0].sent.clear();
+        members[0].handle(Event::Tick);
+        let mut sent = members[0].sent.iter();
+        assert!(sent.all(|message| message.kind == MessageKind::TimeoutNow), "no heartbeats");
+    }
+    let notes = members[0].node.take_notes();
+    assert!(notes.iter().any(|note| note.text.contains("could not be written")));
+}
+
+#[test]
+fn a_follower_whose_disk_is_stuck_does_not_stand() {
+    let mut members = three();
+    members[0].propose(1, "x");
+    let append = members[0].sent.iter().find(|message| message.to == 2).cloned().unwrap();
+    members[1].handle(Event::Received(vec![append]));
+    stall(&mut members[1]);
+    for _ in 0..50 {
+        members[1].handle(Event::Tick);
+        assert!(members[1].sent.is_empty());
+    }
+    members[1].finish_writes();
+    for _ in 0..25 {
+        members[1].handle(Event::Tick);
+    }
+    assert!(members[1].sent.iter().any(|message| message.kind == MessageKind::PreVote));
+}
+
+#[test]
+fn a_leader_whose_disk_and_links_are_stuck_steps_down() {
+    let mut members = three();
+    for _ in 0..3 {
+        members[0].handle(Event::Tick);
+        converse(&mut members);
+    }
+    members[0].propose(1, "stuck");
+    // One election timeout until the stall is noticed, and two until no quorum was heard between two checks.
+    for _ in 0..31 {
+        members[0].sent.clear();
+        members[0].handle(Event::Tick);
+    }
+    let now = members[0].node.leadership();
+    assert_eq!((now.role, now.leader), (Role::Follower, NONE));
+}
+
+#[test]
+fn a_leader_whose_disk_is_stuck_keeps_quiet_until_it_is_replaced_or_steps_down() {
+    let mut members = three();
+    for _ in 0..3 {
+        members[0].handle(Event::Tick);
+        converse(&mut members);
+    }
+    members[0].propose(1, "stuck");
+    stall_leader(&mut members);
+    members[0].propose(2, "during the transfer");
+    let mut kinds = Vec::new();
+    for _ in 0..25 {
+        members[0].handle(Event::Tick);
+        if members[0].node.leadership().role == Role::Leader {
+            members[0].propose(3, "during the transfer");
+        }
+        kinds.extend(std::mem::take(&mut members[0].sent).iter().map(|message| message.kind));
+    }
+    assert_eq!(members[0].node.leadership().role, Role::Follower);
+    // The transfer is tried again each election timeout. Heartbeats and appends would keep the others from electing.
+    assert!(!kinds.is_empty() && kinds.iter().all(|kind| *kind == MessageKind::TimeoutNow));
+}
+
+#[test]
+fn a_follower_whose_disk_is_stuck_notices_that_there_is_no_leader() {
+    let mut members = three();
+    members[0].propose(1, "x");
+    let append = members[0].sent.iter().find(|message| message.to == 2).cloned().unwrap();
+    members[1].handle(Event::Received(vec![append]));
+    stall(&mut members[1]);
+    for _ in 0..20 {
+        members[1].handle(Event::Tick);
+    }
+    assert_eq!(members[1].node.leadership().leader, NONE);
+    assert!(members[1].sent.is_empty(), "and does not campaign");
+    // Nor where the leader asks for it.
+    let ask = Message { from: 1, term: Term(1), ..Message::new(MessageKind::TimeoutNow, 2) };
+    members[1].handle(Event::Received(vec![ask]));
+    assert_eq!(members[1].node.leadership().role, Role::Follower);
+}
+
+/// Lets a tick pass for the leader at this time, and its heartbeats be answered by these members.
+fn beat(members: &mut [Member], now_millis: u64, answering: &[u64]) {
+    members[0].node.note_time(now_millis);
+    members[0].handle(Event::Tick);
+    for message in std::mem::take(&mut members[0].sent) {
+        let Some(at) = answering.iter().find(|id| **id == message.to) else { continue };
+        let member = usize::try_from(*at).unwrap() - 1;
+        members[member].handle(Event::Received(vec![message]));
+        members[member].finish_writes();
+        for answer in std::mem::take(&mut members[member].sent) {
+            members[0].handle(Event::Received(vec![answer]));
+        }
+    }
+}
+
+#[test]
+fn a_leader_is_confirmed_by_answers_to_its_heartbeats() {
+    let mut members = three();
+    assert_eq!(members[1].node.confirmed_at(), None, "it does not lead");
+    beat(&mut members, 1_000, &[2]);
+    assert_eq!(members[0].node.confirmed_at(), Some(1_000), "two of three");
+    beat(&mut members, 1_100, &[]);
+    assert_eq!(members[0].node.confirmed_at(), Some(1_000), "nobody has answered");
+    beat(&mut members, 1_200, &[3]);
+    assert_eq!(members[0].node.confirmed_at(), Some(1_200));
+    // A read that is confirmed meanwhile has its own number in the heartbeats.
+    members[0].handle(Event::ReadBarrier { round: 1 });
+    beat(&mut members, 1_300, &[2, 3]);
+    assert_eq!(members[0].node.confirmed_at(), Some(1_300));
+    assert_eq!(members[0].passed.len(), 1);
+}
+
+#[test]
+fn a_late_answer_confirms_nothing_newer() {
+    let mut members = three();
+    members[0].node.note_time(1_000);
+    members[0].handle(Event::Tick);
+    let late = std::mem::take(&mut members[0].sent);
+    // The process is suspended here.
+    members[0].node.note_time(60_000);
+    for message in late.into_iter().filter(|message| message.to == 2) {
+        members[1].handle(Event::Received(vec![message]));
+    }
+    for answer in std::mem::take(&mut members[1].sent) {
+        members[0].handle(Event::Received(vec![answer]));
+    }
+    assert_eq!(members[0].node.confirmed_at(), Some(1_000));
+}
+
+#[test]
+fn fencing_can_be_switched_off() {
+    let mut member = Member::start(Config { fences_stalled_disk: false, ..config(1, &[1, 2]) });
+    for _ in 0..25 {
+        member.handle(Event::Tick);
+    }
+    // Its own vote was never written, and it goes on asking.
+    assert!(!member.unfinished_writes.is_empty() || !member.sent.is_empty());
+    member.sent.clear();
+    for _ in 0..40 {
+        member.handle(Event::Tick);
+    }
+    assert!(!member.sent.is_empty());
+}

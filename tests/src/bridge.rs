@@ -1,0 +1,128 @@
+//! Members in network namespaces of their own, on one bridge, whose links can go down.
+//!
+//! Nothing that a program could notice happens to its connections when a link goes down: packets are lost. Clients
+//! come by a Unix socket, so that they reach a member whose link is down.
+//!
+//! The namespaces belong to a process that holds them, and end with it. That needs no rights on the machine.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::{Client, Kind, Options, Server, skipped};
+
+/// Where members listen for each other; every namespace has its own ports.
+const PEER_PORT: u16 = 2380;
+
+/// A bridge with the namespaces of some members.
+#[derive(Debug)]
+pub struct Bridge {
+    holder: Child,
+    count: usize,
+    peer_scheme: &'static str,
+    sockets: TempDir,
+}
+
+impl Bridge {
+    /// For so many members, when the machine allows it. With TLS between the members, or without.
+    #[must_use]
+    pub fn new(count: usize, is_secured: bool) -> Option<Self> {
+        let mut script = "mount -t tmpfs none /run && mkdir -p /run/netns \
+                          && ip link add bridge type bridge && ip link set bridge up"
+            .to_owned();
+        for member in 0..count {
+            let address = address(member);
+            script += &format!(
+                " && ip netns add m{member} \
+                 && ip link add v{member} type veth peer name eth0 netns m{member} \
+                 && ip link set v{member} master bridge up \
+                 && ip -netns m{member} link set lo up \
+                 && ip -netns m{member} addr add {address}/24 dev eth0 \
+                 && ip -netns m{member} link set eth0 up"
+            );
+        }
+        script += " && echo ready && read _";
+        let mut holder = Command::new("unshare")
+            .args(["--user", "--map-root-user", "--net", "--mount", "sh", "-c", &script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .ok()?;
+        let mut line = String::new();
+        BufReader::new(holder.stdout.take()?).read_line(&mut line).ok()?;
+        let peer_scheme = if is_secured { "https" } else { "http" };
+        let bridge = Self { holder, count, peer_scheme, sockets: TempDir::new().unwrap() };
+        if line.trim() != "ready" {
+            skipped("no network namespaces to be had: links that go down");
+            return None;
+        }
+        Some(bridge)
+    }
+
+    /// A server in its member's namespace, which has yet to be launched.
+    #[must_use]
+    pub fn member(&self, member: usize, change: impl FnOnce(Options) -> Options) -> Server {
+        let peer_url = |member| format!("{}://{}:{PEER_PORT}", self.peer_scheme, address(member));
+        let all: Vec<String> =
+            (0..self.count).map(|member| format!("m{member}={}", peer_url(member))).collect();
+        let namespace = format!("--net=/run/netns/m{member}");
+        let holder = self.holder.id().to_string();
+        let words = [
+            &["nsenter", "--preserve-credentials", "--user", "--mount", "--target", &holder][..],
+            &["nsenter", &namespace],
+        ]
+        .concat();
+        let url = peer_url(member);
+        let options = Options::new(Kind::Quorate)
+            .unguarded()
+            .no_addresses()
+            .wrapper(&words)
+            .flag(format!("--name=m{member}"))
+            .flag(format!(
+                "--data-dir={}",
+                self.sockets.path().join(format!("d{member}")).display()
+            ))
+            .flag(format!("--listen-client-urls={}", self.client_url(member)))
+            .flag(format!("--advertise-client-urls=http://{}:2379", address(member)))
+            .flag(format!("--listen-peer-urls={url}"))
+            .flag(format!("--initial-advertise-peer-urls={url}"))
+            .flag(format!("--initial-cluster={}", all.join(",")))
+            .flag(format!("--peer-auto-tls={}", self.peer_scheme == "https"));
+        change(options).prepare()
+    }
+
+    /// A client of a member, with a connection of its own.
+    #[must_use]
+    pub fn client(&self, member: usize) -> Client {
+        Client::at(&self.client_url(member))
+    }
+
+    /// Lets a member's link go down, or come up again.
+    pub fn set_link(&self, member: usize, is_up: bool) {
+        let state = if is_up { "up" } else { "down" };
+        let holder = self.holder.id().to_string();
+        let status = Command::new("nsenter")
+            .args(["--preserve-credentials", "--user", "--net", "--target", &holder])
+            .args(["ip", "link", "set", &format!("v{member}"), state])
+            .status();
+        assert!(status.unwrap().success(), "the link of m{member} does not go {state}");
+    }
+
+    fn client_url(&self, member: usize) -> String {
+        format!("unix://{}", self.sockets.path().join(format!("m{member}")).display())
+    }
+}
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        // Already gone is fine.
+        drop(self.holder.kill());
+        drop(self.holder.wait());
+    }
+}
+
+fn address(member: usize) -> String {
+    format!("10.0.0.{}", 10 + member)
+}

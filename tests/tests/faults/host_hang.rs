@@ -1,0 +1,179 @@
+//! Hosts that hang while they lead: their disk and their network stand still at once, or their processes do.
+//!
+//! One cause in practice is storage behind the network. The others elect a leader, which ends the leases that nobody
+//! renews there. From then on the old leader must renew none, whatever it believes.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::{
+    Bridge, Client, Held, Kind, PATIENCE, Server, Shim, eventually_within, is_long, put,
+};
+
+use crate::{CALM, on_clusters_of_quorate};
+
+on_clusters_of_quorate! {
+    a_leader_whose_disk_and_link_hang_renews_no_lease_that_ended,
+    a_leader_whose_disk_and_link_hang_renews_no_lease_that_ended_with_tls,
+    a_suspended_leader_renews_no_lease_that_ended,
+    a_suspended_leader_renews_no_lease_that_ended_with_tls,
+}
+
+/// Lifetime of the leases, in seconds.
+const LIFE: i64 = 2;
+/// Between two renewals at the old leader, and two writes there.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How long the old leader is asked after the lease has ended. It holds connections of a link that is down for
+/// longer.
+const AFTERWARDS: Duration = Duration::from_secs(4);
+
+/// What happens to the leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// Its syncs do not come back, and its link is down.
+    Hang,
+    /// Its process gets no processor.
+    Suspension,
+}
+
+async fn a_leader_whose_disk_and_link_hang_renews_no_lease_that_ended(_: Kind) {
+    check(Fault::Hang, false).await;
+}
+
+async fn a_leader_whose_disk_and_link_hang_renews_no_lease_that_ended_with_tls(_: Kind) {
+    check(Fault::Hang, true).await;
+}
+
+async fn a_suspended_leader_renews_no_lease_that_ended(_: Kind) {
+    check(Fault::Suspension, false).await;
+}
+
+async fn a_suspended_leader_renews_no_lease_that_ended_with_tls(_: Kind) {
+    check(Fault::Suspension, true).await;
+}
+
+async fn check(fault: Fault, is_secured: bool) {
+    let Some(bridge) = Bridge::new(3, is_secured) else { return };
+    let shims: Option<Vec<Shim>> = (0..3).map(|_| Shim::build()).collect();
+    let Some(shims) = shims else { return };
+    let mut servers: Vec<Server> = (0..3)
+        .map(|member| {
+            bridge.member(member, |options| shims[member].prepare(options.timing(CALM.0, CALM.1)))
+        })
+        .collect();
+    servers.iter_mut().for_each(Server::launch);
+    for server in &mut servers {
+        server.ready().await.unwrap();
+    }
+    let rounds = if is_long() { 20 } else { 1 };
+    for round in 1..=rounds {
+        let leader = leader_among(&bridge, &[0, 1, 2]).await;
+        let lease = Lease::hold(&bridge, leader, round).await;
+        match fault {
+            Fault::Hang => {
+                shims[leader].hold(Held::Everything);
+                bridge.set_link(leader, false);
+            }
+            Fault::Suspension => servers[leader].signal("STOP"),
+        }
+        let others: Vec<usize> = (0..3).filter(|member| *member != leader).collect();
+        let next = leader_among(&bridge, &others).await;
+        lease.wait_for_end(&bridge.client(next)).await;
+        if fault == Fault::Suspension {
+            servers[leader].signal("CONT");
+        }
+        tokio::time::sleep(AFTERWARDS).await;
+        lease.check_renewals();
+        shims[leader].hold(Held::Nothing);
+        bridge.set_link(leader, true);
+        let client = bridge.client(leader);
+        eventually_within(PATIENCE, "the member to be in service again", async || {
+            client.put(put("again", "v")).await.ok()
+        })
+        .await;
+        drop(lease);
+    }
+}
+
+async fn leader_among(bridge: &Bridge, members: &[usize]) -> usize {
+    let clients: Vec<(usize, Client)> =
+        members.iter().map(|member| (*member, bridge.client(*member))).collect();
+    eventually_within(PATIENCE, "a leader", async || {
+        for (member, client) in &clients {
+            let asked = client.status(pb::StatusRequest {});
+            let Ok(Ok(status)) = tokio::time::timeout(Duration::from_secs(1), asked).await else {
+                continue;
+            };
+            if status.header.is_some_and(|header| header.member_id == status.leader) {
+                return Some(*member);
+            }
+        }
+        None
+    })
+    .await
+}
+
+/// A lease that its holder renews at one member all the time.
+struct Lease {
+    id: i64,
+    /// When a renewal was granted for the last time.
+    granted_last: Rc<Cell<Option<Instant>>>,
+    /// Since when it is known to have ended.
+    ended: Cell<Option<Instant>>,
+    tasks: tokio::task::JoinSet<()>,
+}
+
+impl Lease {
+    async fn hold(bridge: &Bridge, member: usize, id: i64) -> Self {
+        let client = bridge.client(member);
+        eventually_within(PATIENCE, "a lease", async || {
+            client.lease_grant(pb::LeaseGrantRequest { id, ttl: LIFE }).await.ok()
+        })
+        .await;
+        let granted_last = Rc::new(Cell::new(None));
+        let granted = Rc::clone(&granted_last);
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn_local(async move {
+            let mut number = 0;
+            loop {
+                // One that waits for an answer holds up no other.
+                let (granted, renewing) = (Rc::clone(&granted), client.clone());
+                tokio::task::spawn_local(async move {
+                    if renewing.renew(id).await.is_ok_and(|ttl| ttl > 0) {
+                        granted.set(Some(Instant::now()));
+                    }
+                });
+                // The disk has something to do at every moment.
+                number += 1;
+                let writing = client.clone();
+                tokio::task::spawn_local(async move {
+                    drop(writing.put(put(format!("{number}"), "v")).await);
+                });
+                tokio::time::sleep(PAUSE).await;
+            }
+        });
+        let lease = Self { id, granted_last, ended: Cell::default(), tasks };
+        eventually_within(PATIENCE, "a renewal", async || lease.granted_last.get()).await;
+        lease
+    }
+
+    /// Waits until the lease has ended at a member that leads now.
+    async fn wait_for_end(&self, client: &Client) {
+        eventually_within(PATIENCE, "the lease to end", async || {
+            let request = pb::LeaseTimeToLiveRequest { id: self.id, keys: false };
+            let found = client.lease_time_to_live(request).await.ok()?;
+            (found.ttl == -1).then_some(())
+        })
+        .await;
+        self.ended.set(Some(Instant::now()));
+    }
+
+    fn check_renewals(&self) {
+        let (granted, ended) = (self.granted_last.get().unwrap(), self.ended.get().unwrap());
+        let late = granted.saturating_duration_since(ended);
+        assert!(late.is_zero(), "the old leader renewed the lease {late:?} after it had ended");
+        assert!(!self.tasks.is_empty(), "it was asked all the time");
+    }
+}
