@@ -3,8 +3,8 @@
 //! A renewal is no log entry: the leader moves the end of the lease in its memory and tells the client. The leader may
 //! have been deposed without knowing it, and its successor starts the lease's clock when it is elected. So a renewal
 //! is answered only while the leadership was confirmed within the last election timeout ([`is_confirmed`]). The
-//! successor was elected after the confirmation and gives every lease its lifetime and at least one election timeout
-//! more ([`Pace`](crate::Pace)), so the lease ends there after the time that the client was promised here.
+//! successor was elected after the confirmation and gives every lease its lifetime and two election timeouts more
+//! ([`extension_millis`]), so the lease ends there after the time that the client was promised here.
 //!
 //! The confirmation comes with heartbeats ([`Consensus::confirmed_at`](crate::Consensus::confirmed_at)), so a leader
 //! that hears from a quorum asks nobody. A leader whose confirmation is older asks a quorum first, and renews the lease
@@ -22,6 +22,15 @@ use quorate_state::units::{LeaseId, Millis};
 #[must_use]
 pub const fn is_confirmed(confirmed_at: Millis, now: Millis, election_timeout_millis: u64) -> bool {
     now.0.saturating_sub(confirmed_at.0) <= election_timeout_millis
+}
+
+/// How much longer than its lifetime every lease lasts when a leader is elected, counted from the election.
+///
+/// A leader may be succeeded at once (decision record 0009), and one that runs etcd renews leases until it has missed a
+/// quorum for two election timeouts. One of ours stops after one; the rest is for clocks that are not exact.
+#[must_use]
+pub const fn extension_millis(election_timeout_millis: u64) -> u64 {
+    election_timeout_millis.saturating_mul(2)
 }
 
 /// What became of a renewal by the leader.
@@ -125,6 +134,18 @@ mod tests {
             is_confirmed(Millis(500), Millis(400), 1_000),
             "it may come while the time is read"
         );
+    }
+
+    #[test]
+    fn a_lease_renewed_by_a_leader_that_was_succeeded_at_once_lasts_as_promised() {
+        // The successor is elected right after the last heartbeat that was answered.
+        let (election_timeout, lifetime, elected) = (1_000, 60_000, Millis(0));
+        let ends = elected.plus(lifetime).plus(extension_millis(election_timeout));
+        // A leader of ours, and one of etcd's, which looks for a quorum once in an election timeout.
+        let ours = (0..).take_while(|at| is_confirmed(elected, Millis(*at), election_timeout));
+        for last_renewal in [ours.last().unwrap(), 2 * election_timeout] {
+            assert!(ends >= Millis(last_renewal).plus(lifetime), "renewed at {last_renewal}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use quorate_api::deep_txn;
 use quorate_config::{Config, Gate, Retention};
-use quorate_core::{Pace, Purger};
+use quorate_core::{Pace, Purger, lease_rules};
 use quorate_member::access::Provider;
 use quorate_member::fatal::FaultReports;
 use quorate_member::space::SpaceRules;
@@ -166,7 +166,7 @@ fn pace(config: &Config) -> Pace {
         batch_ops_max: to_usize(config.backend_batch_limit()),
         compaction_step: to_usize(config.compaction_batch_limit()),
         compaction_pause: config.compaction_sleep_interval(),
-        lease_extension_millis: config.election_timeout_ms,
+        lease_extension_millis: lease_rules::extension_millis(config.election_timeout_ms),
     }
 }
 

@@ -421,8 +421,7 @@ impl Process {
     pub fn tick(&mut self, now: Micros) -> Result<(), Fatal> {
         self.now = now;
         self.consensus.notice_applied(self.said.published);
-        let leads = self.consensus.leadership().role == Role::Leader;
-        let forgotten = self.forget_withdrawn(leads);
+        let forgotten = self.forget_withdrawn(self.consensus.leadership().role == Role::Leader);
         if !forgotten.is_empty() {
             self.consensus.handle(Event::Withdraw(forgotten));
         }
@@ -521,9 +520,7 @@ impl Process {
             let Some(synced) = synced else { break };
             self.consensus.handle(Event::Persisted { token: synced.token });
         }
-        if let Some(confirmed_at) = self.consensus.confirmed_at() {
-            self.standing.note_confirmed(confirmed_at);
-        }
+        self.standing.note_confirmed(self.consensus.confirmed_at());
         self.standing.set_committed(self.consensus.commit_index());
         Ok(())
     }

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
+use quorate_core::lease_rules;
 use quorate_node::SnapshotPolicy;
 use quorate_random::SplitMix64;
 use quorate_state::watch::{CatchUpLimits, QueueLimits};
@@ -298,7 +299,8 @@ fn draw_settings(draw: &mut SplitMix64, kinds: &BTreeSet<Kind>) -> Settings {
     settings.pace.batch_ops_max = one_of(draw, &[1, 10, 1_000]);
     settings.pace.compaction_step = one_of(draw, &[1, 5, 100]);
     settings.pace.compaction_pause = Duration::from_millis(one_of(draw, &[1, 10, 300]));
-    settings.pace.lease_extension_millis = settings.election_timeout_millis();
+    settings.pace.lease_extension_millis =
+        lease_rules::extension_millis(settings.election_timeout_millis());
     settings.queue = one_of(
         draw,
         &[

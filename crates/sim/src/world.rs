@@ -31,7 +31,7 @@ use self::operator::Operator;
 use self::transfers::Transfer;
 use crate::clock::{MILLI, Micros, SECOND};
 use crate::judge::Judge;
-use crate::member::{Ask, OpId, Reply, Turn};
+use crate::member::{Ask, OpId, Reply, Settings, Turn};
 use crate::network::Network;
 use crate::plan::{Kind, Plan};
 use crate::queue::Queue;
@@ -241,11 +241,13 @@ impl World {
         let has_jumps = self.plan.has(Kind::ClockJump);
         let lease_slack = (!has_jumps).then_some(400 * MILLI * 1_000);
         // Members that wait for an election longer than others lengthen leases by more.
-        let millis = self.hosts.iter().map(|host| host.flags.settings.pace.lease_extension_millis);
-        let lease_extension = millis.max().unwrap_or(0) * MILLI * 1_000;
+        let settings = || self.hosts.iter().map(|host| &host.flags.settings);
+        let extension = settings().map(|one| one.pace.lease_extension_millis).max();
+        let lease_extension = extension.unwrap_or(0) * MILLI * 1_000;
         let calm = self.calm_for_leases(lease_extension);
         // A leader that was deposed and does not know it renews leases for an election timeout more, by its own clock.
-        let renewal_slack = lease_extension * 102 / 100;
+        let timeout = settings().map(Settings::election_timeout_millis).max();
+        let renewal_slack = timeout.unwrap_or(0) * MILLI * 1_000 * 102 / 100;
         let rules = Rules { lease_slack, lease_extension, renewal_slack, calm };
         self.judge.check_history(&rules);
     }

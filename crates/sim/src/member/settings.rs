@@ -78,7 +78,7 @@ impl Default for Settings {
                 batch_ops_max: 100,
                 compaction_step: 20,
                 compaction_pause: Duration::from_millis(10),
-                lease_extension_millis: 1000,
+                lease_extension_millis: 2000,
             },
             wal: wal::Options {
                 segment_bytes: 32 << 10,

@@ -57,8 +57,8 @@ impl Standing {
         self.alone && said.published_term == said.leadership.term && has_caught_up
     }
 
-    pub(super) fn note_confirmed(&mut self, at: Millis) {
-        self.confirmed_at = self.confirmed_at.max(at);
+    pub(super) fn note_confirmed(&mut self, at: Option<Millis>) {
+        self.confirmed_at = self.confirmed_at.max(at.unwrap_or_default());
     }
 
     /// Whether this member leads and may answer for leases on its own.
@@ -77,7 +77,7 @@ impl Standing {
     pub(super) fn confirm(&mut self, doubt: Doubt, said: &Said) -> bool {
         let leads = said.leads() && said.leadership.term == doubt.term;
         if leads {
-            self.note_confirmed(doubt.asked);
+            self.note_confirmed(Some(doubt.asked));
         }
         leads
     }
