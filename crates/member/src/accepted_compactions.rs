@@ -1,4 +1,7 @@
-//! Compactions on their way from the applier to whoever hashes them.
+//! Compactions on their way from the applier to the task that hashes them.
+//!
+//! One compaction may wait while another is hashed, because each holds the keyspace from before it in memory. Others are not
+//! hashed, as in etcd, where a compaction that begins before the last one has finished leaves no hash.
 
 use std::sync::Arc;
 
@@ -9,30 +12,57 @@ use tokio::sync::Notify;
 /// A compaction that was accepted, with the keyspace before it.
 type Accepted = (Compaction, Arc<View>);
 
-/// One place for an accepted compaction.
+#[derive(Debug, Default)]
+struct Progress {
+    waiting: Option<Accepted>,
+    /// Whether one is being hashed.
+    is_hashing: bool,
+}
+
+/// A place for one accepted compaction, and whether one is being hashed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AcceptedCompactions {
-    place: Arc<Mutex<Option<Accepted>>>,
-    is_taken: Arc<Notify>,
+    progress: Arc<Mutex<Progress>>,
+    is_offered: Arc<Notify>,
+    is_hashed: Arc<Notify>,
 }
 
 impl AcceptedCompactions {
-    /// Leaves a compaction there, unless another one still waits. Does not block.
+    /// Leaves a compaction to be hashed, unless another one still waits. Does not block.
     pub(crate) fn offer(&self, compaction: Compaction, view: Arc<View>) {
-        let mut place = self.place.lock();
-        if place.is_none() {
-            *place = Some((compaction, view));
-            self.is_taken.notify_one();
+        let mut progress = self.progress.lock();
+        if progress.waiting.is_none() {
+            progress.waiting = Some((compaction, view));
+            self.is_offered.notify_one();
         }
     }
 
-    /// The next one.
+    /// The next compaction to hash. Asking for it says that the one before is hashed.
     pub(crate) async fn next(&self) -> Accepted {
         loop {
-            if let Some(accepted) = self.place.lock().take() {
-                return accepted;
+            {
+                let mut progress = self.progress.lock();
+                progress.is_hashing = progress.waiting.is_some();
+                if let Some(accepted) = progress.waiting.take() {
+                    return accepted;
+                }
             }
-            self.is_taken.notified().await;
+            self.is_hashed.notify_waiters();
+            self.is_offered.notified().await;
+        }
+    }
+
+    /// Waits until all compactions that were left here are hashed.
+    pub(crate) async fn all_hashed(&self) {
+        loop {
+            let hashed = self.is_hashed.notified();
+            {
+                let progress = self.progress.lock();
+                if progress.waiting.is_none() && !progress.is_hashing {
+                    return;
+                }
+            }
+            hashed.await;
         }
     }
 }
@@ -44,7 +74,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_waits_and_others_are_passed_over() {
+    async fn the_first_pending_compaction_is_kept() {
         let accepted = AcceptedCompactions::default();
         let view = Store::new(StoreOptions::default()).reader().view();
         let compaction =
@@ -55,5 +85,31 @@ mod tests {
         assert_eq!(accepted.next().await.0, compaction(3));
         accepted.offer(compaction(5), view);
         assert_eq!(accepted.next().await.0, compaction(5));
+    }
+
+    #[tokio::test]
+    async fn all_are_hashed_once_the_next_one_is_asked_for() {
+        let accepted = AcceptedCompactions::default();
+        accepted.all_hashed().await;
+        let view = Store::new(StoreOptions::default()).reader().view();
+        let compaction = Compaction { revision: 3, previous_revision: -1, previous_finished: true };
+        accepted.offer(compaction, view);
+        let mut all_hashed = std::pin::pin!(accepted.all_hashed());
+        assert!(is_pending(all_hashed.as_mut()).await, "one waits");
+        let hashing = accepted.next().await;
+        assert!(is_pending(all_hashed.as_mut()).await, "one is hashed: {hashing:?}");
+        let mut next = std::pin::pin!(accepted.next());
+        assert!(is_pending(next.as_mut()).await, "none is left");
+        all_hashed.await;
+    }
+
+    /// Whether a future still waits.
+    async fn is_pending(future: std::pin::Pin<&mut impl Future>) -> bool {
+        let mut future = Some(future);
+        std::future::poll_fn(|cx| {
+            let future = future.as_mut().expect("it is polled once");
+            std::task::Poll::Ready(future.as_mut().poll(cx).is_pending())
+        })
+        .await
     }
 }

@@ -9,6 +9,7 @@ use quorate_raft::Status;
 use quorate_state::units::MemberId;
 use tokio::sync::{oneshot, watch};
 
+use crate::accepted_compactions::AcceptedCompactions;
 use crate::admission::{Admission, Bound, Room};
 use crate::batch_queue;
 use crate::channels::{Done, DriverHandle, Input, Job, Order};
@@ -31,6 +32,7 @@ pub struct Administrator {
     pub(crate) defragmentation_count: Mutex<usize>,
     /// What the health service says.
     pub(crate) serving: watch::Sender<bool>,
+    pub(crate) compactions: AcceptedCompactions,
 }
 
 impl Administrator {
@@ -129,9 +131,21 @@ impl Administrator {
         self.ask_applier(Job::Commit).await
     }
 
-    /// Waits until the compactions accepted so far have removed what they had to.
+    /// Waits until the compactions accepted so far have removed all that they have to remove, and their hashes are stored.
     pub async fn wait_compacted(&self) -> Result<(), RequestError> {
-        self.ask_applier(Job::AwaitCompactions).await
+        self.ask_applier(Job::AwaitCompactions).await?;
+        self.compactions.all_hashed().await;
+        Ok(())
+    }
+
+    /// Waits until the compactions accepted so far have their hashes stored, as long as a request may take. The hash at
+    /// revision 0 is none of these.
+    pub async fn wait_hashed(&self, revision: i64) {
+        if revision != 0 {
+            let hashed = self.compactions.all_hashed();
+            // Otherwise the hash is computed, as etcd does before a compaction has finished.
+            _ = tokio::time::timeout(self.profile.limits().request_timeout, hashed).await;
+        }
     }
 
     /// Has the version of the backend file follow the cluster's, should it not have when that changed.

@@ -133,6 +133,7 @@ impl Handles {
             admission,
             defragmentation_count: Mutex::new(0),
             serving: tokio::sync::watch::Sender::new(true),
+            compactions: parts.compactions.clone(),
         };
         let (reader, proposer) = (Arc::new(reader), Arc::new(proposer));
         let accounts = Accounts {

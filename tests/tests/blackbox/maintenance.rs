@@ -18,6 +18,7 @@ on_both_servers! {
     a_hash_follows_from_the_history,
     a_hash_follows_from_the_history_after_a_compaction,
     the_newest_hash_after_a_compaction_at_zero,
+    the_last_ten_compactions_leave_their_hashes,
     hash_refusals,
     a_hash_of_everything_changes_with_everything,
     a_snapshot_is_the_backend_and_its_digest,
@@ -175,6 +176,45 @@ async fn the_newest_hash_after_a_compaction_at_zero(kind: Kind) {
         Kind::Etcd => 0,
     };
     assert_eq!(answer.hash, history.hash_kv(None, covered));
+}
+
+async fn the_last_ten_compactions_leave_their_hashes(kind: Kind) {
+    let mut server = Server::start(kind).await;
+    let client = server.client();
+    let last = some_history(&client).await;
+    let history = History::read(&client, last).await;
+    let compactions: Vec<i64> = (0..11).map(|number| last - 22 + 2 * number).collect();
+    let asked = async |compactions: &[i64]| {
+        let mut answers = Vec::new();
+        for revision in compactions {
+            let answer = hash_kv(&client, *revision).await.unwrap();
+            answers.push((answer.hash, answer.compact_revision));
+        }
+        answers
+    };
+    // Each hash takes the compaction before into account, and stays as it is when others follow.
+    let mut expected = Vec::new();
+    for (position, revision) in compactions.iter().enumerate() {
+        client.compact_to(*revision).await;
+        let before = position.checked_sub(1).map(|before| compactions[before]);
+        expected.push((history.hash_kv(before, *revision), before.unwrap_or(-1)));
+        let kept = expected.len().saturating_sub(10)..=position;
+        assert_eq!(asked(&compactions[kept.clone()]).await, expected[kept], "at {revision}");
+    }
+    let text = "etcdserver: mvcc: required revision has been compacted";
+    refused(hash_kv(&client, compactions[0]).await, Code::OutOfRange, text);
+    // Beyond the newest compaction, and once the member has started again, a hash is computed.
+    let newest = *compactions.last().unwrap();
+    let computed = hash_kv(&client, last).await.unwrap();
+    assert_eq!(computed.hash, history.hash_kv(Some(newest), last));
+    assert_eq!(computed.compact_revision, newest);
+    server.stop().await;
+    server.start_again().await;
+    let client = server.client();
+    let computed = hash_kv(&client, newest).await.unwrap();
+    assert_eq!(computed.hash, history.hash_kv(Some(newest), newest));
+    assert_eq!(computed.compact_revision, newest);
+    refused(hash_kv(&client, newest - 2).await, Code::OutOfRange, text);
 }
 
 async fn hash_refusals(kind: Kind) {

@@ -151,6 +151,7 @@ impl Maintenance for MaintenanceService {
     ) -> Result<Response<HashKvResponse>, Status> {
         _ = client_of(&request);
         let revision = request.get_ref().revision;
+        self.administrator.wait_hashed(revision).await;
         let view = self.reader.view();
         let started = Instant::now();
         let current = view.current_revision();

@@ -15,11 +15,14 @@ use quorate_net::runtime::blocking;
 use quorate_peer::image::CLUSTER_HEADER;
 use quorate_telemetry::log;
 
-/// What a hash is asked for by.
+/// A request for a hash.
 #[derive(Debug, Deserialize)]
 struct HashRequest {
     #[serde(default)]
     revision: Option<i64>,
+    /// The compaction that the hash has to take into account to be compared. etcd's members do not ask for one.
+    #[serde(default)]
+    compact_revision: Option<i64>,
 }
 
 impl PeerService {
@@ -70,9 +73,12 @@ impl PeerService {
         let Ok(request) = serde_json::from_slice::<HashRequest>(&body) else {
             return reply::error(StatusCode::BAD_REQUEST, "error unmarshalling request");
         };
+        let revision = request.revision.unwrap_or_default();
+        self.administrator.wait_hashed(revision).await;
         let view = self.reader.view();
         let current = view.current_revision();
-        let hashed = blocking(move || view.hash_kv(request.revision.unwrap_or_default())).await;
+        let hashed =
+            blocking(move || view.hash_kv_to_compare(revision, request.compact_revision)).await;
         match hashed {
             Ok(hash) => self.named(reply::typed(JSON, hash_json(current, &hash))),
             Err(MvccError::Refusal(refusal)) => {

@@ -23,7 +23,6 @@ mod survey;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorate_config::Gate;
 use quorate_peer::Dialer;
 use quorate_state::members::Members;
 use quorate_state::mvcc::{HashKv, MvccError, View};
@@ -66,7 +65,7 @@ pub async fn check_before_serving(
     );
     let own = blocking(move || view.hash_kv(0)).await;
     let own = own.map_err(|error| CheckError::Unreadable(id, error))?;
-    let answers = Survey::new(identity, members, dialer, timeout).take(own.hash_revision).await;
+    let answers = Survey::new(identity, members, dialer, timeout).take(&own).await;
     let mut is_consistent = true;
     for (peer, answer) in &answers {
         let Ok(answer) = answer else { continue };
@@ -148,7 +147,7 @@ enum CompareError {
 /// and after a quorum has confirmed that this member leads.
 async fn compare(handles: &Handles) -> Result<Option<Finding>, CompareError> {
     let before = hash_now(handles).await?;
-    let answers = survey(handles).take(before.hash_revision).await;
+    let answers = survey(handles).take(&before).await;
     handles.reader.read_barrier().await?;
     let after = hash_now(handles).await?;
     let own = Progress { member: handles.profile.id(), before, after };
@@ -200,7 +199,7 @@ async fn compare_remembered(handles: &Handles, checked: i64) -> i64 {
     hashes.retain(|hash| hash.hash_revision > checked);
     let own = handles.profile.id();
     for (position, hash) in hashes.iter().rev().enumerate() {
-        let answers = survey(handles).take(hash.hash_revision).await;
+        let answers = survey(handles).take(hash).await;
         let agreement = rules::agree(own, hash, &answers);
         match agreement {
             Agreement::Alone => continue,
@@ -250,13 +249,11 @@ fn log_checked(count: usize) {
     log::info!("finished compaction hash check", "number-of-hashes-checked" = count);
 }
 
-/// Hashes what compactions are about to remove from, where somebody may ask for that.
+/// Hashes the keyspace as it was before each compaction, as etcd does: tools and members that compare members ask for
+/// these hashes by the revisions of the compactions.
 pub async fn hash_compactions(handles: Arc<Handles>, faults: FaultReports) {
     loop {
         let (compaction, view) = handles.compactions.next().await;
-        if !is_wanted(&handles) {
-            continue;
-        }
         match blocking(move || view.hash_compaction(&compaction)).await {
             Ok(None) => {}
             Ok(Some(hash)) => log::info!(
@@ -271,15 +268,6 @@ pub async fn hash_compactions(handles: Arc<Handles>, faults: FaultReports) {
             }
         }
     }
-}
-
-/// Whether a leader may compare the hashes of compactions: one of ours says whether it would, one of etcd may always.
-fn is_wanted(handles: &Handles) -> bool {
-    let gate = Gate::CompactHashCheck.name();
-    let facts = handles.profile.facts();
-    let others = facts.members.iter().filter(|member| member.id.0 != handles.profile.id());
-    let may_ask = |id| handles.peers.setting_of(id, gate).is_none_or(|state| state != "false");
-    handles.profile.limits().compares_compactions || others.into_iter().any(|m| may_ask(m.id.0))
 }
 
 fn survey(handles: &Handles) -> Survey {

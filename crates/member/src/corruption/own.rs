@@ -50,7 +50,7 @@ pub async fn is_held_by_quorum(
     hash: &HashKv,
 ) -> bool {
     let survey = Survey::new(identity, members, dialer, timeout);
-    let answers = told(survey.take(hash.hash_revision).await);
+    let answers = told(survey.take(hash).await);
     rules::judge(hash, None, &voters(members), &answers) == Verdict::Sound
 }
 
@@ -136,7 +136,7 @@ fn has_source(handles: &Handles) -> bool {
 /// What the others say of this member's state.
 async fn look(handles: &Handles) -> Result<Verdict, MvccError> {
     let held = hash_now(handles).await?;
-    let answers = told(survey(handles).take(held.hash_revision).await);
+    let answers = told(survey(handles).take(&held).await);
     Ok(verdict(handles, &held, &answers))
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use quorate_state::members::Members;
+use quorate_state::mvcc::HashKv;
 use serde::Deserialize;
 use tokio::task::JoinSet;
 
@@ -93,12 +94,14 @@ impl Survey {
         }
     }
 
-    /// Asks all members at once for the hash at a revision. The answers stand in the order of their ids.
-    pub(super) async fn take(&self, revision: i64) -> Vec<(u64, Result<Answer, Unanswered>)> {
+    /// Asks all members at once for the hash to compare with this one. The answers stand in the order of their ids.
+    pub(super) async fn take(&self, held: &HashKv) -> Vec<(u64, Result<Answer, Unanswered>)> {
+        let wanted =
+            Wanted { revision: held.hash_revision, compact_revision: held.compact_revision };
         let mut asked = JoinSet::new();
         for (id, urls) in self.others.iter().cloned() {
             let asking = self.asking.clone();
-            asked.spawn(async move { (id, asking.ask(id, &urls, revision).await) });
+            asked.spawn(async move { (id, asking.ask(id, &urls, wanted).await) });
         }
         let mut answers = asked.join_all().await;
         answers.sort_by_key(|(id, _)| *id);
@@ -106,18 +109,39 @@ impl Survey {
     }
 }
 
+/// The hash that is asked for.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    revision: i64,
+    compact_revision: i64,
+}
+
+impl Wanted {
+    /// etcd's members read the revision, and ignore the rest. A member of this program that has both the hash that a
+    /// compaction at the revision left and another one chooses by the compaction.
+    fn to_json(self) -> String {
+        let Self { revision, compact_revision } = self;
+        match revision {
+            0 => "{}".to_owned(),
+            revision => {
+                format!("{{\"revision\":{revision},\"compact_revision\":{compact_revision}}}")
+            }
+        }
+    }
+}
+
 impl Asking {
     /// Tries the member's URLs until one leads to an answer.
-    async fn ask(&self, id: u64, urls: &[String], revision: i64) -> Result<Answer, Unanswered> {
+    async fn ask(&self, id: u64, urls: &[String], wanted: Wanted) -> Result<Answer, Unanswered> {
         let mut outcome = Err(Unanswered::NoUrl);
         for url in urls {
-            outcome = self.ask_at(url, revision).await;
+            outcome = self.ask_at(url, wanted).await;
             match &outcome {
                 Ok(_) => break,
                 Err(error) => log::warn!(
                     "failed hash kv request",
                     "local-member-id" = self.local_member,
-                    "requested-revision" = revision,
+                    "requested-revision" = wanted.revision,
                     "remote-peer-id" = format!("{id:x}"),
                     "remote-peer-endpoint" = url,
                     "error" = error.to_string()
@@ -127,16 +151,13 @@ impl Asking {
         outcome
     }
 
-    async fn ask_at(&self, url: &str, revision: i64) -> Result<Answer, Unanswered> {
+    async fn ask_at(&self, url: &str, wanted: Wanted) -> Result<Answer, Unanswered> {
         let mut call = Call::get(url, HASH_PATH, self.timeout);
         call.headers = vec![
             ("content-type", "application/json".to_owned()),
             ("x-etcd-cluster-id", self.cluster.clone()),
         ];
-        call.body = Bytes::from(match revision {
-            0 => "{}".to_owned(),
-            revision => format!("{{\"revision\":{revision}}}"),
-        });
+        call.body = Bytes::from(wanted.to_json());
         read(&call.send(&self.dialer).await?)
     }
 }

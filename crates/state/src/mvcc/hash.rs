@@ -39,11 +39,23 @@ pub struct Compaction {
 
 impl View {
     /// The hash of everything up to a revision: 0 stands for the newest, and a negative one hashes nothing.
-    /// Where a compaction at that revision left its hash, that one is given, with the compaction before.
+    /// If a compaction at that revision left its hash, this is returned, with the compaction before.
     pub fn hash_kv(&self, revision: i64) -> Result<HashKv, MvccError> {
-        // A compaction at 0, which only one who never compacted can do, leaves the hash of nothing.
+        self.hash_kv_to_compare(revision, None)
+    }
+
+    /// As [`View::hash_kv`], to be compared with the hash of a member that takes a compaction into account: if this is the
+    /// newest one, the hash is computed rather than the one returned that a compaction left.
+    pub fn hash_kv_to_compare(
+        &self,
+        revision: i64,
+        compact_revision: Option<i64>,
+    ) -> Result<HashKv, MvccError> {
+        // A compaction at 0, which is possible only before any other, leaves the hash of nothing.
         if revision != 0
             && let Some(remembered) = self.shared.hashes.get(revision)
+            && (compact_revision != Some(self.compacted)
+                || remembered.compact_revision == self.compacted)
         {
             return Ok(remembered);
         }

@@ -126,6 +126,27 @@ fn the_hash_of_the_newest_state_is_never_that_of_a_compaction_at_zero() {
 }
 
 #[test]
+fn a_hash_to_compare_takes_the_compaction_of_the_other_member_into_account() {
+    let mut bed = Bed::new();
+    put(&mut bed.store, &mut bed.batch, b"k", b"v1");
+    put(&mut bed.store, &mut bed.batch, b"k", b"v2");
+    let before = bed.view().hash_kv(3).unwrap();
+    let compaction = bed.store.schedule_compaction(3, &mut bed.batch).unwrap();
+    bed.commit();
+    let of_compaction = bed.view().hash_compaction(&compaction).unwrap().unwrap();
+    while bed.store.next_garbage(10, &mut bed.batch).more {}
+    bed.commit();
+    assert_eq!(of_compaction, before);
+    let view = bed.view();
+    assert_eq!(view.hash_kv(3).unwrap(), of_compaction);
+    assert_eq!(view.hash_kv_to_compare(3, Some(-1)).unwrap(), of_compaction);
+    let computed = view.hash_kv_to_compare(3, Some(3)).unwrap();
+    assert_eq!(computed, view.hash_kv(0).unwrap());
+    assert_eq!(computed.compact_revision, 3);
+    assert_ne!(computed.hash, of_compaction.hash);
+}
+
+#[test]
 fn what_one_entry_wrote_twice_is_told_with_the_value_before_the_entry() {
     let mut bed = Bed::new();
     put(&mut bed.store, &mut bed.batch, b"k", b"before");
