@@ -8,6 +8,7 @@ use aws_lc_rs::signature::{
     self, EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair as _, ParsedPublicKey,
     RsaEncoding, RsaKeyPair, VerificationAlgorithm,
 };
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::{Method, SignFault, pem};
 
@@ -201,8 +202,19 @@ fn read_public(method: Method, text: &[u8]) -> Option<ParsedPublicKey> {
             | Method::Ps384
             | Method::Ps512
     );
-    let is_known = label == "PUBLIC KEY" || is_rsa && label == "RSA PUBLIC KEY";
-    ParsedPublicKey::new(verification_of(method)?, der).ok().filter(|_| is_known)
+    let key = match label.as_str() {
+        "PUBLIC KEY" => der,
+        "RSA PUBLIC KEY" if is_rsa => der,
+        "CERTIFICATE" if method != Method::EdDsa => key_of_certificate(&der)?,
+        _ => return None,
+    };
+    ParsedPublicKey::new(verification_of(method)?, key).ok()
+}
+
+/// The public key that an X.509 certificate is for. Nothing else in the certificate matters for tokens.
+fn key_of_certificate(der: &[u8]) -> Option<Vec<u8>> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    Some(certificate.tbs_certificate.subject_pki.raw.to_vec())
 }
 
 /// The half of a private key that may be known.

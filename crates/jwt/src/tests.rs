@@ -1,5 +1,7 @@
 //! Every method, with keys as OpenSSL writes them; and tokens that are none.
 
+use base64::prelude::BASE64_STANDARD;
+
 use super::*;
 
 macro_rules! file {
@@ -45,6 +47,37 @@ fn what_one_key_signs_the_other_reads() {
         assert_eq!(sign(&verifying, "ann", 7, 1000), Err(SignFault::VerifyOnly));
         Keys::read(method, Some(private), Some(public)).unwrap();
     }
+}
+
+#[test]
+fn a_certificate_holds_a_public_key() {
+    for (method, certificate) in [
+        (Method::Rs256, file!("rsa.crt.pem")),
+        (Method::Ps512, file!("rsa.crt.pem")),
+        (Method::Es256, file!("es256.crt.pem")),
+        (Method::Es512, file!("es512.crt.pem")),
+    ] {
+        let (private, _) = pair(method);
+        let keys = Keys::read(method, Some(private), Some(certificate)).unwrap();
+        let token = sign(&keys, "ann", 7, 1000).unwrap();
+        let verifying = Keys::read(method, None, Some(certificate)).unwrap();
+        assert!(read(&verifying, &token).is_some(), "{}", method.name());
+        // Cut off anywhere, it is refused.
+        let text = std::str::from_utf8(certificate).unwrap();
+        let (label, der) = pem::first(text.as_bytes()).unwrap();
+        for len in 0..der.len() {
+            let cut = BASE64_STANDARD.encode(&der[..len]);
+            let text = format!("-----BEGIN {label}-----\n{cut}\n-----END {label}-----\n");
+            let refused = Keys::read(method, None, Some(text.as_bytes())).unwrap_err();
+            assert_eq!(refused, KeyFault::Unreadable("public"), "{len} bytes");
+        }
+    }
+    let of_other_key =
+        Keys::read(Method::Es256, Some(file!("es256.pem")), Some(file!("rsa.crt.pem")));
+    assert_eq!(of_other_key.unwrap_err(), KeyFault::Unreadable("public"));
+    // As in etcd, not for this method.
+    let refused = Keys::read(Method::EdDsa, None, Some(file!("eddsa.crt.pem"))).unwrap_err();
+    assert_eq!(refused, KeyFault::Unreadable("public"));
 }
 
 #[test]

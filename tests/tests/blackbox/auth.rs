@@ -29,6 +29,7 @@ on_both_servers! {
     a_cluster_goes_on_without_its_leader,
     one_takes_over_from_the_other,
     signed_tokens,
+    a_certificate_holds_the_key_of_tokens,
 }
 
 on_quorate! {
@@ -580,6 +581,24 @@ async fn signed_tokens(kind: Kind) {
     root.user_list(pb::AuthUserListRequest {}).await.unwrap();
     let ann = log_in(&client, "ann").await;
     ann.put(put("a1", "v")).await.unwrap();
+}
+
+async fn a_certificate_holds_the_key_of_tokens(kind: Kind) {
+    let place = TempDir::new().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = place.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+    let certificate = rcgen::CertificateParams::default().self_signed(&key).unwrap();
+    let private = write("key.pem", &key.serialize_pem());
+    let public = write("certificate.pem", &certificate.pem());
+    let flag = format!("--auth-token=jwt,sign-method=ES256,priv-key={private},pub-key={public}");
+    let server = options(kind).flag(flag).start().await;
+    let client = server.client();
+    guard(&client).await;
+    log_in(&client, "ann").await.put(put("a1", "v")).await.unwrap();
 }
 
 async fn keys_of_tokens_change_under_way(kind: Kind) {
