@@ -12,6 +12,9 @@
 //! * Giving space back proceeds in steps of bounded length; a batch never waits for more than one.
 //! * A disk without room changes nothing: the step is kept, and with it everything behind, until there is room. What
 //!   was acknowledged is in the log meanwhile.
+//! * What waits for room is dropped when a leader's snapshot is in the log that contains it
+//!   ([`BackendWriter::supersede`]). From then until the snapshot's image is in place no batch is written: a file that
+//!   misses one must not get the next.
 //!
 //! # Bound
 //!
@@ -120,6 +123,8 @@ pub enum Report<T, R> {
     },
     /// A compaction is durable.
     Compacted(CompactionEnd),
+    /// A batch was dropped: the image of a leader's snapshot is about to replace the file.
+    Superseded,
     /// The image of the snapshot at `index` is the backend file now.
     Installed {
         /// The snapshot's last entry.
@@ -199,7 +204,17 @@ pub struct BackendWriter<T, R> {
     generation: u64,
     /// The next step has found no room.
     lacks_room: bool,
+    superseded: Option<Superseded<T>>,
     has_given_up: bool,
+}
+
+/// Batches are dropped until the image of a leader's snapshot is in place.
+#[derive(Debug)]
+struct Superseded<T> {
+    /// The snapshot's last entry.
+    index: LogIndex,
+    /// To be told when the file contains what is applied: then.
+    told: Vec<T>,
 }
 
 impl<T, R> BackendWriter<T, R> {
@@ -214,6 +229,7 @@ impl<T, R> BackendWriter<T, R> {
             reclaiming: None,
             generation: 0,
             lacks_room: false,
+            superseded: None,
             has_given_up: false,
         }
     }
@@ -230,6 +246,7 @@ impl<T, R> BackendWriter<T, R> {
             Order::Stop => self.steps.push_back(Step::Report(Report::Ended)),
             _ if self.has_given_up => {}
             Order::Commit { batch, then } => {
+                let from = self.steps.len();
                 if !batch.is_empty() {
                     self.steps.push_back(Step::Commit(batch));
                 }
@@ -239,13 +256,54 @@ impl<T, R> BackendWriter<T, R> {
                     Then::Compacted(end) => Step::Report(Report::Compacted(end)),
                     Then::Tell(told) => Step::Report(Report::Tell(told)),
                 }));
+                self.drop_superseded(from);
             }
             Order::Install { index, told } => {
-                // Space is won back anew in the other file, by whoever asks for it.
+                // Space is reclaimed in the other file when somebody asks for it again.
                 self.end_reclaiming();
                 self.steps.push_back(Step::Install { index, told });
+                let ended = self.superseded.take_if(|superseded| superseded.index <= index);
+                if let Some(superseded) = ended {
+                    // Nothing waits for room any more. The next batch says if there is none.
+                    self.steps.push_back(Step::Report(Report::RoomAgain));
+                    let told = superseded.told.into_iter();
+                    self.steps.extend(told.map(|told| Step::Report(Report::Tell(told))));
+                }
             }
             Order::Defragment(told) => self.begin_reclaiming(told, now),
+        }
+    }
+
+    /// A leader's snapshot at `index` is in the log, and its image will be installed after the batches that are ordered
+    /// before it. Where these find no room they are dropped: the image contains them. Says whether there was anything
+    /// to drop.
+    ///
+    /// After a crash the start finds the snapshot's mark in the log, and installs the image over whatever the file has.
+    pub fn supersede(&mut self, index: LogIndex) -> Result<bool, BackendError> {
+        let (reached, _) = self.backend.read().consistent_index()?;
+        if !self.lacks_room || index.get() <= reached {
+            return Ok(false);
+        }
+        self.lacks_room = false;
+        let told = self.superseded.take().map_or_else(Vec::new, |before| before.told);
+        self.superseded = Some(Superseded { index, told });
+        self.drop_superseded(0);
+        Ok(true)
+    }
+
+    /// Drops the steps from this position on that have lost their purpose, while batches are superseded.
+    ///
+    /// A snapshot of this member's own would be older than the leader's. A peer is sent no image whose batch is
+    /// missing: only a leader sends any, and it installs none.
+    fn drop_superseded(&mut self, from: usize) {
+        let Some(superseded) = &mut self.superseded else { return };
+        for step in self.steps.split_off(from) {
+            match step {
+                Step::Commit(_) => self.steps.push_back(Step::Report(Report::Superseded)),
+                Step::SaveSnapshot(_) | Step::Send(_) | Step::Report(Report::Compacted(_)) => {}
+                Step::Report(Report::Tell(told)) => superseded.told.push(told),
+                Step::Install { .. } | Step::Report(_) => self.steps.push_back(step),
+            }
         }
     }
 

@@ -4,7 +4,7 @@
 //! Every thread knows this file and none of the others.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use quorate_core::Defragmented;
@@ -28,6 +28,25 @@ pub(crate) const JOBS_QUEUED_MAX: usize = 1024;
 
 /// What the applier is told.
 pub(crate) type Job = quorate_core::Job<Done<()>>;
+
+/// Tells the backend thread which snapshot of a leader is to be installed. The order to install it comes through the
+/// applier, which may be waiting for room on the disk.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SnapshotNotice {
+    index: Arc<AtomicU64>,
+}
+
+impl SnapshotNotice {
+    /// The snapshot at this index is in the log, and the applier has the job to install it.
+    pub(crate) fn set(&self, index: LogIndex) {
+        self.index.store(index.get(), Ordering::Relaxed);
+    }
+
+    /// The newest snapshot that was to be installed, perhaps long ago.
+    pub(crate) fn newest(&self) -> LogIndex {
+        LogIndex(self.index.load(Ordering::Relaxed))
+    }
+}
 
 /// Batches that may wait for the backend thread.
 pub(crate) const ORDERS_QUEUED_MAX: usize = 2;

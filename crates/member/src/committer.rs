@@ -17,7 +17,7 @@ use quorate_core::{BackendError, BackendWriter, CompactionEnd, Defragmented, Rep
 use quorate_storage::wal::SnapshotMark;
 
 use crate::batch_queue::Sender;
-use crate::channels::{Done, DriverHandle, Input, Job, Order};
+use crate::channels::{Done, DriverHandle, Input, Job, Order, SnapshotNotice};
 use crate::fatal::FaultReports;
 use crate::memory_lock::MemoryLock;
 use crate::timed_disk::{FileTimes, Spent};
@@ -34,6 +34,7 @@ type Writer = BackendWriter<Done<()>, Done<Defragmented>>;
 pub(crate) struct Committer {
     pub(crate) writer: Writer,
     pub(crate) orders: Receiver<Order>,
+    pub(crate) snapshots: SnapshotNotice,
     /// Yields when the member ends: then nobody waits for room on a disk.
     pub(crate) ending: Receiver<()>,
     pub(crate) applier: Sender<Job>,
@@ -60,7 +61,7 @@ impl Committer {
     fn serve(&mut self) -> Result<(), BackendError> {
         loop {
             if self.writer.lacks_room() {
-                self.await_room();
+                self.await_room()?;
             } else {
                 let received = match self.writer.reclaim_at() {
                     Some(at) => self.orders.recv_deadline(at),
@@ -81,17 +82,31 @@ impl Committer {
         }
     }
 
-    /// Lets time pass for somebody to make room, unless the member ends meanwhile.
-    fn await_room(&mut self) {
+    /// Waits until the batch may be tried again, the member ends, or a leader's snapshot contains the batch.
+    fn await_room(&mut self) -> Result<(), BackendError> {
         match self.ending.recv_timeout(ROOM_LOOKED_FOR) {
-            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Timeout) => self.supersede(),
             Ok(()) | Err(RecvTimeoutError::Disconnected) => {
                 log::warn!(
                     "no disk space for the backend file; changes that are not in it yet remain in the write-ahead log"
                 );
                 self.writer.give_up();
+                Ok(())
             }
         }
+    }
+
+    /// Drops what waits for room, if a leader's snapshot that contains it is to be installed. The applier, which waits
+    /// for room in the queue, then comes to the job of installing it.
+    fn supersede(&mut self) -> Result<(), BackendError> {
+        let index = self.snapshots.newest();
+        if self.writer.supersede(index)? {
+            log::info!(
+                "no disk space for the backend file; a received snapshot replaces the changes that wait for space",
+                "snapshot-index" = index.get()
+            );
+        }
+        Ok(())
     }
 
     /// Does what has been ordered, as far as there is room for it. Says whether that was the last.
@@ -119,6 +134,9 @@ impl Committer {
                 self.count_commit(took);
                 self.metrics.disk.backend_pending.add(-std::mem::take(&mut self.batch_bytes));
                 _ = self.applier.send(Job::Committed { committed, generation });
+            }
+            Report::Superseded => {
+                self.metrics.disk.backend_pending.add(-std::mem::take(&mut self.batch_bytes));
             }
             Report::Moved { committed, generation } => {
                 _ = self.applier.send(Job::Committed { committed, generation });

@@ -25,7 +25,7 @@ use quorate_storage::wal::SnapshotMark;
 
 use crate::admission::Waitlist;
 use crate::batch_queue::{Nothing, Sender};
-use crate::channels::{DriverHandle, DriverInputs, Input, Job};
+use crate::channels::{DriverHandle, DriverInputs, Input, Job, SnapshotNotice};
 use crate::completion::CompletionBatch;
 use crate::fatal::FaultReports;
 use crate::outcome::Outcome;
@@ -43,6 +43,7 @@ use quorate_telemetry::metrics::Metrics;
 pub(crate) struct Neighbours {
     pub(crate) peers: Arc<Peers>,
     pub(crate) applier: Sender<Job>,
+    pub(crate) snapshots: SnapshotNotice,
     pub(crate) pending: Arc<PendingProposals>,
     pub(crate) standing: Arc<Standing>,
     pub(crate) faults: FaultReports,
@@ -410,7 +411,9 @@ impl Driver {
             Effect::InstallSnapshot(snapshot) => {
                 self.neighbours.standing.set_committed(self.consensus.commit_index());
                 self.note_company();
+                let index = snapshot.metadata.index;
                 _ = self.neighbours.applier.send(Job::InstallSnapshot(snapshot));
+                self.neighbours.snapshots.set(index);
             }
         }
     }

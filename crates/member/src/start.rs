@@ -25,6 +25,7 @@ use crate::applier::{self, Applier};
 use crate::batch_queue;
 use crate::channels::{
     Done, DriverHandle, DriverInputs, Input, JOBS_QUEUED_MAX, Job, ORDERS_QUEUED_MAX, Order,
+    SnapshotNotice,
 };
 use crate::clock::Clock;
 use crate::committer::Committer;
@@ -133,6 +134,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
     let (applier_jobs, applier_receiver) = batch_queue::bounded(JOBS_QUEUED_MAX);
     let (backend_orders, backend_receiver) = crossbeam_channel::bounded(ORDERS_QUEUED_MAX);
     let (backend_ending, ending) = crossbeam_channel::bounded(1);
+    let snapshots = SnapshotNotice::default();
     let compactions = AcceptedCompactions::default();
 
     let driver = Driver::new(
@@ -146,6 +148,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
         driver::Neighbours {
             peers: Arc::clone(&peers),
             applier: applier_jobs.clone(),
+            snapshots: snapshots.clone(),
             pending: Arc::clone(&pending),
             standing: Arc::clone(&standing),
             faults: faults.clone(),
@@ -176,6 +179,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
     let committer = Committer {
         writer: BackendWriter::new(backend.clone(), disk, snap_dir),
         orders: backend_receiver,
+        snapshots,
         ending,
         applier: applier_jobs.clone(),
         driver: driver_handle.clone(),

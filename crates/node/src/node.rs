@@ -489,6 +489,8 @@ impl Node {
     fn begin_log_at(&mut self, snapshot: Snapshot) {
         self.conf_state = snapshot.metadata.conf_state.clone();
         self.last_snapshot = snapshot.metadata.index;
+        // One of this member's own that is under way is older, and may be dropped.
+        self.taking_snapshot = false;
         self.raft
             .storage_mut()
             .apply_snapshot(snapshot.clone())

@@ -62,6 +62,8 @@ pub struct Faults {
     pub fails: Option<(Operation, u64)>,
     /// Files may grow by so many bytes in all.
     pub room: Option<u64>,
+    /// The backend file may not grow: there is less room than it takes at a time, and more than anything else needs.
+    pub is_backend_full: bool,
 }
 
 /// What went wrong so far.
@@ -236,7 +238,11 @@ impl World {
     }
 
     /// Takes room for a file that becomes longer, or gives some back.
-    fn take_room(&mut self, len_before: u64, len_after: u64) -> io::Result<()> {
+    fn take_room(&mut self, len_before: u64, len_after: u64, is_backend: bool) -> io::Result<()> {
+        if is_backend && self.faults.is_backend_full && len_after > len_before {
+            self.struck.no_room = true;
+            return Err(io::Error::from_raw_os_error(NO_SPACE));
+        }
         let Some(room) = &mut self.faults.room else { return Ok(()) };
         let left = (*room + len_before).checked_sub(len_after);
         match left {
@@ -275,7 +281,7 @@ impl Disk for SimDisk {
             let file = world.tree.file_mut(node)?;
             let len = file.len();
             file.apply(Change::resize(0));
-            world.take_room(len, 0)?;
+            world.take_room(len, 0, false)?;
         }
         if verdict == Verdict::LastOne {
             return Err(io_error());
@@ -286,6 +292,7 @@ impl Disk for SimDisk {
             node,
             process: world.process,
             handle: world.next_handle,
+            is_backend: path.file_name().is_some_and(|name| name == "db"),
         };
         Ok(Arc::new(file))
     }
@@ -333,6 +340,7 @@ struct SimFile {
     node: NodeId,
     process: u64,
     handle: u64,
+    is_backend: bool,
 }
 
 impl SimFile {
@@ -347,7 +355,7 @@ impl SimFile {
             return Err(io_error());
         }
         let len_before = world.tree.file_mut(self.node)?.len();
-        world.take_room(len_before, change.len_after(len_before))?;
+        world.take_room(len_before, change.len_after(len_before), self.is_backend)?;
         world.tree.file_mut(self.node)?.apply(change);
         if verdict == Verdict::LastOne { Err(io_error()) } else { Ok(()) }
     }

@@ -196,6 +196,9 @@ pub struct Process {
     is_installed: bool,
     /// Leads without room for its backend file, and no other member can lead.
     refuses_writes: bool,
+    /// The newest snapshot that is to be installed, and since when.
+    installs: LogIndex,
+    installs_since: Micros,
     /// When a backend without room tries again.
     room_looked_for_at: Micros,
     standing: Standing,
@@ -274,6 +277,8 @@ impl Process {
             is_installing: false,
             is_installed: false,
             refuses_writes: false,
+            installs: LogIndex::ZERO,
+            installs_since: 0,
             room_looked_for_at: 0,
             waiting: BTreeMap::new(),
             asked: BTreeMap::new(),
@@ -319,6 +324,12 @@ impl Process {
     #[must_use]
     pub const fn published(&self) -> LogIndex {
         self.said.published
+    }
+
+    /// Since when a leader's snapshot is in the log whose image is not in place yet.
+    #[must_use]
+    pub fn installs_since(&self) -> Option<Micros> {
+        (self.installs > self.said.published).then_some(self.installs_since)
     }
 
     /// What consensus knows to be committed.
@@ -552,6 +563,8 @@ impl Process {
             Effect::InstallSnapshot(snapshot) => {
                 self.standing.set_committed(self.consensus.commit_index());
                 self.note_company();
+                self.installs = snapshot.metadata.index;
+                self.installs_since = self.now;
                 self.jobs.push_back(Job::InstallSnapshot(snapshot));
             }
             Effect::TakeSnapshot => self.jobs.push_back(Job::TakeSnapshot),
@@ -682,7 +695,11 @@ impl Process {
     fn run_backend(&mut self) -> Result<(), Fatal> {
         let fatal = Fatal::of("the backend");
         let now = self.clock_now().instant;
-        if !self.writer.lacks_room() {
+        if self.writer.lacks_room() {
+            if self.writer.supersede(self.installs).map_err(|error| fatal(&error))? {
+                self.out.push(Out::Seen("a snapshot replaces batches that find no room"));
+            }
+        } else {
             if let Some(order) = self.said.orders.pop_front() {
                 self.writer.take(order, now);
             } else {
@@ -710,6 +727,7 @@ impl Process {
             Report::Tell(told) => self.said.told.push(told),
             Report::Defragmented { told, .. } => self.said.told.extend(told),
             Report::Compacted(_) => self.out.push(Out::Seen("a compaction is durable")),
+            Report::Superseded => {}
             Report::NoRoom(_) => self.note_room(true, "the backend file finds no room"),
             Report::RoomAgain => self.note_room(false, "there is room for the backend again"),
             Report::Ended => {}

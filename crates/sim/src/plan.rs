@@ -30,6 +30,7 @@ pub enum Kind {
     PowerCutInAStep,
     DiskFailure,
     DiskFull,
+    BackendFull,
     DiskStall,
     Cut,
     OneWayCut,
@@ -61,7 +62,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::Kill,
         Self::PowerCut,
         Self::PowerCutInAStep,
@@ -92,10 +93,11 @@ impl Kind {
         Self::Accounts,
         Self::HostHang,
         Self::Refusal,
+        Self::BackendFull,
     ];
 
     /// Those that were added when there were seeds already. They are drawn apart, so that what older seeds draw stays.
-    const LATER: [Self; 2] = [Self::HostHang, Self::Refusal];
+    const LATER: [Self; 3] = [Self::HostHang, Self::Refusal, Self::BackendFull];
 
     /// The kind of this name.
     #[must_use]

@@ -210,6 +210,8 @@ pub(super) struct Member {
     log_orders: VecDeque<LogOrder>,
     pub(super) jobs: VecDeque<Job<u64>>,
     pub(super) said: Said,
+    /// The newest snapshot that is to be installed.
+    installs: LogIndex,
     is_installing: bool,
     is_installed: bool,
     /// Readers that wait for this index, with the writes they must see.
@@ -260,6 +262,7 @@ impl Member {
             log_orders: VecDeque::new(),
             jobs: VecDeque::new(),
             said: Said { published: applied, ..Said::default() },
+            installs: LogIndex::ZERO,
             is_installing: false,
             is_installed: false,
             readers: Vec::new(),
@@ -390,6 +393,7 @@ impl Member {
             }
             Effect::SendSnapshot(message) => self.jobs.push_back(Job::SendSnapshot(message)),
             Effect::InstallSnapshot(snapshot) => {
+                self.installs = snapshot.metadata.index;
                 self.jobs.push_back(Job::InstallSnapshot(snapshot));
             }
             Effect::TakeSnapshot => self.jobs.push_back(Job::TakeSnapshot),
@@ -499,7 +503,10 @@ impl Member {
     fn run_backend(&mut self) -> Outcome {
         let report = match self.writer.step()? {
             Some(report) => report,
-            None if self.writer.lacks_room() => return Ok(()),
+            None if self.writer.lacks_room() => {
+                self.writer.supersede(self.installs)?;
+                return Ok(());
+            }
             None => {
                 if let Some(order) = self.said.orders.pop_front() {
                     self.writer.take(order, self.now().instant);
@@ -528,7 +535,7 @@ impl Member {
             Report::NoRoom(_) => self.note_room(true),
             Report::RoomAgain => self.note_room(false),
             Report::Defragmented { told, .. } => self.said.told.extend(told),
-            Report::Compacted(_) | Report::Ended => {}
+            Report::Compacted(_) | Report::Superseded | Report::Ended => {}
         }
         Ok(())
     }

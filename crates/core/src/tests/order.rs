@@ -252,7 +252,7 @@ fn what_went_to_a_file_that_was_replaced_is_no_news() {
 }
 
 /// A backend file that has applied everything up to `index`.
-fn image_at(index: u64) -> Vec<u8> {
+pub(super) fn image_at(index: u64) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("db");
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
@@ -270,24 +270,26 @@ fn read_image(backend: &Backend) -> Vec<u8> {
     bytes
 }
 
-struct Files {
+pub(super) struct Files {
     folder: Folder,
+    pub(super) faulty: FaultyDisk,
     disk: Arc<dyn Disk>,
-    writer: BackendWriter<(), ()>,
+    pub(super) writer: BackendWriter<(), ()>,
 }
 
 impl Files {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let folder = Folder::new();
         folder.found(&[1], small_segments());
-        let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new(folder.path()).unwrap());
+        let faulty = FaultyDisk::new(folder.path()).unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
         let path = folder.dirs().backend();
         let backend = Backend::open(&disk, &path, bolt_options()).unwrap();
         let writer = BackendWriter::new(backend, Arc::clone(&disk), folder.dirs().snap());
-        Self { folder, disk, writer }
+        Self { folder, faulty, disk, writer }
     }
 
-    fn receive(&self, index: u64, image: &[u8]) {
+    pub(super) fn receive(&self, index: u64, image: &[u8]) {
         let dir = self.folder.dirs().snap();
         let mut file = IncomingDatabase::create(Arc::clone(&self.disk), &dir, index).unwrap();
         file.write(image).unwrap();
@@ -305,7 +307,7 @@ impl Files {
         Ok(())
     }
 
-    fn applied(&self) -> u64 {
+    pub(super) fn applied(&self) -> u64 {
         self.writer.backend().read().consistent_index().unwrap().0
     }
 }

@@ -7,12 +7,14 @@ use quorate_raft::{Entry, LogIndex, Term};
 use quorate_random::SplitMix64;
 use quorate_state::apply::{Refusal, Request, Response, State};
 use quorate_state::backend::{Backend, Batch};
+use quorate_state::schema::Bucket;
 use quorate_state::units::{MemberId, Millis};
 use quorate_storage::disk::{Disk, Fault, FaultyDisk, Operation, RealDisk};
 use quorate_storage::wal;
 
 use super::client::{compaction, proposal};
 use super::member::{Input, TURNS, bolt_options, pace, state_options};
+use super::order::{Files, image_at};
 use super::{Client, Folder, Member};
 use crate::{Begun, Job, Now, Order, Outlet, Output, Report, StateMachine, Then};
 
@@ -145,6 +147,68 @@ fn an_end_does_not_wait_for_room() {
         writer.take(order, Instant::now());
     }
     assert!(matches!(writer.step().unwrap(), Some(Report::Ended)));
+}
+
+/// An order to write a batch that brings the file to `index`, and to tell when that is done.
+fn large_batch(index: u64) -> Order<(), ()> {
+    let mut batch = Batch::new();
+    batch.put(Bucket::Lease, index.to_be_bytes().to_vec(), vec![7; 200_000]);
+    batch.set_consistent_index(index, 2);
+    Order::Commit { batch, then: vec![Then::Tell(())] }
+}
+
+#[test]
+fn a_leaders_snapshot_replaces_batches_that_find_no_room() {
+    let mut files = Files::new();
+    files.receive(20, &image_at(20));
+    files.receive(40, &image_at(40));
+    files.faulty.limit_growth(Some(0));
+    files.writer.take(large_batch(10), Instant::now());
+    assert!(matches!(files.writer.step().unwrap(), Some(Report::NoRoom(_))));
+    assert!(files.writer.supersede(LogIndex(40)).unwrap());
+    let is_dropped = |files: &mut Files| {
+        matches!(files.writer.step().unwrap(), Some(Report::Superseded))
+            && files.writer.step().unwrap().is_none()
+    };
+    assert!(is_dropped(&mut files), "and the caller waits for the image");
+    assert!(!files.writer.lacks_room());
+    // There is room again, which is too late: a batch is missing.
+    files.faulty.limit_growth(None);
+    for index in [15, 30] {
+        files.writer.take(large_batch(index), Instant::now());
+        assert!(is_dropped(&mut files));
+        assert!(files.applied() <= 20, "{index}");
+        if index == 15 {
+            files.writer.take(Order::Install { index: LogIndex(20), told: () }, Instant::now());
+            assert!(matches!(files.writer.step().unwrap(), Some(Report::Installed { .. })));
+            assert!(files.writer.step().unwrap().is_none());
+            assert_eq!(files.applied(), 20);
+        }
+    }
+    files.writer.take(Order::Install { index: LogIndex(40), told: () }, Instant::now());
+    assert!(matches!(files.writer.step().unwrap(), Some(Report::Installed { .. })));
+    assert!(matches!(files.writer.step().unwrap(), Some(Report::RoomAgain)));
+    for _ in 0..3 {
+        assert!(matches!(files.writer.step().unwrap(), Some(Report::Tell(()))));
+    }
+    assert!(files.writer.step().unwrap().is_none());
+    files.writer.take(large_batch(50), Instant::now());
+    assert!(matches!(files.writer.step().unwrap(), Some(Report::Committed { .. })));
+    assert_eq!(files.applied(), 50, "what comes after the snapshot is written");
+}
+
+#[test]
+fn a_snapshot_that_the_file_contains_already_replaces_nothing() {
+    let mut files = Files::new();
+    files.writer.take(large_batch(10), Instant::now());
+    while files.writer.step().unwrap().is_some() {}
+    files.faulty.limit_growth(Some(0));
+    files.writer.take(large_batch(20), Instant::now());
+    assert!(matches!(files.writer.step().unwrap(), Some(Report::NoRoom(_))));
+    assert!(!files.writer.supersede(LogIndex(10)).unwrap());
+    files.faulty.limit_growth(None);
+    while files.writer.step().unwrap().is_some() {}
+    assert_eq!(files.applied(), 20);
 }
 
 /// A backend that is behind until it is said to be there again: until then whoever hands a batch over waits.

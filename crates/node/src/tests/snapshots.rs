@@ -164,3 +164,31 @@ fn a_membership_change_from_before_a_snapshot_is_not_applied_while_that_is_being
     assert_eq!(third.installed, [index]);
     assert_eq!(third.node.status().config.conf_state().voters, [1, 2, 3]);
 }
+
+#[test]
+fn a_leaders_snapshot_stands_for_an_own_one_that_is_under_way() {
+    let (_, message, index) = member_and_snapshot();
+    let policy = SnapshotPolicy { entry_count: 5, ..SnapshotPolicy::default() };
+    let mut third = Member::start(Config { snapshot_policy: policy, ..config(3, &[1, 2, 3]) });
+    let term = message.term;
+    let append = |after: LogIndex, log_term, count: u64| Message {
+        from: 1,
+        term,
+        log_term,
+        index: after,
+        commit: after + count,
+        entries: (1..=count)
+            .map(|one| Entry { term, index: after + one, ..Entry::default() })
+            .collect(),
+        ..Message::new(MessageKind::Append, 3)
+    };
+    third.handle(Event::Received(vec![append(LogIndex(0), Term(0), 10)]));
+    third.finish_writes();
+    assert_eq!(third.snapshots, 1, "asked for, and never reported");
+    third.handle(Event::Received(vec![message]));
+    third.finish_writes();
+    assert_eq!(third.installed, [index]);
+    third.handle(Event::Received(vec![append(index, Term(1), 10)]));
+    third.finish_writes();
+    assert_eq!(third.snapshots, 2);
+}

@@ -75,9 +75,15 @@ impl Theme {
             Self::Messages => {
                 &[Kind::Loss, Kind::Duplicates, Kind::Reordering, Kind::SlowNetwork, Kind::Flap]
             }
-            Self::Snapshots => {
-                &[Kind::Cut, Kind::DiskStall, Kind::BrokenSnapshots, Kind::Kill, Kind::SlowNetwork]
-            }
+            Self::Snapshots => &[
+                Kind::Cut,
+                Kind::DiskStall,
+                // While a follower cannot write its backend file, it may need a snapshot.
+                Kind::BackendFull,
+                Kind::BrokenSnapshots,
+                Kind::Kill,
+                Kind::SlowNetwork,
+            ],
             Self::Membership => &[Kind::Membership, Kind::Cut, Kind::Kill, Kind::DiskStall],
             Self::Mistakes => &[Kind::Mistakes, Kind::Membership, Kind::Kill],
             Self::Crashes => &[

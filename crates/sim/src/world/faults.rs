@@ -9,12 +9,13 @@ use crate::disk::{Faults, Operation};
 use crate::plan::Kind;
 
 /// Kinds that strike now and then. The others are there all the time, or are acts of the operator and of clients.
-const STRIKING: [Kind; 14] = [
+const STRIKING: [Kind; 15] = [
     Kind::Kill,
     Kind::PowerCut,
     Kind::PowerCutInAStep,
     Kind::DiskFailure,
     Kind::DiskFull,
+    Kind::BackendFull,
     Kind::DiskStall,
     Kind::Cut,
     Kind::OneWayCut,
@@ -91,6 +92,15 @@ impl World {
             Kind::DiskFull => {
                 let room = if self.one_in(2) { Some(self.draw.below(60_000)) } else { None };
                 self.add_faults(at, |faults| faults.room = room);
+            }
+            Kind::BackendFull => {
+                // A leader would have the whole cluster refuse writes.
+                let leads = self.hosts[at]
+                    .process
+                    .as_ref()
+                    .is_some_and(|process| process.leadership().role == Role::Leader);
+                let is_full = !leads && !self.one_in(3);
+                self.add_faults(at, |faults| faults.is_backend_full = is_full);
             }
             Kind::DiskStall => {
                 let until = self.now + self.drawn_span();

@@ -16,6 +16,10 @@ use quorate_random::SplitMix64;
 /// Between two looks after leases, as in production.
 const HOUSE_EVERY: Micros = 500 * MILLI;
 
+/// How long a leader's snapshot may wait in the log of a member whose disks and process are not held up, until its image
+/// is the backend file. Batches are applied meanwhile, and a batch without room is tried again every second.
+const INSTALL_MAX: Micros = 10 * SECOND;
+
 /// How long a member that was removed stays, as in production.
 const REMOVAL_PAUSE: Micros = SECOND;
 
@@ -674,6 +678,7 @@ impl World {
 
     /// Looks at somebody's state, at a revision of chance.
     pub(super) fn inspect(&mut self) {
+        self.check_installs();
         let at = self.draw.position(self.hosts.len());
         let next = self.now + SECOND / 2 + self.draw.below(SECOND);
         self.queue.put(next, Event::Inspect);
@@ -687,6 +692,22 @@ impl World {
         }
         self.judge.compare_hash(at, process.readers(), current);
         self.judge.compare_hash(at, process.readers(), (current - back).max(1));
+    }
+
+    /// A snapshot is installed in bounded time, also where the disk has no room for batches that wait before it.
+    fn check_installs(&mut self) {
+        for at in 0..self.hosts.len() {
+            let host = &self.hosts[at];
+            let Some(since) = host.process.as_ref().and_then(|process| process.installs_since())
+            else {
+                continue;
+            };
+            let stalled = host.stalled_until.backend.max(host.stalled_until.log);
+            let since = since.max(host.paused_until).max(stalled);
+            if self.now > since + INSTALL_MAX {
+                self.judge.object(|| format!("h{at} does not install a snapshot"));
+            }
+        }
     }
 
     /// Fails what clients have asked of a process that has ended.
