@@ -17,13 +17,10 @@ use quorate_state::apply::{ClusterCommand, Command, Request, State};
 use quorate_state::backend::Batch;
 use quorate_state::members::{Members, MembershipFault, V2Error, V2Membership};
 use quorate_state::units::MemberId;
-use quorate_state::versions::Version;
+pub use quorate_state::versions::are_members_complete as are_complete;
 use quorate_storage::disk::Disk;
 use quorate_storage::snap::Snapshot;
 use quorate_storage::wal::{self, SnapshotMark, WalError};
-
-/// The first version whose files hold every change of the members.
-const FIRST_COMPLETE: Version = Version::new(3, 6);
 
 /// Learners that 3.5 allows; changes that it refused have to be refused again.
 const LEARNER_COUNT_MAX: usize = 1;
@@ -40,12 +37,6 @@ pub enum OldMembersError {
     /// A change of the members makes no sense.
     #[error("a membership change in the log is not readable: {0}")]
     Change(#[from] MembershipFault),
-}
-
-/// Whether a file of this version tells of all its members by itself.
-#[must_use]
-pub fn are_complete(version: Option<Version>) -> bool {
-    version.is_some_and(|version| version >= FIRST_COMPLETE)
 }
 
 /// Brings the members of an old file up to what the snapshot file and the log say of them; returns whether that has

@@ -15,8 +15,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use quorate_raft::{LogIndex, MemberId, Message, MessageKind, Term};
-use quorate_state::backend::{ImageFault, check_image};
+use quorate_raft::{ConfState, LogIndex, MemberId, Message, MessageKind, SnapshotMetadata, Term};
+use quorate_state::apply::{ReceivedFault, newer_position};
+use quorate_state::backend::open_image;
 use quorate_storage::disk::Disk;
 use quorate_storage::snap::{IncomingDatabase, SnapError};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -97,7 +98,7 @@ pub(crate) enum SaveError {
     #[error(transparent)]
     Snap(#[from] SnapError),
     #[error("the image is of no use: {0}")]
-    Image(#[from] ImageFault),
+    Image(#[from] ReceivedFault),
     #[error("too many snapshots are being received")]
     TooMany,
 }
@@ -200,19 +201,29 @@ async fn take_in(
     local: &Local,
     depot: &Depot,
     body: Pieces,
-    message: Message,
+    mut message: Message,
     from: &str,
 ) -> Result<(), ReceiveError> {
     let started = Instant::now();
-    let index =
-        message.snapshot.as_ref().map_or(LogIndex::ZERO, |snapshot| snapshot.metadata.index);
+    let snapshot = message.snapshot.as_mut().ok_or(ReceiveError::Unfit("it is missing"))?;
+    let index = snapshot.metadata.index;
     log::info!(
         "receiving database snapshot",
         "local-member-id" = local.introduction.member,
         "remote-snapshot-sender-id" = from,
         "incoming-snapshot-index" = index.get()
     );
-    let bytes = save(local, depot, body, index).await.map_err(ReceiveError::Save)?;
+    let named = snapshot.metadata.clone();
+    let saved = save(local, depot, body, named).await.map_err(ReceiveError::Save)?;
+    let (bytes, metadata) = saved;
+    if metadata.index != index {
+        log::info!(
+            "the received database is newer than its snapshot; taking its own index and members",
+            "incoming-snapshot-index" = index.get(),
+            "database-index" = metadata.index.get()
+        );
+    }
+    snapshot.metadata = metadata;
     local.metrics.network.peer_received_bytes.with(&[from]).add(bytes);
     log::info!(
         "received and saved database snapshot",
@@ -233,8 +244,8 @@ async fn save(
     local: &Local,
     depot: &Depot,
     mut body: Pieces,
-    index: LogIndex,
-) -> Result<u64, SaveError> {
+    named: SnapshotMetadata,
+) -> Result<(u64, SnapshotMetadata), SaveError> {
     let _place = depot.place()?;
     let started = Instant::now();
     let mut file = depot.create().await?;
@@ -266,21 +277,47 @@ async fn save(
     let bytes = file.bytes();
     let syncing = Instant::now();
     let disk = Arc::clone(&depot.disk);
-    blocking(move || keep(&disk, file, index)).await?;
+    let metadata = blocking(move || keep(&disk, file, named)).await?;
     local.metrics.snapshot.db_fsync.observe(syncing.elapsed());
     local.metrics.snapshot.db_save.observe(started.elapsed());
-    Ok(bytes)
+    Ok((bytes, metadata))
 }
 
-/// Makes the file durable under its index, or, if it is of no use, removes it: the sender is told, and may
-/// send it once more.
-fn keep(disk: &Arc<dyn Disk>, file: IncomingDatabase, index: LogIndex) -> Result<(), SaveError> {
-    if let Err(fault) = check_image(disk, file.path(), index.get()) {
-        file.discard()?;
-        return Err(fault.into());
+/// Makes the file durable under its index, or removes it if it cannot be used: the sender gets an error, and may send it
+/// again. Returns the snapshot's metadata as the file has them.
+fn keep(
+    disk: &Arc<dyn Disk>,
+    file: IncomingDatabase,
+    named: SnapshotMetadata,
+) -> Result<SnapshotMetadata, SaveError> {
+    match check_image(disk, &file, named) {
+        Ok(metadata) => {
+            file.finish(metadata.index.get())?;
+            Ok(metadata)
+        }
+        Err(fault) => {
+            file.discard()?;
+            Err(fault.into())
+        }
     }
-    file.finish(index.get())?;
-    Ok(())
+}
+
+fn check_image(
+    disk: &Arc<dyn Disk>,
+    file: &IncomingDatabase,
+    named: SnapshotMetadata,
+) -> Result<SnapshotMetadata, ReceivedFault> {
+    let image = open_image(disk, file.path())?;
+    let newer = newer_position(&image, (named.index.get(), named.term.get()))?;
+    Ok(newer.map_or(named, |position| SnapshotMetadata {
+        conf_state: ConfState {
+            voters: position.voters,
+            learners: position.learners,
+            ..ConfState::default()
+        },
+        index: LogIndex(position.index),
+        term: Term(position.term),
+    }))
 }
 
 async fn read_message(body: &mut Pieces) -> Result<Message, ReceiveError> {

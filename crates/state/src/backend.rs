@@ -31,7 +31,7 @@ use quorate_storage::disk::Disk;
 pub use self::batch::Batch;
 use self::batch::Operation;
 pub use self::fault::Fault;
-pub use self::image::{ImageFault, check_image};
+pub use self::image::{ImageFault, check_image, open_image};
 pub use self::view::BackendView;
 use crate::schema::{Bucket, RecordKey};
 

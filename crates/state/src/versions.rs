@@ -125,6 +125,12 @@ pub fn detect_storage_version(
     }
 }
 
+/// Whether a file of this version holds all members as they are. Most releases of 3.5 never overwrote a member's row.
+#[must_use]
+pub fn are_members_complete(version: Option<Version>) -> bool {
+    version.is_some_and(|version| version >= Version::new(3, 6))
+}
+
 /// Says whether this server can open a file of that version.
 pub const fn check_storage_version(version: Version) -> Result<(), StorageVersionError> {
     if version.major != Version::OWN.major {

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use quorate_cli::flags::Flag;
 use quorate_raft::joint::JointConfig;
-use quorate_state::backend::{Backend, check_image};
+use quorate_state::backend::{Backend, open_image};
 use quorate_storage::bolt::Options;
 use quorate_storage::disk::{Disk, OpenMode};
 
@@ -316,6 +316,7 @@ fn copy_image(disk: &Arc<dyn Disk>, image: &Image, database: &Path) -> Result<()
     let file = disk.open(path, OpenMode::Read).map_err(io_error("open", path, 0))?;
     let len = file.len().map_err(io_error("read", path, 0))?;
     copy(&**disk, (&*file, path), len, database, |_| {})?;
-    check_image(disk, database, 0)
+    open_image(disk, database)
+        .map(drop)
         .map_err(|source| RestoreError::Image { snapshot: path.clone(), source })
 }

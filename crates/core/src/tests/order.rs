@@ -330,10 +330,13 @@ fn an_image_waits_until_the_backend_file_contains_it() {
 }
 
 #[test]
-fn an_image_that_does_not_open_replaces_nothing() {
+fn an_image_that_is_not_the_snapshots_replaces_nothing() {
     for (image, words) in [
         (vec![7; 20_000], "not a valid backend file"),
         (image_at(19), "does not match with snapshot"),
+        (image_at(21), "does not match with snapshot"),
+        // It names no index at all.
+        (image_at(0), "does not match with snapshot"),
     ] {
         let mut files = Files::new();
         files.receive(20, &image);

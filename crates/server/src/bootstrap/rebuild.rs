@@ -33,7 +33,7 @@ use quorate_member::corruption::{CheckError, is_held_by_quorum};
 use quorate_peer::image::{self, FetchError, Question};
 use quorate_raft::{LogIndex, Term};
 use quorate_state::apply::{RecoverError, State, stored_members};
-use quorate_state::backend::{Backend, Fault, ImageFault, check_image};
+use quorate_state::backend::{Backend, Fault, ImageFault, open_image};
 use quorate_state::members::{Member, Members};
 use quorate_state::mvcc::{HashKv, MvccError};
 use quorate_state::units::MemberId;
@@ -325,7 +325,7 @@ impl Place<'_> {
     async fn judge(&self, path: PathBuf, outside: Outside<'_>) -> Result<Candidate, Untaken> {
         let (disk, options) = (Arc::clone(self.disk), state_options(self.config));
         let candidate = blocking(move || -> Result<Candidate, Untaken> {
-            check_image(&disk, &path, 0)?;
+            open_image(&disk, &path)?;
             let backend = Backend::open(&disk, &path, bolt::Options::default())?;
             let state = State::recover(&backend, options)?;
             let hash = state.readers().view().hash_kv(0)?;

@@ -45,23 +45,33 @@ pub enum ImageFault {
         /// A bucket that every backend file has.
         bucket: Bucket,
     },
-    /// It is of an earlier state than the snapshot speaks of.
+    /// It is of another state than the snapshot's.
     #[error(
         "database file ({} index {index}) does not match with snapshot (index {snapshot})",
         path.display()
     )]
-    Older {
+    Mismatch {
         /// The image.
         path: PathBuf,
-        /// Up to where it reaches.
+        /// The last entry that it contains, or 0 if it names none.
         index: u64,
-        /// Up to where it should.
+        /// The last entry that the snapshot contains.
         snapshot: u64,
     },
 }
 
-/// Makes sure that the image at `path` can be opened and reaches the snapshot's index. It is not changed.
+/// Makes sure that the image at `path` can be opened and contains exactly the entries up to the snapshot's index. It is
+/// not changed.
 pub fn check_image(disk: &Arc<dyn Disk>, path: &Path, snapshot: u64) -> Result<(), ImageFault> {
+    let (index, _) = open_image(disk, path)?.consistent_index()?;
+    if index != snapshot {
+        return Err(ImageFault::Mismatch { path: path.to_path_buf(), index, snapshot });
+    }
+    Ok(())
+}
+
+/// Opens the image at `path`, whichever entries it contains. It is not changed.
+pub fn open_image(disk: &Arc<dyn Disk>, path: &Path) -> Result<BackendView, ImageFault> {
     let owned = || path.to_path_buf();
     let facts = disk.metadata(path).map_err(|source| ImageFault::Io { path: owned(), source })?;
     let facts = facts.ok_or_else(|| {
@@ -81,12 +91,7 @@ pub fn check_image(disk: &Arc<dyn Disk>, path: &Path, snapshot: u64) -> Result<(
             return Err(ImageFault::Foreign { path: owned(), bucket });
         }
     }
-    let (index, _) = view.consistent_index()?;
-    // A file that names no index is older than the index; etcd takes it as well.
-    if index < snapshot && index != 0 {
-        return Err(ImageFault::Older { path: owned(), index, snapshot });
-    }
-    Ok(())
+    Ok(view)
 }
 
 #[cfg(test)]

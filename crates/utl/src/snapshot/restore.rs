@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use quorate_cli::flags::Flag;
-use quorate_state::backend::{Fault, check_image};
+use quorate_state::backend::{Fault, open_image};
 use quorate_storage::bolt::{Db, Options};
 use quorate_storage::disk::{Disk, DiskFile, LockKind, OpenMode};
 use sha2::{Digest, Sha256};
@@ -100,7 +100,8 @@ fn bring(
             return Err(RestoreError::Hash { expected, computed });
         }
     }
-    check_image(disk, database, 0)
+    open_image(disk, database)
+        .map(drop)
         .map_err(|source| RestoreError::Image { snapshot: PathBuf::from(snapshot), source })?;
     if is_proven { Ok(()) } else { check_copy(disk, snapshot, database) }
 }
