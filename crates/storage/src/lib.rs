@@ -29,4 +29,5 @@ pub mod purge;
 pub mod rebuild;
 mod size;
 pub mod snap;
+mod sync_failure;
 pub mod wal;

@@ -56,6 +56,7 @@ use self::record::RecordEncoder;
 use self::segment::{Segment, lock};
 use self::tail::Tail;
 use crate::disk::{Disk, OpenMode, is_no_room};
+use crate::sync_failure;
 
 /// Permission bits of segments.
 const FILE_MODE: u32 = 0o600;
@@ -363,7 +364,10 @@ impl Wal {
         step: impl FnOnce(&mut Self) -> Result<T, WalError>,
     ) -> Result<T, WalError> {
         let result = step(self);
-        self.poisoned |= result.is_err();
+        if result.is_err() {
+            self.poisoned = true;
+            sync_failure::note(&*self.disk, &open::failure_mark(&self.dir));
+        }
         result
     }
 

@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::db::failure_mark;
 use super::error::{BoltError, Result};
 use super::free::FreePages;
 use super::meta::{Meta, NO_FREELIST};
@@ -36,6 +37,7 @@ use super::write::WriteTx;
 use super::{PageId, Run, TxId};
 use crate::disk::{Mapping, is_no_room, try_allocate};
 use crate::size::in_memory;
+use crate::sync_failure;
 
 /// Pages are collected into writes of about this size where their places are consecutive.
 pub(super) const WRITE_BYTES: usize = 1 << 20;
@@ -304,7 +306,10 @@ fn write(tx: &mut WriteTx<'_>, layout: &mut Layout, meta: &Meta) -> Result<()> {
     let slot = PageId(meta.txid.0 % 2);
     meta.put(&mut buffer, slot);
     flush(&mut buffer, PageId(slot.0 + 1))?;
-    sync(slot.0 * page_bytes)?;
+    sync(slot.0 * page_bytes).inspect_err(|_| {
+        // The next start must not rely on this page where only the system has it.
+        sync_failure::note(&*shared.disk, &failure_mark(&shared.path));
+    })?;
     if buffer.capacity() <= BUFFER_BYTES_KEPT {
         tx.writer.buffer = buffer;
     }

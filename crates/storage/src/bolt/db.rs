@@ -26,6 +26,7 @@ use super::write::WriteTx;
 use super::{PageId, TxId};
 use crate::disk::{Disk, DiskFile, LockKind, OpenMode, is_no_room};
 use crate::size::in_memory;
+use crate::sync_failure;
 
 /// Permission bits of a new file, as etcd sets them.
 const FILE_MODE: u32 = 0o600;
@@ -73,7 +74,7 @@ impl Db {
         }
         let path: Arc<Path> = Arc::from(path);
         let file = open_file(&**disk, &path, &options)?;
-        let meta = meta::read_current(&*file, &path)?;
+        let (meta, place) = meta::read_current(&*file, &path)?;
         let fault = |operation, offset| io_fault(&path, operation, offset);
         let file_bytes = file.len().map_err(fault("read the length", 0))?;
         let needed = meta.image_bytes();
@@ -81,7 +82,7 @@ impl Db {
             return Err(BoltError::CutOff { path, len: file_bytes, needed });
         }
         if !options.read_only && !options.no_sync {
-            make_durable(&*file, &path, &meta)?;
+            make_durable(&**disk, (&*file, &path), &meta, place)?;
         }
         let capacity = map_capacity(file_bytes, &options);
         let mapping = file.map(capacity).map_err(fault("map", file_bytes))?;
@@ -112,7 +113,8 @@ impl Db {
             buffer: Vec::new(),
         };
         let (published, writer) = (Mutex::new(published), Mutex::new(writer));
-        Ok(Self { shared: Arc::new(Shared { path, file, options, published, writer }) })
+        let disk = Arc::clone(disk);
+        Ok(Self { shared: Arc::new(Shared { disk, path, file, options, published, writer }) })
     }
 
     /// A view of the last committed state.
@@ -193,19 +195,46 @@ fn open_file(disk: &dyn Disk, path: &Arc<Path>, options: &Options) -> Result<Arc
     create(disk, path, options)
 }
 
-/// Writes the meta pages once more and syncs them.
+/// Makes the meta page that rules durable before anything is built on it: the pages that only the state before needs are
+/// overwritten from now on, and a process that ended before its last sync has left a meta page that only the system knows.
 ///
-/// The newer one may be known to the system alone: its sync has failed, and the system takes it for written. The pages
-/// that only the state before needs are written over from now on.
-fn make_durable(file: &dyn DiskFile, path: &Arc<Path>, meta: &Meta) -> Result<()> {
-    let mut pages = vec![0; 2 * meta.page_bytes as usize];
-    file.read_exact_at(&mut pages, 0).map_err(io_fault(path, "read the meta pages", 0))?;
-    match file.write_all_at(&pages, 0) {
-        // On a file system that copies what is written; the bytes stay what they were.
-        Err(error) if is_no_room(&error) => {}
-        written => written.map_err(io_fault(path, "write the meta pages", 0))?,
+/// After a failed sync of that page the system takes it for written, and no later sync would write it: then it is written
+/// again. The other meta page is durable, with all its pages, and stays untouched: a power cut in the middle leaves at
+/// least one of the two. A sync that failed before the meta page was written is not noted: then the meta page that rules
+/// is the durable one, and must not be touched.
+fn make_durable(
+    disk: &dyn Disk,
+    (file, path): (&dyn DiskFile, &Arc<Path>),
+    meta: &Meta,
+    place: PageId,
+) -> Result<()> {
+    let mark = failure_mark(path);
+    let has_failed = sync_failure::is_noted(disk, &mark);
+    if has_failed {
+        let mut page = vec![0; meta.page_bytes as usize];
+        let offset = place.0 * u64::from(meta.page_bytes);
+        let fault = |operation| io_fault(path, operation, offset);
+        file.read_exact_at(&mut page, offset).map_err(fault("read the meta page"))?;
+        match file.write_all_at(&page, offset) {
+            // On a file system that copies what is written; the bytes stay what they were.
+            Err(error) if is_no_room(&error) => {}
+            written => written.map_err(fault("write the meta page"))?,
+        }
     }
-    file.sync_data().map_err(io_fault(path, "sync", 0))
+    let synced = file.sync_data().map_err(io_fault(path, "sync", 0));
+    match synced {
+        Err(_) => sync_failure::note(disk, &mark),
+        Ok(()) if has_failed => sync_failure::clear(disk, &mark),
+        Ok(()) => {}
+    }
+    synced
+}
+
+/// Where it is noted that a meta page was written and its sync has failed.
+pub(super) fn failure_mark(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".sync-failed");
+    PathBuf::from(name)
 }
 
 /// Fills a new file under another name and moves it into place, so that `path` never names half a

@@ -93,8 +93,8 @@ pub(super) fn is_page_size(bytes: usize) -> bool {
     bytes.is_power_of_two() && (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&bytes)
 }
 
-/// Reads both meta pages and returns the one that rules.
-pub(super) fn read_current(file: &dyn DiskFile, path: &Arc<Path>) -> Result<Meta> {
+/// Reads both meta pages and returns the one that rules, and which page it is.
+pub(super) fn read_current(file: &dyn DiskFile, path: &Arc<Path>) -> Result<(Meta, PageId)> {
     let invalid = |second_meta: usize, reason| BoltError::NotABackend {
         path: Arc::clone(path),
         second_meta: second_meta as u64,
@@ -135,8 +135,11 @@ pub(super) fn read_current(file: &dyn DiskFile, path: &Arc<Path>) -> Result<Meta
         }
     };
     let second = read(page_bytes)?.filter(|meta| meta.page_bytes as usize == page_bytes);
-    let current = [first, second].into_iter().flatten().max_by_key(|meta| meta.txid);
-    let meta = current.ok_or_else(|| invalid(page_bytes, "magic, version or checksum is wrong"))?;
+    let metas = [(first, PageId(0)), (second, PageId(1))].into_iter();
+    let metas = metas.filter_map(|(meta, place)| Some((meta?, place)));
+    let current = metas.max_by_key(|(meta, _)| meta.txid);
+    let (meta, place) =
+        current.ok_or_else(|| invalid(page_bytes, "magic, version or checksum is wrong"))?;
     let pages = PageId(2).0..meta.high_water.0;
     if !pages.contains(&meta.root.0) {
         return Err(invalid(page_bytes, "root page lies outside of the file"));
@@ -144,5 +147,5 @@ pub(super) fn read_current(file: &dyn DiskFile, path: &Arc<Path>) -> Result<Meta
     if meta.freelist != NO_FREELIST && !pages.contains(&meta.freelist.0) {
         return Err(invalid(page_bytes, "free list page lies outside of the file"));
     }
-    Ok(meta)
+    Ok((meta, place))
 }

@@ -18,7 +18,7 @@ use super::error::BoltError;
 use super::free::{FreePages, PendingPages};
 use super::snapshot::{Pin, Snapshot};
 use super::{PageId, Run, TxId};
-use crate::disk::{DiskFile, Mapping};
+use crate::disk::{Disk, DiskFile, Mapping};
 
 /// How to open a file.
 #[derive(Clone, Debug)]
@@ -57,6 +57,7 @@ impl Default for Options {
 /// What all handles to an open file share.
 #[derive(Debug)]
 pub(super) struct Shared {
+    pub(super) disk: Arc<dyn Disk>,
     pub(super) path: Arc<Path>,
     pub(super) file: Arc<dyn DiskFile>,
     pub(super) options: Options,

@@ -15,6 +15,7 @@ use super::tail::Tail;
 use super::{FILE_MODE, Options, Wal};
 use crate::disk::{Disk, DiskFile, OpenMode, is_no_room, try_allocate};
 use crate::size::in_memory;
+use crate::sync_failure;
 
 /// Permission bits of a log's directory.
 const DIR_MODE: u32 = 0o700;
@@ -125,7 +126,7 @@ impl Wal {
         let last = held.last().expect("at least one segment was selected");
         zero_behind(last, end.offset)?;
         if options.sync {
-            make_durable(last, end.offset)?;
+            make_durable(&*disk, dir, last, end.offset)?;
         }
         let tail = new_tail(last, end.offset, &options)?;
         let mut wal = Self {
@@ -272,12 +273,27 @@ fn zero_behind(segment: &Segment, offset: u64) -> Result<(), WalError> {
     Ok(())
 }
 
-/// Makes durable what was read of the last segment, and what was cleared behind it, before anything is built on it.
+/// Makes durable what was read of the last segment, and what was cleared behind it, before anything is built on it: a
+/// process that ended before a sync has left records that only the system knows.
 ///
-/// A process that ended before a sync, or at one that failed, has left records that only the system knows. After a
-/// failed one it takes them for written, and no later sync would write them: so they are written once more. The
-/// segments before were synced when this one was begun.
-fn make_durable(segment: &Segment, end: u64) -> Result<(), WalError> {
+/// After a failed sync the system takes them for written, and no later sync would write them: then they are written
+/// again. The segments before were synced when this one was begun.
+fn make_durable(disk: &dyn Disk, dir: &Path, segment: &Segment, end: u64) -> Result<(), WalError> {
+    let mark = failure_mark(dir);
+    let has_failed = sync_failure::is_noted(disk, &mark);
+    if has_failed {
+        write_again(segment, end)?;
+    }
+    let synced = segment.file.sync_data().map_err(WalError::io("sync", &segment.path));
+    match synced {
+        Err(_) => sync_failure::note(disk, &mark),
+        Ok(()) if has_failed => sync_failure::clear(disk, &mark),
+        Ok(()) => {}
+    }
+    synced
+}
+
+fn write_again(segment: &Segment, end: u64) -> Result<(), WalError> {
     let (file, path): (&dyn DiskFile, _) = (&*segment.file, &segment.path);
     let mut buffer = vec![0; COPY_BYTES];
     let mut at = 0;
@@ -292,7 +308,12 @@ fn make_durable(segment: &Segment, end: u64) -> Result<(), WalError> {
             Err(error) => return Err(WalError::io("write", path)(error)),
         }
     }
-    file.sync_data().map_err(WalError::io("sync", path))
+    Ok(())
+}
+
+/// Where it is noted that a write or a sync of this log has failed.
+pub(super) fn failure_mark(dir: &Path) -> PathBuf {
+    dir.join("sync-failed.tmp")
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

@@ -216,6 +216,40 @@ fn what_is_opened_after_a_failed_sync_is_built_on_what_is_durable() {
     }
 }
 
+/// Up to two injected write failures: whether opening a file, and the first commit after that, meets one.
+fn writes_at_open(disk: &FaultyDisk, path: &Path, skip: u64) -> bool {
+    const EIO: i32 = 5;
+    disk.inject(Fault::nth(Operation::Write, skip, EIO));
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    match Db::open(&shared, path, durable()) {
+        Err(error) => {
+            assert!(error.to_string().contains("write the meta page"), "{error}");
+            true
+        }
+        Ok(db) => {
+            let mut tx = db.write().unwrap();
+            tx.put(BUCKET, b"more", Bytes::from_static(b"value")).unwrap();
+            tx.commit().expect_err("the write fails that was not needed before");
+            false
+        }
+    }
+}
+
+#[test]
+fn opening_overwrites_one_meta_page_and_only_after_its_sync_has_failed() {
+    const EIO: i32 = 5;
+    // The syncs of a commit: of the grown file, of its pages, of the meta page.
+    for (failed, is_of_meta) in [(0, false), (1, false), (2, true)] {
+        let fault = Fault::nth(Operation::Sync, failed, EIO);
+        let (place, disk, db, _, _) = fail_third(|disk| disk.inject(fault.clone()));
+        drop(db);
+        assert_eq!(writes_at_open(&disk, &place.path(), 0), is_of_meta, "sync {failed}");
+        if is_of_meta {
+            assert!(!writes_at_open(&disk, &place.path(), 1), "the other meta page is untouched");
+        }
+    }
+}
+
 #[test]
 fn a_full_disk_fails_the_commit_and_nothing_else() {
     let (_place, disk, db, state, error) = fail_third(|disk| disk.limit_growth(Some(4096)));

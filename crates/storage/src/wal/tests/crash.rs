@@ -285,6 +285,34 @@ fn what_is_read_after_a_failed_sync_is_made_durable() {
 }
 
 #[test]
+fn a_start_overwrites_no_record_unless_a_sync_has_failed() {
+    let root = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new(root.path()).unwrap();
+    let dir = root.path().join("wal");
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let mut wal = Wal::create(Arc::clone(&shared), &dir, metadata(), small_options()).unwrap();
+    wal.save(None, &[entry(1, 1, b"acknowledged")]).unwrap();
+    // As after a kill.
+    drop(wal);
+    let start = SnapshotMark::default();
+    let reopen = || {
+        let opened = Wal::open(Arc::clone(&shared), &dir, &start, small_options());
+        opened.map(|(wal, found)| (wal, found.last_index))
+    };
+    disk.inject(Fault::nth(Operation::Write, 0, 5));
+    let (mut wal, last_index) = reopen().expect("nothing is written");
+    assert_eq!(last_index, 1);
+    wal.save(None, &[entry(2, 1, b"fails")]).expect_err("the first write is this one");
+    drop(wal);
+    // Once it has failed, records are written again, and that once.
+    disk.inject(Fault::nth(Operation::Write, 0, 5));
+    assert!(reopen().unwrap_err().to_string().contains("write"));
+    drop(reopen().unwrap());
+    disk.inject(Fault::nth(Operation::Write, 0, 5));
+    drop(reopen().expect("nothing is written"));
+}
+
+#[test]
 fn a_failed_write_or_sync_ends_the_log() {
     let sync = poisoned_by(Fault::nth(Operation::Sync, 0, 5)).to_string();
     assert!(sync.contains("failed to sync") && sync.contains("00000.wal"), "{sync}");
