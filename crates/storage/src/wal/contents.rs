@@ -66,10 +66,25 @@ impl Collector {
 
     /// What the records come to, after the last.
     pub(super) fn finish(mut self) -> Contents {
+        self.drop_replaced();
         let commit = self.contents.hard_state.commit;
         let counting = self.marked_indexes.into_iter().filter(|index| *index <= commit);
         self.contents.last_index = counting.fold(self.contents.last_index, u64::max);
         self.contents
+    }
+
+    /// Drops entries that were in the log before a leader's snapshot replaced it. Their records stand before the mark from
+    /// which the log is read, with indexes behind it.
+    ///
+    /// Their terms are lower than the snapshot's: terms never decrease along a log, and a log that agrees with the
+    /// snapshot is not replaced. What is appended after the mark begins behind it and overwrites them, so they are all
+    /// of what was read or nothing of it.
+    fn drop_replaced(&mut self) {
+        let contents = &mut self.contents;
+        if contents.entries.first().is_some_and(|first| first.term < self.start_term) {
+            contents.entries.clear();
+            contents.last_index = self.start_index;
+        }
     }
 
     fn take(&mut self, found: &Found<'_, '_>) -> Result<(), WalError> {

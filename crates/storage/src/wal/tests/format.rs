@@ -253,3 +253,28 @@ fn what_was_overwritten_does_not_come_back_behind_a_snapshot_of_what_took_its_pl
     let (_, contents) = Wal::open(real(), &dir, &mark(4, 2), small_options()).unwrap();
     assert_eq!((contents.last_index, contents.entries), (4, Vec::new()));
 }
+
+#[test]
+fn entries_that_a_leaders_snapshot_has_replaced_are_not_read() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("wal");
+    let mut wal = create(&dir);
+    // Of a leader that was deposed: never committed beyond the first.
+    let old: Vec<_> = (1..=5).map(|index| entry(index, 1, b"of the old leader")).collect();
+    wal.save(Some(&state(1, 0, 1)), &old).unwrap();
+    let snapshot = mark(3, 2);
+    wal.save_snapshot(&snapshot).unwrap();
+    wal.save(Some(&state(2, 0, 3)), &[]).unwrap();
+    drop(wal);
+    let contents = read(&RealDisk, &dir, &snapshot).unwrap();
+    assert_eq!((&contents.entries[..], contents.last_index), (&[][..], 3));
+    let (mut wal, contents) = Wal::open(real(), &dir, &snapshot, small_options()).unwrap();
+    assert_eq!(contents.last_index, 3);
+    wal.save(None, &[entry(4, 2, b"of the new leader")]).unwrap();
+    drop(wal);
+    let contents = read(&RealDisk, &dir, &snapshot).unwrap();
+    assert_eq!(contents.entries, [entry(4, 2, b"of the new leader")]);
+    // An own snapshot replaces nothing.
+    let whole = read(&RealDisk, &dir, &SnapshotMark::default()).unwrap();
+    assert_eq!(whole.entries.len(), 4);
+}
