@@ -1,11 +1,11 @@
 //! Ids of requests and leases: unique over the life of the cluster without coordination.
 //!
-//! Layout, most significant first: 16 low bits of the member id, 40 bits of milliseconds at start, an
-//! 8-bit counter whose carry flows upward. Two members differ in the first part; two lives of one
-//! member differ in the second, unless it made more than 256 ids for every millisecond it lived.
+//! Layout, most significant first: 16 low bits of the member id, a 48-bit counter that begins at a random number. Two
+//! members differ in the first part. Two starts of one member make the same id only if their counters overlap: with a
+//! billion ids each, once in 140,000 restarts. The time of the start, which etcd uses, repeats when a clock is set back.
 
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Makes ids for one member. Shared by all threads.
 #[derive(Debug)]
@@ -17,12 +17,21 @@ pub struct RequestIds {
 const COUNTER_BITS: u32 = 48;
 
 impl RequestIds {
-    /// Ids of a member that starts now; those of an earlier start do not come again.
-    pub fn new(member_id: u64, now: SystemTime) -> Self {
-        let since_epoch = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-        // Only the low 40 bits of the milliseconds are used.
-        let millis = u64::try_from(since_epoch.as_millis()).unwrap_or_default() & ((1 << 40) - 1);
-        Self { member: member_id << COUNTER_BITS, counter: AtomicU64::new(millis << 8) }
+    /// Ids of a member that starts now.
+    ///
+    /// # Errors
+    ///
+    /// The system has no random bytes.
+    pub fn start(member_id: u64) -> io::Result<Self> {
+        let mut random = [0; 8];
+        getrandom::fill(&mut random)
+            .map_err(|error| io::Error::other(format!("no random bytes: {error}")))?;
+        Ok(Self::from(member_id, u64::from_le_bytes(random)))
+    }
+
+    /// Ids of which the counter begins behind the low bits of `random`.
+    fn from(member_id: u64, random: u64) -> Self {
+        Self { member: member_id << COUNTER_BITS, counter: AtomicU64::new(random) }
     }
 
     /// The next id.
@@ -45,14 +54,27 @@ impl RequestIds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn ids_carry_the_member_and_count_up() {
-        let ids = RequestIds::new(0xabcd_1234, UNIX_EPOCH + Duration::from_millis(1));
+        let ids = RequestIds::from(0xabcd_1234, 0x100);
         assert_eq!(ids.next(), 0x1234_0000_0000_0101);
         assert_eq!(ids.next(), 0x1234_0000_0000_0102);
-        let upper = RequestIds::new(0xffff, UNIX_EPOCH);
+        let upper = RequestIds::from(0xffff, 0);
         assert_eq!(upper.next_lease(), 0x7fff_0000_0000_0001);
+    }
+
+    #[test]
+    fn the_member_stays_when_the_counter_overflows() {
+        let ids = RequestIds::from(0x1234, u64::MAX - 1);
+        let made: Vec<u64> = (0..3).map(|_| ids.next()).collect();
+        assert_eq!(made, [0x1234_ffff_ffff_ffff, 0x1234_0000_0000_0000, 0x1234_0000_0000_0001]);
+    }
+
+    #[test]
+    fn two_starts_at_the_same_time_share_no_id() {
+        let (one, other) = (RequestIds::start(7).unwrap(), RequestIds::start(7).unwrap());
+        let made: std::collections::BTreeSet<u64> = (0..1000).map(|_| one.next()).collect();
+        assert!((0..1000).all(|_| !made.contains(&other.next())));
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use quorate_api::deep_txn;
 use quorate_core::start::storage_version;
@@ -117,7 +117,7 @@ pub struct Running {
 ///
 /// # Errors
 ///
-/// The system has no thread to give.
+/// The system has no thread or no random bytes to give.
 #[expect(clippy::too_many_lines, reason = "every part is named once, in the order of the data")]
 pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
     let Entrance { handle: driver_handle, inputs: driver_inputs, faults } = entrance;
@@ -129,7 +129,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
     let standing = Arc::new(standing);
     standing.set_storage_version(storage_version(&backend));
     let pending = Arc::new(PendingProposals::default());
-    let request_ids = Arc::new(RequestIds::new(identity.member_id, SystemTime::now()));
+    let request_ids = Arc::new(RequestIds::start(identity.member_id)?);
     let readers = state.readers();
     let (applier_jobs, applier_receiver) = batch_queue::bounded(JOBS_QUEUED_MAX);
     let (backend_orders, backend_receiver) = crossbeam_channel::bounded(ORDERS_QUEUED_MAX);

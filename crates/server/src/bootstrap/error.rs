@@ -23,6 +23,8 @@ pub(crate) enum BootError {
          file and its growth"
     )]
     MemoryLock(#[from] quorate_storage::bolt::BoltError),
+    #[error("cannot number requests: {0}")]
+    Random(io::Error),
     #[error(transparent)]
     DataDir(#[from] quorate_storage::data_dir::DataDirError),
     #[error(transparent)]

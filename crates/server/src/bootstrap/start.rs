@@ -20,7 +20,7 @@ pub(super) fn node_at(
 ) -> Result<Node, BootError> {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let seed = u64::from(since_epoch.subsec_nanos()) ^ identity.member_id;
-    let ids = quorate_member::RequestIds::new(identity.member_id, SystemTime::now());
+    let ids = quorate_member::RequestIds::start(identity.member_id).map_err(BootError::Random)?;
     let tick = Duration::from_millis(config.heartbeat_interval_ms);
     let ticks = config.request_timeout().as_millis() / tick.as_millis().max(1);
     let node = Node::new(quorate_node::Config {
