@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc as blocking_mpsc;
@@ -21,11 +20,9 @@ use quorate_raft::{
     ConfState, Entry, EntryKind, LogIndex, MemberId, Message, MessageKind, Snapshot,
     SnapshotMetadata, SnapshotOutcome, Term,
 };
-use quorate_state::backend::{Backend, Batch};
-use quorate_state::members::{Member, MemberChange, Members};
-use quorate_state::schema::{Bucket, meta};
+use quorate_state::members::{Member, Members};
 use quorate_state::units;
-use quorate_storage::bolt::{Db, Options, ReadTx};
+use quorate_storage::bolt::{Db, Options};
 use quorate_storage::disk::{Disk, RealDisk};
 use quorate_storage::snap::database_path;
 use tempfile::TempDir;
@@ -33,6 +30,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 
+mod newer_image;
 mod refusals;
 
 use super::*;
@@ -505,63 +503,6 @@ fn a_snapshot_arrives_with_its_file() {
         _ => None,
     });
     assert_eq!(outcome, SnapshotOutcome::Failed);
-}
-
-/// A backend file that contains the entries up to `index`, of term 3, and these members.
-fn image_at(dir: &Path, index: u64, version: Option<&'static str>) -> ReadTx {
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    let path = dir.join(format!("image-{index}-{}", version.unwrap_or("3.5")));
-    let backend = Backend::open(&disk, &path, Options::default()).unwrap();
-    let mut batch = Batch::new();
-    let mut members = Members::default();
-    for (id, is_learner) in [(1, false), (2, true), (9, false)] {
-        let urls = vec![format!("http://{id}:2380")];
-        let member = Member { is_learner, ..Member::new(units::MemberId(id), urls) };
-        members.apply(MemberChange::Add(member), &mut batch);
-    }
-    if let Some(version) = version {
-        batch.put(Bucket::Meta, meta::STORAGE_VERSION, version);
-    }
-    batch.set_consistent_index(index, 3);
-    backend.commit(&batch).unwrap();
-    backend.db().read()
-}
-
-#[test]
-fn a_newer_image_stands_for_a_snapshot_of_its_own_index_and_members() {
-    let (one, two) = pair();
-    let dir = tempfile::tempdir().unwrap();
-    let outcome = |report| match report {
-        Report::Snapshot { to: 2, outcome } => Some(outcome),
-        _ => None,
-    };
-    // By etcd after a restart: as far as it has applied entries again, there is no member 9.
-    let conf_state = ConfState { voters: vec![1], learners: vec![2], ..ConfState::default() };
-    let metadata = SnapshotMetadata { conf_state, index: LogIndex(77), term: Term(2) };
-    let snapshot = Snapshot { data: Bytes::from_static(b"{}"), metadata };
-    let message = Message {
-        from: 1,
-        term: Term(4),
-        snapshot: Some(Box::new(snapshot)),
-        ..Message::new(MessageKind::Snapshot, 2)
-    };
-    let send = |index, version| {
-        let image = image_at(dir.path(), index, version);
-        one.peers.send_snapshot(OutgoingSnapshot { message: message.clone(), image });
-    };
-    send(80, Some("3.6.0"));
-    let received = two.receive(1).remove(0).snapshot.unwrap().metadata;
-    let ConfState { voters, learners, .. } = received.conf_state;
-    assert_eq!((received.index, received.term), (LogIndex(80), Term(3)));
-    assert_eq!((voters, learners), (vec![1, 9], vec![2]));
-    assert_eq!(one.wait_for(outcome), SnapshotOutcome::Finished);
-    assert!(database_path(two.dir.path(), 80).exists());
-    // A file of 3.5 may miss promotions; an older one may miss anything; one without an index is of no snapshot.
-    for (index, version) in [(81, None), (76, Some("3.6.0")), (0, Some("3.6.0"))] {
-        send(index, version);
-        assert_eq!(one.wait_for(outcome), SnapshotOutcome::Failed, "{index} {version:?}");
-    }
-    assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 1, "nothing is left of them");
 }
 
 const STREAM_REQUEST: &[u8] = b"GET /raft/stream/message/2 HTTP/1.1\r\nHost: x\r\n\

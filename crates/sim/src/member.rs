@@ -15,6 +15,7 @@ mod input;
 mod lease_holder;
 mod outlet;
 mod question;
+mod reports;
 mod requests;
 pub mod settings;
 mod standing;
@@ -23,9 +24,7 @@ mod terms;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use quorate_core::{
-    BackendWriter, Consensus, Job, Log, Next, Now, Order, Purger, Report, StateMachine,
-};
+use quorate_core::{BackendWriter, Consensus, Job, Log, Next, Now, Order, Purger, StateMachine};
 use quorate_node::{Effect, Event, Leadership, LogFault, ProposalFailure};
 use quorate_raft::{Entry, LogIndex, Message, MessageKind, Role, SnapshotOutcome, Term};
 use quorate_state::apply::{Readers, State};
@@ -713,30 +712,6 @@ impl Process {
             self.room_looked_for_at = self.now + ROOM_LOOKED_FOR;
         }
         Ok(())
-    }
-
-    fn carry_report(&mut self, report: Report<Told, Told>) {
-        match report {
-            Report::Committed { committed, generation }
-            | Report::Moved { committed, generation } => {
-                self.jobs.push_back(Job::Committed { committed, generation });
-            }
-            Report::SnapshotSaved(mark) => self.inputs.push_back(Input::Mark(mark)),
-            Report::Send { message, image } => self.out.push(Out::Image { message, image }),
-            Report::Installed { .. } => self.is_installed = true,
-            Report::Tell(told) => self.said.told.push(told),
-            Report::Defragmented { told, .. } => self.said.told.extend(told),
-            Report::Compacted(_) => self.out.push(Out::Seen("a compaction is durable")),
-            Report::Superseded => {}
-            Report::NoRoom(_) => self.note_room(true, "the backend file finds no room"),
-            Report::RoomAgain => self.note_room(false, "there is room for the backend again"),
-            Report::Ended => {}
-        }
-    }
-
-    fn note_room(&mut self, is_short: bool, seen: &'static str) {
-        self.inputs.push_back(Input::Event(Event::BackendRoom { is_short }));
-        self.out.push(Out::Seen(seen));
     }
 
     /// Takes what a turn has left to where it belongs.
