@@ -7,28 +7,20 @@
 //!
 //! # Bound
 //!
-//! A queue has a number of items from which on [`Sender::send_when_room`] waits. [`Sender::send`] never
-//! waits: it is for reports whose number is bounded by the work that they report on.
+//! [`Sender::send`] never waits, and a queue has no bound of its own: whoever hands the work in bounds it.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 
-/// Makes a queue in which `count_max` items may wait.
-pub(crate) fn bounded<T>(count_max: usize) -> (Sender<T>, Receiver<T>) {
+/// Makes a queue.
+pub(crate) fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     let shared = Arc::new(Shared {
-        state: Mutex::new(State {
-            items: Vec::new(),
-            is_taker_waiting: false,
-            givers_waiting: 0,
-            is_closed: false,
-        }),
+        state: Mutex::new(State { items: Vec::new(), is_taker_waiting: false, is_closed: false }),
         arrived: Condvar::new(),
-        room: Condvar::new(),
-        count_max,
         senders: AtomicUsize::new(1),
     });
     (Sender { shared: Arc::clone(&shared) }, Receiver { shared })
@@ -37,15 +29,12 @@ pub(crate) fn bounded<T>(count_max: usize) -> (Sender<T>, Receiver<T>) {
 struct Shared<T> {
     state: Mutex<State<T>>,
     arrived: Condvar,
-    room: Condvar,
-    count_max: usize,
     senders: AtomicUsize,
 }
 
 struct State<T> {
     items: Vec<T>,
     is_taker_waiting: bool,
-    givers_waiting: usize,
     /// Set when the receiver is gone.
     is_closed: bool,
 }
@@ -76,21 +65,7 @@ pub(crate) enum Nothing {
 impl<T> Sender<T> {
     /// Puts an item in, however many there are.
     pub(crate) fn send(&self, item: T) -> Result<(), Closed> {
-        self.push(self.shared.state.lock(), item)
-    }
-
-    /// Puts an item in, waiting until there is room.
-    pub(crate) fn send_when_room(&self, item: T) -> Result<(), Closed> {
         let mut state = self.shared.state.lock();
-        while state.items.len() >= self.shared.count_max && !state.is_closed {
-            state.givers_waiting += 1;
-            self.shared.room.wait(&mut state);
-            state.givers_waiting -= 1;
-        }
-        self.push(state, item)
-    }
-
-    fn push(&self, mut state: MutexGuard<'_, State<T>>, item: T) -> Result<(), Closed> {
         if state.is_closed {
             return Err(Closed);
         }
@@ -106,15 +81,13 @@ impl<T> Sender<T> {
 
 impl<T> fmt::Debug for Sender<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sender").field("count_max", &self.shared.count_max).finish_non_exhaustive()
+        f.debug_struct("Sender").finish_non_exhaustive()
     }
 }
 
 impl<T> fmt::Debug for Receiver<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receiver")
-            .field("count_max", &self.shared.count_max)
-            .finish_non_exhaustive()
+        f.debug_struct("Receiver").finish_non_exhaustive()
     }
 }
 
@@ -164,11 +137,6 @@ impl<T> Receiver<T> {
         }
         state.is_taker_waiting = false;
         std::mem::swap(&mut state.items, batch);
-        let wake = state.givers_waiting > 0;
-        drop(state);
-        if wake {
-            self.shared.room.notify_all();
-        }
         Ok(())
     }
 }
@@ -179,7 +147,6 @@ impl<T> Drop for Receiver<T> {
         state.is_closed = true;
         let unread = std::mem::take(&mut state.items);
         drop(state);
-        self.shared.room.notify_all();
         // Items may send something when dropped; not under the lock.
         drop(unread);
     }
@@ -192,17 +159,13 @@ mod tests {
 
     #[test]
     fn every_item_arrives_once_and_in_its_senders_order() {
-        let (sender, receiver) = bounded(4);
+        let (sender, receiver) = unbounded();
         let senders: Vec<_> = (0..4)
             .map(|who| {
                 let sender = sender.clone();
                 std::thread::spawn(move || {
                     for number in 0..1000 {
-                        if number % 2 == 0 {
-                            sender.send((who, number)).unwrap();
-                        } else {
-                            sender.send_when_room((who, number)).unwrap();
-                        }
+                        sender.send((who, number)).unwrap();
                     }
                 })
             })
@@ -223,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_deadline_ends_an_empty_wait() {
-        let (sender, receiver) = bounded::<u8>(1);
+        let (sender, receiver) = unbounded::<u8>();
         let mut batch = Vec::new();
         let deadline = Some(Instant::now() + Duration::from_millis(5));
         assert_eq!(receiver.receive_until(&mut batch, deadline), Err(Nothing::Yet));
@@ -233,11 +196,10 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_waits_for_room_learns_that_the_receiver_is_gone() {
-        let (sender, receiver) = bounded(1);
+    fn a_sender_learns_that_the_receiver_is_gone() {
+        let (sender, receiver) = unbounded();
         sender.send(1).unwrap();
-        let waiting = std::thread::spawn(move || sender.send_when_room(2));
         drop(receiver);
-        assert_eq!(waiting.join().unwrap(), Err(Closed));
+        assert_eq!(sender.send(2), Err(Closed));
     }
 }

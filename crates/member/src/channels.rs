@@ -22,10 +22,6 @@ use quorate_peer::Received;
 /// Something to be told when a thing is done.
 pub(crate) type Done<T> = Box<dyn FnOnce(T) + Send>;
 
-/// Jobs from which on a sender that can wait does. Entries come by a way that never waits, and are bounded
-/// by the core.
-pub(crate) const JOBS_QUEUED_MAX: usize = 1024;
-
 /// What the applier is told.
 pub(crate) type Job = quorate_core::Job<Done<()>>;
 
@@ -119,7 +115,7 @@ pub(crate) struct DriverHandle {
 
 impl DriverHandle {
     pub(crate) fn channel() -> (Self, DriverInputs) {
-        let (inputs, receiver) = batch_queue::bounded(REQUESTS_QUEUED_MAX);
+        let (inputs, receiver) = batch_queue::unbounded();
         let requests_queued = Arc::new(AtomicUsize::new(0));
         let handle = Self { inputs, requests_queued: Arc::clone(&requests_queued) };
         (handle, DriverInputs { receiver, requests_queued })

@@ -11,8 +11,8 @@
 //!
 //! Requests that wait in the queue: [`REQUESTS_QUEUED_MAX`](crate::channels::REQUESTS_QUEUED_MAX); further ones are refused. How many there may be in
 //! all, in the queue and beyond it, is bounded before they come here (`admission`). The reports of the other threads
-//! share the queue and are bounded by the work handed to those threads. The log thread's queue is bounded, and the
-//! driver waits for it: a disk that cannot keep up holds up proposals here, not in memory.
+//! share the queue and are bounded by the work handed to those threads. What waits
+//! for the log thread is bounded by `node`, in writes and in bytes: the driver never waits for the disk.
 
 use std::error::Error;
 use std::sync::Arc;

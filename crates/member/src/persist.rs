@@ -28,9 +28,6 @@ use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
 use quorate_telemetry::threads;
 
-/// Orders that may wait. The driver waits when there are more.
-const ORDERS_QUEUED_MAX: usize = 1024;
-
 /// How long the thread is idle before it prepares space.
 const IDLE: Duration = Duration::from_millis(5);
 
@@ -147,7 +144,7 @@ impl LogThread {
         driver: DriverHandle,
         faults: FaultReports,
     ) -> io::Result<Self> {
-        let (orders, receiver) = batch_queue::bounded(ORDERS_QUEUED_MAX);
+        let (orders, receiver) = batch_queue::unbounded();
         let thread = std::thread::Builder::new().name("wal".to_owned());
         let thread = threads::spawn(thread, move || {
             if let Err(error) = serve(writer, &receiver, &driver) {
@@ -159,8 +156,10 @@ impl LogThread {
 
     // A send fails when the thread has ended after a fault, which stops the member.
 
+    /// Does not wait, however slow the disk is, because ticks and heartbeats would wait with it. `node` bounds the
+    /// writes that are under way.
     pub(crate) fn append(&self, persist: Persist) {
-        _ = self.orders.send_when_room(Order::Append(persist));
+        _ = self.orders.send(Order::Append(persist));
     }
 
     pub(crate) fn mark_snapshot(&self, mark: SnapshotMark) {

@@ -24,8 +24,7 @@ use crate::access::Provider;
 use crate::applier::{self, Applier};
 use crate::batch_queue;
 use crate::channels::{
-    Done, DriverHandle, DriverInputs, Input, JOBS_QUEUED_MAX, Job, ORDERS_QUEUED_MAX, Order,
-    SnapshotNotice,
+    Done, DriverHandle, DriverInputs, Input, Job, ORDERS_QUEUED_MAX, Order, SnapshotNotice,
 };
 use crate::clock::Clock;
 use crate::committer::Committer;
@@ -131,7 +130,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
     let pending = Arc::new(PendingProposals::default());
     let request_ids = Arc::new(RequestIds::start(identity.member_id)?);
     let readers = state.readers();
-    let (applier_jobs, applier_receiver) = batch_queue::bounded(JOBS_QUEUED_MAX);
+    let (applier_jobs, applier_receiver) = batch_queue::unbounded();
     let (backend_orders, backend_receiver) = crossbeam_channel::bounded(ORDERS_QUEUED_MAX);
     let (backend_ending, ending) = crossbeam_channel::bounded(1);
     let snapshots = SnapshotNotice::default();

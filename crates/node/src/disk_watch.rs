@@ -3,12 +3,17 @@
 //! A leader whose log cannot be written goes on sending heartbeats: etcd's stays leader while its disk is
 //! stuck, and no client gets anything done. Here, a write that has been under way for an election timeout
 //! silences the member until it is done. A leader first hands over to the voter that is furthest ahead,
-//! if any other voter was heard from lately, and then sends no heartbeats, so that the others elect one of
-//! them even if that message was lost. A follower does not stand for election.
+//! and then sends no heartbeats, so that the others elect one of them even if that message was lost. A follower does
+//! not stand for election.
+//!
+//! A leader hands over only where the others can elect: the voters that were heard from lately, and have acknowledged
+//! what this member's disk is stuck with, have to be a quorum without it. They have written it, so their disks work.
+//! Members that share a slow disk, and clusters of two, keep their leader.
 //!
 //! See decision record 0008.
 
-use quorate_raft::{MemberId, Role, Status};
+use quorate_raft::quorum::VoteResult;
+use quorate_raft::{LogIndex, MemberId, Role, Status};
 
 /// What has changed about the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +70,19 @@ pub(crate) fn successor(
         .filter(|(id, _)| is_eligible(**id))
         .max_by_key(|(id, progress)| (progress.match_index, std::cmp::Reverse(**id)))
         .map(|(id, _)| *id)
+}
+
+/// The voter that a leader hands over to whose disk has not written the log up to `stuck`: one of those whose disks
+/// have. `None` unless they are a quorum.
+pub(crate) fn successor_with_disk(status: &Status, stuck: LogIndex) -> Option<MemberId> {
+    let is_able = |id: MemberId| {
+        let progress = status.progress.get(&id).filter(|_| id != status.id);
+        progress.is_some_and(|progress| {
+            !progress.is_learner && progress.is_recently_active && progress.match_index >= stuck
+        })
+    };
+    let able = status.config.voters.vote_result(|id| Some(is_able(id)));
+    if able == VoteResult::Won { successor(status, is_able) } else { None }
 }
 
 #[cfg(test)]

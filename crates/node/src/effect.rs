@@ -39,7 +39,7 @@ pub struct Leadership {
 /// Why a proposal will not get into the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProposalFailure {
-    /// The consensus core refused it, as it does while leadership is being handed over.
+    /// The consensus core refused it, as that of a leader does that was removed from the cluster.
     Dropped,
     /// Too many proposals wait for a leader, or too much of the log is not committed yet.
     QueueFull,

@@ -35,6 +35,13 @@ pub const REFUSAL_NOTE_TICKS: u64 = 50;
 /// Appends that came before those they follow, kept in the hope of these, in bytes.
 pub const EARLY_APPENDS_BYTES_MAX: u64 = 16 << 20;
 
+/// Writes of the log that may be under way. Further proposals are refused, and appends dropped, as if they had been
+/// lost.
+pub const WRITES_MAX: usize = 65_536;
+
+/// Requests of other members that wait at a leader that hands over, in bytes. Further ones are dropped.
+pub const FORWARDED_WAITING_BYTES_MAX: u64 = 64 << 20;
+
 /// Membership changes that wait at the leader for the one before them to be applied. Further ones are left to
 /// the core, which makes nothing of them.
 pub const HELD_CHANGES_MAX: usize = 64;

@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use quorate_raft::{
-    ConfChange, ConfState, ConfigError, Entry, EntryKind, HardState, LogIndex, MemberId,
-    MemoryStorage, Message, MessageKind, NONE, Note, NoteLevel, ReadState, RefusalKind, Snapshot,
+    ConfChange, ConfState, ConfigError, Entry, HardState, LogIndex, MemberId, MemoryStorage,
+    Message, MessageKind, NONE, Note, NoteLevel, ReadState, RefusalKind, Snapshot,
     SnapshotMetadata, SnapshotOutcome, SoftState, Status, StepError, Term,
 };
 use thiserror::Error;
@@ -257,6 +257,7 @@ impl Node {
             Event::BackendRoom { is_short } => self.room_watch.note(is_short),
         }
         self.propose_held_changes();
+        self.propose_waiting();
         // What a fault has left in the core is not to be written, sent or applied.
         if !self.is_stopped {
             self.settle();
@@ -382,10 +383,8 @@ impl Node {
             if self.declines(&message) {
                 continue;
             }
-            let is_change = message.kind == MessageKind::Propose
-                && message.entries.iter().any(|entry| entry.kind != EntryKind::Normal);
-            if is_change && self.must_hold_changes() {
-                self.held_changes.push_back(HeldChange::Forwarded(message));
+            if message.kind == MessageKind::Propose {
+                self.receive_proposal(message);
                 continue;
             }
             if self.has_no_room_for(&message) {
@@ -409,7 +408,7 @@ impl Node {
             && !message.entries.is_empty()
             && message.term == self.raft.term()
             && message.index >= self.raft.last_index()
-            && self.log_bytes() >= limits::LOG_BYTES_MAX
+            && (self.log_bytes() >= limits::LOG_BYTES_MAX || self.persistence.is_full())
     }
 
     /// Keeps an append that has overtaken those before it. What comes first from a leader is no such one:
@@ -631,8 +630,7 @@ impl Node {
             self.committed_in_term = false;
             let rounds = self.barriers.take_all();
             self.fail_barriers(rounds, BarrierFailure::LeaderChanged);
-            let waiting = self.proposals.take();
-            self.propose(waiting);
+            self.propose_waiting();
         }
     }
 

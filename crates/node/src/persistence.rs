@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use quorate_raft::{Entry, HardState, LogIndex, Message, Snapshot, encoded_bytes};
 
 use crate::effect::{Applying, Persist};
+use crate::limits::WRITES_MAX;
 
 /// Writes and applications under way.
 #[derive(Debug, Default)]
@@ -106,6 +107,17 @@ impl Persistence {
     /// For how many ticks the oldest write has been under way.
     pub(crate) fn write_age(&self) -> u64 {
         self.writes.front().map_or(0, |oldest| self.now - oldest.ordered_at)
+    }
+
+    /// Up to where the log will reach when the oldest write is done, if that has entries.
+    pub(crate) fn oldest_write_end(&self) -> LogIndex {
+        let last = self.writes.front().and_then(|oldest| oldest.entries.last());
+        last.map_or(LogIndex::ZERO, |last| last.index)
+    }
+
+    /// Whether so many writes are under way that no more can begin.
+    pub(crate) fn is_full(&self) -> bool {
+        self.writes.len() >= WRITES_MAX
     }
 
     /// The oldest write up to `token`, if it is still open.

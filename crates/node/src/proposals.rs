@@ -1,15 +1,15 @@
 //! Proposals that wait for a leader.
 //!
-//! The consensus core drops a proposal when it knows no leader. Clients expect it to wait instead, until
+//! The consensus core drops a proposal when it knows no leader, and while a leader hands over. Clients expect it to wait instead, until
 //! their request times out, so it waits here. A client's timeout is not known here: a proposal may get
 //! into the log after its client has given up, as with any request whose answer was lost.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use quorate_raft::ConfChange;
+use quorate_raft::{ConfChange, Message, encoded_bytes};
 
-use crate::limits::WAITING_PROPOSALS_MAX;
+use crate::limits::{FORWARDED_WAITING_BYTES_MAX, WAITING_PROPOSALS_MAX};
 
 /// What is proposed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,13 +26,16 @@ pub(crate) type Waiting = (u64, Content);
 pub(crate) struct Proposals {
     /// Each with the tick at whose end it is forgotten.
     waiting: VecDeque<(u64, Waiting)>,
+    /// The same for what other members have passed on.
+    forwarded: VecDeque<(u64, Message)>,
+    forwarded_bytes: u64,
     ticks: u64,
     ticks_max: u64,
 }
 
 impl Proposals {
     pub(crate) fn new(ticks_max: u64) -> Self {
-        Self { waiting: VecDeque::new(), ticks: 0, ticks_max }
+        Self { ticks_max, ..Self::default() }
     }
 
     /// Keeps a proposal, or gives it back when there are too many.
@@ -45,7 +48,28 @@ impl Proposals {
         Ok(())
     }
 
-    /// Everything that waits, oldest first.
+    /// Keeps a message of another member with requests. Says whether there was room for it.
+    pub(crate) fn push_forwarded(&mut self, message: Message) -> bool {
+        let bytes = encoded_bytes(&message.entries);
+        let has_room = self.forwarded_bytes + bytes <= FORWARDED_WAITING_BYTES_MAX;
+        if has_room {
+            self.forwarded_bytes += bytes;
+            self.forwarded.push_back((self.ticks.saturating_add(self.ticks_max), message));
+        }
+        has_room
+    }
+
+    pub(crate) fn take_forwarded(&mut self) -> Vec<Message> {
+        self.forwarded_bytes = 0;
+        self.forwarded.drain(..).map(|(_, message)| message).collect()
+    }
+
+    /// Whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.forwarded.is_empty()
+    }
+
+    /// This member's own requests that wait, oldest first.
     pub(crate) fn take(&mut self) -> Vec<Waiting> {
         self.waiting.drain(..).map(|(_, waiting)| waiting).collect()
     }
@@ -60,6 +84,11 @@ impl Proposals {
         self.ticks += 1;
         while self.waiting.front().is_some_and(|(last_tick, _)| *last_tick <= self.ticks) {
             self.waiting.pop_front();
+        }
+        while let Some((_, message)) =
+            self.forwarded.pop_front_if(|(last_tick, _)| *last_tick <= self.ticks)
+        {
+            self.forwarded_bytes -= encoded_bytes(&message.entries);
         }
     }
 }

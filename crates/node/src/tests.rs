@@ -4,6 +4,7 @@ mod bounds;
 mod room;
 mod snapshots;
 mod stalls;
+mod transfers;
 
 use bytes::Bytes;
 use quorate_raft::{

@@ -3,7 +3,7 @@
 use quorate_raft::{MemberId, NONE, Note, NoteLevel};
 
 use super::Node;
-use crate::disk_watch::{Change, successor};
+use crate::disk_watch::{Change, successor_with_disk};
 
 impl Node {
     /// A leader that is gone is not waited for. Without pre-votes a member that is mistaken would unseat it.
@@ -24,7 +24,7 @@ impl Node {
             None => return,
             Some(Change::Stalled) => {
                 let text = "the write-ahead log could not be written for an election timeout; \
-                            leaving the lead to others until it can";
+                            not campaigning until it can";
                 (NoteLevel::Warn, text)
             }
             Some(Change::Recovered) => {
@@ -35,14 +35,24 @@ impl Node {
         self.notes.push(Note { level, text: text.to_owned() });
     }
 
-    /// A leader whose disk is stuck hands over to another voter, as soon as one has been heard from lately. The core
+    /// A leader whose disk is stuck hands over, as soon as the others can elect one of them. The core
     /// gives a transfer up after an election timeout; this leader begins it again, because it must not take on
     /// proposals meanwhile: followers that receive them elect nobody.
     pub(super) fn hand_over(&mut self) {
         if !self.raft.is_leader() {
             self.heir = None;
         } else if self.raft.transferee() == NONE {
-            self.heir = self.heir.or_else(|| successor(&self.raft.status(), |_| true));
+            if self.heir.is_none() {
+                self.heir =
+                    successor_with_disk(&self.raft.status(), self.persistence.oldest_write_end());
+                let note = |heir| {
+                    let text = format!(
+                        "handing the lead over to {heir:x}, because the write-ahead log cannot be written here"
+                    );
+                    Note { level: NoteLevel::Warn, text }
+                };
+                self.notes.extend(self.heir.map(note));
+            }
             if let Some(heir) = self.heir {
                 self.raft.transfer_leader(heir);
             }

@@ -1,7 +1,7 @@
 //! Requests for the log: proposed, passed on to the leader, or kept until that is possible.
 
 use bytes::Bytes;
-use quorate_raft::{ConfChange, NONE};
+use quorate_raft::{ConfChange, EntryKind, Message, NONE};
 
 use super::{HeldChange, Node};
 use crate::effect::{Effect, ProposalFailure};
@@ -16,7 +16,7 @@ impl Node {
     }
 
     pub(super) fn propose(&mut self, proposals: Vec<Waiting>) {
-        if self.leadership.leader == NONE {
+        if self.must_wait() {
             for (request_id, content) in proposals {
                 if let Err(request_id) = self.proposals.push(request_id, content) {
                     self.fail_proposals([request_id], ProposalFailure::QueueFull);
@@ -40,6 +40,41 @@ impl Node {
             }
         }
         self.propose_data(request_ids, batch);
+    }
+
+    /// Whether requests wait: there is no leader, or this one hands over and takes none.
+    fn must_wait(&self) -> bool {
+        self.raft.leader() == NONE || self.is_handing_over()
+    }
+
+    fn is_handing_over(&self) -> bool {
+        self.raft.is_leader() && self.raft.transferee() != NONE
+    }
+
+    /// Takes requests of another member. While this leader hands over they wait until it is known who leads next: nobody
+    /// else would propose them, and their clients would wait in vain.
+    pub(super) fn receive_proposal(&mut self, message: Message) {
+        let is_change = message.entries.iter().any(|entry| entry.kind != EntryKind::Normal);
+        if self.is_handing_over() {
+            self.refused_for_room += u64::from(!self.proposals.push_forwarded(message));
+        } else if is_change && self.must_hold_changes() {
+            self.held_changes.push_back(HeldChange::Forwarded(message));
+        } else {
+            self.step_received(message);
+        }
+    }
+
+    /// Proposes what has waited for a leader, or for the end of a transfer, or passes it on to the leader.
+    pub(super) fn propose_waiting(&mut self) {
+        if self.proposals.is_empty() || self.must_wait() {
+            return;
+        }
+        let waiting = self.proposals.take();
+        self.propose(waiting);
+        for message in self.proposals.take_forwarded() {
+            // It is this member that passes it on now.
+            self.receive_proposal(Message { from: NONE, ..message });
+        }
     }
 
     pub(super) fn propose_change(&mut self, request_id: u64, change: ConfChange) {
@@ -73,11 +108,12 @@ impl Node {
     }
 
     pub(super) fn propose_data(&mut self, request_ids: Vec<u64>, batch: Vec<Bytes>) {
-        if batch.is_empty() || self.raft.propose_batch(batch).is_ok() {
+        let has_room = !self.raft.is_leader() || !self.persistence.is_full();
+        if batch.is_empty() || has_room && self.raft.propose_batch(batch).is_ok() {
             return;
         }
         // A leader that is to stay one refuses only for the size of its log.
-        let is_full = self.raft.is_leader() && self.raft.transferee() == NONE;
+        let is_full = self.raft.is_leader();
         self.refused_for_room += if is_full { request_ids.len() as u64 } else { 0 };
         let failure = if is_full { ProposalFailure::QueueFull } else { ProposalFailure::Dropped };
         self.fail_proposals(request_ids, failure);

@@ -1,0 +1,129 @@
+//! The lead is handed over, and requests come meanwhile.
+
+use quorate_raft::{LogIndex, Message, MessageKind, ProgressState, Role};
+
+use super::{Member, converse, converse_without, three};
+use crate::{Event, limits};
+
+/// Has the leader begin to hand over to the second member, which does not hear of it.
+fn begin_transfer(members: &mut [Member]) {
+    members[0].handle(Event::TransferLeadership(2));
+    members[0].sent.retain(|message| message.kind != MessageKind::TimeoutNow);
+}
+
+fn count_applied(member: &Member, data: &[u8]) -> usize {
+    member.applied_data().into_iter().filter(|one| *one == data).count()
+}
+
+#[test]
+fn requests_during_a_transfer_that_fails_are_carried_out_by_the_leader() {
+    let mut members = three();
+    begin_transfer(&mut members);
+    members[0].propose(1, "own");
+    members[2].propose(2, "forwarded");
+    converse(&mut members);
+    assert!(members[0].refused.is_empty() && count_applied(&members[0], b"own") == 0);
+    for _ in 0..11 {
+        members[0].handle(Event::Tick);
+        converse(&mut members);
+    }
+    assert_eq!(members[0].node.leadership().role, Role::Leader, "the transfer is off");
+    for member in &members {
+        assert_eq!(count_applied(member, b"own"), 1);
+        assert_eq!(count_applied(member, b"forwarded"), 1);
+    }
+}
+
+#[test]
+fn requests_during_a_transfer_are_carried_out_by_the_next_leader() {
+    let mut members = three();
+    members[0].handle(Event::TransferLeadership(2));
+    // The leader's word to the second member is on its way.
+    members[0].propose(1, "own");
+    members[2].propose(2, "forwarded");
+    let forwarded = std::mem::take(&mut members[2].sent);
+    members[0].handle(Event::Received(forwarded));
+    converse(&mut members);
+    assert_eq!(members[1].node.leadership().role, Role::Leader);
+    assert!(members.iter().all(|member| member.refused.is_empty()));
+    for member in &members {
+        assert_eq!(count_applied(member, b"own"), 1);
+        assert_eq!(count_applied(member, b"forwarded"), 1);
+    }
+}
+
+#[test]
+fn forwarded_requests_that_wait_for_a_transfer_are_bounded_in_bytes() {
+    let mut members = three();
+    begin_transfer(&mut members);
+    members[2].propose(1, "forwarded");
+    let message = members[2].sent.pop().unwrap();
+    let large = vec![0; 1 << 20];
+    let entry = quorate_raft::Entry { data: large.into(), ..message.entries[0].clone() };
+    let message = Message { entries: vec![entry], ..message };
+    let count = limits::FORWARDED_WAITING_BYTES_MAX >> 20;
+    for _ in 0..count + 7 {
+        members[0].handle(Event::Received(vec![message.clone()]));
+    }
+    assert!((7..=8).contains(&members[0].node.take_refused_for_room()));
+}
+
+/// Lets an election timeout pass in which the leader's disk does nothing, and these members answer.
+fn stall_leader_with(members: &mut [Member], answering: &[u64]) {
+    members[0].propose(1, "stuck");
+    for _ in 0..15 {
+        members[0].handle(Event::Tick);
+        for message in std::mem::take(&mut members[0].sent) {
+            assert_ne!(message.kind, MessageKind::TimeoutNow, "nobody could succeed it");
+            let to = usize::try_from(message.to).unwrap() - 1;
+            members[to].handle(Event::Received(vec![message.clone()]));
+            // The disk of one that does not answer is stuck as well.
+            if answering.contains(&message.to) {
+                members[to].finish_writes();
+            }
+            for answer in std::mem::take(&mut members[to].sent) {
+                members[0].handle(Event::Received(vec![answer]));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_leader_whose_disk_is_stuck_stays_where_no_quorum_is_left_without_it() {
+    let mut members: Vec<_> = (1..=2).map(|id| Member::start(super::config(id, &[1, 2]))).collect();
+    while members[0].node.leadership().role != Role::Leader {
+        members[0].handle(Event::Tick);
+        converse(&mut members);
+    }
+    stall_leader_with(&mut members, &[2]);
+    assert_eq!(members[0].node.leadership().role, Role::Leader);
+    members[0].handle(Event::Tick);
+    assert!(members[0].sent.iter().any(|message| message.kind == MessageKind::Heartbeat));
+}
+
+#[test]
+fn a_leader_stays_where_the_disks_of_others_are_stuck_as_well() {
+    for answering in [&[][..], &[2]] {
+        let mut members = three();
+        stall_leader_with(&mut members, answering);
+        assert_eq!(members[0].node.leadership().role, Role::Leader);
+        members[0].handle(Event::Tick);
+        assert!(members[0].sent.iter().any(|message| message.kind == MessageKind::Heartbeat));
+    }
+}
+
+#[test]
+fn a_log_that_is_not_written_takes_so_many_writes() {
+    let mut members = three();
+    let _ = converse_without;
+    let writes = u64::try_from(limits::WRITES_MAX).unwrap();
+    for request_id in 0..writes + 1 {
+        members[0].propose(request_id, "x");
+        members[0].sent.clear();
+    }
+    let full = (writes, crate::ProposalFailure::QueueFull);
+    assert_eq!(members[0].refused, [full]);
+    let progress = members[0].node.status().progress;
+    assert!(progress.values().all(|one| one.state != ProgressState::Snapshot));
+    assert!(members[0].node.status().applied < LogIndex(5));
+}
