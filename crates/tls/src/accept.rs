@@ -25,6 +25,7 @@ use crate::authorities::{Authorities, Trust};
 use crate::expiry::Expiry;
 use crate::identity::{Identity, Pair, Side};
 use crate::names::{Allowed, Names, stands_for};
+use crate::observed::{Observed, observe};
 use crate::origin::{self, SystemResolver};
 use crate::protocols::{Protocols, SetupError};
 use crate::revocation::Revocations;
@@ -190,14 +191,16 @@ impl Acceptor {
         stream: S,
         from: Option<SocketAddr>,
     ) -> Option<Accepted<S>> {
-        let mut server_name = String::new();
-        let mut names = Names::default();
-        let handshake = self.shake_hands(stream, from, &mut server_name, &mut names);
-        let outcome = tokio::time::timeout(HANDSHAKE_TIME_MAX, handshake).await;
+        let handshake = tokio::time::timeout(HANDSHAKE_TIME_MAX, self.shake_hands(stream, from));
+        let (outcome, mut observed) = observe(handshake).await;
         match outcome.unwrap_or(Err(Rejection::Timeout)) {
             Ok(accepted) => Some(accepted),
             Err(rejection) => {
-                self.tell(&rejection, from, &server_name, &names);
+                let rejection = match rejection {
+                    Rejection::Handshake(error) => Rejection::Handshake(observed.explain(error)),
+                    other => other,
+                };
+                self.tell(&rejection, from, &observed);
                 None
             }
         }
@@ -207,17 +210,15 @@ impl Acceptor {
         &self,
         stream: S,
         from: Option<SocketAddr>,
-        server_name: &mut String,
-        names: &mut Names,
     ) -> Result<Accepted<S>, Rejection> {
         let shared = &self.shared;
         let stream = TlsAcceptor::from(Arc::clone(&shared.config)).accept(stream).await?;
         let connection = stream.get_ref().1;
-        server_name.push_str(connection.server_name().unwrap_or_default());
+        let mut names = Names::default();
         if let Some(shown) = connection.peer_certificates().and_then(<[_]>::first) {
-            *names = Names::of(shown).ok_or(Rejection::Unreadable)?;
+            names = Names::of(shown).ok_or(Rejection::Unreadable)?;
             if let Some(from) = from.filter(|_| shared.checks_origin) {
-                check_origin(names, from.ip()).await?;
+                check_origin(&names, from.ip()).await?;
             }
         }
         let is_http2 = connection.alpn_protocol() == Some(HTTP2);
@@ -228,13 +229,8 @@ impl Acceptor {
         Ok(Accepted { stream, is_http2, client })
     }
 
-    fn tell(
-        &self,
-        rejection: &Rejection,
-        from: Option<SocketAddr>,
-        server_name: &str,
-        names: &Names,
-    ) {
+    fn tell(&self, rejection: &Rejection, from: Option<SocketAddr>, observed: &Observed) {
+        let Observed { server_name, names, .. } = observed;
         let text = format!("rejected connection on {} endpoint", self.shared.endpoint);
         let from = from.map(|from| from.to_string()).unwrap_or_default();
         if matches!(rejection, Rejection::Handshake(error) if error.kind() == io::ErrorKind::UnexpectedEof)

@@ -17,6 +17,7 @@ use crate::authorities::{Authorities, ServerCheck};
 use crate::expiry::Expiry;
 use crate::identity::{Identity, Pair, Side};
 use crate::names::Allowed;
+use crate::observed::observe;
 use crate::protocols::{Protocols, SetupError};
 use crate::told::told;
 use crate::verify::ServerVerifier;
@@ -119,8 +120,10 @@ impl Connector {
         let name = ServerName::try_from(bare.to_owned())
             .map_err(|_| ConnectError::Name(name.to_owned()))?;
         let handshake = TlsConnector::from(Arc::clone(&self.config)).connect(name, stream);
-        match tokio::time::timeout(HANDSHAKE_TIME_MAX, handshake).await {
-            Ok(shaken) => shaken.map_err(ConnectError::Handshake),
+        let (shaken, mut observed) =
+            observe(tokio::time::timeout(HANDSHAKE_TIME_MAX, handshake)).await;
+        match shaken {
+            Ok(shaken) => shaken.map_err(|error| ConnectError::Handshake(observed.explain(error))),
             Err(_) => Err(ConnectError::Timeout),
         }
     }

@@ -15,6 +15,7 @@ use rustls::sign::CertifiedKey;
 use crate::expiry::{Expiry, Part};
 use crate::material::{self, MaterialError};
 use crate::names::Names;
+use crate::observed::note;
 use crate::watched::Watched;
 
 /// Of a certificate whose names are not to be made out.
@@ -104,7 +105,9 @@ impl Identity {
 }
 
 impl ResolvesServerCert for Identity {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let name = hello.server_name().unwrap_or_default();
+        note(|observed| name.clone_into(&mut observed.server_name));
         self.for_handshake()
     }
 }

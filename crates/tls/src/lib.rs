@@ -24,6 +24,7 @@ mod expiry;
 mod identity;
 mod material;
 mod names;
+mod observed;
 mod origin;
 mod protocols;
 mod revocation;

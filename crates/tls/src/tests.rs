@@ -297,6 +297,36 @@ async fn the_revoked_are_not_let_in_from_the_moment_the_list_says_so() {
 }
 
 #[tokio::test]
+async fn refusals_of_ours_have_the_alert_of_go_and_keep_their_reason() {
+    let files = Files::new();
+    let server = files.pair("server", &Said::default());
+    let list = files.path("list");
+    std::fs::write(&list, files.revoke(7).der()).unwrap();
+    let pair = files.pair("client", &Said { serial: 7, ..client("app") });
+    let allowed = Allowed::CommonNames(vec!["other".to_owned()]);
+    let hosts = Allowed::Hosts(vec!["x.example.com".to_owned()]);
+    for check in [
+        ClientCheck { allowed, ..files.check() },
+        ClientCheck { allowed: hosts, ..files.check() },
+        ClientCheck { revocations: Some(list), ..files.check() },
+    ] {
+        let acceptor = Acceptor::new(acceptor(server.clone(), Some(check))).unwrap();
+        let connector = Connector::new(files.connector(Some(pair.clone()))).unwrap();
+        let (accepted, connected) = meet(&acceptor, &connector).await;
+        assert!(accepted.is_none());
+        let error = connected.unwrap_err();
+        assert!(error.contains("BadCertificate"), "{error}");
+    }
+    // The other way around: a server that is not among those that are allowed.
+    let allowed = Allowed::CommonNames(vec!["other".to_owned()]);
+    let connector = ConnectorSettings { allowed, ..files.connector(None) };
+    let connector = Connector::new(connector).unwrap();
+    let acceptor = Acceptor::new(acceptor(server, None)).unwrap();
+    let error = meet(&acceptor, &connector).await.1.unwrap_err();
+    assert_eq!(error, "client certificate authentication failed");
+}
+
+#[tokio::test]
 async fn a_certificate_comes_from_where_it_says() {
     let files = Files::new();
     let server = files.pair("server", &Said::default());

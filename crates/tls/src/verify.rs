@@ -7,8 +7,6 @@
 //! A certificate that is itself trusted needs no other, authority or not: those that members make for themselves are
 //! both, and Go takes them. The library refuses an authority's certificate in that place.
 
-use std::sync::Arc;
-
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_name;
 use rustls::crypto::{
@@ -17,23 +15,18 @@ use rustls::crypto::{
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
-};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use x509_parser::prelude::{ASN1Time, ExtendedKeyUsage, FromDer, X509Certificate};
 
 use crate::authorities::Authorities;
-use crate::names::Allowed;
+use crate::names::{Allowed, Names};
+use crate::observed::{note, refuse};
 use crate::revocation::Revocations;
 
 /// Not one of those that are allowed; in etcd's words for both sides.
 #[derive(Debug, thiserror::Error)]
 #[error("client certificate authentication failed")]
 struct NotAllowed;
-
-fn other(error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    CertificateError::Other(OtherError(Arc::new(error))).into()
-}
 
 /// Checks a trusted certificate by itself: now, and for this purpose.
 fn check_alone(
@@ -81,18 +74,19 @@ impl ClientCertVerifier for ClientVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let trusted = self.authorities.trusted().map_err(other)?;
+        note(|observed| observed.names = Names::of(end_entity).unwrap_or_default());
+        let trusted = self.authorities.trusted().map_err(refuse)?;
         if trusted.has(end_entity) {
             check_alone(end_entity, now, |usage| usage.client_auth)?;
         } else {
             trusted.of_clients.verify_client_cert(end_entity, intermediates, now)?;
         }
         if !self.allowed.allows(end_entity) {
-            return Err(other(NotAllowed));
+            return Err(refuse(NotAllowed));
         }
         if let Some(revocations) = &self.revocations {
             let chain = std::iter::once(end_entity).chain(intermediates);
-            revocations.check(chain).map_err(other)?;
+            revocations.check(chain).map_err(refuse)?;
         }
         Ok(ClientCertVerified::assertion())
     }
@@ -149,7 +143,7 @@ impl ServerCertVerifier for ServerVerifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         if let Some(authorities) = &self.authorities {
-            let trusted = authorities.trusted().map_err(other)?;
+            let trusted = authorities.trusted().map_err(refuse)?;
             if trusted.has(end_entity) {
                 check_alone(end_entity, now, |usage| usage.server_auth)?;
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
@@ -166,7 +160,7 @@ impl ServerCertVerifier for ServerVerifier {
         }
         // Skipping the verification does not skip the list of allowed names.
         if !self.allowed.allows(end_entity) {
-            return Err(other(NotAllowed));
+            return Err(refuse(NotAllowed));
         }
         Ok(ServerCertVerified::assertion())
     }

@@ -18,6 +18,7 @@ on_both_servers! {
     alone:
     certificates_that_are_not_in_order_are_refused,
     peers_have_to_come_from_where_their_certificate_says,
+    a_certificate_that_is_not_allowed_gets_the_alert_of_go_and_a_line_with_its_names,
     nonsense_instead_of_a_handshake_holds_nobody_up,
     many_half_open_handshakes_hold_nobody_up,
 }
@@ -86,6 +87,49 @@ async fn certificates_that_are_not_in_order_are_refused(kind: Kind) {
         assert!(told as u64 + left_out + 1 >= refused as u64, "{told} {left_out}");
     }
     assert!(!server.log().contains("PRIVATE KEY"));
+}
+
+async fn a_certificate_that_is_not_allowed_gets_the_alert_of_go_and_a_line_with_its_names(
+    kind: Kind,
+) {
+    let files = Files::new();
+    let named = "--client-cert-allowed-hostname=elsewhere.example";
+    let mut server = files.closed(kind).flag(named).prepare();
+    server.launch();
+    let (cert, key) = files.authority.sign(&Leaf::new("someone")).write(&files.path(""), "shown");
+    let connector = Connector::new(ConnectorSettings {
+        pair: Some(Pair::new(cert, key)),
+        protocols: Protocols::default(),
+        check: ServerCheck::Verify(Trust::File(files.path("ca"))),
+        allowed: Allowed::All,
+        http2: false,
+        server_name: Some("localhost".to_owned()),
+    })
+    .unwrap();
+    let error = eventually("a refusal", async || {
+        let stream = tokio::net::TcpStream::connect(("127.0.0.1", server.port())).await.ok()?;
+        match connector.connect(Some("localhost"), stream).await {
+            Err(error) => Some(error.to_string()),
+            Ok(mut stream) => Some(stream.read_u8().await.unwrap_err().to_string()),
+        }
+    })
+    .await;
+    assert!(error.contains("BadCertificate") || error.contains("bad certificate"), "{error}");
+    let line = eventually("a line in the log", async || {
+        let log = server.log();
+        let mut lines = log.lines().filter(|line| line.contains("rejected connection"));
+        lines
+            .find(|line| line.contains("client certificate authentication failed"))
+            .map(str::to_owned)
+    })
+    .await;
+    for shown in [
+        r#""server-name":"localhost""#,
+        r#""ip-addresses":["127.0.0.1"]"#,
+        r#""dns-names":["localhost"]"#,
+    ] {
+        assert!(line.contains(shown), "{line}");
+    }
 }
 
 /// Connects with a certificate, or none, and says something; the answer's first bytes.
