@@ -123,6 +123,11 @@ async fn tell_attributes(handles: &Handles, attributes: &Attributes) -> Result<(
     handles.proposer.propose_as_member(request, RequestKind::ClusterMemberAttrSet).await.map(drop)
 }
 
+/// Sets the gauge that says whether this member is a learner.
+pub fn show_learner(handles: &Handles) {
+    handles.profile.metrics().server.is_learner.set(i64::from(handles.profile.is_learner()));
+}
+
 /// Follows changes of leadership: metrics, log lines, the clock of timeouts.
 pub async fn follow_leadership(handles: Arc<Handles>) {
     let mut leadership = handles.profile.standing().leadership();
@@ -132,7 +137,7 @@ pub async fn follow_leadership(handles: Arc<Handles>) {
         let metrics = &handles.profile.metrics().server;
         metrics.has_leader.set(i64::from(now.leader != NONE));
         metrics.is_leader.set(i64::from(now.role == Role::Leader));
-        metrics.is_learner.set(i64::from(handles.profile.is_learner()));
+        show_learner(&handles);
         if now.leader != NONE && now.leader != last_leader {
             metrics.leader_changes_seen.inc();
             last_leader = now.leader;
@@ -158,7 +163,7 @@ pub async fn watch_for_leader(handles: Arc<Handles>) {
     loop {
         ticks.tick().await;
         // A promotion changes this, and no leader.
-        handles.profile.metrics().server.is_learner.set(i64::from(handles.profile.is_learner()));
+        show_learner(&handles);
         if !handles.profile.standing().misses_leader(handles.profile.limits().election_timeout) {
             missing_count = 0;
             continue;

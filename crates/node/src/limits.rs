@@ -23,7 +23,8 @@ pub const APPEND_BYTES_MAX: u64 = 1 << 20;
 /// Append messages to one peer without an answer.
 pub const INFLIGHT_APPENDS_MAX: usize = 512;
 
-/// The in-memory log is cut back every time this many more entries have been applied.
+/// The in-memory log is cut back every time this many more entries have been applied, or as many as are between two
+/// snapshots if these are fewer.
 pub const LOG_CUT_EVERY: u64 = 100;
 
 /// Ticks after which an unanswered request for a read index is repeated.

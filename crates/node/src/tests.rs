@@ -298,6 +298,18 @@ fn a_snapshot_is_asked_for_once_until_it_is_taken() {
 }
 
 #[test]
+fn a_small_count_of_entries_between_snapshots_cuts_the_log_as_often() {
+    let policy = SnapshotPolicy { entry_count: 10, catch_up_count: 5, ..SnapshotPolicy::default() };
+    let mut member = Member::start(Config { snapshot_policy: policy, ..config(1, &[1]) });
+    let data = Bytes::from(vec![0; 1000]);
+    for request_id in 0..40 {
+        member.handle(Event::Propose(vec![Proposal { request_id, data: data.clone() }]));
+        member.finish_writes();
+        assert!(member.node.log_bytes() <= 14_000, "{} bytes", member.node.log_bytes());
+    }
+}
+
+#[test]
 fn the_log_in_memory_is_bounded_in_bytes() {
     let policy = SnapshotPolicy {
         entry_count: 1 << 30,

@@ -194,8 +194,11 @@ impl Cluster {
             if urls.is_empty() || urls == self.upstream.endpoints() {
                 continue;
             }
-            if let Err(error) = self.upstream.set_endpoints(&urls) {
-                log::warn!("Auto sync endpoints failed.", "error" = error.to_string());
+            match self.upstream.set_endpoints(&urls) {
+                Ok(()) => log::info!("endpoints have changed", "endpoints" = urls),
+                Err(error) => {
+                    log::warn!("Auto sync endpoints failed.", "error" = error.to_string());
+                }
             }
         }
     }

@@ -69,6 +69,7 @@ pub(crate) use self::error::BootError;
 use self::founding::Founding;
 use self::joining::Joining;
 use self::names::{Outside, SystemNames};
+use self::reclaim::give_space_back;
 use self::start::node_at;
 use quorate_config::{ClusterState, Config, Gate};
 use quorate_member::{Identity, MemoryLock};
@@ -201,6 +202,7 @@ async fn create(
         "cluster-id" = format!("{:x}", identity.cluster_id)
     );
     let backend = open_backend(config, disk, &dirs)?;
+    give_space_back(config, &backend)?;
     let state = State::recover(&backend, state_options(config))?;
     let metadata =
         Metadata { node_id: Some(identity.member_id), cluster_id: Some(identity.cluster_id) };

@@ -151,6 +151,8 @@ pub(crate) fn run(
     if let Some(ended) = early_end {
         return Ok(wind_up(ended, config, &control, None, core));
     }
+    // By now this member has applied its own membership, which no change of leadership tells.
+    housekeeping::show_learner(&handles);
     log::info!("ready to serve client requests");
     let observers = observing.observers();
     let serving =

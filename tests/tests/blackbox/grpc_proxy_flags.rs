@@ -174,6 +174,8 @@ async fn members_are_followed_as_they_list_themselves(kind: Kind) {
     })
     .await;
     assert_eq!(who_answers(&other).await.len(), 1);
+    assert!(following.log().contains("endpoints have changed"));
+    assert!(!other.log().contains("endpoints have changed"));
     cluster.kill(0);
     let client = following.client();
     eventually_ok(PATIENCE, "a write", async || client.put(put("a", "1")).await).await;

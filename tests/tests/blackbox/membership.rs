@@ -93,6 +93,10 @@ async fn a_learner_answers_little(kind: Kind) {
     let mut cluster = start_unchecked(kind, 1).await;
     cluster.client(0).write("k", "v").await;
     let learner = cluster.add_learner().await;
+    if kind == Kind::Quorate {
+        // From the beginning on, not only after the next look.
+        assert_eq!(cluster.server(learner).metric("etcd_server_is_learner"), Some(1.0));
+    }
     let client = cluster.client(learner);
     let status = client.status(pb::StatusRequest {}).await.unwrap();
     assert!(status.is_learner);

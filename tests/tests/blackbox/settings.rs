@@ -143,6 +143,10 @@ async fn space_is_given_back_at_start(kind: Kind) {
     assert!(server.log_of_this_run().contains("finished defragmenting directory"));
     server.client().write("after", "v").await;
     assert_eq!(server.client().read("after").await.unwrap(), b"v");
+    // Each start says so, the first of a member too.
+    let of_new = flag(kind, "bootstrap-defrag-threshold-megabytes", "100");
+    let new = Options::new(kind).flag(of_new).start().await;
+    assert!(new.log().contains("Skipping defragmentation"));
 }
 
 async fn the_backend_file_is_locked_in_memory(kind: Kind) {

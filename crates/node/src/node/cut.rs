@@ -18,7 +18,8 @@ impl Node {
         let before_first = self.raft.storage().first_index().prev();
         // A lone voter has nobody to feed. Who joins it later starts from a snapshot.
         let mut forgettable = if is_alone { applied } else { policy.forgettable(applied) };
-        if forgettable < before_first + limits::LOG_CUT_EVERY {
+        let step = limits::LOG_CUT_EVERY.min(policy.entry_count.max(1));
+        if forgettable < before_first + step {
             forgettable = before_first;
         } else if !is_alone {
             forgettable = forgettable.min(self.wanted_after()).max(before_first);
